@@ -16,8 +16,7 @@ def answers_of(client, frame, moment=None):
 
 def question_of(key, device, frame):
     """Return the digest of a ROUND (bytes with tag) as the client `device` takes it; the client's own tag begins it."""
-    asked = frame[frames.QUESTION_AT : -wire.TAG_BYTES]
-    return frames.question(key, struct.pack("<BI", wire.ROUND, device), asked)
+    return frames.question(key, struct.pack("<BI", frame[0], device), frame[5 : -wire.TAG_BYTES])
 
 
 def reports_of(frame):

@@ -35,13 +35,10 @@ def uniform(stream, n):
     mask = 0
     while mask < n - 1:
         mask += mask + 1
-    while True:
-        value = shift = 0
-        while mask >> shift:
-            value |= stream.byte() << shift
-            shift += 8
-        if value & mask < n:
-            return value & mask
+    value = n
+    while value >= n:
+        value = sum([stream.byte() << shift for shift in range(0, 32, 8) if mask >> shift]) & mask
+    return value
 
 
 class Words:

@@ -5,7 +5,7 @@ import sys
 
 import vectors
 from checks import no_memory, raises, replaced, without_heap
-from streams import Keyed, Replay, uniform
+from streams import Keyed
 
 from tern import entropy
 from tern.compat import MICROPYTHON
@@ -281,24 +281,6 @@ def test_a_stream_does_not_depend_on_the_times_of_its_refills():
     drawn = [cut.byte() for _ in range(49)]
     cut.refill()  # keeps the rest
     assert drawn + [cut.byte() for _ in range(951)] == expected
-
-
-def test_uniform_is_exact():
-    for n in (1, 2, 3, 5, 200, 256):
-        counts = [0] * n
-        for value in range(256):
-            stream = Replay(bytes((value,)))
-            try:
-                counts[uniform(stream, n)] += 1
-            except EntropyError:
-                pass  # rejected
-        assert min(counts) == max(counts) > 0
-
-
-def test_uniform_wide_is_in_range_and_rejects():
-    assert uniform(Replay(b"\xff\xff\x01\x00"), 300) == 1
-    assert uniform(Replay(b"\x2b\x01"), 300) == 299
-    assert uniform(Replay(b"\xff\xff\xff\x3f"), 1 << 30) == (1 << 30) - 1
 
 
 def test_refill_with_aes_does_not_allocate():

@@ -12,6 +12,7 @@ from tern.mqtt import Session
 from tern.tcp import Lost
 
 NEEDS = "sockets"
+WHO = b"00000007", b"u", b"pw"  # client, user, password
 
 
 class Wire:
@@ -47,9 +48,6 @@ class Wire:
 
     def close(self):
         self.closed = True
-
-
-WHO = b"00000007", b"u", b"pw"  # client, user, password
 
 
 def session_over(*wires, **options):

@@ -293,8 +293,7 @@ def test_local_training_equals_that_of_the_firmware(model, epochs, batch, count,
         def read(at, row, i=i):
             row[:] = array("h", records[i, at].tolist())
 
-        list(
-            trainer.steps(model, array("h", parameters.tolist()), exponent, read, count, epochs, batch, rate)
-        )
+        start = array("h", parameters.tolist())
+        list(trainer.steps(model, start, exponent, read, count, epochs, batch, rate))
         trainer.report(int(tau[i]), out)
         assert shares[i].tolist() == list(out)
