@@ -36,7 +36,7 @@ from spec import answers
 
 from bench import brokers, resident
 from bench.ingest_load import REPEATED, K, Load, key_of, question
-from tern import frames, host_frames, wire
+from tern import frames, wire
 from tern.links import mqtt
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import round_body, round_start
@@ -208,7 +208,7 @@ def _payloads(load: Load) -> Iterator[bytes]:
         reports = []
         devices, symbols = load.drawn(number)
         for device, packed in zip(devices.tolist(), symbols, strict=True):
-            digest = host_frames.question_of(keys[device - 1], device, request)
+            digest = frames.question(keys[device - 1], round_start(device), request[5 : -wire.TAG_BYTES])
             report = struct.pack("<BII", wire.REPORT, device, number) + packed.tobytes()
             reports.append(report + frames.tag(frames.answer_key(digest), report))
         if load.batch == 1:

@@ -393,7 +393,7 @@ def _mqtt(data):
     # Whatever a broker sends, no message is larger than the buffer, and no packet is read twice.
     words = []
     for step in (1, 2, 1000):
-        session = Session(lambda step=step: _Line(data, step), b"x", largest=128, window=2, slot=64)
+        session = Session(lambda at=step: _Line(data, at), b"x", b"u", b"p", largest=128, window=2, slot=64)
         out = memoryview(bytearray(32))
         received = 0
         try:

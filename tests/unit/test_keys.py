@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
+import report_frames
 from spec import answers
 
-from tern import frames, host_frames, wire
+from tern import frames, wire
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question, round_body
 from ternhost.errors import StorageError, UsageError
@@ -252,7 +253,7 @@ def test_an_announcement_asks_the_same_question_as_a_request(store):
     frames.verify(device_keys[5], request)
     requested.decode(request)
     assert announcement[5:-8] == request[5:-8]
-    assert host_frames.question_of(device_keys[5], 5, announcement)[:8] == request[-8:]
+    assert report_frames.question_of(device_keys[5], 5, announcement)[:8] == request[-8:]
     assert (broadcast.device, requested.device) == (wire.FLEET, 5)
     assert struct.unpack_from("<I", announcement, 1)[0] == 0xFFFFFFFF
 

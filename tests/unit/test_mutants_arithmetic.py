@@ -103,7 +103,7 @@ WRONG = [
         ("bounds that may be equal", "bounds[i - 1] <= bounds[i]", "bounds[i - 1] < bounds[i]"),
         ("a bound at -1", "bounds[-1] <= -ONE", "bounds[-1] < -ONE"),
         ("value cards of any levels", " or value.levels != (-1, 1)", ""),
-        ("level cards of any window", "or level.window != 1\n", ""),
+        ("level cards of any window", " or level.window != 1", ""),
     ),
     *of(
         "gradient",

@@ -67,7 +67,7 @@ def _level_and_sign(of: Hierarchy, lanes: Lanes, xs: npt.NDArray[np.int16]) -> A
     for level, card in enumerate(of.value_cards):
         which = np.flatnonzero(reported == level)
         symbols[which] = sample(card, lanes.subset(which), xs[which])
-    return reported * np.uint8(of.symbols) + symbols
+    return 2 * reported + symbols
 
 
 def _shifted(xs: npt.NDArray[np.int16]) -> npt.NDArray[np.uint16]:
