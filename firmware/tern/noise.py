@@ -1,7 +1,7 @@
 """Exact discrete Laplace and Gaussian noise of a sum (shared_specs/cards.md). No leaf allocates.
 
 Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 to 3. A job is [position
-in the pool, its end, t, 2 c, t m, m]. Each leaf reads from pool[job[0]] on; once that is beyond job[1], no result counts.
+in the pool, its end, t, 2 c, t m, m]. Each leaf reads from pool[job[0]] on; beyond job[1] no result counts.
 """
 
 from tern.compat import micropython, ptr8, ptr32
