@@ -28,7 +28,7 @@ from ternhost.learn.descent import Descent, Public
 from ternhost.learn.designs import ReportDesign, in_privacy
 from ternhost.learn.learning import Learning, ModelOptions, to_learn
 from ternhost.learn.parameters import MODELS, Floats, quantise
-from ternhost.learn.refit import Refit
+from ternhost.learn.refit import Refit, learner
 from ternhost.options import require
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import Policy, Release
@@ -126,7 +126,7 @@ class FedSum(Learning):
             unit=self.unit or options.records,
             rho=self._budget / MICRO,
         )
-        self._learner: Descent | Refit = Descent(known) if rows is None else Refit(known, rows)
+        self._learner: Descent | Refit = learner(known, rows)
         self._spent = 0  # micro-rho
         self._plan()
         self.modules = ("softmax", "sums") if self.classes > 1 else ("sums",)
