@@ -140,7 +140,8 @@ class FedSum(Learning):
             count = min(int(named), len(self.dataset.training) // 3)
             order = np.random.default_rng([self.options.seed, 7]).permutation(self.dataset.training)
             self._reserved = order[:count]
-            return self.dataset.features[self._reserved] / 16384
+            rows: Floats = self.dataset.features[self._reserved] / 16384
+            return rows
         return read_rows(Path(named), self.d // self.classes)
 
     def _hold(self, boards: int) -> Holdings | None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
+from tern.ledger import EPSILON
 from ternhost.count.members import Members, integers
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError
@@ -106,7 +107,9 @@ def tell(
         watcher.warn(f"{words}: it will refuse the rest")
 
 
-def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str, measure: int) -> int:
+def spent_before(
+    store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str, measure: int = EPSILON
+) -> int:
     """The most that any of these devices has spent in other runs of this store, millionths, by accepted reports: lost
     reports may have cost more. In rounds by gateways every device counts as having answered."""
     wanted = Members(np.unique(np.asarray(devices, np.int64)))
