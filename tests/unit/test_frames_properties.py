@@ -161,7 +161,7 @@ def test_a_decoded_hello_is_the_encoded_one(fields, text):
     hello = host_frames.Hello(encoded_by(frames.encode_hello, *fields, text))
     names = (
         "nonce", "first", "clients", "budget", "epoch", "heap", "records", "exceptions", "restarts", "entropy",
-        "assessed",
+        "assessed", "measure", "unit",
     )  # fmt: skip
     assert tuple(getattr(hello, name) for name in names) == fields
     assert hello.release == tuple(int(part) for part in __version__.split("."))

@@ -162,7 +162,7 @@ class FedSum(Learning):
         learner, options = self._learner, self.options
         self.rounds = self.times = learner.rounds
         self.reports = learner.rounds * (self.clients or 0) or None
-        cost = max(1, min(int(learner.rho_share * self._budget), self._budget - self._spent))
+        cost = max(1, int((learner.rho_share + 1e-12) * self._budget))
         radius = learner.radius
         clipped, kept = (round(tally / radius * _STEPS) for tally in learner.tally)
         units = math.ceil(options.records / self.unit) if self.unit else 1
@@ -238,7 +238,10 @@ class FedSum(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        lines = super().summary(result)
+        *lines, _ = super().summary(result)
+        lines.append(
+            f"a report has {result['k']} of the {result['d']} sums and a tally, with discrete Gaussian noise"
+        )
         what = f"protects {protected(result['unit'])}: (epsilon {result['epsilon_per_client']:.4g}, "
         what += f"delta {result['delta']:g}) for life, if this run is all; rho {result['rho']:.4g}"
         return [what, *lines]

@@ -15,7 +15,7 @@ from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError
 from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of
-from ternhost.privacy.accounting import Account, Policy
+from ternhost.privacy.accounting import MEASURES, Account, Policy
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import protected
 from ternhost.reach.refusals import NEW_BUDGET
@@ -34,7 +34,7 @@ def accounts(learner: Learner, budget: int | None) -> list[Account]:
     """The account of a device of each class. Raises RefusedError beyond the budget."""
     who = "each client" + " of the class at epsilon {:g} ({:.3g} %)" * (len(learner.designs) > 1)
     if learner.unit:
-        who = protected(learner.unit)
+        who = f"what is protected, {protected(learner.unit)},"
     return [
         Account(
             (each.release(learner.times),),
@@ -76,7 +76,8 @@ def tell(
     is one device. Raises RefusedError where a named budget, or the only device's, does not cover the run."""
     for account in accounts:
         words = account.words("in every round") if endless else account.words()
-        words += " (one a round: --rounds sets how many)" * (account.releases[0].times > 1)
+        if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
+            words += " (one a round: --rounds sets how many)"
         if before:
             total = f", {(before + account.user_level) / MICRO:g} together"
             words += f"; earlier runs cost up to {before / MICRO:g}" + ("" if endless else total)
