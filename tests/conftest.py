@@ -6,15 +6,18 @@ the last one that runs; `make check` leaves it out.
 """
 
 import gc
+import json
 import re
 import signal
 from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 import mutants
 import pytest
 
 from tern.boards import emulated
+from ternhost.cli import main
 
 # A shell without job control lets background programs ignore Ctrl-C, and their children inherit that. These tests press
 # Ctrl-C, so they must not depend on how they were started.
@@ -53,6 +56,32 @@ def here(tmp_path, monkeypatch):
     """An empty directory to work in."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+class Printed(NamedTuple):
+    """What a command printed."""
+
+    out: str
+    err: str
+    code: int
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def tern(capsys):
+    """`tern(*words, code=0)`: what the command prints, which ends with this code; None: with any."""
+
+    def run(*words, code=0):
+        capsys.readouterr()
+        ended = main([*words])
+        printed = Printed(*capsys.readouterr(), ended)
+        assert code in (None, ended), printed.err
+        return printed
+
+    return run
 
 
 @pytest.fixture(autouse=True)

@@ -86,8 +86,7 @@ def _print(title: str, sizes: dict[str, dict[str, int]]) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="sizes of the modules of each board, as .mpy")
     parser.add_argument("--keep", action="store_true", help=f"write all figures to {KEPT}")
-    args = parser.parse_args(argv)
-    sizes = sizes_by_board()
+    args, sizes = parser.parse_args(argv), sizes_by_board()
     kept = json.loads(KEPT.read_text())["mpy_bytes"]
     _print("bytes", sizes)
     totals = {board: sum(modules.values()) for board, modules in sizes.items()}

@@ -144,7 +144,7 @@ def main():
     write(boards_bom(), out / f"tern-boards-{tern.__version__}.cdx.json")
     print(*sorted(path.name for path in out.iterdir()), sep="\n")
     print(
-        f"release: left by hand: try {wheel.name}, tag v{tern.__version__}, push, upload (CONTRIBUTING, Release)"
+        f"release: by hand: try {wheel.name}, tag v{tern.__version__}, push, upload (CONTRIBUTING, Release)"
     )
 
 

@@ -146,9 +146,8 @@ def spoil(path, name=NAME):
         store.save_run(name, asked=asked)
         said = ({"budget": i, "entropy": 1, "release": text, "text": text} for i, text in enumerate(HOSTILE))
         named = enumerate(zip(HOSTILE, said, strict=True), 1)
-        store.boards_seen(
-            BoardRow(text, i, 1, i > 1, time.time(), hello, 1, text) for i, (text, hello) in named
-        )
+        now = time.time()
+        store.boards_seen(BoardRow(text, i, 1, i > 1, now, hello, 1, text) for i, (text, hello) in named)
         with store.transaction():
             execute = store._db.execute
             (entry,) = execute("SELECT entry FROM history WHERE number = ?", (number,)).fetchone()

@@ -87,8 +87,7 @@ def _sampler(card: Card, v: int) -> Draw:
 
 class _Walk:
     def __init__(self, draw: Draw) -> None:
-        self._draw = draw
-        self._branch = Branch()
+        self._draw, self._branch = draw, Branch()
         self._loops: dict[tuple[int, ...], dict[int, Fraction]] = {}
 
     def node(self, depth: int) -> dict[int, Fraction]:

@@ -14,12 +14,9 @@ def begin(name, there=None, **options):
 
 def fleet_of(algorithm, clients=None, seed=None):
     """The driver of a simulated fleet for an algorithm."""
-    return SimulatedDriver(
-        algorithm.holdings,
-        clients or algorithm.clients,
-        algorithm.options.seed if seed is None else seed,
-        individual=algorithm.individual,
-    )
+    seed = algorithm.options.seed if seed is None else seed
+    clients = clients or algorithm.clients
+    return SimulatedDriver(algorithm.holdings, clients, seed, individual=algorithm.individual)
 
 
 def ask(driver, cohorts, number=1):

@@ -6,6 +6,7 @@ from array import array
 
 from tern.compat import const
 from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
+from tern.shapes import BODY_AT
 from tern.shapes import HIERARCHY as HIERARCHY
 from tern.shapes import LAPLACE as LAPLACE
 from tern.shapes import MIXTURE as MIXTURE
@@ -13,6 +14,7 @@ from tern.shapes import SUM as SUM
 from tern.shapes import T_BITS as T_BITS
 from tern.shapes import TABLE as TABLE
 from tern.shapes import WINDOW as WINDOW
+from tern.shapes import CardError as CardError
 from tern.shapes import T as T
 
 VERSION = const(1)
@@ -27,14 +29,9 @@ WINDOW_BODY = "<HHI"  # N, W, P
 LAPLACE_BODY = "<BIIii"  # q, t, s, lowest, highest
 MIXTURE_BODY = "<IH"  # P, length of the first card
 
-BODY_AT = const(5)
 _MIXTURE_BYTES = const(6)
 _MAX_SCALE = const(1 << 20)
 _MAX_SPAN = const(65535)
-
-
-class CardError(ValueError):
-    """The bytes are not a card."""
 
 
 def _require(condition, what=""):

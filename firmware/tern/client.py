@@ -72,8 +72,9 @@ class Client:
         self.board = board
         self._clients = self._records = self._fleet_key = None
         self._epoch = self._pause_ms = self._slot_ms = 0
-        self._bound = 0  # public upper bound on records per client
-        self._unit = 0  # records of a run that is protected, 0: the client
+        self._bound = self._unit = (
+            0  # public upper bound on records per client; records of a protected run, 0: all
+        )
         self._ahead = 1  # reports to pay for at once
         self._paid = []  # when the last ROUND came that each client paid for, if they must pause
         self._ledger = Ledger(board.in_place, board)
@@ -410,9 +411,8 @@ class Client:
         if self._records is None:
             self._records = Records(self.board.directory + "/" + RECORDS)
         records = self._records
-        if (
-            not client.records and self._form[0].shape != SUM
-        ) or client.start + client.records > records.count:
+        held = client.records or self._form[0].shape == SUM  # a sum may be of none
+        if not held or client.start + client.records > records.count:
             raise StorageError("client without records")
         if self.round.d != records.d:
             raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)

@@ -1,4 +1,4 @@
-"""Random bytes: health-tested source, cryptographic generator, pool, exact uniform draws (shared_specs/entropy.md).
+"""Random bytes: health-tested source, cryptographic generator, pool, exact draws (shared_specs/entropy.md).
 
 Samplers read `pool[position:end]` of a `Stream` in order. When it runs out they undo the unfinished coordinate and call
 `refill`, which keeps the rest. So a draw depends only on the stream of bytes, not on how it was cut into pools.
@@ -56,25 +56,6 @@ class Stream:
         cursor[POSITION] += 1
         return value
 
-    def uniform(self, n):
-        """Return an integer in 0..n-1, all equally likely, for 1 <= n <= 2**30 (rejection: no modulo bias)."""
-        if n < 1:
-            raise ValueError("n < 1")
-        mask = n - 1
-        mask |= mask >> 1
-        mask |= mask >> 2
-        mask |= mask >> 4
-        mask |= mask >> 8
-        mask |= mask >> 16
-        while True:
-            value = shift = 0
-            while mask >> shift:
-                value |= self.byte() << shift
-                shift += 8
-            value &= mask
-            if value < n:
-                return value
-
     def below(self, threshold):
         """Return whether a uniform 30-bit integer is below `threshold`, reading bytes only while in doubt."""
         while threshold:
@@ -90,11 +71,8 @@ class Health:
 
     def __init__(self):
         self.failed = False
-        self._last = -1
-        self._run = 0
-        self._sample = -1
-        self._seen = 0
-        self._matches = 0
+        self._last = self._sample = -1
+        self._run = self._seen = self._matches = 0
 
     def check(self, data):
         """Test `data` (bytes). Return False from the first failure on."""
@@ -208,16 +186,16 @@ class Generator(Stream):
         self._also = also
         self._health = Health()
         self._hash = hashlib.sha256()
-        self._raw = 0  # bytes in it
+        self._raw = self._requested = self._reports = 0  # _raw: bytes in the hash
         self._seed = b""
         self._drbg = None
-        self._requested = 0
-        self._reports = 0
         self.state = FAILED
         if drbg is None:
             drbg = CtrDrbg
             if not aes:
-                from tern.hash_drbg import HashDrbg as drbg  # `tern deploy` puts it there where it is needed
+                from tern.hash_drbg import HashDrbg  # `tern deploy` puts it there where it is needed
+
+                drbg = HashDrbg
         for _ in range(_SEEDS):
             seed = self._gather(_RAW)
         if not self._health.failed and known_answer(drbg):
@@ -233,7 +211,9 @@ class Generator(Stream):
         except OSError:
             data = b""
         if len(data) != n or not self._health.check(data):
-            self.fail()
+            self.state = FAILED
+            self._health.failed = True
+            self.discard()
         self._hash.update(data)
         self._raw += n
         if self._raw < _RAW:
@@ -245,11 +225,6 @@ class Generator(Stream):
         self._raw = 0
         self._seed = b"" if self._seed else seed
         return None if self._seed else seed[:48]
-
-    def fail(self):
-        self.state = FAILED
-        self._health.failed = True
-        self.discard()
 
     def _resize(self, margin):
         # margin: room for what is left of a pool, in front of the fresh bytes; whole slices

@@ -82,13 +82,9 @@ class Window:
     """
 
     def __init__(
-        self,
-        n: int,
-        hop: "int | None" = None,
-        axes: int = 3,
-        length: bool = False,
+        self, n: int, hop: "int | None" = None, axes: int = 3, length: bool = False,
         scale: "Sequence[tuple[int, int]] | None" = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """n: samples of a window, 2..256; hop: 1..n, by default n // 2; axes: 1..3. Raises ValueError.
 
         scale: (low, high) of each feature, integers at most 65535 apart. The default is for a worn accelerometer of +-4

@@ -1,4 +1,4 @@
-"""The host's half of frames.py, without reports. A board has it only for benches and tests."""
+"""The host's half of frames.py, without reports. A board has it only for tests."""
 
 import struct
 
@@ -23,38 +23,28 @@ def encode_round(
     shape = card[0] & 15 if card else 0
     frames.check_question(model, range_, exponent, classes, d, k, batch, *local, shape)
     frames.require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
-    out[0] = wire.ROUND
-    struct.pack_into(
-        wire.ROUND_FIELDS, out, 1, device, round_number, model, range_, exponent, classes, d, k, batch, *local,
-        len(card),
-    )  # fmt: skip
-    n = frames.end_of(wire.ROUND_FIELDS)
     if wire.VALUES <= model <= wire.CATEGORIES:
         asked = [1 if value else 0 for value in parameters]
         frames.require(k <= sum(asked) + (shape == SUM), "k larger than the features asked for")
-        for i in range(0, d, 8):
-            out[n] = sum(asked[i + j] << j for j in range(min(8, d - i)))
-            n += 1
+        rest = bytes([sum(asked[i + j] << j for j in range(min(8, d - i))) for i in range(0, d, 8)])
     else:
-        n = _put_parameters(out, n, parameters)
-    out[n : n + len(card)] = card
-    return frames.seal(key, out, n + len(card))
+        rest = _int16(parameters)
+    fields = (device, round_number, model, range_, exponent, classes, d, k, batch) + local + (len(card),)
+    return _encode(out, key, wire.ROUND, wire.ROUND_FIELDS, fields, rest + bytes(card))
 
 
-def _put_parameters(out, n, parameters):
-    """Write int16 mantissas into `out` from n on; return where they end. Raises FrameError for what is none."""
+def _int16(parameters):
     for value in parameters:
         frames.require(-32768 <= value <= 32767, "parameter out of bounds")
-        struct.pack_into("<h", out, n, value)
-        n += 2
-    return n
+    return struct.pack("<%dh" % len(parameters), *parameters)
 
 
-def question_of(key, device, frame):
-    """Return the digest of a ROUND (bytes with tag) as the client `device` takes it; the client's own tag begins it."""
-    return frames.question(
-        key, struct.pack("<BI", wire.ROUND, device), frame[frames.QUESTION_AT : -wire.TAG_BYTES]
-    )
+def _encode(out, key, kind, layout, fields, rest=b""):
+    out[0] = kind
+    struct.pack_into(layout, out, 1, *fields)
+    start = frames.end_of(layout)
+    out[start : start + len(rest)] = rest
+    return frames.seal(key, out, start + len(rest))
 
 
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
@@ -63,12 +53,10 @@ def encode_model(out, key, device, round_number, model, parameters, exponent, cl
     frames.require(not (device >> 32 or round_number >> 32), "device or round out of bounds")
     frames.require(0 <= model <= 255 and -128 <= exponent <= 127, "model or exponent out of bounds")
     frames.require(1 <= classes <= 255 and n % classes == 0, "parameters are not classes x d")
-    frames.require(
-        frames.end_of(wire.MODEL_FIELDS) + 2 * n + wire.TAG_BYTES <= wire.MAX_FRAME, "too many parameters"
-    )
-    out[0] = wire.MODEL
-    struct.pack_into(wire.MODEL_FIELDS, out, 1, device, round_number, model, exponent, classes, n // classes)
-    n = frames.seal(key, out, _put_parameters(out, frames.end_of(wire.MODEL_FIELDS), parameters))
+    size = frames.end_of(wire.MODEL_FIELDS) + 2 * n + wire.TAG_BYTES
+    frames.require(size <= wire.MAX_FRAME, "too many parameters")
+    fields = device, round_number, model, exponent, classes, n // classes
+    n = _encode(out, key, wire.MODEL, wire.MODEL_FIELDS, fields, _int16(parameters))
     check_model(memoryview(out)[:n], key)
     return n
 
@@ -77,11 +65,8 @@ def encode_fleet_key(out, key, device, epoch, fleet_key):
     """Write a FLEET_KEY, which brings a board the key of a later epoch, hidden under the key of its first client."""
     frames.check_address(device, 1)
     frames.require(1 <= epoch < wire.FLEET, "epoch out of bounds")
-    out[0] = wire.FLEET_KEY
-    struct.pack_into(
-        wire.FLEET_KEY_FIELDS, out, 1, device, epoch, frames.mask_fleet_key(key, epoch, fleet_key)
-    )
-    return frames.seal(key, out, frames.end_of(wire.FLEET_KEY_FIELDS))
+    fields = device, epoch, frames.mask_fleet_key(key, epoch, fleet_key)
+    return _encode(out, key, wire.FLEET_KEY, wire.FLEET_KEY_FIELDS, fields)
 
 
 def encode_update(out, key, device, number, offset, total, data=b""):
@@ -91,11 +76,7 @@ def encode_update(out, key, device, number, offset, total, data=b""):
     frames.require(
         offset >= 0 and offset + len(data) <= total and len(data) <= MAX_DATA, "data out of bounds"
     )
-    out[0] = wire.UPDATE
-    struct.pack_into(wire.UPDATE_FIELDS, out, 1, device, number, offset, total)
-    n = frames.end_of(wire.UPDATE_FIELDS)
-    out[n : n + len(data)] = data
-    return frames.seal(key, out, n + len(data))
+    return _encode(out, key, wire.UPDATE, wire.UPDATE_FIELDS, (device, number, offset, total), data)
 
 
 def decode_updated(frame, key):

@@ -84,25 +84,10 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
 class Hierarchy:
     """m levels, from the top range down, each with a level card of m categories (window 1) and a value card.
 
-    bounds: m - 1 decreasing Q1.14 values; range i begins at bounds[i], the last one at -1. Raises ValueError.
+    bounds: m - 1 decreasing Q1.14 values; range i begins at bounds[i], the last one at -1.
     """
 
     def __init__(self, bounds, level_cards, value_cards):
-        m = len(level_cards)
-        if m < 2 or len(bounds) != m - 1 or len(value_cards) != m:
-            raise ValueError("bounds and cards do not fit")
-        for i in range(1, m - 1):
-            if bounds[i - 1] <= bounds[i]:
-                raise ValueError("bounds do not decrease")
-        self.symbols = value_cards[0].symbols
-        for level, value in zip(level_cards, value_cards):
-            if (
-                level.shape != WINDOW
-                or level.window != 1
-                or level.symbols != m
-                or value.symbols != self.symbols
-            ):
-                raise ValueError("cards do not fit")
         self.bounds = array("h", bounds)
         self.level_cards = level_cards
         self.value_cards = value_cards
@@ -119,9 +104,15 @@ class Hierarchy:
         bounds = struct.unpack_from("<%dh" % (m - 1), data, _BODY)
         if bounds[0] > ONE or bounds[-1] <= -ONE:
             raise ValueError("bounds out of bounds")
+        for i in range(1, m - 1):
+            if bounds[i - 1] <= bounds[i]:
+                raise ValueError("bounds do not decrease")
         middle = start + m * _LEVEL_BYTES
         levels = [decode(data[i : i + _LEVEL_BYTES]) for i in range(start, middle, _LEVEL_BYTES)]
         values = [decode(data[i : i + _VALUE_BYTES]) for i in range(middle, len(data), _VALUE_BYTES)]
+        for level in levels:
+            if level.shape != WINDOW or level.window != 1 or level.symbols != m:
+                raise ValueError("level cards have a window of 1 over the ranges")
         for value in values:
             if value.shape != TABLE or value.symbols != 2 or value.knot_bits or value.levels != (-1, 1):
                 raise ValueError("value cards have two knots and the levels -1 and 1")
@@ -159,7 +150,7 @@ class Hierarchy:
         return level
 
     def draw(self, stream, x):
-        """Draw the report of `x`: level * symbols + symbol. Raises EntropyError."""
+        """Draw the report of `x`: 2 * level + symbol. Raises EntropyError."""
         x = saturate(x)
         level = self.level(x)
         self._x[0] = level
@@ -167,4 +158,4 @@ class Hierarchy:
         level = self._out[0]
         self._x[0] = x
         sample(self.value_cards[level], stream, self._x, self._out, 1)
-        return level * self.symbols + self._out[0]
+        return 2 * level + self._out[0]

@@ -75,10 +75,6 @@ class LocalTrainer:
         self._params = array("h", (0 for _ in range(d)))
         self._fine = array("i", (0 for _ in range(d)))
 
-    def train(self, *settings):
-        for _ in self.steps(*settings):
-            pass
-
     def steps(self, model, params, exponent, read, count, epochs, batch, rate):
         """Train for `epochs` over `count` records in batches of `batch` (0: all); yield after each record.
 

@@ -40,7 +40,7 @@ class Session:
     """
 
     def __init__(
-        self, connect, client_id, user=None, password=None, keep_alive=60, clean=True, will=None,
+        self, connect, client_id, user, password, keep_alive=60, clean=True, will=None,
         patience_ms=10000, largest=2688, window=4, slot=384,
     ):  # fmt: skip
         self._connect = connect
@@ -56,9 +56,9 @@ class Session:
         self._slot = slot
         self._out = memoryview(bytearray(slot * window))
         self._window = window
-        self._ids = array("H", (0 for _ in range(window)))  # 0: free
-        self._lengths = array("H", (0 for _ in range(window)))
-        self._since = array("i", (0 for _ in range(window)))  # when each was published
+        self._ids = array("H", bytes(2 * window))  # 0: free
+        self._lengths = array("H", self._ids)
+        self._since = array("i", self._ids)  # when each was published
         self._oldest = 0  # the slots are used in turn
         self._unsent = 0  # the number of slots before it that are still to be checked
         self._id = 0
@@ -181,12 +181,12 @@ class Session:
 
     def waiting(self):
         """Return how many packets are still to be sent or acknowledged."""
-        return sum(number > 0 for number in self._ids) or bool(self._going or self._owed or self._ack)
+        return sum(map(bool, self._ids)) or bool(self._going or self._owed or self._ack)
 
     def _next_id(self):
         while True:
             self._id = self._id % _IDS + 1
-            if not any(number == self._id for number in self._ids):
+            if self._id not in tuple(self._ids):
                 return self._id
 
     def _pump(self):
@@ -274,7 +274,12 @@ class Session:
             if self._body:
                 break
             if not self._in[self._need - 1] & 128:
-                self._measure()
+                self._body = self._need
+                for i in range(1, self._body):
+                    self._need += (self._in[i] & 127) << 7 * (i - 1)
+                self._skip = max(0, self._need - len(self._in))
+                self._need -= self._skip
+                self._long = self._skip > 0
             elif self._need < 5:
                 self._need += 1
             else:
@@ -285,17 +290,6 @@ class Session:
                 self._skip -= n
                 self._heard = ticks_ms()
         return not self._skip
-
-    def _measure(self):
-        length = 0
-        for i in range(self._need - 1, 0, -1):
-            length = length << 7 | self._in[i] & 127
-        self._body = self._need
-        self._need += length
-        if self._need > len(self._in):
-            self._long = True
-            self._skip = self._need - len(self._in)
-            self._need = len(self._in)
 
     def _handle(self):
         # Returns whether the packet is a message for the caller.
@@ -342,35 +336,27 @@ class Session:
         # Sees that the broker is there.
         now = ticks_ms()
         patience = self._patience_ms
-        late = self._have and ticks_diff(now, self._heard) >= patience
-        late = late or (self._going and ticks_diff(now, self._sent) >= patience)
+        unsent = ticks_diff(now, self._sent)
+        unheard = ticks_diff(now, self._heard)
+        late = (self._have and unheard >= patience) or (self._going and unsent >= patience)
         late = late or (self._ping and ticks_diff(now, self._pinged) >= patience)
         late = late or (self._subscriptions and ticks_diff(now, self._began) >= patience)
         for i in range(self._window):
             late = late or (self._ids[i] and ticks_diff(now, self._since[i]) >= patience)
         if late:
             raise Lost("the broker does not answer")
-        idle = max(ticks_diff(now, self._sent), ticks_diff(now, self._heard))
-        if idle >= self._keep_alive_ms > 0 and not self._ping:
+        if max(unsent, unheard) >= self._keep_alive_ms > 0 and not self._ping:
             self._ping = self._ping_due = True
             self._pinged = now
             self._pump()
 
 
 def _connect_packet(client_id, user, password, keep_alive, clean, will):
-    flags = 2 if clean else 0
-    fields = [client_id]
+    flags = 0xC2 if clean else 0xC0  # a user and a password
     if will:
         flags |= 0x2C  # retained, QoS 1
-        fields += will
-    if user is not None:
-        flags |= 0x80
-        fields.append(user)
-        if password is not None:
-            flags |= 0x40
-            fields.append(password)
     body = b"\x00\x04MQTT\x04" + struct.pack(">BH", flags, keep_alive)
-    for field in fields:
+    for field in (client_id,) + (will or ()) + (user, password):
         body += struct.pack(">H", len(field)) + field
     n = len(body)
     length = bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7))

@@ -11,12 +11,12 @@ from tern import absence, compat
 from tern.compat import MICROPYTHON, const, sleep_ms
 
 try:
-    import tls
+    if MICROPYTHON:
+        import tls
+    else:
+        import ssl as tls
 except ImportError:
-    try:
-        import ssl as tls  # type: ignore[no-redef]
-    except ImportError:
-        tls = None
+    tls = None
 
 _SLICE_MS = const(2000)  # of a wait, for the watchdog
 _STEP_MS = const(10)  # between two steps of connecting

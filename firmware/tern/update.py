@@ -85,7 +85,10 @@ class Update:
                 pass
             if state and state != wire.OLD:
                 self._work = None
-                _remove(self._directory + STAGED)
+                try:
+                    os.remove(self._directory + STAGED)
+                except OSError:
+                    pass
         reply[0] = wire.UPDATED
         pack_into(wire.UPDATED_FIELDS, reply, 1, device, number, self._wanted, state)
         return frames.seal(answer_key, reply, frames.end_of(wire.UPDATED_FIELDS))
@@ -196,13 +199,6 @@ def _pieces(file, n, take):
         take(piece[:got])
         n -= got
         yield wire.RECEIVING
-
-
-def _remove(path):
-    try:
-        os.remove(path)
-    except OSError:
-        pass
 
 
 def _clear(path):

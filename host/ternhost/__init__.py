@@ -8,8 +8,6 @@
 Each part is imported when it is first used, so that `import ternhost` is fast.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from ternhost.errors import DeviceError, RefusedError, StorageError, TernError, UsageError

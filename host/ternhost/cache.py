@@ -1,7 +1,5 @@
 """The cache of tern's builds and computed files: each entry is a folder or file that is complete or absent."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Shared by all commands: add a command and its options to the parser, and print the result."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable

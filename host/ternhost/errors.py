@@ -1,7 +1,5 @@
 """Errors that a user can act on, and the exit codes of the `tern` command."""
 
-from __future__ import annotations
-
 from ternhost.text import visible
 
 OK = 0

@@ -1,7 +1,5 @@
 """The extras of tern: the packages that each installs, and the error for a missing one."""
 
-from __future__ import annotations
-
 import importlib.util
 
 from ternhost.errors import UsageError

@@ -1,7 +1,5 @@
 """Options: one record declares an option, and parsers, help texts and messages are made from it."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace

@@ -5,8 +5,6 @@ is an entry point of the registry's group in its pyproject.toml; a program calls
 its first use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points

@@ -1,7 +1,5 @@
 """Progress of commands: one line that is redrawn on a terminal, and a line every few seconds elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

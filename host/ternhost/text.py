@@ -1,7 +1,5 @@
 """Text for people. Text from outside, such as a board's, is escaped, because a terminal obeys control characters."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from html import escape

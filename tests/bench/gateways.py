@@ -43,8 +43,7 @@ def run(
     }
     times: list[float] = []
     memory: dict[int, dict[str, int]] = {}
-    reports = 0
-    started = time.monotonic()
+    reports, started = 0, time.monotonic()
 
     def status(now: Status) -> None:
         nonlocal started, reports

@@ -36,7 +36,7 @@ from spec import answers
 
 from bench import brokers, resident
 from bench.ingest_load import REPEATED, K, Load, key_of, question
-from tern import frames, host_frames, wire
+from tern import frames, wire
 from tern.links import mqtt
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import round_body, round_start
@@ -48,8 +48,7 @@ from ternhost.store.store import Store
 
 DEVICES = 20_000
 _MOST_SINGLE = 200_000  # reports that are sent one by one, to compare with
-_CHUNK = 200
-_PATIENCE = 30.0
+_CHUNK, _PATIENCE = 200, 30.0
 MOST_IN_A_FRAME = (wire.MAX_FRAME - frames.end_of(wire.REPORTS_FIELDS)) // (4 + 1 + wire.TAG_BYTES)
 
 MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # fields of a result that must be 0
@@ -209,7 +208,7 @@ def _payloads(load: Load) -> Iterator[bytes]:
         reports = []
         devices, symbols = load.drawn(number)
         for device, packed in zip(devices.tolist(), symbols, strict=True):
-            digest = host_frames.question_of(keys[device - 1], device, request)
+            digest = frames.question(keys[device - 1], round_start(device), request[5 : -wire.TAG_BYTES])
             report = struct.pack("<BII", wire.REPORT, device, number) + packed.tobytes()
             reports.append(report + frames.tag(frames.answer_key(digest), report))
         if load.batch == 1:
@@ -268,8 +267,7 @@ async def _count(access: Access, load: Load, loader: _Loader) -> float:
 
 
 async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> dict[str, Any]:
-    aggregator = Aggregator(store)
-    opened = 0
+    aggregator, opened = Aggregator(store), 0
 
     def open_rounds() -> None:
         nonlocal opened

@@ -14,6 +14,11 @@ def answers_of(client, frame, moment=None):
     return answers
 
 
+def question_of(key, device, frame):
+    """Return the digest of a ROUND (bytes with tag) as the client `device` takes it; the client's own tag begins it."""
+    return frames.question(key, struct.pack("<BI", frame[0], device), frame[5 : -wire.TAG_BYTES])
+
+
 def reports_of(frame):
     """Return the REPORT frames of a REPORTS, none of them verified. Raises FrameError."""
     number, size = frames.fields_of(frame, wire.REPORTS, wire.REPORTS_FIELDS)

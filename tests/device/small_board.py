@@ -98,7 +98,7 @@ def ask_all(client, frame, moment=None):
 
 def answer_key(device=7):
     """The key of a client's answers to the last ROUND."""
-    return frames.answer_key(host_frames.question_of(key_of(device), device, asked[0]))
+    return frames.answer_key(report_frames.question_of(key_of(device), device, asked[0]))
 
 
 def error_of(answer, device=7):

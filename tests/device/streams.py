@@ -30,6 +30,17 @@ class Keyed(Stream):
         self.cursor[END] = len(left) + len(block)
 
 
+def uniform(stream, n):
+    """Return an integer in 0..n-1, all equally likely, by the bytes of `stream`: uniform(n) of cards.md."""
+    mask = 0
+    while mask < n - 1:
+        mask += mask + 1
+    value = n
+    while value >= n:
+        value = sum([stream.byte() << shift for shift in range(0, 32, 8) if mask >> shift]) & mask
+    return value
+
+
 class Words:
     """A small repeatable source of numbers for tests; nothing private may use it."""
 

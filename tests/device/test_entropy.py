@@ -5,7 +5,7 @@ import sys
 
 import vectors
 from checks import no_memory, raises, replaced, without_heap
-from streams import Keyed, Replay
+from streams import Keyed
 
 from tern import entropy
 from tern.compat import MICROPYTHON
@@ -65,7 +65,7 @@ def test_a_generator_fails_once_its_source_is_stuck():
         generator.byte()
         generator.end_report()
         assert generator.state == entropy.FAILED
-        assert raises(EntropyError, generator.uniform, 10)
+        assert raises(EntropyError, generator.byte)
 
 
 def test_a_generator_fails_once_its_source_gives_nothing():
@@ -281,25 +281,6 @@ def test_a_stream_does_not_depend_on_the_times_of_its_refills():
     drawn = [cut.byte() for _ in range(49)]
     cut.refill()  # keeps the rest
     assert drawn + [cut.byte() for _ in range(951)] == expected
-
-
-def test_uniform_is_exact():
-    for n in (1, 2, 3, 5, 200, 256):
-        counts = [0] * n
-        for value in range(256):
-            stream = Replay(bytes((value,)))
-            try:
-                counts[stream.uniform(n)] += 1
-            except EntropyError:
-                pass  # rejected
-        assert min(counts) == max(counts) > 0
-
-
-def test_uniform_wide_is_in_range_and_rejects():
-    assert Replay(b"\xff\xff\x01\x00").uniform(300) == 1
-    assert Replay(b"\x2b\x01").uniform(300) == 299
-    assert Replay(b"\xff\xff\xff\x3f").uniform(1 << 30) == (1 << 30) - 1
-    assert raises(ValueError, Replay(b"").uniform, 0)
 
 
 def test_refill_with_aes_does_not_allocate():

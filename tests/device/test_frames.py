@@ -231,7 +231,7 @@ def test_question_vectors():
     for case in vectors.cases("frames.json", "questions"):
         key = unhex(case["key"])
         frame = unhex(case["frame"])
-        question = host_frames.question_of(key, case["device"], frame)
+        question = report_frames.question_of(key, case["device"], frame)
         assert question == unhex(case["question"]), case["comment"]
         assert frames.answer_key(question) == unhex(case["answer_key"]), case["comment"]
         if not frames.is_for_fleet(frame):

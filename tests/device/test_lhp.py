@@ -2,7 +2,7 @@
 
 from array import array
 
-from streams import Keyed
+from streams import Keyed, uniform
 
 from tern.card import T
 from tern.lhp import extremes
@@ -28,18 +28,18 @@ def test_extremes_are_exact():
     counts = (1, 2, 32767, 32768, 32769, T // 2, T - 32768, T - 2, T - 1)
 
     def some():
-        return counts[stream.uniform(len(counts))] if stream.uniform(2) else 1 + stream.uniform(T - 1)
+        return counts[uniform(stream, len(counts))] if uniform(stream, 2) else 1 + uniform(stream, T - 1)
 
     for case in range(300):
         m = 2 + case % 15
-        ends = array("H", [stream.uniform(32769) for _ in range(2 * m)])
+        ends = array("H", [uniform(stream, 32769) for _ in range(2 * m)])
         ends[case % m] = 32768 * (case & 1)
         inside = array("I", [some() for _ in range(m)])
         if case % 3 == 0:  # all nearly equal: every limb decides
-            near, end = some(), stream.uniform(32766)
-            inside = array("I", [max(1, near - stream.uniform(2)) for _ in range(m)])
-            ends = array("H", [end + stream.uniform(3) for _ in range(2 * m)])
-        check(ends, inside, array("I", (m, stream.uniform(m), some(), some())))
+            near, end = some(), uniform(stream, 32766)
+            inside = array("I", [max(1, near - uniform(stream, 2)) for _ in range(m)])
+            ends = array("H", [end + uniform(stream, 3) for _ in range(2 * m)])
+        check(ends, inside, array("I", (m, uniform(stream, m), some(), some())))
 
 
 def test_the_largest_products_do_not_overflow():

@@ -3,7 +3,7 @@
 from array import array
 
 from checks import raises, without_heap
-from streams import Keyed
+from streams import Keyed, uniform
 
 from tern import wire
 from tern.local import LocalTrainer
@@ -19,8 +19,8 @@ class Rows:
         stream = Keyed(b"rows", label)
         self.rows = []
         for _ in range(n):
-            features = [stream.uniform(2 * ONE + 1) - ONE for _ in range(d)]
-            self.rows.append(array("h", features + [ONE if stream.uniform(2) else -ONE]))
+            features = [uniform(stream, 2 * ONE + 1) - ONE for _ in range(d)]
+            self.rows.append(array("h", features + [ONE if uniform(stream, 2) else -ONE]))
 
     def read(self, i, row):
         source = self.rows[i]
@@ -29,7 +29,7 @@ class Rows:
 
 
 def _train(trainer, rows, params, exponent=-12, epochs=2, batch=3, rate=2, model=wire.LOGISTIC):
-    trainer.train(model, params, exponent, rows.read, len(rows.rows), epochs, batch, rate)
+    list(trainer.steps(model, params, exponent, rows.read, len(rows.rows), epochs, batch, rate))
 
 
 def test_arguments_out_of_bounds_are_refused():
@@ -49,7 +49,7 @@ def test_steps_and_the_report_allocate_nothing():
     trainer, rows = LocalTrainer(8), Rows(5, 8, b"heap")
     params, out = array("h", range(8)), array("h", bytes(16))
     read = rows.read
-    trainer.train(wire.SVM, params, -12, read, 5, 1, 2, 0)
+    list(trainer.steps(wire.SVM, params, -12, read, 5, 1, 2, 0))
     steps, report = trainer.steps(wire.SVM, params, -12, read, 5, 2, 2, 0), trainer.report
 
     def calls():

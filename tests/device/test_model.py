@@ -156,7 +156,7 @@ def test_a_new_fleet_key_forgets_the_round_and_keeps_the_model():
 def test_a_model_is_used_although_fleet_bin_is_damaged():
     # The board then has no clients, but the program beside it goes on.
     folder = scratch.folder()
-    scratch.write(folder + "/" + storage.FLEET, b"TFL2")
+    scratch.write(folder + "/" + storage.FLEET, b"TFL3")
     model = opened(folder)
     assert not model.ready
     model.take_model(frame_of(7, (100,)), KEY)

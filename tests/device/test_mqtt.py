@@ -12,6 +12,7 @@ from tern.mqtt import Session
 from tern.tcp import Lost
 
 NEEDS = "sockets"
+WHO = b"00000007", b"u", b"pw"  # client, user, password
 
 
 class Wire:
@@ -59,7 +60,7 @@ def session_over(*wires, **options):
         return left.pop(0)
 
     options.setdefault("patience_ms", 0)
-    return Session(connect, b"00000007", **options)
+    return Session(connect, *WHO, **options)
 
 
 def opened(step=1000, **options):
@@ -83,14 +84,14 @@ def message(topic, payload, qos=0, number=0, flags=0):
 
 def test_connect_names_the_client_and_its_will():
     line = Wire(b"\x20\x02\x01\x00")  # the broker kept the session
-    session = session_over(line, user=b"u", password=b"pw", keep_alive=300, clean=False, will=(b"t", b""))
+    session = session_over(line, keep_alive=300, clean=False, will=(b"t", b""))
     assert session.open()
     assert line.taken == (
         b"\x10\x20\x00\x04MQTT\x04\xec\x01\x2c\x00\x0800000007\x00\x01t\x00\x00\x00\x01u\x00\x02pw"
     )
     line = Wire()
     assert session_over(line).open()
-    assert line.taken == b"\x10\x14\x00\x04MQTT\x04\x02\x00\x3c\x00\x0800000007"
+    assert line.taken == b"\x10\x1b\x00\x04MQTT\x04\xc2\x00\x3c\x00\x0800000007\x00\x01u\x00\x02pw"
 
 
 def test_a_refusal_names_its_code():
@@ -259,7 +260,7 @@ def test_half_a_packet_or_a_missing_acknowledgement_ends_the_connection():
         session = session_over(line, keep_alive=0)
         session.subscribe(b"t")
         assert session.open()
-        assert line.taken.endswith(b"00000007\x82\x06\xff\xff\x00\x01t\x01")
+        assert line.taken.endswith(b"pw\x82\x06\xff\xff\x00\x01t\x01")
         if more:
             assert not session.receive()
         else:
@@ -345,7 +346,7 @@ def report(out):
 def linked(admitted=None):
     """(a link that has passed on its first HELLO_REQUEST, its connection)"""
     broker = Broker()
-    link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
+    link = Mqtt(Session(broker.connect, *WHO), "fleet", name(7))
     if admitted:
         link.admit(admitted)
     assert link.receive(0)[0] == wire.HELLO_REQUEST
@@ -393,7 +394,7 @@ def test_a_link_passes_admitted_frames():
 
 def test_a_link_disconnects_after_the_last_acknowledgement():
     broker = Broker()
-    link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7))
+    link = Mqtt(Session(broker.connect, *WHO), "fleet", name(7))
     link.send(bytes((wire.REPORT,)), 1)
     assert link.waiting() == 1
     assert link.receive(0)[0] == wire.HELLO_REQUEST
@@ -448,7 +449,7 @@ def test_a_full_window_ends_the_connection_and_is_sent_over_the_next():
 
 def test_a_link_reconnects_after_longer_and_longer_pauses():
     broker = Broker()
-    link = Mqtt(Session(broker.connect, b"00000007", patience_ms=1000), "tern", name(7), 2000)
+    link = Mqtt(Session(broker.connect, *WHO, patience_ms=1000), "tern", name(7), 2000)
     assert link.receive(0)[0] == wire.HELLO_REQUEST
     broker.lines[0].broken = True
     broker.up = False
@@ -480,7 +481,7 @@ def test_a_link_reconnects_after_memory_ran_out():
             raise MemoryError
         return line
 
-    link = Mqtt(Session(connect, b"00000007"), "tern", name(7))
+    link = Mqtt(Session(connect, *WHO), "tern", name(7))
     assert link.receive(0) is None and link._pause == 500
     link._wait = 0
     assert link.receive(0)[0] == wire.HELLO_REQUEST
@@ -526,7 +527,7 @@ def test_a_hello_request_at_the_port_is_answered_there_whether_or_not_there_is_a
     broker = Broker()
     broker.up = False
     port = Port(b"", damaged, bytes((wire.ROUND,)) + bytes(40), asks, b"end", asks)
-    link = Mqtt(Session(broker.connect, b"00000007"), "fleet", name(7), absent=port, port=port)
+    link = Mqtt(Session(broker.connect, *WHO), "fleet", name(7), absent=port, port=port)
     assert link.receive(0) is None, "no broker"
     assert link.receive(0) is None, "damaged"
     assert link.receive(0) == asks
@@ -557,7 +558,7 @@ def test_a_link_notes_why_it_has_no_broker():
         (OSError(5), True, absence.FAULT),
     ):
         port = Port()
-        link = Mqtt(Session(Broker().connect, b"00000007"), "fleet", name(7), absent=port, port=port)
+        link = Mqtt(Session(Broker().connect, *WHO), "fleet", name(7), absent=port, port=port)
         if connected:
             link.receive(0)
         link._lose(error)
@@ -579,7 +580,7 @@ def test_the_radio_is_off_after_a_link_has_disconnected():
         def leave():
             switched.append(False)
 
-    link = Mqtt(Session(broker.connect, b"00000007"), "tern", name(7), station=Station)
+    link = Mqtt(Session(broker.connect, *WHO), "tern", name(7), station=Station)
     link.disconnect()
     assert switched == [False]
 
@@ -588,7 +589,7 @@ def test_an_error_of_the_network_does_not_end_the_program():
     def connect():
         raise OSError(12)
 
-    link = Mqtt(Session(connect, b"00000007"), "tern", name(7))
+    link = Mqtt(Session(connect, *WHO), "tern", name(7))
     for _ in range(3):
         assert link.receive(0) is None
     assert isinstance(link.error, OSError) and link._wait

@@ -5,7 +5,7 @@ from array import array
 
 from checks import raises, without_heap
 from spec.cards import table, window
-from streams import Keyed, Replay
+from streams import Keyed, Replay, uniform
 from vectors import load
 
 from tern import sampler
@@ -67,7 +67,7 @@ def any_table(draws, p, m):
     """Rows of thresholds of a table card, many of them as close to each other, to 0 or to T as allowed."""
     rows = []
     for _ in range((1 << p) + 1):
-        kind = draws.uniform(4)
+        kind = uniform(draws, 4)
         if kind == 0:
             row = range(1, m)
         elif kind == 1:
@@ -77,7 +77,7 @@ def any_table(draws, p, m):
         else:
             row = set()
             while len(row) < m - 1:
-                row.add(1 + draws.uniform(T - 1))
+                row.add(1 + uniform(draws, T - 1))
         rows.append(sorted(row))
     return rows
 
@@ -90,14 +90,14 @@ def test_tables_are_drawn_as_specified():
         rows = any_table(draws, p, m)
         card = decode(table(20_000_000, range(m), rows, p))
         knots = (-16384, -16383, 16383, 16384, 0, 1, -1, 32767, -32768)
-        xs = [draws.uniform(32769) - 16384 if i % 2 else knots[draws.uniform(9)] for i in range(12)]
+        xs = [uniform(draws, 32769) - 16384 if i % 2 else knots[uniform(draws, 9)] for i in range(12)]
         data = b""
         for x in xs:  # its bytes begin like one of the thresholds
-            t = interpolated(rows, p, x)[draws.uniform(m - 1)] << 3
-            same = draws.uniform(7)
+            t = interpolated(rows, p, x)[uniform(draws, m - 1)] << 3
+            same = uniform(draws, 7)
             data += bytes([t >> s & 255 for s in (40, 32, 24, 16, 8, 0)][:same])
             if same < 6:
-                data += bytes([(t >> 40 - 8 * same) + (1, 255, 128)[draws.uniform(3)] & 255])
+                data += bytes([(t >> 40 - 8 * same) + (1, 255, 128)[uniform(draws, 3)] & 255])
         data += bytes([draws.byte() for _ in range(80)])
         expected = []
         at = 0
@@ -214,7 +214,7 @@ def test_leaves_agree_with_their_plain_twins():
     for case, card in cases():
         n = 100
         data = bytes(generator.byte() for _ in range(4000))
-        xs = array("h", [generator.uniform(32769) - 16384 for _ in range(n)])
+        xs = array("h", [uniform(generator, 32769) - 16384 for _ in range(n)])
         twin = array("H", [0] * n)
         plain["sample"](card, Replay(data), xs, twin, n)
         assert sampled(card, Replay(data), xs) == list(twin), case["comment"]

@@ -39,9 +39,7 @@ def main():
     parser.add_argument("--boards", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--hostile", type=int, default=1_000_000, help="frames against the host's aggregator")
-    parser.add_argument(
-        "--inputs", type=int, default=0, help="of the fuzzing, and a tenth of them on MicroPython"
-    )
+    parser.add_argument("--inputs", type=int, default=0, help="of the fuzzing; a tenth also on MicroPython")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     end = time.monotonic() + args.seconds
@@ -104,12 +102,10 @@ def torment(directory, args):
 
 def bout(directory, args, seed, end):
     """(summary, differences) of one fleet, from its first round to its last, or until the time `end`."""
-    source = random.Random(seed)
-    faults = Faults(seed, **_FAULTS)
+    source, faults = random.Random(seed), Faults(seed, **_FAULTS)
     with Arena(directory, args.clients, args.boards, args.rounds, faults, seed) as arena:
         deeds = [(source.random(), deed.__get__(arena)) for deed, n in _DEEDS.items() for _ in range(n)]
-        start = time.monotonic()
-        failed = []
+        start, failed = time.monotonic(), []
         try:
             arena.run(deeds, timeout=600, until=end)
         except AssertionError as error:

@@ -44,8 +44,7 @@ from terntools.boards.attach import write_network
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-D = 6
-K = 2
+D, K = 6, 2
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
 COST = K * cards.decode(CARD).epsilon  # micro-epsilon of a report
 _JUMPING = [sys.executable, str(Path(__file__).with_name("jumping_host.py"))]
@@ -61,12 +60,10 @@ class Arena:
     """A fleet of `clients` on `boards`, with a budget for `rounds`. A context manager."""
 
     def __init__(self, directory, clients, boards, rounds, faults=None, seed=1):
-        self.directory = Path(directory)
-        self.rounds = rounds
+        self.directory, self.rounds = Path(directory), rounds
         self.clients = clients
         self.faults = faults or Faults()
-        self.happened = Counter()
-        self._random = random.Random(seed)
+        self.happened, self._random = Counter(), random.Random(seed)
         rows = np.random.default_rng(seed).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
         self.boards = board_directories(self.directory, boards)
         self.path = self.directory / store_file.NAME
@@ -75,14 +72,11 @@ class Arena:
             provision_fleet(store, self.boards, rows, Policy(COST, self.budget))
             self.keys = store.keys()
             self.fleet_key, self.epoch = keys.fleet_key(store)
-        self.access = configuration.write_configuration(
-            self.directory / "broker", self.keys, port=free_port()
-        )
-        liar, self._reader = attackers(self.access, self.directory / "broker", "liar", "reader")
+        broker = self.directory / "broker"
+        self.access = configuration.write_configuration(broker, self.keys, port=free_port())
+        liar, self._reader = attackers(self.access, broker, "liar", "reader")
         self._liar = Liar(liar, CARD, D, K, seed)
-        self._floods = []
-        self._slow = []
-        self._halted = []
+        self._floods, self._slow, self._halted = [], [], []
         (self.directory / "card").write_bytes(CARD)
         (self.directory / _CLOCK).write_text("0")
         self.host = None

@@ -41,12 +41,8 @@ class Liar:
     """Sends devices ROUNDs that they must refuse. `injected` counts them by kind."""
 
     def __init__(self, access, card, dimension, k, seed=1):
-        self.injected = Counter()
-        self._access = access
-        self._card = card
-        self._d = dimension
-        self._k = k
-        self._random = random.Random(seed)
+        self.injected, self._access, self._card = Counter(), access, card
+        self._d, self._k, self._random = dimension, k, random.Random(seed)
 
     def attack(self, board, device, key, last):
         """Lie to a device once its board, of that name, is connected. last: a round that all have answered, or 0."""
@@ -93,8 +89,7 @@ class Flood(threading.Thread):
         super().__init__(daemon=True)
         self._client = board_client(access, keys, device)
         self._topic = mqtt.UP % (access.prefix, mqtt.name(device))
-        self._device = device
-        self._seconds = seconds
+        self._device, self._seconds = device, seconds
         self.start()
 
     @property

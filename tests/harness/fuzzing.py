@@ -108,21 +108,14 @@ def _run(name, share, counts, folder, seed):
     for i, data in enumerate(start):
         (corpus / f"seed{i}").write_bytes(data)
     limit = ["--inputs", share + len(start)] if counts else []
-    ended = subprocess.run(
-        [sys.executable, "-m", "harness.fuzzing", name, *map(str, (share, folder, seed, *limit))],
-        cwd=_TESTS,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
+    command = [sys.executable, "-m", "harness.fuzzing", name, *map(str, (share, folder, seed, *limit))]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ended = subprocess.run(command, cwd=_TESTS, text=True, errors="replace", **streams)
     findings = []
     if ended.returncode:
         broke = [path.read_bytes().hex() for path in folder.glob("broke-*")]
         findings.append(f"fuzzing {name}: {', '.join(broke) or 'no input'}: {ended.stdout[-2000:]}")
-    counted = STATISTIC.findall(ended.stdout)
-    edges = _EDGES.findall(ended.stdout)
+    counted, edges = STATISTIC.findall(ended.stdout), _EDGES.findall(ended.stdout)
     return {
         "inputs": max(0, int(counted[-1]) - len(start)) if counted else 0,
         "edges": int(edges[-1]) if edges else None,
@@ -157,14 +150,9 @@ def differences(inputs, folder):
     here.mkdir()
     there.mkdir()
     (there / "inputs").write_bytes(verdicts.pack(inputs))
-    done = subprocess.run(
-        device_command(find_micropython(), Path(verdicts.__file__), "inputs", heap="8M"),
-        env={"MICROPYPATH": f"{FIRMWARE}:{_TESTS}/device:{_TESTS}:.frozen"},
-        cwd=there,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    command = device_command(find_micropython(), Path(verdicts.__file__), "inputs", heap="8M")
+    env = {"MICROPYPATH": f"{FIRMWARE}:{_TESTS}/device:{_TESTS}:.frozen"}
+    done = subprocess.run(command, env=env, cwd=there, capture_output=True, text=True, timeout=600)
     on_micropython = done.stdout.splitlines()
     with chdir(here):
         on_cpython = [verdicts.judged(name, data) for name, data in inputs]

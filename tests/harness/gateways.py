@@ -117,9 +117,7 @@ class Arena:
 
     def __init__(self, directory, nodes=1, gateways=3, devices=30, boards=1, rounds=5, pause=0.5, seed=1):
         """devices: of all gateways; boards: of each. pause: the least number of seconds between two rounds."""
-        self.directory = Path(directory)
-        self.rounds = rounds
-        self.pause = pause
+        self.directory, self.rounds, self.pause = Path(directory), rounds, pause
         self._random = random.Random(seed)
         bounds = [devices * i // gateways for i in range(gateways + 1)]
         made = {"fleet": f"emulated:{boards}", "dataset": "iris", "budget": "1000", "largest": "10"}
@@ -132,9 +130,7 @@ class Arena:
         self.store = self.directory / "sites" / "server" / "store.sqlite"
         self.killed = defaultdict(int)
         self.recoveries = defaultdict(list)  # seconds from a kill to the end of the next round
-        self._pending = []
-        self._boards = boards
-        self._host = None
+        self._pending, self._boards, self._host = [], boards, None
 
     def __enter__(self):
         self.sites.start()

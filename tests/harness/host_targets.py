@@ -76,9 +76,7 @@ class OnHost:
     """Targets that need a store, a port or a file. Files are in `folder`."""
 
     def __init__(self, folder):
-        self.folder = Path(folder)
-        self._store = None
-        self._opened = 0
+        self.folder, self._store, self._opened = Path(folder), None, 0
         self._link = None
         self._ends = ()
 
@@ -100,8 +98,7 @@ class OnHost:
     def serial(self, data):
         """A serial link makes at most one frame of each part of a board's bytes, none of them too long."""
         if not self._link:
-            self._ends = os.openpty()
-            self._events = queue.SimpleQueue()
+            self._ends, self._events = os.openpty(), queue.SimpleQueue()
             self._link = SerialLink(os.ttyname(self._ends[1]), self._events)
         self._link._awaits_hello = True
         receiver = frames.Receiver()
@@ -133,8 +130,7 @@ class OnHost:
                 if device:
                     expected.setdefault(device, symbols)
         before = vars(aggregator.statistics).copy()
-        result = aggregator.accept(batch, 0.0)
-        after = vars(aggregator.statistics)
+        result, after = aggregator.accept(batch, 0.0), vars(aggregator.statistics)
         assert sum(after.values()) - sum(before.values()) == rows
         assert sorted(result.reports) == sorted((number, device) for device in expected)
         assert aggregator.accept(batch, 0.0).reports == []

@@ -21,9 +21,7 @@ from ternhost.store.store import Store
 
 DEVICES = 100
 STRANGER = 1000  # known to the host, but not in the open round
-_ROUND = 5
-_BATCH = 5000
-_D = 28
+_ROUND, _BATCH, _D = 5, 5000, 28
 
 
 def assault(path, count, seed=1):
@@ -49,8 +47,7 @@ def assault(path, count, seed=1):
         frames = (hostile(source, earlier, keys, bodies) for _ in range(_BATCH + count))
         aggregator.accept(list(islice(frames, _BATCH)), 0.0)  # fills the caches
         aggregator.statistics = type(aggregator.statistics)()
-        memory = resident()
-        reports = 0
+        memory, reports = resident(), 0
         while batch := list(islice(frames, _BATCH)):
             reports += sum(map(reports_in, batch))
             assert not aggregator.accept(batch, 0.0).reports
@@ -83,8 +80,7 @@ def hostile(source, earlier, keys, bodies):
 
 
 def hostile_report(source, earlier, keys, bodies):
-    kind = source.randrange(10)
-    old = source.choice(earlier)
+    kind, old = source.randrange(10), source.choice(earlier)
     device = source.randrange(1, DEVICES + 1)
     if kind == 0:  # of an earlier round
         return old

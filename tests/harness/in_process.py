@@ -34,9 +34,7 @@ class InProcessLink(Link):
 
 class InProcess(BoardFleet):
     form, about = "inprocess:N", "N boards in this process"
-    provisions = True
-    knows_records = True
-    most_clients = 40
+    provisions, knows_records, most_clients = True, True, 40
 
     def __init__(self, text):
         super().__init__(text)

@@ -29,13 +29,10 @@ def cut_everywhere():
     for kind, call in _CUTS.items():
         program = f"import {call.partition('.')[0]}\nprint({call})"
         with tempfile.TemporaryDirectory(prefix="tern-power-") as directory:
+            command = device_command(find_micropython(), "-c", program, heap="1M")
+            env = {"MICROPYPATH": f"{FIRMWARE}:{_TESTS}/device:{_TESTS}"}  # tests beside the library
             done = subprocess.run(
-                device_command(find_micropython(), "-c", program, heap="1M"),  # tests beside the library
-                env={"MICROPYPATH": f"{FIRMWARE}:{_TESTS}/device:{_TESTS}"},
-                cwd=directory,
-                capture_output=True,
-                text=True,
-                timeout=600,
+                command, env=env, cwd=directory, capture_output=True, text=True, timeout=600
             )
         if done.returncode:
             errors[kind] = done.stderr[-2000:]

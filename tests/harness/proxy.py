@@ -32,9 +32,7 @@ class Faults:
 
     def __init__(self, seed=1, on=True, **probabilities):
         assert set(probabilities) <= set(_KINDS), probabilities
-        self.on = on
-        self.injected = Counter()
-        self._probabilities = probabilities
+        self.on, self.injected, self._probabilities = on, Counter(), probabilities
         self._random = random.Random(seed)
         self._earlier = {up: deque(maxlen=_KEPT) for up in (True, False)}  # reports and rounds of any device
 
@@ -74,8 +72,7 @@ class Proxy:
         self.different = []  # (device, round) for which a board sent two different reports
         self.reports = 0
         self.errors = Counter()  # ERROR frames of boards, by name
-        self._access = access
-        self._hashes = {}
+        self._access, self._hashes = access, {}
         self._server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._server_context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
         self._client_context = ssl.create_default_context(cafile=access.authority)
@@ -111,8 +108,7 @@ class Proxy:
     async def _serve(self, reader, writer):
         task = asyncio.current_task()
         self._tasks.add(task)
-        ends = [writer]
-        pumps = []
+        ends, pumps = [writer], []
         try:
             far_reader, far_writer = await asyncio.open_connection(
                 self._access.host, self._access.port, ssl=self._client_context

@@ -14,8 +14,7 @@ class RawClient:
 
     def __init__(self, access, user, password, client_id=None, timeout=60.0, will=None, clean=True):
         """will: (topic, payload), retained, which the broker publishes once this client is gone. clean: its session."""
-        self.flooded = 0
-        self._timeout = timeout
+        self.flooded, self._timeout = 0, timeout
         self._early = []  # messages that came before the answer to a request
         self._data = b""  # received bytes of the next packets
         context = ssl.create_default_context(cafile=access.authority)

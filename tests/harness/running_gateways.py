@@ -23,13 +23,11 @@ class Running:
 
         connected: it answers the host's questions, too, and not only `ask`.
         """
-        self.directory = directory
-        self.warnings = []
+        self.directory, self.warnings = directory, []
         self.asked = []  # received messages
         self._runs = runs
         self._through = through or (lambda handle, payload: handle(payload))
-        self._connected = connected
-        self._ready = threading.Event()
+        self._connected, self._ready = connected, threading.Event()
         self._problem = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 

@@ -55,9 +55,7 @@ class Cable:
     """A TCP proxy at `port` between a bridge and the central broker, which can be cut. A context manager."""
 
     def __init__(self, to):
-        self._to = to
-        self._whole = True
-        self._ends = set()
+        self._to, self._whole, self._ends = to, True, set()
         self._lock = threading.Lock()
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
@@ -146,9 +144,7 @@ class Sites:
     def _provision(self, directory, boards, clients, seed):
         self.directory = Path(directory)
         self.path = self.directory / "store.sqlite"
-        self.happened = Counter()
-        self.warnings = []
-        self.clients = clients
+        self.happened, self.warnings, self.clients = Counter(), [], clients
         self._place = self.directory / "broker"
         self.boards = board_directories(self.directory, boards)
         rows = np.random.default_rng(seed).integers(-16384, 16385, (clients, D + 1), dtype=np.int16)
@@ -223,8 +219,7 @@ class Sites:
         results = []
         with Store(self.path) as store, self._driver(store) as driver:
             while len(results) < least or not until():
-                number = driver.next_round(1)
-                devices = list(driver.devices)
+                number, devices = driver.next_round(1), list(driver.devices)
                 driver.open(number, self._cohorts(number, devices))
                 results.append(driver.collect(number))
                 store.end_round(number, results[-1].ended)

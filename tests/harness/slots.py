@@ -31,9 +31,8 @@ KEYS = [bytes([device]) * wire.KEY_BYTES for device in (1, 2)]
 
 def table(epsilon, knot_bits=0, levels=3):
     """A table card with micro-epsilon `epsilon` and nearly equal thresholds at all knots."""
-    rows = [
-        [j * (T // levels + 7 * (knot & 1)) for j in range(1, levels)] for knot in range((1 << knot_bits) + 1)
-    ]
+    knots = range((1 << knot_bits) + 1)
+    rows = [[j * (T // levels + 7 * (knot & 1)) for j in range(1, levels)] for knot in knots]
     return spec.table(epsilon, range(-(levels // 2), levels - levels // 2), rows)
 
 
@@ -178,9 +177,7 @@ def board(d, slot):
     """The files of a board with two clients of opposite data: one record of -1, and RECORDS of +1, as {path: rows}."""
     most = ledger.MAX_BUDGET
     clients = [struct.pack(storage.CLIENT, i + 1, KEYS[i], most, most, i, (1, RECORDS)[i], 0) for i in (0, 1)]
-    fleet = struct.pack(
-        storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(wire.KEY_BYTES), 0, slot, 1, 1, RECORDS
-    )
+    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, slot, 1, 1, RECORDS, 0)
     low, high = (struct.pack("<h", x) * d + struct.pack("<h", ONE) for x in (-ONE, ONE))
     head = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, d, 1 + RECORDS)
     with tempfile.TemporaryDirectory() as folder:

@@ -39,9 +39,7 @@ class OnBoard:
     def ahead(self, data):
         """A board that pays ahead has paid for every report that it released, whenever its power is cut."""
         board = verdicts.provision(str(self.folder), verdicts.AHEAD)
-        device = verdicts.DEVICES[0]
-        released = {}
-        spent = 0
+        device, released, spent = verdicts.DEVICES[0], {}, 0
         for _, frame, replies in verdicts.talk(board, data):
             reports = [report for reply in replies for report in _reports_in(reply)]
             assert len(reports) <= 1

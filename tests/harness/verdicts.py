@@ -28,16 +28,13 @@ import board_files  # noqa: E402  MicroPython's stack holds its imports once tho
 
 FLEET_KEY = bytes(range(100, 132))
 DEVICES = (0x3FFFFFFF, 0x40000000)  # the last id that is a small integer on every board, and the next
-D = 4
-BUDGET = 40_000_000
-LARGEST = 12_000_000
+D, BUDGET, LARGEST = 4, 40_000_000, 12_000_000
 AHEAD = 3
 MOST = 6  # messages in an input
 RAW, CLIENT, FLEET, EMPTY = range(4)  # the key of a message's tag; EMPTY: b"", RAW: no tag is added
 WRONG = "raises"
 _WATCHED = 300  # bytes of the longest frame that is given byte by byte
-_RECORDS = 3
-_ONE = 16384
+_RECORDS, _ONE = 3, 16384
 
 
 def verdict(name, data):
@@ -69,8 +66,7 @@ def short(data):
 
 def messages(data):
     """The messages of an input: (key of its tag, its bytes), each behind a byte and its length as u16."""
-    parts = []
-    at = 0
+    parts, at = [], 0
     while at + 3 <= len(data) and len(parts) < MOST:
         how, n = struct.unpack_from("<BH", data, at)
         parts.append((how & 3, data[at + 3 : at + 3 + n]))
@@ -132,7 +128,7 @@ def provision(directory, ahead=1):
     for i in range(len(devices) * _RECORDS * (D + 1)):
         records += struct.pack("<h", _ONE - 5117 * i % (2 * _ONE + 1))
     header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, D, len(devices) * _RECORDS)
-    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, FLEET_KEY, 0, 8000, ahead, 1, _RECORDS)
+    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, FLEET_KEY, 0, 8000, ahead, 1, _RECORDS, 0)
     files = (storage.CLIENTS, rows), (storage.RECORDS, header + records), (storage.FLEET, fleet)
     for name, data in files:
         write(directory + "/" + name, data)
@@ -178,9 +174,7 @@ def _cobs(data):
 
 
 def _received(data, step):
-    receiver = frames.Receiver(200)
-    received = []
-    certain = 0
+    receiver, received, certain = frames.Receiver(200), [], 0
     for at in range(0, len(data), step):
         receiver.give(data[at : at + step])
         while (n := receiver.next()) != frames.MORE:
@@ -378,8 +372,7 @@ class _Line:
     """A connection that delivers `data` in pieces of `step` bytes, and then ends."""
 
     def __init__(self, data, step):
-        self.data = data
-        self.step = step
+        self.data, self.step = data, step
 
     def read_into(self, view):
         n = min(len(view), len(self.data), self.step)
@@ -400,7 +393,7 @@ def _mqtt(data):
     # Whatever a broker sends, no message is larger than the buffer, and no packet is read twice.
     words = []
     for step in (1, 2, 1000):
-        session = Session(lambda step=step: _Line(data, step), b"x", largest=128, window=2, slot=64)
+        session = Session(lambda at=step: _Line(data, at), b"x", b"u", b"p", largest=128, window=2, slot=64)
         out = memoryview(bytearray(32))
         received = 0
         try:

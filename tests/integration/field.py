@@ -73,8 +73,7 @@ class FieldBoard(EmulatedBoard):
     """A board whose loader starts again whenever its program ends; `restarts` counts how often."""
 
     def __init__(self, binary, directory):
-        self.restarts = 0
-        self._going = True
+        self.restarts, self._going = 0, True
         super().__init__(binary, directory, firmware=NOWHERE, program=LOADER)
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()

@@ -76,21 +76,14 @@ def tern(*words, cwd=".", code=None):
 
 def run_program(micropython, *words, cwd=None, timeout=120):
     """Run MicroPython with these words until it ends; return the JSON object in its last line."""
-    ended = subprocess.run(
-        device_command(micropython, *words),
-        cwd=cwd,
-        env={**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    options = {"cwd": cwd, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    env = {**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"}
+    ended = subprocess.run(device_command(micropython, *words), env=env, timeout=timeout, **options)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-D = 6
-CARD = design("three-outputs", 1).card
+D, CARD = 6, design("three-outputs", 1).card
 COST = cards.decode(CARD).epsilon  # micro-epsilon of a report of one coordinate
 
 
@@ -174,7 +167,9 @@ def files_below(directory):
 def hello(first, clients, epoch=0, nonce=0):
     """The HELLO of a board whose devices begin with `first`."""
     out = bytearray(200)
-    return bytes(out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, "test")])
+    return bytes(
+        out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, 0, 0, "test")]
+    )
 
 
 # An ESP32 in QEMU reaches the broker of this machine over its Wi-Fi: `on_broker(..., **WIFI)`.
@@ -312,10 +307,8 @@ class Damage:
     """Flips bits, drops and repeats bytes with `probability` while `on` is true; `done` counts these bytes."""
 
     def __init__(self, seed, probability):
-        self._random = random.Random(seed)
-        self._probability = probability
-        self.on = True
-        self.done = 0
+        self._random, self._probability = random.Random(seed), probability
+        self.on, self.done = True, 0
 
     def __call__(self, data):
         out = bytearray()

@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import ExitStack, closing, suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -151,12 +152,9 @@ def having(**attributes):
     return lambda place: vars(place).update(attributes)
 
 
-def killed(part):
-    def way(place):
-        place.all_well()
-        getattr(place, part).kill()
-
-    return way
+def killed(part, place):
+    place.all_well()
+    getattr(place, part).kill()
 
 
 def swallowed(place, accepted=0):
@@ -177,14 +175,11 @@ def not_configured(place):
     (place.board / "clients.bin").write_bytes(clients[:4] + key + clients[36:])
 
 
-def changed_keys(change_them, configured=True):
-    def way(place):
-        with place.store() as store:
-            change_them(store, [1])
-        if configured:
-            configuration.configure(place.directory)
-
-    return way
+def changed_keys(change_them, place, configured=True):
+    with place.store() as store:
+        change_them(store, [1])
+    if configured:
+        configuration.configure(place.directory)
 
 
 def another_store(place):
@@ -205,14 +200,10 @@ def other_authority(place):
     shutil.copy(place.folder / "other" / "authority.der", place.board)
 
 
-def certified(**dates):
-    def way(place):
-        with pytest.MonkeyPatch.context() as patched:
-            for name, date in dates.items():
-                patched.setattr(certificates, name, date)
-            certificates.write_certificates(place.directory, ["localhost"])
-
-    return way
+def certified(name, date, place):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(certificates, name, date)
+        certificates.write_certificates(place.directory, ["localhost"])
 
 
 def another_version(place):
@@ -269,7 +260,7 @@ ENDED = {A.CLOSED, A.NO_BROKER}
 # Way -> how it comes about; what the host says; the reasons of which the board tells one.
 WAYS = {
     "broker not started": (having(running="none"), {"down"}, {A.REFUSED}),
-    "broker stopped": (killed("running"), {"gone"}, {A.REFUSED, A.LOST}),
+    "broker stopped": (partial(killed, "running"), {"gone"}, {A.REFUSED, A.LOST}),
     "port closed": (settings(port=1), {"login"}, {A.REFUSED}),
     "address silent": (lambda place: swallowed(place, 3), {"login"}, {A.SILENT}),
     "firewall swallows": (swallowed, {"login"}, {A.SILENT}),
@@ -277,9 +268,10 @@ WAYS = {
     "wrong password": (settings(password="0" * 32), {"not authorised", "login"}, {A.CREDENTIALS}),
     "unknown user": (settings(user="0000abcd"), {"not authorised", "login"}, {A.CREDENTIALS}),
     "broker not configured": (not_configured, {"password", "not authorised"}, {A.CREDENTIALS}),
-    "key rotated": (changed_keys(keys.rotate), {"not authorised", "login"}, {A.CREDENTIALS}),
-    "revoked": (changed_keys(keys.revoke), {"not authorised", "store"}, {A.CREDENTIALS}),
-    "revoked, broker not configured": (changed_keys(keys.revoke, False), {"key", "store"}, set()),
+    "key rotated": (partial(changed_keys, keys.rotate), {"not authorised", "login"}, {A.CREDENTIALS}),
+    "revoked": (partial(changed_keys, keys.revoke), {"not authorised", "store"}, {A.CREDENTIALS}),
+    "revoked, broker not configured": (
+        partial(changed_keys, keys.revoke, configured=False), {"key", "store"}, set()),
     "another store": (another_store, {"key", "password"}, set()),
     "topic refused": (
         lambda place: place.edit("access", "pattern write tern/hello/%u\n", ""), {"hello"}, set()),
@@ -289,11 +281,11 @@ WAYS = {
     "TLS at a plain port": (other_authority, {"protocol error", "login"}, ENDED),
     "other authority": (other_authority, {"alert unknown ca", "login"}, {A.CERTIFICATE}),
     "other host name": (settings(server="other.local"), {"alert bad certificate", "login"}, {A.CERTIFICATE}),
-    "certificate expired": (certified(_NOT_AFTER=datetime(2020, 1, 1)), {"expired"}, {A.DATES}),
-    "certificate not valid yet": (certified(_NOT_BEFORE=datetime(2040, 1, 1)), {"early"}, {A.DATES}),
+    "certificate expired": (partial(certified, "_NOT_AFTER", datetime(2020, 1, 1)), {"expired"}, {A.DATES}),
+    "certificate not valid yet": (partial(certified, "_NOT_BEFORE", datetime(2040, 1, 1)), {"early"}, {A.DATES}),
     "other version": (another_version, {"version"}, set()),
     "budget spent": (budget_spent, {"budget"}, set()),
-    "power cut": (killed("emulated"), {"ended"}, set()),
+    "power cut": (partial(killed, "emulated"), {"ended"}, set()),
     "program crashed": (crashed, {"login"}, set()),
     "wrong directory": (having(fleet="mqtt:nowhere"), {"no configuration"}, set()),
     "broker full": (full, {"max_connections", "login"}, {A.CLOSED}),

@@ -115,8 +115,7 @@ def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(name, p
     def visits(number):
         spent = []
         with board(prepared, tmp_path, number) as (url, folder):
-            runs = itertools.count()
-            start = time.monotonic()
+            runs, start = itertools.count(), time.monotonic()
             process = begin(made(url, folder, next(runs)))
             with suppress(subprocess.TimeoutExpired):  # a bench takes minutes
                 process.wait(40)

@@ -16,8 +16,7 @@ from ternhost.store.store import Store
 from terntools.boards.repl import Repl
 from terntools.emulators.firmware_fleet import FirmwareFleet
 
-D = 13
-LATE_MS = 20
+D, LATE_MS = 13, 20
 AFTER_A_FLUSH_MS = 36  # where LittleFS also compacts
 PERIOD_MS = 5  # of the example's samples
 SHAKY = 4  # samples that may be pending at the first or the last stamp

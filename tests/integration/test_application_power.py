@@ -20,21 +20,15 @@ from terntools.emulators.micropython import device_command
 from terntools.emulators.unix_fleet import FIRMWARE
 
 PROGRAM = Path(__file__).with_name("recording_program.py")
-KILLS = 20
-HOLD = 8
-ROUNDS = 40
+KILLS, HOLD, ROUNDS = 20, 8, 40
 
 
 def start(micropython, board, life):
     with open(board / "board.log", "ab") as log:
-        return subprocess.Popen(
-            device_command(micropython, PROGRAM, str(life)),
-            cwd=board,
-            env={**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+        command = device_command(micropython, PROGRAM, str(life))
+        env = {**os.environ, "MICROPYPATH": f"{FIRMWARE}{os.pathsep}.frozen"}
+        streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        return subprocess.Popen(command, cwd=board, env=env, **streams)
 
 
 def records(board):
@@ -119,5 +113,5 @@ def test_a_program_that_is_killed_again_and_again_loses_only_unflushed_records(t
     assert flushed >= KILLS // 2
     assert models >= KILLS // 2
     print(
-        f"{flushed} of {KILLS} lives wrote records, {models} found a model; {ROUNDS} rounds, {spent()} paid for"
+        f"{flushed} of {KILLS} lives wrote records, {models} found a model; {spent()} of {ROUNDS} rounds paid"
     )

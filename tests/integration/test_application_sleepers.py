@@ -23,14 +23,12 @@ from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
 
 PROGRAM = Path(__file__).with_name("once_program.py")
-BOARDS = 30
-ROUNDS = 4
+BOARDS, ROUNDS = 30, 4
 AT_ONCE = 10  # processes
 WAKE_S = 60  # as provisioned; here they wake more often
 ONCE_MS = 15_000  # for a wake, even where its host or its broker is slow
 # Generous: these tests are not about speed.
-TIMEOUT_S = 600
-DEADLINE_S = 1200
+TIMEOUT_S, DEADLINE_S = 600, 1200
 
 
 def wake(micropython, board, timeout_ms=ONCE_MS):
@@ -51,10 +49,8 @@ def serve(tmp_path, path, rounds, deadline):
 def test_every_board_that_wakes_in_a_round_is_counted_once(tmp_path, micropython):
     """Each round lasts until every board has woken in it, though the broker is often away."""
     path, boards = make(tmp_path, BOARDS)
-    turns = threading.Semaphore(AT_ONCE)
-    over = threading.Event()
-    draws = random.Random(12)
-    wakes = []
+    turns, over = threading.Semaphore(AT_ONCE), threading.Event()
+    draws, wakes = random.Random(12), []
 
     def live(board, draws):
         while not over.wait(draws.uniform(0.0, 1.0)):

@@ -19,8 +19,7 @@ def test_a_bench_gives_figures_a_summary_and_a_page():
     assert result["us_per_coordinate_native_c"] is None  # the C code is for the Pico
     assert result["identical_runs"] is None
     assert 20_000 < result["mpy_bytes"] < 32 * 1024
-    text = latency_command.summary(result)
-    assert "duchi" in text
+    assert "duchi" in latency_command.summary(result)
     assert "three-outputs, 1 of 4, logistic" in [row["name"] for row in result["reports"]]
     (page,) = latency_command.pictures(result).values()
     assert len(page.axes) == 2

@@ -68,12 +68,8 @@ def start(tmp_path):
 def run_mosquitto(directory):
     """Start Mosquitto as its user does, without tern."""
     path = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
-    process = subprocess.Popen(
-        ["mosquitto", "-c", str(directory / CONFIG)],
-        env={**os.environ, "PATH": path},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command, env = ["mosquitto", "-c", str(directory / CONFIG)], {**os.environ, "PATH": path}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for(lambda: listens(*listener(directory)))
     return process
 
@@ -90,8 +86,7 @@ def test_a_fleet_warns_once_of_a_lost_broker_and_says_that_it_is_back(tmp_path, 
     assert "start it: tern broker run my-broker" in fleet.err.read_text()
     time.sleep(3)
     assert fleet.err.read_text().count("does not answer") == 1, "once"
-    second = start("broker", "run", "my-broker", "--json")
-    assert second.result()["port"] == port
+    assert start("broker", "run", "my-broker", "--json").result()["port"] == port
     fleet.wait_for_warning("is there again and lets the boards in", seconds=SOON)
     assert (directory / "mosquitto.log").exists()
 

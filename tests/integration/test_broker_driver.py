@@ -38,12 +38,9 @@ class Boards(MqttLink):
         super().__init__(Access("nowhere", 1, "host", "", None))
         self._each = each
         self._first = range(1, devices + 1, each)
-        self.announced = []
-        self.asked = 0
+        self.announced, self.asked = [], 0
         self.most = 0  # requests at once to one board
-        self._open = {}
-        self._too_soon = too_soon
-        self.refused = {}
+        self._open, self._too_soon, self.refused = {}, too_soon, {}
         self.models = []
 
     async def connect(self, patience=0.0):
@@ -228,9 +225,7 @@ class Locked(Boards):
 
     def __init__(self, devices, each=1, epoch=1, takes=True, delay=0.0):
         super().__init__(devices, each)
-        self._delay = delay
-        self._takes = takes
-        self._start_epoch = epoch
+        self._delay, self._takes, self._start_epoch = delay, takes, epoch
         self.epochs = {}  # of boards with another epoch, by first client
         self.keys = {}  # by board
         self.brought = []  # (board, epoch)
@@ -310,8 +305,7 @@ def test_boards_without_the_new_fleet_key_are_asked_under_their_clients_keys(tmp
 
 def test_one_warning_counts_the_boards_with_a_later_fleet_key(tmp_path):
     """It counts neither boards with an earlier key nor those of --own-key-only, whose epoch is the last."""
-    warnings = []
-    link = Locked(900, each=100, epoch=LATER)
+    warnings, link = [], Locked(900, each=100, epoch=LATER)
     link.epochs = {701: 1, 801: 2**32 - 1}
     with rotated(tmp_path, link, 900, patience=0.3, warn=warnings.append) as broker_driver:
         for frame in (b"", hello(1, 100, LATER)):

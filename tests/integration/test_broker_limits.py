@@ -44,10 +44,7 @@ def wide(number):
 
 
 def reports_at(qos):
-    def make(number):
-        return publication("tern/up/00000002", bytes(2500), qos, number)
-
-    return make
+    return lambda number: publication("tern/up/00000002", bytes(2500), qos, number)
 
 
 def peak(running, thief, make):

@@ -37,8 +37,7 @@ def place(tmp_path_factory):
 @pytest.fixture
 def connect(place):
     """`connect(device, node)`: a client with that device's password, or the host's (0)."""
-    access = Access.load(place / HOST)
-    clients = []
+    access, clients = Access.load(place / HOST), []
 
     def connected(device=0, node=0, **options):
         if device:
@@ -137,6 +136,5 @@ def test_new_passwords_reach_the_nodes_and_disconnect_nobody(place, connect):
 @pytest.mark.slow
 def test_every_node_is_killed_in_turn_and_no_report_is_lost_or_counted_twice(tmp_path):
     summary = sites.weather(tmp_path, 3, boards=3, clients=30, kind=cluster.Cluster)
-    assert summary["differences"] == []
-    assert summary["killed"] == 3
+    assert (summary["differences"], summary["killed"]) == ([], 3)
     assert summary["rounds"] >= 10

@@ -132,8 +132,7 @@ class _During:
 
 
 def test_a_board_that_loses_power_again_and_again(site):
-    devices = range(1, 61)
-    fleet = site(clients=60)
+    devices, fleet = range(1, 61), site(clients=60)
     frames = cuts = 0
     with fleet.boards() as boards:
         board = boards.boards[0]
@@ -155,8 +154,7 @@ def test_a_board_that_loses_power_again_and_again(site):
 
 
 def test_a_board_that_is_unplugged_is_left_out_with_a_warning(site):
-    fleet = site(clients=80)
-    warnings = []
+    fleet, warnings = site(clients=80), []
     with fleet.boards() as boards:
         board = boards.boards.pop()
         unplug = _During(20, board.close)
@@ -190,8 +188,7 @@ def test_the_last_board_that_is_unplugged_is_an_error(site):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["both", "down", "up"])
 def test_a_line_that_damages_bytes_loses_and_doubles_no_report(site, way):
-    devices = range(1, 101)
-    fleet = site(clients=100, boards=1)
+    devices, fleet = range(1, 101), site(clients=100, boards=1)
     down, up = rig.Damage(1, 0.001), rig.Damage(2, 0.004)  # a device is asked 12 times at most
     down.on, up.on = way != "up", way != "down"
     with fleet.boards() as boards, rig.Proxy(boards.ports[0], down, up) as proxy:
@@ -206,9 +203,7 @@ class _Some:
     """Picks every `n`th frame, but none twice: a device is asked 12 times at most."""
 
     def __init__(self, n):
-        self._n = n
-        self._passed = 0
-        self._picked = set()
+        self._n, self._passed, self._picked = n, 0, set()
 
     def __call__(self, frame):
         self._passed += 1
@@ -222,8 +217,7 @@ class _Frames:
     """Whole COBS frames, zero included, through `change`: frame -> bytes."""
 
     def __init__(self, change):
-        self._change = change
-        self._rest = b""
+        self._change, self._rest = change, b""
 
     def __call__(self, data):
         *frames, self._rest = (self._rest + data).split(b"\x00")
@@ -246,8 +240,7 @@ def test_repeated_frames_count_and_cost_once(site, way, longer_than):
     ("every", "longer_than", "share"), [(5, 20, 0.5), (4, 1, 0)], ids=["truncated", "lost"]
 )
 def test_truncated_and_lost_frames_lose_and_double_no_report(site, every, longer_than, share):
-    fleet = site()
-    picked = _Some(every)
+    fleet, picked = site(), _Some(every)
 
     def hurt(frame):
         if len(frame) <= longer_than or not picked(frame):
@@ -269,8 +262,7 @@ def test_late_reports_are_recognised_and_not_counted(site, monkeypatch):
     fleet = site(clients=20, boards=2, budget=2 * rig.COST)
     clock = SimpleNamespace(ahead=0.0, monotonic=lambda: time.monotonic() + clock.ahead)
     monkeypatch.setattr("ternhost.reach.ports.driver.time", clock)
-    slow = threading.Event()
-    delayed = []
+    slow, delayed = threading.Event(), []
 
     def hold(frame):  # reports, until the hello of the next round
         if slow.is_set() and 1 < len(frame) < 40:
@@ -337,8 +329,7 @@ def test_a_board_that_crashes_says_why(tmp_path, micropython):
     ],
 )
 def test_a_board_of_another_schema_is_refused_with_advice(site, tmp_path, old, new, advice):
-    fleet = site(clients=1, boards=1)
-    changed = tmp_path / "firmware"
+    fleet, changed = site(clients=1, boards=1), tmp_path / "firmware"
     for path in (FIRMWARE / "tern").rglob("*.py"):
         copy = changed / path.relative_to(FIRMWARE)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -364,8 +355,7 @@ def test_two_boards_never_share_a_ledger(site, monkeypatch):
 
 
 def test_leaving_a_fleet_ends_its_processes(site):
-    fleet = site(clients=2, boards=2)
-    pids = []
+    fleet, pids = site(clients=2, boards=2), []
 
     def fail():
         with fleet.boards() as boards:

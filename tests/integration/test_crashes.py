@@ -12,9 +12,7 @@ from ternhost.provision.boards import FLEET_NAME
 from ternhost.store import store_file
 from ternhost.store.store import Store
 
-BOARDS = 2
-REPORTS = 600
-GROUP = 150
+BOARDS, REPORTS, GROUP = 2, 600, 150
 FLEET = f"emulated:{BOARDS}"
 OPTIONS = ("--reports", REPORTS, "--group", GROUP, "--epsilon", 2, "--fleet", FLEET, "--seed", 3)
 

@@ -71,8 +71,7 @@ class Visit:
     """A page in a browser context of its own; records its requests, responses, frames and console errors."""
 
     def __init__(self, browser, url, **options):
-        self.url = url
-        self.context = browser.new_context(**options)
+        self.url, self.context = url, browser.new_context(**options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)
         self.requests, self.responses, self.complaints = [], [], []
@@ -164,10 +163,8 @@ def test_the_page_follows_a_store_from_before_its_run_until_it_is_gone(tmp_path,
             page.get_by_role("tab", name=section).click()
             page.wait_for_selector(f".q-tab-panel .empty:visible >> text={words}")
 
-        words = (
-            f"--fleet simulated:50 --rounds 2 --no-report --quiet --store {path} --name {sample_store.NAME}"
-        )
-        tern(tmp_path, f"serve {words}")
+        words = f"--rounds 2 --no-report --quiet --store {path} --name {sample_store.NAME}"
+        tern(tmp_path, f"serve --fleet simulated:50 {words}")
         opened.wait_for_tile("rounds ended", "2")
         with Store(path) as store:
             for number in (3, 4):
@@ -309,9 +306,8 @@ def test_texts_of_a_hostile_fleet_are_text_and_leave_the_page_as_it_is(tmp_path,
             for chart in page.locator(".chart:visible").all():
                 chart.hover()  # its tooltip names what it shows
             opened.require_harmless(width)
-            assert page.get_by_role("heading", level=1).inner_text().startswith("greenhouses <script>"), (
-                section
-            )
+            heading = page.get_by_role("heading", level=1).inner_text()
+            assert heading.startswith("greenhouses <script>"), section
             assert opened.tile("rounds ended") == "12"
             assert page.evaluate("document.documentElement.scrollHeight") < 5000, "10 kB are cut"
             if section == "Fleet":
@@ -325,9 +321,8 @@ def spoil_result(value, names):
         return [spoil_result(one, names) for one in value]
     if not isinstance(value, dict):
         return value
-    several = {
-        key: [next(names) for _ in value.get(key) or ()] for key in ("features", "labels", "categories")
-    }
+    lists = ("features", "labels", "categories")
+    several = {key: [next(names) for _ in value.get(key) or ()] for key in lists}
     named = {"name": next(names)} | {key: texts for key, texts in several.items() if texts}
     return {key: named.get(key) or spoil_result(one, names) for key, one in value.items()}
 

@@ -25,8 +25,7 @@ class Fleet:
     def __init__(self, directory, micropython, **terms):
         self.warnings = []
         site = rig.make_site(directory, micropython, CLIENTS, BOARDS, budget=100 * rig.COST)
-        self.store = site.store
-        self.boards = site.boards()
+        self.store, self.boards = site.store, site.boards()
         terms = Terms(**{"deadline": LONG, "silence": LONG} | terms)
         self.driver = BoardsDriver(self.store, self.boards, terms, warn=self.warnings.append)
 

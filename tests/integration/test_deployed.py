@@ -1,6 +1,5 @@
 """The library as `tern deploy` installs it, with folded constants, answers as the source does."""
 
-import json
 from contextlib import closing
 from queue import SimpleQueue
 
@@ -9,7 +8,6 @@ import rig
 import small_board
 
 from tern import frames, storage, wire
-from ternhost.cli import main
 from ternhost.reach.links import open_link
 from terntools.boards import deploy
 from terntools.boards.program import read
@@ -77,7 +75,7 @@ def test_a_deployed_pico_answers_rounds_refuses_and_keeps_its_budget(pico):
         assert int.from_bytes(spent, "little") == 7 * small_board.EPSILON
 
 
-def test_deploy_installs_the_imports_of_a_program(tmp_path, capsys):
+def test_deploy_installs_the_imports_of_a_program(tmp_path, tern):
     path = tmp_path / "mine.py"
     path.write_text(
         "import helper\nfrom tern.boards.this import this_board\nfrom tern.supervisor import run\n"
@@ -86,8 +84,7 @@ def test_deploy_installs_the_imports_of_a_program(tmp_path, capsys):
     (tmp_path / "helper.py").write_text("import tern.softmax\nNAME = 'mine'\n")
     program = read(path)
     with catalogue.boot("rv32") as board:
-        assert main(["deploy", board.url, "--main", str(path), "--json"]) == 0
-        result = json.loads(capsys.readouterr().out)
+        result = tern("deploy", board.url, "--main", str(path), "--json").json
         assert {deploy.MAIN, "/helper.py"} <= set(result["written"])
         assert (result["modules"], result["missing"]) == (["helper.py"], [])
         assert deploy.wait_for_hello(board.url).text.startswith("mine; ")

@@ -22,12 +22,8 @@ def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
     )
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--target", ""]
     with catalogue.boot(name) as board:
-        ended = subprocess.run(
-            [*command, "--port", board.url, "--rootdir", tmp_path, tmp_path],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-        )
+        command += ["--port", board.url, "--rootdir", tmp_path, tmp_path]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert ended.returncode == 1
     assert "test_it.py::test_where PASSED" in ended.stdout
     assert "test_it.py::test_where[board] FAILED" in ended.stdout
@@ -46,8 +42,7 @@ def test_a_flash_is_prepared_once_and_again_for_another_compiler(tmp_path, monke
     assert prepared_flash.deployed("rv32") == first
     assert first.flash.stat().st_mtime_ns == made
     monkeypatch.setattr("terntools.boards.mpy.compiler_version", lambda: "another compiler")
-    second = prepared_flash.deployed("rv32")
-    assert second.flash != first.flash
+    assert prepared_flash.deployed("rv32").flash != first.flash
     for number in range(prepared_flash._KEPT + 1):
         monkeypatch.setattr("terntools.boards.mpy.compiler_version", lambda number=number: str(number))
         monkeypatch.setattr(
@@ -71,8 +66,7 @@ def test_files_can_be_added_to_a_flash_that_a_board_has_written(tmp_path, name):
 
 
 def test_a_flash_from_the_cache_holds_the_library_and_no_program(tmp_path):
-    kept = prepared_flash.deployed("rv32")
-    flash = tmp_path / "flash.bin"
+    kept, flash = prepared_flash.deployed("rv32"), tmp_path / "flash.bin"
     flash.write_bytes(kept.flash.read_bytes())
     with catalogue.boot("rv32", flash) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)

@@ -47,8 +47,7 @@ class Port:
         self.process = subprocess.Popen(command, stdin=their_in, stdout=their_out, stderr=PIPE, **options)
         for end in theirs:
             os.close(end)
-        self.receiver = frames.Receiver()
-        self.credits = 0
+        self.receiver, self.credits = frames.Receiver(), 0
 
     def write(self, data):
         os.write(self.out, data)
@@ -127,8 +126,7 @@ def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger
     small_board.write_files(str(board), fuses=fuses)
 
     def answers(*numbers, shift=0):
-        port = Port(board, "pipe")
-        replies = []
+        port, replies = Port(board, "pipe"), []
         for number in numbers:
             small_board.asked[0] = bytes(small_board.round_frame(number, small_board.THREE, shift=shift))
             port.send(small_board.asked[0])

@@ -22,16 +22,8 @@ EXAMPLES = ROOT / "examples"
 
 
 def run(directory, command, **environment):
-    ended = subprocess.run(
-        command,
-        cwd=directory,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-        start_new_session=True,
-    )
+    options = {"cwd": directory, "env": {**os.environ, **environment}, "start_new_session": True}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, **options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -156,8 +148,7 @@ def test_thermostats_learn_to_be_wrong_less_often(tmp_path):
 def test_the_minimal_example_records_samples_with_labels(tmp_path):
     """On MicroPython with the real library, and a simulated sensor."""
     assert len((EXAMPLES / "minimal.py").read_text().splitlines()) <= 30
-    board = tmp_path / "board"
-    key = new_keys([1])[1]
+    board, key = tmp_path / "board", new_keys([1])[1]
     provision_board(board, 1, [key], np.zeros((1, 14), np.int16), Policy(4_000_000, 4_000_000))
     (board / "machine.py").write_text(MACHINE)
     search = os.pathsep.join([str(board), str(ROOT / "firmware"), ".frozen"])

@@ -104,8 +104,7 @@ class Fleet(rig.OnBroker):
         return host.collect(number, lambda progress: None).reports
 
     def announcement(self, key, number):
-        out = bytearray(wire.MAX_FRAME)
-        values = self.question.parameters
+        out, values = bytearray(wire.MAX_FRAME), self.question.parameters
         n = host_frames.encode_round(out, key, wire.FLEET, number, wire.LOGISTIC, values, CARD, 1, -14)
         return bytes(out[:n])
 

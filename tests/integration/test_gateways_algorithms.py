@@ -54,8 +54,7 @@ class Drawn(Stream):
 
     def __init__(self, frame):
         super().__init__(bytearray(4096))
-        self._frame = bytes(frame)
-        self._pools = 0
+        self._frame, self._pools = bytes(frame), 0
 
     def refill(self):
         left = self.pool[self.cursor[0] : self.cursor[1]]
@@ -196,10 +195,8 @@ def running(place):
     """Run three gateways below `place`."""
     if shutil.which("mosquitto") is None:
         pytest.skip("mosquitto is not installed")
-    site = place / "mqtt"
-    ids = range(201, 201 + CLIENTS)
-    keys = new_keys(ids)
-    data = load("iris")
+    site, ids = place / "mqtt", range(201, 201 + CLIENTS)
+    keys, data = new_keys(ids), load("iris")
     rows = data.records(data.training)[20 : 20 + CLIENTS]
     (board,) = board_directories(site, 1)
     with Store(site / "keys.sqlite") as store:
@@ -253,8 +250,7 @@ def count(fleet, federation, tmp_path, name):
     """Run an algorithm over gateways, and count the reports of their devices again."""
     algorithm, options = RUNS[name]
     boards = [*board_directories(federation / "emulated", 2), *board_directories(federation / "mqtt", 1)]
-    before = rig.read_ledgers(boards)
-    warnings = []
+    before, warnings = rig.read_ledgers(boards), []
     where = {"fleet": fleet, "store": tmp_path / "server.sqlite"}
     with rig.begin(algorithm, **options, **where, watcher=Watcher(warn=warnings.append)) as run:
         result = run.run()

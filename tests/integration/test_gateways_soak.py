@@ -14,9 +14,8 @@ from terntools.emulators.micropython import find_micropython
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_counts_are_right_whatever_is_killed(tmp_path, nodes):
     find_micropython()
-    summary = gateways.run(
-        tmp_path, nodes=nodes, gateways=2, devices=16, rounds=8, kills=2, seconds=0.6, pause=0.8
-    )
+    few = {"gateways": 2, "devices": 16, "rounds": 8, "kills": 2}
+    summary = gateways.run(tmp_path, nodes=nodes, seconds=0.6, pause=0.8, **few)
     assert summary["killed"] == {"gateway": 2, "server": 2, "host": 2}
     assert summary["reports"] == 8 * 16
 

@@ -25,8 +25,7 @@ from terntools.emulators.firmware_fleet import FirmwareFleet
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-CLIENTS = 20
-BOARDS = 2
+CLIENTS, BOARDS = 20, 2
 POLICY = Policy(30_000_000, 900_000_000)
 IRIS = {"dataset": "iris"}
 

@@ -89,8 +89,7 @@ CASES = {
 def test_boards_have_the_model_at_the_end_of_a_run(boards, case):
     algorithm, options = CASES[case]
     common = {"fleet": fleet(boards), "store": "store.sqlite", "dimension": rig.D, "epsilon": "1", "seed": 3}
-    result = rig.finish(algorithm, name="mine", **common, **options)
-    assert result["reports"]
+    assert rig.finish(algorithm, name="mine", **common, **options)["reports"]
     model = DeviceModel.of_run("mine")
     kinds = {"logistic": wire.LOGISTIC, "softmax": wire.SOFTMAX, "fedavg": wire.SVM, "hiera": wire.LINEAR}
     assert model.model == kinds[case]

@@ -16,8 +16,7 @@ from ternhost.reach.refusals import AllRefused
 from ternhost.store.store import Store
 
 D = 4
-CARD = design("duchi", 2)
-NOISE = clustering.noise_card(2_000_000)
+CARD, NOISE = design("duchi", 2), clustering.noise_card(2_000_000)
 LOCAL = Question(wire.LOCAL + wire.LOGISTIC, [100] * D, -12, CARD.card, 1, 0, (2, 2, 1 << 18))
 INFERENCE = Question(wire.SOFTMAX, list(range(0, 800, 100)), -12, NOISE, 2, classes=2)
 VALUES = Question(wire.VALUES, [1, 0, 1, 1], 0, CARD.card, 1)

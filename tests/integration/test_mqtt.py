@@ -8,6 +8,7 @@ import struct
 import subprocess
 
 import pytest
+import report_frames
 import rig
 import warm
 from harness.arena import CARD, Arena, D, K
@@ -95,7 +96,7 @@ def test_a_request_for_one_device_is_the_question_of_the_round_for_all(arena, ho
     assert report in reports, "the announcement asks the same question"
     for frame in reports:
         device = frames.address(frame)[0]
-        own_question = host_frames.question_of(arena.keys[device], device, announcement)
+        own_question = report_frames.question_of(arena.keys[device], device, announcement)
         frames.verify(frames.answer_key(own_question), frame)
 
     arena.fleet.boards[0].restart()  # comes late, and gets the announcement

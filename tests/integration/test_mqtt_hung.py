@@ -111,7 +111,7 @@ port, authority, name = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 opening, patience, publishes, until = (int(word) for word in sys.argv[4:])
 context = tcp.client_context(open(authority, "rb").read()) if authority != "-" else None
 session = mqtt.Session(
-    lambda: tcp.Connection("127.0.0.1", port, context, name), b"x", keep_alive=1, patience_ms=opening
+    lambda: tcp.Connection("127.0.0.1", port, context, name), b"x", b"u", b"p", keep_alive=1, patience_ms=opening
 )
 link = links.Mqtt(session, "tern", "00000007", 300)
 start = ticks_ms()

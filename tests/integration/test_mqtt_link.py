@@ -97,8 +97,7 @@ async def test_a_link_names_what_is_wrong_with_its_broker(running, tmp_path):
 
 @asynchronous
 async def test_a_link_connects_again_and_sends_nothing_stale(running):
-    link = MqttLink(running.access)
-    connections = []
+    link, connections = MqttLink(running.access), []
     link.on_connect = lambda: connections.append(link.announce(b"announcement %d" % len(connections)))
     await link.connect()
     await asyncio.to_thread(running.kill)
@@ -121,8 +120,7 @@ async def test_a_link_connects_again_and_sends_nothing_stale(running):
 @asynchronous
 async def test_a_link_waits_for_a_broker_that_is_not_there(running):
     running.stop()
-    link = MqttLink(running.access)
-    messages = []
+    link, messages = MqttLink(running.access), []
     link.on_waiting = messages.append
     with pytest.raises(DeviceError, match="does not answer"):
         await link.connect(patience=1.5)

@@ -188,8 +188,7 @@ TRAIN = {"dataset": "iris", "clients": CLIENTS, "records": 1, "rounds": 6, "shar
 
 def test_a_board_that_is_killed_is_left_out_with_a_warning_and_taken_back(behind):
     board = behind.emulated.boards[1]
-    started = []
-    watch = Watch(board.kill, after=14)
+    started, watch = [], Watch(board.kill, after=14)
     watch.answers["left out"] = lambda: started.append(board.start())
 
     def status(status_of_run):

@@ -64,8 +64,7 @@ def draw():
 
 @pytest.mark.slow
 def test_both_samplers_draw_the_same_symbols_from_the_same_bytes(draw):
-    rng = random.Random(1)
-    shapes = set()
+    rng, shapes = random.Random(1), set()
     for path in CARDS:
         card = decode(path.read_bytes())
         if card.shape in (LAPLACE, MIXTURE, HIERARCHY):

@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -35,12 +36,7 @@ from ternhost.reach.gateway.messages import Hello, Here, decode
 from ternhost.reach.gateway.nats import NatsPost, serve_site
 from ternhost.reach.gateway.nats import exchange as wire
 from ternhost.reach.gateway.nats import server as server_module
-from ternhost.reach.gateway.nats.directories import (
-    GatewaySite,
-    remove_site,
-    running,
-    write_gateways,
-)
+from ternhost.reach.gateway.nats.directories import GatewaySite, remove_site, running, write_gateways
 from ternhost.reach.gateway.nats.server import NatsServer, node_of
 
 LATE = 60.0  # seconds: several tests at a time, on a busy machine
@@ -320,9 +316,8 @@ def test_a_server_in_the_hands_of_another_can_neither_ask_nor_answer(tmp_path):
             answers.append(message.data)
             await message.respond(wire.REPLY.pack(wire.ANSWER, 1) + bytes(80))
 
-        asked = await site.request(
-            "ask", wire.REQUEST.pack(wire.PUT, bytes(16), 0, 1) + b"\0question", timeout=5
-        )
+        put = wire.REQUEST.pack(wire.PUT, bytes(16), 0, 1)
+        asked = await site.request("ask", put + b"\0question", timeout=5)
         assert asked.data == wire.REPLY.pack(wire.LOST, 0)
         await site.subscribe("ask", cb=answer)
         await site.flush()
@@ -393,9 +388,7 @@ def test_a_false_server_gets_nothing_and_its_clients_recover(tmp_path, greeting)
 
 
 def test_a_gateway_goes_on_where_its_state_cannot_be_written(tmp_path):
-    def full(state):
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     with_nats()
     write_gateways(tmp_path, ["north"], port=free_port())
     with serve_site(tmp_path / "north", bytes, full), NatsPost(tmp_path) as post:
@@ -432,10 +425,9 @@ def test_a_question_that_a_server_repeats_takes_a_bounded_part_of_the_site(tmp_p
 
     async def repeat():
         host = await connect_to(server, server.tls("north"))
+        put = wire.REQUEST.pack(wire.PUT, bytes(16), 0, 1)
         for _ in range(1000):
-            await host.publish(
-                "ask", wire.REQUEST.pack(wire.PUT, bytes(16), 0, 1) + sealed, reply="_INBOX.x.y"
-            )
+            await host.publish("ask", put + sealed, reply="_INBOX.x.y")
         await host.flush()
         await asyncio.sleep(1.0)
         await host.close()
@@ -480,8 +472,7 @@ def test_the_log_of_a_server_does_not_fill_the_disk(tmp_path, monkeypatch):
 def test_a_site_cannot_fill_the_memory_of_the_server_or_keep_others_out(target):
     """It opens as many connections as it may, each with a message that does not end, and reads nothing."""
     pid = target.nodes[0].pid
-    before = memory(pid)
-    tls = as_site(target)
+    before, tls = memory(pid), as_site(target)
     with ExitStack() as stack:
         held = [stack.enter_context(tls_connection(target, tls)) for _ in range(40)]
         for connection in held:
@@ -563,9 +554,8 @@ class Command:
 
     def __init__(self, stack, directory, *words):
         command = [*TERN, "gateway", *words, "--json"]
-        self.process = stack.enter_context(
-            warm.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
-        )
+        process = warm.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
+        self.process = stack.enter_context(process)
         stack.callback(self.process.kill)
 
     def next_line(self):

@@ -15,7 +15,7 @@ import rig
 from harness.raw_client import wait_for
 
 import tern
-from ternhost.cli import main, plugins
+from ternhost.cli import plugins
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.reach import links
 from terntools.boards import device
@@ -44,11 +44,9 @@ def running(micropython, directory, port):
     config.write_text(json.dumps({"path": "socket"}))
     for name, content in read_link([f"unix.json={config}"]).items():  # as 'tern provision --link' does
         (directory / name).write_bytes(content)
-    process = subprocess.Popen(
-        device_command(micropython, "-c", textwrap.dedent(MAIN)),
-        cwd=directory,  # the path of a socket has to be short
-        env={**os.environ, "MICROPYPATH": PATH},
-    )
+    command = device_command(micropython, "-c", textwrap.dedent(MAIN))
+    env = {**os.environ, "MICROPYPATH": PATH}
+    process = subprocess.Popen(command, cwd=directory, env=env)  # the path of a socket has to be short
     try:
 
         def listens():
@@ -77,10 +75,9 @@ def fleet(site, micropython, here):
         yield made, ports, boards
 
 
-def test_device_info_and_ping_reach_a_board_over_the_link(fleet, capsys):
+def test_device_info_and_ping_reach_a_board_over_the_link(fleet, tern):
     _, ports, _ = fleet
-    assert main(["device", "info", ports[1], "--json"]) == 0
-    (info,) = json.loads(capsys.readouterr().out)["boards"]
+    (info,) = tern("device", "info", ports[1], "--json").json["boards"]
     assert (info["port"], info["board"], info["first_device"]) == (ports[1], "emulated", 11)
     assert device.ping(ports[1])["ms"]["n"] == 5
 

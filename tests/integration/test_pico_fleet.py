@@ -143,8 +143,7 @@ def test_hil_names_the_commit_that_moved_a_figure(here):
         return subprocess.run([*hil_command, *words], env=environment, capture_output=True, text=True)
 
     git("init", "--quiet")
-    commits = []
-    client = here / "tern/client.py"
+    commits, client = [], here / "tern/client.py"
     before = client.read_text()
     for code, text in enumerate((before, before.replace("(wire.MAX_FRAME)", "(wire.MAX_FRAME + 2000)"))):
         client.write_text(text)

@@ -27,8 +27,7 @@ class Desk:
     """A broker and two emulated boards, each on a cable (a symbolic link to its port) that can be pulled."""
 
     def __init__(self, directory, site):
-        self.directory = directory
-        self.site = site
+        self.directory, self.site = directory, site
         self.broker_directory, store = directory / "broker", directory / "store.sqlite"
         self.access = configuration.configure(self.broker_directory, store, port=free_port())
         self.broker = Mosquitto(self.broker_directory)

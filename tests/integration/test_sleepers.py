@@ -21,8 +21,7 @@ from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-BOARDS = 3
-ROUNDS = 4
+BOARDS, ROUNDS = 3, 4
 WAKE = 4  # seconds
 AWAKE = 8.0  # seconds: on a busy machine, a request may come late
 
@@ -39,8 +38,7 @@ def place(tmp_path):
 
 def test_a_board_is_provisioned_to_sleep_and_later_to_stay_awake(tmp_path):
     rows = np.full((1, 2), 16384, np.int16)
-    policy = Policy(4_000_000, 400_000_000)
-    broker = Broker("broker.local", 1883)
+    policy, broker = Policy(4_000_000, 400_000_000), Broker("broker.local", 1883)
     with catalogue.boot("rv32") as board:
         for wake in (3600, None):
             member = Member(7, rows, policy, broker=broker, wake=wake)

@@ -76,10 +76,9 @@ def test_the_time_of_a_refusal_does_not_depend_on_the_number_of_records(pico):
 
 def wake_frames(number):
     """Questions to the program of a board: one to answer, the same again, one of the same number that differs."""
-    local = slots.Case(
-        "", wire.LOCAL + wire.LOGISTIC, slots.table, slots.D, local=(1, 2, 1 << 18), anew=False
-    )
-    other = slots.Case("", wire.LINEAR, slots.table, slots.D, anew=False)
+    common = {"card": slots.table, "d": slots.D, "anew": False}
+    local = slots.Case("", wire.LOCAL + wire.LOGISTIC, local=(1, 2, 1 << 18), **common)
+    other = slots.Case("", wire.LINEAR, **common)
     return [
         (12, local.frame(1, number)), (20, local.frame(1, number)), (120, other.frame(1, number)),
         (290, other.frame(1, number + 1)), (500, other.frame(1, number)),

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import rig
@@ -123,8 +124,7 @@ def store(box):
 def test_a_board_has_the_key_of_the_store_and_stays_the_same_device(board, store):
     policy = {"pause": 2, "slot": 300, "reserve": 5}
     join(board, member(7, **policy), store)
-    row = board.read_file("/" + storage.CLIENTS)
-    assert row[4:36] == store.keys()[7]
+    assert board.read_file("/" + storage.CLIENTS)[4:36] == store.keys()[7]
     fleet = fleet_key(store)
     assert board.read_file("/" + storage.FLEET) == fleet_file(fleet.key, 2, 300, 5, fleet.epoch, 64)
     assert not provision.plan(board, member(7, **policy), store)
@@ -203,8 +203,7 @@ def test_an_erased_board_has_no_second_budget_and_takes_no_package_of_its_first_
     assert "epsilon 4 of 10 counts as spent, and its key and the fleet's are new" in changes.note
     assert (store.keys()[7], fleet_key(store)) == (key, fleet), "a plan changes nothing"
     provision.apply(board, changes, again, store)
-    row = board.read_file("/" + storage.CLIENTS)
-    assert row[4:36] == store.keys()[7] != key
+    assert board.read_file("/" + storage.CLIENTS)[4:36] == store.keys()[7] != key
     (box / storage.FLEET).write_bytes(board.read_file("/" + storage.FLEET))
     new = fleet_key(store)
     assert storage.read_fleet(str(box / storage.FLEET))[0::4] == (new.key, new.epoch)
@@ -246,9 +245,8 @@ def test_a_device_that_was_sent_updates_has_lived_before(board, store):
 
 def test_a_budget_for_life_is_not_raised(board, store, box):
     join(board, member(7, budget="12.345678"), store)
-    with pytest.raises(
-        UsageError, match=r"7 was set to 12\.345678 for life and cannot be raised to 20$"
-    ) as caught:
+    message = r"7 was set to 12\.345678 for life and cannot be raised to 20$"
+    with pytest.raises(UsageError, match=message) as caught:
         provision.plan(board, member(7, budget="20"), store)
     assert "--budget 12.345678 or less" in caught.value.hint
     lowered = provision.plan(board, member(7, budget="5"), store)
@@ -287,10 +285,8 @@ def test_a_ledger_is_bound_to_a_counter_that_pays_for_its_budget(store):
             new = board.read_file(path)
             board.start_main()
         assert deploy.wait_for_hello(chip.url).budget == 100_000_000
-        words = (
-            f"provision {chip.url} --store {store.path} --device 7 --dataset flights --reserve 20 --counter"
-        )
-        asked = rig.tern(*words.split(), code=errors.USAGE)  # there is nobody to say yes
+        words = f"{chip.url} --store {store.path} --device 7 --dataset flights --reserve 20 --counter".split()
+        asked = rig.tern("provision", *words, code=errors.USAGE)  # there is nobody to say yes
         assert "burns 2 fuses; 4 steps are left then, for at most 80 reports" in asked.err
         with Repl(chip.url) as board:
             assert counter.look(board) == (1, 1, 6)
@@ -311,8 +307,7 @@ def test_files_of_options_that_a_member_no_longer_has_are_removed(board, store):
     on_broker = provision.plan(board, member(7, broker=provision.Broker.parse("broker.example:1883")), store)
     assert on_broker.remove == ("/unix.json",)
     deploy.apply(board, on_broker)
-    broker = provision.Broker.parse("broker.example:1883", ssid="lab")
-    join(board, member(7, broker=broker), store)
+    join(board, member(7, broker=provision.Broker.parse("broker.example:1883", ssid="lab")), store)
     config = json.loads(board.read_file("/mqtt.json"))
     assert config == {"host": "broker.example", "port": 1883, "ssid": "lab"}
     alone = provision.plan(board, member(7, whole_fleet=False), store)
@@ -363,10 +358,7 @@ def test_only_a_board_without_a_prompt_is_flashed(tmp_path, monkeypatch):
     ):
         with pytest.raises(DeviceError, match=message):
             make_plan(tmp_path, port)
-
-    def unplugged(port, data):
-        raise serial.SerialException("unplugged")
-
+    unplugged = Mock(side_effect=serial.SerialException("unplugged"))
     monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
     monkeypatch.setattr("terntools.boards.repl._HELLO_WAIT", 0.1)
     with silent() as port:

@@ -97,8 +97,7 @@ def test_a_board_on_a_port_takes_one_update_after_the_other(field_board, tmp_pat
 
 
 def test_a_program_that_fails_is_rolled_back(field_board, tmp_path):
-    before = kept(field_board.directory)
-    fails = "raise ValueError\n"
+    before, fails = kept(field_board.directory), "raise ValueError\n"
     for text in (fails, fails, "import tern.nothing\n", ""):  # the second package has a number of its own
         code, result = update(field_board, text, tmp_path)
         assert (code, result["boards"][0]["state"]) == (1, "rolled back"), result
@@ -220,8 +219,7 @@ class Field:
     """Three boards on a broker."""
 
     def __init__(self, directory, site):
-        self.directory = directory
-        self.store = site.store.path
+        self.directory, self.store = directory, site.store.path
         self.keys = site.store.keys()
         fleet = keys.fleet_key(site.store)
         self.access = configuration.write_configuration(directory / "broker", self.keys, port=free_port())

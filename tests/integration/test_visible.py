@@ -78,14 +78,8 @@ def trace(interpreter, folder, scenario, data):
     if scenario != "heap":  # they are on the heap, too
         words += map(str, data[2:])
     command = device_command(interpreter, *words, heap="1m") if interpreter else [sys.executable, *words]
-    ended = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "MICROPYPATH": f"{path}{os.pathsep}.frozen"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    env = {**os.environ, "PYTHONPATH": path, "MICROPYPATH": f"{path}{os.pathsep}.frozen"}
+    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 

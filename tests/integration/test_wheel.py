@@ -188,9 +188,8 @@ def test_the_sboms_list_all_that_is_shipped(wheel, tmp_path):
 
 
 def test_an_sbom_that_does_not_fit_the_schema_is_not_written(tmp_path):
-    bom = release.Bom(
-        components=[release._part("a", release.ComponentType.FILE, hashes=[release._sha256(b"")])]
-    )
+    part = release._part("a", release.ComponentType.FILE, hashes=[release._sha256(b"")])
+    bom = release.Bom(components=[part])
     bom.components[0].hashes[0].content = "0"
     with pytest.raises(ValueError, match="does not fit the schema"):
         release.write(bom, tmp_path / "sbom")
@@ -236,8 +235,7 @@ def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch
 
 def test_cards_can_be_designed_and_many_are_shipped(bare):
     bare.tern("card design duchi --epsilon 1")
-    listed = json.loads(bare.tern("card list --json").stdout)
-    assert len(listed["shipped"]) > 100
+    assert len(json.loads(bare.tern("card list --json").stdout)["shipped"]) > 100
 
 
 def test_emulated_devices_train(bare):
@@ -268,8 +266,7 @@ def test_a_board_becomes_a_member_of_a_fleet(for_boards):
     with emulated_board(for_boards, "rv32") as port:
         options = "--store fleet.sqlite --device 7 --dataset synthetic-logistic --yes --json"
         up = json.loads(for_boards.tern(f"up {port} {options}").stdout)
-        assert up["clients"] == 1
-        assert up["deployed"][-1] == "/main.py"
+        assert (up["clients"], up["deployed"][-1]) == (1, "/main.py")
         again = for_boards.tern(f"deploy {port} --json")
         assert json.loads(again.stdout)["written"] == [], again.stderr
 

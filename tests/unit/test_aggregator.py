@@ -137,8 +137,7 @@ def test_every_frame_is_accounted_for(asked):
         accepted=1, duplicate=1, late=1, unasked=1, unknown=1, forged=3, damaged=3, refused=1, unread=2
     )
     assert sum(vars(asked.statistics).values()) == len(batch)
-    assert accepted.reports == [(1, 1)]
-    assert accepted.refusals == [Refusal(3, 1, wire.ERR_BUDGET, 5)]
+    assert (accepted.reports, accepted.refusals) == ([(1, 1)], [Refusal(3, 1, wire.ERR_BUDGET, 5)])
     unread = [(refusal.device, refusal.code) for refusal in accepted.unread]
     assert unread == [(2, wire.ERR_TAG), (wire.BOARD, wire.ERR_FRAME)]
     assert asked.unanswered(1) == [2]

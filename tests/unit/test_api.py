@@ -49,8 +49,7 @@ def test_a_run_from_python_has_the_options_and_costs_of_the_command(tmp_path):
     assert result.directory.resolve() == tmp_path / "runs" / "mine"
     assert dict(result) == json.loads((result.directory / "result.json").read_text())
     assert dict(ternhost.Result.load("mine")) == dict(ternhost.Result.load(result.directory)) == dict(result)
-    assert result["options"]["epsilon"] == "4"
-    assert result["epsilon_per_client"] == pytest.approx(4)
+    assert (result["options"]["epsilon"], result["epsilon_per_client"]) == ("4", pytest.approx(4))
     assert [status.round for status in statuses if status.event == END] == [1, 2, 3, 4]
     assert result.weights.shape == (result["d"],)
     assert result.weights.tolist() == result["weights"]
@@ -170,8 +169,7 @@ def test_options_may_be_numbers_of_numpy():
     result = ternhost.train(
         fleet="simulated:400", reports=np.int64(400), epsilon=np.float64(2), regularisation=np.float32(0.5)
     )
-    assert result["reports"] == 400
-    assert result["options"]["epsilon"] == "2.0"
+    assert (result["reports"], result["options"]["epsilon"]) == (400, "2.0")
 
 
 def test_without_pandas_a_data_frame_names_the_extra_that_installs_it(monkeypatch):

@@ -67,7 +67,8 @@ def test_local_training_is_the_specified_one(model):
             row[:] = array("h", records[i])
 
         trainer, out = LocalTrainer(d), array("h", bytes(2 * d))
-        trainer.train(model, array("h", m), e, read, c, epochs, min(batch or c, c, wire.MAX_BATCH), rate)
+        size = min(batch or c, c, wire.MAX_BATCH)
+        list(trainer.steps(model, array("h", m), e, read, c, epochs, size, rate))
         trainer.report(tau, out)
         assert out.tolist() == local_training(model, m, e, records, epochs, batch, rate, tau)
 

@@ -17,8 +17,7 @@ class Radio:
     """Records when it was on, and what was read meanwhile."""
 
     def __init__(self, on):
-        self.on = on
-        self.switched = 0
+        self.on, self.switched = on, 0
 
     def active(self, on=None):
         if on is not None and on != self.on:

@@ -11,8 +11,7 @@ from spec import cards
 from tern.card import CardError, certify, decode
 from tern.fixed import MAX_EPSILON, exp_lower
 
-T = 2**30
-ONE = 2**14
+T, ONE = 2**30, 2**14
 
 
 class Refused(Exception):

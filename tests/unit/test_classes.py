@@ -1,6 +1,5 @@
 """The parts that all algorithms share: classes of devices, turns, reports and their cost."""
 
-import json
 from fractions import Fraction
 from itertools import product
 from statistics import fmean
@@ -11,7 +10,6 @@ from simulating import ask, begin, finished, fleet_of, run
 
 from tern import card as cards
 from ternhost import datasets
-from ternhost.cli import main
 from ternhost.count import estimate
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
@@ -177,8 +175,7 @@ def test_an_unknown_algorithm_is_refused_with_the_known_ones():
 # Personalised budgets: the card of each class, its cost, and the model
 
 
-EPSILONS = "1:0.5,2:0.3,4:0.2"
-SHARES = [0.5, 0.3, 0.2]
+EPSILONS, SHARES = "1:0.5,2:0.3,4:0.2", [0.5, 0.3, 0.2]
 SMALL = {
     "fedsgd": {"dataset": "toy", "reports": 1000, "group": 250},
     "fedavg": {"dataset": "toy", "mechanism": "duchi", "clients": 200, "rounds": 5, "share": 0.3},
@@ -201,15 +198,13 @@ def toy(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", SMALL)
 def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
-    driver = fleet_of(algorithm)
-    designs = algorithm.designs
+    driver, designs = fleet_of(algorithm), algorithm.designs
     assert [design.epsilon for design in designs] == [1_000_000, 2_000_000, 4_000_000]
     # Each class has its own means, but a gradient's coordinates have to be as many in every class.
     assert name == "collect" or len({design.k for design in designs}) == 1
     assert [design.share for design in designs] == SHARES
     classes = dict(zip(driver.devices, class_of(driver.devices, SHARES, algorithm.options.seed), strict=True))
-    number = 0
-    taking_part = []
+    number, taking_part = 0, []
     while not algorithm.done:
         number += 1
         cohorts = algorithm.cohorts(driver.devices)
@@ -334,17 +329,14 @@ def test_a_class_without_devices_is_not_asked():
     assert finished(algorithm, SimulatedDriver(algorithm.holdings, 4))._trainer.round == 4
 
 
-def test_commands_take_classes_and_state_the_cost_of_each(capsys):
+def test_commands_take_classes_and_state_the_cost_of_each(tern):
     common = ["--dataset", "toy", "--epsilons", "1:0.5,2:0.5", "--fleet", "simulated:100", "--no-report"]
-    assert main(["train", *common, "--reports", "100"]) == 0
-    printed = capsys.readouterr()
+    printed = tern("train", *common, "--reports", "100")
     assert "each client of the class at epsilon 2 (50 %) spends epsilon 2 in total" in printed.err
     assert "50 % of the clients: epsilon 1 a report, 1 in the run" in printed.out
     for command in ("collect", "infer"):
-        assert main([command, *common[2:], "--dataset", "iris", "--json", "--quiet"]) == 0
-        result = json.loads(capsys.readouterr().out)
+        result = tern(command, *common[2:], "--dataset", "iris", "--json", "--quiet").json
         assert 1.98 < result["epsilon_per_client"] <= 2
         assert len(result["accounting"]) == 2
     for command in ("train", "collect", "infer"):
-        assert main([command, "--epsilons", "1:1", "--epsilon", "1"]) == 2
-        assert "exclude each other" in capsys.readouterr().err
+        assert "exclude each other" in tern(command, "--epsilons", "1:1", "--epsilon", "1", code=2).err

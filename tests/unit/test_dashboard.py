@@ -18,7 +18,6 @@ import pytest
 from matplotlib.colors import to_rgb
 from rich.console import Console
 
-from ternhost.cli import main
 from ternhost.errors import USAGE
 from ternhost.learn import judging
 from ternhost.learn.base import ALGORITHMS, Population
@@ -264,7 +263,7 @@ def test_lines_differ_in_more_than_their_colour_and_a_legend_cuts_long_names():
     assert charts.bars(["a"], [1], "x", "boards")["yAxis"]["minInterval"] == 1, "counts are whole numbers"
 
 
-def test_an_invalid_or_taken_port_is_refused_and_the_default_is_a_free_one(tmp_path, capsys, monkeypatch):
+def test_an_invalid_or_taken_port_is_refused_and_the_default_is_a_free_one(tmp_path, tern, monkeypatch):
     monkeypatch.setenv("NICEGUI_STORAGE_PATH", os.devnull)
     with Store(tmp_path / "store.sqlite"):
         pass
@@ -276,8 +275,7 @@ def test_an_invalid_or_taken_port_is_refused_and_the_default_is_a_free_one(tmp_p
             ("store.sqlite", ["--port", str(port)], f"cannot open port {port}: Address already in use\n"),
             ("none", [], "there is no run or store"),
         ):
-            assert main(["dashboard", str(tmp_path / name), *options]) == USAGE
-            assert message in capsys.readouterr().err
+            assert message in tern("dashboard", str(tmp_path / name), *options, code=USAGE).err
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # another process has the port: as good
             stack.enter_context(socket.create_server(("127.0.0.1", server.PORT)))

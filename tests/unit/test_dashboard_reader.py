@@ -132,8 +132,7 @@ def test_reports_cost_the_epsilon_of_their_cohort_s_question(store):
 
 def test_a_snapshot_reads_only_what_is_new(store):
     with Reader(store.path) as reader:
-        first = reader.snapshot()
-        second = reader.snapshot()
+        first, second = reader.snapshot(), reader.snapshot()
         assert (second.serial, second.run, second.history) == (first.serial, first.run, first.history)
         assert second.boards is first.boards
         assert second.read > first.read, "the store was read, and nothing had changed"
@@ -240,8 +239,7 @@ def test_a_locked_store_keeps_the_last_snapshot_with_a_note(store):
 def test_a_reader_survives_a_store_that_vanishes_or_is_replaced(store, tmp_path):
     store.close()
     with Reader(store.path) as reader:
-        before = reader.snapshot()
-        away = tmp_path / "away.sqlite"
+        before, away = reader.snapshot(), tmp_path / "away.sqlite"
         os.rename(store.path, away)
         gone = reader.snapshot()
         assert "not there" in gone.note

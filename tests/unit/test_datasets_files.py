@@ -116,8 +116,7 @@ def test_wisdm_reads_the_complete_records(folder):
 
 
 def test_wisdm_windows_have_the_features_of_their_samples(tmp_path):
-    rng = np.random.default_rng(4)
-    lines = []
+    rng, lines = np.random.default_rng(4), []
     bouts = ((1, "Walking", 450), (1, "Jogging", 200), (2, "Jogging", 399), (2, "Sitting", 199))
     for user, activity, samples in bouts:
         for i in range(samples):
@@ -130,8 +129,7 @@ def test_wisdm_windows_have_the_features_of_their_samples(tmp_path):
     assert data.dimension == 41 == len(data.feature_names)
     walk = dict(zip(data.feature_names, data.features[0] / ONE, strict=True))
     samples = np.array([float(line.split(",")[3]) for line in lines[:200]])
-    assert walk["constant"] == 1
-    assert walk["mean_y"] == pytest.approx(9.81 / 20, abs=1e-4)
+    assert (walk["constant"], walk["mean_y"]) == (1, pytest.approx(9.81 / 20, abs=1e-4))
     assert walk["deviation_x"] == pytest.approx(2 * samples.std() / 10 - 1, abs=1e-4)
     difference = np.abs(samples - samples.mean()).mean()
     assert walk["difference_x"] == pytest.approx(2 * difference / 10 - 1, abs=1e-4)
@@ -167,8 +165,7 @@ def ts_file(path, labels, rng, length=45, channels=6):
 
 
 def test_basic_motions_are_read_in_windows_with_their_features(folder, monkeypatch):
-    rng = np.random.default_rng(3)
-    files = folder / "BasicMotions"
+    rng, files = np.random.default_rng(3), folder / "BasicMotions"
     files.mkdir()
     labels = ["Standing", "Running", "Walking", "Badminton", "Running"] * 4
     train = ts_file(files / "BasicMotions_TRAIN.ts", labels, rng)

@@ -2,7 +2,6 @@
 files and stores."""
 
 import itertools
-import json
 from array import array
 
 import numpy as np
@@ -43,8 +42,7 @@ def check_predictions(folder, twin, rows):
     scores, predictions = twin.score(rows), twin.predict(rows)
     probabilities = twin.probability(rows) if twin.model in (wire.LOGISTIC, wire.SOFTMAX) else None
     for i, values in enumerate(rows.tolist()):
-        row = array("h", values)
-        labels = range(twin.classes)
+        row, labels = array("h", values), range(twin.classes)
         assert [device.score(row, j) for j in labels] == np.atleast_1d(scores[i]).tolist()
         assert device.predict(row) == predictions[i]
         if twin.model == wire.SOFTMAX:
@@ -134,14 +132,12 @@ def test_the_twin_is_read_from_frames_and_stores(tmp_path):
         assert kept_model.for_device(kept_model.kept(store), 7)[1:5] == b"\x07\0\0\0"
 
 
-def test_the_command_shows_and_saves_the_model_of_a_run(here, capsys):
+def test_the_command_shows_and_saves_the_model_of_a_run(here, capsys, tern):
     result = ternhost.train(fleet="simulated:500", reports=500, dataset="synthetic-logistic", name="mine")
-    assert main(["runs", "--model", "mine"]) == 0
-    text = capsys.readouterr().out
+    text = tern("runs", "--model", "mine").out
     assert "a logistic model of" in text
     assert result["features"][0] in text
-    assert main(["runs", "--model", "mine", "--save", "model.bin", "--json"]) == 0
-    model = json.loads(capsys.readouterr().out)
+    model = tern("runs", "--model", "mine", "--save", "model.bin", "--json").json
     assert (model["saved"], model["model"]) == ("model.bin", "logistic")
     assert np.array_equal(np.array(model["mantissas"][0]) * 2.0 ** model["exponent"], result.weights)
     assert (here / "model.bin").read_bytes() == result.device_model.file()
@@ -161,8 +157,7 @@ def test_a_served_fleet_is_sent_a_model_every_few_rounds_and_at_the_end(monkeypa
     from ternhost.learn.base import ALGORITHMS
     from ternhost.reach.ports.driver import BoardsDriver
 
-    sent = []
-    publish = BoardsDriver.publish
+    sent, publish = [], BoardsDriver.publish
 
     def publish_and_note(self, averaged):
         publish(self, averaged)

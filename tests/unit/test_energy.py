@@ -19,9 +19,7 @@ from terntools.bench.meters import csv, ina, ppk2
 from terntools.bench.meters.joulescope import RANGES, from_samples
 from terntools.bench.meters.ppk2 import Ppk2
 
-VOLTS = 3.3
-IDLE = 0.010
-BUSY = 0.025
+VOLTS, IDLE, BUSY = 3.3, 0.010, 0.025
 
 
 def known_trace(rate, windows=6, work=0.02, rest=0.03):
@@ -260,8 +258,7 @@ class Bus:
     """An INA on an I2C bus, with the registers of its datasheet and conversions that are always ready."""
 
     def __init__(self, registers):
-        self.registers = registers
-        self.written = {}
+        self.registers, self.written = registers, {}
 
     def writeto_mem(self, address, register, data):
         assert address == 0x40
@@ -420,8 +417,7 @@ def test_an_unused_battery_is_empty_after_its_self_discharge():
 def test_times_can_be_given_and_unknown_names_are_refused():
     usual = battery.load("esp32")
     shorter = usual.with_ms({"join": 200, "slot": 0})
-    assert shorter.phases["join"].ms == 200
-    assert shorter.phases["join"].ma == usual.phases["join"].ma
+    assert (shorter.phases["join"].ms, shorter.phases["join"].ma) == (200, usual.phases["join"].ma)
     assert shorter.charge == pytest.approx(usual.charge - 0.6 * 110 - 0.5 * 110)
     for call, message in (
         (lambda: usual.with_ms({"dance": 1}), "no phase 'dance'"),
@@ -489,17 +485,15 @@ def test_the_guide_has_the_years_of_the_model():
         assert any(sleep.startswith(kind[1]) or kind[1] == "devkit" for sleep in sleeps), kind
 
 
-def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, capsys):
+def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, capsys, tern):
     picture = tmp_path / "battery.png"
     words = ["bench", "battery", "--chip", "pico-w", "--awake-ms", "join=1000"]
-    assert main([*words, "--json", "--plot", str(picture)]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = tern(*words, "--json", "--plot", str(picture)).json
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert result["phases"]["join"]["ms"] == 1000
     assert result["milliampere_average"] == pytest.approx(sum(result["milliampere"].values()))
     assert result["modelled"]
-    assert main([*words, "--interval-s", "7200"]) == 0
-    text = capsys.readouterr().out
+    text = tern(*words, "--interval-s", "7200").out
     assert "years (modelled)" in text
     assert "cannot sleep longer than 4290 s" in text
     assert max(map(len, text.splitlines())) < 120
@@ -508,5 +502,4 @@ def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, capsy
     assert text.splitlines()[:-1] == (sourced := capsys.readouterr().out.splitlines())[: text.count("\n") - 1]
     assert "measured by" in "".join(sourced[text.count("\n") - 1 :])
     for wrong in ("join", "join=x", "join=-1"):
-        assert main([*words, "--awake-ms", wrong]) == 2
-        assert "--awake-ms must be PHASE=MS" in capsys.readouterr().err
+        assert "--awake-ms must be PHASE=MS" in tern(*words, "--awake-ms", wrong, code=2).err

@@ -43,11 +43,8 @@ def test_pm_opt_has_the_best_t(epsilon):
 
 def worst_of_mixture(epsilon, t, share):
     """The worst-case variance of a piecewise mechanism mixed with Duchi's: a parabola, whose worst is at 0 or 1."""
-
-    def variance(x):
-        return share * piecewise.variance(epsilon, t, x) + (1 - share) * duchi.variance(epsilon, x)
-
-    return max(variance(0), variance(1))
+    variances = [(piecewise.variance(epsilon, t, x), duchi.variance(epsilon, x)) for x in (0, 1)]
+    return max(share * of_piecewise + (1 - share) * of_duchi for of_piecewise, of_duchi in variances)
 
 
 def test_hm_tp_has_the_best_share_up_to_ln_2():

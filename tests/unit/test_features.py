@@ -99,9 +99,8 @@ def test_a_scale_is_computed_from_recordings(tmp_path, capsys, names):
     assert Window(128, length=True, scale=scale).d == 17
 
 
-def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
-    assert cli.main([*scale_of(tmp_path, recordings()), "--times", "8192"]) == 0
-    text, program = capsys.readouterr().out, {}
+def test_a_scale_is_printed_for_a_program(tmp_path, tern):
+    text, program = tern(*scale_of(tmp_path, recordings()), "--times", "8192").out, {}
     exec(text, program)
     assert len(program["SCALE"]) == 12
     assert "# crossings of z" in text
@@ -121,11 +120,5 @@ def test_a_scale_is_printed_for_a_program(tmp_path, capsys):
         ("1,2,3\n" * 2000, ["--window", "0"], "n must be"),
     ],
 )
-def test_recordings_that_give_no_scale_are_refused(tmp_path, capsys, text, argv, message):
-    assert cli.main([*scale_of(tmp_path, text), *argv]) == errors.USAGE
-    assert message in capsys.readouterr().err
-
-
-def test_a_missing_recording_is_refused(tmp_path, capsys):
-    assert cli.main(["scale", str(tmp_path / "none.csv")]) == errors.USAGE
-    assert "cannot be read" in capsys.readouterr().err
+def test_recordings_that_give_no_scale_are_refused(tmp_path, tern, text, argv, message):
+    assert message in tern(*scale_of(tmp_path, text), *argv, code=errors.USAGE).err

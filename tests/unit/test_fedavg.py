@@ -1,6 +1,5 @@
 """PLDP-FL: models learn, estimated moves are unbiased for all choices of clients, and costs are known before a run."""
 
-import json
 import re
 
 import numpy as np
@@ -9,24 +8,13 @@ from simulating import ask, begin, finished, fleet_of, rounds, run
 
 from tern import wire
 from ternhost import datasets, vectorised
-from ternhost.cli import main
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedavg, training
 from ternhost.learn.base import Population
 from ternhost.learn.designs import class_of
-from ternhost.learn.fedavg import (
-    CLIENTS,
-    FINE,
-    MODES,
-    WEIGHTS,
-    FedAvg,
-    Options,
-    combine,
-    range_units,
-    second_moment,
-)
+from ternhost.learn.fedavg import FINE, MODES, WEIGHTS, FedAvg, Options, range_units, second_moment
 from ternhost.learn.schedule import Schedule
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
@@ -49,16 +37,13 @@ def _line(n=24_000, seed=5):
     )  # fmt: skip
 
 
-LINE = _line()
-TOY = synthetic.logistic(8000)
+LINE, TOY = _line(), synthetic.logistic(8000)
 
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch, tmp_path):
-    real = datasets.load
-    monkeypatch.setattr(
-        datasets, "load", lambda name, **of: {"line": LINE, "toy": TOY}.get(name) or real(name, **of)
-    )
+    real, own = datasets.load, {"line": LINE, "toy": TOY}
+    monkeypatch.setattr(datasets, "load", lambda name, **of: own.get(name) or real(name, **of))
     monkeypatch.chdir(tmp_path)
 
 
@@ -103,10 +88,8 @@ def _estimates(algorithm, seeds):
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_estimated_moves_are_unbiased_for_all_choices_of_clients(weights):
-    options = {"dataset": "line", "choices": "0.5:2:0.5,1:8:0.25,0.75:4:0.25", "weights": weights}
-    algorithm = begin(
-        "fedavg", share=1.0, rounds=1, records=4, k=2, mechanism="duchi", local_rate=2, **options
-    )
+    options = {"dataset": "line", "choices": "0.5:2:0.5,1:8:0.25,0.75:4:0.25", "mechanism": "duchi"}
+    algorithm = begin("fedavg", share=1.0, rounds=1, records=4, k=2, local_rate=2, weights=weights, **options)
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
     classes = class_of(clients + 1, [0.5, 0.25, 0.25], 1)
@@ -244,7 +227,7 @@ def test_the_model_moves_by_the_mean_move_and_is_averaged_over_rounds():
     (design,) = algorithm.designs
     moves, weights = [], []
     for result in rounds(algorithm, fleet_of(algorithm)):
-        moves.append(combine([(design, cohort) for cohort in result.cohorts], CLIENTS))
+        moves.append(fedavg.combine([(design, cohort) for cohort in result.cohorts], fedavg.CLIENTS))
         weights.append(algorithm.weights)
     first, second, _ = moves
     assert weights[0] == pytest.approx(first, abs=2**-12)  # the average of one model is that model
@@ -300,28 +283,14 @@ def test_invalid_options_are_refused(change, message):
     assert re.search(message, f"{caught.value.message} {caught.value.hint}")
 
 
-def test_the_command_takes_choices_and_refuses_options_of_other_algorithms(capsys, tmp_path):
-    card = tmp_path / "some.card"
-    card.write_bytes(b"card")
+def test_the_command_takes_choices(tern, tmp_path):
     common = ["train", "--dataset", "toy", "--quiet"]
-    fedavg = [*common, "--algorithm", "fedavg", "--fleet", "simulated:100"]
-    fedavg += ["--rounds", "2", "--mechanism", "pdpm"]
-    hiera = [*common, "--algorithm", "hiera"]
-    assert main([*fedavg, "--choices", "tau", "--json", "--no-report"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    words = "--algorithm fedavg --fleet simulated:100 --rounds 2 --mechanism pdpm --choices tau"
+    result = tern(*common, *words.split(), "--json", "--no-report").json
     assert [each["tau"] for each in result["classes"]] == [0.125, 0.25, 0.5]
-    for wrong, message in (
-        ([*fedavg, "--group", "3"], "--group belongs to fedsgd"),
-        ([*common, "--local-epochs", "3"], "--local-epochs belongs to fedavg"),
-        ([*common, "--mu", "0.1"], "--mu belongs to hiera"),
-        ([*hiera, "--mechanism", "duchi"], "--mechanism belongs to fedsgd and fedavg"),
-        ([*hiera, "--budgets", "much"], "is not a list of budgets"),
-        ([*fedavg, "--choices", "tau", "--tau", "1"], "--choices and --tau exclude each other"),
-        ([*common, "--epsilons", "1:1", "--epsilon", "1"], "exclude each other"),
-        ([*common, "--card", str(card), "--levels", "3"], "--card and --levels exclude each other"),
-    ):
-        assert main(wrong) == 2
-        assert message in capsys.readouterr().err
+    (tmp_path / "some.card").write_bytes(b"card")
+    refused = tern(*common, "--card", "some.card", "--levels", "3", code=2)
+    assert "--card and --levels exclude each other" in refused.err
 
 
 def test_choices_are_made_from_the_options():

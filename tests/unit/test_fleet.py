@@ -6,7 +6,6 @@ from harness import in_process  # noqa: F401, registers inprocess:DIRECTORY
 
 from tern import card as cards
 from tern import ledger, storage, wire
-from ternhost.cli import main as tern
 from ternhost.count.questions import Question
 from ternhost.errors import DeviceError, StorageError, UsageError
 from ternhost.learn.designs import coordinates_by_rule
@@ -51,9 +50,8 @@ def test_a_name_has_its_kind_of_fleet(text, kind, count):
         assert named.boards([]).ports == ["/dev/null", "socket://host:1"]
 
 
-def test_the_command_shows_each_kind_with_a_valid_form(capsys):
-    assert tern(["fleet", "kinds"]) == 0
-    text = capsys.readouterr().out
+def test_the_command_shows_each_kind_with_a_valid_form(tern):
+    text = tern("fleet", "kinds").out
     for name, kind in fleet.KINDS.items():
         assert kind.form in text
         assert kind.about in text

@@ -248,7 +248,7 @@ def test_a_board_has_the_modules_that_its_client_needs():
         assert ("tern.mqtt" in whole) == board.network
         assert ("asm_thumb" in sources["tern.table"]) == (board.processor in ("armv6m", "armv7emsp")), name
     more = {piece: {*mpy.sources_for(board, more=[piece])} - {*sources} for piece in ("bench", "lhp")}
-    assert more == {"bench": {"tern.bench", "tern.host_frames", "tern.model"}, "lhp": {"tern.lhp"}}
+    assert more == {"bench": {"tern.bench"}, "lhp": {"tern.lhp"}}
 
 
 @pytest.mark.slow

@@ -14,9 +14,7 @@ from tern import __version__, frames, host_frames, wire
 from tern.model import decode_model
 
 keys = st.binary(min_size=wire.KEY_BYTES, max_size=wire.KEY_BYTES)
-u32 = st.integers(0, 2**32 - 1)
-u16 = st.integers(0, 2**16 - 1)
-u8 = st.integers(0, 255)
+u32, u16, u8 = st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.integers(0, 255)
 
 
 @st.composite
@@ -134,7 +132,7 @@ def test_a_decoded_round_is_the_encoded_one(fields, key):
     collects = wire.VALUES <= decoded.model <= wire.CATEGORIES
     assert list(decoded.asked[: decoded.d] if collects else decoded.parameters) == fields["parameters"]
     assert bytes(decoded.card) == fields["card"]
-    assert host_frames.question_of(key, fields["device"], frame)[:8] == frame[-8:]
+    assert report_frames.question_of(key, fields["device"], frame)[:8] == frame[-8:]
 
 
 @given(rounds(), keys, keys, st.integers(1, 2**32 - 2))
@@ -142,11 +140,11 @@ def test_a_question_is_one_client_s_in_frames_for_a_device_and_for_the_fleet(fie
     to_device = encoded_by(host_frames.encode_round, key, **{**fields, "device": device})
     to_fleet = encoded_by(host_frames.encode_round, fleet_key, **{**fields, "device": wire.FLEET})
     assert len(to_fleet) == len(to_device)
-    question = host_frames.question_of(key, device, to_device)
-    assert question == host_frames.question_of(key, device, to_fleet)
+    question = report_frames.question_of(key, device, to_device)
+    assert question == report_frames.question_of(key, device, to_fleet)
     address = bytes((wire.ROUND,)) + device.to_bytes(4, "little")
     assert question == hashlib.sha256(key + address + to_device[5:-8]).digest()
-    assert question != host_frames.question_of(key, device + 1, to_device)
+    assert question != report_frames.question_of(key, device + 1, to_device)
 
 
 @given(keys, u32, u32, st.integers(0, 255), u32)

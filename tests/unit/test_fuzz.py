@@ -98,8 +98,7 @@ def test_a_host_accepts_no_hostile_frame_and_keeps_no_memory_of_it(tmp_path):
     ended = python("-c", code, tmp_path / "hostile.sqlite")
     assert ended.returncode == 0
     result = json.loads(ended.stdout)
-    assert result["accepted"] == 0
-    assert result["frames"] == 50_000
+    assert (result["accepted"], result["frames"]) == (0, 50_000)
     assert result["reports"] == result["refused"] > 125_000
     assert result["grown_bytes"] < 1_500_000
 

@@ -4,11 +4,11 @@ import asyncio
 import json
 import ssl
 import stat
+from unittest.mock import Mock
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ternhost.cli import main
 from ternhost.errors import USAGE, RefusedError, StorageError, UsageError
 from ternhost.reach import certificates
 from ternhost.reach.certificates import names_of, private_key
@@ -16,8 +16,6 @@ from ternhost.reach.gateway.nats import directories
 from ternhost.reach.gateway.nats import exchange as wire
 from ternhost.reach.gateway.nats.directories import (
     GatewaySite,
-    Server,
-    public_key,
     registered,
     remove_site,
     sites_of,
@@ -48,9 +46,8 @@ def test_a_server_and_its_sites_are_written(tmp_path):
     assert sites_of(tmp_path) == ["north", "south"]
     site = GatewaySite.load(tmp_path / "north")
     assert (site.name, site.there) == ("north", ("tls://gateways.example.org:9000",))
-    assert private_key(tmp_path / "north" / "site.key").public_key() == public_key(
-        tmp_path / "server" / "sites" / "north.pem"
-    )
+    of_server = directories.public_key(tmp_path / "server" / "sites" / "north.pem")
+    assert private_key(tmp_path / "north" / "site.key").public_key() == of_server
     assert site.tls().verify_mode == server.tls("north").verify_mode == ssl.CERT_REQUIRED
     assert node_of(tmp_path) == tmp_path / "nodes" / "gateways.example.org" == node_of(node_of(tmp_path))
     assert accounts(node_of(tmp_path)).keys() == {"tern", "site-north", "site-south"}
@@ -72,9 +69,8 @@ def test_a_site_is_registered_for_ids(tmp_path):
     write_gateways(tmp_path, ["new-north:1-500"])
     write_gateways(tmp_path, ["north"])
     assert registered(tmp_path) == {"new-north": range(1, 501), "south": range(601, 602)}
-    assert accounts(node_of(tmp_path))["site-north"]["users"][0] != before["users"][0], (
-        "the old key stays out"
-    )
+    now = accounts(node_of(tmp_path))["site-north"]
+    assert now["users"][0] != before["users"][0], "the old key stays out"
     with pytest.raises(UsageError, match="no site 'east'"):
         remove_site(tmp_path, "east")
     for wrong in ("x:", "x:5-", "x:5-4", "x:0-4", "x:1-4294967295", "x:1-2-3"):
@@ -98,9 +94,8 @@ def test_only_the_owner_reads_secrets_and_the_server_has_no_key_of_a_site(tmp_pa
         *("server/authority.key", "server/server.key", "server/host.key", "north/site.key"),
         *(f"nodes/{name}/server.key" for name in CLUSTER),
     }
-    assert not any(
-        path.name in ("authority.key", "host.key", "site.key") for path in contents(tmp_path / "nodes")
-    )
+    of_nodes = {path.name for path in contents(tmp_path / "nodes")}
+    assert not of_nodes & {"authority.key", "host.key", "site.key"}
     names = sorted(path.name for path in (tmp_path / "north").iterdir())
     assert names == ["authority.pem", "gateway.json", "host.pem", "site.key", "site.pem"]
 
@@ -147,7 +142,7 @@ def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, 
     assert {host or "localhost", here.rpartition(":")[0].strip("[]")} <= set(names)
 
 
-def test_a_cluster_has_a_directory_for_each_node(tmp_path, capsys):
+def test_a_cluster_has_a_directory_for_each_node(tmp_path, tern):
     server = write_gateways(tmp_path, ["north"], CLUSTER)
     assert (
         server.here
@@ -162,14 +157,13 @@ def test_a_cluster_has_a_directory_for_each_node(tmp_path, capsys):
         node_of(tmp_path)
     assert set(CLUSTER) <= set(names_of(tmp_path / "nodes" / "n1.local" / "server.pem"))
     (tmp_path / "nodes" / "n3.local").rename(tmp_path / "elsewhere")  # to its own machine
-    assert main(["gateway", "init", str(tmp_path), "--site", "south"]) == 0
+    added = tern("gateway", "init", str(tmp_path), "--site", "south").out
     assert "site-south" in accounts(tmp_path / "nodes" / "n1.local")
     assert "site-south" not in accounts(tmp_path / "elsewhere")
     assert "site-south" in accounts(tmp_path / "server")
     copy = f"copy {tmp_path}/server/accounts.conf into the directory of n3.local"
-    assert copy in capsys.readouterr().out
-    assert main(["gateway", "remove", str(tmp_path), "south"]) == 0
-    assert copy in capsys.readouterr().out
+    assert copy in added
+    assert copy in tern("gateway", "remove", str(tmp_path), "south").out
 
 
 def test_addresses_of_a_cluster_may_be_behind_another(tmp_path):
@@ -179,11 +173,8 @@ def test_addresses_of_a_cluster_may_be_behind_another(tmp_path):
         assert f'listen: "{listens}:4222"' in (server.nodes()["203.0.113.1"] / "nats.conf").read_text()
 
 
-def fails(*args, **options):
-    raise OSError(28, "full")
-
-
 def test_an_interrupted_init_is_completed_and_an_interrupted_removal_keeps_no_key(tmp_path, monkeypatch):
+    fails = Mock(side_effect=OSError(28, "full"))
     monkeypatch.setattr(certificates, "_write_authority", fails)
     with pytest.raises(StorageError, match="full"):
         write_gateways(tmp_path, ["north"])
@@ -232,29 +223,25 @@ def test_a_damaged_key_is_named_and_a_missing_one_of_an_authority_is_not_replace
         ("--site", "north", "--port", "65536"),
     ],
 )
-def test_options_that_make_no_server_are_refused_and_write_nothing(words, here, capsys):
-    assert main(["gateway", "init", "sites", *words, "--json"]) == USAGE
-    assert json.loads(capsys.readouterr().out)["hint"] is not None or "--port" in words
+def test_options_that_make_no_server_are_refused_and_write_nothing(words, here, tern):
+    refused = tern("gateway", "init", "sites", *words, "--json", code=USAGE).json
+    assert refused["hint"] is not None or "--port" in words
     assert not list(here.rglob("*")), "the next init would take it up"
 
 
-def test_init_and_status_print_json(here, capsys):
-    assert main(["gateway", "init", "sites", "--site", "north", "--site", "south", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+def test_init_and_status_print_json(here, tern):
+    printed = tern("gateway", "init", "sites", "--site", "north", "--site", "south", "--json").json
     assert printed["sites"] == printed["new"] == ["north", "south"]
     assert printed["address"] == "127.0.0.1"
-    assert main(["gateway", "init", "sites", "--site", "west", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["new"] == ["west"]
-    assert printed["sites"] == ["north", "south", "west"]
-    assert main(["gateway", "remove", "sites", "west", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"removed": "west", "sites": ["north", "south"]}
-    assert main(["gateway", "status", "sites/north", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = tern("gateway", "init", "sites", "--site", "west", "--json").json
+    assert (printed["new"], printed["sites"]) == (["west"], ["north", "south", "west"])
+    removed = tern("gateway", "remove", "sites", "west", "--json").json
+    assert removed == {"removed": "west", "sites": ["north", "south"]}
+    printed = tern("gateway", "status", "sites/north", "--json").json
     assert (printed["site"], printed["runs"], printed["connection"]) == ("north", False, None)
-    assert main(["gateway", "status", "nowhere"]) == USAGE
+    tern("gateway", "status", "nowhere", code=USAGE)
     with pytest.raises(UsageError) as refused:
-        Server.load(here)
+        directories.Server.load(here)
     assert "tern gateway init" in refused.value.hint
 
 
@@ -335,7 +322,8 @@ def end(tmp_path):
         parts = wire.parts_of(wire.seal_question(key, "north", exchange, question))
         return [wire.REQUEST.pack(wire.PUT, exchange, n, len(parts)) + part for n, part in enumerate(parts)]
 
-    ask.asked, ask.put, ask.key = asked, put, public_key(tmp_path / "server" / "sites" / "north.pem")
+    key = directories.public_key(tmp_path / "server" / "sites" / "north.pem")
+    ask.asked, ask.put, ask.key = asked, put, key
     return ask
 
 
@@ -394,10 +382,7 @@ def test_a_reply_that_is_cut_off_too_long_or_unexpected_is_refused():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_gateway_reports_refusals_and_its_own_faults():
-    def refuse(payload):
-        raise RefusedError("é" * 1_000_000)
-
-    failed, text = handled(refuse, b"")
+    failed, text = handled(Mock(side_effect=RefusedError("é" * 1_000_000)), b"")
     assert failed
     assert text_of(text) == "é" * MOST_TEXT
     assert handled(lambda payload: {}[payload], b"x") == (True, b"a fault of the gateway: KeyError: b'x'")

@@ -36,8 +36,7 @@ from ternhost.store.reader import Reader
 from ternhost.store.store import Store
 from ternhost.store.tallies import pack_counts
 
-CARD = design("three-outputs", 1).card
-D = 5
+CARD, D = design("three-outputs", 1).card, 5
 QUESTION = Question(wire.LOGISTIC, array("h", [100] * D), -14, CARD, 1)
 TWO = {
     "north": {"fleet": "simulated:20", "dataset": "iris", "first_id": 1},
@@ -52,8 +51,7 @@ class Host:
     def __init__(self, place, store):
         self.sites = place / "sites"
         self.sites.mkdir()
-        self.store = store
-        self.warnings = []
+        self.store, self.warnings = store, []
 
     def driver(self, post=NatsPost, quorum=1.0, **options):
         terms = Terms(quorum=quorum, deadline=60.0)

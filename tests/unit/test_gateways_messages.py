@@ -113,8 +113,7 @@ def test_too_many_devices_in_several_cohorts_are_refused_before_they_are_inflate
         return Ask(NUMBER, [Cohort(body, devices) for devices in parts]).encode()
 
     assert messages.decode(message(400, 400, 200)).asked == 1000
-    inflated = []
-    unpack_ids = messages.unpack_ids
+    inflated, unpack_ids = [], messages.unpack_ids
     monkeypatch.setattr(messages, "unpack_ids", lambda ids, n: inflated.append(n) or unpack_ids(ids, n))
     for sizes in ((1001,), (400, 400, 201), (1000,) * 50):
         del inflated[:]

@@ -119,8 +119,7 @@ def test_a_stored_question_is_answered_after_a_restart(running, tmp_path):
 
 
 def test_a_restarted_gateway_resumes_a_round_with_its_reports(running, tmp_path):
-    gateway = running(**BOARDS)
-    question = ask(5)
+    gateway, question = running(**BOARDS), ask(5)
     first = gateway.ask(question)
     # Back to the moment when four reports had arrived.
     running().stop()
@@ -161,8 +160,7 @@ def test_a_later_question_ends_the_round_under_way(running, tmp_path):
 
 @pytest.mark.usefixtures("mute")
 def test_a_request_that_waits_for_an_abandoned_round_is_refused_at_once(running):
-    gateway = running(**BOARDS)
-    replies = []
+    gateway, replies = running(**BOARDS), []
     waiting = threading.Thread(target=lambda: replies.append(messages.decode(gateway.ask(ask(6)))))
     waiting.start()
     until_open(gateway, 6)

@@ -42,8 +42,7 @@ def device(model, mantissas, exponent, rows):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("d", [1, 2, 28, 100, 128])
 def test_the_error_of_a_gradient_is_below_two_to_the_minus_nine(model, d):
-    rng = np.random.default_rng(d)
-    worst = 0.0
+    rng, worst = np.random.default_rng(d), 0.0
     for exponent in range(-30, -11):
         for batch in (1, 2, 32):
             # Small mantissas too, so that predictions near the sigmoid's bend and the hinge's kink occur.

@@ -1,6 +1,5 @@
 """Hardware maps: mistakes are named, power is switched as they say, and boards are found by USB id."""
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -90,17 +89,15 @@ def test_an_expectation_has_a_value_a_tolerance_and_a_direction(tmp_path, terms,
         assert not any(map(expectation.allows, failing))
 
 
-def test_the_history_names_the_commits_that_moved_a_figure(tmp_path, monkeypatch, capsys):
+def test_the_history_names_the_commits_that_moved_a_figure(tmp_path, monkeypatch, tern):
     history = tmp_path / "map.history.jsonl"
     words = ["hil", "--hardware-map", str(tmp_path / "map.yaml"), "--history"]
-    assert main(words) == 2
-    assert "run tern hil with a map that says what to expect" in capsys.readouterr().err
+    assert "run tern hil with a map that says what to expect" in tern(*words, code=2).err
     expect = expectations.parse({"heap-bytes": 100, "energy-uj": {"value": 9, "tolerance": 1}}, "x")
     for commit, heap in zip("abcdef", (100, 90, 101, 102, 99, 103), strict=True):
         monkeypatch.setattr(expectations, "commit", lambda commit=commit: commit)
         expectations.append(history, "one", expect, {"heap-bytes": heap, "energy-uj": 11 - ord(commit) // 99})
-    assert main([*words, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = tern(*words, "--json").json
     assert result["moves"] == [
         "one: heap-bytes 103, expected at most 100, since commit f; it was 99 at e",
         "one: energy-uj 11, expected at most 10, since commit a",
@@ -115,14 +112,12 @@ def test_the_history_names_the_commits_that_moved_a_figure(tmp_path, monkeypatch
         ("", "no figures yet"),
     ):
         history.write_text(text)
-        assert main(words) == 2
-        assert fault in capsys.readouterr().err
+        assert fault in tern(*words, code=2).err
     history.write_text("{}\n")
     (tmp_path / "map.yaml").write_text(expecting("{heap-bytes: 1}"))
     words = [*words[:-1], "--sessions", str(tmp_path / "sessions")]
     assert main(words) == 2  # before any test
-    assert main([*words, "--history-file", str(tmp_path / "none" / "file")]) == 5
-    assert "--history-file" in capsys.readouterr().err
+    assert "--history-file" in tern(*words, "--history-file", str(tmp_path / "none" / "file"), code=5).err
     assert not (tmp_path / "sessions").exists()
 
 
@@ -182,20 +177,14 @@ MODEM = port("/dev/ttyACM2", 0x1234, 0x5678, "X")
 
 @pytest.fixture
 def plugged(monkeypatch):
-    def plug(*ports):
-        monkeypatch.setattr(list_ports, "comports", lambda: list(ports))
-
-    return plug
+    return lambda *ports: monkeypatch.setattr(list_ports, "comports", lambda: list(ports))
 
 
 def test_boards_and_instruments_are_found_by_usb_id(plugged):
     plugged(ESP, MODEM, METER, PICO)
     ports = names.find()
-    assert [(port.port, port.family) for port in ports] == [
-        ("/dev/ttyACM0", "instrument"),
-        ("/dev/ttyACM1", "rp2"),
-        ("/dev/ttyUSB0", "esp32"),
-    ]
+    families = {"/dev/ttyACM0": "instrument", "/dev/ttyACM1": "rp2", "/dev/ttyUSB0": "esp32"}
+    assert [(port.port, port.family) for port in ports] == [*families.items()]
     assert ports[1].usb_id == "2e8a:0005"
 
 
@@ -236,10 +225,9 @@ def test_a_name_means_the_same_in_every_command(name, code, plugged, capsys, tmp
     assert [outcome[0] for outcome in outcomes] == [code], outcomes
 
 
-def test_a_board_that_cannot_be_opened_stays_on_the_list(plugged, capsys):
+def test_a_board_that_cannot_be_opened_stays_on_the_list(plugged, tern):
     plugged(port("/dev/no-such-port", 0x2E8A, 0x0005, "1"))
-    assert main(["devices", "--json"]) == 0
-    (board,) = json.loads(capsys.readouterr().out)["devices"]
+    (board,) = tern("devices", "--json").json["devices"]
     assert (board["port"], board["firmware"]) == ("/dev/no-such-port", None)
 
 

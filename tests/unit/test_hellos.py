@@ -23,7 +23,7 @@ ACCESS = Access("localhost", 8883, "tern-host", "secret", None)
 
 def hello(first, clients=1, text="test"):
     frame = bytearray(200)
-    return bytes(frame[: frames.encode_hello(frame, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, text)])
+    return bytes(frame[: frames.encode_hello(frame, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, text)])
 
 
 def say(link, first, clients=1, live=True):
@@ -114,8 +114,7 @@ def test_a_board_reported_gone_too_late_is_back_with_its_next_message(link):
     assert not link.boards
     link.changed.clear()
     link._on_message(None, "tern/up/00000007", b"a report", 1, None)
-    assert link.boards == before
-    assert link.changed == {"00000007"}
+    assert (link.boards, link.changed) == (before, {"00000007"})
 
 
 # A run goes on where notes of hellos cannot be written: they decide nothing
@@ -127,9 +126,8 @@ def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_la
     for stop in (100, 200):
         store._db.execute("PRAGMA max_page_count = 1")  # at least as many as there are: the file cannot grow
         for first in range(stop - 99, stop):
-            sightings.saw(
-                f"{first:08x}", range(first, first + 1), time.monotonic(), hello=fields, error="gone"
-            )
+            name, ids = f"{first:08x}", range(first, first + 1)
+            sightings.saw(name, ids, time.monotonic(), hello=fields, error="gone")
             sightings.write()
         sightings.forget()
         assert warnings[-1].startswith("the state of boards is stored later: ")

@@ -110,8 +110,7 @@ def test_baselines_depend_only_on_the_shares_of_labels():
 
 
 def test_a_regression_is_judged_by_its_squared_error_beside_the_mean_label():
-    data = replace(FOUR, task=REGRESSION)
-    weights = np.array([0.0, 1.0])
+    data, weights = replace(FOUR, task=REGRESSION), np.array([0.0, 1.0])
     assert judging.measure(data) == judging.SQUARED_ERROR
     figures = judging.figures(data, wire.LINEAR, weights)
     assert figures["squared_error"] == pytest.approx((0.25 + 2.25 + 0.25) / 3)

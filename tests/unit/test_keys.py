@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
+import report_frames
 from spec import answers
 
-from tern import frames, host_frames, wire
-from ternhost.cli import main
+from tern import frames, wire
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question, round_body
 from ternhost.errors import StorageError, UsageError
@@ -128,8 +128,7 @@ def test_a_device_is_revoked_and_the_fleet_key_replaced_or_neither(store, monkey
 
 
 def test_the_frame_of_a_fleet_key_is_masked_and_tagged(store):
-    fleet = keys.rotate_fleet(store)
-    key = keys.add(store, [7])[7]
+    fleet, key = keys.rotate_fleet(store), keys.add(store, [7])[7]
     frame = fleet.frame(7, key)
     assert frame[:9] == struct.pack("<BII", 0x05, 7, fleet.epoch)
     mask = b"".join(
@@ -159,8 +158,7 @@ def test_ids_and_ranges_are_parsed():
 
 
 def test_a_host_notices_key_changes_of_another_process(store, tmp_path):
-    device_keys = keys.add(store, [1, 2, 3])
-    aggregator = Aggregator(store)
+    device_keys, aggregator = keys.add(store, [1, 2, 3]), Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2, 3])], 0.0)
     aggregator.accept([report(device_keys[1], 1, 1)], 0.0)
     before = store.changes()
@@ -185,8 +183,7 @@ def test_a_host_notices_key_changes_of_another_process(store, tmp_path):
 
 
 def test_a_refusal_signed_before_a_rotation_still_counts(store):
-    device_keys = keys.add(store, [1, 2])
-    aggregator = Aggregator(store)
+    device_keys, aggregator = keys.add(store, [1, 2]), Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2])], 0.0)
     new = keys.rotate(store, [1])
     aggregator.reload_keys()
@@ -206,8 +203,7 @@ def test_a_refusal_signed_before_a_rotation_still_counts(store):
 
 
 def test_a_revoked_key_does_not_count_once_its_device_has_another(store):
-    device_keys = keys.add(store, [1, 2])
-    aggregator = Aggregator(store)
+    device_keys, aggregator = keys.add(store, [1, 2]), Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2])], 0.0)
     keys.revoke(store, [1])
     aggregator.reload_keys()
@@ -246,8 +242,7 @@ def test_a_resumed_round_keeps_the_keys_of_its_opening(store, monkeypatch, jump)
 
 
 def test_an_announcement_asks_the_same_question_as_a_request(store):
-    device_keys = keys.add(store, [5])
-    aggregator = Aggregator(store)
+    device_keys, aggregator = keys.add(store, [5]), Aggregator(store)
     aggregator.open(1, [(QUESTION, [5])], 0.0)
     fleet = keys.fleet_key(store)
     broadcast, requested = frames.Round(), frames.Round()
@@ -258,20 +253,18 @@ def test_an_announcement_asks_the_same_question_as_a_request(store):
     frames.verify(device_keys[5], request)
     requested.decode(request)
     assert announcement[5:-8] == request[5:-8]
-    assert host_frames.question_of(device_keys[5], 5, announcement)[:8] == request[-8:]
+    assert report_frames.question_of(device_keys[5], 5, announcement)[:8] == request[-8:]
     assert (broadcast.device, requested.device) == (wire.FLEET, 5)
     assert struct.unpack_from("<I", announcement, 1)[0] == 0xFFFFFFFF
 
 
 @pytest.mark.parametrize(("words", "stays"), [(["1"], True), (["1", "--fleet"], False), (["--fleet"], False)])
-def test_a_rotation_reports_whether_the_fleet_key_changed(store, tmp_path, capsys, words, stays):
+def test_a_rotation_reports_whether_the_fleet_key_changed(store, tmp_path, tern, words, stays):
     keys.add(store, [1, 2])
     path = str(tmp_path / "store.sqlite")
-    assert main(["device", "add", "3", "--store", path]) == 0
-    assert "fleet" not in capsys.readouterr().out
+    assert "fleet" not in tern("device", "add", "3", "--store", path).out
     before = keys.fleet_key(store)
-    assert main(["device", "rotate", *words, "--store", path]) == 0
-    printed = capsys.readouterr().out
+    printed = tern("device", "rotate", *words, "--store", path).out
     assert ("the fleet's key stays" in printed) == stays == (keys.fleet_key(store) == before)
     assert ("the fleet has a new key" in printed) == (not stays)
     assert (f"tern provision BOARD --store {path} --device 1" in printed) == ("1" in words)

@@ -33,8 +33,7 @@ def loaded(path):
 def race(path, start, pipe):
     """Pay for every round from 1 to 40 that no other process has paid for, and send the list of them."""
     start.wait()
-    paid = []
-    book = Ledger()
+    paid, book = [], Ledger()
     for number in range(1, 41):
         try:
             book.load(path)
@@ -46,8 +45,7 @@ def race(path, start, pipe):
 
 
 def test_only_one_of_several_processes_answers_each_round(path):
-    start = CONTEXT.Event()
-    pipes = []
+    start, pipes = CONTEXT.Event(), []
     for _ in range(3):
         near, far = CONTEXT.Pipe()
         CONTEXT.Process(target=race, args=(path, start, far), daemon=True).start()

@@ -63,8 +63,7 @@ def test_every_pair_of_inputs_keeps_the_joint_loss():
 
 
 def test_reports_equal_those_of_the_device():
-    rng = np.random.default_rng(1)
-    card = _levels(0.5)
+    rng, card = np.random.default_rng(1), _levels(0.5)
     xs = rng.integers(-17000, 17000, 400).astype(np.int16)
     xs[:10] = *card.hierarchy.bounds, *(b - 1 for b in card.hierarchy.bounds), 32767, -32768
     streams = rng.integers(0, 256, (400, 64), np.uint8)
@@ -77,9 +76,7 @@ def test_reports_equal_those_of_the_device():
 def test_the_estimate_is_unbiased(mu):
     rng = np.random.default_rng(2)
     fixed = datasets.to_fixed(np.clip(rng.normal(-0.55, 0.3, 2000), -1, 1))  # most in private ranges
-    truth = fixed.mean() / 16384
-    card = _levels(0.5)
-    seeds = range(1, 401)
+    truth, card, seeds = fixed.mean() / 16384, _levels(0.5), range(1, 401)
     estimates = [float(hiera.estimate(card, _collect(card, fixed, seed), mu, seed=seed)) for seed in seeds]
     error = np.std(estimates) / 20
     assert abs(np.mean(estimates) - truth) < 4 * error

@@ -13,7 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tern import wire
-from ternhost.cli import main as tern
+from ternhost.cli import main
 from ternhost.count.members import pack_ids
 from ternhost.errors import OK, USAGE
 from ternhost.reach.broker.mosquitto import free_port
@@ -205,16 +205,14 @@ def test_an_unreadable_store_is_reported(metrics, store, tmp_path):
     assert served["tern_boards_by_state", ("state", "online")] == 1, "as it was"
 
 
-def test_a_run_serves_its_figures_until_its_process_ends(here, capsys):
+def test_a_run_serves_its_figures_until_its_process_ends(here, tern):
     port = free_port()
     words = ["train", "--fleet", "simulated:600", "--reports", "600", "--no-report", "--quiet", "--metrics"]
-    assert tern([*words, str(port)]) == OK
+    assert main([*words, str(port)]) == OK
     page = page_at(port)
     assert "tern_reports_accepted 600.0" in page
     assert "tern_report_epsilon 2.0" in page
-    capsys.readouterr()
-    assert tern([*words, str(port)]) == USAGE
-    assert f"port {port} is not available" in capsys.readouterr().err
+    assert f"port {port} is not available" in tern(*words, str(port), code=USAGE).err
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +223,7 @@ def everything(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         words = "serve --fleet simulated:60 --store store.sqlite --rounds 2 --no-report --quiet"
-        assert tern(words.split()) == 0
+        assert main(words.split()) == 0
     with Store(path) as store:
         store.boards_seen([board(1, 0, hello={"budget": 1, "entropy": 1, "release": "1"}, error="lost")])
         with store.transaction():

@@ -9,7 +9,6 @@ import pytest
 from harness.port import Port
 
 from tern import frames, wire
-from ternhost.cli import main
 from ternhost.errors import DeviceError
 from terntools.boards.monitor import Monitor, describe
 
@@ -53,7 +52,7 @@ def test_the_state_is_shown_while_it_runs(board, monkeypatch):
     board.send(REPORT)
     with closing(monitor):
         run(monitor, lambda: any("1 frame," in line for line in shown))
-    assert shown[-1].endswith("0 errors, 0 damaged; epsilon left not told; heap free: not told")
+    assert shown[-1].endswith("0 errors, 0 damaged; budget not told; heap free: not told")
 
 
 def test_frames_errors_and_damage_are_counted(board, watched):
@@ -90,8 +89,7 @@ def test_malformed_frames_are_described(frame):
     ("option", "value"),
     [(option, value) for option in ("--every", "--seconds") for value in ("0", "-1", "nan", "inf")],
 )
-def test_impossible_times_are_refused(option, value, board, capsys):
+def test_impossible_times_are_refused(option, value, board, tern):
     # With --seconds 0.01 first, the test also ends if the value is accepted.
-    assert main(["monitor", board.port, "--seconds", "0.01", option, value]) == 2
     message = f"tern: {option} must be a number above 0, not {value}\n  see 'tern monitor --help'\n"
-    assert capsys.readouterr().err == message
+    assert tern("monitor", board.port, "--seconds", "0.01", option, value, code=2).err == message

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -57,8 +58,7 @@ def test_the_central_broker_is_reloaded_before_its_sites(brokers, name, order):
 @pytest.fixture
 def replaced(tmp_path, monkeypatch):
     """`replace(script)` makes a script of Python the Mosquitto of a broker, and returns the broker's directory."""
-    place = tmp_path / "broker"
-    port = mosquitto.free_port()
+    place, port = tmp_path / "broker", mosquitto.free_port()
     configuration.configure(place, tls=False, port=port)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
@@ -91,9 +91,7 @@ def test_the_error_says_why_mosquitto_has_ended(replaced, script, message):
 
 
 def test_an_unreachable_address_does_not_count_as_a_started_broker(replaced, monkeypatch):
-    def unreachable(*_, **__):
-        raise OSError(errno.ENETUNREACH, "Network is unreachable")
-
+    unreachable = Mock(side_effect=OSError(errno.ENETUNREACH, "Network is unreachable"))
     place = replaced("time.sleep(0.5)\nsys.exit(3)")
     monkeypatch.setattr(mosquitto.socket, "create_connection", unreachable)
     with pytest.raises(DeviceError, match="mosquitto does not start with exit code 3"):

@@ -103,7 +103,7 @@ WRONG = [
         ("bounds that may be equal", "bounds[i - 1] <= bounds[i]", "bounds[i - 1] < bounds[i]"),
         ("a bound at -1", "bounds[-1] <= -ONE", "bounds[-1] < -ONE"),
         ("value cards of any levels", " or value.levels != (-1, 1)", ""),
-        ("level cards of any window", "or level.window != 1\n", ""),
+        ("level cards of any window", " or level.window != 1", ""),
     ),
     *of(
         "gradient",
@@ -174,10 +174,10 @@ WRONG = [
     ),
     *of(
         "softmax",
-        ("residuals with the other sign", "probabilities[i] - (_ONE if row[d] == i else 0)", "(_ONE if row[d] == i else 0) - probabilities[i]"),
-        ("labels that count from 1", "row[d] == i else 0", "row[d] == i + 1 else 0"),
-        ("no residual for the other classes", "(_ONE if row[d] == i else 0)\n", "(_ONE if row[d] == i else probabilities[i])\n"),
-        ("no range", "mean(self._totals, batch, self.result, n, request.range - fine)", "mean(self._totals, batch, self.result, n, 0)"),
+        ("residuals with the other sign", "probabilities[i] - (_ONE if row[request.d] == i else 0)", "(_ONE if row[request.d] == i else 0) - probabilities[i]"),
+        ("labels that count from 1", "row[request.d] == i else 0", "row[request.d] == i + 1 else 0"),
+        ("no residual for the other classes", "(_ONE if row[request.d] == i else 0)\n", "(_ONE if row[request.d] == i else probabilities[i])\n"),
+        ("no range", "mean(sums.totals, batch, self.result, n, max(0, request.range - MAX_FINE))", "mean(sums.totals, batch, self.result, n, 0)"),
         ("records that do not go round", "index = (index + 1) % count", "index = min(index + 1, count - 1)"),
     ),
     *of(
@@ -207,7 +207,8 @@ WRONG = [
         ("round 2**30", "or last > _MAX_ROUND", "or last > _MAX_ROUND + 1"),
         ("state 3", "or state > RESERVED\n", "or state > RESERVED + 1\n"),
         ("a reserved ledger with a question", "or (state == RESERVED and asked)", ""),
-        ("byte 49", "<4sIII32sHHH", "<4sIII32sBxHH"),
+        ("measure 2", "or measure > RHO\n", "or measure > RHO + 1\n"),
+        ("any ledger counts epsilon", "        self.measure = measure\n        self._fit", "        self._fit"),
         ("a counter is not looked at", "            attach_counter(self, board)", "            pass"),
         ("any length of a report", "_MIN_REPORT <= n <= _MAX_REPORT if", "True if"),
         ("a report in every state", "state == ANSWERED else n == 0)", "True else True)"),
@@ -249,7 +250,7 @@ WRONG = [
         ("nothing is written", "        if not covered:\n            self._write(path)", "        pass"),
         ("the question is not kept", "_QUESTION, question, self.state", "_QUESTION, _NO_QUESTION, self.state"),
         ("the report is not kept", "_HEADER, report if MICROPYTHON else bytes(report))", "_HEADER, bytes(len(report)))"),
-        ("a short report leaves the length of a longer one", "self.state, len(report))", "self.state, max(len(report), 20))"),
+        ("a short report leaves the length of a longer one", "self.measure, len(report))", "self.measure, max(len(report), 20))"),
         ("the check leaves out the report", "crc32(self._checked)", "crc32(self._checked[:54])"),
     ),
     *of(

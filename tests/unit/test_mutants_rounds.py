@@ -23,9 +23,13 @@ _OLD = """        if number < last:
 _TOO_FAR = f"""        if number - last > ({_AHEAD}):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
 """
-_ANSWERER = (
-    "        self.answerer = self._answerer(request.model) if request.model > wire.SVM else self._gradients\n"
-)
+_ANSWERER = """        model = request.model
+        if request.card[0] & 15 == SUM:
+            if model == wire.SOFTMAX_GRADIENT:
+                self._answerer(model)  # whose module adds its gradients
+            model = 0
+        self.answerer = self._gradients if 0 < model <= wire.SVM else self._answerer(model)
+"""
 _CARD = """        if request.k != self._k or request.card != self._form[0].data:
             self._decode(request.card, request.k)
 """
@@ -280,13 +284,13 @@ WRONG = [
         ("the last round that was paid ahead is read", "(self.board.in_place or ledger.reserved)", "False"),
         ("records of another d", "        if self.round.d != records.d:\n", "        if self.round.d > records.d:\n"),
         ("records beyond the file", " or client.start + client.records > records.count", " or client.start > records.count"),
-        ("no records", "if not client.records or ", "if "),
-        ("d before whether there are any", "        if not client.records or client.start + client.records > records.count:\n"
+        ("no records", "if not held or ", "if "),
+        ("d before whether there are any", "        if not held or client.start + client.records > records.count:\n"
          '            raise StorageError("client without records")\n        if self.round.d != records.d:\n'
          '            raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)\n',
          "        if self.round.d != records.d:\n"
          '            raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)\n'
-         "        if not client.records or client.start + client.records > records.count:\n"
+         "        if not held or client.start + client.records > records.count:\n"
          '            raise StorageError("client without records")\n'),
         ("no bound on records", "CLIENTS, self._bound)", "CLIENTS)"),
         ("symbols of 257 bytes", "if size > wire.MAX_PACKED:", "if size > wire.MAX_PACKED + 1:"),
@@ -335,12 +339,12 @@ WRONG = [
         ("1001 reports at once", "not 1 <= ahead <= MAX_AHEAD", "not 1 <= ahead <= MAX_AHEAD + 1"),
         ("999 reports at once", "not 1 <= ahead <= MAX_AHEAD", "not 1 <= ahead < MAX_AHEAD"),
         ("any magic of a fleet", "if magic != FLEET_MAGIC or", "if"),
-        ("a new fleet's key alone", "FLEET_MAGIC, key, pause, slot, ahead, epoch, records))", "FLEET_MAGIC, key, 0, 0, 1, epoch, 0))"),
+        ("a new fleet's key alone", "FLEET_MAGIC, key, pause, slot, ahead, epoch, records, unit)", "FLEET_MAGIC, key, 0, 0, 1, epoch, 0, 0)"),
         ("clients of any length", "if not self.count or self._size % CLIENT_BYTES:", "if not self.count:"),
         ("a first id of 0", "if not self.first:", "if False:"),
-        ("shape 0", "_SHAPES = const(0x3E)", "_SHAPES = const(0x3F)"),
-        ("shape 6", "_SHAPES = const(0x3E)", "_SHAPES = const(0x7E)"),
-        ("no hierarchies", "_SHAPES = const(0x3E)", "_SHAPES = const(0x1E)"),
+        ("shape 0", "_SHAPES = const(0x7E)", "_SHAPES = const(0x7F)"),
+        ("shape 7", "_SHAPES = const(0x7E)", "_SHAPES = const(0xFE)"),
+        ("no hierarchies", "_SHAPES = const(0x7E)", "_SHAPES = const(0x5E)"),
         ("ids in any order", "if self.shapes & ~_SHAPES or (self.first and self.device != self.first + index):", "if self.shapes & ~_SHAPES:"),
         ("all records count", "if self._most and self.records > self._most:", "if False:"),
         ("no more than the bound, and no fewer", "if self._most and self.records > self._most:", "if self._most:"),

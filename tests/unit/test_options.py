@@ -7,10 +7,8 @@ import pytest
 from simulating import run
 
 from ternhost import options
-from ternhost.cli import main
-from ternhost.errors import UsageError
+from ternhost.errors import USAGE, UsageError
 from ternhost.learn.base import ALGORITHMS
-from ternhost.learn.fedsgd import Options as FedSGDOptions
 from ternhost.options import flag, given, names_of, option
 from ternhost.run.options import RunOptions
 from ternhost.store import round_numbers
@@ -103,20 +101,34 @@ def test_alternatives_of_an_algorithm_are_its_own_options(name):
 
 
 @pytest.mark.parametrize(
-    ("named", "message"),
+    ("algorithm", "named", "message"),
     [
-        ({"seed": -1}, "--seed must be 0 or more, not -1"),
-        ({"batch": 33}, r"--batch must be 0 \(all\) to 32 records, not 33"),
-        ({"reports": 0}, "--reports must be 1 or more, not 0"),
-        ({"reports": 10, "group": 11}, "--group must be 1 to 10, all the reports, not 11"),
-        ({"model": "tree"}, "no model 'tree'"),
-        ({"epsilon": "much"}, "epsilon"),
-        ({"epsilons": "1"}, "not a class of devices"),
+        ("fedsgd", {"seed": -1}, "--seed must be 0 or more, not -1"),
+        ("fedsgd", {"batch": 33}, r"--batch must be 0 \(all\) to 32 records, not 33"),
+        ("fedsgd", {"reports": 0}, "--reports must be 1 or more, not 0"),
+        ("fedsgd", {"reports": 10, "group": 11}, "--group must be 1 to 10, all the reports, not 11"),
+        ("fedsgd", {"model": "tree"}, "no model 'tree'"),
+        ("fedsgd", {"epsilon": "much"}, "epsilon"),
+        ("fedsgd", {"epsilons": "1"}, "not a class of devices"),
+        ("hiera", {"mu": 1.5}, "--mu must be 0 to 1, not 1.5"),
+        ("hiera", {"mu": -0.1}, "--mu must be 0 to 1"),
+        ("hiera", {"budgets": "much"}, "is not a list of budgets"),
+        ("hiera", {"epsilon": "0"}, "epsilon"),
+        ("infer", {"held_out": 1.0}, "--held-out must be above 0 and below 1"),
+        ("infer", {"epsilon": "21"}, "epsilon"),
+        ("infer", {"laplace_eval_eps": "11"}, "at most 10, half of the true epsilon"),
+        ("infer", {"laplace_eval_eps": "much"}, "half of the true epsilon"),
+        ("infer", {"privacy_eval_type": "RSA"}, "--privacy-eval-type must be NOT_ENCRYPT or LAPLACE"),
+        ("infer", {"eval_type": "F1"}, "--eval-type must be NOT_EVAL or"),
+        ("infer", {"cluster_client_num": 1}, "--cluster-client-num must be 2 or more"),
+        ("infer", {"seed": -1}, "--seed must be 0 or more"),
+        ("infer", {"epsilon": "1", "privacy_eval_type": "NOT_ENCRYPT"}, "--epsilon says how much noise"),
+        ("infer", {"epsilons": "1:1", "privacy_eval_type": "NOT_ENCRYPT"}, "--epsilons says how much noise"),
     ],
 )
-def test_invalid_options_of_an_algorithm_are_refused(named, message):
+def test_invalid_options_of_an_algorithm_are_refused(algorithm, named, message):
     with pytest.raises(UsageError, match=message):
-        FedSGDOptions(**named)
+        ALGORITHMS[algorithm].Options(**named)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +161,37 @@ def test_invalid_options_of_a_run_are_refused(named, message):
         RunOptions.parse("fedsgd", named, ALGORITHMS, served=True)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "fleet", "named", "message"),
+    [
+        ("collect", "simulated:178", {"method": "guess"}, "--method must be algorithm6 or hiera"),
+        ("collect", "simulated:178", {"mu": 1.5}, "--mu must be 0 to 1"),
+        ("collect", "simulated:178", {"epsilon": "0"}, "epsilon"),
+        ("collect", "simulated:178", {"clients": -1}, "0 \\(all\\) or more"),
+        ("collect", "simulated:178", {"seed": -1}, "--seed must be 0 or more, not -1"),
+        ("collect", "simulated:178", {"budgets": "x"}, "not a list of budgets"),
+        ("collect", "simulated:178", {"dataset": "wine", "clients": 10_000}, "there are 178"),
+        ("collect", "emulated:4", {"dataset": "wine", "clients": 3}, "without one"),
+        ("collect", "emulated:2", {"dataset": "wine", "k": 14}, "--k must be 1 to 13"),
+        ("collect", "emulated:2", {"dataset": "wine", "method": "hiera", "budgets": "1"}, "budgets"),
+        ("collect", "emulated:2", {"dataset": "nothing"}, "no data set"),
+        ("collect", "emulated:2", {"dataset": "wine", "mechanism": "lhp"}, "a level and a sign"),
+        ("collect", "emulated:2", {"dataset": "wine", "k_rule": "own"}, "unknown rule"),
+        ("collect", "nowhere", {"dataset": "wine"}, "no fleet"),
+        ("infer", "simulated:75", {"dataset": "diabetes"}, "has no classes"),
+        ("infer", "emulated:2", {"cluster_client_num": 76}, "there are 75"),
+        ("infer", "emulated:80", {}, "leave boards without one"),
+        ("infer", "simulated:75", {"epsilon": "0.000001"}, "too small"),
+        ("infer", "emulated:1", {"privacy_eval_type": "NOT_ENCRYPT"}, "no device sends"),
+        ("infer", "emulated", {}, "number of boards"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, message):
+    with pytest.raises(UsageError, match=message):
+        run(algorithm, fleet, **named)
+
+
 def test_round_numbers_can_be_skipped_but_not_far(here):
     options = {"dataset": "iris", "reports": 50, "group": 10}
     result = run("fedsgd", "simulated:50", None, {"after_round": 2**20 - 1}, **options)
@@ -174,15 +217,103 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
         ("train --dimension 3", "--dimension is for devices with records of their own"),
         ("train --dimension 3 --dataset iris", "--dimension and --dataset exclude each other"),
         ("train --epsilon 1 --epsilons 1:0.5,2:0.5", "--epsilons and --epsilon exclude each other"),
-        ("train --algorithm fedavg --group 5", "--group belongs to"),
+        ("train --algorithm fedavg --group 5", "--group belongs to fedsgd"),
         ("train --knots 5", "--knots"),
         ("infer --knots 5", "unrecognized arguments: --knots"),
         ("train --with a.py", "--with a.py must stand before the command\n  tern --with a.py train"),
         ("infer --epsilon 2 --laplace-eval-eps 2", "exclude each other"),
         ("infer --privacy-eval-type NOT_ENCRYPT --epsilon 2", "--epsilon"),
+        ("collect --mu 0.5", "--mu needs --method hiera"),
+        ("collect --method hiera --mechanism duchi", "--mechanism needs --method algorithm6"),
+        ("collect --resume x --k 1", "keeps its options"),
+        ("train --mu 0.1", "--mu belongs to hiera"),
+        ("train --algorithm hiera --mechanism duchi", "--mechanism belongs to fedsgd and fedavg"),
+        ("train --algorithm hiera --budgets much", "is not a list of budgets"),
+        ("train --algorithm fedavg --choices tau --tau 1", "--choices and --tau exclude each other"),
+        ("device ping a0 --count 0", "tern: --count must be 1 or more, not 0"),
+        ("device info", "tern: one of the arguments BOARD --fleet is required"),
+        ("bench latency a0 --fleet a:1", "tern: argument --fleet: not allowed with argument BOARD"),
+        ("experiment mean --runs 0", "tern: --runs must be 1 or more, not 0"),
+        ("experiment mean --seed -1", "tern: --seed must be 0 or more, not -1"),
+        ("experiment pldp --window best", "--window is an option of a mechanism"),
+        ("experiment pldp --mechanism duchi --window best", "duchi has no option --window"),
+        ("experiment mean --mechanism lhp", "cannot be averaged"),
+        ("scale none.csv", "cannot be read"),
+        ("device info --fleet simulated:5", "no boards"),
+        ("hil --hardware-map m --timeout nan", "tern: --timeout must be a number above 0, not nan"),
+        ("emulator run --blank", "tern: --blank needs --volume DIR"),
+        ("emulator build --what toaster", "tern: --what takes device, pico,"),
+        ("train --metrics 70000", "--metrics must be 0 (any) to 65535, not 70000"),
+        ("serve --fleet simulated:9 --dashboard 70000", "--dashboard must be 0 (any) to 65535, not 70000"),
+        ("gateway init sites", "--site north"),
+        ("plan --reports a", "--reports must be whole numbers, not 'a'"),
+        ("plan --reports 0,5", "--reports must be numbers of 1 or more, not 0"),
+        ("plan --runs 1", "--runs must be 2 or more, not 1"),
+        ("plan --epsilon 0", "epsilon 0 is not a number"),
+        ("plan --dimension 1", "--dimension must be 2 to 128, not 1"),
+        ("plan --goal nan", "--goal must be 0 to 1, the range of accuracy, not nan"),
+        ("plan --goal 2", "--goal must be 0 to 1, the range of accuracy, not 2.0"),
+        (
+            "plan --dataset diabetes --goal -1",
+            "--goal must be 0 or more, the range of mean squared error, not -1.0",
+        ),
+        ("plan --reports 1000000000000", "--reports must be numbers of 1,000,000,000 or less"),
+        ("plan --dataset diabetes --model logistic --reports 100", "labels of diabetes are numbers"),
+        ("plan --plot a.bmpp", "there is no format .bmpp"),
+        ("plan --workers 0", "--workers must be 1 or more, not 0"),
+        ("plan --dataset flights --dimension 3", "not allowed with"),
+        ("broker config new --for nats --name n1 --name n2", "a cluster has 3 nodes or more, not 2"),
+        ("broker config new --for nats --port 65535", "a port is 1 to 65535, not 65536"),
+        ("broker config new --for nats --prefix farm.a", "NATS has no topics with a '.', such as 'farm.a'"),
+        ("broker config new --for nats --address 0.0.0.0", "--address and --bridge are for Mosquitto"),
+        ("broker config new --for nats --bridge lab", "--address and --bridge are for Mosquitto"),
+        ("bench energy --meter csv", "needs a --file"),
+        ("bench energy --meter model --battery -5", "--battery must be a number above 0, not -5"),
+        ("bench energy --meter ina226 --shunt 0", "--shunt must be a number above 0, not 0"),
+        ("bench energy --meter ina228 --shunt nan", "--shunt must be a number above 0, not nan"),
+        ("bench energy --meter ina228 --shunt=-0.1", "--shunt must be a number above 0, not -0.1"),
+        ("bench energy --meter model --every nan", "--every must be a number above 0, not nan"),
+        (
+            "bench energy --meter model --sleep-milliwatts inf",
+            "--sleep-milliwatts must be a number, 0 or more, not inf",
+        ),
+        ("bench energy --meter model --fleet emulated:1", "--meter model needs a board's times"),
+        ("bench energy --meter ina228", "needs a board to"),
+        ("bench energy --meter ppk2 --fleet port:/dev/no-such-port", "the port of the ppk2"),
+        ("bench latency --fleet pico-emulated:2", "--fleet must be one board, not pico-emulated:2"),
+        ("bench latency --d 0", "--k must be 1 to --d, and --d at most 128, not 1 and 0"),
+        ("card design nonsense --epsilon 1", "one of: duchi, "),
+        ("card design duchi --epsilon 0", "epsilon 0"),
+        ("card design duchi --epsilon nan", "epsilon nan"),
+        ("card design duchi --epsilon -1", "epsilon -1"),
+        ("card design duchi --epsilon 21", "epsilon 21"),
+        ("card design duchi --epsilon 1 --levels 3", "has 2"),
+        ("card design pm-sub --epsilon 1 --levels 257", "2 to 256"),
+        ("card design duchi --epsilon 1 --window best", "no option --window"),
+        ("card design pm --epsilon 1 --window odd", "one of paper, best, not 'odd'"),
+        ("card design pm --epsilon 1 --knots 9", "it is for optimal"),
+        ("card design laplace --epsilon 1 --grid a", "--grid must be a whole number, not 'a'"),
+        ("card design lhp --epsilon 1 --budgets 1,x", "--budgets must be B,B,..., not '1,x'"),
+        ("card show duchi", "--epsilon"),
+        ("card show c --levels 3 --window best", "--window and --levels would change nothing"),
+        ("card design duchi", "--epsilon"),
+        ("card certify no-such-file --epsilon 1", "No such file"),
+        ("card show no-such-file", "No such file"),
+        ("card account --reports 100 --delta 1e-6", "the local epsilon is missing"),
+        (
+            "card account --reports 100 --delta 1e-6 --epsilon 1 --levels 4",
+            "--levels is an option of a mechanism",
+        ),
+        ("card account --reports 100 --delta 1e-6 three-outputs", "three-outputs is a mechanism"),
+        ("card account --reports 100 --epsilon 1 --delta 2", "--delta must be between 0 and 1, not 2"),
+        ("card account --delta 1e-6 --epsilon 1 --reports 0", "--reports must be from 1"),
+        ("card account --reports 100 --epsilon 1 --delta 1e-310", "--delta must be 1e-300 or more"),
+        ("card account --reports 100 --delta 1e-6 --epsilon 1 --plot a.bmpp", "there is no format .bmpp"),
+        ("card account --reports 9 --delta 0.1 --epsilon 1 --values 0", "--values must be 1 or more, not 0"),
     ],
 )
-def test_options_that_do_not_fit_together_are_refused(here, capsys, command, message):
-    assert main(command.split()) == 2
-    assert message in capsys.readouterr().err
+def test_a_command_that_cannot_run_says_why_and_writes_nothing(here, tern, command, message):
+    refused = tern(*command.split(), code=USAGE)
+    assert message in refused.err
+    assert not refused.out
     assert not list(here.iterdir())

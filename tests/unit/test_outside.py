@@ -13,6 +13,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -63,16 +64,9 @@ def outside(registries):
 
 
 @pytest.fixture
-def tern(registries, capsys):
+def tern(registries, tern):
     """`tern(*argv, code)`: the result of a command, which ends with that code."""
-
-    def command(*argv, code=0):
-        ended = main([*argv, "--json"])
-        printed = capsys.readouterr()
-        assert ended == code, printed.err
-        return json.loads(printed.out)
-
-    return command
+    return lambda *argv, code=0: tern(*argv, "--json", code=code).json
 
 
 def outcome(result):
@@ -304,9 +298,6 @@ def test_the_option_with_registers_the_definitions_of_its_files(tern, request):
 
 
 def test_a_run_without_its_extension_names_the_missing_one(tern, undrawn, monkeypatch, capsys):
-    def interrupted(self, *args):
-        raise KeyboardInterrupt
-
     Path("crowd.py").write_text(
         "from ternhost.reach.simulated.fleet import Simulated\n"
         "class Crowd(Simulated):\n    form, about = 'crowd:N', 'N simulated clients'\n"
@@ -314,7 +305,7 @@ def test_a_run_without_its_extension_names_the_missing_one(tern, undrawn, monkey
     files = [*WITH, "--with", "crowd.py"]
     argv = [*files, *SIGNS, "--optimiser", "amsgrad", "--fleet", "crowd:100", "--name", "cut", "--quiet"]
     with monkeypatch.context() as cut:
-        cut.setattr(Run, "_learn", interrupted)
+        cut.setattr(Run, "_learn", Mock(side_effect=KeyboardInterrupt))
         assert main(argv) == INTERRUPTED
     named = "".join(f"--with {word.removeprefix('--with=')} " for word in [*WITH, "crowd.py"])
     assert f"go on with: tern {named}train --resume cut" in capsys.readouterr().err

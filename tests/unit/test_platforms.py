@@ -6,6 +6,7 @@ No test here runs on Windows: a process hides what Windows' Python lacks before 
 import json
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 import serial
@@ -104,17 +105,12 @@ def test_ports_of_windows_and_macos_are_boards(port):
 @pytest.mark.parametrize(
     ("reason", "message"),
     [
-        (
-            "FileNotFoundError(2, 'The system cannot find the file specified.', None, 2)",
-            "there is no port COM3",
-        ),
+        ("FileNotFoundError(2, 'The system cannot find the file', None, 2)", "there is no port COM3"),
         ("PermissionError(13, 'Access is denied.', None, 5)", "COM3 is busy: another program has it open"),
     ],
 )
 def test_an_error_of_windows_is_explained(monkeypatch, reason, message):
-    def refuse(*_, **__):
-        raise serial.SerialException(f"could not open port 'COM3': {reason}")  # as serialwin32 writes it
-
-    monkeypatch.setattr(serial, "serial_for_url", refuse)
+    error = serial.SerialException(f"could not open port 'COM3': {reason}")  # as serialwin32 writes it
+    monkeypatch.setattr(serial, "serial_for_url", Mock(side_effect=error))
     with pytest.raises(DeviceError, match=message):
         link.open_port("COM3")

@@ -219,11 +219,12 @@ def test_the_command_names_what_is_missing(tmp_path, capsys):
 def test_options_set_the_slot_pause_and_reserve_of_a_board(tmp_path):
     path = tmp_path / storage.FLEET
     for words, policy in (
-        ([], (0, 500, 1, 5, 64)),
-        (["--slot-ms", "0", "--pause", "60", "--reserve", "24", "--own-key-only"], (60, 0, 24, 5, 64)),
-        (["--count", "64"], (0, 500, 1, 5, 64)),
-        (["--count", "65"], (0, 500, 1, 5, 128)),
-        (["--count", "65", "--most-records", "40"], (0, 500, 1, 5, 40)),
+        ([], (0, 500, 1, 5, 64, 0)),
+        (["--slot-ms", "0", "--pause", "60", "--reserve", "24", "--own-key-only"], (60, 0, 24, 5, 64, 0)),
+        (["--unit", "60"], (0, 500, 1, 5, 64, 60)),
+        (["--count", "64", "--unit", "record"], (0, 500, 1, 5, 64, 1)),
+        (["--count", "65"], (0, 500, 1, 5, 128, 0)),
+        (["--count", "65", "--most-records", "40"], (0, 500, 1, 5, 40, 0)),
     ):
         path.write_bytes(member("--dataset", "flights", *words).fleet_file(FleetKey(bytes(range(32)), 5)))
         assert storage.read_fleet(str(path)) == (bytes(range(32)), *policy)

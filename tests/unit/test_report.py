@@ -176,9 +176,8 @@ def test_the_page_shows_spent_budgets_and_missing_reports():
     spent = {result()["epsilon_per_client"]: 990, 0.0: 10}  # silent clients have spent nothing
     assert report.spent(result()) == spent
     assert report.spent(result(epsilon_spent=[[0.0, 3], [2.0, 997]])) == {0.0: 3, 2.0: 997}
-    six_rounds = result(
-        asked=360, reports=350, epsilon_per_client=12.0, accounting=[{"releases": [{"times": 6}]}]
-    )
+    accounting = [{"releases": [{"times": 6}]}]
+    six_rounds = result(asked=360, reports=350, epsilon_per_client=12.0, accounting=accounting)
     assert report.spent(six_rounds) == {12.0: 59, 0.0: 1}
     text = Page(render(epsilon_before=4.0, epsilon_spent=[[0.0, 3], [1.5, 997]])).text
     assert "most spent 1.5" in text

@@ -43,9 +43,7 @@ CASES = {
 def toy(monkeypatch, tmp_path):
     data = synthetic.logistic(2000, 5, seed=2)
     real = datasets.load
-    monkeypatch.setattr(
-        datasets, "load", lambda name, **options: data if name == "toy" else real(name, **options)
-    )
+    monkeypatch.setattr(datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of))
     (tmp_path / "people.csv").write_text(EXTRACT)
     monkeypatch.chdir(tmp_path)
 

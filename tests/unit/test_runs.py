@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
 from ternhost import datasets, errors
-from ternhost.cli import main as tern
+from ternhost.cli import main
 from ternhost.count.rounds import Cohort, Round
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import boards as provision
@@ -33,14 +34,12 @@ BOARDS = ["--fleet", "inprocess:2", "--reports", "40", "--group", "10", "--no-re
 
 
 @pytest.fixture
-def command(capsys):
-    """`command(*words)`: the exit code, the result (JSON) and the standard error of a command."""
+def command(tern):
+    """`command(*words, code=None)`: the exit code, the result (JSON) and the standard error of a command."""
 
-    def run(*words):
-        capsys.readouterr()
-        code = tern([*words, "--json"])
-        printed = capsys.readouterr()
-        return code, json.loads(printed.out) if printed.out else None, printed.err
+    def run(*words, code=None):
+        printed = tern(*words, "--json", code=code)
+        return printed.code, printed.json if printed.out else None, printed.err
 
     return run
 
@@ -109,7 +108,7 @@ def test_a_store_holds_many_runs_with_their_directories(command):
     assert (code, refused["error"]) == (errors.USAGE, "there is a run a already"), "its name is in the store"
 
 
-def test_runs_are_listed(command, capsys):
+def test_runs_are_listed(command, tern):
     assert command("runs")[1] == {"runs": []}
     command("train", *SIMULATED, "--name", "first")
     command("collect", "--fleet", "simulated:50", "--quiet", "--no-report", "--name", "second")
@@ -119,8 +118,7 @@ def test_runs_are_listed(command, capsys):
     assert (listed["runs"][0]["rounds"], listed["runs"][0]["reports"]) == (4, 200)
     assert listed["runs"][0]["figures"].keys() == {"auc", "accuracy", "log_loss"}
     for place in ("runs", "runs/first", "runs/first/store.sqlite"):
-        assert tern(["runs", place]) == 0
-        assert re.search(r"(?m)^first .* finished +fedsgd on flights", capsys.readouterr().out), place
+        assert re.search(r"(?m)^first .* finished +fedsgd on flights", tern("runs", place).out), place
     code, refused, _ = command("runs", "nowhere")
     assert (code, refused["error"]) == (errors.USAGE, "there is no directory or store nowhere")
     Path("runs/first/store.sqlite").unlink()
@@ -170,13 +168,9 @@ def test_a_listing_creates_nothing_and_a_run_without_its_directory_is_resumed(co
 
 @pytest.mark.parametrize("step", ["ternhost.run.report.page.write", "tarfile.TarFile.add"])
 def test_ctrl_c_after_the_last_round_says_that_the_run_has_finished(step, command, monkeypatch, here):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(step, interrupted)
+    monkeypatch.setattr(step, Mock(side_effect=KeyboardInterrupt))
     boards = [word for word in BOARDS if word != "--no-report"]
-    code, interruption, _ = command("train", *boards, "--name", "mine")
-    assert code == errors.INTERRUPTED
+    _, interruption, _ = command("train", *boards, "--name", "mine", code=errors.INTERRUPTED)
     assert "the run has finished: see runs/mine/result.json" in interruption["error"]
     assert "tern runs --draw runs/mine" in interruption["hint"]
     packed = "tarfile" not in step
@@ -189,8 +183,7 @@ def test_ctrl_c_after_the_last_round_says_that_the_run_has_finished(step, comman
 )
 def test_an_empty_name_is_refused(words, command, here):
     rest = SIMULATED[-2:] if words[0] == "--resume" else SIMULATED
-    code, refused, _ = command("train", *words, *rest)
-    assert code == errors.USAGE
+    _, refused, _ = command("train", *words, *rest, code=errors.USAGE)
     assert words[0] in refused["error"]
     assert list(here.iterdir()) == []
 
@@ -222,8 +215,7 @@ def test_a_run_that_the_store_refuses_leaves_it_unchanged(command, here):
     with Store("s.sqlite") as store:
         store.open_round(Round(2**30 - 2, [Cohort(b"body", [1])], 1))
         store.end_round(2**30 - 2, ABANDONED)
-    code, refused, _ = command("train", *SIMULATED, "--store", "s.sqlite", "--name", "b")
-    assert code == errors.USAGE
+    _, refused, _ = command("train", *SIMULATED, "--store", "s.sqlite", "--name", "b", code=errors.USAGE)
     assert "would go beyond" in refused["error"]
     assert [path.name for path in Path("runs").iterdir()] == ["a"]
     with Store("s.sqlite") as store:
@@ -245,8 +237,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_end(named, fleet, command, cu
     assert stored("mine").status == RUNNING
     line = command("runs")[1]["runs"][0]
     assert (line["status"], line["resume"]) == ("stopped", "tern train --resume mine")
-    code, result, _ = command("train", "--resume", named, "--no-report")
-    assert code == 0
+    _, result, _ = command("train", "--resume", named, "--no-report", code=0)
     assert (result["rounds"], result["reports"], len(result["history"])) == (4, int(fleet[3]), 4)
     if fleet is SIMULATED:
         assert result["weights"] == command("train", *SIMULATED)[1]["weights"]
@@ -260,8 +251,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_end(named, fleet, command, cu
 
 def test_a_run_is_resumed_by_the_directory_of_its_store(command, cut):
     assert cut(after(1), "train", *SIMULATED, "--store", "two/s.sqlite")[0] == errors.INTERRUPTED
-    code, refused, _ = command("train", *SIMULATED, "--store", "two/s.sqlite")
-    assert code == errors.USAGE
+    _, refused, _ = command("train", *SIMULATED, "--store", "two/s.sqlite", code=errors.USAGE)
     assert "has not finished" in refused["error"]
     assert "--resume" in refused["hint"]
     assert "--anew" in refused["hint"]
@@ -281,8 +271,7 @@ def test_a_run_can_be_abandoned_for_another(command, cut):
 def test_a_resumed_run_keeps_its_options(command, cut):
     cut(after(1), "train", *SIMULATED, "--name", "a")
     for words in (["--epsilon", "1"], ["--store", "x"], ["--name", "b"], ["--anew"], ["--quorum", "0.5"]):
-        code, refused, _ = command("train", "--resume", "a", *words)
-        assert code == errors.USAGE
+        _, refused, _ = command("train", "--resume", "a", *words, code=errors.USAGE)
         assert f"{words[0]} cannot be changed" in refused["error"]
     for words in (["--fleet", "simulated:300"], ["--fleet", "port:/dev/null"]):
         code, refused, _ = command("train", "--resume", "a", *words)
@@ -303,8 +292,7 @@ def test_a_run_interrupted_while_boards_are_made_does_not_hinder_another(command
                 raise KeyboardInterrupt
 
         patched.setattr(provision, "provision_board", provision_board)
-        code, _, _ = command("train", *BOARDS, "--name", "a", "--store", "s.sqlite")
-    assert code == errors.INTERRUPTED
+        _, _, _ = command("train", *BOARDS, "--name", "a", "--store", "s.sqlite", code=errors.INTERRUPTED)
     with Store("s.sqlite") as store:
         assert store.run("a").status == PREPARING
     code, result, _ = command("train", *BOARDS, "--name", "b", "--store", "s.sqlite")
@@ -331,8 +319,7 @@ def test_a_run_killed_while_boards_are_made_is_resumed(command):
 
 
 def test_a_round_costs_the_same_after_any_number_of_rounds(command, monkeypatch):
-    sizes = []
-    written = Store.end_run_round
+    sizes, written = [], Store.end_run_round
 
     def end_run_round(self, name, number, ended, state, entry, *more):
         sizes.append(len(json.dumps([state, entry])))
@@ -346,8 +333,7 @@ def test_a_round_costs_the_same_after_any_number_of_rounds(command, monkeypatch)
 
 
 def test_a_round_reads_nothing_of_earlier_ones(command, monkeypatch):
-    statements = []
-    opened = Store._check_schema
+    statements, opened = [], Store._check_schema
 
     def check_schema(self):
         opened(self)
@@ -388,8 +374,7 @@ def test_a_run_that_devices_refuse_ends_with_4_and_changes_no_earlier_result(pro
     fleet = provisioned(1)
     assert command("train", *fleet, "--name", "kept")[0] == 0
     kept = Path("runs/kept/result.json").read_bytes()
-    code, refused, err = command("train", *fleet, "--name", "again")
-    assert code == errors.REFUSED
+    _, refused, err = command("train", *fleet, "--name", "again", code=errors.REFUSED)
     assert "their budget is spent" in refused["error"]
     assert refused["hint"]
     assert "a board says that an epsilon of 0 is left: it will refuse the rest" in err
@@ -400,8 +385,7 @@ def test_a_run_that_devices_refuse_ends_with_4_and_changes_no_earlier_result(pro
 
 def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(provisioned, command):
     fleet = [*provisioned(5, clients=1)[:4], "--no-report"]
-    code, refused, _ = command("train", *fleet, "--reports", "10")
-    assert code == errors.REFUSED
+    _, refused, _ = command("train", *fleet, "--reports", "10", code=errors.REFUSED)
     assert refused["error"] == "a board says that an epsilon of 10 is left, enough for 5 of its 10 rounds"
     assert "ask for --rounds 5" in refused["hint"]
     assert "tern provision BOARD" in refused["hint"]
@@ -433,25 +417,22 @@ def test_a_missing_port_and_a_rotated_key_leave_no_run(port, code, remedy, provi
     assert command("runs", "keys.sqlite")[1] == {"runs": []}
 
 
-def test_a_served_fleet_that_has_spent_its_budget_is_told_of_once_and_ends(provisioned, capsys):
+def test_a_served_fleet_that_has_spent_its_budget_is_told_of_once_and_ends(provisioned, tern):
     fleet = provisioned(2)[:4]
-    assert tern(["serve", *fleet, "--patience", "0.01", "--name", "mine"]) == errors.REFUSED
-    printed = capsys.readouterr()
+    printed = tern("serve", *fleet, "--patience", "0.01", "--name", "mine", code=errors.REFUSED)
     assert printed.out.count("their budget is spent") == 1
     assert printed.out.count("40 refusals (budget 40)") == 5
     assert "tern fleet emulate N --dir NEW-DIR" in printed.err
     result = json.loads(Path("runs/mine/result.json").read_text())
     assert (result["reports"], result["rounds"], result["epsilon_per_client"]) == (80, 7, 4)
-    assert tern(["runs"]) == 0
-    assert ", AUC 0." in (listed := capsys.readouterr().out)
+    assert ", AUC 0." in (listed := tern("runs").out)
     assert ", log-loss " in listed
 
 
 def test_a_run_that_some_devices_refuse_has_a_result_and_ends_with_4(provisioned, command):
     fleet = provisioned(1, 2)
     command("train", *fleet)
-    code, result, err = command("train", *fleet)
-    assert code == errors.REFUSED
+    _, result, err = command("train", *fleet, code=errors.REFUSED)
     assert (result["rounds"], result["reports"], result["refusals"], result["missing"]) == (4, 20, 20, 20)
     assert "20 of 40 reports that were asked for are missing: 20 were refused" in err
     assert Path(result["directory"], "result.json").exists()
@@ -466,8 +447,7 @@ def test_a_run_with_missing_reports_has_a_result_and_ends_with_6(command, monkey
 
     monkeypatch.setattr(InProcessLink, "send", deaf)
     began = time.monotonic()
-    code, result, err = command("train", *BOARDS, "--silence", "0.5")
-    assert code == errors.SHORT
+    _, result, err = command("train", *BOARDS, "--silence", "0.5", code=errors.SHORT)
     assert (result["reports"], result["missing"], result["rounds"]) == (20, 20, 4)
     assert "has been silent for 0.5 s" in err
     assert "board-001 is left out" in err
@@ -477,11 +457,9 @@ def test_a_run_with_missing_reports_has_a_result_and_ends_with_6(command, monkey
 
 def test_a_run_without_any_answer_ends(command, monkeypatch):
     monkeypatch.setattr(InProcessLink, "send", lambda self, frame: None)
-    code, failed, _ = command("train", *BOARDS, "--silence", "0.3")
-    assert code == errors.NO_DEVICE
+    _, failed, _ = command("train", *BOARDS, "--silence", "0.3", code=errors.NO_DEVICE)
     assert "silent for 0.3 s" in failed["error"]
-    code, failed, _ = command("train", *BOARDS, "--deadline", "0.5", "--name", "short")
-    assert code == errors.NO_DEVICE
+    _, failed, _ = command("train", *BOARDS, "--deadline", "0.5", "--name", "short", code=errors.NO_DEVICE)
     assert failed["error"] == "no device reported in 3 rounds"
     assert "--deadline" in failed["hint"]
     assert stored("short").status == FINISHED
@@ -497,8 +475,7 @@ def test_a_round_without_any_answer_has_no_reports(command, monkeypatch):
 
     monkeypatch.setattr(BoardsDriver, "open", open_round)
     monkeypatch.setattr(InProcessLink, "send", lambda *sent: None if len(rounds) == 2 else send(*sent))
-    code, result, _ = command("train", *BOARDS, "--deadline", "0.5")
-    assert code == errors.SHORT
+    _, result, _ = command("train", *BOARDS, "--deadline", "0.5", code=errors.SHORT)
     assert [entry["reports"] for entry in result["history"]] == [10, 0, 10, 10]
     assert [entry["ended"] for entry in result["history"]][1] == "deadline"
     assert result["missing"] == 10
@@ -569,7 +546,7 @@ def test_a_resumed_run_does_not_warn_of_the_round_under_way(provisioned, command
 @pytest.mark.parametrize("model", ["linear", "logistic"])
 def test_a_squared_error_is_not_called_accuracy(model, capsys):
     data = {"linear": "synthetic-linear", "logistic": "synthetic-logistic"}[model]
-    tern(["train", "--model", model, "--dataset", data, *SIMULATED[:-1], "--name", "mine"])
+    main(["train", "--model", model, "--dataset", data, *SIMULATED[:-1], "--name", "mine"])
     printed = capsys.readouterr()
     result = json.loads(Path("runs/mine/result.json").read_text())
     assert (
@@ -598,8 +575,7 @@ def test_a_squared_error_is_not_called_accuracy(model, capsys):
 )
 def test_every_run_ends_with_a_report_of_one_file(words, command, coarse):
     words = words.split()
-    code, result, _ = command(*words, "--quiet")
-    assert code == 0
+    _, result, _ = command(*words, "--quiet", code=0)
     source = Path(result["report"]).read_text()
     assert "http" not in source
     assert not re.search(r"<(script|link|iframe|object|img)|url\((?!#)|href=\"[^#]", source)

@@ -14,6 +14,7 @@ import threading
 import time
 from array import array
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import serial
@@ -78,7 +79,9 @@ class Peer(Port):
 
 def hello(nonce, first=1, clients=3):
     out = bytearray(wire.MAX_FRAME)
-    return bytes(out[: frames.encode_hello(out, nonce, first, clients, 5, 0, 6, 0, 0, 0, 1, 0, "a; b; c")])
+    return bytes(
+        out[: frames.encode_hello(out, nonce, first, clients, 5, 0, 6, 0, 0, 0, 1, 0, 0, 0, "a; b; c")]
+    )
 
 
 @pytest.fixture
@@ -117,10 +120,8 @@ def answering(peer, *answers):
 
 
 def test_a_board_that_vanishes_while_its_port_is_opened_is_one_clear_error(peer, monkeypatch):
-    def vanished(*arguments):
-        raise termios.error(errno.EIO, "Input/output error")  # which is no OSError
-
-    monkeypatch.setattr(termios, "tcflush", vanished)
+    vanished = termios.error(errno.EIO, "Input/output error")  # which is no OSError
+    monkeypatch.setattr(termios, "tcflush", Mock(side_effect=vanished))
     with pytest.raises(DeviceError, match=r"cannot open \S+: Input/output error$"):
         open_link(peer.port, queue.SimpleQueue())
 
@@ -321,11 +322,8 @@ def test_a_port_is_opened_only_once(peer, link, events):
 def test_errors_of_opening_a_port_are_explained(
     events, monkeypatch, tmp_path, error, expected, message, hint
 ):
-    def refuse(*_, **__):
-        raise error
-
     (tmp_path / "port").touch()
-    monkeypatch.setattr(serial, "serial_for_url", refuse)
+    monkeypatch.setattr(serial, "serial_for_url", Mock(side_effect=error))
     with pytest.raises(expected, match=message) as caught:
         SerialLink(str(tmp_path / "port"), events)
     assert hint is None or hint in caught.value.hint
@@ -351,8 +349,7 @@ def test_a_board_that_claims_impossible_clients_is_refused(monkeypatch, first, c
 
 
 def some_frames(seed):
-    draw = random.Random(seed)
-    out = bytearray(wire.MAX_FRAME)
+    draw, out = random.Random(seed), bytearray(wire.MAX_FRAME)
     for _ in range(60):
         d = draw.choice((1, 2, 28, 100, 128))
         spread = draw.choice((0, 3, 300, 32767))

@@ -73,9 +73,8 @@ def test_a_wheel_with_a_changed_byte_is_not_installed(checkout, tampered):
     data[10] ^= tampered  # the time of its first file: nothing but a hash shows that it is another
     path.write_bytes(data)
     environment = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(checkout)}
-    ended = subprocess.run(
-        ["sh", "tools/setup.sh"], cwd=checkout, env=environment, capture_output=True, text=True
-    )
+    options = {"cwd": checkout, "env": environment, "capture_output": True, "text": True}
+    ended = subprocess.run(["sh", "tools/setup.sh"], **options)
     assert ended.returncode  # at the latest since this checkout is no package
     assert not (checkout / ".venv/.ready").exists()
     assert len([*checkout.glob(".venv/lib/*/site-packages/probe.py")]) == (not tampered)
@@ -93,9 +92,8 @@ def test_a_service_that_is_installed_does_not_start(checkout, policy, apt_ends, 
     """... unless a policy of this machine lets it. The machine's own stays, and tern's goes, also after an error."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("this machine lets nobody mount")
-    script(
-        checkout / "bin/apt-get", f'[ "$1" = update ] || {{ invoke-rc.d mosquitto start; exit {apt_ends}; }}'
-    )
+    installs = f"invoke-rc.d mosquitto start; exit {apt_ends}"
+    script(checkout / "bin/apt-get", f'[ "$1" = update ] || {{ {installs}; }}')
     script(checkout / "service/mosquitto", f"touch {checkout}/started")
     script(checkout / "service/runlevel", "echo N 5")
     (checkout / "service/S01mosquitto").symlink_to("mosquitto")

@@ -10,7 +10,6 @@ from tern import gradient as gradients
 from tern import wire
 from tern.card import decode
 from ternhost import datasets, vectorised
-from ternhost.cli import main
 from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
@@ -75,8 +74,7 @@ def test_a_round_is_repeated_by_its_seed_and_differs_from_the_next():
 
 def test_each_cohort_has_counts_of_its_own_card():
     cards = [design("duchi", 1).card, design("three-outputs", 2).card]
-    driver = _driver()
-    statuses = []
+    driver, statuses = _driver(), []
     cohorts = [(_question(1, cards[0]), range(1, 1001)), (_question(2, cards[1]), np.arange(1001, 4001))]
     driver.open(1, cohorts)
     result = driver.collect(1, statuses.append)
@@ -87,8 +85,7 @@ def test_each_cohort_has_counts_of_its_own_card():
 
 
 def test_single_reports_are_kept_only_on_request():
-    card = design("three-outputs", 2).card
-    devices = np.array([5, 900, 17, 3])
+    card, devices = design("three-outputs", 2).card, np.array([5, 900, 17, 3])
     cohorts = [(_question(2, card), devices)]
     (cohort,) = ask(_driver(individual=True), cohorts).cohorts
     assert cohort.answers.devices.tolist() == devices.tolist()
@@ -130,8 +127,7 @@ def test_values_are_estimated_in_parts_of_any_size(monkeypatch):
     question = Question(wire.VALUES, [1, 1, 1], -12, card, 2)
     for most in (1 << 21, 1 << 15):
         monkeypatch.setattr("ternhost.reach.simulated.driver._CHUNK", most)
-        statuses = []
-        driver = _driver(values, 3)
+        statuses, driver = [], _driver(values, 3)
         driver.open(1, [(question, driver.devices)])
         result = driver.collect(1, statuses.append)
         assert (len(statuses) > 1) == (most < 60_000 * 4)
@@ -159,8 +155,7 @@ def test_simulated_clients_train_like_the_library():
     # The card is never wrong at -1 and 1. Every weight exceeds tau, so the symbols are the signs of the moves.
     data = datasets.synthetic.logistic(40)
     rows, d = data.records(np.arange(40)), data.dimension
-    driver = _driver(rows, each=8)
-    card = design("duchi", 20).card
+    driver, card = _driver(rows, each=8), design("duchi", 20).card
     question = Question(wire.LOCAL + wire.LOGISTIC, [0] * d, -12, card, d, 4, (2, 2, 1))
     counts = ask(driver, [(question, driver.devices)]).cohorts[0].counts
     zeros = np.zeros(d, np.int64)
@@ -203,8 +198,3 @@ def test_the_name_of_the_fleet_gives_the_number_of_clients(tmp_path):
     assert kind.clients == 1_000_000
     context = RunContext(None, tmp_path, "r", Terms(), warn=print, holdings=Holdings(RECORDS, np.arange(9)))
     assert kind.driver(context).devices == range(1, 1_000_001)
-
-
-def test_simulated_clients_have_no_boards(capsys):
-    assert main(["device", "info", "--fleet", "simulated:5"]) == 2
-    assert "no boards" in capsys.readouterr().err

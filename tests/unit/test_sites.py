@@ -3,12 +3,12 @@
 import json
 import shutil
 import stat
+from functools import partial
 
 import pytest
 from cryptography import x509
 
 from tern.links import mqtt
-from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.provision import keys
 from ternhost.reach import fleet
@@ -24,10 +24,9 @@ def central(tmp_path):
     """A central broker's directory, and the keys of its devices 1 to 4."""
     with Store(tmp_path / "store.sqlite") as store:
         device_keys = keys.add(store, [1, 2, 3, 4])
-    configuration.configure(
-        tmp_path / "my-broker", tmp_path / "store.sqlite", port=1234, names=("broker.local",)
-    )
-    return tmp_path / "my-broker", device_keys
+    directory = tmp_path / "my-broker"
+    configuration.configure(directory, tmp_path / "store.sqlite", port=1234, names=("broker.local",))
+    return directory, device_keys
 
 
 def users(directory):
@@ -173,39 +172,35 @@ def test_a_site_is_not_a_fleet(central):
 
 def test_brokers_share_no_name_and_no_device(tmp_path):
     configuration.configure(tmp_path, names=("broker.local", "10.0.0.7", "localhost"))
-    configuration.add_site(
-        tmp_path, "lab", bridge=True, names=("lab.local", "localhost"), boards=range(1, 100)
-    )
+    add = partial(configuration.add_site, tmp_path, bridge=True)
+    add("lab", names=("lab.local", "localhost"), boards=range(1, 100))
     for options, message in (
         ({"names": ("shed.local", "10.0.0.7")}, "10.0.0.7 is the central broker"),
         ({"names": ("lab.local",)}, "lab.local is the broker of site lab"),
         ({"boards": range(99, 121)}, "sites lab and shed would both have device 99"),
     ):
         with pytest.raises(UsageError, match=message):
-            configuration.add_site(tmp_path, "shed", bridge=True, **options)
+            add("shed", **options)
     assert not (tmp_path / "sites" / "shed").exists()
-    configuration.add_site(
-        tmp_path, "shed", bridge=True, names=("shed.local", "localhost"), boards=range(100, 121)
-    )
-    configuration.add_site(tmp_path, "lab", bridge=True, boards=range(1, 51))
+    add("shed", names=("shed.local", "localhost"), boards=range(100, 121))
+    add("lab", boards=range(1, 51))
     with pytest.raises(UsageError, match="lab is the site of another broker"):
         configuration.add_site(tmp_path / "sites" / "lab", "attic", bridge=True)
 
 
-def test_nothing_is_written_before_a_refusal(central, tmp_path, capsys):
+def test_nothing_is_written_before_a_refusal(central, tmp_path, tern):
     directory, _ = central
     configuration.add_site(directory, "lab", bridge=True)
-    assert main(["broker", "config", str(tmp_path / "new"), "--bridge", "La b"]) == 2
+    tern("broker", "config", str(tmp_path / "new"), "--bridge", "La b", code=2)
     assert not (tmp_path / "new").exists()
     before = (directory / PASSWORDS).read_bytes()
-    assert main(["broker", "config", str(directory / "sites" / "lab"), "--bridge", "c"]) == 2
-    assert "is the site of another broker" in capsys.readouterr().err
+    refused = tern("broker", "config", str(directory / "sites" / "lab"), "--bridge", "c", code=2)
+    assert "is the site of another broker" in refused.err
     assert (directory / PASSWORDS).read_bytes() == before
 
 
-def test_a_bridge_without_tls_has_a_warning(tmp_path, capsys):
-    assert main(["broker", "config", str(tmp_path), "--no-tls", "--bridge", "lab"]) == 0
-    warning = capsys.readouterr().err
+def test_a_bridge_without_tls_has_a_warning(tmp_path, tern):
+    warning = tern("broker", "config", str(tmp_path), "--no-tls", "--bridge", "lab").err
     assert "without TLS an eavesdropper between the broker of site lab and the central one" in warning
     conf = (tmp_path / "sites" / "lab" / CONFIG).read_text()
     assert "bridge_cafile" not in conf
@@ -213,25 +208,21 @@ def test_a_bridge_without_tls_has_a_warning(tmp_path, capsys):
     assert Access.load(tmp_path / "sites" / "lab" / HOST).authority is None
 
 
-def test_a_site_that_finds_its_brokers_at_localhost_only_has_a_warning_with_the_remedy(tmp_path, capsys):
+def test_a_site_that_finds_its_brokers_at_localhost_only_has_a_warning_with_the_remedy(tmp_path, tern):
     words = ["broker", "config", str(tmp_path), "--bridge", "lab"]
-    assert main(words) == 0
-    central, own = capsys.readouterr().err.splitlines()
+    central, own = tern(*words).err.splitlines()
     assert "at site lab, localhost is not the central broker: add --name HOST --address 0.0.0.0" in central
     assert "boards of lab find it at localhost only: add --site-name HOST --site-address 0.0.0.0" in own
-    assert main([*words, "--name", "pi.local", "--site-name", "lab.local"]) == 0
-    assert capsys.readouterr().err == ""
+    assert tern(*words, "--name", "pi.local", "--site-name", "lab.local").err == ""
 
 
-def test_the_command_describes_the_site_or_its_error(central, capsys):
-    directory, _ = central
-    assert main(["broker", "config", str(directory), "--bridge", "lab", "--boards", "1-2", "--json"]) == 0
-    (site,) = json.loads(capsys.readouterr().out)["sites"]
-    assert (site["name"], site["first"], site["last"], site["bridge"]) == ("lab", 1, 2, True)
-    assert site["directory"] == str(directory / "sites" / "lab")
+def test_the_command_describes_the_site_or_its_error(central, tern):
+    config = ("broker", "config", str(central[0]))
+    (site,) = tern(*config, "--bridge", "lab", "--boards", "1-2", "--json").json["sites"]
+    place = str(central[0] / "sites" / "lab")
+    assert site.items() >= {"name": "lab", "first": 1, "last": 2, "bridge": True, "directory": place}.items()
     assert "password" not in site
-    assert main(["broker", "config", str(directory), "--relay", "lab"]) == 0
-    assert f"site lab: copy {directory / 'sites' / 'lab'} there" in capsys.readouterr().out
+    assert f"site lab: copy {place} there" in tern(*config, "--relay", "lab").out
     for words, message in (
         (["--boards", "1-2"], "--boards and --site-... need a site"),
         (["--bridge", "a", "--relay", "b"], "one site at a time"),
@@ -239,12 +230,10 @@ def test_the_command_describes_the_site_or_its_error(central, capsys):
         (["--bridge", "lab", "--boards", 5000 * "1"], "is not a device"),
         (["--bridge", "lab", "--boards", "3-2"], "'3-2' is an empty range"),
     ):
-        assert main(["broker", "config", str(directory), *words]) == 2
-        assert message in capsys.readouterr().err
+        assert message in tern(*config, *words, code=2).err
 
 
-def test_a_site_without_a_broker_cannot_run_one(central, capsys):
+def test_a_site_without_a_broker_cannot_run_one(central, tern):
     directory, _ = central
-    assert main(["broker", "config", str(directory), "--relay", "desk"]) == 0
-    assert main(["broker", "run", str(directory / "sites" / "desk")]) == 2
-    assert "has no Mosquitto\n" in capsys.readouterr().err
+    tern("broker", "config", str(directory), "--relay", "desk")
+    assert "has no Mosquitto\n" in tern("broker", "run", str(directory / "sites" / "desk"), code=2).err

@@ -5,7 +5,6 @@ import time
 import pytest
 
 from tern import wire
-from ternhost.cli import main
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
 from ternhost.count.rounds import Refusal, RoundResult
@@ -36,7 +35,7 @@ def store(store):
     return store
 
 
-def test_the_store_knows_the_sleeping_devices(store, capsys):
+def test_the_store_knows_the_sleeping_devices(store, tern):
     sleepers.set_wake(store, 3, 60)
     sleepers.set_wake(store, 3, None)
     sleepers.set_wake(store, STAYS, None)
@@ -46,8 +45,7 @@ def test_the_store_knows_the_sleeping_devices(store, capsys):
     assert sleepers.heard(store) == {SLEEPS: 1000.0}
     keys.rotate(store, [SLEEPS])
     assert keys.list_devices(store)[0] == keys.Device(SLEEPS, None, 3600, 1000.0)
-    assert main(["device", "list", "--store", str(store.path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = tern("device", "list", "--store", str(store.path)).out.splitlines()
     assert "wakes every 3600 s, heard 1970-01-01" in lines[0]
     assert lines[1].split() == [str(STAYS), "has", "a", "key"]
 
@@ -87,9 +85,7 @@ class Line:
 
     def __init__(self, boards=()):
         self.boards = dict(boards)
-        self.changed = set(self.boards)
-        self.asked = []
-        self.announced = 0
+        self.changed, self.asked, self.announced = set(self.boards), [], 0
 
     def says(self, device, kept=False):
         """A board of one device says hello, or the broker sends a `kept` hello of it."""
@@ -241,17 +237,14 @@ def test_a_silent_board_that_claims_devices_of_others_does_not_end_their_round(f
 
 def test_a_board_pauses_for_a_day_at_most(fleet):
     _, _, ask = fleet
-    asking = ask(1, [])
-    now = time.monotonic()
+    asking, now = ask(1, []), time.monotonic()
     asking.put_off(Refusal(2, 1, wire.ERR_TOO_SOON, 2**32 - 1), now)
     assert asking._waits == {2: now + 86_400}
 
 
 def test_the_number_of_one_device_is_not_recommended_alone():
     numbers = {1: 2**30 - 1, 2: 7, 3: 7}
-    refusals = {
-        device: Refusal(device, 7, wire.ERR_CHANGED_ROUND, number) for device, number in numbers.items()
-    }
+    refusals = {device: Refusal(device, 7, wire.ERR_CHANGED_ROUND, last) for device, last in numbers.items()}
     _, words, hint = explain(RoundResult(7, "complete", 3, 0, refusals, []))
     assert "in round 7 before" in words
     assert hint.endswith("--after-round 7")

@@ -24,9 +24,8 @@ from ternhost.store.store import Store
 
 CARD = mechanisms.design("three-outputs", "2").card
 KEYS = {1: bytes(32), 2: b"k" * 32, 4_000_000_000: b"m" * 32}
-ROUND = Round(
-    1, [Cohort(b"first", [1, 4_000_000_000]), Cohort(b"second", [2])], quorum=2, deadline=1.5, run="a"
-)
+COHORTS = [Cohort(b"first", [1, 4_000_000_000]), Cohort(b"second", [2])]
+ROUND = Round(1, COHORTS, quorum=2, deadline=1.5, run="a")
 RUN = StoredRun("a", 1.0, RUNNING, {"directory": "runs/a"}, {"rounds": 0})
 
 
@@ -280,9 +279,8 @@ def test_a_round_keeps_its_times_and_the_counts_of_its_cohorts(store):
     store.open_round(Round(1, [Cohort(body, [1, 2])], 2, run="a"))
     counts = np.arange(6).reshape(2, 3)
     before = time.time()
-    store.end_run_round(
-        "a", 1, "complete", {}, {"round": 1}, tallies=[Tally(body, 2, 1, counts)], began=before - 1
-    )
+    tallies = [Tally(body, 2, 1, counts)]
+    store.end_run_round("a", 1, "complete", {}, {"round": 1}, tallies=tallies, began=before - 1)
     (tally,) = store.tallies(1)
     assert (tally.body, tally.asked, tally.reports, tally.question.card) == (body, 2, 1, CARD)
     assert np.array_equal(tally.counts, counts)

@@ -21,6 +21,7 @@ from streams import Replay
 from test_sums import PURE_CARD, RHO_CARD, check_int16, check_units, client_of, sum_frame
 
 from tern import ledger, sums, wire
+from tern import noise as leaves
 from tern.boards.emulated import Board
 from tern.client import Client
 from terntools.emulators.micropython import device_command, find_micropython
@@ -98,7 +99,7 @@ def test_uniform_is_exact(n):
     counts, rejected = Counter(), 0
     for value in range(256**size):
         job = [0, size]
-        drawn = sums.uniform(value.to_bytes(size, "little") + bytes([255, 255, 0]), job, n)
+        drawn = leaves.uniform(value.to_bytes(size, "little") + bytes([255, 255, 0]), job, n)
         counts[drawn] += job[0] == size
         rejected += job[0] != size  # it goes on with the byte behind
     del counts[None]
@@ -112,7 +113,7 @@ def test_uniform_of_three_bytes():
         for _ in range(20_000):
             data = draw.randbytes(90)
             job, plain = [0, 90], Replay(data)
-            assert sums.uniform(data, job, n) == spec.uniform(plain.byte, n)
+            assert leaves.uniform(data, job, n) == spec.uniform(plain.byte, n)
             assert job[0] == plain.cursor[0]
 
 
@@ -139,8 +140,8 @@ def test_each_bernoulli_has_its_exponential(fraction):
     a, n, b, m = fraction
 
     def run(choose):
-        with replaced(sums, int=lambda v: v, uniform=lambda pool, job, n: Uniform(choose, n)):
-            return sums.decays(b"", [0, 1], a, n, b, m)
+        with replaced(leaves, int=lambda v: v, uniform=lambda pool, job, n: Uniform(choose, n)):
+            return leaves.decays(b"", [0, 1], a, n, b, m)
 
     law = walk(run, Decimal(2) ** -72)
     assert 1 - law[0] - law[1] < Decimal(2) ** -64, "what is left out"
@@ -174,8 +175,8 @@ def noise(t, c, m, most, offset=None):
                 decays.append(choose((1 - p, p)))
             return decays[-1]
 
-        with replaced(sums, uniform=uniform, decays=decays_):
-            return sums.noise(b"", [0, 1, t, 2 * c, t * m, m])
+        with replaced(leaves, uniform=uniform, decays=decays_):
+            return leaves.noise(b"", [0, 1, t, 2 * c, t * m, m])
 
     return walk(run)
 

@@ -15,7 +15,6 @@ from serial.tools.list_ports_common import ListPortInfo
 from spec.frames import cobs
 
 from tern import frames, wire
-from ternhost.cli import main
 from ternhost.errors import DeviceError
 from ternhost.store import store_file
 from ternhost.terminal import Progress
@@ -83,7 +82,7 @@ class HostileBoard(Port):
 
     def _answer(self, nonce):
         frame = bytearray(wire.MAX_FRAME)
-        n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 1, 50_000, 64, *self._state, HOSTILE)
+        n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 1, 50_000, 64, *self._state, 0, 0, HOSTILE)
         os.write(self.far, b"\x00" + cobs(bytes(frame[:n])))
 
     def close(self):
@@ -95,12 +94,10 @@ class HostileBoard(Port):
 
 
 @pytest.mark.parametrize("command", ["runs {}", "watch {} --once", "device list --store {}"])
-def test_the_texts_in_a_store_are_escaped_and_cut(tmp_path, command, capsys):
+def test_the_texts_in_a_store_are_escaped_and_cut(tmp_path, command, tern):
     path = sample_store.make(tmp_path, 50) / store_file.NAME
     name = sample_store.spoil(path)
-    capsys.readouterr()
-    assert main(command.format(path).split()) == 0
-    printed = capsys.readouterr().out
+    printed = tern(*command.format(path).split()).out
     assert obeyed(printed) == []
     assert not any(line.startswith("round 9") for line in printed.splitlines())
     if command.startswith("watch"):
@@ -119,9 +116,8 @@ def board(request):
     "command",
     ["device info {}", "device info {} --json", "monitor {} --seconds 2 --every 0.3"],
 )
-def test_the_text_of_a_board_is_escaped(board, command, capsys):
-    assert main(command.format(board.port).split()) == 0
-    printed = capsys.readouterr()
+def test_the_text_of_a_board_is_escaped(board, command, tern):
+    printed = tern(*command.format(board.port).split())
     assert "evil" in printed.out
     assert obeyed(printed.out + printed.err) == []
     assert not any(line.startswith("round 9") for line in printed.out.splitlines())
@@ -139,9 +135,8 @@ def test_the_text_of_a_board_is_escaped(board, command, capsys):
     ],
     indirect=["board"],
 )
-def test_troubles_of_a_board_and_the_test_of_its_entropy_are_shown(board, troubles, tested_on, capsys):
-    assert main(["device", "info", board.port]) == 0
-    _, _, entropy, *rest = capsys.readouterr().out.splitlines()
+def test_troubles_of_a_board_and_the_test_of_its_entropy_are_shown(board, troubles, tested_on, tern):
+    _, _, entropy, *rest = tern("device", "info", board.port).out.splitlines()
     assert entropy.startswith(f"  entropy CTR_DRBG AES-256, tested on {tested_on}")
     assert rest == ([troubles] if troubles else [])
 
@@ -151,11 +146,10 @@ def test_troubles_of_a_board_and_the_test_of_its_entropy_are_shown(board, troubl
     [(), (b"\r\nMicroPython v\x1b[2J1 on x; evil\x1b]0;owned\x07\xe2\x80\xae with y\r\n>>> ",)],
     indirect=True,
 )
-def test_the_list_of_boards_is_escaped(board, capsys, monkeypatch):
+def test_the_list_of_boards_is_escaped(board, tern, monkeypatch):
     info = ListPortInfo(board.port)
     info.vid, info.pid, info.serial_number = 0x2E8A, 0x0005, "1\x1b[2J"
     monkeypatch.setattr(list_ports, "comports", lambda: [info])
-    assert main(["devices"]) == 0
-    printed = capsys.readouterr()
+    printed = tern("devices")
     assert "evil" in printed.out or "pico" in printed.out
     assert obeyed(printed.out + printed.err) == []

@@ -44,8 +44,7 @@ def test_an_entry_is_built_once_and_recorded():
     entry = cache.build_entry(RECIPE, make, quiet)
     assert (entry / "thing").read_text() == "made"
     record = json.loads((entry / cache.RECORD).read_text())
-    assert record["options"] == {"colour": "grey"}
-    assert record["built_with"] == {"compiler": "hand"}
+    assert (record["options"], record["built_with"]) == ({"colour": "grey"}, {"compiler": "hand"})
     assert cache.build_entry(RECIPE, lambda work, out: pytest.fail("built again"), quiet) == entry
 
 

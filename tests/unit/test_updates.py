@@ -6,7 +6,6 @@ import struct
 import pytest
 
 from tern import frames, wire
-from ternhost.cli import main
 from ternhost.errors import USAGE
 from ternhost.provision import keys
 from ternhost.store import sleepers
@@ -21,8 +20,7 @@ class AnsweringBoard:
     """A post with one board. `state_of(frame)` is its answer to an UPDATE: the next byte to send, and its state."""
 
     def __init__(self, state_of):
-        self.state_of = state_of
-        self.requests = 0
+        self.state_of, self.requests = state_of, 0
 
     async def ask(self, device, frame):
         self.requests += 1
@@ -73,13 +71,13 @@ def store(store):
     return store.path
 
 
-def refused(capsys, *arguments):
-    assert main(["update", *map(str, arguments), "--machine", "emulated", "--board", "/dev/none"]) == USAGE
-    return capsys.readouterr().err
+def refused(tern, *arguments):
+    words = ("update", *map(str, arguments), "--machine", "emulated", "--board", "/dev/none")
+    return tern(*words, code=USAGE).err
 
 
-def test_a_program_that_cannot_be_updated_again_is_refused(store, tmp_path, capsys):
-    message = refused(capsys, 1, "--store", store, "--main", mpy.MAIN)
+def test_a_program_that_cannot_be_updated_again_is_refused(store, tmp_path, tern):
+    message = refused(tern, 1, "--store", store, "--main", mpy.MAIN)
     assert "does not import tern.update" in message
     assert "Update(board)" in message
     program = tmp_path / "product.py"
@@ -87,24 +85,24 @@ def test_a_program_that_cannot_be_updated_again_is_refused(store, tmp_path, caps
     for text in ("import tern.update\n", "from tern import update\n", "from tern.update import Update\n"):
         program.write_text(text + "import helper\n")
         assert {"tern/update.py", "helper.py"} <= program_files("emulated", read(program)).keys()
-    assert "required: --main" in refused(capsys, 1, "--store", store)
+    assert "required: --main" in refused(tern, 1, "--store", store)
 
 
-def test_files_beside_the_program_must_exist_and_have_different_names(store, tmp_path, capsys):
+def test_files_beside_the_program_must_exist_and_have_different_names(store, tmp_path, tern):
     program = tmp_path / "product.py"
     program.write_text("import tern.update\n")
     (tmp_path / "other").mkdir()
     for path in ("help.py", "other/help.py", "other/main.py"):
         (tmp_path / path).write_text("")
     common = (1, "--store", store, "--main", program, "--file", tmp_path / "help.py", "--file")
-    assert "cannot read" in refused(capsys, *common, tmp_path / "none.py")
+    assert "cannot read" in refused(tern, *common, tmp_path / "none.py")
     for path in ("other/help.py", "other/main.py"):
-        assert "two files would have one name on the board" in refused(capsys, *common, tmp_path / path)
+        assert "two files would have one name on the board" in refused(tern, *common, tmp_path / path)
 
 
-def test_a_sleeping_board_is_not_updated(store, tmp_path, capsys):
+def test_a_sleeping_board_is_not_updated(store, tmp_path, tern):
     program = tmp_path / "product.py"
     program.write_text("import tern.update\n")
-    message = refused(capsys, 1, 2, "--store", store, "--main", program)
+    message = refused(tern, 1, 2, "--store", store, "--main", program)
     assert "the board of device 2 sleeps (--wake-s 3600)" in message
     assert "tern deploy BOARD --main FILE" in message

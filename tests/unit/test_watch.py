@@ -123,8 +123,7 @@ def test_a_picture_fits_its_width_and_shows_the_run_its_boards_and_costs(served)
 def test_a_picture_has_colours_and_the_progress_of_a_round():
     run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
     shown = Summary(100.0, "s", None, run, 10, OpenRound(7, "mine", 90.0, 60.0, 20, 20, 5))
-    coloured = drawn(shown, color_system="standard")
-    assert "\x1b[" in coloured
+    assert "\x1b[" in drawn(shown, color_system="standard")
     assert "5/20" in plain(shown)
     assert "for 10 s, 50 s left" in plain(shown)
     assert "for 110 s, past its deadline" in plain(replace(shown, at=200.0))
@@ -214,8 +213,7 @@ class Watching:
 
     def end(self):
         self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(60)
-        return code, self.text
+        return self.process.wait(60), self.text
 
 
 @pytest.mark.slow
@@ -322,9 +320,8 @@ def test_gateways_that_delay_a_round_are_named():
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_long_names_do_not_cut_numbers(width):
-    board = BoardRow(
-        "n" * 60, 1, 1, True, 50.0, {"budget": 12_345_600, "release": "r" * 60}, 123_456, "e" * 60
-    )
+    hello = {"budget": 12_345_600, "release": "r" * 60}
+    board = BoardRow("n" * 60, 1, 1, True, 50.0, hello, 123_456, "e" * 60)
     run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
     text = plain(Summary(100.0, "s", None, run, worst=(board,)), width)
     (row,) = [line for line in text.splitlines() if line.startswith("nn")]

@@ -80,11 +80,8 @@ class Base:
     def watch(self) -> None:
         """Start the watchdog, where there is one, to be fed by compat.feed()."""
 
-    def unwatch(self) -> None:
-        """Stop the watchdog."""
-
-    def reset(self) -> None:
-        """Start as after power on, where there is a power."""
+    unwatch = watch  # stops the watchdog
+    reset = watch  # starts as after power on, where there is a power
 
     def led(self, on: bool) -> None:
         """Show whether a frame is being answered, on a board with a slot."""
@@ -139,6 +136,6 @@ def is_littlefs() -> bool:
     try:
         import vfs
 
-        return any([isinstance(system, vfs.VfsLfs2) for system, path in vfs.mount() if path == "/"])
+        return isinstance({path: system for system, path in vfs.mount()}.get("/"), vfs.VfsLfs2)
     except (ImportError, TypeError):
         return False

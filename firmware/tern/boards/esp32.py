@@ -25,19 +25,24 @@ def radio():
         return bluetooth.BLE()
 
 
-def urandom(n):
-    try:
-        transmitter = radio()
-    except ImportError:
-        return b""  # the generator fails: better no report than one without true randomness
+def with_radio(work, *arguments):
+    """Return work(*arguments), done while the radio runs. Raises ImportError where there is none."""
+    transmitter = radio()
     was_active = transmitter.active()
     if not was_active:
         transmitter.active(True)
     try:
-        return os.urandom(n)
+        return work(*arguments)
     finally:
         if not was_active:
             transmitter.active(False)
+
+
+def urandom(n):
+    try:
+        return with_radio(os.urandom, n)
+    except ImportError:
+        return b""  # the generator fails: better no report than one without true randomness
 
 
 class Board(PinBoard):
@@ -64,15 +69,9 @@ class Board(PinBoard):
 
     def generator(self):
         try:
-            transmitter = radio()
-            was_active = transmitter.active()
-            transmitter.active(True)  # once for the start-up tests and the first seed
+            return with_radio(Generator, urandom)  # once for the start-up tests and the first seed
         except ImportError:
             return Generator(urandom)
-        try:
-            return Generator(urandom)
-        finally:
-            transmitter.active(was_active)
 
     def temperature(self):
         import esp32

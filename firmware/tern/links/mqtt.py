@@ -46,8 +46,7 @@ def name(device):
 
 def password(key):
     """Return the broker's password of the board whose first client has `key`; it does not reveal the key."""
-    digest = frames.tag(key, _PASSWORD_LABEL + b"1") + frames.tag(key, _PASSWORD_LABEL + b"2")
-    return "".join("%02x" % byte for byte in digest)
+    return (frames.tag(key, _PASSWORD_LABEL + b"1") + frames.tag(key, _PASSWORD_LABEL + b"2")).hex()
 
 
 def open_link(board):

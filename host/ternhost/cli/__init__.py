@@ -5,8 +5,6 @@ of the parser. Only the module of the named command is imported; that module imp
 runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import errno
@@ -37,26 +35,23 @@ class Command(Protocol):
 
 
 # Commands of the host. Those of terntools and of other packages are entry points.
-COMMANDS: Registry[Command] = Registry(
-    "command",
-    "tern.commands",
-    {
-        "demo": "ternhost.cli.demo",
-        "train": "ternhost.cli.running:TRAIN",
-        "infer": "ternhost.cli.running:INFER",
-        "runs": "ternhost.cli.runs",
-        "collect": "ternhost.cli.running:COLLECT",
-        "card": "ternhost.cli.card",
-        "cache": "ternhost.cli.cache",
-        "plan": "ternhost.cli.plan",
-        "experiment": "ternhost.cli.experiment",
-        "serve": "ternhost.cli.serve",
-        "broker": "ternhost.reach.broker.commands",
-        "gateway": "ternhost.reach.gateway.commands",
-        "dashboard": "ternhost.watch.dashboard_command",
-        "watch": "ternhost.watch.watch_command",
-    },
-)
+_OWN = {
+    "demo": "ternhost.cli.demo",
+    "train": "ternhost.cli.running:TRAIN",
+    "infer": "ternhost.cli.running:INFER",
+    "runs": "ternhost.cli.runs",
+    "collect": "ternhost.cli.running:COLLECT",
+    "card": "ternhost.cli.card",
+    "cache": "ternhost.cli.cache",
+    "plan": "ternhost.cli.plan",
+    "experiment": "ternhost.cli.experiment",
+    "serve": "ternhost.cli.serve",
+    "broker": "ternhost.reach.broker.commands",
+    "gateway": "ternhost.reach.gateway.commands",
+    "dashboard": "ternhost.watch.dashboard_command",
+    "watch": "ternhost.watch.watch_command",
+}
+COMMANDS: Registry[Command] = Registry("command", "tern.commands", _OWN)
 
 # Codes of an OSError that mean a storage error; the others mean bad input.
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)

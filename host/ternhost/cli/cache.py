@@ -1,7 +1,5 @@
 """`tern cache`: shows what tern keeps between commands, and clears it."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

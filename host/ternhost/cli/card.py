@@ -93,9 +93,8 @@ def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool, option
 
 
 def _design(args: argparse.Namespace) -> Design:
-    return mechanisms.design(
-        args.name, args.epsilon, args.levels, **mechanisms.options_given(args, args.name)
-    )
+    options = mechanisms.options_given(args, args.name)
+    return mechanisms.design(args.name, args.epsilon, args.levels, **options)
 
 
 def run_design(args: argparse.Namespace) -> int:
@@ -340,11 +339,8 @@ def run_list(args: argparse.Namespace) -> int:
     lines = ["mechanisms: " + ", ".join(mechanisms.NAMES)]
     if entries:
         lines += ["", f"{'shipped card':32} {'epsilon':>9} {'levels':>6} {'bytes':>6} {'worst variance':>15}"]
-        lines += [
-            f"{entry['file']:32} {entry['epsilon']:>9} {entry['levels']:>6} {entry['card_bytes']:>6}"
-            f" {entry['worst_case_variance']:>15.6g}"
-            for entry in entries
-        ]
+        row = "{file:32} {epsilon:>9} {levels:>6} {card_bytes:>6} {worst_case_variance:>15.6g}"
+        lines += [row.format_map(entry) for entry in entries]
     print_result({"mechanisms": list(mechanisms.NAMES), "shipped": entries}, "\n".join(lines), args.json)
     return OK
 
@@ -380,18 +376,16 @@ def _summary(result: dict[str, Any]) -> str:
     if result["shape"] == "sum":
         return _sum_summary(result)
     head = result.get("mechanism", "card") + f" ({result['shape']})"
-    biased = result["bias"] is None
     name, verb = ("epsilon", "requested") if "epsilon" in result else ("epsilon_claimed", "claimed")
+    accuracy = ["  variance   none: its outputs have no unbiased values"]
+    if result["bias"] is not None:
+        most = "at most {worst_case_variance:.6g} (at |x| = {worst_case_at:.4g}), {variance_at_zero:.6g} at 0"
+        accuracy = [f"  variance   {most.format_map(result)}", f"  bias       {result['bias']} (exact)"]
     lines = [
         f"{head}: epsilon {result['epsilon_certified']} certified, {result[name]} {verb}",
         f"  meaning    a guess about a value that was 50 % likely is {_posterior(result)} likely after its report",
         f"  outputs    {result['levels']} ({result['bits_per_value']:.4g} bits per value)",
-        "  variance   none: its outputs have no unbiased values"
-        if biased
-        else f"  variance   at most {result['worst_case_variance']:.6g} (at |x| = {result['worst_case_at']:.4g}),"
-        f" {result['variance_at_zero']:.6g} at 0",
-        "" if biased else f"  bias       {result['bias']} (exact)",
+        *accuracy,
         f"  card       {result['card_bytes']} bytes, hash {result['card_hash']}",
     ]
-    lines += [f"  note       {note}" for note in result.get("notes", ())]
-    return "\n".join(line for line in lines if line)
+    return "\n".join([*lines, *(f"  note       {note}" for note in result.get("notes", ()))])

@@ -1,7 +1,5 @@
 """`tern demo`: `tern train` on emulated boards, with options for a first look."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

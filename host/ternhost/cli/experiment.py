@@ -1,7 +1,5 @@
 """`tern experiment`: repeat experiments of the papers."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from collections.abc import Iterator

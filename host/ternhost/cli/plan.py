@@ -1,7 +1,5 @@
 """`tern plan`: estimates by simulation how many devices a model needs."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`tern --with FILE.py`: registers the extensions that a Python file defines, before the command is parsed."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex

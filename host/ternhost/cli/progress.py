@@ -1,7 +1,5 @@
 """The progress of a run for people: one line that is redrawn on a terminal, and a line every few seconds elsewhere."""
 
-from __future__ import annotations
-
 import time
 from typing import TextIO
 
@@ -34,9 +32,8 @@ class ProgressPrinter(Progress):
         now = time.monotonic()
         since, ended = now - self._status_at, status.event == END
         line = _line(status, bar=self._redraws)
-        if (ended and status.round == status.rounds) or (
-            since >= _REDRAW_EVERY if self._redraws else ended and since >= _LINE_EVERY
-        ):
+        due = since >= _REDRAW_EVERY if self._redraws else ended and since >= _LINE_EVERY
+        if due or (ended and status.round == status.rounds):
             self._status_at = now
             (self.step if self._redraws else self.say)(line)
         elif not self._redraws:

@@ -119,7 +119,8 @@ def parsed(
     values = named(args)
     if values.get("unit") == "device" and "algorithm" not in values:  # what all other algorithms protect
         del values["unit"]
-    algorithm = values.pop("algorithm", None) or fitting(values, algorithms)
+    implied = "fedsum" if "unit" in values and "fedsum" in algorithms else next(iter(algorithms))
+    algorithm = values.pop("algorithm", None) or implied
     if given := mechanisms.options_named(args):
         mechanism = values.get("mechanism", getattr(algorithms[algorithm].Options, "mechanism", None))
         if mechanism is None or "card" in values:
@@ -127,13 +128,6 @@ def parsed(
             raise UsageError(text, hint="leave it out")
         values["mechanism_options"] = mechanisms.options_given(args, mechanism)
     return RunOptions.parse(algorithm, values, algorithms, served)
-
-
-def fitting(values: Mapping[str, Any], algorithms: Mapping[str, type[Learner]]) -> str:
-    """The first algorithm that has all named options that any has; else the first of all."""
-    known = {name: fields.names_of(cls.Options) for name, cls in algorithms.items()}
-    wanted = values.keys() & set().union(*known.values())
-    return next((name for name, its in known.items() if wanted <= its), next(iter(algorithms)))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,7 +1,5 @@
 """`tern runs`: lists runs, draws their reports again, and shows or saves their models."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from typing import Any
@@ -15,14 +13,10 @@ from ternhost.text import counted, visible
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "runs",
-        "list the runs in a directory or a store, oldest first; draw a report again; show a model",
-        "tern runs\ntern runs my-fleet/store.sqlite --json\ntern runs --draw mine\n"
-        "tern runs --model mine --save model.bin",
-        run,
-    )
+    summary = "list the runs in a directory or a store, oldest first; draw a report again; show a model"
+    example = """tern runs\ntern runs my-fleet/store.sqlite --json\ntern runs --draw mine
+    tern runs --model mine --save model.bin"""
+    parser = add_command(subparsers, "runs", summary, example, run)
     place = "directory with runs, or a store (default: runs)"
     parser.add_argument("place", nargs="?", default=str(directory.RUNS), metavar="DIR|STORE", help=place)
     of_run = parser.add_mutually_exclusive_group()

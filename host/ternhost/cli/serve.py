@@ -1,7 +1,5 @@
 """`tern serve`: runs rounds for a fleet on a schedule, until it is stopped."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -37,15 +35,11 @@ _OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | fields.nam
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "serve",
-        "run rounds for a fleet on a schedule, until Ctrl-C",
-        """tern serve --fleet mqtt:my-broker --interval 3600 --deadline 600 --quorum 0.9
-        tern serve --fleet mqtt:my-broker --algorithm fedavg --rounds 10 --json""",
-        run,
-        "print one JSON object per line: events, then the result",
-    )
+    summary = "run rounds for a fleet on a schedule, until Ctrl-C"
+    example = """tern serve --fleet mqtt:my-broker --interval 3600 --deadline 600 --quorum 0.9
+        tern serve --fleet mqtt:my-broker --algorithm fedavg --rounds 10 --json"""
+    lines = "print one JSON object per line: events, then the result"
+    parser = add_command(subparsers, "serve", summary, example, run, lines)
     add_option(parser, "--algorithm", "algorithm to run (default: fedsgd)", choices=tuple(ALGORITHMS))
     fields.add_arguments(parser, Schedule, Terms, RunOptions, leave_out=("fleet",))
     learning = [cls.Options for cls in ALGORITHMS.values()]

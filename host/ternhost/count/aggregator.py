@@ -1,7 +1,5 @@
 """Check and count the frames of devices. The store is the only input and output, so that any link can drive this."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,21 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from tern import frames, host_frames, wire
-from ternhost.count import batches
+from ternhost.count import batches, rounds
 from ternhost.count.members import Devices, Integers, Keyring, Positions, integers
 from ternhost.count.questions import Question, round_body, round_start
-from ternhost.count.rounds import (
-    REFUSED,
-    REPORTED,
-    WAITING,
-    Cohort,
-    CohortInFlight,
-    Refusal,
-    Reports,
-    Round,
-    RoundInFlight,
-    RoundResult,
-)
 from ternhost.errors import UsageError
 
 # Not final: the device may answer when the same request is repeated, comes later, or is sent to it alone.
@@ -43,8 +29,8 @@ class Accepted:
     """The new reports (round, device), refusals and unread requests in a batch of frames."""
 
     reports: list[tuple[int, int]] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
-    unread: list[Refusal] = field(default_factory=list)
+    refusals: list[rounds.Refusal] = field(default_factory=list)
+    unread: list[rounds.Refusal] = field(default_factory=list)
 
 
 @dataclass
@@ -66,10 +52,10 @@ class Statistics:
 class _Taken:
     """The new reports of a batch for one cohort of a round, before they are committed."""
 
-    round: RoundInFlight
-    cohort: CohortInFlight
+    round: rounds.RoundInFlight
+    cohort: rounds.CohortInFlight
     places: Positions
-    reports: Reports
+    reports: rounds.Reports
     cells: Integers
 
 
@@ -77,12 +63,12 @@ class ReportStore(Protocol):
     """The methods of a store (`ternhost.store.store`) that an aggregator uses: each raises StorageError."""
 
     def keys(self) -> Mapping[int, bytes]: ...
-    def keys_before(self, round_: Round) -> Mapping[int, bytes]: ...
+    def keys_before(self, round_: rounds.Round) -> Mapping[int, bytes]: ...
     def last_round(self) -> int: ...
-    def open_round(self, round_: Round) -> None: ...
-    def open_rounds(self) -> Sequence[Round]: ...
-    def add_reports(self, reports: Iterable[Reports]) -> None: ...
-    def report_batches(self, number: int) -> Sequence[Reports]: ...
+    def open_round(self, round_: rounds.Round) -> None: ...
+    def open_rounds(self) -> Sequence[rounds.Round]: ...
+    def add_reports(self, reports: Iterable[rounds.Reports]) -> None: ...
+    def report_batches(self, number: int) -> Sequence[rounds.Reports]: ...
 
 
 class Aggregator:
@@ -93,7 +79,7 @@ class Aggregator:
         self._denied = 0  # questions that boards rejected for the tag of another key
         self._store = store
         self._keyring = Keyring(store.keys())
-        self._rounds: dict[int, RoundInFlight] = {}
+        self._rounds: dict[int, rounds.RoundInFlight] = {}
         self._last = store.last_round()
 
     @property
@@ -128,14 +114,14 @@ class Aggregator:
         """
         if number <= self._last:
             raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
-        asked = [Cohort(round_body(number, question), integers(devices)) for question, devices in cohorts]
+        asked = [rounds.Cohort(round_body(number, each), integers(devices)) for each, devices in cohorts]
         count = sum(len(cohort.devices) for cohort in asked)
         quorum = count if quorum is None else max(1, min(quorum, count))
-        stored = Round(number, asked, quorum, deadline, run)
+        stored = rounds.Round(number, asked, quorum, deadline, run)
         try:
             if not asked or not all(len(cohort.devices) for cohort in asked):
                 raise ValueError
-            in_flight = RoundInFlight(stored, now, self._keyring)
+            in_flight = rounds.RoundInFlight(stored, now, self._keyring)
         except ValueError:
             raise UsageError("a round must ask at least one device, and none twice") from None
         if np.any(in_flight.revoked):
@@ -154,10 +140,10 @@ class Aggregator:
                 continue
             before = self._store.keys_before(stored)
             keyring = Keyring({**self._keyring.by_device, **before}) if before else self._keyring
-            round_ = RoundInFlight(stored, now, keyring)
+            round_ = rounds.RoundInFlight(stored, now, keyring)
             for reports in self._store.report_batches(stored.number):
                 places = round_.members.find(reports.devices)
-                round_.answers[places] = REPORTED
+                round_.answers[places] = rounds.REPORTED
                 for cohort, of_cohort in round_.by_cohort(places):
                     for start in range(0, len(of_cohort), _AT_ONCE):
                         part = of_cohort[start : start + _AT_ONCE]
@@ -170,7 +156,7 @@ class Aggregator:
     def unanswered(self, number: int) -> list[int]:
         """The devices of a round that have neither reported nor refused nor been given up, ascending."""
         round_ = self._rounds[number]
-        waiting: list[int] = round_.members.ids[round_.answers == WAITING].tolist()
+        waiting: list[int] = round_.members.ids[round_.answers == rounds.WAITING].tolist()
         return waiting
 
     def reports(self, number: int) -> int:
@@ -226,8 +212,7 @@ class Aggregator:
                     rows.setdefault((number, size), []).append(frame[1:5] + frame[_SYMBOLS_AT:])
                 elif kind == wire.REPORTS:
                     number, size = _rows_of(frame, 1)
-                    whole = (len(frame) - _ROWS_AT) % (_ROW_BYTES + size) == 0
-                    frames.require(whole, "not whole rows")
+                    frames.require((len(frame) - _ROWS_AT) % (_ROW_BYTES + size) == 0, "not whole rows")
                     rows.setdefault((number, size), []).append(frame[_ROWS_AT:])
                 elif kind == wire.ERROR:
                     self._take_error(frame, result)
@@ -270,12 +255,12 @@ class Aggregator:
             statistics.damaged += int(np.count_nonzero(right & ~good))
             fit = np.flatnonzero(right & good)
             new, first = np.unique(places[of_cohort[fit]], return_index=True)
-            first = fit[first[round_.answers[new] != REPORTED]]
+            first = fit[first[round_.answers[new] != rounds.REPORTED]]
             statistics.duplicate += len(fit) - len(first)
             if len(first):
                 cells = cohort.cells(digests[first], symbols[first])
                 chosen = of_cohort[first]
-                reports = Reports(number, devices[chosen], packed[chosen])
+                reports = rounds.Reports(number, devices[chosen], packed[chosen])
                 taken.append(_Taken(round_, cohort, places[chosen], reports, cells))
         return taken
 
@@ -283,7 +268,7 @@ class Aggregator:
         self._store.add_reports([new.reports for new in taken])
         for new in taken:
             new.cohort.add(new.cells)
-            new.round.answers[new.places] = REPORTED
+            new.round.answers[new.places] = rounds.REPORTED
             devices = new.reports.devices.tolist()
             if new.round.refusals:
                 for device in new.round.refusals.keys() & devices:
@@ -294,7 +279,7 @@ class Aggregator:
     def _take_error(self, frame: bytes, result: Accepted) -> None:
         device, number = frames.address(frame)
         if device == wire.BOARD:  # a board cannot speak for a device
-            result.unread.append(Refusal(*host_frames.decode_error(frame, b"")))
+            result.unread.append(rounds.Refusal(*host_frames.decode_error(frame, b"")))
             self.statistics.unread += 1
             return
         round_ = self._rounds.get(number)
@@ -307,14 +292,14 @@ class Aggregator:
             self.statistics.unasked += 1
         else:
             _, digest = round_.request(device)
-            refusal = Refusal(*host_frames.decode_error(frame, frames.answer_key(digest)))
+            refusal = rounds.Refusal(*host_frames.decode_error(frame, frames.answer_key(digest)))
             if refusal.code in _UNREAD:
                 self.statistics.unread += 1
                 result.unread.append(refusal)
                 return
             self.statistics.refused += 1
-            if round_.answers[place] != REPORTED:
-                round_.answers[place] = REFUSED
+            if round_.answers[place] != rounds.REPORTED:
+                round_.answers[place] = rounds.REFUSED
                 round_.refusals[device] = refusal
                 result.refusals.append(refusal)
 
@@ -329,7 +314,7 @@ class Aggregator:
         if round_ := self._rounds.get(number):
             round_.abandoned = True
 
-    def ended(self, number: int, now: float) -> RoundResult | None:
+    def ended(self, number: int, now: float) -> rounds.RoundResult | None:
         """The result of a round, closed if it has ended by now. In the store it stays open until
         `ReportStore.end_run_round`, so that a host that dies first resumes it."""
         round_ = self._rounds[number]

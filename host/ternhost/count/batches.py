@@ -1,7 +1,5 @@
 """Tags, coordinates and symbols of whole batches of reports, byte for byte equal to those of the device library."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

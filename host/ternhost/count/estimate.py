@@ -4,8 +4,6 @@
 of coordinates depends on no data, so the mean over the reporters of one is unbiased for all devices.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +19,8 @@ from tern.card import Card
 from tern.collect import PRIME
 from tern.fixed import ONE
 from ternhost import vectorised
-from ternhost.privacy import certify
+from ternhost.count.rounds import CohortCounts
+from ternhost.privacy import certify, sums
 from ternhost.privacy.cards import distribution
 
 Floats = npt.NDArray[np.float64]
@@ -136,14 +135,44 @@ def combine(
     return Estimate.of(mean, error, np.sum(reports, axis=0))
 
 
+def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
+    """The total over all reporting clients of each value of a sum, in real units (the tally, last, in its own integer
+    units), and the standard error that the noise gives it; nan for a value that nobody reported.
+
+    Counts of one question, from cohorts or gateways, are added up. With k of v values a total is the sum over those
+    clients that reported the value, times their share: its error is that of the noise alone. Raises ValueError for
+    cards that are no sums.
+    """
+    pools: dict[tuple[bytes, int, int], tuple[Any, int]] = {}
+    for cohort in cohorts:
+        key = bytes(cohort.card.data), cohort.question.range, cohort.k
+        counts, reports = pools.get(key, (0, 0))
+        pools[key] = counts + cohort.counts, reports + cohort.reports
+    total, variance = np.zeros((2, len(cohorts[0].counts)))
+    for (data, range_, _), (counts, reports) in pools.items():
+        card = cards.decode(data)
+        if card.shape != cards.SUM:
+            raise ValueError("totals need cards of sums")
+        body = sums.of(card)
+        step = 1 << body.coarse
+        steps = (np.arange(body.symbols) - body.symbols // 2) * step
+        if (
+            step > 1
+        ):  # of the 2**q numbers that are rounded to a symbol, the mean is half a grid step below it
+            steps = steps - 0.5
+        n = counts.sum(axis=1)
+        real = np.where(n > 0, reports / np.maximum(n, 1), np.nan)
+        real[:-1] *= sums.grid(body, range_)
+        total += real * (counts @ steps)
+        variance += real**2 * n * (sums.variance(body) + (step**2 - 1) / 12)
+    return total, np.sqrt(variance)
+
+
 def share_interval(share: float, n: int) -> tuple[float, float]:
     """The interval of Wilson (1927) for a share observed in n trials: valid near 0, near 1, and for few trials."""
     middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)  # rounding may leave [0, 1]
-
-
-# Categories
 
 
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:

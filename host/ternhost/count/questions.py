@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern import frames, host_frames, ledger, wire
-from tern.sums import rho
 from ternhost.errors import UsageError
+from ternhost.privacy.sums import rho_of_pure
 
 _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 
@@ -95,14 +95,24 @@ def question_of(request: frames.Round) -> Question:
     )
 
 
+def values_of(question: Question) -> int:
+    """The number of values that a client computes for a question; it reports k of them (frames.Round)."""
+    if question.model == wire.SOFTMAX:
+        return question.k
+    tally = question.card[0] & 15 == cards.SUM
+    if question.model in (wire.VALUES, wire.CATEGORIES):
+        return int(np.count_nonzero(question.parameters)) + tally
+    return len(question.parameters) + tally
+
+
 def cost_of(request: frames.Round, measure: int = ledger.EPSILON) -> int:
-    """The cost of a report in millionths: of the measure of the device's ledger (ledger.md), or of rho for a sum with
-    Gaussian noise, which no ledger of epsilon pays for."""
+    """The price of a report to a ledger of this measure, in millionths. That of a sum with Gaussian noise is rho in
+    either case: a ledger in epsilon refuses it."""
     card = cards.decode(request.card)
-    times = 1 if request.model == wire.SOFTMAX or card.shape == cards.SUM else int(request.k)
-    each: int = card.epsilon
-    gaussian = card.shape == cards.SUM and card.sum.norm == 2
-    return times * (rho(each) if measure == ledger.RHO and not gaussian else each)
+    at_once = request.model == wire.SOFTMAX or card.shape == cards.SUM
+    pure = card.shape != cards.SUM or card.sum.norm == 1
+    each = rho_of_pure(card.epsilon) if measure == ledger.RHO and pure else int(card.epsilon)
+    return each if at_once else each * int(request.k)
 
 
 def report_bytes(symbols: int) -> int:

@@ -4,8 +4,6 @@ Every feature lies in [-1, 1] and is stored as on a device, Q1.14 in an int16. T
 Domains are fixed beforehand or published, since a domain learnt from the records would be a release without noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,13 +1,11 @@
 """Data sets and tables in the integers that devices hold, and the files that some of them are read from."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +72,7 @@ class Dataset:
         rows = np.asarray(positions)
         return np.concatenate([self.features[rows], self.labels[rows, None]], axis=1)
 
-    def against_rest(self, *positive: str) -> Dataset:
+    def against_rest(self, *positive: str) -> Self:
         """The same records, with label 1 for these classes and -1 for the rest. Raises UsageError unless these are some
         of the classes, but not all."""
         if self.task != MULTICLASS or not positive or not set(positive) < set(self.classes):
@@ -195,9 +193,9 @@ def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    missing = (
-        f"{folder} does not exist" if path and not folder.exists() else f"there is no {names[0]} in {folder}"
-    )
+    missing = f"there is no {names[0]} in {folder}"
+    if path and not folder.exists():
+        missing = f"{folder} does not exist"
     raise UsageError(
         f"the data set {dataset} is a file of its publishers: {missing}",
         hint=f"get it from {source}; then put it there, set TERN_DATA to its folder, or use the name {dataset}:FILE",

@@ -1,7 +1,5 @@
 """The small data sets that come with scikit-learn. Their domains are the published ranges of the attributes."""
 
-from __future__ import annotations
-
 from ternhost.datasets.base import MULTICLASS, REGRESSION, Dataset, Fixed, Floats, normalised, with_constant
 from ternhost.datasets.kept import kept
 

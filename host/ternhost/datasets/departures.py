@@ -63,16 +63,11 @@ def _table(flights: pandas.DataFrame, weather: pandas.DataFrame, airports: panda
         "rain": ((flights["precip"].fillna(0) > 0).astype(int), ("dry", "rain")),
         "arrival": (late, tuple(_ARRIVALS)),
     }
-    return Table(
-        "flights-table",
-        tuple(numbers),
-        to_fixed(
-            np.stack([ramp(values.to_numpy(np.float64), *at) for values, *at in numbers.values()], axis=1)
-        ),
-        tuple(codes),
-        np.stack([np.asarray(column, np.int16) for column, _ in codes.values()], axis=1),
-        tuple(tuple(values) for _, values in codes.values()),
-    )
+    scaled = [ramp(values.to_numpy(np.float64), *at) for values, *at in numbers.values()]
+    numeric = to_fixed(np.stack(scaled, axis=1))
+    columns = np.stack([np.asarray(column, np.int16) for column, _ in codes.values()], axis=1)
+    categories = tuple(tuple(values) for _, values in codes.values())
+    return Table("flights-table", tuple(numbers), numeric, tuple(codes), columns, categories)
 
 
 def _coded(column: pandas.Series) -> tuple[Fixed, tuple[str, ...]]:

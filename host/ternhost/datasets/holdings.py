@@ -1,7 +1,5 @@
 """Which client of a fleet holds which records."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

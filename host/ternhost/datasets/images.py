@@ -3,8 +3,6 @@
 A device's model has at most 128 features, so images of 28 x 28 pixels are averaged to 7 x 7.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 import struct
@@ -15,15 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ternhost.datasets.base import (
-    MULTICLASS,
-    Dataset,
-    bad_file,
-    data_folder,
-    find_file,
-    normalised,
-    with_constant,
-)
+from ternhost.datasets import base
 from ternhost.errors import UsageError
 
 SOURCES = {
@@ -44,7 +34,7 @@ _SIDE = 7
 _WHITE = 255
 
 
-def load(name: str, path: Path | None = None) -> Dataset:
+def load(name: str, path: Path | None = None) -> base.Dataset:
     """Handwritten digits ("mnist") or pieces of clothing ("fashion-mnist"): 49 features, ten classes.
 
     path: the folder of the two files, packed with gzip or not (default: the folder of that name in `data_folder()`).
@@ -52,21 +42,26 @@ def load(name: str, path: Path | None = None) -> Dataset:
     """
     source = SOURCES[name]
     if path is None:
-        path = data_folder() / name  # both sets have files of the same names
+        path = base.data_folder() / name  # both sets have files of the same names
     if path.is_file():
         raise UsageError(f"{name} is two files, and {path} is one", f"name the folder of both: {name}:FOLDER")
-    images_file = find_file(name, path, (_IMAGES, f"{_IMAGES}.gz", _IMAGES.replace("-idx3", ".idx3")), source)
-    labels_file = find_file(name, path, (_LABELS, f"{_LABELS}.gz", _LABELS.replace("-idx1", ".idx1")), source)
+    images_file = base.find_file(name, path, _names(_IMAGES), source)
+    labels_file = base.find_file(name, path, _names(_LABELS), source)
     images, labels = read_idx(images_file, source), read_idx(labels_file, source)
     if images.ndim != 3 or images.shape[1] % _SIDE or images.shape[2] % _SIDE or 0 in images.shape:
-        raise bad_file(images_file, f"not images whose sides are multiples of {_SIDE}", source)
+        raise base.bad_file(images_file, f"not images whose sides are multiples of {_SIDE}", source)
     if labels.shape != (len(images),) or labels.max() >= len(CLASSES[name]):
-        raise bad_file(labels_file, f"not {len(images)} labels from 0 to {len(CLASSES[name]) - 1}", source)
+        text = f"not {len(images)} labels from 0 to {len(CLASSES[name]) - 1}"
+        raise base.bad_file(labels_file, text, source)
     n, height, width = images.shape
     pooled = images.reshape(n, _SIDE, height // _SIDE, _SIDE, width // _SIDE).mean(axis=(2, 4))
     names = [f"pixel{row}{column}" for row in range(_SIDE) for column in range(_SIDE)]
-    features = normalised(pooled.reshape(n, -1), 0, _WHITE)
-    return with_constant(name, MULTICLASS, names, features, labels, CLASSES[name])
+    features = base.normalised(pooled.reshape(n, -1), 0, _WHITE)
+    return base.with_constant(name, base.MULTICLASS, names, features, labels, CLASSES[name])
+
+
+def _names(file: str) -> tuple[str, ...]:
+    return file, f"{file}.gz", file.replace("-idx", ".idx")
 
 
 def read_idx(path: Path, source: str) -> npt.NDArray[Any]:
@@ -76,16 +71,15 @@ def read_idx(path: Path, source: str) -> npt.NDArray[Any]:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:
-        raise bad_file(path, f"cannot be read ({error})", source) from error
+        raise base.bad_file(path, f"cannot be read ({error})", source) from error
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != _UBYTE:
-        raise bad_file(path, "not an idx file of unsigned bytes", source)
+        raise base.bad_file(path, "not an idx file of unsigned bytes", source)
     dimensions = raw[3]
     start = 4 + 4 * dimensions
     if not dimensions or len(raw) < start:
-        raise bad_file(path, "the idx header is cut short", source)
+        raise base.bad_file(path, "the idx header is cut short", source)
     shape = struct.unpack(f">{dimensions}I", raw[4:start])
     if math.prod(shape) != len(raw) - start:
-        raise bad_file(
-            path, f"the header announces {math.prod(shape)} bytes of data, not {len(raw) - start}", source
-        )
+        text = f"the header announces {math.prod(shape)} bytes of data, not {len(raw) - start}"
+        raise base.bad_file(path, text, source)
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)

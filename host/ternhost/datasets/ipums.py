@@ -92,14 +92,8 @@ def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
             raise UsageError(text, f"leave {name} out of the extract")
         codes.append(positions.astype(np.int16))
         categories.append(tuple(str(value) for value in distinct))
-    return Table(
-        dataset,
-        tuple(numeric),
-        np.stack(columns, axis=1),
-        tuple(categorical),
-        np.stack(codes, axis=1) if codes else None,
-        tuple(categories),
-    )
+    numbers, coded = np.stack(columns, axis=1), np.stack(codes, axis=1) if codes else None
+    return Table(dataset, tuple(numeric), numbers, tuple(categorical), coded, tuple(categories))
 
 
 def _complete(frame: pandas.DataFrame, names: list[str], file: Path) -> pandas.Series:

@@ -1,7 +1,5 @@
 """A cache of data sets: reading their sources takes seconds, and importing pandas or scikit-learn takes a second."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ package aeon (BSD-3-Clause) contains both files. They state no licence of their 
 reads them from that package, or from where the user has put them.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
@@ -63,9 +61,8 @@ def motions(path: Path | None = None) -> Dataset:
     if folder and folder.is_file():
         files = [folder]
     else:
-        files = [
-            find_file("basic-motions", folder, (part, f"BasicMotions/{part}"), SOURCE) for part in _PARTS
-        ]
+        places = [(part, f"BasicMotions/{part}") for part in _PARTS]
+        files = [find_file("basic-motions", folder, names, SOURCE) for names in places]
     windows, codes = [], []  # of each record
     for file in files:
         values, labels = read_ts(file)
@@ -77,14 +74,8 @@ def motions(path: Path | None = None) -> Dataset:
         codes += [CLASSES.index(label) for label in labels]
     counts = [len(record) for record in windows]
     samples = np.concatenate(windows)
-    features = np.concatenate(
-        [
-            statistics(samples, [_ACCELERATION] * 3 + [_ROTATION] * 3),
-            lengths(samples[..., :3], _ACCELERATION),
-            lengths(samples[..., 3:], _ROTATION),
-        ],
-        axis=1,
-    )
+    both = [lengths(samples[..., :3], _ACCELERATION), lengths(samples[..., 3:], _ROTATION)]
+    features = np.concatenate([statistics(samples, [_ACCELERATION] * 3 + [_ROTATION] * 3), *both], axis=1)
     names = [*(f"{kind}_{axis}" for kind in KINDS for axis in _AXES), "acceleration", "rotation"]
     data = with_constant("basic-motions", MULTICLASS, names, features, np.repeat(codes, counts), CLASSES)
     return replace(data, held_out=np.repeat(held_out(len(windows)), counts))

@@ -1,26 +1,17 @@
 """Synthetic records with a known truth, the same for the same seed."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from ternhost.datasets.base import (
-    CLASSIFICATION,
-    REGRESSION,
-    Dataset,
-    Fixed,
-    Floats,
-    Table,
-    to_fixed,
-    with_constant,
-)
+from ternhost.datasets import base
 from ternhost.errors import UsageError
 
 _DEVIATION = 0.25  # of Gaussian attributes
 _NOISE = 0.05
 
 
-def attributes(n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0.0, seed: int = 0) -> Table:
+def attributes(
+    n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0.0, seed: int = 0
+) -> base.Table:
     """n records of d independent attributes in [-1, 1], to estimate means of.
 
     The shape is that of their distribution. gaussian: of this mean and standard deviation 1/4, where values outside
@@ -42,30 +33,30 @@ def attributes(n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0.
         values = (1 - rng.random(n * d) * (1 - 3.0**-9)) ** (-1 / 9) - 2
     else:
         raise UsageError(f"there is no distribution {shape!r}", hint="one of: gaussian, uniform, power")
-    return Table(shape, tuple(f"x{j}" for j in range(d)), to_fixed(values.reshape(n, d)))
+    return base.Table(shape, tuple(f"x{j}" for j in range(d)), base.to_fixed(values.reshape(n, d)))
 
 
-def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> Dataset:
+def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
     """n records of d features: the constant and uniform ones. The label is w.x for a hidden w of L1 norm 1, plus
     Gaussian noise. Raises UsageError for a d below 2."""
     rng = np.random.default_rng(seed)
     names, features, score = _scores(n, d, rng)
-    labels = to_fixed(score + rng.normal(0, _NOISE, n))
-    return with_constant("synthetic-linear", REGRESSION, names, features, labels)
+    labels = base.to_fixed(score + rng.normal(0, _NOISE, n))
+    return base.with_constant("synthetic-linear", base.REGRESSION, names, features, labels)
 
 
-def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> Dataset:
+def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
     """The same with the sign of w.x plus logistic noise as the label. Raises UsageError for a d below 2."""
     rng = np.random.default_rng(seed)
     names, features, score = _scores(n, d, rng)
-    labels = to_fixed(np.where(score + rng.logistic(0, _NOISE, n) > 0, 1, -1))
-    return with_constant("synthetic-logistic", CLASSIFICATION, names, features, labels)
+    labels = base.to_fixed(np.where(score + rng.logistic(0, _NOISE, n) > 0, 1, -1))
+    return base.with_constant("synthetic-logistic", base.CLASSIFICATION, names, features, labels)
 
 
-def _scores(n: int, d: int, rng: np.random.Generator) -> tuple[list[str], Fixed, Floats]:
+def _scores(n: int, d: int, rng: np.random.Generator) -> tuple[list[str], base.Fixed, base.Floats]:
     if d < 2:
         raise UsageError(f"a data set needs a feature beside the constant: 2 features or more, not {d}")
     features = rng.uniform(-1, 1, (n, d - 1))
     weights = rng.uniform(-1, 1, d - 1)
     score = features @ (weights / np.abs(weights).sum())
-    return [f"x{j}" for j in range(1, d)], to_fixed(features), score
+    return [f"x{j}" for j in range(1, d)], base.to_fixed(features), score

@@ -1,7 +1,5 @@
 """SensIT Vehicle (Duarte and Hu 2004), in libsvm format: which of three kinds of vehicle passed the sensors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

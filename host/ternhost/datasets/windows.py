@@ -1,7 +1,5 @@
 """Features of windows of a motion sensor's samples."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

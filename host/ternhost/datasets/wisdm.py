@@ -4,24 +4,13 @@ The raw file has lines `user,activity,timestamp,x,y,z;`. A few are malformed: a 
 records. Only complete records are read.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from ternhost.datasets.base import (
-    MULTICLASS,
-    Dataset,
-    Floats,
-    Indices,
-    bad_file,
-    find_file,
-    normalised,
-    with_constant,
-)
+from ternhost.datasets import base
 from ternhost.datasets.windows import KINDS, lengths, statistics
 
 FILES = ("WISDM_ar_v1.1_raw.txt", "WISDM_ar_v1.1/WISDM_ar_v1.1_raw.txt")
@@ -36,7 +25,7 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RECORD = re.compile(rf"\s*(\d+),({'|'.join(ACTIVITIES)}),(\d+),({_NUMBER}),({_NUMBER}),({_NUMBER}),?\s*")
 
 
-def read(file: Path) -> tuple[Indices, Indices, Floats]:
+def read(file: Path) -> tuple[base.Indices, base.Indices, base.Floats]:
     """The users (n), activities (n positions in ACTIVITIES) and accelerations (n x 3, m/s**2) of a raw file.
 
     Raises UsageError if it cannot be read, or more than a twentieth of its records are malformed.
@@ -55,13 +44,13 @@ def read(file: Path) -> tuple[Indices, Indices, Floats]:
                     elif part.strip(" \r\n\t\0,"):
                         skipped += 1
     except (OSError, UnicodeDecodeError) as error:
-        raise bad_file(file, f"cannot be read ({error})", SOURCE) from error
+        raise base.bad_file(file, f"cannot be read ({error})", SOURCE) from error
     if not values or skipped > _MOST_SKIPPED * (len(values) + skipped):
-        raise bad_file(file, f"{skipped} of {len(values) + skipped} records are malformed", SOURCE)
+        raise base.bad_file(file, f"{skipped} of {len(values) + skipped} records are malformed", SOURCE)
     return np.array(users), np.array(activities), np.array(values)
 
 
-def wisdm(path: Path | None = None) -> Dataset:
+def wisdm(path: Path | None = None) -> base.Dataset:
     """Windows of 10 seconds of one user and activity, with 40 of the paper's 43 features; label: the activity.
 
     They are the mean, the standard deviation, the mean absolute difference from the mean and the shares of ten equal
@@ -69,27 +58,27 @@ def wisdm(path: Path | None = None) -> Dataset:
     does not define them where a window has fewer than three peaks, nor where the search for peaks begins.
     Raises UsageError if the file is missing or not in its format.
     """
-    file = find_file("wisdm", path, FILES, SOURCE)
+    file = base.find_file("wisdm", path, FILES, SOURCE)
     users, activities, acceleration = read(file)
     change = (np.diff(users) != 0) | (np.diff(activities) != 0)
     bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(users)]
     starts = [start for first, end in pairwise(bounds) for start in range(first, end - _WINDOW + 1, _WINDOW)]
     if not starts:
-        raise bad_file(file, f"not one window of {_WINDOW} samples", SOURCE)
+        raise base.bad_file(file, f"not one window of {_WINDOW} samples", SOURCE)
     windows = np.stack([acceleration[start : start + _WINDOW] for start in starts])
-    columns = [statistics(windows, _RANGE), normalised(_shares(windows), 0, 1), lengths(windows, _RANGE)]
+    columns = [statistics(windows, _RANGE), base.normalised(_shares(windows), 0, 1), lengths(windows, _RANGE)]
     names = [
         *(f"{kind}_{axis}" for kind in KINDS for axis in "xyz"),
         *(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)),
         "length",
     ]
     features, labels = np.concatenate(columns, axis=1), activities[starts]
-    return with_constant("wisdm", MULTICLASS, names, features, labels, ACTIVITIES)
+    return base.with_constant("wisdm", base.MULTICLASS, names, features, labels, ACTIVITIES)
 
 
-def _shares(windows: Floats) -> Floats:
+def _shares(windows: base.Floats) -> base.Floats:
     """The shares of samples in ten equal bins of the window's range, for each window and axis: n x 30."""
     low, high = windows.min(axis=1, keepdims=True), windows.max(axis=1, keepdims=True)
     bins = np.minimum((_BINS * (windows - low) / np.where(high > low, high - low, 1)).astype(int), _BINS - 1)
-    shares: Floats = (bins[..., None] == np.arange(_BINS)).mean(axis=1)
+    shares: base.Floats = (bins[..., None] == np.arange(_BINS)).mean(axis=1)
     return shares.reshape(len(windows), -1)

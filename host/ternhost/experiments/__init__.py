@@ -4,8 +4,6 @@ The module of an experiment has `cells(options)`, the units of work, and `outcom
 rows of these cells.
 """
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ al. Each client reports once: k of the d coordinates of its gradient, clipped to
 coordinates count as 0. A step follows the mean of a group of clients, multiplied by d / k.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -119,8 +117,7 @@ def mean_of(chosen: Indices, reports: Floats, shape: tuple[int, ...]) -> Floats:
     shape: (n, d).
     """
     total = np.bincount(chosen.ravel(), reports.ravel(), shape[1])
-    mean: Floats = (total * (shape[1] / chosen.size)).astype(np.float64)
-    return mean
+    return (total * (shape[1] / chosen.size)).astype(np.float64)
 
 
 def descend(

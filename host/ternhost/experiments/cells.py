@@ -5,8 +5,6 @@ The same experiment in the same directory continues from there. Each cell has it
 cells nor the number of cores changes a result.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import multiprocessing
@@ -22,7 +20,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Self
 
 from ternhost.errors import StorageError, TernError, UsageError
 from ternhost.terminal import duration
@@ -63,7 +61,7 @@ class Cell:
         common: Mapping[str, Any],
         cost: float | Callable[..., float] = 1.0,
         **choices: Iterable[Any],
-    ) -> list[Cell]:
+    ) -> list[Self]:
         """A cell for each combination of the choices, the last one varying fastest.
 
         common: the other arguments, the same for all. cost: of every cell, or a function of the combination.
@@ -90,9 +88,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [finite(item) for item in value]
     return value
-
-
-# Finished cells
 
 
 class Kept:
@@ -155,9 +150,6 @@ class Kept:
 
 
 _OTHER_PLACE = "name another directory with --output, or continue with the same options"
-
-
-# Running them
 
 
 def cores() -> int:

@@ -7,10 +7,9 @@ A larger k means less sampling and more noise, so the best k depends on the valu
 [-1, 1], the losses of the rules are computed. For other values and for training, the errors are measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 
@@ -69,10 +68,8 @@ def cells(options: Options) -> list[Cell]:
 
 def _by_law(name: str, d: int, count: int, step: float) -> list[Row]:
     epsilons = [round(0.5 + i * step, 2) for i in range(count)]
-    return [
-        {"mechanism": name, "d": d, "epsilon": epsilon, **_losses(VARIANCES[name], epsilon, d)}
-        for epsilon in epsilons
-    ]
+    losses = ({"epsilon": epsilon, **_losses(VARIANCES[name], epsilon, d)} for epsilon in epsilons)
+    return [{"mechanism": name, "d": d, **row} for row in losses]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
@@ -95,44 +92,21 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     ]
     x_label = "epsilon of a client's report"
     every = max(1, len(values_of(rows, "epsilon")) // 50)  # at most about 50 points of a curve
-    panels = [
-        Panel(
-            f"{name}, d = {d}: loss compared with the best k",
-            x_label,
-            "additional variance, in %",
-            [
-                _curve(rule, pick(rows, mechanism=name, d=d)[::every], f"{rule}_k", f"{rule}_loss", 100)
-                for rule in RULES
-            ],
-        )
-        for name in VARIANCES
-        if name != "duchi"
-        for d in _DIMENSIONS
-    ]
-    panels += [
-        *(
-            Panel(
-                f"Measured: values {kind}, {group[0]['clients']:,} clients, {_MECHANISM}",
-                x_label,
-                "mean squared error of a mean",
-                [_curve(rule, pick(group, rule=rule), "k", "squared_error") for rule in RULES],
-                log_y=True,
-            )
-            for (kind,), group in grouped(measured, "values").items()
-        ),
-        Panel(
-            f"Measured: {trained[0]['data']}, {trained[0]['reports']:,} reports",
-            x_label,
-            f"{WORDS[trained[0]['measure']]} on held-out records",
-            [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in RULES],
-        ),
-    ]
-    return Outcome(
-        {"dimensions": _DIMENSIONS},
-        {"coordinates": rows, "measured": measured, "trained": trained},
-        {"coordinates": draw(panels, 2)},
-        lines,
-    )
+    panels = []
+    for name, d in product([name for name in VARIANCES if name != "duchi"], _DIMENSIONS):
+        drawn = pick(rows, mechanism=name, d=d)[::every]
+        curves = [_curve(rule, drawn, f"{rule}_k", f"{rule}_loss", 100) for rule in RULES]
+        title = f"{name}, d = {d}: loss compared with the best k"
+        panels.append(Panel(title, x_label, "additional variance, in %", curves))
+    for (kind,), group in grouped(measured, "values").items():
+        curves = [_curve(rule, pick(group, rule=rule), "k", "squared_error") for rule in RULES]
+        title = f"Measured: values {kind}, {group[0]['clients']:,} clients, {_MECHANISM}"
+        panels.append(Panel(title, x_label, "mean squared error of a mean", curves, log_y=True))
+    curves = [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in RULES]
+    title = f"Measured: {trained[0]['data']}, {trained[0]['reports']:,} reports"
+    panels.append(Panel(title, x_label, f"{WORDS[trained[0]['measure']]} on held-out records", curves))
+    kept = {"coordinates": rows, "measured": measured, "trained": trained}
+    return Outcome({"dimensions": _DIMENSIONS}, kept, {"coordinates": draw(panels, 2)}, lines)
 
 
 def _named(rule: str, k: int | None = None) -> str:
@@ -157,15 +131,12 @@ def _losses(variance: Callable[[float, float], float], epsilon: float, d: int) -
 
 def _curve(rule: str, rows: list[Row], k: str, figure: str, factor: float = 1) -> Curve:
     """A rule's figure by epsilon. The line is broken where the rule's k changes, since the figure jumps there."""
-    x, y, error = [], [], []
+    points = []
     for i, row in enumerate(rows):
         if i and row[k] != rows[i - 1][k]:
-            x.append(row["epsilon"])
-            y.append(math.nan)
-            error.append(0.0)
-        x.append(row["epsilon"])
-        y.append(factor * row[figure])
-        error.append(row.get("standard_error", 0.0))
+            points.append((row["epsilon"], math.nan, 0.0))
+        points.append((row["epsilon"], factor * row[figure], row.get("standard_error", 0.0)))
+    x, y, error = zip(*points, strict=True)
     return Curve(_named(rule), x, y, error)
 
 

@@ -5,8 +5,6 @@ multiples of A / m beside it. That is unbiased and adds variance, and in floatin
 card needs no rounding, since its window consists of levels.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -93,55 +91,31 @@ def _trained(dataset: str, epsilon: float, levels: int, reports: int, seeds: ran
     card = Contender("pm-sub", levels).card(round(epsilon * MICRO)).data.hex()
     reports = min(len(data.training), reports)
     learners = learned(data, reports, seeds, epsilon=f"{epsilon:g}", k=1, card=card)
-    return [
-        {
-            "dataset": dataset,
-            "reports": reports,
-            "epsilon": epsilon,
-            "levels": levels,
-            "measure": measure(data),
-            **averaged("figure", [figure_of(learner) for learner in learners]),
-            "optimum": optimal_figures(data, "logistic")[measure(data)],
-        }
-    ]
+    setting = {"dataset": dataset, "reports": reports, "epsilon": epsilon, "levels": levels}
+    figures = averaged("figure", [figure_of(learner) for learner in learners])
+    optimum = optimal_figures(data, "logistic")[measure(data)]
+    return [{**setting, "measure": measure(data), **figures, "optimum": optimum}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
     rows, trained = tables["discretisation"], tables["trained"]
-    panels = [
-        Panel(
-            f"Worst-case variance of PM-SUB, epsilon {epsilon:g}",
-            "levels",
-            "ratio to the continuous mechanism",
-            Curve.each(pick(rows, epsilon=epsilon), "kind", "levels", "over_continuous"),
-            log_x=True,
-            lines={"continuous": 1.0},
-        )
-        for epsilon in _EPSILONS
-    ]
+    panels, models = [], []
+    y_label, known = "ratio to the continuous mechanism", {"continuous": 1.0}
+    for epsilon in _EPSILONS:
+        title = f"Worst-case variance of PM-SUB, epsilon {epsilon:g}"
+        curves = Curve.each(pick(rows, epsilon=epsilon), "kind", "levels", "over_continuous")
+        panels.append(Panel(title, "levels", y_label, curves, log_x=True, lines=known))
+        of_epsilon = pick(trained, epsilon=epsilon)
+        models.append(Curve.of(f"trained, epsilon {epsilon:g}", of_epsilon, "levels", "figure"))
     first = trained[0]
-    panels.append(
-        Panel(
-            f"Logistic regression on {first['dataset']}, {first['reports']:,} reports",
-            "levels",
-            f"{WORDS[first['measure']]} on held-out records",
-            [
-                Curve.of(f"trained, epsilon {epsilon:g}", pick(trained, epsilon=epsilon), "levels", "figure")
-                for epsilon in _EPSILONS
-            ],
-            log_x=True,
-            lines={"without privacy": first["optimum"]},
-        )
-    )
+    title = f"Logistic regression on {first['dataset']}, {first['reports']:,} reports"
+    y_label, known = f"{WORDS[first['measure']]} on held-out records", {"without privacy": first["optimum"]}
+    panels.append(Panel(title, "levels", y_label, models, log_x=True, lines=known))
     lines = [
         f"epsilon {row['epsilon']:g}, {row['levels']} levels, {row['kind']}: {row['over_continuous']:.4f} times the "
         "variance of the continuous mechanism"
         for row in rows
         if row["levels"] in (15, 255)
     ]
-    return Outcome(
-        {"levels": values_of(rows, "levels")},
-        {"discretisation": rows, "trained": trained},
-        {"discretisation": draw(panels)},
-        lines,
-    )
+    kept = {"discretisation": rows, "trained": trained}
+    return Outcome({"levels": values_of(rows, "levels")}, kept, {"discretisation": draw(panels)}, lines)

@@ -7,8 +7,6 @@ folds twice, and many clients hold each of their records. The optimal card has t
 that, like those of gradients, are mostly small.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -69,22 +67,19 @@ def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
     reports = min(reports, 10_000) if options.quick else reports
     folds = options.runs_or(2 * _FOLDS if records < SMALL else _FOLDS, 2)
     common = {"name": name, "folds": folds, "seed": options.seed}
-    models = _MODELS[dataset.task]
+    models = {"model": _MODELS[dataset.task]}
+    epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
+    choices: dict[str, Any] = {
+        "epsilon": epsilons,
+        "contender": [*options.compared(*_COMPARED).values(), None],
+    }
 
     def cost(contender: Contender | None, **_: object) -> float:
         return folds * (1 + reports / 1e5) + (20 if contender and contender.label == "optimal" else 0)
 
     return [
-        *Cell.each("optima", _optimal, common, folds * records / 1e4, model=models),
-        *Cell.each(
-            "folds",
-            _trained,
-            {**common, "reports": reports},
-            cost,
-            model=models,
-            epsilon=[0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0],
-            contender=[*options.compared(*_COMPARED).values(), None],
-        ),
+        *Cell.each("optima", _optimal, common, folds * records / 1e4, **models),
+        *Cell.each("folds", _trained, {**common, "reports": reports}, cost, **models, **choices),
     ]
 
 
@@ -96,13 +91,7 @@ def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
 
 
 def _trained(
-    name: str,
-    model: str,
-    epsilon: float,
-    contender: Contender | None,
-    folds: int,
-    reports: int,
-    seed: int,
+    name: str, model: str, epsilon: float, contender: Contender | None, folds: int, reports: int, seed: int
 ) -> list[Row]:
     """contender: None for tern with its defaults."""
     rows = []
@@ -114,20 +103,16 @@ def _trained(
             card = contender.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
             training |= {"k": k, "card": card.data.hex(), "range": "0"}
         learner = sgd(part, reports, seed + i, **training)
-        rows.append(
-            {
-                "data": name,
-                "model": model,
-                "measure": measure(part),
-                "reports": reports,
-                "d": part.dimension,
-                "epsilon": epsilon,
-                "k": learner.designs[0].k,
-                "mechanism": contender.label if contender else _TERN,
-                "run": i,
-                "figure": figure_of(simulate(learner, seed + i)),
-            }
-        )
+        data = {
+            "data": name,
+            "model": model,
+            "measure": measure(part),
+            "reports": reports,
+            "d": part.dimension,
+        }
+        design = {"epsilon": epsilon, "k": learner.designs[0].k}
+        run = {"run": i, "figure": figure_of(simulate(learner, seed + i))}
+        rows.append({**data, **design, "mechanism": contender.label if contender else _TERN, **run})
     return rows
 
 
@@ -141,22 +126,20 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     best = winners(_summaries(papers), _BY, "mechanism", "figure")
     ranges = _ranges(folds)
     measures = {row["data"]: WORDS[row["measure"]] for row in rows}
-    return Outcome(
-        {"folds": _FOLDS},
-        {"erm": rows, "best": best, "ranges": ranges, "folds": folds},
-        {f"erm-{name}": _figure(pick(rows, data=name)) for name in values_of(rows, "data")},
-        [
-            *(
-                f"{row['model']} on {row['data']}, epsilon {row['epsilon']:g}: {measures[row['data']]} "
-                f"{row['figure']:.4f} by {row['best']}, "
-                + ("the best beyond noise" if row["wins"] else f"tied with {row['tied'] or 'others'}")
-                for row in best
-            ),
-            f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard errors in "
-            f"{len(pick(ranges, verdict='better'))} of {len(ranges)} cases, worse in "
-            f"{len(pick(ranges, verdict='worse'))}",
-        ],
+    lines = [
+        f"{row['model']} on {row['data']}, epsilon {row['epsilon']:g}: {measures[row['data']]} "
+        f"{row['figure']:.4f} by {row['best']}, "
+        + ("the best beyond noise" if row["wins"] else f"tied with {row['tied'] or 'others'}")
+        for row in best
+    ]
+    lines.append(
+        f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard errors in "
+        f"{len(pick(ranges, verdict='better'))} of {len(ranges)} cases, worse in "
+        f"{len(pick(ranges, verdict='worse'))}"
     )
+    figures = {f"erm-{name}": _figure(pick(rows, data=name)) for name in values_of(rows, "data")}
+    kept = {"erm": rows, "best": best, "ranges": ranges, "folds": folds}
+    return Outcome({"folds": _FOLDS}, kept, figures, lines)
 
 
 def _summaries(folds: Sequence[Row]) -> list[Row]:
@@ -186,15 +169,9 @@ def _figure(rows: list[Row]) -> Figure:
     """A panel for each model of one data set."""
     panels = []
     for model in values_of(rows, "model"):
-        of_model = pick(rows, model=model)
-        first = of_model[0]
-        panels.append(
-            Panel(
-                f"{model} on {first['data']}: {first['reports']:,} reports, d = {first['d']}",
-                "epsilon of a client's report",
-                f"{WORDS[first['measure']]} on the held-out fold",
-                Curve.each(of_model, "mechanism", "epsilon", "figure"),
-                lines={"without privacy": first["optimum"]},
-            )
-        )
+        first, *_ = of_model = pick(rows, model=model)
+        title = f"{model} on {first['data']}: {first['reports']:,} reports, d = {first['d']}"
+        x_label, y_label = "epsilon of a client's report", f"{WORDS[first['measure']]} on the held-out fold"
+        curves = Curve.each(of_model, "mechanism", "epsilon", "figure")
+        panels.append(Panel(title, x_label, y_label, curves, lines={"without privacy": first["optimum"]}))
     return draw(panels)

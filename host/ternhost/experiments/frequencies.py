@@ -7,8 +7,6 @@ The error is the mean squared error of a frequency, averaged over the categorica
 at 0, so they are unbiased.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -53,20 +51,14 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
     frequencies = {_TERN: [np.array(entry["frequencies"], np.float64) for entry in attributes]}
     d = len(table.numeric_names) + len(table.categories)
     frequencies |= {name: way(holders, d, epsilon, rng) for name, way in _WAYS.items()}
-    return [
-        {
-            "data": name,
-            "clients": clients,
-            "epsilon": epsilon,
-            "run": seed,
-            "way": way,
-            "attribute": entry["name"],
-            "categories": len(counts),
-            "squared_error": float(np.mean((estimate - counts / clients) ** 2)),
-        }
-        for way, estimates in frequencies.items()
-        for entry, counts, estimate in zip(attributes, holders, estimates, strict=True)
-    ]
+    common = {"data": name, "clients": clients, "epsilon": epsilon, "run": seed}
+    rows: list[Row] = []
+    for way, estimates in frequencies.items():
+        for entry, counts, estimate in zip(attributes, holders, estimates, strict=True):
+            attribute = {"way": way, "attribute": entry["name"], "categories": len(counts)}
+            error = float(np.mean((estimate - counts / clients) ** 2))
+            rows.append({**common, **attribute, "squared_error": error})
+    return rows
 
 
 def _unary(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
@@ -118,24 +110,15 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     rows = summaries(means, ("data", "epsilon"), "way", "squared_error")
     best = winners(rows, ("data", "epsilon"), "way", "squared_error")
     by_size = grouped(pick(by_attribute, epsilon=1.0), "way", "categories")
-    y_label = "mean squared error of a frequency"
-    panels = [
-        Panel(
-            f"{rows[0]['data']}: {by_attribute[0]['clients']:,} clients",
-            "epsilon of a client's report",
-            y_label,
-            Curve.each(rows, "way", "epsilon", "squared_error"),
-            log_y=True,
-        ),
-        Panel(
-            "Each attribute, epsilon 1",
-            "categories of an attribute",
-            y_label,
-            [_by_size(way, by_size) for way in values_of(rows, "way")],
-            log_x=True,
-            log_y=True,
-        ),
-    ]
+    title, x_label = (
+        f"{rows[0]['data']}: {by_attribute[0]['clients']:,} clients",
+        "epsilon of a client's report",
+    )
+    y_label, curves = "mean squared error of a frequency", Curve.each(rows, "way", "epsilon", "squared_error")
+    panels = [Panel(title, x_label, y_label, curves, log_y=True)]
+    title, x_label = "Each attribute, epsilon 1", "categories of an attribute"
+    curves = [_by_size(way, by_size) for way in values_of(rows, "way")]
+    panels.append(Panel(title, x_label, y_label, curves, log_x=True, log_y=True))
     return Outcome(
         {"runs": rows[0]["runs"]},
         {"frequencies": rows, "best": best, "attributes": by_attribute},

@@ -10,8 +10,6 @@ certify a card for one value and take the level from the gradient itself (learn/
 variant, at its own cost.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -145,9 +143,6 @@ def _level(card: Card, x: Floats) -> Indices:
     return level
 
 
-# Training
-
-
 def _trained(unit: float, trainer: str, reports: int, seeds: range) -> list[Row]:
     """Linear regression by mini-batches in floats, at the learning rate with the least mean error."""
     card, dataset = levels(unit), load("synthetic-linear")
@@ -190,8 +185,7 @@ def _by_attribute(card: Card, values: Floats, attributes: Floats, rng: np.random
     other = rng.integers(1, len(kept), level.shape)
     reported = np.where(rng.random(level.shape) < kept[level], level, (level + other) % len(kept))
     c = lhp.magnitudes(card)[reported]
-    reports: Floats = np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
-    return reports
+    return np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
 
 
 def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:
@@ -205,9 +199,6 @@ def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:
         learner = HierA(HierA.Options(seed=seed, **training), Population(clients=reports), dataset)
         rows.append({**common, "run": i, "squared_error": figure_of(simulate(learner, seed))})
     return rows
-
-
-# The results
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
@@ -240,16 +231,13 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             f"+- {row['standard_error']:.4f}, {row['verdict']}"
         )
     best = optimal_figures(load("synthetic-linear"), "linear")["squared_error"]
-    return Outcome(
-        {"budgets": _BUDGETS},
-        {"hiera": rows, "losses": losses, "regression": regression},
-        {
-            "hiera": draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2),
-            "hiera-mu": draw([_by_mu(reused, name) for name in values_of(rows, "data")], 2),
-            "hiera-regression": draw([_regression_panel(regression, best)]),
-        },
-        lines,
-    )
+    figures = {
+        "hiera": draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2),
+        "hiera-mu": draw([_by_mu(reused, name) for name in values_of(rows, "data")], 2),
+        "hiera-regression": draw([_regression_panel(regression, best)]),
+    }
+    kept = {"hiera": rows, "losses": losses, "regression": regression}
+    return Outcome({"budgets": _BUDGETS}, kept, figures, lines)
 
 
 def _losses(unit: float) -> Row:
@@ -276,12 +264,7 @@ def _by_mu(rows: list[Row], name: str) -> Panel:
 
 
 def _regression_panel(rows: list[Row], best: float) -> Panel:
-    return Panel(
-        f"Linear regression by mini-batches, {rows[0]['reports']:,} reports",
-        _X_LABEL,
-        "squared error on held-out records",
-        Curve.each(rows, "trainer", "unit", "squared_error"),
-        log_x=True,
-        log_y=True,
-        lines={"without privacy": best},
-    )
+    title = f"Linear regression by mini-batches, {rows[0]['reports']:,} reports"
+    curves, lines = Curve.each(rows, "trainer", "unit", "squared_error"), {"without privacy": best}
+    y_label = "squared error on held-out records"
+    return Panel(title, _X_LABEL, y_label, curves, log_x=True, log_y=True, lines=lines)

@@ -3,8 +3,6 @@
 Each client classifies a record with a public softmax classifier, trained beforehand on the training records.
 """
 
-from __future__ import annotations
-
 from ternhost.experiments.base import Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
@@ -30,44 +28,26 @@ def _inferred(name: str, eval_type: str, eps: str, seeds: range) -> list[Row]:
     options = Infer.Options(dataset=name, laplace_eval_eps=eps, eval_type=eval_type, seed=seeds[0])
     results = [algorithm.result([]) for algorithm in repeated(Infer(options, Population()), seeds)]
     agreement, agreement_error = mean_and_error([result["agreement"] or 0.0 for result in results])
-    return [
-        {
-            "data": name,
-            "eval_type": eval_type,
-            "laplace_eval_eps": float(eps),
-            **{key: results[0][key] for key in ("clients", "classes", "epsilon_true", "score_without_noise")},
-            **averaged("score", [result["score"] or 0.0 for result in results]),
-            "agreement": agreement,
-            "agreement_standard_error": agreement_error,
-        }
-    ]
+    setting = {"data": name, "eval_type": eval_type, "laplace_eval_eps": float(eps)}
+    common = {key: results[0][key] for key in ("clients", "classes", "epsilon_true", "score_without_noise")}
+    scores = averaged("score", [result["score"] or 0.0 for result in results])
+    agreed = {"agreement": agreement, "agreement_standard_error": agreement_error}
+    return [{**setting, **common, **scores, **agreed}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
     rows = tables["inference"]
     x_label = "true epsilon of a result (twice laplace_eval_eps)"
-    panels = [
-        Panel(
-            f"{eval_type}: {rows[0]['clients']:,} clients of {rows[0]['data']}",
-            x_label,
-            "score",
-            [Curve.of("with noise", pick(rows, eval_type=eval_type), "epsilon_true", "score")],
-            log_x=True,
-            log_y=eval_type == CALINSKI_HARABASZ,
-            lines={"without noise": pick(rows, eval_type=eval_type)[0]["score_without_noise"]},
-        )
-        for eval_type in _SCORES
-    ]
+    panels = []
+    for eval_type in _SCORES:
+        title = f"{eval_type}: {rows[0]['clients']:,} clients of {rows[0]['data']}"
+        scored, log_y = pick(rows, eval_type=eval_type), eval_type == CALINSKI_HARABASZ
+        curves, lines = [_noisy(scored, "score")], {"without noise": scored[0]["score_without_noise"]}
+        panels.append(Panel(title, x_label, "score", curves, log_x=True, log_y=log_y, lines=lines))
     silhouettes = pick(rows, eval_type=SILHOUETTE_SCORE)
-    panels.append(
-        Panel(
-            "Clients in the same cluster as without noise",
-            x_label,
-            "share of clients",
-            [Curve.of("with noise", silhouettes, "epsilon_true", "agreement", "agreement_standard_error")],
-            log_x=True,
-        )
-    )
+    curves = [_noisy(silhouettes, "agreement", "agreement_standard_error")]
+    title = "Clients in the same cluster as without noise"
+    panels.append(Panel(title, x_label, "share of clients", curves, log_x=True))
     return Outcome(
         {name: rows[0][name] for name in ("data", "clients", "runs", "classes")},
         {"inference": rows},
@@ -78,3 +58,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             for row in rows
         ],
     )
+
+
+def _noisy(rows: list[Row], figure: str, error: str = "standard_error") -> Curve:
+    return Curve.of("with noise", rows, "epsilon_true", figure, error)

@@ -5,8 +5,6 @@ its d attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared err
 and the runs. The optimal card has the least mean second moment for equally likely values.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from matplotlib.figure import Figure
@@ -38,15 +36,15 @@ def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
 
 def cells(options: Options) -> list[Cell]:
     clients = 20_000 if options.quick else 100_000
-    return Cell.each(
-        "runs",
-        _collected,
-        {"clients": clients, "seeds": options.seeds(40, 3, 1000)},
-        cost=lambda contender, **_: 15 if contender.label == "optimal" else 1,
-        source=options.sets(_REAL, *_GAUSSIANS),
-        epsilon=[1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0],
-        contender=options.compared(*_COMPARED).values(),
-    )
+    common = {"clients": clients, "seeds": options.seeds(40, 3, 1000)}
+    epsilons = [1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
+    sources, contenders = options.sets(_REAL, *_GAUSSIANS), options.compared(*_COMPARED).values()
+    choices = {"source": sources, "epsilon": epsilons, "contender": contenders}
+    return Cell.each("runs", _collected, common, _cost, **choices)
+
+
+def _cost(contender: Contender, **_: object) -> float:
+    return 15 if contender.label == "optimal" else 1
 
 
 def _collected(source: str, clients: int, epsilon: float, contender: Contender, seeds: range) -> list[Row]:

@@ -78,14 +78,9 @@ def _divided(panel: Panel) -> list[Panel]:
     others = [curve for curve in panel.curves if not curve.everywhere]
     parts = math.ceil(len(others) / (_MOST - len(everywhere)))
     size = math.ceil(len(others) / parts)
-    return [
-        replace(
-            panel,
-            title=f"{panel.title} ({i + 1} of {parts})",
-            curves=others[i * size : (i + 1) * size] + everywhere,
-        )
-        for i in range(parts)
-    ]
+    curves = [others[i * size : (i + 1) * size] + everywhere for i in range(parts)]
+    titles = [f"{panel.title} ({i + 1} of {parts})" for i in range(parts)]
+    return [replace(panel, title=title, curves=part) for title, part in zip(titles, curves, strict=True)]
 
 
 def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
@@ -121,19 +116,14 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
         for curve in panel.curves:
             i = labels.index(curve.label)
             steps = barred.index(curve) - (len(barred) - 1) / 2 if curve in barred else 0.0
-            entries[curve.label] = axes.errorbar(
-                _shifted(curve.x, steps, panel.log_x),
-                curve.y,
-                curve.error,
-                linestyle=_LINES[(i + i // len(_COLOURS)) % len(_LINES)] if curve.has_line else "none",
-                marker=_MARKERS[i % len(_MARKERS)],
-                color=_COLOURS[i % len(_COLOURS)],
-                markerfacecolor="white" if i % 2 else None,
-                **_SIZES,
-            )
+            line = _LINES[(i + i // len(_COLOURS)) % len(_LINES)] if curve.has_line else "none"
+            style = {"linestyle": line, "color": _COLOURS[i % len(_COLOURS)]}
+            points = {"marker": _MARKERS[i % len(_MARKERS)], "markerfacecolor": "white" if i % 2 else None}
+            x = _shifted(curve.x, steps, panel.log_x)
+            entries[curve.label] = axes.errorbar(x, curve.y, curve.error, **style, **points, **_SIZES)
         for name, height in panel.lines.items():
-            style = ((0, (4, 4)), (0, (1, 1)))[heights.index(name) % 2]
-            entries[name] = axes.axhline(height, color="#222222", linewidth=1, linestyle=style)
+            line = ((0, (4, 4)), (0, (1, 1)))[heights.index(name) % 2]
+            entries[name] = axes.axhline(height, color="#222222", linewidth=1, linestyle=line)
         if panel.limits:
             axes.set_ylim(panel.limits)
         axes.set_title(panel.title, fontsize="medium")

@@ -4,8 +4,6 @@ Every device reports once. It trains as `tern train` does, with its defaults, on
 synthetic ones. The curve shows the figure of a run and how much it varies between runs; both depend on the data.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,14 +83,10 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
         limits = f"{lowest:g} or more" if math.isinf(highest) else f"{lowest:g} to {highest:g}"
         must = f"{limits}, the range of {judging.WORDS[name]}"
         require(lowest <= planned.goal <= highest, "goal", must, planned.goal)
-    common = {name: getattr(planned, name) for name in ("dataset", "dimension", "epsilon")}
+    common = {name: getattr(planned, name) for name in ("dataset", "dimension", "epsilon")} | {"model": model}
+    seeds = range(planned.seed, planned.seed + planned.runs)
     cells = Cell.each(
-        "curve",
-        _learned,
-        {**common, "model": model},
-        cost=lambda reports, **_: 10_000 + reports,
-        reports=ladder,
-        seed=range(planned.seed, planned.seed + planned.runs),
+        "curve", _learned, common, lambda reports, **_: 1e4 + reports, reports=ladder, seed=seeds
     )
     rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
     baseline = judging.baselines(data, MODELS[model])[name]
@@ -105,20 +99,21 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
         low, high = max(mean - half, lowest), min(mean + half, highest)
         curve.append({"reports": n, "mean": mean, "low": low, "high": high})
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
-    return {
-        "dataset": None if planned.dimension else planned.dataset,
-        "d": data.dimension,
-        "model": model,
-        "epsilon": float(planned.epsilon),
+    named = None if planned.dimension else planned.dataset
+    setting = {"dataset": named, "d": data.dimension, "model": model, "epsilon": float(planned.epsilon)}
+    figures = {
         "measure": name,
         "baseline": baseline,
         "optimum": optimum,
         "runs": planned.runs,
         "curve": curve,
+    }
+    numbers = {
         "beats_baseline": _needed(curve, baseline, sign, "low" if sign > 0 else "high"),
         "most_of_the_way": reached(curve, most_of_the_way, sign),
         "goal": None if planned.goal is None else reached(curve, planned.goal, sign),
     }
+    return {**setting, **figures, **numbers}
 
 
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
@@ -145,18 +140,13 @@ def words(result: dict[str, Any]) -> list[str]:
     """The result of `plan` as lines of text."""
     name, curve = result["measure"], result["curve"]
     figure, trivial = judging.WORDS[name], judging.TRIVIAL[name]
-    data = (
-        f"{result['dataset']} ({result['d']} features)"
-        if result["dataset"]
-        else f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
-    )
+    data = f"{result['dataset']} ({result['d']} features)"
+    if not result["dataset"]:
+        data = f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
     lines = [
         f"{result['model']} model of {data}, epsilon {result['epsilon']:g} for each device, which reports once:",
         f"  {'devices':>10}  {figure}, mean of {result['runs']} runs and its 95 % interval",
-        *(
-            f"  {row['reports']:>10,}  {row['mean']:.4f}   {row['low']:.4f} to {row['high']:.4f}"
-            for row in curve
-        ),
+        *("  {reports:>10,}  {mean:.4f}   {low:.4f} to {high:.4f}".format(**row) for row in curve),
         f"  {trivial} {result['baseline']:.4f}; without privacy {result['optimum']:.4f}",
     ]
     first, last = curve[0]["reports"], curve[-1]["reports"]

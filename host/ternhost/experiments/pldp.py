@@ -6,8 +6,6 @@ user-level epsilon. The values in the sets are tern's choice. In the four modes,
 both. For the modes, and for the figures by tau, a client reports one weight, as a device does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -41,15 +39,9 @@ _TAUS = {"tau1": (1 / 32, 1 / 16, 1 / 8), "tau2": (1 / 16, 1 / 8, 1 / 4), "tau3"
 def cells(options: Options) -> list[Cell]:
     dataset = two_classes(options.dataset or DATASET)
     records = min(_RECORDS, max(1, len(dataset.training) // 100))
-    common = {
-        "rounds": 10 if options.quick else 40,
-        "records": records,
-        "clients": len(dataset.training) // records // 10 * 10,  # so that all take part equally often
-        "share": 0.1,
-        "batch": 4,
-        "local_rate": 1,
-        "k": 1,
-    }
+    clients = len(dataset.training) // records // 10 * 10  # so that all take part equally often
+    common = {"rounds": 10 if options.quick else 40, "records": records, "clients": clients, "share": 0.1}
+    common |= {"batch": 4, "local_rate": 1, "k": 1}
     taus = (0.0625, 0.25, 1.0) if options.quick else (0.015625, 0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)
     pairs = [("eps1", "tau1"), ("eps3", "tau3")] if options.quick else product(_EPSILONS, _TAUS)
     settings: dict[str, list[dict[str, Any]]] = {
@@ -57,18 +49,13 @@ def cells(options: Options) -> list[Cell]:
         "combinations": [{"choices": _choices(*pair)} for pair in pairs],
         "taus": [{"tau": tau, "epsilon": "8"} for tau in taus],
     }
-    return [
-        cell
-        for table in settings
-        for cell in Cell.each(
-            table,
-            _trained,
-            {"table": table, "dataset": dataset.name},
-            training=[{**common, **setting} for setting in settings[table]],
-            contender=options.compared(*(_ALL_WEIGHTS if table == "combinations" else _MECHANISMS)).values(),
-            seed=options.seeds(5, 1),
-        )
-    ]
+    made: list[Cell] = []
+    for table, of_table in settings.items():
+        compared = options.compared(*(_ALL_WEIGHTS if table == "combinations" else _MECHANISMS)).values()
+        training = [{**common, **setting} for setting in of_table]
+        fixed, seeds = {"table": table, "dataset": dataset.name}, options.seeds(5, 1)
+        made += Cell.each(table, _trained, fixed, training=training, contender=compared, seed=seeds)
+    return made
 
 
 def _choices(epsilons: str, taus: str) -> str:
@@ -115,22 +102,15 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         f"epsilon of a client at most {row['epsilon_user_level']:g}"
         for row in (*combinations, *modes)
     ]
-    return Outcome(
-        {"dataset": data.name, "epsilons": _EPSILONS, "taus": _TAUS, "weights": data.dimension},
-        {
-            "pldp": modes,
-            "combinations": combinations,
-            "rounds": mode_rounds,
-            "combination-rounds": combination_rounds,
-            "tau": taus,
-        },
-        {
-            "pldp": draw(_round_panels(mode_rounds, _TITLES, word, optimum), 2),
-            "pldp-combinations": draw(_round_panels(combination_rounds, titles, word, optimum), 3),
-            "pldp-tau": draw([_tau_panel(taus, word, optimum)]),
-        },
-        lines,
-    )
+    settings = {"dataset": data.name, "epsilons": _EPSILONS, "taus": _TAUS, "weights": data.dimension}
+    kept = {"pldp": modes, "combinations": combinations, "rounds": mode_rounds}
+    kept |= {"combination-rounds": combination_rounds, "tau": taus}
+    figures = {
+        "pldp": draw(_round_panels(mode_rounds, _TITLES, word, optimum), 2),
+        "pldp-combinations": draw(_round_panels(combination_rounds, titles, word, optimum), 3),
+        "pldp-tau": draw([_tau_panel(taus, word, optimum)]),
+    }
+    return Outcome(settings, kept, figures, lines)
 
 
 def _final(rows: Sequence[Row], by: str) -> list[Row]:
@@ -173,13 +153,8 @@ def _train(
     assert learner.holdings is not None
     clients = _CountingDriver(learner.holdings, learner.clients, seed)
     history = [figure_of(learner) for _ in rounds(learner, clients)]
-    return {
-        "figure": history[-1],
-        "history": history,
-        "clipped": clients.clipped / clients.moves,
-        "clients": learner.clients,
-        "epsilon_user_level": max(costs(learner)) / MICRO,
-    }
+    figures = {"figure": history[-1], "history": history, "clipped": clients.clipped / clients.moves}
+    return {**figures, "clients": learner.clients, "epsilon_user_level": max(costs(learner)) / MICRO}
 
 
 _TITLES = {
@@ -191,24 +166,15 @@ _TITLES = {
 
 
 def _round_panels(rows: list[Row], titles: Mapping[str, str], word: str, optimum: float) -> list[Panel]:
-    return [
-        Panel(
-            titles[mode],
-            "round",
-            f"{word} on held-out records",
-            Curve.each(pick(rows, mode=mode), "mechanism", "round", "figure"),
-            lines={"without privacy": optimum},
-        )
-        for mode in values_of(rows, "mode")
-    ]
+    panels, lines = [], {"without privacy": optimum}
+    for mode in values_of(rows, "mode"):
+        curves = Curve.each(pick(rows, mode=mode), "mechanism", "round", "figure")
+        panels.append(Panel(titles[mode], "round", f"{word} on held-out records", curves, lines=lines))
+    return panels
 
 
 def _tau_panel(rows: list[Row], word: str, optimum: float) -> Panel:
-    return Panel(
-        "Safe range: a small one clips moves, a large one adds noise (epsilon 8)",
-        "tau, in units of a weight",
-        f"{word} on held-out records",
-        Curve.each(rows, "mechanism", "tau", "figure"),
-        log_x=True,
-        lines={"without privacy": optimum},
-    )
+    title = "Safe range: a small one clips moves, a large one adds noise (epsilon 8)"
+    x_label, y_label = "tau, in units of a weight", f"{word} on held-out records"
+    curves = Curve.each(rows, "mechanism", "tau", "figure")
+    return Panel(title, x_label, y_label, curves, log_x=True, lines={"without privacy": optimum})

@@ -5,8 +5,6 @@ model. It compares the loss at rates from a quarter of the automatic one to four
 them, on every bundled data set at four values of epsilon, in 100 rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,14 +24,10 @@ _MEAN = "mean of all data sets"
 
 def cells(options: Options) -> list[Cell]:
     common = {"reports": 5000 if options.quick else CLIENTS, "seeds": options.seeds(10, 2)}
-    return Cell.each(
-        "losses",
-        _trained,
-        common,
-        name=options.sets(*BUNDLED),
-        epsilon=(1.0,) if options.quick else (0.5, 1.0, 2.0, 4.0),
-        factor=_FACTORS[::4] if options.quick else _FACTORS,
-    )
+    epsilons = (1.0,) if options.quick else (0.5, 1.0, 2.0, 4.0)
+    factors = _FACTORS[::4] if options.quick else _FACTORS
+    sets = options.sets(*BUNDLED)
+    return Cell.each("losses", _trained, common, name=sets, epsilon=epsilons, factor=factors)
 
 
 @contextmanager
@@ -56,17 +50,8 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: rang
     with _scaled(factor) as optimiser:
         training = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": optimiser}
         losses = [learner.figures()[loss] for learner in learned(dataset, reports, seeds, **training)]
-    return [
-        {
-            "data": name,
-            "model": model,
-            "epsilon": epsilon,
-            "reports": reports,
-            "factor": factor,
-            "measure": loss,
-            **averaged("loss", losses),
-        }
-    ]
+    setting = {"data": name, "model": model, "epsilon": epsilon, "reports": reports, "factor": factor}
+    return [{**setting, "measure": loss, **averaged("loss", losses)}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
@@ -80,16 +65,11 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     for (model, factor), group in grouped(rows, "model", "factor").items():
         ratios = [float(row["over_best"]) for row in group]
         worst = max(group, key=lambda row: float(row["over_best"]))
-        summary.append(
-            {
-                "model": model,
-                "factor": factor,
-                "median_over_best": float(np.median(ratios)),
-                "mean_over_best": float(np.exp(np.mean(np.log(ratios)))),
-                "worst_over_best": worst["over_best"],
-                "worst_on": f"{worst['data']}, epsilon {worst['epsilon']:g}",
-            }
-        )
+        average = float(np.exp(np.mean(np.log(ratios))))
+        on_average = {"median_over_best": float(np.median(ratios)), "mean_over_best": average}
+        worst_on = f"{worst['data']}, epsilon {worst['epsilon']:g}"
+        at_worst = {"worst_over_best": worst["over_best"], "worst_on": worst_on}
+        summary.append({"model": model, "factor": factor, **on_average, **at_worst})
     return Outcome(
         {"factors": values_of(rows, "factor")},
         {"rates": rows, "summary": summary},
@@ -108,10 +88,7 @@ def _panel(rows: list[Row]) -> Panel:
     curves = Curve.each(rows, "data", "factor", "over_best", "over_best_error")
     means = [float(np.mean([row["over_best"] for row in pick(rows, factor=factor)])) for factor in factors]
     curves.append(Curve(_MEAN, factors, means, everywhere=True))
-    return Panel(
-        f"epsilon {rows[0]['epsilon']:g}, {rows[0]['reports']:,} reports",
-        "learning rate, relative to the automatic one",
-        "held-out loss, relative to the loss of the best rate",
-        curves,
-        log_x=True,
-    )
+    title = f"epsilon {rows[0]['epsilon']:g}, {rows[0]['reports']:,} reports"
+    x_label = "learning rate, relative to the automatic one"
+    y_label = "held-out loss, relative to the loss of the best rate"
+    return Panel(title, x_label, y_label, curves, log_x=True)

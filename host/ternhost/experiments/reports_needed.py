@@ -7,8 +7,6 @@ best of these mechanisms, two numbers of groups and five learning rates, constan
 that is best in the other runs, so that luck does not count. tern's learner trains with its defaults.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from operator import itemgetter
@@ -58,10 +56,8 @@ def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]
     dataset = load(name)
     model, loss = trained_by(dataset)
     learners = learned(dataset, reports, seeds, group=0, model=model, epsilon=f"{epsilon:g}")
-    return [
-        _row(name, epsilon, reports, _TERN, run, learner.figures()[loss])
-        for run, learner in enumerate(learners)
-    ]
+    losses = [learner.figures()[loss] for learner in learners]
+    return [_row(name, epsilon, reports, _TERN, run, figure) for run, figure in enumerate(losses)]
 
 
 def _by_papers(name: str, epsilon: float, reports: int, seeds: range, mechanism: str) -> list[Row]:
@@ -148,18 +144,10 @@ def _panel(rows: Sequence[Row]) -> Panel:
     target = pick(rows, learner=_PAPERS)[-1]
     dataset = load(target["data"])
     model, loss = trained_by(dataset)
-    return Panel(
-        f"{model} on {target['data']}, epsilon {target['epsilon']:g}",
-        "reports, one from each device",
-        f"{WORDS[loss]} on held-out records",
-        [
-            Curve.of(learner, pick(rows, learner=learner), "reports", "loss")
-            for learner in (_TERN, _PAPERS, _TUNED)
-        ],
-        log_x=True,
-        log_y=True,
-        lines={
-            f"LDP-FedSGD with {target['reports']:,} reports": target["loss"],
-            "without privacy": optimal_figures(dataset, model)[loss],
-        },
-    )
+    learners = (_TERN, _PAPERS, _TUNED)
+    curves = [Curve.of(name, pick(rows, learner=name), "reports", "loss") for name in learners]
+    lines = {f"LDP-FedSGD with {target['reports']:,} reports": target["loss"]}
+    lines["without privacy"] = optimal_figures(dataset, model)[loss]
+    title = f"{model} on {target['data']}, epsilon {target['epsilon']:g}"
+    x_label, y_label = "reports, one from each device", f"{WORDS[loss]} on held-out records"
+    return Panel(title, x_label, y_label, curves, log_x=True, log_y=True, lines=lines)

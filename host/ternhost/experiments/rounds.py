@@ -1,7 +1,5 @@
 """Algorithms on simulated clients, in memory: the loop of a run without store, schedule and interruptions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 

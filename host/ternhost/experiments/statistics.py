@@ -1,7 +1,5 @@
 """Statistics of repeated runs: means with errors and intervals, and comparisons beyond noise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any

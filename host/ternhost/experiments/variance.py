@@ -4,8 +4,6 @@ Tables I and II of Zhao et al. (2021) state at which epsilons the worst-case var
 equations are solved.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -108,12 +106,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, {best['card']:.5g}; "
             f"no mechanism has less than {bound['stated']:.5g}"
         )
-    return Outcome(
-        {"epsilons": values_of(rows, "epsilon")},
-        {"variance": rows, "crossings": crossings},
-        {"variance": _figure(rows)},
-        lines,
-    )
+    kept = {"variance": rows, "crossings": crossings}
+    return Outcome({"epsilons": values_of(rows, "epsilon")}, kept, {"variance": _figure(rows)}, lines)
 
 
 def _figure(rows: list[Row]) -> Figure:

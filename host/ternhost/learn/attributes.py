@@ -7,8 +7,6 @@ Categories are perturbed by generalised randomised response or optimised local h
 2017), whichever has less variance where categories are equally frequent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,10 +80,8 @@ def _categorical(
     def variance(k: int) -> float:
         return frequency_variance(_response(size, epsilon // k), size)
 
-    hashing = min(
-        (_response(buckets, epsilon) for buckets in _buckets(epsilon)),
-        key=lambda card: frequency_variance(card, size, hashed=True),
-    )
+    cards = [_response(buckets, epsilon) for buckets in _buckets(epsilon)]
+    hashing = min(cards, key=lambda card: frequency_variance(card, size, hashed=True))
     k = coordinates_by_rule(rule, epsilon, len(columns), variance) if size <= MAX_SYMBOLS else 1
     if size <= MAX_SYMBOLS and variance(k) / k <= frequency_variance(hashing, size, hashed=True):
         design = ReportDesign(_response(size, epsilon // k), k, 0.0, "grr", epsilon, share)

@@ -1,8 +1,6 @@
 """Protected inference: class probabilities of clients (tern.inference) under exact discrete Laplace noise, clustered by
 their largest entry and scored without labels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -41,8 +39,6 @@ def noise_card(epsilon: int) -> bytes:
     return mechanisms.design("laplace", levels=levels, grid=_GRID_BITS, epsilon_micro=epsilon).card
 
 
-# The classifier
-
 CLASSES = ("digits", "iris", "wine")  # data sets whose classes are all told apart; of the others, two are
 
 
@@ -58,19 +54,13 @@ def train_classifier(dataset: Dataset) -> tuple[Fixed, int]:
     """A softmax classifier of the training records, by scikit-learn: classes x features mantissas, and the exponent."""
     from sklearn.linear_model import LogisticRegression  # takes a second to import
 
-    x = dataset.features[dataset.training] / ONE
-    model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000).fit(
-        x, dataset.labels[dataset.training]
-    )
-    weights = model.coef_
+    x, y = dataset.features[dataset.training] / ONE, dataset.labels[dataset.training]
+    weights = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000).fit(x, y).coef_
     if len(weights) == 1:  # scikit-learn has one row for two classes
         weights = np.stack([np.zeros_like(weights[0]), weights[0]])
     largest = float(np.abs(weights).max())
     parameters = quantise((weights * min(1.0, LARGEST_WEIGHT / largest)).reshape(-1))
     return np.array(parameters.mantissas, np.int16).reshape(weights.shape), parameters.exponent
-
-
-# Clusters and scores
 
 
 def score(eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]) -> float | None:
@@ -102,12 +92,7 @@ def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dic
 def _evaluation(
     labels: Labels, true: Labels | None, noisy: float | None = None, without_noise: float | None = None
 ) -> dict[str, Any]:
-    return {
-        "clients": len(labels),
-        "clusters": {
-            str(label): int(size) for label, size in zip(*np.unique(labels, return_counts=True), strict=True)
-        },
-        "score": noisy,
-        "score_without_noise": without_noise,
-        "agreement": None if true is None else float((labels == true).mean()),
-    }
+    sizes = zip(*np.unique(labels, return_counts=True), strict=True)
+    clusters = {"clients": len(labels), "clusters": {str(label): int(size) for label, size in sizes}}
+    agreement = None if true is None else float((labels == true).mean())
+    return {**clusters, "score": noisy, "score_without_noise": without_noise, "agreement": agreement}

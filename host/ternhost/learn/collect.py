@@ -1,8 +1,7 @@
 """Means and frequencies of what clients hold, by Algorithm 6 (attributes.py) or HierA (levels.py). Means divide by the
 number of reports that an attribute really had; the paper of Algorithm 6 scales a sum by d / k."""
 
-from __future__ import annotations
-
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -27,7 +26,7 @@ from ternhost.learn.attributes import Part
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class, class_of, in_privacy, spent
 from ternhost.learn.hiera import LevelOptions
-from ternhost.options import option, require
+from ternhost.options import option, options_of, require
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import lhp
 from ternhost.text import counted
@@ -47,9 +46,8 @@ _COMMON = 5  # and categories of each
 class Options(Mechanised, LevelOptions):
     ONLY_WITH: ClassVar[Mapping[str, tuple[str, str]]] = {
         **dict.fromkeys(("budgets", "mu"), ("method", HIERA)),
-        **dict.fromkeys(
-            ("mechanism", "levels", "card", "k", "k_rule", "mechanism_options"), ("method", ALGORITHM6)
-        ),
+        **dict.fromkeys((each.name for each in options_of(Mechanised)), ("method", ALGORITHM6)),
+        "mechanism_options": ("method", ALGORITHM6),
     }
 
     dataset: str = _what(
@@ -58,7 +56,7 @@ class Options(Mechanised, LevelOptions):
         metavar="D",
     )
     clients: int = _what(
-        0, "number of clients that report", metavar="N", shown="all, or 1000 on emulated boards"
+        0, "number of clients that report", shown="all, or 1000 on emulated boards", metavar="N"
     )
     seed: int = _what(1, "seed that assigns records to clients", metavar="S")
     method: str = in_privacy(ALGORITHM6, "report values, or levels (hiera)", choices=METHODS)
@@ -118,9 +116,9 @@ class Collect(Learner):
         self._first = 0 if population.knows_records else first
         records = self._table.records(self._table.training)
         self._width = self._first + records.shape[1] - 1
-        if self._width > wire.MAX_DIMENSION:
+        if self._width > (most := wire.MAX_DIMENSION):
             raise UsageError(
-                f"{self._table.name} has {self._width} attributes; a device holds at most {wire.MAX_DIMENSION}"
+                f"{self._table.name} has {self._width} attributes; a device holds at most {most}"
             )
         self.plan = plan(options, self._table)
         self.individual = any(part.hashed for parts in self.plan for part in parts)
@@ -136,9 +134,7 @@ class Collect(Learner):
             if not population.schedule:
                 self.clients = self.clients or min(there, population.clients or population.most or there)
             self.holdings = Holdings(records, np.random.default_rng(options.seed).permutation(len(records)))
-        self.reports = None
-        if self.clients is not None and self.rounds is not None:
-            self.reports = self.clients * self.rounds
+        self.reports = None if self.clients is None or self.rounds is None else self.clients * self.rounds
         self.counts = [[np.zeros(part.shape, np.int64) for part in parts] for parts in self.plan]
         self._reports = [[0] * len(parts) for parts in self.plan]
         self._most = 0  # reports of a round
@@ -185,19 +181,13 @@ class Collect(Learner):
         return estimate.supports(devices, symbols, number, cohort.card.symbols, part.categories)[None]
 
     def state(self) -> dict[str, Any]:
-        return {
-            "round": self._round,
-            "reports": self._reports,
-            "most": self._most,
-            "counts": [[counts.tolist() for counts in of_class] for of_class in self.counts],
-        }
+        counts = [[counts.tolist() for counts in of_class] for of_class in self.counts]
+        return {"round": self._round, "reports": self._reports, "most": self._most, "counts": counts}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._round, self._most = int(state["round"]), int(state["most"])
         self._reports = [list(of_class) for of_class in state["reports"]]
         self.counts = [[np.array(counts, np.int64) for counts in of_class] for of_class in state["counts"]]
-
-    # Results
 
     @cached_property
     def _held(self) -> npt.NDArray[np.int64] | None:
@@ -214,23 +204,15 @@ class Collect(Learner):
         entries = [*self._numeric(), *self._categorical()]
         known = [entry for entry in entries if "true" in entry]
         means = [entry["mean"] - entry["true"] for entry in known if "mean" in entry]
-        shares = [
-            np.mean(np.square(np.subtract(entry["frequencies"], entry["true"])))
-            for entry in known
-            if entry.get("intervals")
-        ]
-        result = {
-            "dataset": self.options.dataset,
-            "method": self.options.method,
-            "clients": self._most,
+        told = [np.subtract(entry["frequencies"], entry["true"]) for entry in known if entry.get("intervals")]
+        shares = [np.mean(np.square(errors)) for errors in told]
+        parts = zip(itertools.chain(*self.plan), itertools.chain(*self._reports), strict=True)
+        result = {"dataset": self.options.dataset, "method": self.options.method, "clients": self._most}
+        result |= {
             "mean_squared_error": float(np.mean(np.square(means))) if means else None,
             "frequency_squared_error": float(np.mean(shares)) if shares else None,
             "attributes": entries,
-            "parts": [
-                self._part(part, reports)
-                for parts, of_class in zip(self.plan, self._reports, strict=True)
-                for part, reports in zip(parts, of_class, strict=True)
-            ],
+            "parts": [self._part(part, reports) for part, reports in parts],
         }
         if self.options.method == HIERA:  # what the paper would say
             stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
@@ -239,15 +221,9 @@ class Collect(Learner):
 
     def _part(self, part: Part, reports: int) -> dict[str, Any]:
         design = part.design
-        return {
-            "name": part.name,
-            "d": len(part.columns),
-            "k": design.k,
-            "share": design.share,
-            "epsilon": design.cost / MICRO,
-            **report_summary(design, part.question(self._width, self._first)),
-            "reports": reports,
-        }
+        cost = {"k": design.k, "share": design.share, "epsilon": design.cost / MICRO}
+        summary = report_summary(design, part.question(self._width, self._first))
+        return {"name": part.name, "d": len(part.columns), **cost, **summary, "reports": reports}
 
     def _about(self, column: int) -> list[tuple[Card, Counts, int | None]]:
         """The reports of an attribute by class: card, counts, and how many reports there are where they are hashed."""

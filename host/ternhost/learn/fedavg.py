@@ -7,8 +7,6 @@ A report costs a client k times its card's epsilon, and its reports add up (user
 that all take part equally often to within a round, and the cost is known before the run starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -62,7 +60,7 @@ MODES: dict[str, tuple[Choice, ...]] = {
 
 @dataclass(frozen=True)
 class Options(Mechanised, LearningOptions):
-    clients: int = _average(0, "number of clients", metavar="N", shown="all, but at most 1000 on boards")
+    clients: int = _average(0, "number of clients", shown="all, but at most 1000 on boards", metavar="N")
     records: int = _average(8, "records per client", metavar="N")
     rounds: int = _average(20, "number of rounds", metavar="N")
     share: float | None = _average(
@@ -109,10 +107,8 @@ def _choice(what: str, share: float) -> Choice:
         parse_epsilon(epsilon)
         return Choice(float(tau), epsilon, share)
     except (ValueError, UsageError):
-        raise UsageError(
-            f"{what!r} is not a choice of a safe range and an epsilon",
-            hint=f"such as 0.25:2:0.5,0.5:8:0.5, or one of: {', '.join(MODES)}",
-        ) from None
+        hint = f"such as 0.25:2:0.5,0.5:8:0.5, or one of: {', '.join(MODES)}"
+        raise UsageError(f"{what!r} is not a choice of a safe range and an epsilon", hint) from None
 
 
 def range_units(design: ReportDesign) -> int:
@@ -125,8 +121,7 @@ def range_units(design: ReportDesign) -> int:
 
 def second_moment(design: ReportDesign) -> float:
     """The worst second moment of a report, in units of the weights."""
-    moments = certify.moments(design.card)
-    return float(moments.worst_second_moment()) * (range_units(design) * FINE) ** 2
+    return float(certify.moments(design.card).worst_second_moment()) * (range_units(design) * FINE) ** 2
 
 
 class FedAvg(Learning):
@@ -144,9 +139,7 @@ class FedAvg(Learning):
         chosen = options.chosen()
         options.require_one_epsilon(len(chosen))
         k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
-        self.designs = [
-            options.design(choice.epsilon, k, share=choice.share, tau=choice.tau) for choice in chosen
-        ]
+        self.designs = [options.design(each.epsilon, k, share=each.share, tau=each.tau) for each in chosen]
         for design in self.designs:
             range_units(design)  # or refuse it here
         schedule = population.schedule
@@ -157,26 +150,20 @@ class FedAvg(Learning):
         clients = self.clients or population.devices
         if not schedule:
             if not clients:
-                raise UsageError(
-                    "the number of clients of this fleet is unknown, and the cost depends on it",
-                    hint="give --clients, or name the --store with their keys",
-                )
+                text = "the number of clients of this fleet is unknown, and the cost depends on it"
+                raise UsageError(text, "give --clients, or name the --store with their keys")
             self.clients = clients
         self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
         self.reports = None if schedule else options.rounds * self._group(clients)
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.
-        self._trainer = Trainer(
-            TrainingPlan(
-                LINEAR_MODELS[self.model],
-                self.d,
-                self.rounds,
-                expected=1.0,
-                learning_rate=1.0,
-                regularisation=0.0,
-                patience=None,
-                failures=None if schedule else TrainingPlan.failures,
-            )
-        )
+        fixed: dict[str, Any] = {
+            "expected": 1.0,
+            "learning_rate": 1.0,
+            "regularisation": 0.0,
+            "patience": None,
+        }
+        fixed["failures"] = None if schedule else TrainingPlan.failures
+        self._trainer = Trainer(TrainingPlan(LINEAR_MODELS[self.model], self.d, self.rounds, **fixed))
 
     def _group(self, clients: int) -> int:
         """The number of clients in a round."""
@@ -191,10 +178,8 @@ class FedAvg(Learning):
         assert self.dataset is not None
         most = holdings.clients
         if most < 1:
-            raise UsageError(
-                f"{self.dataset.name} has {len(holdings.order)} records to train on: no client gets {each}",
-                hint="ask for fewer --records",
-            )
+            text = f"{self.dataset.name} has {len(holdings.order)} records to train on: no client gets {each}"
+            raise UsageError(text, "ask for fewer --records")
         there = self._population.clients or most
         clients = self.clients or min(most, self._population.clients or self._population.most or most)
         hint = f"ask for at most --clients {there}"
@@ -203,33 +188,22 @@ class FedAvg(Learning):
             self.clients = clients
         return Holdings(holdings.records, holdings.order[: min(clients, most) * each], each)
 
-    def _asked(self, clients: int, number: int) -> Indices:
-        return self._turn(clients, self._group(clients), number)
-
     def _mantissas(self, weights: Floats) -> Indices:
         """The weights that the clients of the next round start from."""
         return np.rint(weights / 2.0**EXPONENT).astype(np.int64)
 
-    @property
-    def _batch(self) -> int:
-        records: int = self.options.records
-        return min(self.options.batch or records, records, MAX_BATCH)
-
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        asked = take(devices, self._asked(len(devices), self._trainer.round))
+        clients = len(devices)
+        asked = take(devices, self._turn(clients, self._group(clients), self._trainer.round))
         parts = by_class(self.designs, asked, self.options.seed)
         return [(self.a_question(design), members) for _, design, members in parts]
 
     def a_question(self, design: ReportDesign) -> Question:
-        return Question(
-            LOCAL + self._trainer.plan.model,
-            self._mantissas(self._trainer.weights).tolist(),
-            EXPONENT,
-            design.card.data,
-            design.k,
-            self._batch,
-            (self.options.local_epochs, self.options.local_rate, range_units(design)),
-        )
+        model, mantissas = LOCAL + self._trainer.plan.model, self._mantissas(self._trainer.weights).tolist()
+        records: int = self.options.records
+        batch = min(self.options.batch or records, records, MAX_BATCH)
+        local = (self.options.local_epochs, self.options.local_rate, range_units(design))
+        return Question(model, mantissas, EXPONENT, design.card.data, design.k, batch, local)
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Move by the mean of the clients' moves: each is where its client began, less where it ended."""
@@ -255,5 +229,4 @@ def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) ->
         mean = np.nan_to_num(estimate.combine([(cohort.card, cohort.counts)]).mean)
         total += share * mean * (range_units(design) * FINE)
         weight += share
-    moves: Floats = np.divide(total, weight, out=np.zeros(d), where=weight > 0)
-    return moves
+    return np.divide(total, weight, out=np.zeros(d), where=weight > 0)

@@ -1,7 +1,5 @@
 """LDP-FedSGD (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7): each group of devices makes one step of the model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,9 +48,9 @@ class GroupOptions(LearningOptions):
     rounds: int | None = to_learn(
         None,
         "number of rounds; without --reports, each of them asks all devices of the fleet",
-        metavar="N",
         shown="the reports over the group; fedavg: 20",
         instead_of=("group",),
+        metavar="N",
     )
     learning_rate: float | None = to_learn(
         None, "learning rate of the optimiser", metavar="X", shown="follows from the noise"
@@ -115,34 +113,16 @@ class FedSGD(Learning):
         self.holdings = self._hold()
         variance = 1 / sum(design.share / design.variance for design in self.designs)  # of their combination
         rounds = schedule.planned if schedule else self.rounds or 1
-        fixed = ranges.named(options.range)
-        self._ranges = Ranges(
-            MODELS[self.model],
-            self.d,
-            self.classes,
-            rounds=rounds,
-            values_reported=(self.reports or rounds * self._group) * self.designs[0].k,
-            variance=variance,
-            fixed=fixed,
-        )
+        model, fixed, k = MODELS[self.model], ranges.named(options.range), self.designs[0].k
+        values = (self.reports or rounds * self._group) * k
+        noise = {"values_reported": values, "variance": variance}
+        self._ranges = Ranges(model, self.d, self.classes, rounds=rounds, fixed=fixed, **noise)
+        run: dict[str, Any] = {"rounds": self.rounds, "horizon": rounds, "gives_up": schedule is None}
+        run |= {name: getattr(options, name) for name in ("learning_rate", "regularisation", "optimiser")}
+        run |= {"group": self._group, "k": k, "variance": variance, "classes": self.classes}
+        self._trainer = Trainer(training.plan(model, self.d, **run))
         self._tau = 2.0**-self._ranges.exponent  # of the last round
         self._scouts = [scout(design) if fixed is None else design for design in self.designs]
-        self._trainer = Trainer(
-            training.plan(
-                MODELS[self.model],
-                self.d,
-                rounds=self.rounds,
-                group=self._group,
-                k=self.designs[0].k,
-                variance=variance,
-                horizon=rounds,
-                learning_rate=options.learning_rate,
-                regularisation=options.regularisation,
-                optimiser=options.optimiser,
-                gives_up=schedule is None,
-                classes=self.classes,
-            )
-        )
 
     def designed(self) -> list[ReportDesign]:
         """The design of each class's reports."""
@@ -180,17 +160,9 @@ class FedSGD(Learning):
         ]
 
     def a_question(self, design: ReportDesign) -> Question:
-        parameters = self._trainer.question()
-        return Question(
-            self._trainer.plan.model,
-            parameters.mantissas,
-            parameters.exponent,
-            design.card.data,
-            design.k,
-            self.options.batch,
-            classes=self.classes,
-            range=self._ranges.exponent,
-        )
+        asked, card, batch = self._trainer.question(), design.card.data, self.options.batch
+        parts = self._trainer.plan.model, asked.mantissas, asked.exponent, card, design.k, batch
+        return Question(*parts, classes=self.classes, range=self._ranges.exponent)
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Step along the mean gradient, the classes combined by inverse variance."""

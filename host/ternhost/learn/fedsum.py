@@ -24,7 +24,7 @@ from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.learn.base import Cohort, Devices, Population, take
-from ternhost.learn.descent import Descent, Setting
+from ternhost.learn.descent import Descent, Public
 from ternhost.learn.designs import ReportDesign, in_privacy
 from ternhost.learn.learning import Learning, ModelOptions, to_learn
 from ternhost.learn.parameters import MODELS, Floats, quantise
@@ -117,7 +117,7 @@ class FedSum(Learning):
         self.clients = boards or None
         rows = self._public(options.public)
         self.holdings = self._hold(boards)
-        setting = Setting(
+        known = Public(
             model=MODELS[self.model],
             features=self.d // self.classes,
             classes=self.classes,
@@ -126,7 +126,7 @@ class FedSum(Learning):
             unit=self.unit or options.records,
             rho=self._budget / MICRO,
         )
-        self._learner: Descent | Refit = Descent(setting) if rows is None else Refit(setting, rows)
+        self._learner: Descent | Refit = Descent(known) if rows is None else Refit(known, rows)
         self._spent = 0  # micro-rho
         self._plan()
         self.modules = ("softmax", "sums") if self.classes > 1 else ("sums",)
@@ -163,7 +163,7 @@ class FedSum(Learning):
         self.reports = learner.rounds * (self.clients or 0) or None
         cost = max(1, min(int(learner.rho_share * self._budget), self._budget - self._spent))
         radius = learner.radius
-        clipped, kept = (round(tally / radius * _STEPS) for tally in learner.tallies)
+        clipped, kept = (round(tally / radius * _STEPS) for tally in learner.tally)
         units = math.ceil(options.records / self.unit) if self.unit else 1
         design = sums.design(
             cost=cost, unit=self.unit, radius=radius, steps=_STEPS, clipped=clipped, kept=kept, units=units,
@@ -204,7 +204,7 @@ class FedSum(Learning):
         """Take the sums of this round, of the boards that answered."""
         (cohort,) = result.cohorts
         self._spent += int(cohort.card.epsilon)
-        body = cohort.card.sum
+        body = sums.of(cohort.card)
         step = sums.grid(body, cohort.question.range)
         if cohort.reports:
             totals, _ = sums_of(cohort)

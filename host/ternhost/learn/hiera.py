@@ -4,8 +4,6 @@ In the paper (Hao, Wu, Wan, Sensors 2023, 23, 1115) the level belongs to a coord
 Here it belongs to the gradient, since the card is certified for level and sign of one number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

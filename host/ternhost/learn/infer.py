@@ -5,8 +5,6 @@ randomised response, which is far more accurate for its epsilon. Clients that te
 that their results can be compared with those without noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -24,16 +22,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Holdings, held_out
 from ternhost.errors import UsageError
-from ternhost.learn import clustering, designs
-from ternhost.learn.base import (
-    Cohort,
-    Devices,
-    Learner,
-    Population,
-    clients_of,
-    report_summary,
-    require_everybody,
-)
+from ternhost.learn import base, clustering, designs
 from ternhost.learn.designs import ReportDesign, by_class, epsilons_option, in_privacy, shares, spent
 from ternhost.learn.parameters import Floats
 from ternhost.options import option, require
@@ -47,6 +36,7 @@ VECTOR = "vector"
 
 _what = partial(option, group="what to classify")
 _CLIENTS = 1000  # by default, as in MindSpore
+_NOISES = (clustering.NOT_ENCRYPT, clustering.LAPLACE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +58,7 @@ class Options:
         "what a client reports: its class by randomised response, or all class probabilities with Laplace noise",
         choices=(LABEL, VECTOR),
     )
-    cluster_client_num: int = _what(0, "number of clients asked", metavar="N", shown="1000, or all if fewer")
+    cluster_client_num: int = _what(0, "number of clients asked", shown="1000, or all if fewer", metavar="N")
     eval_type: str = _what(
         clustering.SILHOUETTE_SCORE,
         "score that judges the clusters of vectors",
@@ -85,7 +75,7 @@ class Options:
     privacy_eval_type: str = in_privacy(
         clustering.LAPLACE,
         "noise: LAPLACE, or NOT_ENCRYPT for none, on simulated fleets only",
-        choices=(clustering.NOT_ENCRYPT, clustering.LAPLACE),
+        choices=_NOISES,
     )
 
     def __post_init__(self) -> None:
@@ -93,14 +83,11 @@ class Options:
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         count = self.cluster_client_num
         require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
-        noises = (clustering.NOT_ENCRYPT, clustering.LAPLACE)
-        for name, values in (("privacy_eval_type", noises), ("eval_type", clustering.SCORES)):
+        for name, values in (("privacy_eval_type", _NOISES), ("eval_type", clustering.SCORES)):
             require(getattr(self, name) in values, name, " or ".join(values), getattr(self, name))
         if self.answer == LABEL and self.eval_type == clustering.CALINSKI_HARABASZ:
-            raise UsageError(
-                f"--eval-type {self.eval_type} is of vectors, and labels have no such score",
-                hint="leave it out, or name --answer vector",
-            )
+            text = f"--eval-type {self.eval_type} is of vectors, and labels have no such score"
+            raise UsageError(text, "leave it out, or name --answer vector")
         named = [name for name in ("epsilon", "epsilons") if getattr(self, name) is not None]
         if self.privacy_eval_type == clustering.NOT_ENCRYPT and named:
             raise UsageError(
@@ -129,7 +116,7 @@ class Options:
             ) from None
 
 
-class Infer(Learner):
+class Infer(base.Learner):
     """One evaluation; a fleet that is served is evaluated over and over, and the last one counts."""
 
     name = "infer"
@@ -138,10 +125,10 @@ class Infer(Learner):
     individual = True
     modules = ("inference",)
 
-    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+    def __init__(self, options: Any, population: base.Population, data: Dataset | None = None) -> None:
         """data: instead of the data set that the options name; its held-out records are the clients'."""
         self.options = options
-        require_everybody(population, "inference")
+        base.require_everybody(population, "inference")
         self._population = population
         if data is None:
             named = clustering.load(options.dataset)
@@ -170,9 +157,8 @@ class Infer(Learner):
             exact = self._exact(everyone)
             labels = exact.argmax(axis=1)
             sums = np.bincount(labels, minlength=exact.shape[1]) if self._label else exact.sum(axis=0)
-            shares = _shares(sums / len(exact))
-            self._found = self._evaluate(labels if self._label else exact, everyone) | shares
-            self._round = self.rounds
+            found = self._evaluate(labels if self._label else exact, everyone)
+            self._round, self._found = self.rounds, found | _shares(sums / len(exact))
 
     def _check_size(self) -> None:
         classes, features = self._mantissas.shape
@@ -186,53 +172,40 @@ class Infer(Learner):
     def _designs(self) -> list[ReportDesign]:
         if self.options.privacy_eval_type == clustering.NOT_ENCRYPT:
             if not self._population.knows_records or self._population.clients is None:
-                raise UsageError(
-                    f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected",
-                    hint="compare with the score without noise, or ask a simulated fleet",
-                )
+                text = f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
+                raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
             return []
         return [self._design(epsilon, share) for epsilon, share in self.options.classes()]
 
     def _design(self, epsilon: int, share: float) -> ReportDesign:
         if self._label:
             card = mechanisms.design("grr", levels=len(self._mantissas), epsilon_micro=epsilon).decode()
-        else:
-            card = cards.decode(clustering.noise_card(epsilon))
-        mechanism, what = ("grr", "label") if self._label else ("laplace", "vector of probabilities")
-        return ReportDesign(card, 1, 0.0, mechanism, epsilon, share, what=what)
+            return ReportDesign(card, 1, 0.0, "grr", epsilon, share, what="label")
+        card = cards.decode(clustering.noise_card(epsilon))
+        return ReportDesign(card, 1, 0.0, "laplace", epsilon, share, what="vector of probabilities")
 
     @property
     def done(self) -> bool:
         return self.rounds is not None and self._round >= self.rounds
 
-    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+    def cohorts(self, devices: Sequence[int] | base.Devices) -> list[base.Cohort]:
         parts = by_class(self.designs, devices[: self.clients], self.options.seed)
         return [(self._question(design), members) for _, design, members in parts]
 
     def _question(self, design: ReportDesign) -> Question:
-        return Question(
-            wire.SOFTMAX,
-            self._mantissas.reshape(-1).tolist(),
-            self._exponent,
-            design.card.data,
-            1 if self._label else len(self._mantissas),
-            classes=len(self._mantissas),
-        )
+        mantissas, classes = self._mantissas.reshape(-1).tolist(), len(self._mantissas)
+        k = 1 if self._label else classes
+        return Question(wire.SOFTMAX, mantissas, self._exponent, design.card.data, k, classes=classes)
 
-    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+    def learn(self, result: RoundResult, devices: Sequence[int] | base.Devices) -> None:
         self._round += 1
         if not result.reports:
             return
         answers = [(cohort.card, cohort.answers) for cohort in result.cohorts if cohort.answers is not None]
-        results = np.concatenate(
-            [
-                answer.symbols[:, 0] if self._label else estimate.symbol_values(card)[answer.symbols]
-                for card, answer in answers
-            ]
-        )
+        results = np.concatenate([self._read(card, answer.symbols) for card, answer in answers])
         reporters = np.concatenate([answer.devices for _, answer in answers])
         still = np.isin(reporters, np.asarray(devices))  # one may have been revoked since it answered
-        self._found = self._evaluate(results[still], clients_of(devices, reporters[still]))
+        self._found = self._evaluate(results[still], base.clients_of(devices, reporters[still]))
         if self._label:
             labels = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
             shares = estimate.combine_frequencies(labels)
@@ -240,13 +213,15 @@ class Infer(Learner):
             shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
         self._found |= _shares(shares.mean, shares.low, shares.high)
 
-    def _exact(self, clients: Devices) -> Floats:
+    def _read(self, card: cards.Card, symbols: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return symbols[:, 0] if self._label else estimate.symbol_values(card)[symbols]
+
+    def _exact(self, clients: base.Devices) -> Floats:
         assert self.holdings is not None
         rows = self.holdings.rows(clients)[:, 0, :-1]
-        exact: Floats = probabilities(self._mantissas, self._exponent, rows) / ONE
-        return exact
+        return probabilities(self._mantissas, self._exponent, rows) / ONE
 
-    def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
+    def _evaluate(self, results: npt.NDArray[Any], clients: base.Devices) -> dict[str, Any]:
         known = None if self.holdings is None else self._exact(clients)
         if self._label:
             return self.in_privacy() | clustering.labelled(results, known)
@@ -256,12 +231,9 @@ class Infer(Learner):
         """The true epsilon beside MindSpore's setting, of the class that pays most."""
         dearest = max((design.epsilon for design in self.designs), default=None)
         epsilon = None if dearest is None else dearest / MICRO
-        return {
-            "privacy_eval_type": self.options.privacy_eval_type,
-            "laplace_eval_eps": None if epsilon is None else epsilon / 2,
-            "epsilon_true": epsilon,
-            "eval_type": self.options.eval_type,
-        }
+        half = None if epsilon is None else epsilon / 2
+        noise = {"privacy_eval_type": self.options.privacy_eval_type, "laplace_eval_eps": half}
+        return {**noise, "epsilon_true": epsilon, "eval_type": self.options.eval_type}
 
     def state(self) -> dict[str, Any]:
         return {"round": self._round, "found": self._found}
@@ -271,19 +243,12 @@ class Infer(Learner):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         classes, features = self._mantissas.shape
-        result = {
-            "dataset": self.options.dataset,
-            "classes": classes,
-            "features": features,
-            "answer": self.options.answer,
-            **(self._found or {"clients": 0, "clusters": {}, "shares": {}, "score": None, "agreement": None}),
-        }
+        found = self._found or {"clients": 0, "clusters": {}, "shares": {}, "score": None, "agreement": None}
+        result = {"dataset": self.options.dataset, "classes": classes, "features": features}
+        result |= {"answer": self.options.answer, **found}
         if self.designs:
-            design = self.designs[0]
-            result |= {
-                "budgets": [each.summary(self.times) for each in self.designs],
-                **report_summary(design, self._question(design)),
-            }
+            result["budgets"] = [each.summary(self.times) for each in self.designs]
+            result |= base.report_summary(self.designs[0], self._question(self.designs[0]))
         return result
 
     @classmethod

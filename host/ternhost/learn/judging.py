@@ -1,7 +1,5 @@
 """Judge models by figures on held-out records, with intervals, beside the answer that knows no features."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 from typing import Any
@@ -160,11 +158,7 @@ def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
         elif name == AUC:
             figures[name] = 0.5
         else:
-            classes = labels.astype(np.int64) if dataset.task == MULTICLASS else (labels > 0).astype(np.int64)
-            each = (
-                classes == shares.argmax()
-                if name == ACCURACY
-                else -np.log(np.maximum(shares, least)[classes])
-            )
-            figures[name] = float(np.mean(each))
+            classes = (labels if dataset.task == MULTICLASS else labels > 0).astype(np.int64)
+            right, losses = classes == shares.argmax(), -np.log(np.maximum(shares, least))
+            figures[name] = float(np.mean(right if name == ACCURACY else losses[classes]))
     return figures

@@ -1,7 +1,5 @@
 """The common part of algorithms that learn a linear model: the data that judge it, and the result."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,8 +36,8 @@ class ModelOptions:
     dimension: int | None = to_learn(
         None,
         "instead of --dataset: number of features, the constant included, of records that only the devices know",
-        metavar="N",
         instead_of=("dataset",),
+        metavar="N",
     )
     labels: int | None = to_learn(
         None, "with --dimension and --model softmax: number of classes", metavar="N"
@@ -59,14 +57,11 @@ class ModelOptions:
         if self.labels is not None:
             require(2 <= self.labels <= MAX_DIMENSION, "labels", f"2 to {MAX_DIMENSION}", self.labels)
         if (self.labels is not None) != (self.dimension is not None and self.model == "softmax"):
-            raise UsageError(
-                "--labels is for softmax regression on records that only the devices know, which needs it",
-                hint="name --model softmax, --dimension and --labels together",
-            )
+            text = "--labels is for softmax regression on records that only the devices know, which needs it"
+            raise UsageError(text, "name --model softmax, --dimension and --labels together")
         if self.dimension is not None:
-            require(
-                1 <= self.dimension <= MAX_DIMENSION, "dimension", f"1 to {MAX_DIMENSION}", self.dimension
-            )
+            in_order = 1 <= self.dimension <= MAX_DIMENSION
+            require(in_order, "dimension", f"1 to {MAX_DIMENSION}", self.dimension)
 
     @property
     def model_name(self) -> str:
@@ -106,25 +101,19 @@ class Learning(Learner):
         if data is None and options.dimension is None:
             self.dataset = datasets.load(options.dataset, classes=several)
         elif data is None and population.knows_records:
-            raise UsageError(
-                "--dimension is for devices with records of their own, and these are given theirs",
-                hint="name a --dataset, or a fleet of boards: port:... or mqtt:...",
-            )
+            text = "--dimension is for devices with records of their own, and these are given theirs"
+            raise UsageError(text, "name a --dataset, or a fleet of boards: port:... or mqtt:...")
         if self.dataset and self.dataset.task == REGRESSION and self.model != SUITED[REGRESSION]:
-            raise UsageError(
-                f"a {self.model} model tells classes, and the labels of {self.dataset.name} are numbers",
-                hint=f"name --model {SUITED[REGRESSION]}, or leave it out",
-            )
+            text = f"a {self.model} model tells classes, and the labels of {self.dataset.name} are numbers"
+            raise UsageError(text, f"name --model {SUITED[REGRESSION]}, or leave it out")
         self.classes: int = 1  # of softmax regression: each has a weight a feature
         if several:
             self.classes = len(self.dataset.classes) if self.dataset else options.labels
         features: int = self.dataset.dimension if self.dataset else options.dimension
         self.d = self.classes * features
         if self.d > MAX_VALUES:
-            raise UsageError(
-                f"{self.classes} classes of {features} features have {self.d:,} weights",
-                hint=f"a device computes at most {MAX_VALUES:,}: use fewer classes or features",
-            )
+            hint = f"a device computes at most {MAX_VALUES:,}: use fewer classes or features"
+            raise UsageError(f"{self.classes} classes of {features} features have {self.d:,} weights", hint)
         self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
         self._turns: Turns | None = None
 
@@ -174,12 +163,8 @@ class Learning(Learner):
             return {"measures": []}
         model = MODELS[self.model]
         optimum = judging.figures(self.dataset, model, self.optimum())
-        return {
-            "measures": list(optimum),
-            "optimum": optimum,
-            "baseline": judging.baselines(self.dataset, model),
-            "judged": judging.counts(self.dataset),
-        }
+        baseline, judged = judging.baselines(self.dataset, model), judging.counts(self.dataset)
+        return {"measures": list(optimum), "optimum": optimum, "baseline": baseline, "judged": judged}
 
     def optimum(self) -> Floats:
         """The same kind of model without privacy, fitted to all training records with the same regularisation. Local
@@ -194,19 +179,21 @@ class Learning(Learner):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         design = self.designs[0]
+        features, labels = (
+            [f"x{i}" for i in range(self.d // self.classes)],
+            list(map(str, range(self.classes))),
+        )
+        if self.dataset:
+            features, labels = list(self.dataset.feature_names), list(self.dataset.classes)
         return {
             **self._judged(),
             **report_summary(design, self.a_question(design)),
             "bytes_per_report_float32": report_bytes(4 * self.d),
             "classes": [design.summary(self.times) for design in self.designs],
             **self._how(),
-            "levels": design.card.symbols,
-            "k": design.k,
-            "d": self.d,
-            "features": list(self.dataset.feature_names)
-            if self.dataset
-            else [f"x{i}" for i in range(self.d // self.classes)],
-            "labels": self._labels(),
+            **{"levels": design.card.symbols, "k": design.k, "d": self.d},
+            "features": features,
+            "labels": labels if self.classes > 1 else None,  # the weights come class by class
             "weights": self.weights.tolist(),
             "last_gradient": self._last,
         }
@@ -214,31 +201,19 @@ class Learning(Learner):
     def _how(self) -> dict[str, Any]:
         """What updated the model, its learning rate in the last round, and why it stopped."""
         trainer = self._trainer
-        return {
-            "stopped": trainer.stopped,
-            "optimiser": trainer.plan.optimiser,
-            "learning_rate": trainer.rate,
-        }
-
-    def _labels(self) -> list[str] | None:
-        """The names of the classes of softmax regression: the weights come class by class."""
-        if self.classes == 1:
-            return None
-        return list(self.dataset.classes) if self.dataset else [str(i) for i in range(self.classes)]
+        how = {"stopped": trainer.stopped, "optimiser": trainer.plan.optimiser}
+        return {**how, "learning_rate": trainer.rate}
 
     def _judged(self) -> dict[str, Any]:
         """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""
         if self.dataset is None:
             return {"measure": None, "task": None}
         model = MODELS[self.model]
-        best = self.optimum()
-        parts: dict[str, dict[str, Any]] = {
-            "": judging.figures(self.dataset, model, self.weights),
-            "_interval": judging.intervals(self.dataset, model, self.weights),
-            "_baseline": judging.baselines(self.dataset, model),
-            "_optimum": judging.figures(self.dataset, model, best),
-            "_optimum_interval": judging.intervals(self.dataset, model, best),
-        }
+        parts: dict[str, dict[str, Any]] = {}
+        for of, weights in (("", self.weights), ("_optimum", self.optimum())):
+            parts[of] = judging.figures(self.dataset, model, weights)
+            parts[f"{of}_interval"] = judging.intervals(self.dataset, model, weights)
+            parts.setdefault("_baseline", judging.baselines(self.dataset, model))
         names = list(parts[""])
         judged = {f"{name}{part}": values[name] for name in names for part, values in parts.items()}
         return {"measure": names[0], "measures": names, "task": self.dataset.task, **judged}

@@ -12,8 +12,6 @@ Converting a report to a more private level (PLC) adds noise, so that the varian
 reports that are reused that way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -43,16 +41,12 @@ def proportions_of(text: str) -> tuple[float, ...]:
         raise UsageError(f"{text!r} is not a list of budgets", hint="such as 5,4,3,2,1") from None
 
 
-# The estimator
-
-
 def convert(counts: Counts, source: float, target: float, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """PLC: turn reports (..., 2) of a level into those of a more private one by flipping signs. A level is the value of
     its sign (Duchi's C = 1 / (2p - 1)); target >= source. The paper's flip probability is (p_i - p_j) / (2 p_i - 1)."""
     flip = (1 - source / target) / 2
     flipped = rng.binomial(counts, flip)
-    moved: npt.NDArray[np.int64] = counts - flipped + flipped[..., ::-1]
-    return moved
+    return counts - flipped + flipped[..., ::-1]
 
 
 def estimate(card: Card, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> Floats:
@@ -92,6 +86,5 @@ def combine(parts: Sequence[tuple[Card, Counts]], mu: float = 0.0, *, seed: int 
         means = estimate(card, counts.reshape(len(counts), card.symbols // 2, 2), mu, seed=seed)
         total += share * np.nan_to_num(means)
         weight += share
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean: Floats = total / weight
+    mean: Floats = np.divide(total, weight, out=np.full(len(total), np.nan), where=weight > 0)
     return mean

@@ -1,7 +1,5 @@
 """The losses of the models: of each record, and the derivative by its scores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

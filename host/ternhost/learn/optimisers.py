@@ -1,11 +1,9 @@
 """Optimisers: how `weights`, where the next gradient is taken, move, and which `model` counts in the end."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -61,10 +59,14 @@ class Averaging:
     """Projected gradient descent whose iterate t weighs about t**3 in the average (Shamir and Zhang, ICML 2013)."""
 
     _POWER = 3.0
+    _VECTORS: ClassVar[Sequence[str]] = ("weights", "_average")  # that change; a state has them without the _
+
+    weights: Floats
+    _average: Floats
 
     def __init__(self, dimension: int) -> None:
-        self.weights: Floats = np.zeros(dimension)
-        self._average: Floats = np.zeros(dimension)
+        for name in self._VECTORS:
+            setattr(self, name, np.zeros(dimension))
         self._steps = 0
 
     @property
@@ -86,10 +88,12 @@ class Averaging:
         self._average = self._average + share * (self.weights - self._average)
 
     def state(self) -> dict[str, Any]:
-        return {"steps": self._steps, "weights": self.weights.tolist(), "average": self._average.tolist()}
+        vectors = {name.lstrip("_"): getattr(self, name).tolist() for name in self._VECTORS}
+        return {"steps": self._steps, **vectors}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.weights, self._average = read_vectors(state, len(self.weights), "weights", "average")
+        vectors = read_vectors(state, len(self.weights), *(name.lstrip("_") for name in self._VECTORS))
+        vars(self).update(zip(self._VECTORS, vectors, strict=True))
         self._steps = int(state["steps"])
 
     @staticmethod
@@ -107,21 +111,13 @@ class Momentum(Averaging):
     """Heavy-ball momentum (Polyak 1964), its iterates averaged. The rate is divided by what momentum multiplies it."""
 
     _KEPT = 0.9
+    _VECTORS = (*Averaging._VECTORS, "_velocity")
 
-    def __init__(self, dimension: int) -> None:
-        super().__init__(dimension)
-        self._velocity: Floats = np.zeros(dimension)
+    _velocity: Floats
 
     def step(self, gradient: Floats, rate: float) -> None:
         self._velocity = self._KEPT * self._velocity + gradient
         self._move(self.weights - (1 - self._KEPT) * rate * self._velocity)
-
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "velocity": self._velocity.tolist()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        super().restore(state)
-        (self._velocity,) = read_vectors(state, len(self.weights), "velocity")
 
 
 class Adam(Averaging):
@@ -129,11 +125,10 @@ class Adam(Averaging):
 
     _FIRST, _SECOND, _LEAST = 0.9, 0.999, 1e-8
     _REACH = 2.0  # how far a weight may go in a whole run
+    _VECTORS = (*Averaging._VECTORS, "_mean", "_square")
 
-    def __init__(self, dimension: int) -> None:
-        super().__init__(dimension)
-        self._mean: Floats = np.zeros(dimension)
-        self._square: Floats = np.zeros(dimension)
+    _mean: Floats
+    _square: Floats
 
     def step(self, gradient: Floats, rate: float) -> None:
         self._mean = self._FIRST * self._mean + (1 - self._FIRST) * gradient
@@ -142,13 +137,6 @@ class Adam(Averaging):
         mean = self._mean / (1 - self._FIRST**steps)
         square = self._square / (1 - self._SECOND**steps)
         self._move(self.weights - rate * mean / (np.sqrt(square) + self._LEAST))
-
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "mean": self._mean.tolist(), "square": self._square.tolist()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        super().restore(state)
-        self._mean, self._square = read_vectors(state, len(self.weights), "mean", "square")
 
     @staticmethod
     def automatic_rate(noise: Noise) -> float:
@@ -165,12 +153,5 @@ def read_vectors(state: Mapping[str, Any], dimension: int, *names: str) -> list[
     return vectors
 
 
-OPTIMISERS: Registry[type[Optimiser]] = Registry(
-    "optimiser",
-    "tern.optimisers",
-    {
-        "averaging": "ternhost.learn.optimisers:Averaging",
-        "momentum": "ternhost.learn.optimisers:Momentum",
-        "adam": "ternhost.learn.optimisers:Adam",
-    },
-)
+_OWN = {name.lower(): f"ternhost.learn.optimisers:{name}" for name in ("Averaging", "Momentum", "Adam")}
+OPTIMISERS: Registry[type[Optimiser]] = Registry("optimiser", "tern.optimisers", _OWN)

@@ -1,7 +1,5 @@
 """The optimum: the model that the same training records give without privacy, to compare with."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np
@@ -23,8 +21,7 @@ def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
     for part in (dataset.features, dataset.labels, dataset.held_out):
         key.update(np.ascontiguousarray(part).data)
     path = cache_root() / "optima" / f"{dataset.name}-{key.hexdigest()[:24]}.npy"
-    weights: Floats = kept_file(path, np.load, lambda: fit(model, dataset, regularisation), np.save)
-    return weights
+    return kept_file(path, np.load, lambda: fit(model, dataset, regularisation), np.save)
 
 
 def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
@@ -46,7 +43,6 @@ def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
         return penalised, gradient + regularisation * weights
 
     options = {"maxiter": 5000, "ftol": 1e-13, "gtol": 1e-7}
-    weights: Floats = minimize(
-        mean_loss, np.zeros(classes * d), jac=True, method="L-BFGS-B", options=options
-    ).x
+    found = minimize(mean_loss, np.zeros(classes * d), jac=True, method="L-BFGS-B", options=options)
+    weights: Floats = found.x
     return weights

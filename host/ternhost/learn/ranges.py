@@ -20,8 +20,6 @@ mean is 1/2 - p at a model of 0, and tau (1 - 2 p) where both sizes are clipped.
 so that early rounds are believed beside all of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -111,10 +109,8 @@ class Ranges:
 
     def learn(self, weights: Floats, mean: Floats, reports: Floats, cohorts: Sequence[CohortCounts]) -> None:
         """Learn from a round at these weights: the mean gradient, the reports of each coordinate, and the counts."""
-        if self._fixed is not None:
-            return
         reporting = [cohort for cohort in cohorts if cohort.counts.sum()]
-        if not reporting:
+        if self._fixed is not None or not reporting:
             return
         tau = 2.0 ** -reporting[0].question.range
         self._learn_sizes(tau, reporting)
@@ -129,16 +125,14 @@ class Ranges:
         for cohort in cohorts:
             magnitude = estimate.magnitude(cohort.card.data)
             if magnitude is not None:
-                n = float(cohort.counts.sum())
-                seen += n
+                seen += float(cohort.counts.sum())
                 sizes += float(cohort.counts.sum(axis=0) @ magnitude.scores)
                 spread = max(spread, magnitude.deviation)
-        if not seen:
-            return
-        kept = 1 - 1 / self._memory
-        self._sizes = kept * self._sizes + tau * sizes
-        self._seen = kept * self._seen + seen
-        self._spread = spread
+        if seen:
+            kept = 1 - 1 / self._memory
+            self._sizes = kept * self._sizes + tau * sizes
+            self._seen = kept * self._seen + seen
+            self._spread = spread
 
     def _learn_positives(self, tau: float, weights: Floats, mean: float, reports: float) -> None:
         likely = 1 / (1 + math.exp(-weights[0]))  # of a record, to be positive: all that is known of it
@@ -178,16 +172,10 @@ class Ranges:
 
     def state(self) -> dict[str, Any]:
         """All that changes, for JSON."""
-        return {
-            "exponent": self.exponent,
-            "sizes": self._sizes,
-            "seen": self._seen,
-            "spread": self._spread,
-            "mean": self._mean,
-            "rounds": self._rounds,
-            "always": [self._always.total, self._always.precision],
-            "early": [self._early.total, self._early.precision],
-        }
+        sizes = {"sizes": self._sizes, "seen": self._seen, "spread": self._spread, "mean": self._mean}
+        beliefs = {"always": self._always, "early": self._early}
+        positives = {name: [belief.total, belief.precision] for name, belief in beliefs.items()}
+        return {"exponent": self.exponent, **sizes, "rounds": self._rounds, **positives}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take back a `state()`. Raises UsageError for something else."""
@@ -218,8 +206,7 @@ def _class_error(positives: float, taus: Floats) -> Floats:
     p = positives
     bias = (1 - p) * np.maximum(p - taus, 0) - p * np.maximum(1 - p - taus, 0)
     kept = (1 - p) * np.minimum(1, taus / p) ** 2 + p * np.minimum(1, taus / (1 - p)) ** 2
-    error: Floats = (bias / kept) ** 2
-    return error
+    return (bias / kept) ** 2
 
 
 def named(text: str) -> int | None:

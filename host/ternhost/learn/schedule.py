@@ -1,7 +1,5 @@
 """When rounds come and how they end."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +16,7 @@ class Schedule:
     """Options of a fleet that is served: its devices are asked round after round, a share of them at a time."""
 
     rounds: int | None = _when(
-        None, "stop after N rounds, those of earlier starts included", metavar="N", shown="no limit"
+        None, "stop after N rounds, those of earlier starts included", shown="no limit", metavar="N"
     )
     interval: float = _when(
         0.0, "seconds from the start of one round to the start of the next", metavar="SECONDS"
@@ -27,8 +25,8 @@ class Schedule:
     horizon: int | None = _when(
         None,
         "number of rounds for which the learning rate is chosen",
-        metavar="N",
         shown=f"all of --rounds, or {_HORIZON}",
+        metavar="N",
     )
     patience: float = _when(
         2.0,

@@ -1,7 +1,5 @@
 """Training by rounds (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7): one optimiser step a round, and when to stop."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -203,15 +201,9 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that changes in a run, for JSON; `restore` takes it back exactly."""
-        return {
-            "round": self.round,
-            "stopped": self.stopped,
-            "still": self._still,
-            "failed": self._failed,
-            "optimiser": self.optimiser.state(),
-            "drift": dict(vars(self._drift)),
-            "rate": self.rate,
-        }
+        rounds = {"round": self.round, "stopped": self.stopped, "still": self._still, "failed": self._failed}
+        drift = dict(vars(self._drift))
+        return {**rounds, "optimiser": self.optimiser.state(), "drift": drift, "rate": self.rate}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take back a `state()`. Raises UsageError for one of another dimension, or for something else."""

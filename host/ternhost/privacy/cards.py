@@ -137,7 +137,8 @@ def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> di
         return {"certified": False, "epsilon_certified": None, "reason": f"it is not a card: {error}"}
     name = measure(card)
     if (epsilon if name == "rho" else rho) is not None:
-        raise UsageError(f"this card keeps {name}", f"give it as --{name}")
+        other = "epsilon" if name == "rho" else "rho"
+        raise UsageError(f"this card keeps {name}, not {other}", f"give it as --{name}")
     most = next((limit for limit in (epsilon, rho) if limit is not None), card.epsilon)
     wanted, worth = most / MICRO, describe(card)
     claimed, kept = worth[f"{name}_claimed"], worth[f"{name}_certified"]

@@ -1,7 +1,5 @@
 """Real probabilities -> integer rows of a table card: exactly unbiased, and certified at the requested epsilon."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise

@@ -1,8 +1,6 @@
 """Certify any mechanism by its table of probabilities, in exact fractions: a row for each input, a column for each
 output. Where inputs and outputs are numbers, the table also has a bias and a variance."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """The interface of mechanisms: a `Mechanism`, made in a module of its own and registered by one line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

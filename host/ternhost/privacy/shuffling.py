@@ -23,12 +23,11 @@ A Fourier transform gives the law of the sum, tilted to mean 0 so that errors ar
 by more than they can be. The epsilon returned is the upper end of a bisection.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -105,9 +104,6 @@ def closed(epsilon: float, reports: int, delta: float) -> float | None:
     return math.log1p((e - 1) / (e + 1) * (root + 8 * e / reports))
 
 
-# --- the laws of a card ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Part:
     """A share of a card's draws: the laws of its outputs at the inputs that are extreme, as integers over `whole`."""
@@ -117,7 +113,7 @@ class Part:
     whole: int
 
     @classmethod
-    def of(cls, share: Fraction, rows: Sequence[Sequence[Fraction]]) -> Part:
+    def of(cls, share: Fraction, rows: Sequence[Sequence[Fraction]]) -> Self:
         whole = math.lcm(*(p.denominator for row in rows for p in row))
         return cls(share, np.array([[int(p * whole) for p in row] for row in rows], object), whole)
 
@@ -145,9 +141,6 @@ def _is_rational(card: Card) -> bool:
     if card.shape == MIXTURE:
         return _is_rational(card.first) and _is_rational(card.second)
     return bool(card.shape != LAPLACE)
-
-
-# --- delta at an epsilon, and the other way round -----------------------------------------------------------------
 
 
 def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: float) -> float:

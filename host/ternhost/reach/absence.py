@@ -1,7 +1,5 @@
 """Why a board is, or was, not on its broker, in words: the reasons of shared_specs/mqtt.md."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,10 +37,7 @@ def require_at_port(name: str, hello: Hello) -> Hello:
     """The HELLO of the board on a port. Raises RefusedError for one that answers only its broker, except by HELLO."""
     fields = hello_fields(hello)
     if "absent" in fields:
-        raise RefusedError(
-            f"the board on {name} answers its broker, and at its port only HELLO; {describe(fields)}".rstrip(
-                "; "
-            ),
-            hint="reach it through the broker: --fleet mqtt:DIR; or provision it without --broker",
-        )
+        text = f"the board on {name} answers its broker, and at its port only HELLO; {describe(fields)}"
+        hint = "reach it through the broker: --fleet mqtt:DIR; or provision it without --broker"
+        raise RefusedError(text.rstrip("; "), hint)
     return hello

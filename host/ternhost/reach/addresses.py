@@ -1,7 +1,5 @@
 """Names and addresses of brokers and of the server of sites, and the files of their certificate authority."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Sequence
@@ -22,10 +20,8 @@ def check_reached(names: Sequence[str], address: str, port: int) -> None:
         if not _NAME.fullmatch(name) or (":" in name and not is_address(name)):
             raise UsageError(f"{name!r} is not a host name or address", hint="such as pi.local or 10.0.0.7")
         if len(name) > _LONGEST_NAME:
-            raise UsageError(
-                f"{name!r} has more than {_LONGEST_NAME} characters",
-                hint="give a shorter name, or an address",
-            )
+            hint = "give a shorter name, or an address"
+            raise UsageError(f"{name!r} has more than {_LONGEST_NAME} characters", hint)
     if not 1 <= port <= 65535:
         raise UsageError(f"a port is 1 to 65535, not {port}")
 

@@ -1,7 +1,5 @@
 """Certificates on P-256: a fleet's authority, and those of its brokers, or of NATS servers, sites and their host."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Sequence
 from datetime import datetime

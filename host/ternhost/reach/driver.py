@@ -2,8 +2,6 @@
 learning; it asks again where reports are missing, and stores accepted reports before it returns.
 """
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -80,10 +80,8 @@ class Fleet:
     def number(self, what: str, most: int) -> int:
         """The number in the name. Raises UsageError."""
         if not (self.rest.isascii() and self.rest.isdecimal() and 1 <= int(self.rest) <= most):
-            raise UsageError(
-                f"fleet {self.text!r}: the number of {what} must be 1 to {most}",
-                hint=f"such as {self.word}:2",
-            )
+            hint = f"such as {self.word}:2"
+            raise UsageError(f"fleet {self.text!r}: the number of {what} must be 1 to {most}", hint)
         return int(self.rest)
 
     @property
@@ -126,16 +124,13 @@ class Fleet:
 
 
 # The kinds by their words; the tools add those of emulated boards.
-KINDS: Registry[type[Fleet]] = Registry(
-    "fleet",
-    "tern.fleets",
-    {
-        "port": "ternhost.reach.ports.fleet:OnPorts",
-        "mqtt": "ternhost.reach.broker.fleet:OnBroker",
-        "simulated": "ternhost.reach.simulated.fleet:Simulated",
-        "gateways": "ternhost.reach.gateway.fleet:AtGateways",
-    },
-)
+_OWN = {
+    "port": "ternhost.reach.ports.fleet:OnPorts",
+    "mqtt": "ternhost.reach.broker.fleet:OnBroker",
+    "simulated": "ternhost.reach.simulated.fleet:Simulated",
+    "gateways": "ternhost.reach.gateway.fleet:AtGateways",
+}
+KINDS: Registry[type[Fleet]] = Registry("fleet", "tern.fleets", _OWN)
 
 
 def parse(text: str) -> Fleet:

@@ -142,9 +142,8 @@ class Link(ABC):
         """Note that the board can no longer be reached."""
         if self._lost:
             return
-        self._lost = DeviceError(
-            f"the board on {self.name} is gone: {why}", hint=f"check its cable and power; {self.AFTER_LOSS}"
-        )
+        hint = f"check its cable and power; {self.AFTER_LOSS}"
+        self._lost = DeviceError(f"the board on {self.name} is gone: {why}", hint)
         self._hellos.put(None)
         self._events.put(Received(self, [], self._lost))
 
@@ -160,10 +159,8 @@ class Link(ABC):
                 continue
             check_schema(self.name, hello)
             return hello
-        raise DeviceError(
-            f"no tern device answers on {self.name}",
-            hint="check that it is the right port, and that the board runs tern (press its reset button)",
-        )
+        hint = "check that it is the right port, and that the board runs tern (press its reset button)"
+        raise DeviceError(f"no tern device answers on {self.name}", hint)
 
     def _hello(self, nonce: int, timeout: float) -> bytes | None:
         end = time.monotonic() + timeout

@@ -1,7 +1,5 @@
 """Refusals of devices: warnings, their meaning, and remedies."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

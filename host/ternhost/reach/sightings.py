@@ -1,7 +1,5 @@
 """Records in the store, for observers, when boards were heard, and their figures about themselves."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -47,16 +45,12 @@ class Sightings:
         self._spent.setdefault(clients.start, 0)
         before = self._seen.get(name)
         errors = (before.errors if before else 0) + (error is not None)
-        self._seen[name] = BoardRow(
-            name,
-            clients.start,
-            len(clients),
-            online,
-            time.time() - (time.monotonic() - heard),
+        at = time.time() - (time.monotonic() - heard)
+        hello, error = (
             hello or (before.hello if before else _NOTHING),
-            errors,
             error or (before.error if before else None),
         )
+        self._seen[name] = BoardRow(name, clients.start, len(clients), online, at, hello, errors, error)
 
     def answered(
         self, reports: Iterable[tuple[int, int]], costs: Callable[[int, Sequence[int]], Iterable[int]]

@@ -1,7 +1,5 @@
 """Drivers of real devices: their rounds are kept in a store."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict
 from typing import TypedDict, Unpack

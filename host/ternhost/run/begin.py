@@ -1,7 +1,5 @@
 """How a run begins: options that make no sense are refused first, and a refused run leaves nothing behind."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The cost of a run to the devices' privacy: planned, told before it starts, counted from the rounds of its store."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A trained model on the host, as devices have it: its predictions equal those of tern.model bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +78,8 @@ class DeviceModel:
             stored = None if run is None else store.run(run)
         first = stored.state["first_round"] if stored else 0
         if int.from_bytes(kept[5:9], "little") < max(1, first):
-            text = f"{path} keeps no model yet"
-            raise UsageError(text, hint="a run sends one as it ends, or goes on: --model-every")
+            hint = "a run sends one as it ends, or goes on: --model-every"
+            raise UsageError(f"{path} keeps no model yet", hint)
         return cls.of_frame(kept + bytes(frames.tag(b"", kept)))
 
     @classmethod
@@ -161,16 +159,9 @@ class DeviceModel:
 
     def summary(self) -> dict[str, Any]:
         """The model as a dict for JSON."""
-        return {
-            "model": _WORDS[self.model],
-            "round": self.number,
-            "classes": self.classes,
-            "d": self.d,
-            "exponent": self.exponent,
-            "mantissas": self.mantissas.tolist(),
-            "features": list(self.features),
-            "labels": list(self.labels) or None,
-        }
+        model = {"model": _WORDS[self.model], "round": self.number, "classes": self.classes, "d": self.d}
+        weights = {"exponent": self.exponent, "mantissas": self.mantissas.tolist()}
+        return {**model, **weights, "features": list(self.features), "labels": list(self.labels) or None}
 
     def save(self, path: str | Path) -> None:
         """Write `file()` to a path. Raises StorageError."""

@@ -1,7 +1,5 @@
 """The directories of runs: their files, and how a run is found by its name, directory or store."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -12,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import read_object, replacing, storage_errors, write_file
@@ -87,7 +85,7 @@ class RunFiles:
             self.directory.mkdir(exist_ok=True)
 
     @classmethod
-    def read(cls, directory: Path) -> RunFiles:
+    def read(cls, directory: Path) -> Self:
         """From a directory with run.json. Raises UsageError, StorageError."""
         path = directory / RUN_NAME
         try:
@@ -118,9 +116,7 @@ def find(text: str, parent: Path = RUNS) -> RunFiles:
         raise UsageError(f"{path} holds no run", hint="begin one: tern train --help")
     if len(open_runs) > 1:
         names = ", ".join(run.name for run in open_runs)
-        raise UsageError(
-            f"{path} holds several runs that have not finished: {names}", hint="name one of them"
-        )
+        raise UsageError(f"{path} holds several runs that have not finished: {names}", "name one of them")
     return RunFiles(directory_of(open_runs[0], path), path, open_runs[0].name)
 
 

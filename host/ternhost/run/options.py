@@ -1,7 +1,5 @@
 """The options of a run: parsed once, handed on as they are, and kept in its store."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self

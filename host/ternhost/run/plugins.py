@@ -1,7 +1,5 @@
 """The plugins that a stored run needs, and the message where one is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +27,5 @@ def learner_of(result: Mapping[str, Any]) -> type[Learner]:
 
 def _require(run: str, registry: Registry[Any], name: str | None) -> None:
     if name is not None and name not in registry:
-        raise UsageError(
-            f"the run {run} needs the {registry.what} {name!r}, which is not registered",
-            hint="name the file that defines it: tern --with FILE.py ...; or install its package",
-        )
+        hint = "name the file that defines it: tern --with FILE.py ...; or install its package"
+        raise UsageError(f"the run {run} needs the {registry.what} {name!r}, which is not registered", hint)

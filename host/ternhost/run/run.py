@@ -2,15 +2,13 @@
 
 Its store holds all that it needs to go on after a crash at any line; emulated boards lie in its directory."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -38,6 +36,7 @@ _MOST_PAUSE = 30.0  # seconds after a round of a served fleet that nobody answer
 _MOST_REFUSED = 5  # rounds in a row that all devices of a served fleet refuse: about a minute
 _DOUBLINGS = 10
 _IDLE = 0.5
+_OF_A_DRIVER = ("holdings", "modules", "individual")  # attributes of a learner that a driver needs
 
 
 class Run:
@@ -79,7 +78,7 @@ class Run:
     def directory(self) -> Path:
         return self.files.directory
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,7 +96,7 @@ class Run:
         watcher: Watcher | None = None,
         anew: bool = False,
         parent: Path = run_directory.RUNS,
-    ) -> Run:
+    ) -> Self:
         """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or one in the run's
         directory. anew: give up a run of that store that has not finished. Raises TernError."""
         watcher = watcher or Watcher()
@@ -114,7 +113,7 @@ class Run:
         fleet_now: str | None = None,
         after: int | None = None,
         parent: Path = run_directory.RUNS,
-    ) -> Run:
+    ) -> Self:
         """Take up the run that `text` names: its name in `parent`, directory, or store. fleet_now: its fleet, if the
         boards are elsewhere by now. after: as `after_round` of RunOptions. Raises TernError."""
         files = run_directory.find(text, parent)
@@ -159,9 +158,8 @@ class Run:
 
     def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
         """The devices in the order of the clients: dealt, so that a group is spread over the boards."""
-        return np.random.default_rng([self.algorithm.options.seed, 3]).permutation(
-            np.asarray(devices, np.int64)
-        )
+        rng = np.random.default_rng([self.algorithm.options.seed, 3])
+        return rng.permutation(np.asarray(devices, np.int64))
 
     def _members(self, driver: Driver) -> Sequence[int] | Devices:
         """The device that each client of the run is: those that were there when it began, or all that are served."""
@@ -222,22 +220,20 @@ class Run:
 
     @contextmanager
     def _driving(self) -> Iterator[Driver]:
+        learner: dict[str, Any] = {name: getattr(self.algorithm, name) for name in _OF_A_DRIVER}
         context = RunContext(
             store=self.store,
             directory=self.directory,
             run=self.files.name,
             terms=self.options.terms,
             warn=self._watcher.warn,
-            holdings=self.algorithm.holdings,
             clients=self._clients,
             seed=self.algorithm.options.seed,
-            modules=self.algorithm.modules,
-            individual=self.algorithm.individual,
             standing=self.schedule is not None,
             patience=(self.schedule or Schedule()).patience,
+            **learner,
         )
-        driver = self.fleet.driver(context)
-        self._driver = driver
+        driver = self._driver = self.fleet.driver(context)
         if self._stopped:
             driver.stop()
         with driver:
@@ -337,33 +333,23 @@ class Run:
         if result.refusals:
             entry["reasons"] = result.reasons
         model = None if self.fleet.simulated else self.algorithm.averaged
-        self.store.end_run_round(
-            self.files.name,
-            result.number,
-            result.ended,
-            state,
-            entry,
-            None if model is None else model.weights.astype("<f8").tobytes(),
-            result.tallies,
-            self._round_began,
-        )
+        weights = None if model is None else model.weights.astype("<f8").tobytes()
+        parts = state, entry, weights, result.tallies, self._round_began
+        self.store.end_run_round(self.files.name, result.number, result.ended, *parts)
         status = self._now(END, result.number, result.asked, 0)
         end |= {"figures": figures, "chosen": chosen, "reasons": result.reasons}
         self._watcher.status(replace(status, round=state["rounds"], **end))
 
     def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
         assert self._driver is not None
+        told = {"event": event, "number": number, "asked": asked, "reports": reports}
         return Status(
-            event=event,
             round=self.state["rounds"] + 1,
             rounds=self.algorithm.rounds,
-            number=number,
-            asked=asked,
-            reports=reports,
             total_reports=self.state["reports"] + reports,
             wanted_reports=self.algorithm.reports,
             seconds=time.monotonic() - self._started,
-            **vars(self._driver.status),
+            **{**told, **vars(self._driver.status)},
         )
 
     def _interrupted(self) -> InterruptedByUser:

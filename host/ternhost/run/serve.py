@@ -1,7 +1,5 @@
 """Serves a fleet: a run that goes on from one start of the host to the next, with a schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The status of a run, and its observers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self

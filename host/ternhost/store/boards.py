@@ -1,7 +1,5 @@
 """Figures that boards report about themselves, stored for observers: unverified, and no round depends on them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

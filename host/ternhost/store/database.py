@@ -1,7 +1,5 @@
 """A store as a file of SQLite: one writer at a time, written in transactions."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress

@@ -2,8 +2,6 @@
 after a store is restored from a copy, unless the clock is wrong or two copies make a key in the same second.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The tables of gateways: at a host, each gateway with its questions and answers; at a gateway, its own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,8 +24,6 @@ class StoredGateway:
 
 class GatewayTables(Database):
     """The tables gateway, answer and question."""
-
-    # At the host
 
     def gateway_seen(self, name: str, devices: Integers, heard: float, here: Mapping[str, Any]) -> None:
         row = name, pack_ids(devices), heard, json.dumps(here)
@@ -67,8 +63,6 @@ class GatewayTables(Database):
     def by_gateways(self, number: int) -> bool:
         """Whether gateways were asked in a round."""
         return self._value("SELECT 1 FROM answer WHERE round = ? LIMIT 1", number) is not None
-
-    # At a gateway
 
     def save_question(self, number: int, digest: bytes, message: bytes) -> None:
         """Store a question before any device hears of it, then its answer instead; delete those of earlier rounds."""

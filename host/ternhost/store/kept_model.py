@@ -1,7 +1,5 @@
 """The last MODEL that a host has made for its devices, stored without a tag since keys change."""
 
-from __future__ import annotations
-
 from tern import wire
 from ternhost.count.questions import Averaged
 from ternhost.store.store import Store

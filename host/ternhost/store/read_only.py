@@ -2,8 +2,6 @@
 column and action of a statement, and refuses anything not listed here before any row is read.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads a store repeatedly while another process writes to it; each time only the changes."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -20,20 +18,10 @@ from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import StorageError
 from ternhost.privacy.base import MICRO
 from ternhost.store import read_only
+from ternhost.store import snapshot as views
 from ternhost.store.boards import BOARDS, BoardRow
 from ternhost.store.gateways import GATEWAYS
 from ternhost.store.runs import status_now
-from ternhost.store.snapshot import (
-    CATEGORY,
-    HASH,
-    LABEL,
-    VALUE,
-    GatewayView,
-    OpenRound,
-    RunView,
-    Snapshot,
-    TallyView,
-)
 from ternhost.store.store_file import in_use
 from ternhost.store.tallies import unpack_counts
 
@@ -68,7 +56,7 @@ _TORN_HINT = "bring it back from a copy, or start a new store"
 class _Known:
     """The contents that the reader has read from a file so far."""
 
-    runs: dict[str, RunView] = field(default_factory=dict)
+    runs: dict[str, views.RunView] = field(default_factory=dict)
     run: tuple[str, float] | None = None  # name and start of the run with this history
     history: tuple[Mapping[str, Any], ...] = ()
     paid: Counter[int] = field(default_factory=Counter)  # its reports, by the cost of one
@@ -81,7 +69,7 @@ class _Known:
     rows: tuple[BoardRow, ...] = ()
     boards: dict[int, BoardRow] = field(default_factory=dict)
     tallied: int | None = None  # the round of the tallies
-    tallies: tuple[TallyView, ...] = ()
+    tallies: tuple[views.TallyView, ...] = ()
 
 
 class Reader:
@@ -95,7 +83,7 @@ class Reader:
         self._rested: int | None = None  # since when, of a store at rest (nanoseconds since 1970)
         self._version: tuple[int, bool] | None = None  # and whether a process has the store open
         self._known = _Known()
-        self._last = Snapshot(str(path))
+        self._last = views.Snapshot(str(path))
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +97,7 @@ class Reader:
             self._db.close()
         self._db = self._version = None
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> views.Snapshot:
         """The store now; an unchanged one has the same serial and objects as before. A locked, missing or damaged store
         gives the last snapshot with a `note`; damage or another version raises StorageError before the first.
         """
@@ -153,14 +141,14 @@ class Reader:
             return error.message
         return f"the store cannot be read: {error}"
 
-    def _read(self, database: sqlite3.Connection) -> Snapshot:
+    def _read(self, database: sqlite3.Connection) -> views.Snapshot:
         database.execute("BEGIN")  # one moment for all of it
         try:
             runs = self._runs(database)
             named = (run for run in runs if run.name == self._wanted)
             run = next(named, None) if self._wanted else _newest(runs)
             self._follow(run)
-            return Snapshot(
+            return views.Snapshot(
                 store=str(self.path),
                 serial=self._last.serial + 1,
                 read=time.time(),
@@ -194,7 +182,7 @@ class Reader:
                 times.append(status.st_mtime if status.st_size else 0.0)
         return max(times)
 
-    def _runs(self, database: sqlite3.Connection) -> tuple[RunView, ...]:
+    def _runs(self, database: sqlite3.Connection) -> tuple[views.RunView, ...]:
         runs = []
         for name, *now in database.execute(_RUNS).fetchall():
             known = self._known.runs.get(name)
@@ -205,7 +193,7 @@ class Reader:
         self._known.runs = {run.name: run for run in runs}
         return tuple(runs)
 
-    def _follow(self, run: RunView | None) -> None:
+    def _follow(self, run: views.RunView | None) -> None:
         # A run that began at another time or has fewer rounds than before is another one, perhaps in another file: a
         # new file may have the inode of a removed one.
         known = self._known
@@ -213,7 +201,9 @@ class Reader:
         if now != known.run or (run is not None and run.rounds < len(known.history)):
             self._known = _Known(known.runs, now)
 
-    def _history(self, database: sqlite3.Connection, run: RunView | None) -> tuple[Mapping[str, Any], ...]:
+    def _history(
+        self, database: sqlite3.Connection, run: views.RunView | None
+    ) -> tuple[Mapping[str, Any], ...]:
         if run is not None:
             known, spent = self._known, Counter[int]()  # by round, micro-epsilon
             last = known.history[-1]["round"] if known.history else 0
@@ -229,9 +219,9 @@ class Reader:
             )
         return self._known.history
 
-    def _rounds(self, database: sqlite3.Connection, run: RunView | None) -> tuple[OpenRound, ...]:
+    def _rounds(self, database: sqlite3.Connection, run: views.RunView | None) -> tuple[views.OpenRound, ...]:
         known = self._known
-        open_rounds: list[OpenRound] = []
+        open_rounds: list[views.OpenRound] = []
         rows = database.execute(_ROUNDS, (known.ended_to,)).fetchall()
         for number, wanted, deadline, ended, of_run, began in rows:
             if ended is not None:
@@ -239,7 +229,7 @@ class Reader:
                     known.ended_to = number
                 continue
             asked, arrived = self._asked(database, number), self._arrived(database, number)
-            open_rounds.append(OpenRound(number, of_run, began, deadline, asked, wanted, arrived))
+            open_rounds.append(views.OpenRound(number, of_run, began, deadline, asked, wanted, arrived))
         numbers = {round_.number for round_ in open_rounds}
         for of in (known.asked, known.arrived):
             for number in of.keys() - numbers:
@@ -281,19 +271,21 @@ class Reader:
         return known.rows
 
     def _gateways(
-        self, database: sqlite3.Connection, opened: tuple[OpenRound, ...]
-    ) -> tuple[GatewayView, ...]:
+        self, database: sqlite3.Connection, opened: tuple[views.OpenRound, ...]
+    ) -> tuple[views.GatewayView, ...]:
         rows = database.execute(GATEWAYS).fetchall()
         answers: dict[str, tuple[bool, int, bool]] = {}
         if rows and opened:
             stored = database.execute(_ANSWERS, (opened[-1].number,))
             answers = {name: (True, reports, bool(answered)) for name, reports, answered in stored}
         return tuple(
-            GatewayView(name, len(unpack_ids(ids)), bool(on), heard, json.loads(text), *answers.get(name, ()))
+            views.GatewayView(
+                name, len(unpack_ids(ids)), bool(on), heard, json.loads(text), *answers.get(name, ())
+            )
             for name, ids, on, heard, text in rows
         )
 
-    def _tallies(self, database: sqlite3.Connection) -> tuple[TallyView, ...]:
+    def _tallies(self, database: sqlite3.Connection) -> tuple[views.TallyView, ...]:
         known = self._known
         number = known.history[-1]["round"] if known.history else None
         if number is not None and number != known.tallied:
@@ -302,23 +294,23 @@ class Reader:
         return known.tallies
 
 
-def _tally(body: bytes, packed: bytes) -> TallyView:
+def _tally(body: bytes, packed: bytes) -> views.TallyView:
     request = decode_body(body)
-    what = LABEL if request.model == wire.SOFTMAX and request.k == 1 else VALUE
+    what = views.LABEL if request.model == wire.SOFTMAX and request.k == 1 else views.VALUE
     if request.model == wire.CATEGORIES:
-        what = HASH if request.range else CATEGORY
-    return TallyView(request.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
+        what = views.HASH if request.range else views.CATEGORY
+    return views.TallyView(request.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
 
 
-def _newest(runs: tuple[RunView, ...]) -> RunView | None:
+def _newest(runs: tuple[views.RunView, ...]) -> views.RunView | None:
     return next((run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None)
 
 
-def _run(name: str, row: tuple[Any, ...], store: Path) -> RunView:
+def _run(name: str, row: tuple[Any, ...], store: Path) -> views.RunView:
     began, status, text, *state = row
     options = json.loads(text)
     now = dict(zip(_STATE, state, strict=True))
-    return RunView(
+    return views.RunView(
         name=name,
         began=began,
         status=status_now(status, store),

@@ -1,7 +1,5 @@
 """Accepted reports in a store: a row of the table holds many, and no (round, device) occurs twice."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Iterable
 

@@ -3,8 +3,6 @@ host believes no device that claims a later round: a liar would make it use up t
 from a copy, the user says where to go on (--after-round).
 """
 
-from __future__ import annotations
-
 from tern import wire
 from ternhost.errors import UsageError
 from ternhost.store.store import Store
@@ -22,10 +20,8 @@ def check_skip(store: Store | None, after: int | None) -> int:
     last = 0 if store is None else last_number(store)
     most = min(last + wire.CLIENT_AHEAD, wire.MAX_ROUND) - 1  # the round after it is asked
     if after is not None and after > most:
-        raise UsageError(
-            f"--after-round must be at most {most}, not {after}: the store's last round is {last}",
-            hint="a device that tells of a round so far away lies, or is of another fleet",
-        )
+        text = f"--after-round must be at most {most}, not {after}: the store's last round is {last}"
+        raise UsageError(text, "a device that tells of a round so far away lies, or is of another fleet")
     return max(last, after or 0)
 
 

@@ -1,7 +1,5 @@
 """The runs of a store with their options, status and state; and values by name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tables of a store (`ternhost.store.store`)."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 
@@ -131,7 +129,5 @@ def check(database: sqlite3.Connection, path: Path) -> None:
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version != VERSION:
         older = "an older" if version < VERSION else "a newer"
-        raise StorageError(
-            f"{path} was made by {older} version of tern (schema {version}, here {VERSION})",
-            hint="use that version, or start a new store",
-        )
+        text = f"{path} was made by {older} version of tern (schema {version}, here {VERSION})"
+        raise StorageError(text, "use that version, or start a new store")

@@ -1,7 +1,5 @@
 """Devices that sleep: their wake intervals, when each was heard last, and the least deadline to reach them all."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

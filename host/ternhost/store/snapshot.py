@@ -1,7 +1,5 @@
 """The read model of a store, for observers: plain values, without any key and without the report of any one device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,8 +48,7 @@ class RunView:
     @property
     def planned(self) -> int | None:
         """The number of rounds of the run, None without an end; for a served run as its last start set it."""
-        rounds: int | None = (self.references if self.schedule is None else self.schedule).get("rounds")
-        return rounds
+        return (self.references if self.schedule is None else self.schedule).get("rounds")
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ device) is accepted twice: one process at a time adds reports. A round is stored
 the bytes of its frames, so that a request can be repeated byte for byte after a crash.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The file of a store and the lock beside it, before SQLite has opened it."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from contextlib import closing
@@ -24,9 +22,7 @@ def make(path: Path, create: bool) -> None:
             raise UsageError(f"there is no store at {path}", "check the path; 'tern provision' makes one")
         mode = path.stat().st_mode
     if os.name == "posix" and mode & 0o077 and _may_be_a_store(path):
-        raise StorageError(
-            f"{path} holds the devices' keys, and others may read it", hint=f"chmod 600 {path}"
-        )
+        raise StorageError(f"{path} holds the devices' keys, and others may read it", f"chmod 600 {path}")
 
 
 def _may_be_a_store(path: Path) -> bool:

@@ -1,7 +1,5 @@
 """Questions and counts of the cohorts of each round, stored for observers; also of simulated fleets."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 

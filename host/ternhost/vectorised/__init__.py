@@ -6,6 +6,7 @@ a NumPy generator. The first byte nearly always decides a draw, so whole arrays 
 in doubt go on. All arithmetic that decides a symbol is integer, as on the device.
 """
 
+from ternhost.vectorised import sums
 from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, ReplayLanes, choose, random_bits
 from ternhost.vectorised.models import (
     class_probabilities,
@@ -26,5 +27,5 @@ from ternhost.vectorised.sampling import sample, sample_categories
 __all__ = [
     "Array", "Lanes", "RandomLanes", "ReplayLanes", "choose", "class_probabilities", "gradients", "hashed",
     "hashes", "labels", "probabilities", "random_bits", "residuals", "sample", "sample_categories", "scores",
-    "shares", "sigmoids", "softmax_gradients", "train_locally",
+    "shares", "sigmoids", "softmax_gradients", "sums", "train_locally",
 ]  # fmt: skip

@@ -1,8 +1,6 @@
 """Lanes of random bytes, and the draws made of them alone: uniform integers and coordinates."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,19 +33,20 @@ class RandomLanes:
         """A byte of each of these lanes."""
         return self._bytes(len(lanes))
 
-    def subset(self, lanes: Indices) -> RandomLanes:
+    def subset(self, lanes: Indices) -> Self:
         """These lanes alone."""
-        return RandomLanes(self.bits, len(lanes))
+        return type(self)(self.bits, len(lanes))
 
 
 class ReplayLanes:
     """The given bytes: row i of `data` (lanes x bytes) is lane i's stream. Raises EntropyError at the end of one."""
 
-    def __init__(self, data: Bytes) -> None:
+    def __init__(self, data: Bytes, position: Indices | None = None, rows: Indices | None = None) -> None:
+        """position: how far each row has been read (default: not at all). rows: of the lanes (default: all)."""
         self._data = data
-        self._position = np.zeros(len(data), np.intp)
-        self._rows: Indices = np.arange(len(data))
-        self.count = len(data)
+        self._position = np.zeros(len(data), np.intp) if position is None else position
+        self._rows: Indices = np.arange(len(data)) if rows is None else rows
+        self.count = len(self._rows)
 
     def each(self, needed: npt.NDArray[np.bool_] | None = None) -> Bytes:
         """A byte of every lane; where `needed` is False nothing is taken, and the value means nothing."""
@@ -62,15 +61,10 @@ class ReplayLanes:
         if len(rows) and position.max() >= self._data.shape[1]:
             raise EntropyError("stream at its end")
         self._position[rows] += 1
-        taken: Bytes = self._data[rows, position]
-        return taken
+        return self._data[rows, position]
 
-    def subset(self, lanes: Indices) -> ReplayLanes:
-        part = ReplayLanes.__new__(ReplayLanes)
-        part._data, part._position = self._data, self._position
-        part._rows = self._rows[lanes]
-        part.count = len(lanes)
-        return part
+    def subset(self, lanes: Indices) -> Self:
+        return type(self)(self._data, self._position, self._rows[lanes])
 
 
 Lanes = RandomLanes | ReplayLanes
@@ -133,8 +127,8 @@ def uniform_each(lanes: Lanes, n: int) -> Array:
 
 def choose(lanes: Lanes, d: int, k: int) -> Array:
     """k of d coordinates for every lane, ascending (lanes x k), as tern.coordinates.choose; uint8 for d <= 256, else
-    uint16. Raises ValueError for k or d that cannot be: d is at most 1024."""
-    if not 1 <= k <= d <= 1024:
+    uint16. Raises ValueError for k or d that cannot be: d is at most 1024, and a tally."""
+    if not 1 <= k <= d <= 1025:
         raise ValueError(f"{k} of {d} coordinates cannot be chosen")
     kind = np.uint8 if d <= 256 else np.uint16
     if k == d:

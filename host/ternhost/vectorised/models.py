@@ -1,46 +1,35 @@
 """Computations of devices on their records, for many clients at once: gradients, local training, probabilities."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 
+from tern import wire
 from tern.collect import PRIME
 from tern.fixed import ONE
 from tern.gradient import MAX_FINE, sigmoid_tail
 from tern.inference import exp_minus
-from tern.wire import (
-    LINEAR,
-    LOGISTIC,
-    MAX_BATCH,
-    MAX_DIMENSION,
-    MAX_EXPONENT,
-    MAX_RATE,
-    MAX_TAU,
-    MIN_EXPONENT,
-    MIN_LOCAL_EXPONENT,
-    SVM,
-)
 from ternhost.vectorised.lanes import Array
 
+Fixed = npt.NDArray[np.int16]
+Whole = npt.NDArray[np.int64]
+
 _MAX_RESIDUAL = 2047
+_MOST_FINE = 32767 * 256
 
 
 @lru_cache(maxsize=1)
-def _sigmoid_tails() -> npt.NDArray[np.int64]:
+def _sigmoid_tails() -> Whole:
     # sigmoid_tail(t) for every t up to where it is 0: the firmware's own function, tabulated once
     return np.array([sigmoid_tail(t) for t in range(10 * ONE + 1)], np.int64)
 
 
-def residuals(
-    model: int, parameters: Array, exponent: int, records: npt.NDArray[np.int16], fine: int = 0
-) -> npt.NDArray[np.int64]:
+def residuals(model: int, parameters: Array, exponent: int, records: Fixed, fine: int = 0) -> Whole:
     """The residual r of each record (d features and a label a row), exactly tern.gradient's, in 2**-14 units.
     parameters: d mantissas, or as many rows of d as there are records."""
-    if not LINEAR <= model <= SVM or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+    if not wire.LINEAR <= model <= wire.SVM or not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
         raise ValueError("unknown model, or exponent not in -30..-12")
     d = records.shape[1] - 1
     # |m x| <= 2**30 and d <= 128: the float64 sum of products is an exact integer
@@ -52,15 +41,15 @@ def residuals(
     label = records[:, d].astype(np.int64)
     positive = label > 0
     shift = -exponent
-    if model == SVM:
+    if model == wire.SVM:
         one = ONE << shift
         return np.where(positive, np.where(total < one, -ONE, 0), np.where(total > -one, ONE, 0))
     z = ((total >> 8) + (1 << (shift - 9))) >> (shift - 8)
-    if model == LINEAR:
+    if model == wire.LINEAR:
         most = (_MAX_RESIDUAL >> fine) * ONE
-        clipped: npt.NDArray[np.int64] = np.clip(z - label, -most, most)
+        clipped: Whole = np.clip(z - label, -most, most)
         return clipped
-    assert model == LOGISTIC
+    assert model == wire.LOGISTIC
     margin = np.where(positive, z, -z)
     tail = _sigmoid_tails().take(np.abs(margin), mode="clip")
     size = np.where(margin >= 0, tail, ONE - tail)
@@ -71,48 +60,47 @@ def gradients(
     model: int,
     parameters: Array,
     exponent: int,
-    records: npt.NDArray[np.int16],
+    records: Fixed,
     chosen: Array | None = None,
     batch: int = 1,
     range_: int = 0,
-) -> npt.NDArray[np.int16]:
+) -> Fixed:
     """Clients' clipped mean gradients times 2**range_, exactly tern.gradient's: clients x d, or only the `chosen` k. A
     client has `batch` rows of `records`; `parameters` are d mantissas, or a row of them a client. Raises ValueError."""
     n = len(records) // batch
     d = records.shape[1] - 1
     individual = np.ndim(parameters) == 2
     fits = n * batch == len(records) and np.shape(parameters) == ((n, d) if individual else (d,))
-    if not 1 <= batch <= MAX_BATCH or not fits:
+    if not 1 <= batch <= wire.MAX_BATCH or not fits:
         raise ValueError("records or parameters do not fit")
     if individual:
         parameters = np.repeat(parameters, batch, axis=0)
-    fine = min(range_, MAX_FINE)
-    r = residuals(model, parameters, exponent, records, fine).reshape(n, batch)
+    r = residuals(model, parameters, exponent, records, min(range_, MAX_FINE)).reshape(n, batch)
     features = records[:, :d].reshape(n, batch, d)
     if chosen is not None:
         features = np.take_along_axis(features, chosen[:, None, :].astype(np.intp), axis=2)
     return _mean(features * r[:, :, None], batch, range_)
 
 
-def _mean(products: npt.NDArray[np.int64], batch: int, range_: int) -> npt.NDArray[np.int16]:
+def _mean(products: Whole, batch: int, range_: int) -> Fixed:
     # clients x batch x values: each product is rounded, then the mean once more
     fine = min(range_, MAX_FINE)
     totals = ((products + (1 << (13 - fine))) >> (14 - fine)).sum(axis=1) << (range_ - fine)
-    means: npt.NDArray[np.int16] = np.clip((totals + batch // 2) // batch, -ONE, ONE).astype(np.int16)
+    means: Fixed = np.clip((totals + batch // 2) // batch, -ONE, ONE).astype(np.int16)
     return means
 
 
 def softmax_gradients(
     parameters: npt.ArrayLike,
     exponent: int,
-    records: npt.NDArray[np.int16],
+    records: Fixed,
     batch: int = 1,
     range_: int = 0,
     chosen: Array | None = None,
-) -> npt.NDArray[np.int16]:
+) -> Fixed:
     """Clients' clipped mean gradients of softmax regression, exactly tern.softmax's: clients x (c d), or the `chosen`
     k. parameters: c x d mantissas; `records` as of `gradients`, the label a class. Raises ValueError."""
-    if not 1 <= batch <= MAX_BATCH or len(records) % batch:
+    if not 1 <= batch <= wire.MAX_BATCH or len(records) % batch:
         raise ValueError("records do not fit")
     p = probabilities(parameters, exponent, records[:, :-1]).astype(np.int64)
     r = p - ONE * (records[:, -1:] == np.arange(p.shape[1]))
@@ -126,27 +114,16 @@ def softmax_gradients(
     return _mean(products.reshape(-1, batch, chosen.shape[1]), batch, range_)
 
 
-# Local training
-
-_MOST_FINE = 32767 * 256
-
-
 def train_locally(
-    model: int,
-    parameters: Array,
-    exponent: int,
-    records: npt.NDArray[np.int16],
-    epochs: int,
-    batch: int,
-    rate: int,
-) -> npt.NDArray[np.int64]:
+    model: int, parameters: Array, exponent: int, records: Fixed, epochs: int, batch: int, rate: int
+) -> Whole:
     """How far weights move (n x d in units of 2**(exponent - 8)), exactly tern.local's. records: n clients x their
     records x (d + 1). Raises ValueError where tern.local does."""
     n, count, width = records.shape
     size = batch or count
-    if not 1 <= size <= MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= MAX_RATE:
+    if not 1 <= size <= wire.MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= wire.MAX_RATE:
         raise ValueError("records, epochs, batch or rate out of bounds")
-    if not MIN_LOCAL_EXPONENT <= exponent <= MAX_EXPONENT or len(parameters) != width - 1:
+    if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT or len(parameters) != width - 1:
         raise ValueError("parameters or exponent do not fit")
     start = np.asarray(parameters, np.int64)
     weights = np.tile(start, (n, 1))
@@ -155,30 +132,25 @@ def train_locally(
     for _ in range(epochs):
         for first in range(0, count, size):
             rows = records[:, first : first + size]
-            g = gradients(model, weights, exponent, rows.reshape(-1, width), batch=rows.shape[1]).astype(
-                np.int64
-            )
+            flat = rows.reshape(-1, width)
+            g = gradients(model, weights, exponent, flat, batch=rows.shape[1]).astype(np.int64)
             move = g << shift if shift >= 0 else (g + (1 << (-shift - 1))) >> -shift
             fine = np.clip(fine - move, -_MOST_FINE, _MOST_FINE)
             weights = (fine + 128) >> 8
-    moved: npt.NDArray[np.int64] = fine - start * 256
-    return moved
+    return fine - start * 256
 
 
-def shares(moved: npt.NDArray[np.int64], tau: Array) -> npt.NDArray[np.int16]:
+def shares(moved: Whole, tau: Array) -> Fixed:
     """Moves as shares of each client's tau (fine units, n), Q1.14, rounded and clipped: exactly tern.local."""
-    if (np.asarray(tau) < 1).any() or (np.asarray(tau) > MAX_TAU).any():
+    if (np.asarray(tau) < 1).any() or (np.asarray(tau) > wire.MAX_TAU).any():
         raise ValueError("tau does not fit")
     wide = np.asarray(tau, np.int64)[:, None]
     size = np.minimum(ONE, (np.abs(moved) * (2 * ONE) + wide) // (2 * wide))
-    signed: npt.NDArray[np.int16] = np.where(moved < 0, -size, size).astype(np.int16)
+    signed: Fixed = np.where(moved < 0, -size, size).astype(np.int16)
     return signed
 
 
-# Categories
-
-
-def hashes(devices: npt.ArrayLike, number: int) -> npt.NDArray[np.int64]:
+def hashes(devices: npt.ArrayLike, number: int) -> Whole:
     """a and b (n x 2) of the hashes that these devices use in a round: exactly tern.collect.hash_of."""
     tail = number.to_bytes(4, "little")
     ids = np.asarray(devices, "<u4").tobytes()
@@ -186,29 +158,25 @@ def hashes(devices: npt.ArrayLike, number: int) -> npt.NDArray[np.int64]:
     return np.frombuffer(b"".join(digests), "<u4").reshape(-1, 2).astype(np.int64) % PRIME
 
 
-def hashed(hashes: npt.NDArray[np.int64], categories: npt.ArrayLike, buckets: int) -> npt.NDArray[np.int16]:
+def hashed(hashes: Whole, categories: npt.ArrayLike, buckets: int) -> Fixed:
     """The buckets of categories (n x m, or 1 x m) by `hashes` (n x 2): exactly those of tern.collect."""
     known = np.clip(np.asarray(categories, np.int64), 0, PRIME - 1)
     return ((hashes[:, :1] * known + hashes[:, 1:]) % PRIME % buckets).astype(np.int16)
 
 
-# Predictions
-
-
-def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> npt.NDArray[np.int64]:
+def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> Whole:
     """w.x (n x c, in 2**-14 units) of features (n x d) and c x d mantissas, exactly tern.model's. Raises ValueError."""
     weights = np.asarray(parameters, np.float64)
-    if weights.ndim != 2 or not 1 <= min(weights.shape) <= max(weights.shape) <= MAX_DIMENSION:
+    if weights.ndim != 2 or not 1 <= min(weights.shape) <= max(weights.shape) <= wire.MAX_DIMENSION:
         raise ValueError("classes or features out of bounds")
-    if weights.shape[1] != features.shape[1] or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+    if weights.shape[1] != features.shape[1] or not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
         raise ValueError("parameters or exponent do not fit")
     shift = -8 - exponent
     total = (features @ weights.T).astype(np.int64)  # an exact integer in float64
-    z: npt.NDArray[np.int64] = ((total >> 8) + (1 << (shift - 1))) >> shift
-    return z
+    return ((total >> 8) + (1 << (shift - 1))) >> shift
 
 
-def sigmoids(z: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def sigmoids(z: Whole) -> Whole:
     """The probability of label +1 (Q1.14) by its scores, exactly that of tern.model."""
     tail = _sigmoid_tails().take(np.abs(z), mode="clip")
     return np.where(z >= 0, ONE - tail, tail)
@@ -219,7 +187,7 @@ def probabilities(parameters: npt.ArrayLike, exponent: int, features: Array, gri
     return class_probabilities(scores(parameters, exponent, features), grid_bits)
 
 
-def class_probabilities(z: npt.NDArray[np.int64], grid_bits: int = 14) -> Array:
+def class_probabilities(z: Whole, grid_bits: int = 14) -> Array:
     """The same, by the scores (n x c). Raises ValueError for fewer than two classes."""
     if z.shape[1] < 2:
         raise ValueError("classes or features out of bounds")
@@ -229,13 +197,13 @@ def class_probabilities(z: npt.NDArray[np.int64], grid_bits: int = 14) -> Array:
     return rounded
 
 
-def labels(parameters: npt.ArrayLike, exponent: int, features: Array) -> npt.NDArray[np.int16]:
+def labels(parameters: npt.ArrayLike, exponent: int, features: Array) -> Fixed:
     """The class of the largest probability of each row of features, the first of equal ones, as tern.inference."""
-    classes: npt.NDArray[np.int16] = probabilities(parameters, exponent, features).argmax(1).astype(np.int16)
+    classes: Fixed = probabilities(parameters, exponent, features).argmax(1).astype(np.int16)
     return classes
 
 
 @lru_cache(maxsize=1)
-def _exponentials() -> npt.NDArray[np.int64]:
+def _exponentials() -> Whole:
     # the firmware's own function, tabulated once
     return np.array([exp_minus(t) for t in range(12 * ONE + 1)], np.int64)

@@ -67,7 +67,7 @@ def _level_and_sign(of: Hierarchy, lanes: Lanes, xs: npt.NDArray[np.int16]) -> A
     for level, card in enumerate(of.value_cards):
         which = np.flatnonzero(reported == level)
         symbols[which] = sample(card, lanes.subset(which), xs[which])
-    return reported * np.uint8(of.symbols) + symbols
+    return 2 * reported + symbols
 
 
 def _shifted(xs: npt.NDArray[np.int16]) -> npt.NDArray[np.uint16]:
@@ -187,35 +187,52 @@ def _grid(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> npt.NDArray[np
 
 
 def _noise(card: Card, lanes: Lanes, y: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
-    """Exact discrete Laplace noise, clamped: Canonne, Kamath, Steinke (2020), Algorithms 1 and 2."""
+    """Exact discrete Laplace noise, clamped."""
     y = y.copy()
     pending: Indices = np.arange(len(y))
     while pending.size:
-        offset = uniform_some(lanes, pending, card.t)
-        kept = _bernoulli_exp(lanes, pending, offset, card.t)
-        again, pending, offset = pending[~kept], pending[kept], offset[kept]
-        whole = np.zeros(len(pending), np.int64)
-        going: Indices = np.arange(len(pending))
-        while going.size:  # how often Bernoulli(exp(-1)) is 1 before it is 0
-            going = going[_bernoulli_exp(lanes, pending[going], np.ones(len(going), np.int64), 1)]
-            whole[going] += 1
-        magnitude = (offset + card.t * whole) // card.s
-        negative = (lanes.some(pending) & 1).astype(bool)
-        done = ~negative | (magnitude > 0)  # there is no negative zero
-        y[pending[done]] += np.where(negative, -magnitude, magnitude)[done]
-        pending = np.concatenate([again, pending[~done]])
+        which, z, pending = laplace(lanes, pending, card.t, card.s)
+        y[which] += z
     return np.clip(y, 0, card.highest - card.lowest).astype(np.uint16)
 
 
-def _bernoulli_exp(lanes: Lanes, which: Indices, numerator: Array, t: int) -> npt.NDArray[np.bool_]:
-    # Bernoulli(exp(-numerator / t)) of each of the lanes `which`, 0 <= numerator <= t. uniform(1) reads nothing.
+def laplace(
+    lanes: Lanes, which: Indices, t: int, s: int = 1, frugal: bool = False
+) -> tuple[Indices, npt.NDArray[np.int64], Indices]:
+    """Try to draw discrete Laplace noise of scale t / s for each of the lanes `which`: those that have it, their noise,
+    and those that start again. Canonne, Kamath, Steinke (2020), Algorithms 1 and 2. frugal: an offset of 0 reads
+    nothing."""
+    offset = uniform_some(lanes, which, t)
+    kept = np.ones(len(which), bool)
+    at = np.flatnonzero(offset) if frugal else np.arange(len(which))
+    kept[at] = bernoulli_exp(lanes, which[at], offset[at], t)
+    again, which, offset = which[~kept], which[kept], offset[kept]
+    whole = np.zeros(len(which), np.int64)
+    going: Indices = np.arange(len(which))
+    while going.size:  # how often Bernoulli(exp(-1)) is 1 before it is 0
+        going = going[bernoulli_exp(lanes, which[going], np.ones(len(going), np.int64), 1)]
+        whole[going] += 1
+    magnitude = (offset + t * whole) // s
+    negative = (lanes.some(which) & 1).astype(bool)
+    done = ~negative | (magnitude > 0)  # there is no negative zero
+    z = np.where(negative, -magnitude, magnitude)[done]
+    return which[done], z, np.concatenate([again, which[~done]])
+
+
+def bernoulli_exp(
+    lanes: Lanes, which: Indices, a: Array, n: int, b: Array | None = None, m: int = 1
+) -> npt.NDArray[np.bool_]:
+    """Bernoulli(exp(-(a / n) (b / m))) of each of the lanes `which`, 0 <= a <= n; b / m: 1 if not given. uniform(1)
+    reads nothing."""
     result = np.zeros(len(which), bool)
     going: Indices = np.arange(len(which))
+    ones = np.ones(len(which), np.int64)
     k = 1
     while going.size:
-        for n, limits in ((t, numerator), (k, np.ones(len(which), np.int64))):
-            passed = uniform_some(lanes, which[going], n) < limits[going]
-            result[going[~passed]] = k % 2 == 1
-            going = going[passed]
+        for below, limits in ((n, a), (m, ones if b is None else b), (k, ones)):
+            if below > 1 or limits is a:
+                passed = uniform_some(lanes, which[going], below) < limits[going]
+                result[going[~passed]] = k % 2 == 1
+                going = going[passed]
         k += 1
     return result

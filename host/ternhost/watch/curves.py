@@ -1,7 +1,5 @@
 """The learning curve of a run, in few points, and its reference values."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

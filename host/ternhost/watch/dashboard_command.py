@@ -1,7 +1,5 @@
 """`tern dashboard`: a page on loopback over the store of a run, while it goes on or afterwards."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -19,16 +17,12 @@ _PATIENCE = 5.0  # seconds that the other process has to end
 
 
 def add_parser(subparsers: object) -> None:
-    parser = add_command(
-        subparsers,
-        "dashboard",
-        "show a run in the browser of this machine, during the run or afterwards",
-        """tern dashboard
+    summary = "show a run in the browser of this machine, during the run or afterwards"
+    example = """tern dashboard
         tern dashboard my-fleet/store.sqlite --port 8700
-        tern dashboard runs/mine --json""",
-        run,
-        "print one JSON object when the page is ready: url, store",
-    )
+        tern dashboard runs/mine --json"""
+    lines = "print one JSON object when the page is ready: url, store"
+    parser = add_command(subparsers, "dashboard", summary, example, run, lines)
     text = "store, directory or name of a run, or directory with runs (default: the newest run in runs)"
     parser.add_argument("store", nargs="?", metavar="STORE", help=text)
     add_option(parser, "--port PORT", "loopback port of the page (default: 8642, or a free one)", type=int)

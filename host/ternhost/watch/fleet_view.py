@@ -1,7 +1,5 @@
 """A fleet in a few figures, from the unverified reports of its boards about themselves."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 Format: https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload"""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -98,26 +96,16 @@ class HomeAssistant:
     def _configure(self) -> None:
         components: dict[str, Any] = {}
         release = version("tern-ldp")
-        config = {
-            "dev": {"ids": [self._id], "name": f"{self._topics.prefix} fleet", "mf": "tern", "sw": release},
-            "o": {"name": "tern", "sw": release},
-            "cmps": components,
-            "state_topic": self._state,
-            "availability_topic": self._availability,
-            "qos": 1,
-        }
+        device = {"ids": [self._id], "name": f"{self._topics.prefix} fleet", "mf": "tern", "sw": release}
+        topics = {"state_topic": self._state, "availability_topic": self._availability}
+        config = {"dev": device, "o": {"name": "tern", "sw": release}, "cmps": components, **topics, "qos": 1}
         for name in self._values:
             title = visible(WORDS.get(name, name.replace("_", " "))).capitalize()
             words, unit, icon = _SENSORS.get(name, (title, None, "mdi:chart-line"))
-            sensor = {
-                "p": "sensor",
-                "name": words,
-                "unique_id": f"{self._id}_{name}",
-                # A name is no part of the template: an algorithm of one's own may call a figure anything.
-                "value_template": f"{{{{ value_json[{json.dumps(name, ensure_ascii=False)}] }}}}",
-                "state_class": "measurement",
-                "icon": icon,
-            }
+            # A name is no part of the template: an algorithm of one's own may call a figure anything.
+            template = f"{{{{ value_json[{json.dumps(name, ensure_ascii=False)}] }}}}"
+            sensor = {"p": "sensor", "name": words, "unique_id": f"{self._id}_{name}"}
+            sensor |= {"value_template": template, "state_class": "measurement", "icon": icon}
             components[name] = sensor | ({"unit_of_measurement": unit} if unit else {})
             if len(_packed(config)) > _LONGEST:
                 del components[name]

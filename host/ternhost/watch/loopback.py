@@ -1,7 +1,5 @@
 """Which requests a server on a loopback port answers: those for this address, from no page of another site."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 ADDRESS = "127.0.0.1"

@@ -2,8 +2,6 @@
 
 The store is read when Prometheus scrapes, so that ingest pays nothing. Nothing proves the boards' own figures."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -151,14 +149,12 @@ class _StoreCollector(Collector):
 
 
 def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
-    generators = (
-        "Boards by their random generator, as they report it; failed: a health test of its source has failed"
-    )
+    failed = "as they report it; failed: a health test of its source has failed"
     for name, text, label, values in (
         ("heard", "Boards by the time since their last message", "age", fleet.ages),
         ("by_state", "Boards by connection state", "state", fleet.states),
         ("by_release", "Boards by release, as they report it", "release", fleet.releases),
-        ("by_entropy", generators, "state", fleet.generators),
+        ("by_entropy", f"Boards by their random generator, {failed}", "state", fleet.generators),
         ("by_error", "Boards that have failed, by their last error", "error", fleet.errors),
     ):
         yield _family(f"tern_boards_{name}", text, label, values)

@@ -1,7 +1,5 @@
 """Finds the store that an argument of the command line names, without opening it."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A summary of a store for people and programs, as `tern watch` shows it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -61,8 +59,7 @@ def summary_of(shown: Snapshot, boards: int = _MOST_BOARDS) -> Summary:
         return Summary(now, shown.store, shown.note)
     last = history[-1] if history else {}
     measures = [name for name in curves.measures(run, history) if name in last]
-    curve = None
-    interval = None
+    curve = interval = None
     if measures:
         curve = curves.curve(run, history, measures[0], registered=shown.devices, most=_MOST_POINTS)
         if curve.low and curve.high:
@@ -70,8 +67,8 @@ def summary_of(shown: Snapshot, boards: int = _MOST_BOARDS) -> Summary:
     fleet = fleet_of(shown.boards, now) if shown.boards else None
     gateways = {}
     if shown.gateways:
-        answered = sum(gateway.answered for gateway in shown.gateways)
-        gateways = {**states(shown.gateways), "answered": answered}
+        gateways = {**states(shown.gateways), "answered": sum(each.answered for each in shown.gateways)}
+    costs = {"report": run.costliest, "spent": curves.spent(shown), "before": run.epsilon_before}
     return Summary(
         at=now,
         store=shown.store,
@@ -87,12 +84,7 @@ def summary_of(shown: Snapshot, boards: int = _MOST_BOARDS) -> Summary:
         fleet=fleet,
         worst=tuple(worst(shown.boards, now, boards)),
         gateways=gateways,
-        epsilon={
-            "report": run.costliest,
-            "spent": curves.spent(shown),
-            "before": run.epsilon_before,
-            "left": fleet.least_budget if fleet else None,
-        },
+        epsilon={**costs, "left": fleet.least_budget if fleet else None},
         waiting=tuple(gateway.name for gateway in shown.gateways if gateway.asked and not gateway.answered),
         offline=tuple(gateway.name for gateway in shown.gateways if not gateway.online),
     )

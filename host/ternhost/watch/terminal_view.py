@@ -1,7 +1,5 @@
 """Draws the summary of a run for a terminal, however narrow, with rich."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -89,11 +87,9 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
         bar.add_column(ratio=1)
         bar.add_column(no_wrap=True)
         wanted = max(under_way.wanted, 1)
-        bar.add_row(
-            f"round {run.rounds + 1:,}{planned} ",
-            ProgressBar(total=wanted, completed=min(under_way.reports, wanted)),
-            f" {under_way.reports:,}/{under_way.wanted:,}",
-        )
+        progress = ProgressBar(total=wanted, completed=min(under_way.reports, wanted))
+        counts = f" {under_way.reports:,}/{under_way.wanted:,}"
+        bar.add_row(f"round {run.rounds + 1:,}{planned} ", progress, counts)
         yield bar
         if since := time_of(under_way, summary.at):
             yield _line((since, "dim"))
@@ -203,19 +199,13 @@ def _worst(summary: Summary, most: int, width: int) -> Iterable[RenderableType]:
 
 
 def _cells(board: BoardRow, now: float) -> list[str | Text]:
-    state = (
-        ("failed", "bold red") if failed(board) else ("online", "") if board.online else ("offline", "yellow")
-    )
-    left = budget(board)
-    return [
-        visible(board.name),
-        Text(*state),
-        duration(max(0.0, now - board.heard)),
-        "" if left is None else f"{left:g}",
-        f"{board.errors:,}" if board.errors else "",
-        visible(str(board.hello.get("release") or "")),
-        visible(board.error or absence.describe(board.hello)),
-    ]
+    state = ("online", "") if board.online else ("offline", "yellow")
+    if failed(board):
+        state = "failed", "bold red"
+    left, release = budget(board), visible(str(board.hello.get("release") or ""))
+    numbers = ["" if left is None else f"{left:g}", f"{board.errors:,}" if board.errors else ""]
+    heard, error = duration(max(0.0, now - board.heard)), board.error or absence.describe(board.hello)
+    return [visible(board.name), Text(*state), heard, *numbers, release, visible(error)]
 
 
 def plot(points: Sequence[tuple[float, float]], width: int, height: int) -> list[str]:

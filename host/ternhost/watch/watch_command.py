@@ -1,7 +1,5 @@
 """`tern watch`: a run and its fleet in the terminal, while it goes on."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -27,16 +25,12 @@ Show = Callable[[Snapshot], None]
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "watch",
-        "show a run and its fleet in the terminal, until Ctrl-C",
-        """tern watch my-broker/store.sqlite
+    summary = "show a run and its fleet in the terminal, until Ctrl-C"
+    example = """tern watch my-broker/store.sqlite
         tern watch --once --json
-        tern watch --grafana tern.json --alerts tern-alerts.yml""",
-        run,
-        "print one JSON object per line whenever something changes",
-    )
+        tern watch --grafana tern.json --alerts tern-alerts.yml"""
+    lines = "print one JSON object per line whenever something changes"
+    parser = add_command(subparsers, "watch", summary, example, run, lines)
     text = "name or directory of a run, or a store (default: the newest run)"
     parser.add_argument("run", nargs="?", metavar="RUN|STORE", help=text)
     add_option(parser, "--once", "show it once, and exit")

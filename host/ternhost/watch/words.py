@@ -1,7 +1,5 @@
 """Texts of the page and of the terminal about a snapshot."""
 
-from __future__ import annotations
-
 import time
 
 from tern import wire
@@ -66,13 +64,10 @@ def tiles(now: Snapshot) -> list[Tile]:
     run = now.run
     if run is None:
         return [("devices with a key", f"{now.devices:,}", "")]
+    coming = f"{now.coming:,} of them in the round under way" if now.open else "each counted once"
     shown = [
         ("rounds ended", f"{run.rounds:,}", f"of {run.planned:,}" if run.planned else "no end planned"),
-        (
-            "reports accepted",
-            f"{now.accepted:,}",
-            f"{now.coming:,} of them in the round under way" if now.open else "each counted once",
-        ),
+        ("reports accepted", f"{now.accepted:,}", coming),
     ]
     last = now.history[-1] if now.history else {}
     for name in curves.measures(run, now.history)[:1]:

@@ -167,12 +167,9 @@ class ReportEnergy:
 
 
 def measure(
-    trace: Trace,
-    reports_per_window: int,
-    source: str,
-    active_low: bool = False,
+    trace: Trace, reports_per_window: int, source: str, active_low: bool = False,
     made: tuple[int, int] | None = None,
-) -> ReportEnergy:
+) -> ReportEnergy:  # fmt: skip
     """The energy of a report from a trace: the median over the windows; made: see require_pairs.
 
     Raises TernError for fewer than five windows, and for a recording whose figures would be wrong.

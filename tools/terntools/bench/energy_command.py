@@ -124,9 +124,6 @@ def _battery(args: argparse.Namespace, result: dict[str, Any], chip: str | None)
     }  # fmt: skip
 
 
-# --- Modelled -----------------------------------------------------------------------------------------------
-
-
 def _model(args: argparse.Namespace, case: latency.Case, bits: int, say: latency.Tell) -> Measured:
     if not isinstance(fleet.parse(args.fleet), (OnPorts, Pico)):
         hint = "take --fleet pico-emulated:1, or name a board"
@@ -152,9 +149,6 @@ def _model(args: argparse.Namespace, case: latency.Case, bits: int, say: latency
     by_link = {name: sum(parts.values()) for name, parts in rows.items()}
     more = {"microjoules_by_link": by_link, "modelled": True, "currents": currents}
     return {**modelled.as_dict(bits), **more}, rows, on.chip
-
-
-# --- Measured -----------------------------------------------------------------------------------------------
 
 
 def _measure(args: argparse.Namespace, case: latency.Case, bits: int, say: latency.Tell) -> Measured:
@@ -203,10 +197,10 @@ def _session(meter: Meter, bench: latency.Bench, case: latency.Case, active_low:
         time.sleep(_REST)
         spent, bursts = 0.0, 0
         while spent < _SECONDS and not recording.done():
-            spent += bench.burst(case.card, _BURST)
+            spent += bench.burst(case, _BURST)
             bursts += 1
-    made = bursts * (_BURST + 1)  # each burst begins with a report that is not timed
-    least = (made - _BURST - 1) // 2  # the recording may begin late, and end within a burst
+    made = bursts * _BURST
+    least = (made - _BURST) // 2  # the recording may begin late, and end within a burst
     return energy.measure(recording.result(), 1, meter.source, active_low, (least, made))
 
 

@@ -191,8 +191,7 @@ def _on_firmware(named: OnFirmware) -> Iterator[Subject]:
             yield BoardSubject(repl)
         return
     if not qemu.MACHINES[named.firmware].counts:
-        raise UsageError(
-            f"the clock of {named.text} counts no instructions", hint="take --fleet rv32-emulated:1"
-        )
+        hint = "take --fleet rv32-emulated:1"
+        raise UsageError(f"the clock of {named.text} counts no instructions", hint)
     with qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine, Repl(machine.url) as repl:
         yield CountingSubject(repl)

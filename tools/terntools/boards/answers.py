@@ -48,17 +48,13 @@ class Fixed(Base):
         return Known()
 
 
-def _hex(data):
-    return "".join(["%02x" % byte for byte in bytes(data)])
-
-
 def of_card(data, n):
     """Whether a card is certified, and the symbols of `n` inputs from one end of [-1, 1] to the other."""
     card = decode(data)
     xs = array("h", [-16384 + 32768 * i // (n - 1) for i in range(n)])
     out = array("H", [0] * n)
     sample(card, Known(), xs, out, n)
-    return "card %d %s" % (certify(card), _hex(out))
+    return "card %d %s" % (certify(card), bytes(out).hex())
 
 
 def of_gradient(model, parameters, exponent, rows):
@@ -69,7 +65,7 @@ def of_gradient(model, parameters, exponent, rows):
         gradient.add(model, array("h", parameters), exponent, array("h", row))
     out = array("h", parameters)
     gradient.finish(out)
-    return "gradient %d %s" % (model, _hex(out))
+    return "gradient %d %s" % (model, bytes(out).hex())
 
 
 def of_rounds(directory, frames):
@@ -78,6 +74,6 @@ def of_rounds(directory, frames):
     lines = []
     for frame in frames:
         n = client.answer(memoryview(frame))
-        lines.append("report " + _hex(client.reply[:n]))
+        lines.append("report " + bytes(client.reply[:n]).hex())
     client.close()
     return lines

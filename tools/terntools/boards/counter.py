@@ -28,22 +28,14 @@ def look(repl: Repl) -> tuple[int, int, int]:
     """The last step begun, the last one done, and the number of steps. Raises UsageError where there are none."""
     found: tuple[int, int, int] | None = ast.literal_eval(repl.run(_LOOK).strip())
     if found is None:
-        raise UsageError(
-            f"the board on {repl.name} lacks the module for its counter",
-            hint=f"tern deploy {repl.name} --with counter",
-        )
+        hint = f"tern deploy {repl.name} --with counter"
+        raise UsageError(f"the board on {repl.name} lacks the module for its counter", hint)
     if not found:
         raise UsageError(
             f"the board on {repl.name} has no counter: its chip has no fuses for one, or they are protected or in use",
             hint="leave out --counter; firmware/BOARDS.md lists the chips (A counter against old copies)",
         )
     return found
-
-
-def is_last(repl: Repl, step: int, idle: bool) -> bool:
-    """Whether a ledger of this step, idle or not, is the last one by the board's counter. Raises UsageError."""
-    begun, done, _ = look(repl)
-    return step == done or step == begun > done or (idle and step == begun + 1)
 
 
 def plan(repl: Repl, policy: Policy, reserve: int) -> tuple[int, int]:

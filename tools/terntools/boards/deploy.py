@@ -245,10 +245,8 @@ def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
             return link.hello(timeout or HELLO_WAIT)
     except DeviceError as error:
-        raise DeviceError(
-            f"the files are on the board, but no tern answers on {port}{_why(port)}",
-            hint="press its reset button, and see `tern devices`",
-        ) from error
+        text = f"the files are on the board, but no tern answers on {port}{_why(port)}"
+        raise DeviceError(text, hint="press its reset button, and see `tern devices`") from error
 
 
 def _why(port: str) -> str:
@@ -299,14 +297,10 @@ def run_deploy(
             hint=f"correct it and deploy it again: tern deploy {port} --main {program.name}",
         )
     done = {
-        "port": port,
-        "machine": machine.description,
-        "micropython": machine.version,
-        "processor": machine.processor,
-        "written": list(changes.write),
-        "removed": list(changes.remove),
+        "port": port, "machine": machine.description, "micropython": machine.version,
+        "processor": machine.processor, "written": list(changes.write), "removed": list(changes.remove),
         "bytes": changes.size,
-    }
+    }  # fmt: skip
     if program is not None:
         return {**done, "modules": list(program.modules), "missing": list(program.missing)}
     hello = wait_for_hello(port)
@@ -321,9 +315,8 @@ def _run(args: argparse.Namespace) -> int:
         copied = f" with {', '.join(program.modules)}" if program.modules else ""
         text = f"{args.main} is main.py on {result['port']}{copied}, and has been started\n{text}"
     else:
-        clients = (
-            counted(result["clients"], "client") if result["clients"] else "not provisioned: tern provision"
-        )
+        n = result["clients"]
+        clients = counted(n, "client") if n else "not provisioned: tern provision"
         text = f"{result['hello']}\n{text}; {devices.heap(result['heap_free'])}; {clients}"
     print_result(result, text, args.json)
     return errors.OK

@@ -50,29 +50,16 @@ def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
     fields = hello_fields(hello)
     board, interpreter, version = [*(hello.text or "").split("; "), "", "", ""][:3]
     return {
-        "port": port,
-        "board": board,
-        "interpreter": interpreter,
-        "version": version.removeprefix("tern "),
-        "build": hello.text,
-        "wire_version": hello.version,
-        "schema": hello.schema.hex(),
-        "first_device": hello.first,
-        "clients": hello.clients,
-        **devices.budget(hello),
+        "port": port, "board": board, "interpreter": interpreter, "version": version.removeprefix("tern "),
+        "build": hello.text, "wire_version": hello.version, "schema": hello.schema.hex(),
+        "first_device": hello.first, "clients": hello.clients, **devices.budget(hello),
         "budget": devices.budget_text(hello),
-        "largest_frame": hello.largest,
-        "credit": hello.credit,
-        "fleet_epoch": hello.epoch,
-        "most_records": hello.records,
-        "heap_free_bytes": hello.heap,
-        "exceptions": hello.exceptions,
-        "restarts": hello.restarts,
-        "absent": fields.get("absent"),
-        "absence": describe(fields),
+        "largest_frame": hello.largest, "credit": hello.credit, "fleet_epoch": hello.epoch,
+        "most_records": hello.records, "heap_free_bytes": hello.heap, "exceptions": hello.exceptions,
+        "restarts": hello.restarts, "absent": fields.get("absent"), "absence": describe(fields),
         "entropy": _ENTROPY.get(hello.entropy or 0, "unknown"),
         "entropy_assessed": "raw noise" if hello.assessed == wire.RAW else "mixed output",
-    }
+    }  # fmt: skip
 
 
 def ping(port: str, count: int = 5, timeout: float = 5.0) -> dict[str, Any]:

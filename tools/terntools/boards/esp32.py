@@ -44,10 +44,8 @@ def image_chip(data: bytes, file: str) -> str:
     """
     definitions = _esptool().targets.CHIP_DEFS
     if len(data) < _HEADER_BYTES:
-        raise UsageError(
-            f"{file} is not a firmware for an ESP32",
-            hint="take the .bin file of your board, not .uf2 or .elf",
-        )
+        hint = "take the .bin file of your board, not .uf2 or .elf"
+        raise UsageError(f"{file} is not a firmware for an ESP32", hint)
     (number,) = struct.unpack_from("<H", data, _CHIP_ID_AT)
     chips = {chip.IMAGE_CHIP_ID: name for name, chip in definitions.items() if name != "esp8266"}
     if number not in chips:
@@ -55,34 +53,22 @@ def image_chip(data: bytes, file: str) -> str:
     name: str = chips[number]
     at = _PARTITION_TABLE - definitions[name].BOOTLOADER_FLASH_OFFSET
     if data[at : at + 2] != _PARTITION_MAGIC:
-        raise UsageError(
-            f"{file} is not a whole firmware: it has no partition table",
-            hint="take the .bin file of your board, not the .app-bin",
-        )
+        hint = "take the .bin file of your board, not the .app-bin"
+        raise UsageError(f"{file} is not a whole firmware: it has no partition table", hint)
     return name
 
 
 def flash(
-    port: str,
-    data: bytes,
-    name: str,
-    *,
-    chip: str,
-    reset: bool = True,
-    stub: bool = True,
-    baud: int = FLASH_BAUD,
-    erase: bool = False,
-    attempts: int = ATTEMPTS,
-    progress: Progress | None = None,
-    tell: Tell | None = None,
-) -> dict[str, Any]:
+    port: str, data: bytes, name: str, *, chip: str, reset: bool = True, stub: bool = True,
+    baud: int = FLASH_BAUD, erase: bool = False, attempts: int = ATTEMPTS, progress: Progress | None = None,
+    tell: Tell = lambda line: None,
+) -> dict[str, Any]:  # fmt: skip
     """Write `data` to the board on `port` and verify it. Raises UsageError for another `chip`, with nothing erased.
 
     reset: use the reset lines, else the board is in its boot loader already. erase: all of the flash first, files
     included. attempts: how often the boot loader is called. Raises DeviceError and TernError.
     """
     esptool = _esptool()
-    say = tell or (lambda line: None)
     _logger().progress = progress
     loader = port_owner = _connect(esptool, port, reset, attempts)
     offset, connected = loader.BOOTLOADER_FLASH_OFFSET, loader.CHIP_NAME
@@ -90,11 +76,9 @@ def flash(
     try:
         wanted = esptool.targets.CHIP_DEFS[chip].CHIP_NAME
         if connected != wanted:
-            raise UsageError(
-                f"{name} is for {wanted}, and the board on {port} has an {connected}; nothing was changed",
-                hint=f"get the firmware of an {connected} board",
-            )
-        say(f"{connected} on {port}")
+            text = f"{name} is for {wanted}, and the board on {port} has an {connected}; nothing was changed"
+            raise UsageError(text, hint=f"get the firmware of an {connected} board")
+        tell(f"{connected} on {port}")
         if stub:
             loader = esptool.cmds.run_stub(loader)
             if reset:  # a bridge has a baud rate; a port without reset lines is seldom one
@@ -114,14 +98,11 @@ def flash(
     except (esptool.FatalError, *PORT_ERRORS) as error:
         what = _first_line(error)
         if not writing:
-            raise DeviceError(
-                f"the boot loader stopped answering before anything was written: {what}",
-                hint="run the same command again",
-            ) from error
+            text = f"the boot loader stopped answering before anything was written: {what}"
+            raise DeviceError(text, hint="run the same command again") from error
         if "MD5" in what or "region is empty" in what:
-            raise TernError(
-                f"what was written does not verify: {what}", hint=f"try a lower --baud; {_RECOVER}"
-            ) from error
+            hint = f"try a lower --baud; {_RECOVER}"
+            raise TernError(f"what was written does not verify: {what}", hint) from error
         raise DeviceError(f"flashing broke off: {what}", hint=_RECOVER) from error
     finally:
         port_owner._port.close()
@@ -134,10 +115,8 @@ def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:
     try:
         return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=attempts)
     except (esptool.FatalError, *PORT_ERRORS) as error:
-        raise DeviceError(
-            f"no ESP32 answers on {port}: {_first_line(error)}",
-            hint="hold BOOT, press RESET, let BOOT go, and run the same command again with --no-reset",
-        ) from error
+        hint = "hold BOOT, press RESET, let BOOT go, and run the same command again with --no-reset"
+        raise DeviceError(f"no ESP32 answers on {port}: {_first_line(error)}", hint) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -62,22 +62,14 @@ def read_firmware(path: str | Path) -> Firmware:
         return Firmware(path, data, names.RP2, uf2.read(data, path.name).chip)
     if data[:1] == b"\xe9":
         return Firmware(path, data, names.ESP32, esp32.image_chip(data, path.name))
-    raise UsageError(
-        f"{path.name} is not a firmware that tern can flash",
-        hint="an ESP32 takes a .bin file, a Pico a .uf2 file, of MicroPython's download page",
-    )
+    hint = "an ESP32 takes a .bin file, a Pico a .uf2 file, of MicroPython's download page"
+    raise UsageError(f"{path.name} is not a firmware that tern can flash", hint)
 
 
 def flash(
-    port: str,
-    firmware: Firmware,
-    *,
-    volume: str | Path | None = None,
-    erase: bool = False,
-    progress: Progress | None = None,
-    tell: Tell = lambda line: None,
-    **of_esp32: Any,
-) -> dict[str, Any]:
+    port: str, firmware: Firmware, *, volume: str | Path | None = None, erase: bool = False,
+    progress: Progress | None = None, tell: Tell = lambda line: None, **of_esp32: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Flash the board on `port`, and return a summary. Raises UsageError, DeviceError and TernError.
 
     erase: files and ledgers too, for another device. volume: where a Pico's boot loader shows up, if not where volumes
@@ -88,20 +80,16 @@ def flash(
         return esp32.flash(port, firmware.data, firmware.path.name, **of_esp32)
     mounted = find_volume(volume)
     if mounted is not None and erase:
-        raise UsageError(
-            "--erase needs a running MicroPython, and the board waits in its boot loader",
-            hint="flash it without --erase first, then once more with it",
-        )
+        hint = "flash it without --erase first, then once more with it"
+        raise UsageError("--erase needs a running MicroPython, and the board waits in its boot loader", hint)
     if mounted is None:
         _check_and_erase(port, firmware, erase)
         tell(f"entering the boot loader of the board on {port}")
         _enter_boot_loader(port)
         mounted = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
         if mounted is None:
-            raise DeviceError(
-                "the boot loader's volume did not show up",
-                hint="is it mounted? Name where with --volume; " + _PICO_RECOVER,
-            )
+            hint = "is it mounted? Name where with --volume; " + _PICO_RECOVER
+            raise DeviceError("the boot loader's volume did not show up", hint)
     chip = volume_chip(mounted)
     if chip != firmware.chip:
         raise UsageError(
@@ -114,10 +102,8 @@ def flash(
     tell(f"waiting for MicroPython on {port}")
     identity = _wait_for(lambda: _alive(port), _PORT_WAIT)
     if identity is None:
-        raise DeviceError(
-            f"the file was written, but no MicroPython shows up on {port}",
-            hint="see `tern devices`: the port may have another name now; " + _PICO_RECOVER,
-        )
+        hint = "see `tern devices`: the port may have another name now; " + _PICO_RECOVER
+        raise DeviceError(f"the file was written, but no MicroPython shows up on {port}", hint)
     done = {"chip": chip, "offset": 0, "bytes": uf2.read(firmware.data).size}
     return {**done, "verified": identity.firmware is not None, "firmware": identity.firmware}
 
@@ -144,10 +130,8 @@ def _enter_boot_loader(port: str) -> None:
         try:
             repl.run("import machine\nmachine.bootloader()", timeout=2.0)
         except ExecutionError as error:
-            raise TernError(
-                f"the board on {port} cannot enter its boot loader: {error}",
-                hint="hold BOOTSEL while you plug it in, and run the same command again",
-            ) from error
+            hint = "hold BOOTSEL while you plug it in, and run the same command again"
+            raise TernError(f"the board on {port} cannot enter its boot loader: {error}", hint) from error
 
 
 def find_volume(named: str | Path | None = None) -> Path | None:
@@ -156,10 +140,8 @@ def find_volume(named: str | Path | None = None) -> Path | None:
         return Path(named) if (Path(named) / _INFO).is_file() else None
     volumes = [point for point in _mount_points() if (point / _INFO).is_file()]
     if len(volumes) > 1:
-        raise UsageError(
-            f"several boards wait in their boot loaders: {', '.join(map(str, volumes))}",
-            hint="name one with --volume",
-        )
+        hint = "name one with --volume"
+        raise UsageError(f"several boards wait in their boot loaders: {', '.join(map(str, volumes))}", hint)
     return volumes[0] if volumes else None
 
 
@@ -251,10 +233,8 @@ def _run(args: argparse.Namespace) -> int:
     firmware = read_firmware(args.firmware)
     waits = firmware.family == names.RP2 and find_volume(args.volume) is not None
     if args.board == "auto" and waits:
-        raise UsageError(
-            "BOARD must be a port, not auto: the board waits in its boot loader and has no port yet",
-            hint="name it: such as a0",
-        )
+        text = "BOARD must be a port, not auto: the board waits in its boot loader and has no port yet"
+        raise UsageError(text, hint="name it: such as a0")
     port = args.board if waits and "/" in args.board else names.resolve(args.board)
     result = {"port": port, **run_flash(port, firmware, args)}
     text = f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, verified"

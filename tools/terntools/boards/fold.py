@@ -233,10 +233,8 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
                 if value is None and whole is None:
                     continue
                 if module.bound[name] != 1:
-                    raise TernError(
-                        f"{module.name} gives {name}, which it imports, another meaning",
-                        hint="rename one of them",
-                    )
+                    hint = "rename one of them"
+                    raise TernError(f"{module.name} gives {name}, which it imports, another meaning", hint)
                 if value is not None:
                     direct[name] = value
                 elif whole:

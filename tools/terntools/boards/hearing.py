@@ -45,10 +45,8 @@ def start(repl: Repl, member: Member, store: Path, authority: Path | None, secon
     access = brokers[directory]
     assert member.broker
     if (member.broker.prefix or "tern") != access.prefix:
-        raise UsageError(
-            f"the topics of the fleet on the broker of {directory} begin with {access.prefix!r}",
-            hint=f"add --prefix {access.prefix}",
-        )
+        text = f"the topics of the fleet on the broker of {directory} begin with {access.prefix!r}"
+        raise UsageError(text, hint=f"add --prefix {access.prefix}")
     if _is_of(access, store):
         configure(directory)
         reload(directory)

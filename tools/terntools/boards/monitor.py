@@ -31,10 +31,7 @@ from ternhost.text import counted, visible
 from terntools.boards import devices
 from terntools.terminal import require_positive
 
-_NAMES = {
-    wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.ERROR: "ERROR", wire.ROUND: "ROUND",
-    wire.HELLO_REQUEST: "HELLO_REQUEST",
-}  # fmt: skip
+_NAMES = {getattr(wire, name): name for name in ("HELLO", "REPORT", "ERROR", "ROUND", "HELLO_REQUEST")}
 _WINDOW = 10.0  # seconds over which rates are taken
 _STATUS = 5.0  # seconds between two lines with the state
 _TURN = 0.02
@@ -105,13 +102,9 @@ class Monitor:
     """
 
     def __init__(
-        self,
-        port: str,
-        tell: Callable[[str], None],
-        hello_every: float = 2.0,
-        baud: int = BAUD,
+        self, port: str, tell: Callable[[str], None], hello_every: float = 2.0, baud: int = BAUD,
         show: Callable[[str], None] = lambda line: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Raises DeviceError and UsageError."""
         self.state = State(port)
         self._tell, self._show = tell, show
@@ -239,10 +232,8 @@ def _run(args: argparse.Namespace) -> int:
     frames_rate, bytes_rate = state.rates(time.monotonic())
     result = {
         **{name: value for name, value in vars(state).items() if name != "recent"},
-        "seconds": round(time.monotonic() - start, 3),
-        "tap": monitor.tap,
-        "frames_per_second": round(frames_rate, 2),
-        "bytes_per_second": round(bytes_rate, 1),
-    }
+        "seconds": round(time.monotonic() - start, 3), "tap": monitor.tap,
+        "frames_per_second": round(frames_rate, 2), "bytes_per_second": round(bytes_rate, 1),
+    }  # fmt: skip
     print_result(result, f"{state.board or 'no tern heard'}: {state.text(time.monotonic())}", args.json)
     return errors.OK if state.board else errors.NO_DEVICE

@@ -104,13 +104,9 @@ _Texts = tuple[tuple[str, str], ...]  # of modules: (name, text)
 
 @functools.lru_cache(maxsize=64)
 def _shortened(
-    library: _Texts,
-    board: Board,
-    named: frozenset[str],
-    programs: tuple[str, ...],
-    on_demand: tuple[str, ...],
-    beyond: tuple[str, ...],
-) -> _Texts:
+    library: _Texts, board: Board, named: frozenset[str], programs: tuple[str, ...],
+    on_demand: tuple[str, ...], beyond: tuple[str, ...],
+) -> _Texts:  # fmt: skip
     """The sources of a board's set. Cached, since this takes a second; the arguments alone decide the result."""
     plain, folded = dict(library), dict(_folded(library))
     sources = modules.usable(folded, board)

@@ -83,9 +83,8 @@ def _python(path: str | Path) -> bytes:
     try:
         ast.parse(data.decode())
     except (SyntaxError, ValueError) as error:
-        raise UsageError(
-            f"{path} is not a Python program: {error}", hint="correct it, or name another --main FILE.py"
-        ) from error
+        hint = "correct it, or name another --main FILE.py"
+        raise UsageError(f"{path} is not a Python program: {error}", hint) from error
     return data
 
 

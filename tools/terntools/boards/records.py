@@ -43,9 +43,8 @@ def opened(port: str) -> Iterator[Repl]:
         try:
             repl = stack.enter_context(Repl(port, visits=True))
         except RefusedError as error:
-            raise RefusedError(
-                f"the board on {port} is locked: its records cannot be read", error.hint
-            ) from error
+            hint = error.hint
+            raise RefusedError(f"the board on {port} is locked: its records cannot be read", hint) from error
         yield repl
 
 
@@ -159,10 +158,8 @@ def _record(row: Sequence[str], where: str, width: int | None, classes: bool) ->
         if not _is_number(cell):
             raise UsageError(f"{where}: {cell!r} is not a number", hint=_ROW)
         if abs(float(cell)) > 1:
-            raise UsageError(
-                f"{where}: values must be in [-1, 1], not {cell.strip()}",
-                hint="scale each feature by bounds that you fix beforehand",
-            )
+            hint = "scale each feature by bounds that you fix beforehand"
+            raise UsageError(f"{where}: values must be in [-1, 1], not {cell.strip()}", hint)
     return [float(cell) for cell in row]
 
 

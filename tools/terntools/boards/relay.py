@@ -177,10 +177,8 @@ class Relay:
             inbox.take()
             password = self._passwords(first) if first else None
             if password is None:
-                raise DeviceError(
-                    f"board {mqtt.name(first)} has no password here" if first else "the board has no key",
-                    hint="make it a member: tern up; then run 'tern broker config' again",
-                )
+                text = f"board {mqtt.name(first)} has no password here" if first else "the board has no key"
+                raise DeviceError(text, hint="make it a member: tern up; then run 'tern broker config' again")
             _Passage(self, link, inbox, first, password).run()
 
 
@@ -272,10 +270,8 @@ class _Passage:
         if self._session.connected:
             self._say(f"board {self._name} is on {self._where}")
         elif refuses(self._broker.error):  # its password may be another by now
-            raise DeviceError(
-                f"{self._where} does not let board {self._name} in: {self._broker.error}",
-                hint="give it the board's password: tern broker config",
-            )
+            hint = "give it the board's password: tern broker config"
+            raise DeviceError(f"{self._where} does not let board {self._name} in: {self._broker.error}", hint)
         elif self._broker.error:
             self._say(f"board {self._name} waits for {self._where}: {self._broker.error}")
         if self._owing and now - self._asked > _AGAIN:

@@ -139,14 +139,10 @@ class Repl:
                     return
         self._port.close()
         if _is_locked(self.name):
-            raise RefusedError(
-                f"the board on {self.name} is locked: it answers its host, but its console is closed",
-                hint="erase its flash to use it anew (firmware/BOARDS.md says how)",
-            )
-        raise DeviceError(
-            f"no MicroPython prompt on {self.name}",
-            hint="press the board's reset button and try again; a board without MicroPython is for `tern flash`",
-        )
+            text = f"the board on {self.name} is locked: it answers its host, but its console is closed"
+            raise RefusedError(text, hint="erase its flash to use it anew (firmware/BOARDS.md says how)")
+        hint = "press the board's reset button and try again; a board without MicroPython is for `tern flash`"
+        raise DeviceError(f"no MicroPython prompt on {self.name}", hint)
 
     def soft_reset(self) -> None:
         """Soft-reset the board: a fresh heap; boot.py runs, main.py does not. Back at the raw prompt."""
@@ -240,10 +236,8 @@ class Repl:
         self._write(b"\x05A\x01")
         # A slow board may first answer earlier attempts to get its prompt.
         if not self._read_until(b"R\x01", _HANDSHAKE).endswith(b"R\x01"):
-            raise DeviceError(
-                f"the MicroPython on {self.name} is too old: it has no raw-paste mode",
-                hint="flash 1.25 or later: tern flash",
-            )
+            hint = "flash 1.25 or later: tern flash"
+            raise DeviceError(f"the MicroPython on {self.name} is too old: it has no raw-paste mode", hint)
         header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for one more
         window = int.from_bytes(header[:2], "little")
         room = 2 * window

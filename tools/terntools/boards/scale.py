@@ -45,10 +45,8 @@ def read(path: Path, times: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
         elif len(values) != axes or axes > len(_AXES):
             raise UsageError(f"{path}: line {number} has {len(values)} columns", hint="1 to 3, as line 1")
         elif not all(-32768 <= value <= 32767 for value in values):
-            raise UsageError(
-                f"{path}: line {number} is beyond int16",
-                hint="--times turns units into the sensor's integers",
-            )
+            hint = "--times turns units into the sensor's integers"
+            raise UsageError(f"{path}: line {number} is beyond int16", hint)
         else:
             recording.append(values)
     yield recording
@@ -69,9 +67,8 @@ def scale_of(
                 window.features(out)
                 raw_features.append(list(window.raw))
     if len(raw_features) < 1 / LOW:
-        raise UsageError(
-            f"{len(raw_features)} windows of {n} samples are too few", hint=f"record {1 / LOW:.0f} or more"
-        )
+        hint = f"record {1 / LOW:.0f} or more"
+        raise UsageError(f"{len(raw_features)} windows of {n} samples are too few", hint)
     low, high = np.quantile(np.array(raw_features), (LOW, HIGH), axis=0)
     return [(int(a), max(int(a) + 1, int(b))) for a, b in zip(np.floor(low), np.ceil(high), strict=True)]
 

@@ -215,10 +215,8 @@ def require_library(repl: Repl) -> None:
         if there != here:
             kind = here.split()[0]
             what = f"a wrong {kind}" if there.startswith(f"{kind} ") else f"no {kind} ({there})"
-            raise MiscompiledError(
-                f"the library on {repl.name} computes {what}",
-                hint="do not use reports of this board; tern deploy BOARD puts the library on it anew",
-            )
+            hint = "do not use reports of this board; tern deploy BOARD puts the library on it anew"
+            raise MiscompiledError(f"the library on {repl.name} computes {what}", hint)
 
 
 @contextlib.contextmanager

@@ -26,11 +26,9 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 def public_names(
-    sources: Mapping[str, str],
-    library: tuple[tuple[str, str], ...],
-    programs: Iterable[str] = (),
+    sources: Mapping[str, str], library: tuple[tuple[str, str], ...], programs: Iterable[str] = (),
     whole: Collection[str] = (),
-) -> dict[str, str]:
+) -> dict[str, str]:  # fmt: skip
     """The same modules (name with dots -> source) with short public names where these programs have none.
 
     library: (name, text) of all modules, so that a name has the same short one on every board. whole: modules whose own

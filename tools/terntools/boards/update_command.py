@@ -137,20 +137,16 @@ class _Update:
     def _machine(self, device: int) -> str:
         known = self._args.machine or self._store.state(_MACHINE % device)
         if known not in program.MACHINES:
-            raise UsageError(
-                f"the kind of device {device}'s board is unknown",
-                hint=f"name it once: --machine {', '.join(program.MACHINES)}",
-            )
+            hint = f"name it once: --machine {', '.join(program.MACHINES)}"
+            raise UsageError(f"the kind of device {device}'s board is unknown", hint)
         return str(known)
 
     def _content(self, machine: str) -> bytes:
         if machine not in self._contents:
             others = {Path(name).name: program.read_file(name) for name in self._args.files}
             if len(others) < len(self._args.files) or MAIN in others:
-                raise UsageError(
-                    f"two files would have one name on the board, of --file and {MAIN}",
-                    hint="rename one of them",
-                )
+                hint = "rename one of them"
+                raise UsageError(f"two files would have one name on the board, of --file and {MAIN}", hint)
             files = program.program_files(machine, self.program, self._args.more, others)
             self._contents[machine] = update_package.content(files)
         return self._contents[machine]
@@ -174,10 +170,8 @@ class _Update:
             if not devices:
                 self.asleep = [device for device in known if device in self._asleep]
             if not self.devices:
-                raise DeviceError(
-                    "no board of this store is connected" + " except boards that sleep" * bool(known),
-                    hint="see 'tern device list'",
-                )
+                text = "no board of this store is connected" + " except boards that sleep" * bool(known)
+                raise DeviceError(text, hint="see 'tern device list'")
             if not access and self.devices != there:
                 board = f"device {there[0]}" if there else "no device yet"
                 raise UsageError(f"the board on {self._args.board} is {board}", hint="name it, or say all")
@@ -208,12 +202,9 @@ class _Update:
         word = _SILENT if state is None else wire.UPDATES[state]
         self._bar.say(f"device {device}: {word}")
         return {
-            "device": device,
-            "package": transfer.number,
-            "bytes": len(transfer.package),
-            "state": word,
+            "device": device, "package": transfer.number, "bytes": len(transfer.package), "state": word,
             "error": transfer.error,
-        }
+        }  # fmt: skip
 
     def _tell(self, transfer: Transfer) -> None:
         if transfer.state == wire.RECEIVING:

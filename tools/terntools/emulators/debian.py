@@ -128,14 +128,11 @@ def download(
     kinds = ["deb"] * bool(binaries) + ["deb-src"] * bool(sources)
     (state / "sources.list").write_text("".join(f"{kind} {where}\n" for kind in kinds))
     settings = {
-        "Dir::Etc::SourceList": state / "sources.list",
-        "Dir::Etc::SourceParts": "/dev/null",
-        "Dir::State::Lists": state / "lists",
-        "Dir::Cache": state / "cache",
-        "APT::Sandbox::User": "root" if os.geteuid() == 0 else "",
-        "Acquire::Languages": "none",
+        "Dir::Etc::SourceList": state / "sources.list", "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::Lists": state / "lists", "Dir::Cache": state / "cache",
+        "APT::Sandbox::User": "root" if os.geteuid() == 0 else "", "Acquire::Languages": "none",
         "Acquire::Retries": 3,
-    }
+    }  # fmt: skip
     apt = ["apt-get", *(f"--option={name}={value}" for name, value in settings.items())]
     shell.run(*apt, "update")
     if binaries:

@@ -29,12 +29,9 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     build = add_command(
-        actions,
-        "build",
-        "build the emulated device or an emulated board, if it is not there yet",
-        "tern emulator build\ntern emulator build --what device,pico,esp32 --json",
-        _build,
-    )
+        actions, "build", "build the emulated device or an emulated board, if it is not there yet",
+        "tern emulator build\ntern emulator build --what device,pico,esp32 --json", _build,
+    )  # fmt: skip
     what = (
         "build these, separated by commas: device (32-bit MicroPython), pico (RP2040), esp32 (the instruction sets of "
         "ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)"
@@ -42,13 +39,10 @@ def add_parser(subparsers: Any) -> None:
     add_option(build, "--what LIST", what, "device")
 
     run = add_command(
-        actions,
-        "run",
-        "run an emulated board until Ctrl-C, and print its port",
+        actions, "run", "run an emulated board until Ctrl-C, and print its port",
         "tern emulator run --flash pico.bin\ntern emulator run --what rv32 --flash c3.bin\n"
-        "tern emulator run --flash new.bin --blank --volume boot",
-        _run,
-    )
+        "tern emulator run --flash new.bin --blank --volume boot", _run,
+    )  # fmt: skip
     what = "board: a Pico, or one with the instruction set of ESP32-C3 (rv32), ESP32 (xtensa) or RP2350 (m33)"
     add_option(run, "--what", what, catalogue.PICO, choices=catalogue.NAMES)
     add_option(

@@ -31,14 +31,9 @@ class FirmwareFleet:
     """Emulated boards of one kind, one a directory, from entering the context until leaving it."""
 
     def __init__(
-        self,
-        name: str,
-        directories: Sequence[str | Path],
-        *,
-        whole: bool = False,
-        more: Sequence[str] = (),
+        self, name: str, directories: Sequence[str | Path], *, whole: bool = False, more: Sequence[str] = (),
         program: str | Path | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """name: of catalogue.NAMES. whole, more: see deploy.library_files. program: instead of tern's main.py."""
         self._name = name
         self._directories = [Path(directory) for directory in directories]

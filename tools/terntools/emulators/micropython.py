@@ -46,17 +46,11 @@ _CHECKSUMS = {
 }
 
 SOURCE_REQUIREMENTS = (
-    Requirement("debian-archive-keyring"),
-    Requirement("dpkg-dev", "dpkg-source"),
-    Requirement("xz-utils", "xz"),
-    Requirement("bzip2", "bzip2"),
-    Requirement("patch", "patch"),
-    Requirement("make", "make"),
-    Requirement("gcc", "gcc"),
-    Requirement("libc6-dev"),
-    Requirement("pkgconf", "pkg-config"),
-    Requirement("python3", "python3"),
-)
+    Requirement("debian-archive-keyring"), Requirement("dpkg-dev", "dpkg-source"),
+    Requirement("xz-utils", "xz"), Requirement("bzip2", "bzip2"), Requirement("patch", "patch"),
+    Requirement("make", "make"), Requirement("gcc", "gcc"), Requirement("libc6-dev"),
+    Requirement("pkgconf", "pkg-config"), Requirement("python3", "python3"),
+)  # fmt: skip
 _REQUIREMENTS = (*SOURCE_REQUIREMENTS, Requirement("gcc-multilib"))
 ARM_COMPILER = (Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"), Requirement("libnewlib-arm-none-eabi"))
 
@@ -146,10 +140,8 @@ def build_device(progress: Progress) -> Path:
     with contextlib.suppress(DeviceError):
         return find_micropython()
     if platform.machine() not in ("x86_64", "i686"):
-        raise UsageError(
-            f"the emulated device is built on x86 only, and this is {platform.machine()}",
-            hint="set TERN_MICROPYTHON to a 32-bit MicroPython with single-precision floats",
-        )
+        hint = "set TERN_MICROPYTHON to a 32-bit MicroPython with single-precision floats"
+        raise UsageError(f"the emulated device is built on x86 only, and this is {platform.machine()}", hint)
     cache.build_entry(RECIPE, lambda work, out: _compile(work, out, progress), progress)
     return find_micropython()
 

@@ -28,12 +28,9 @@ class EmulatedBoard:
     """One MicroPython process on a pty, which runs the firmware on the files of `directory`."""
 
     def __init__(
-        self,
-        binary: str | Path,
-        directory: str | Path,
-        firmware: Path = FIRMWARE,
+        self, binary: str | Path, directory: str | Path, firmware: Path = FIRMWARE,
         program: str | Path | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Start it. firmware: the device library's folder; program: instead of tern's main.py. Raises DeviceError."""
         self.binary = Path(binary)
         self.program = ("-m", "tern.boards.emulated") if program is None else (Path(program).resolve(),)

@@ -3,8 +3,6 @@
 A `Mechanism` is registered here, by an entry point of the group `tern.mechanisms`, or by `REGISTRY.register`.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from collections.abc import Collection

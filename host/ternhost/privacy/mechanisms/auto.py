@@ -1,8 +1,6 @@
 """`auto`: the best card for an epsilon, a number of bits and an objective, and why. An estimate of k of d coordinates
 has the variance (d/k) m(x) - x**2 a report, with the card's second moment m(x), which decides where k << d."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Duchi's mechanism (Duchi et al., JASA 2018) and Harmony (Nguyen et al., arXiv 1606.05053): one distribution."""
 
-from __future__ import annotations
-
 import math
 
 from tern.card import T
@@ -30,6 +28,5 @@ def card(epsilon: int) -> bytes:
 
 
 DUCHI = fixed("duchi", 2, card, variance=variance, worst_variance=worst_variance)
-HARMONY = fixed(
-    "harmony", 2, card, lambda _: ("the same distribution as Duchi's mechanism, so its card",), tries=untried
-)
+_SAME = "the same distribution as Duchi's mechanism, so its card"
+HARMONY = fixed("harmony", 2, card, lambda _: (_SAME,), tries=untried)

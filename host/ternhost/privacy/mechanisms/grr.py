@@ -1,8 +1,6 @@
 """Generalised randomised response over k categories (Kairouz, Bonawitz and Ramage, ICML 2016): a window card of width
 1, whose window start is the category. On numbers a category is a level."""
 
-from __future__ import annotations
-
 import math
 
 from tern.card import MAX_SYMBOLS

@@ -1,8 +1,6 @@
 """HM (Wang et al., ICDE 2019) and HM-TP (Zhao et al., IEEE IoT J. 8, 2021; shared_specs/errata.md): a coin chooses a
 piecewise mechanism or a discrete one. Rounding its probability changes the variance, never the privacy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

@@ -1,8 +1,6 @@
 """The Laplace mechanism (Dwork et al., TCC 2006), drawn exactly on a grid (Canonne, Kamath and Steinke 2020). Epsilon
 is for a change of 2 in L1 norm: one coordinate from -1 to 1, or a whole probability vector."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -7,8 +7,6 @@ of x. The 2 m cards (a level card for each level, then a value card for each) ar
 the epsilon of both. Budgets are named from the lowest range up, as in the paper; a card has them from the top down.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Sequence

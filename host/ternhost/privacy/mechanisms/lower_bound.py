@@ -12,8 +12,6 @@ found over the whole line and not on a grid. The bound is *certified*: the inequ
 inexact the solver, and is evaluated in double precision with `_MARGIN` taken off for rounding.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -86,23 +84,13 @@ def _programme(epsilon: float, inputs: Array, outputs: Array) -> tuple[float, Ar
     cost = np.zeros(size + ratios + 1)
     cost[-1] = 1
     blank = sparse.csr_matrix((count, 1))
-    result = linprog(
-        cost,
-        A_ub=sparse.bmat(
-            [
-                [-(1 - 1 / e) * sparse.kron(column, owners), sparse.identity(ratios), None],
-                [*expectation(values**2), -column],
-            ],
-            format="csc",
-        ),
-        b_ub=np.concatenate([np.zeros(ratios), inputs**2]),
-        A_eq=sparse.bmat(
-            [[*expectation(np.ones(levels)), blank], [*expectation(values), blank]], format="csc"
-        ),
-        b_eq=np.concatenate([np.ones(count), inputs]),
-        bounds=[(0, None)] * (size + ratios) + [(None, None)],
-        method="highs-ds",
-    )
+    ratio = [-(1 - 1 / e) * sparse.kron(column, owners), sparse.identity(ratios), None]
+    below = sparse.bmat([ratio, [*expectation(values**2), -column]], format="csc")
+    most = np.concatenate([np.zeros(ratios), inputs**2])
+    sums = [[*expectation(np.ones(levels)), blank], [*expectation(values), blank]]
+    equal, totals = sparse.bmat(sums, format="csc"), np.concatenate([np.ones(count), inputs])
+    bounds = [(0, None)] * (size + ratios) + [(None, None)]
+    result = linprog(cost, below, most, equal, totals, bounds, method="highs-ds")
     if result.x is None:
         raise ArithmeticError(f"the linear programme of the bound failed: {result.message}")
     weights = np.clip(-result.ineqlin.marginals[ratios:], 0, None)

@@ -7,8 +7,6 @@ integers, and the rows counts (integers.py). Everything is symmetric about 0 and
 worst variance, the worst second moment, which counts where coordinates are sampled, or its mean under a prior on x.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -102,9 +100,6 @@ def _all_rows(problem: Problem, rows: Array) -> list[list[float]]:
     below = upper[:0:-1] if problem.knots[0] == 0 else upper[::-1]
     both: list[list[float]] = np.vstack([below[:, ::-1], upper]).tolist()
     return both
-
-
-# --- the values ---------------------------------------------------------------------------------------------
 
 
 def _improve(problem: Problem, halves: Array, directions: Array, until: float) -> tuple[float, Array]:

@@ -5,8 +5,6 @@ two outputs have equal probabilities at every input and use only half of the rat
 variance is 1.6 to 2.6 times that of Duchi's mechanism. Any card can be scaled to tau instead.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 
@@ -78,6 +76,5 @@ def _table(e: float, down: int, up: int) -> bytes:
 
 
 _NOTE = "Duchi's card scaled to tau has less variance: see shared_specs/errata.md"
-PDPM = fixed(
-    "pdpm", 3, card, lambda _: (_NOTE,), variance=variance, worst_variance=worst_variance, tries=untried
-)
+_STATED = {"variance": variance, "worst_variance": worst_variance}
+PDPM = fixed("pdpm", 3, card, lambda _: (_NOTE,), **_STATED, tries=untried)

@@ -1,8 +1,6 @@
 """PM (Wang et al., ICDE 2019), PM-SUB and PM-OPT (Zhao et al., IEEE IoT J. 8, 2021), the piecewise mechanisms, as
 windows over N levels, which are discrete already. They differ in t, which sets the width of the window."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -52,16 +50,13 @@ def worst_variance(epsilon: float, t: float) -> float:
 def paper_width(levels: int, epsilon: float, t: float) -> int:
     """The better of the two whole windows on either side of the paper's, which is 1 / (t + 1) of the levels."""
     below = math.floor(levels / (t + 1))
-    return _least({min(max(width, 1), levels - 1) for width in (below, below + 1)}, levels, epsilon)
+    widths = {min(max(width, 1), levels - 1) for width in (below, below + 1)}
+    return min(widths, key=lambda width: _worst(levels, width, epsilon))
 
 
 def best_width(levels: int, epsilon: float) -> int:
     """The window of the least worst-case variance."""
-    return _least(range(1, levels), levels, epsilon)
-
-
-def _least(widths: Iterable[int], levels: int, epsilon: float) -> int:
-    return min(widths, key=lambda width: _worst(levels, width, epsilon))
+    return min(range(1, levels), key=lambda width: _worst(levels, width, epsilon))
 
 
 def _worst(levels: int, width: int, epsilon: float) -> float:
@@ -86,8 +81,7 @@ def _worst(levels: int, width: int, epsilon: float) -> float:
 def card(epsilon: int, levels: int, width: int) -> bytes:
     """The window card of the largest P that keeps epsilon (micro)."""
     e = exp_bound(epsilon)
-    rest = levels - width
-    return window(levels, width, math.floor(T * e * width / (e * width + rest)))
+    return window(levels, width, math.floor(T * e * width / (e * width + levels - width)))
 
 
 def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tuple[bytes, str]:

@@ -1,7 +1,5 @@
 """The linear programme of an optimal table: the best probabilities for given values of the levels, and an objective."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -193,16 +191,12 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
         below += [trust, order]
         limits += [np.full(2 * len(halves), move.trust), 0.9 * np.diff(halves, prepend=0.0)]
     bounds = {"u": (problem.least * e, 1), "s": (0, 1)}
-    result = linprog(
-        _stacked([{"z": np.ones((1, 1))}], widths)[0],
-        A_ub=_stacked(below, widths),
-        b_ub=np.concatenate(limits),
-        A_eq=_stacked([total, mean, second], widths),
-        b_eq=np.concatenate([np.ones(knots), problem.knots, np.zeros(knots)]),
-        bounds=np.repeat([bounds.get(v, (-math.inf, math.inf)) for v in widths], [*widths.values()], axis=0),
-        method="highs-ds",
-        options=_TOLERANCES,
-    )
+    cost = _stacked([{"z": np.ones((1, 1))}], widths)[0]
+    inequalities = _stacked(below, widths), np.concatenate(limits)
+    sums = np.concatenate([np.ones(knots), problem.knots, np.zeros(knots)])
+    equalities = _stacked([total, mean, second], widths), sums
+    ends = np.repeat([bounds.get(v, (-math.inf, math.inf)) for v in widths], [*widths.values()], axis=0)
+    result = linprog(cost, *inequalities, *equalities, ends, method="highs-ds", options=_TOLERANCES)
     if result.x is None:
         return None
     u, s, _, _, d = np.split(result.x, np.cumsum([*widths.values()])[:-1])

@@ -1,7 +1,5 @@
 """The cards that come with tern, in shared_specs/cards, and their manifest."""
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from pathlib import Path

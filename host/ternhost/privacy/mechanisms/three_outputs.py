@@ -1,8 +1,6 @@
 """Three outputs, -C, 0 and C: Three-Outputs (Zhao et al., IEEE IoT J. 8, 2021, arXiv 2004.08856, as corrected in
 shared_specs/errata.md), rr3 (randomised response over {-1, 0, 1} after random rounding) and 3R, the best one."""
 
-from __future__ import annotations
-
 import math
 
 from tern.card import MAX_KNOT_BITS, T
@@ -29,11 +27,9 @@ def zero_probability(epsilon: float) -> float:
         return 2 * a**3 - (e * e + 4 * e + 5) * a * a - (e**3 + 4 * e * e - 7 * e) * a + 2 * e**3 - 4 * e * e
 
     low, high = 0.0, most
-    while True:
-        middle = (low + high) / 2
-        if not low < middle < high:
-            return middle
+    while low < (middle := (low + high) / 2) < high:  # until no float is left between them
         low, high = (middle, high) if cubic(middle) > 0 else (low, middle)
+    return middle
 
 
 def constant(epsilon: float, a: float) -> float:
@@ -126,14 +122,10 @@ def better_card(epsilon: int) -> bytes:
         return duchi.card(epsilon)
 
     def rows(target: float) -> list[list[float]]:
-        knots = 1 << MAX_KNOT_BITS
-        c = better_constant(target)
-        result = []
-        for i in range(knots + 1):
-            x = 2 * i / knots - 1
-            zero = better_zero(target, x)
-            result.append([(1 - zero - x / c) / 2, zero, (1 - zero + x / c) / 2])
-        return result
+        knots, c = 1 << MAX_KNOT_BITS, better_constant(target)
+        xs = [2 * i / knots - 1 for i in range(knots + 1)]
+        zeros = [(x, better_zero(target, x)) for x in xs]
+        return [[(1 - zero - x / c) / 2, zero, (1 - zero + x / c) / 2] for x, zero in zeros]
 
     return integers.certified_table(_LEVELS, rows, epsilon)
 
@@ -149,6 +141,5 @@ def _better_notes(epsilon: int) -> list[str]:
 
 THREE_OUTPUTS = fixed("three-outputs", 3, card, _notes, variance=variance, worst_variance=worst_variance)
 RR3 = fixed("rr3", 3, rr3_card)
-BETTER = fixed(
-    "3r", 3, better_card, _better_notes, variance=better_variance, worst_variance=better_worst_variance
-)
+_STATED = {"variance": better_variance, "worst_variance": better_worst_variance}
+BETTER = fixed("3r", 3, better_card, _better_notes, **_STATED)

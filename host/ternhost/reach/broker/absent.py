@@ -1,7 +1,5 @@
 """Tells which boards of a store its broker does not hear, why, and what to do; again when that changes."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -114,9 +112,8 @@ class AbsentBoards:
 
     def _reason(self, first: int, link: MqttLink, log: BrokerLog | None) -> str:
         name, key = mqtt.name(first), self._key(first)
-        site = next(
-            (site for site, there in link.sites.items() if not there and link.is_of(site, first)), None
-        )
+        away = (site for site, there in link.sites.items() if not there)
+        site = next((site for site in away if link.is_of(site, first)), None)
         if name in link.strangers:
             reason = "version"
         elif self._directory and key and not has_password(self._directory, name, mqtt.password(key)):

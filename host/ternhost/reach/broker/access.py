@@ -1,13 +1,12 @@
 """How to reach a broker: host.json of the directory that 'tern broker config' writes; and the names of its files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from ternhost.errors import UsageError
 from ternhost.files import read_object, write_file
@@ -33,10 +32,8 @@ def template(name: str) -> str:
 def check_prefix(prefix: str) -> None:
     """Raise UsageError where no fleet's topics can begin so."""
     if len(prefix) > _LONGEST_PREFIX or not _PREFIX.fullmatch(prefix):
-        raise UsageError(
-            f"topics cannot begin with {prefix!r}",
-            hint=f"give at most {_LONGEST_PREFIX} letters, digits, '_', '-' and '.', in parts divided by '/'",
-        )
+        hint = f"give at most {_LONGEST_PREFIX} letters, digits, '_', '-' and '.', in parts divided by '/'"
+        raise UsageError(f"topics cannot begin with {prefix!r}", hint)
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Rights:
     denied: Sequence[str] = ()  # among what Mosquitto allows to boards, and so to all users
 
     @classmethod
-    def below(cls, prefix: str, write: str, read: str, denied: str = "") -> Rights:
+    def below(cls, prefix: str, write: str, read: str, denied: str = "") -> Self:
         """Rights to these topics of a fleet, in words."""
         return cls(*([f"{prefix}/{topic}" for topic in words.split()] for words in (write, read, denied)))
 
@@ -85,7 +82,7 @@ class Access:
         return "," in self.host
 
     @classmethod
-    def load(cls, path: str | Path) -> Access:
+    def load(cls, path: str | Path) -> Self:
         """Read host.json, as `write_configuration` made it. Raises UsageError and StorageError."""
         path = Path(path)
         try:

@@ -2,8 +2,6 @@
 broker queued other questions, the board would answer, and pay for, rounds that have ended.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import time

@@ -2,8 +2,6 @@
 later releases, which add an address or the id of a refused client.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

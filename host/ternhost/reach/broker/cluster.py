@@ -2,8 +2,6 @@
 copied to its machine. Users and their rights are those of Mosquitto's access list.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
@@ -51,13 +49,9 @@ def write_nodes(directory: Path, access: Access) -> None:
     for name in access.hosts:
         node = directory / NODES / name
         node.mkdir(parents=True, exist_ok=True, mode=0o700)
-        conf = template(CONFIG).format(
-            name=name,
-            address=_bracketed(name) if is_address(name) else "0.0.0.0",
-            ports=(access.port, port),
-            password=password,
-            routes=routes,
-        )
+        listens = {"name": name, "address": _bracketed(name) if is_address(name) else "0.0.0.0"}
+        ports = access.port, port
+        conf = template(CONFIG).format(**listens, ports=ports, password=password, routes=routes)
         if not access.authority:
             conf = re.sub(r" +tls .*\n", "", conf)
         write_file(node / CONFIG, conf.encode(), secret=True)

@@ -1,7 +1,5 @@
 """`tern broker`: configures a fleet's broker, Mosquitto or a cluster of NATS, and runs Mosquitto for a first try."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -131,12 +129,8 @@ def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of a site for `configuration.add_site`; empty without one. Raises UsageError."""
     sites = {name for name in (args.bridge, args.relay) if name is not None}
-    options = {
-        "names": args.site_name or None,
-        "address": args.site_address,
-        "port": args.site_port,
-        "boards": None if args.boards is None else parse_range(args.boards),
-    }
+    options = {"names": args.site_name or None, "address": args.site_address, "port": args.site_port}
+    options["boards"] = None if args.boards is None else parse_range(args.boards)
     if len(sites) > 1:
         raise UsageError("one site at a time: --bridge and --relay name two", hint="run the command twice")
     if sites:
@@ -177,9 +171,7 @@ def run_run(args: argparse.Namespace) -> int:
         try:
             print_result(_result(args.directory, access), text, args.json)
             sys.stdout.flush()
-            running.keep(
-                lambda message: print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)
-            )
+            running.keep(_say)
             while True:
                 time.sleep(_CHECK_EVERY)
                 if (now := passwords.stat().st_mtime_ns) != written:
@@ -187,6 +179,10 @@ def run_run(args: argparse.Namespace) -> int:
                     running.reload()
         except KeyboardInterrupt:
             return OK
+
+
+def _say(message: str) -> None:
+    print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)
 
 
 def _result(directory: str, access: Access) -> dict[str, Any]:

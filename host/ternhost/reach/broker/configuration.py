@@ -3,8 +3,6 @@ read only its own and the fleet's. With Mosquitto, a client's id is its user nam
 another's session.
 """
 
-from __future__ import annotations
-
 import getpass
 import secrets
 from collections.abc import Mapping, Sequence
@@ -16,17 +14,8 @@ from tern.links import mqtt
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from ternhost.reach.addresses import AUTHORITY, check_reached
-from ternhost.reach.broker import cluster, home_access, sites
+from ternhost.reach.broker import cluster, home_access, mosquitto_files, sites
 from ternhost.reach.broker.access import CONFIG, HOST, Access, Rights, check_prefix
-from ternhost.reach.broker.mosquitto_files import (
-    PORT,
-    listening,
-    names,
-    update_memory,
-    write_access_list,
-    write_conf,
-    write_password_file,
-)
 from ternhost.reach.broker.sites import BrokerSite
 from ternhost.store import store_file
 from ternhost.store.store import Store
@@ -40,7 +29,7 @@ def write_configuration(
     *,
     names: Sequence[str] = (),
     address: str = "127.0.0.1",
-    port: int = PORT,
+    port: int = mosquitto_files.PORT,
     prefix: str = "tern",
     tls: bool = True,
     store: str | Path | None = None,
@@ -74,8 +63,9 @@ def write_configuration(
         if nats:
             cluster.write_nodes(directory, access)
         else:
-            write_conf(
-                directory, address=address, port=port, boards=len(keys), tls=tls, user=getpass.getuser()
+            boards, user = len(keys), getpass.getuser()
+            mosquitto_files.write_conf(
+                directory, address=address, port=port, boards=boards, tls=tls, user=user
             )
         _write_users(directory, keys, home_assistant, anew=True)
     return Access.load(directory / HOST)
@@ -99,8 +89,8 @@ def _write_users(
         return
     users = "".join(f"user {access.user}\n{of_user.lines()}\n" for access, of_user in rights.items())
     users += "".join(site.access_list(host.prefix, keys) for site in written)
-    write_access_list(directory, users, host.prefix)
-    write_password_file(directory, passwords)
+    mosquitto_files.write_access_list(directory, users, host.prefix)
+    mosquitto_files.write_password_file(directory, passwords)
 
 
 def _write_host(path: Path, access: Access, store: str | Path | None) -> None:
@@ -125,10 +115,8 @@ def configure(
     if sites.is_site(directory):
         central = directory.resolve().parent.parent
         if store or options or home_assistant is not None or not (central / CONFIG).exists():
-            raise UsageError(
-                f"{directory} is the site of another broker, which writes it",
-                hint="run 'tern broker config' on that broker's directory, and copy the site's anew",
-            )
+            hint = "run 'tern broker config' on that broker's directory, and copy the site's anew"
+            raise UsageError(f"{directory} is the site of another broker, which writes it", hint)
         configure(central)
         return Access.load(directory / HOST)
     old = Access.load(directory / HOST) if (directory / HOST).exists() else None
@@ -151,11 +139,11 @@ def configure(
             _write_host(directory / HOST, old, path)
             _write_users(directory, keys, home_assistant)
             if not nats:
-                update_memory(directory, len(keys))
+                mosquitto_files.update_memory(directory, len(keys))
     else:
         if old:
-            before = {"names": names(directory, old), "port": old.port, "prefix": old.prefix}
-            if listener := listening(directory):
+            before = {"names": mosquitto_files.names(directory, old), "port": old.port, "prefix": old.prefix}
+            if listener := mosquitto_files.listening(directory):
                 before["address"] = listener[0]
             options = {**before, "tls": old.authority is not None, **options}
         options["nats"] = bool(nats)

@@ -3,8 +3,6 @@ which late devices get, too; otherwise the host asks each device. Connected boar
 device that has answered sends the same bytes again (ledger.md), which count once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -137,13 +135,9 @@ class BrokerDriver(ReportsDriver):
     def status(self) -> FleetStatus:
         link = self.link
         asleep = self._roster.asleep(time.monotonic())
-        return replace(
-            super().status,
-            boards=len(link.boards) - sum(board.name in link.boards for board in asleep),
-            asleep=len(asleep),
-            strangers=len(link.strangers),
-            connected=link.connected,
-        )
+        awake = len(link.boards) - sum(board.name in link.boards for board in asleep)
+        status = replace(super().status, boards=awake, asleep=len(asleep), strangers=len(link.strangers))
+        return replace(status, connected=link.connected)
 
     @property
     def devices(self) -> Devices:
@@ -359,7 +353,5 @@ class BrokerDriver(ReportsDriver):
         if result.reports or result.refusals:
             return
         if all(board.left_out or not board.there for board in self._roster.boards.values()):
-            raise DeviceError(
-                f"no board on the broker at {self._where} answers any more",
-                hint="see to the boards, then go on with --resume: every accepted report is safe",
-            )
+            hint = "see to the boards, then go on with --resume: every accepted report is safe"
+            raise DeviceError(f"no board on the broker at {self._where} answers any more", hint)

@@ -38,10 +38,8 @@ class OnBroker(Fleet):
     @property
     def _access(self) -> Access:
         if sites.is_site(directory := self._host_file.parent):
-            raise UsageError(
-                f"{directory} is a site: its broker lets no host in",
-                hint="name the directory of the central broker, which 'tern broker config' made",
-            )
+            hint = "name the directory of the central broker, which 'tern broker config' made"
+            raise UsageError(f"{directory} is a site: its broker lets no host in", hint)
         return Access.load(self._host_file)
 
     @property
@@ -57,11 +55,9 @@ class OnBroker(Fleet):
         from ternhost.reach.broker.link import MqttLink
 
         access, directory = self._access, self._host_file.parent
-        return BrokerDriver(
-            context.store,
-            lambda: MqttLink(access, sites=lambda: sites.ids(directory)),
-            context.terms,
-            context.patience,
-            directory,
-            **context.driver_options,
-        )
+
+        def link() -> MqttLink:
+            return MqttLink(access, sites=lambda: sites.ids(directory))
+
+        parts = context.store, link, context.terms, context.patience, directory
+        return BrokerDriver(*parts, **context.driver_options)

@@ -2,8 +2,6 @@
 messages a second: 65,000 at QoS 0 (29,000 at QoS 1), where paho-mqtt makes 21,000 (14,000) and aiomqtt 9,000 (7,000).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl
@@ -169,10 +167,8 @@ class MqttLink:
                     access.host, access.port, ssl=context, keepalive=_KEEP_ALIVE, version=MQTTv311
                 )
         except ssl.SSLCertVerificationError as error:
-            raise DeviceError(
-                f"{where} is not the right one: {error.verify_message}",
-                hint="use the certificate authority and the host name of 'tern broker config'",
-            ) from error
+            hint = "use the certificate authority and the host name of 'tern broker config'"
+            raise DeviceError(f"{where} is not the right one: {error.verify_message}", hint) from error
         except MQTTConnectError as error:
             kind = _NoAnswer if "unavailable" in str(error) else DeviceError  # until a cluster has a leader
             text = f"{where} refuses this host: {error}"

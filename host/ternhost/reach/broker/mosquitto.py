@@ -1,7 +1,5 @@
 """Runs Mosquitto on a configuration of `ternhost.reach.broker.configuration`."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
@@ -114,15 +112,12 @@ class Mosquitto:
         """Start the process again after `stop` or `kill`."""
         binary = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
         if binary is None:
-            raise DeviceError(
-                "mosquitto is not installed", hint="apt-get install --no-install-recommends mosquitto"
-            )
+            hint = "apt-get install --no-install-recommends mosquitto"
+            raise DeviceError("mosquitto is not installed", hint)
         address, port = self._listener
         if listens(address, port):
-            raise DeviceError(
-                f"another program listens on port {port} already",
-                hint="end it, or name another port: tern broker config DIR --port",
-            )
+            hint = "end it, or name another port: tern broker config DIR --port"
+            raise DeviceError(f"another program listens on port {port} already", hint)
         with open(self.directory / LOG, "ab") as out:
             self._logged = out.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(

@@ -1,7 +1,5 @@
 """The files of a Mosquitto, central or at a site."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Retained status messages for observers, sent by a separate thread, so that no round waits for them."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """The boards on a broker, and the devices that each of them claims."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Mapping

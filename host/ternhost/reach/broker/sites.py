@@ -2,8 +2,6 @@
 be copied there, holds neither a device key nor the key of the certificate authority.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
@@ -148,15 +146,11 @@ class SiteIds:
 def check(directory: Path, name: str) -> None:
     """Raise UsageError where the broker of a directory cannot have a site of this name."""
     if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"a site cannot be called {name!r}",
-            hint="give 1 to 32 small letters, digits and '-', such as lab-2",
-        )
+        hint = "give 1 to 32 small letters, digits and '-', such as lab-2"
+        raise UsageError(f"a site cannot be called {name!r}", hint)
     if is_site(directory):
-        raise UsageError(
-            f"{directory} is the site of another broker",
-            hint="a site has no sites: run 'tern broker config' on the central broker's directory",
-        )
+        hint = "a site has no sites: run 'tern broker config' on the central broker's directory"
+        raise UsageError(f"{directory} is the site of another broker", hint)
 
 
 def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:

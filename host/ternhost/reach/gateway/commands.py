@@ -1,7 +1,5 @@
 """`tern gateway`: gateways of sites that keep their keys, and the NATS servers that they connect to."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -45,12 +43,8 @@ def add_parser(subparsers: Any) -> None:
     add_option(init, "--name HOST...", text)
     text = "address on which a server listens (default: 127.0.0.1 for HOST localhost, :: for an IPv6 address, else "
     add_option(init, "--address A", text + "0.0.0.0: all of IPv4)")
-    add_option(
-        init,
-        "--port P",
-        "port of the server (default: 4222); nodes of a cluster use the next one, too",
-        type=int,
-    )
+    text = "port of the server (default: 4222); nodes of a cluster use the next one, too"
+    add_option(init, "--port P", text, type=int)
     summary = "exclude a site: its key is refused at once, and its ids are free"
     remove = add_command(actions, "remove", summary, "tern gateway remove my-sites north", run_remove)
     remove.add_argument("directory", metavar="DIR", help="directory from 'tern gateway init'")
@@ -60,9 +54,8 @@ def add_parser(subparsers: Any) -> None:
     example = """tern gateway server my-sites
         tern gateway server my-sites/nodes/n1.local"""
     server = add_command(actions, "server", summary, example, run_server, lines)
-    server.add_argument(
-        "directory", metavar="DIR", help="directory from 'tern gateway init', or of a node in it"
-    )
+    text = "directory from 'tern gateway init', or of a node in it"
+    server.add_argument("directory", metavar="DIR", help=text)
     summary = "run the gateway of a site until Ctrl-C; later starts need no options"
     example = """tern gateway run north --fleet port:a0,a1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
@@ -81,9 +74,8 @@ def run_init(args: argparse.Namespace) -> int:
 
     there = set(directories.sites_of(args.directory))
     if not there and not args.site:
-        raise UsageError(
-            "--site must name a site", f"such as: tern gateway init {args.directory} --site north"
-        )
+        hint = f"such as: tern gateway init {args.directory} --site north"
+        raise UsageError("--site must name a site", hint)
     server = directories.write_gateways(args.directory, args.site, args.name, args.address, args.port)
     sites = directories.sites_of(args.directory)
     new = [site for site in sites if site not in there]
@@ -114,9 +106,8 @@ def run_remove(args: argparse.Namespace) -> int:
 
     server = directories.remove_site(args.directory, args.site)
     sites = directories.sites_of(args.directory)
-    print_result(
-        {"removed": args.site, "sites": sites}, f"{args.site} is removed{_to_copy(server)}", args.json
-    )
+    text = f"{args.site} is removed{_to_copy(server)}"
+    print_result({"removed": args.site, "sites": sites}, text, args.json)
     return OK
 
 
@@ -177,10 +168,8 @@ def run_status(args: argparse.Namespace) -> int:
         print_result({**result, "connection": state}, text, args.json)
         return OK
     if not server_directory(directory).is_dir():
-        raise UsageError(
-            f"{args.directory} is not the directory of a server or of a site",
-            hint="'tern gateway init' writes them",
-        )
+        hint = "'tern gateway init' writes them"
+        raise UsageError(f"{args.directory} is not the directory of a server or of a site", hint)
     return _server_status(directory, args.json)
 
 
@@ -195,8 +184,7 @@ def _server_status(directory: Path, as_json: bool) -> int:
         condition, sites = post.condition(), dict(post.sites())
     result = {"hosts": list(server.hosts), "port": server.port, "condition": condition, "sites": sites}
     text = condition or f"{counted(sum(sites.values()), 'site')} connected"
-    text += "".join(
-        f"\n  {site}: {'connected' if online else 'not connected'}" for site, online in sites.items()
-    )
+    for site, online in sites.items():
+        text += f"\n  {site}: {'connected' if online else 'not connected'}"
     print_result(result, text, as_json)
     return OK

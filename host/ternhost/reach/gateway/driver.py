@@ -3,8 +3,6 @@ part may fail at any time. So a round is stored before any gateway gets it, a ga
 and its answer is stored before it counts.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Self, Unpack
@@ -39,9 +37,8 @@ class GatewaysRefuse(AllRefused):
     """No device reported, and some gateways refuse to ask: gives the reason of one of them."""
 
     def __init__(self, result: RoundResult, gateway: str, refused: Refused) -> None:
-        RefusedError.__init__(
-            self, f"gateway {gateway} refuses: {refused.message}", hint=refused.hint or None
-        )
+        text = f"gateway {gateway} refuses: {refused.message}"
+        RefusedError.__init__(self, text, hint=refused.hint or None)
         self.result = result
 
 
@@ -98,10 +95,8 @@ class GatewaysDriver(StoredDriver):
         if self.stopped:
             return
         if not self._roster.there and not self._standing:
-            raise DeviceError(
-                "no gateway answers" + (f": {self._roster.condition}" if self._roster.condition else ""),
-                hint="start one at each site: tern gateway run DIRECTORY",
-            )
+            text = "no gateway answers" + (f": {self._roster.condition}" if self._roster.condition else "")
+            raise DeviceError(text, "start one at each site: tern gateway run DIRECTORY")
         for gateway in self._roster.all.values():
             if gateway.here is None and not gateway.refused:
                 self._roster.gone(gateway, "it has not said hello")
@@ -191,10 +186,8 @@ class GatewaysDriver(StoredDriver):
             try:
                 round_ = RoundAtGateways.stored(stored, self._store.exchange(stored.number), now)
             except MessageError as error:
-                raise StorageError(
-                    f"round {stored.number} was begun by another version: {error}",
-                    hint="finish it with that version, or abandon it with --anew",
-                ) from error
+                text = f"round {stored.number} was begun by another version: {error}"
+                raise StorageError(text, "finish it with that version, or abandon it with --anew") from error
             for name in round_.outstanding:
                 self._roster.all.setdefault(name, KnownGateway(name))
             self._rounds[stored.number] = round_
@@ -287,10 +280,8 @@ class GatewaysDriver(StoredDriver):
         if round_.refused:
             raise GatewaysRefuse(result, *next(iter(round_.refused.items())))
         if not self._standing and all(gateway.left_out for gateway in self._roster.all.values()):
-            raise DeviceError(
-                "no gateway answers any more",
-                hint="see to the gateways, then go on with --resume: every accepted answer is safe",
-            )
+            hint = "see to the gateways, then go on with --resume: every accepted answer is safe"
+            raise DeviceError("no gateway answers any more", hint)
         return result
 
     def publish(self, averaged: Averaged) -> None:

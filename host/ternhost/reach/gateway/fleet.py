@@ -1,7 +1,5 @@
 """The devices of several sites, each with a gateway that asks them: what `--fleet gateways:DIR` names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -3,8 +3,6 @@ may be the sender: an extra member, a missing one, a number out of bounds or dev
 nothing is inflated beyond its upper bound.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

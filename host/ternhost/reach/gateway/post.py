@@ -3,8 +3,6 @@
 A message may be lost, or be handled twice, but a reply comes from the site whose name it carries.
 """
 
-from __future__ import annotations
-
 import queue
 import re
 import threading
@@ -77,10 +75,8 @@ class Post(ABC):
 def check_site(name: str) -> None:
     """Raise UsageError unless `name` can be the name of a site."""
     if not _NAME.fullmatch(name) or name in (SERVER, NODES):
-        raise UsageError(
-            f"{name!r} cannot be the name of a site",
-            hint=f"up to 32 of A-Z a-z 0-9 _ -, such as north-1; not {SERVER!r} or {NODES!r}",
-        )
+        hint = f"up to 32 of A-Z a-z 0-9 _ -, such as north-1; not {SERVER!r} or {NODES!r}"
+        raise UsageError(f"{name!r} cannot be the name of a site", hint)
 
 
 def text_of(data: bytes) -> str:

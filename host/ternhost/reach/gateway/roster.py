@@ -1,7 +1,5 @@
 """The gateways that a host knows: their connections, devices and round numbers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field

@@ -2,31 +2,18 @@
 the checks allow no more than a report of each, with any symbols (shared_specs/gateways.md).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from tern import wire
-from ternhost.count import estimate
+from ternhost.count import estimate, rounds
 from ternhost.count.members import Integers, Members, inflate, integers
 from ternhost.count.questions import Question
-from ternhost.count.rounds import (
-    COMPLETE,
-    DEADLINE,
-    QUORUM,
-    Answers,
-    Cohort,
-    CohortInFlight,
-    Counts,
-    Refusal,
-    Round,
-    RoundResult,
-)
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import is_label
 from ternhost.reach.gateway import messages
@@ -49,7 +36,7 @@ def is_hashed(question: Question) -> bool:
 # At the gateway
 
 
-def answer_to(ask: Ask, result: RoundResult) -> Answer:
+def answer_to(ask: Ask, result: rounds.RoundResult) -> Answer:
     """The answer of a gateway from the result of its round; single results without device ids, sorted."""
     results = [b""] * len(result.cohorts)
     for i, cohort in enumerate(result.cohorts):
@@ -60,18 +47,13 @@ def answer_to(ask: Ask, result: RoundResult) -> Answer:
             results[i] = pack_counts(supports)
         elif answers is not None and is_vector(cohort.question):  # sorted: their order is to reveal nothing
             results[i] = pack_counts(answers.symbols[np.lexsort(answers.symbols.T[::-1])])
-    return Answer(
-        ask.number,
-        ask.digest,
-        result.ended,
-        [cohort.reports for cohort in result.cohorts],
-        _reasons(result.refusals),
-        [pack_counts(cohort.counts) for cohort in result.cohorts],
-        results if any(results) else (),
-    )
+    reports = [cohort.reports for cohort in result.cohorts]
+    counts = [pack_counts(cohort.counts) for cohort in result.cohorts]
+    reasons, results = _reasons(result.refusals), results if any(results) else []
+    return Answer(ask.number, ask.digest, result.ended, reports, reasons, counts, results)
 
 
-def _reasons(refusals: Mapping[int, Refusal]) -> list[tuple[int, int, int]]:
+def _reasons(refusals: Mapping[int, rounds.Refusal]) -> list[tuple[int, int, int]]:
     # (code, detail, devices): rare details are counted under the most frequent one of their code.
     by_frequency = Counter((refusal.code, refusal.detail) for refusal in refusals.values()).most_common()
     kept = dict(by_frequency[:MOST_REASONS])
@@ -89,9 +71,9 @@ class CohortAnswer:
     """A gateway's answer for a cohort."""
 
     reports: int
-    counts: Counts
+    counts: rounds.Counts
     results: Rows | None = None  # reports x k
-    supports: Counts | None = None  # by category, for hashed answers
+    supports: rounds.Counts | None = None  # by category, for hashed answers
 
 
 def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
@@ -104,7 +86,7 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
     checked = []
     for i, (reports, cohort) in enumerate(zip(answer.reports, ask.cohorts, strict=True)):
         _require(reports <= len(cohort.devices), "has more reports than devices were asked")
-        empty = CohortInFlight(cohort.body)
+        empty = rounds.CohortInFlight(cohort.body)
         counts = _integers(answer.counts[i], empty.size).reshape(empty.d, empty.card.symbols)
         _require(counts >= 0, "has counts below 0")
         # A report names k coordinates, none of them twice. (No sum overflows: no summand is beyond `reports`.)
@@ -124,14 +106,16 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
     return checked
 
 
-def _supports(answer: Answer, i: int, reports: int, categories: int) -> Counts:
+def _supports(answer: Answer, i: int, reports: int, categories: int) -> rounds.Counts:
     _require(bool(answer.results), "lacks the support of hashed answers")
     supports = _integers(answer.results[i], categories)
     _require((supports >= 0) & (supports <= reports), "has more support for a category than reports")
     return supports
 
 
-def _results(answer: Answer, i: int, reports: int, asked: CohortInFlight, counts: Counts) -> Rows:
+def _results(
+    answer: Answer, i: int, reports: int, asked: rounds.CohortInFlight, counts: rounds.Counts
+) -> Rows:
     _require(bool(answer.results), "lacks the single results")
     rows = _integers(answer.results[i], reports * asked.k).reshape(reports, asked.k)
     _require(asked.d == asked.k, "has single results of unknown coordinates")
@@ -156,17 +140,20 @@ def _require(condition: bool | npt.NDArray[np.bool_], what: str) -> None:
         raise MessageError(f"it {what}")
 
 
-def without_names(number: int, reasons: Sequence[Sequence[int]], first: int) -> dict[int, Refusal]:
+def without_names(number: int, reasons: Sequence[Sequence[int]], first: int) -> dict[int, rounds.Refusal]:
     """Refusals of unknown devices, by keys that no device has: from `-first` down."""
-    refusals: dict[int, Refusal] = {}
+    refusals: dict[int, rounds.Refusal] = {}
     for code, detail, count in reasons:
         for _ in range(count):
-            refusals[-first - len(refusals)] = Refusal(wire.BOARD, number, code, detail)
+            refusals[-first - len(refusals)] = rounds.Refusal(wire.BOARD, number, code, detail)
     return refusals
 
 
 def parts(
-    round_: Round, gateways: Mapping[str, Integers], terms: Terms, categories: Sequence[int] | None = None
+    round_: rounds.Round,
+    gateways: Mapping[str, Integers],
+    terms: Terms,
+    categories: Sequence[int] | None = None,
 ) -> dict[str, Ask]:
     """The question to each gateway. gateways: by name, their devices, ascending. categories: where single results are
     wanted, the number for each cohort of hashed answers, 0 for others.
@@ -177,7 +164,7 @@ def parts(
         members = Members(devices)
         by_cohort = [cohort[members.find(cohort) >= 0] for cohort in wanted]
         if there := [i for i, ids in enumerate(by_cohort) if len(ids)]:
-            cohorts = [Cohort(round_.cohorts[i].body, by_cohort[i]) for i in there]
+            cohorts = [rounds.Cohort(round_.cohorts[i].body, by_cohort[i]) for i in there]
             sizes = [] if categories is None else [categories[i] for i in there]
             single = categories is not None
             asks[name] = Ask(round_.number, cohorts, single, sizes, terms.quorum, terms.deadline)
@@ -187,7 +174,7 @@ def parts(
 class RoundAtGateways:
     """The questions of a round by gateway (`asks`), and their answers, each of which counts once."""
 
-    def __init__(self, round_: Round, asks: Mapping[str, Ask], now: float) -> None:
+    def __init__(self, round_: rounds.Round, asks: Mapping[str, Ask], now: float) -> None:
         self.number = round_.number
         self.begun = now
         self.asks = dict(asks)
@@ -196,7 +183,7 @@ class RoundAtGateways:
         self._cohorts = round_.cohorts
         self._devices = [Members(cohort.devices) for cohort in round_.cohorts]
         self._answers: dict[str, list[CohortAnswer]] = {}
-        self._refusals: dict[int, Refusal] = {}
+        self._refusals: dict[int, rounds.Refusal] = {}
         self._ended: set[str] = set()
         self.under_way: dict[str, int] = {}  # by gateway, its reports so far
         self.outstanding = set(self.asks)  # gateways that have neither answered nor been given up
@@ -210,7 +197,7 @@ class RoundAtGateways:
         return LENGTH.pack(len(ask)) + ask + answer
 
     @classmethod
-    def stored(cls, round_: Round, exchanges: Mapping[str, bytes], now: float) -> RoundAtGateways:
+    def stored(cls, round_: rounds.Round, exchanges: Mapping[str, bytes], now: float) -> Self:
         """The round from its exchanges in the store. Raises MessageError for data of another version."""
         ends = {name: LENGTH.size + LENGTH.unpack_from(kept)[0] for name, kept in exchanges.items()}
         asks = {name: messages.decode_ask(kept[LENGTH.size : ends[name]]) for name, kept in exchanges.items()}
@@ -258,19 +245,19 @@ class RoundAtGateways:
     def ended(self, waiting: Iterable[str]) -> str | None:
         """How the round has ended if it waits for these gateways only; None where it goes on."""
         if self.reports >= self._quorum and self.reports < self.asked:
-            return QUORUM
+            return rounds.QUORUM
         if self.outstanding.intersection(waiting):
             return None
-        return next((how for how in (DEADLINE, QUORUM) if how in self._ended), COMPLETE)
+        return next((how for how in (rounds.DEADLINE, rounds.QUORUM) if how in self._ended), rounds.COMPLETE)
 
-    def result(self, ended: str) -> RoundResult:
-        by_index: list[list[tuple[Cohort, CohortAnswer]]] = [[] for _ in self._cohorts]
+    def result(self, ended: str) -> rounds.RoundResult:
+        by_index: list[list[tuple[rounds.Cohort, CohortAnswer]]] = [[] for _ in self._cohorts]
         for name, by_cohort in self._answers.items():
             for cohort, answer in zip(self.asks[name].cohorts, by_cohort, strict=True):
                 by_index[self._index(cohort)].append((cohort, answer))
         cohorts = []
         for asked, answers in zip(self._cohorts, by_index, strict=True):
-            total = CohortInFlight(asked.body, len(asked.devices))
+            total = rounds.CohortInFlight(asked.body, len(asked.devices))
             single, supports = [], None
             for cohort, answer in answers:
                 total.counts += answer.counts.reshape(-1)
@@ -279,11 +266,11 @@ class RoundAtGateways:
                     single.append((integers(cohort.devices)[: len(answer.results)], answer.results))
                 if answer.supports is not None:
                     supports = answer.supports + (0 if supports is None else supports)
-            joined = Answers(*map(np.concatenate, zip(*single, strict=True))) if single else None
+            joined = rounds.Answers(*map(np.concatenate, zip(*single, strict=True))) if single else None
             cohorts.append(replace(total.result(), answers=joined, supports=supports))
-        return RoundResult(self.number, ended, self.asked, self.reports, dict(self._refusals), cohorts)
+        return rounds.RoundResult(self.number, ended, self.asked, self.reports, dict(self._refusals), cohorts)
 
-    def _index(self, cohort: Cohort) -> int:
+    def _index(self, cohort: rounds.Cohort) -> int:
         # Two cohorts may have the same question, but never the same devices.
         first = integers(cohort.devices[:1])
         return next(

@@ -3,8 +3,6 @@ learns counts. A question is stored before a device gets it, and an answer befor
 question always gets the same bytes, and no device pays twice.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,13 +1,12 @@
 """The fleet of a gateway: its options, stored in gateway.json from the first start on, and how it is opened."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,8 +33,8 @@ from ternhost.store.store import Store
 FILE = "gateway.json"
 _RUNS = "runs"  # the member of gateway.json with these options; others belong to the connection to the server
 _CLIENTS = 1000  # on emulated boards, by default
-_WHAT = "what the gateway runs"
-_MADE = "clients that tern makes: simulated, or on emulated boards"
+_what = partial(option, group="what the gateway runs")
+_made = partial(option, group="clients that tern makes: simulated, or on emulated boards")
 _NEW = "new"  # directory of boards whose keys are in no store yet
 _NAME = "gateway"  # stands for the run in a gateway's store
 # Modules of the device library for emulated boards: all that a host may ask for.
@@ -46,42 +45,38 @@ _MODULES = ("inference", "local", "collect", "lhp", "softmax")
 class SiteFleet:
     """Options of a gateway. tern makes boards and clients at the first start, and keeps them later."""
 
-    fleet: str = option("", "the devices: see 'tern fleet kinds'", group=_WHAT, metavar="KIND:...", shown="")
-    store: str | None = option(
+    fleet: str = _what("", "the devices: see 'tern fleet kinds'", metavar="KIND:...", shown="")
+    store: str | None = _what(
         None,
         "file with the devices' keys and rounds",
-        group=_WHAT,
         metavar="FILE",
         shown="the fleet's own, or one beside it",
     )
-    single_results: bool = option(
+    single_results: bool = _what(
         False,
         "send results of single devices, without their ids, if an inference asks for vectors",
-        group=_WHAT,
         shown="no",
     )
-    silence: float = option(
+    silence: float = _what(
         Terms.silence,
         "seconds without a message from a board, after which rounds continue without it",
-        group=_WHAT,
         metavar="SECONDS",
     )
-    dataset: str = option("flights", "data set of the clients", group=_MADE, metavar="NAME")
-    classes: bool = option(False, "labels are class numbers from 0, for softmax", group=_MADE, shown="no")
-    clients: int | None = option(
-        None, "number of clients", group=_MADE, metavar="N", shown="1000, or as many as are simulated"
+    dataset: str = _made("flights", "data set of the clients", metavar="NAME")
+    classes: bool = _made(False, "labels are class numbers from 0, for softmax", shown="no")
+    clients: int | None = _made(
+        None, "number of clients", shown="1000, or as many as are simulated", metavar="N"
     )
-    first_id: int = option(
+    first_id: int = _made(
         1,
         "id of the first client; client i holds part i of the data set, and gateways must not share ids",
-        group=_MADE,
         metavar="ID",
     )
-    records: int = option(1, "records per client", group=_MADE, metavar="N")
-    seed: int = option(1, "seed that assigns records, the same at every site", group=_MADE, metavar="S")
-    budget: str = option("2", "lifetime epsilon of a client on emulated boards", group=_MADE, metavar="E")
-    largest: str | None = option(
-        None, "largest epsilon of one of their reports", group=_MADE, metavar="E", shown="the budget"
+    records: int = _made(1, "records per client", metavar="N")
+    seed: int = _made(1, "seed that assigns records, the same at every site", metavar="S")
+    budget: str = _made("2", "lifetime epsilon of a client on emulated boards", metavar="E")
+    largest: str | None = _made(
+        None, "largest epsilon of one of their reports", metavar="E", shown="the budget"
     )
 
     def __post_init__(self) -> None:
@@ -102,10 +97,9 @@ class SiteFleet:
     def policy(self) -> Policy:
         """The policy of each client on emulated boards. Raises UsageError."""
         budget = parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
-        largest = (
-            budget if self.largest is None else parse_epsilon(self.largest, ledger.MAX_BUDGET, "--largest")
-        )
-        return Policy(largest, budget)
+        if self.largest is None:
+            return Policy(budget, budget)
+        return Policy(parse_epsilon(self.largest, ledger.MAX_BUDGET, "--largest"), budget)
 
     def count(self, kind: Fleet) -> int | None:
         """The number of clients that tern makes; None where it makes none."""
@@ -134,10 +128,8 @@ class SiteFleet:
             if getattr(now, name) != known.get(name):
                 flag, was = f"--{name.replace('_', '-')}", known.get(name)
                 begun = f"without {flag}" if was is None else f"with {flag} {was}"
-                raise UsageError(
-                    f"{directory} was begun {begun}, not with {getattr(now, name)}",
-                    hint="its devices and their answers stay; for others write another directory",
-                )
+                hint = "its devices and their answers stay; for others write another directory"
+                raise UsageError(f"{directory} was begun {begun}, not with {getattr(now, name)}", hint)
         return now
 
     def _anywhere(self) -> Self:
@@ -193,14 +185,8 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
         )
         driver = kind.driver(context)
         runs.save(directory)  # not before: wrong options can still be corrected
-        yield Gateway(
-            store,
-            driver,
-            fleet=kind.word,
-            single_results=runs.single_results,
-            silence=runs.silence,
-            warn=warn,
-        )
+        single, silence = runs.single_results, runs.silence
+        yield Gateway(store, driver, fleet=kind.word, single_results=single, silence=silence, warn=warn)
 
 
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
@@ -225,14 +211,11 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
             (new / FLEET_NAME).rename(directory / FLEET_NAME)
         return
     if (directory / FLEET_NAME).exists():
-        raise StorageError(
-            f"{store.path} has no keys of the boards in {directory / FLEET_NAME}",
-            hint="put that store back; if it is lost, write another directory",
-        )
+        hint = "put that store back; if it is lost, write another directory"
+        raise StorageError(f"{store.path} has no keys of the boards in {directory / FLEET_NAME}", hint)
     if kind.count > count:
-        raise UsageError(
-            f"{kind.count} boards for {count} clients leave boards without one", hint="ask for fewer boards"
-        )
+        hint = "ask for fewer boards"
+        raise UsageError(f"{kind.count} boards for {count} clients leave boards without one", hint)
     rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
     runs.save(directory)  # before its devices exist
     shutil.rmtree(new, ignore_errors=True)  # left by an interrupted start: none of its boards ever ran

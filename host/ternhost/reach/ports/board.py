@@ -1,7 +1,5 @@
 """A board on a port in a round: its link, its clients, and its open requests."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

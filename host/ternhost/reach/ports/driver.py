@@ -3,8 +3,6 @@ is repeated, like the oldest one when a board falls silent. Repetition is harmle
 same bytes again (ledger.md). A board that is silent for too long is left out until it answers on its port again.
 """
 
-from __future__ import annotations
-
 import queue
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -87,10 +85,8 @@ class BoardsDriver(ReportsDriver):
                 raise DeviceError(f"the board on {board.port} has no clients", hint="provision it first")
             for device in board.clients:
                 if (other := self._board_of.setdefault(device, board)) is not board:
-                    raise DeviceError(
-                        f"device {device} is on {other.port} and on {board.port}",
-                        hint="provision the boards of a fleet together, so that each has devices of its own",
-                    )
+                    hint = "provision the boards of a fleet together, so that each has devices of its own"
+                    raise DeviceError(f"device {device} is on {other.port} and on {board.port}", hint)
 
     @property
     def budget_left(self) -> int | None:
@@ -214,10 +210,8 @@ class BoardsDriver(ReportsDriver):
             if not board.busy:
                 continue
             if now - board.heard > self.terms.silence and not board.waiting:
-                silent = DeviceError(
-                    f"the board on {board.port} has been silent for {self.terms.silence:g} s",
-                    hint="check its power; 'tern device ping BOARD' asks it",
-                )
+                text = f"the board on {board.port} has been silent for {self.terms.silence:g} s"
+                silent = DeviceError(text, hint="check its power; 'tern device ping BOARD' asks it")
                 self._leave_out(number, board, board.error or silent)
             else:
                 board.reopen(self._events, now)

@@ -38,12 +38,8 @@ class BoardFleet(Fleet):
     def driver(self, context: RunContext) -> Driver:
         from ternhost.reach.ports.driver import BoardsDriver
 
-        return BoardsDriver(
-            context.store,
-            self.boards(board_directories(context.directory, self.count), context.modules),
-            context.terms,
-            **context.driver_options,
-        )
+        boards = self.boards(board_directories(context.directory, self.count), context.modules)
+        return BoardsDriver(context.store, boards, context.terms, **context.driver_options)
 
 
 class OnPorts(BoardFleet):

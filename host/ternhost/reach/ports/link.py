@@ -1,7 +1,5 @@
 """Frames over a serial port, a pty, a socket:// or any other URL of pyserial, with the flow control of wire.md."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Names of boards on ports: what every BOARD and every `port:` fleet may be. Boards are known by their USB ids."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable
@@ -92,10 +90,8 @@ def _only(devices: list[Device], name: str, advice: str) -> str:
     if not devices:
         raise DeviceError(f"no board found for {name!r}", hint=advice)
     if len(devices) > 1:
-        raise UsageError(
-            f"{name!r} may be any of {len(devices)} boards: {_candidates(devices)}",
-            hint="name one by its port, or by id: and its serial number",
-        )
+        hint = "name one by its port, or by id: and its serial number"
+        raise UsageError(f"{name!r} may be any of {len(devices)} boards: {_candidates(devices)}", hint)
     return devices[0].port
 
 

@@ -14,7 +14,7 @@ from tern import card as cards
 from tern.fixed import ONE
 from tern.wire import CATEGORIES, LOCAL, MAX_BATCH, SOFTMAX, SOFTMAX_GRADIENT, SVM, VALUES
 from ternhost import vectorised
-from ternhost.count.questions import Question
+from ternhost.count.questions import Question, values_of
 from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
@@ -42,24 +42,16 @@ def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised
     return np.bincount(cells.reshape(-1), minlength=d * symbols).reshape(d, symbols)
 
 
-def values_of(question: Question) -> int:
-    """The number of values that a client computes for a question; it reports k of them (frames.Round)."""
-    if question.model == SOFTMAX:
-        return question.k
-    if question.model in (VALUES, CATEGORIES):
-        return int(np.count_nonzero(question.parameters))
-    return len(question.parameters)
-
-
 def _check(question: Question, card: cards.Card) -> None:
     if is_label(question):
         usable = card.shape == cards.WINDOW and card.window == 1 and card.symbols == question.classes
     else:
         usable = question.model != SOFTMAX or card.shape == cards.LAPLACE
+        usable &= card.shape != cards.SUM or not question.batch
     if not usable:
         raise RefusedError(
             "the simulated clients refuse: the card does not fit this model",
-            hint="a label needs a window of 1 over the classes, their probabilities a laplace card",
+            hint="a label needs a window of 1 over the classes, their probabilities a laplace card, a sum batch 0",
         )
     if not cards.certify(card):
         raise RefusedError(
@@ -97,8 +89,8 @@ class SimulatedDriver(Driver):
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         """The draws depend only on the seed, the round and the cohort. Gradients need clients with one record; local
-        training uses all records. Raises RefusedError for a card that does not certify, UsageError for a question that
-        no frame can carry.
+        training and sums use all records. Raises RefusedError for a card that does not certify, UsageError for a
+        question that no frame can carry.
         """
         if self.stopped:
             return None
@@ -146,6 +138,8 @@ class SimulatedDriver(Driver):
         # The coordinates that each client reports, and the symbols.
         try:
             chosen = vectorised.choose(RandomLanes(bits, len(clients)), values_of(question), question.k)
+            if card.shape == cards.SUM:
+                return chosen, self._sums(question, card, bits, clients, chosen)
             inputs = self._inputs(question, card, clients, chosen)
         except ValueError as error:
             raise UsageError(f"this round cannot be asked: {error}") from error
@@ -156,6 +150,24 @@ class SimulatedDriver(Driver):
             columns = [vectorised.sample_categories(card, lanes, column) for column in inputs.T]
             return chosen, np.stack(columns, axis=1)
         return chosen, vectorised.sample(card, lanes, inputs)
+
+    def _sums(
+        self,
+        question: Question,
+        card: cards.Card,
+        bits: np.random.BitGenerator,
+        clients: Positions,
+        chosen: npt.NDArray[np.uint8],
+    ) -> vectorised.Array:
+        parameters = np.asarray(question.parameters)
+        if question.model == SOFTMAX_GRADIENT:
+            parameters = parameters.reshape(question.classes, -1)
+        rows = self.holdings.rows(clients)
+        totals = vectorised.sums.sums(
+            card, question.model, parameters, question.exponent, rows, question.range
+        )
+        wanted = np.take_along_axis(totals, chosen.astype(np.intp), axis=1)
+        return vectorised.sums.symbols(card, RandomLanes(bits, len(rows)), wanted)
 
     def _inputs(
         self, question: Question, card: cards.Card, clients: Positions, chosen: npt.NDArray[np.uint8]

@@ -31,10 +31,6 @@ class Simulated(Fleet):
         from ternhost.reach.simulated.driver import SimulatedDriver
 
         assert context.holdings is not None
-        return SimulatedDriver(
-            context.holdings,
-            context.clients or self.count,
-            context.seed,
-            individual=context.individual,
-            first=context.first,
-        )
+        clients, seed = context.clients or self.count, context.seed
+        individual, first = context.individual, context.first
+        return SimulatedDriver(context.holdings, clients, seed, individual=individual, first=first)

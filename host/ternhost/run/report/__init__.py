@@ -12,18 +12,9 @@ if TYPE_CHECKING:
     from ternhost.run.report.page import Page
 
 # Draws the page of an algorithm's result, also for algorithms derived from it. Others get a page with their summary.
-PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry(
-    "report",
-    "tern.reports",
-    {
-        "fedsgd": "ternhost.run.report.training:page",
-        "fedsum": "ternhost.run.report.training:page",
-        "fedavg": "ternhost.run.report.training:page",
-        "hiera": "ternhost.run.report.training:page",
-        "collect": "ternhost.run.report.collecting:page",
-        "infer": "ternhost.run.report.inference:page",
-    },
-)
+_OWN = dict.fromkeys(("fedsgd", "fedsum", "fedavg", "hiera"), "ternhost.run.report.training:page")
+_OWN |= {"collect": "ternhost.run.report.collecting:page", "infer": "ternhost.run.report.inference:page"}
+PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry("report", "tern.reports", _OWN)
 
 
 def page_of(result: Mapping[str, Any]) -> Page:

@@ -1,7 +1,5 @@
 """The report of a run that has collected means and frequencies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,39 +16,28 @@ _IN_WORDS = {"grr": "randomised response", "olh": "optimised local hashing"}
 
 def page(result: Mapping[str, Any]) -> Page:
     """The page of its result."""
-    judged: list[Row] = [
-        (
-            "mean squared error",
-            f"{result[name]:.4g}",
-            f"of the {what}, against those of what the clients hold",
-        )
-        for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies"))
-        if result.get(name) is not None
-    ]
-    return Page(
-        f"{result['dataset']}, means and frequencies by {result['method']}",
-        f"{result['clients']:,} clients told something of themselves, each at most epsilon "
-        f"{result['epsilon_per_client']:.6g} altogether.",
-        _pictures(result),
-        common_results(result),
-        [*(_part(part) for part in result["parts"]), *common_settings(result)],
-        [("result", "value", "what it means"), *judged] if judged else (),
-        {"Attributes": _attributes(result["attributes"])},
-    )
+    judged: list[Row] = []
+    for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies")):
+        if result.get(name) is not None:
+            meaning = f"of the {what}, against those of what the clients hold"
+            judged.append(("mean squared error", f"{result[name]:.4g}", meaning))
+    title = f"{result['dataset']}, means and frequencies by {result['method']}"
+    cost = f"each at most epsilon {result['epsilon_per_client']:.6g} altogether."
+    lead = f"{result['clients']:,} clients told something of themselves, {cost}"
+    settings = [*(_part(part) for part in result["parts"]), *common_settings(result)]
+    figures = [("result", "value", "what it means"), *judged] if judged else ()
+    more = {"Attributes": _attributes(result["attributes"])}
+    return Page(title, lead, _pictures(result), common_results(result), settings, figures, more)
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     pictures = {}
     means = [entry for entry in result["attributes"] if "mean" in entry][:_MOST]
     if means:
-        value = np.array([entry["mean"] for entry in means])
-        bounds = np.array([entry["interval"] or (np.nan, np.nan) for entry in means], np.float64)
-        pictures["means"] = (
-            plots.gradient(
-                [entry["name"] for entry in means], value, bounds[:, 0], bounds[:, 1], 0.95, "mean"
-            ),
-            "The estimated mean of every attribute, with an interval that covers 95 %.",
-        )
+        names, value = [entry["name"] for entry in means], np.array([entry["mean"] for entry in means])
+        low, high = np.array([entry["interval"] or (np.nan, np.nan) for entry in means], np.float64).T
+        caption = "The estimated mean of every attribute, with an interval that covers 95 %."
+        pictures["means"] = plots.gradient(names, value, low, high, 0.95, "mean"), caption
     categorical = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
     if categorical:
         pictures["frequencies"] = (
@@ -66,13 +53,9 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 def _shares(entry: Mapping[str, Any]) -> plots.Shares:
     shown, more = common(entry, _CATEGORIES)
     true = np.array(entry["true"])[shown] if "true" in entry else None
-    return plots.Shares(
-        entry["name"] + (f", {more} more" if more else ""),
-        [entry["categories"][i] for i in shown],
-        np.array(entry["frequencies"])[shown],
-        np.array(entry["intervals"])[shown].T,
-        true,
-    )
+    name = entry["name"] + (f", {more} more" if more else "")
+    shares, bounds = np.array(entry["frequencies"])[shown], np.array(entry["intervals"])[shown].T
+    return plots.Shares(name, [entry["categories"][i] for i in shown], shares, bounds, true)
 
 
 def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
@@ -84,11 +67,8 @@ def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
 
 def _part(part: Mapping[str, Any]) -> Row:
     how = _IN_WORDS.get(part["mechanism"], part["mechanism"])
-    return (
-        part["name"],
-        f"{part['k']} of {part['d']}",
-        f"reported by a client at epsilon {part['epsilon']:.6g} by {how} (card {part['card_hash']})",
-    )
+    meaning = f"reported by a client at epsilon {part['epsilon']:.6g} by {how} (card {part['card_hash']})"
+    return part["name"], f"{part['k']} of {part['d']}", meaning
 
 
 def _attributes(entries: Sequence[Mapping[str, Any]]) -> str:

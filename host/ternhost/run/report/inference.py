@@ -1,7 +1,5 @@
 """The report of a run of protected inference."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,14 +20,10 @@ def page(result: Mapping[str, Any]) -> Page:
         if protected
         else "; without noise, which no device does."
     )
-    return Page(
-        f"{result['dataset']}, protected inference",
-        lead,
-        _pictures(result),
-        common_results(result),
-        [("data set", str(result["dataset"]), f"{result['classes']} classes"), *common_settings(result)],
-        _judged(result),
-    )
+    title = f"{result['dataset']}, protected inference"
+    data: Row = ("data set", str(result["dataset"]), f"{result['classes']} classes")
+    settings = [data, *common_settings(result)]
+    return Page(title, lead, _pictures(result), common_results(result), settings, _judged(result))
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
@@ -39,17 +33,12 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         what = "share of the clients" if labels else "mean probability"
         mean, low, high = np.array([[*share.values()] for share in result["shares"].values()]).T
         names = [f"class {i}" for i in result["shares"]]
-        pictures["shares"] = (
-            plots.gradient(names, mean, low, high, 0.95, what),
-            f"The {what} of each class, estimated without bias, with an interval that covers 95 %.",
-        )
+        caption = f"The {what} of each class, estimated without bias, with an interval that covers 95 %."
+        pictures["shares"] = plots.gradient(names, mean, low, high, 0.95, what), caption
     if result["clusters"]:
-        pictures["clusters"] = (
-            plots.clusters(result["clusters"]),
-            "How many clients sent each class, under noise."
-            if labels
-            else "How many clients fell into each cluster: the class of the largest probability that they sent.",
-        )
+        fell = "How many clients fell into each cluster: the class of the largest probability that they sent."
+        caption = "How many clients sent each class, under noise." if labels else fell
+        pictures["clusters"] = plots.clusters(result["clusters"]), caption
     if "card" in result:
         what = "randomised response of a class" if labels else "discrete Laplace noise on a probability"
         pictures |= common_pictures(result, result["card"], what)

@@ -1,7 +1,5 @@
 """The look of a run's report: one HTML file with everything in it, and its pictures as PNG beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -61,11 +59,8 @@ def render(page: Page) -> str:
         "<div class=pictures>",
         *(_picture(name, figure, caption) for name, (figure, caption) in page.pictures.items()),
         "</div>",
-        *(
-            f"<details><summary>{escape(name)}</summary>{content}</details>"
-            for name, content in sections.items()
-        ),
     ]
+    body += [f"<details><summary>{escape(name)}</summary>{text}</details>" for name, text in sections.items()]
     return PAGE.format(title=escape(brief(page.title)), style=STYLE, body="\n".join(body))
 
 
@@ -77,12 +72,9 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
     ]
     if result["missing"]:
         rows.append(("missing", f"{result['missing']:,}", "reports that were asked for but refused or lost"))
+    certified = "certified: no report changes the odds of two inputs by more than exp(epsilon)"
     for name, epsilon, meaning in (
-        (
-            "epsilon a client",
-            result.get("epsilon_per_client"),
-            "certified: no report changes the odds of two inputs by more than exp(epsilon)",
-        ),
+        ("epsilon a client", result.get("epsilon_per_client"), certified),
         ("epsilon before", result["epsilon_before"], "the most that a client had spent before this run"),
         ("most spent", max((e for e, _ in result["epsilon_spent"]), default=None), "in any client's ledger"),
     ):
@@ -105,16 +97,14 @@ def common_pictures(
     result: Mapping[str, Any], card: str, title: str, note: str = ""
 ) -> dict[str, tuple[Figure, str]]:
     """The mechanism, of a card in hexadecimal digits, and what clients have spent; note: ends the caption of that."""
+    mechanism = (
+        "The mechanism, computed from the integers that the clients used. Each client checked that no output tells "
+        "more than the certified epsilon."
+    )
+    epsilon = plots.epsilon_spent(spent(result), result["epsilon_per_client"])
     return {
-        "card": (
-            plots.card_distribution(decode(bytes.fromhex(card)), title),
-            "The mechanism, computed from the integers that the clients used. Each client checked that no output tells "
-            "more than the certified epsilon.",
-        ),
-        "epsilon": (
-            plots.epsilon_spent(spent(result), result["epsilon_per_client"]),
-            "Epsilon that each client has spent. " + note,
-        ),
+        "card": (plots.card_distribution(decode(bytes.fromhex(card)), title), mechanism),
+        "epsilon": (epsilon, "Epsilon that each client has spent. " + note),
     }
 
 
@@ -122,9 +112,8 @@ def spent(result: Mapping[str, Any]) -> dict[float, int]:
     """The number of clients by the epsilon that they spent in the run, from their ledgers or their reports."""
     if ledgers := result["epsilon_spent"]:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
-    times = max(
-        [1, *(each["times"] for account in result.get("accounting", ()) for each in account["releases"])]
-    )
+    releases = [each for account in result.get("accounting", ()) for each in account["releases"]]
+    times = max([1, *(each["times"] for each in releases)])
     reporting, asked = (-(-int(result[count]) // times) for count in ("reports", "asked"))
     silent = {0.0: asked - reporting} if asked > reporting else {}
     return {float(result["epsilon_per_client"]): reporting, **silent}

@@ -123,9 +123,7 @@ def card_distribution(card: Card, title: str = "", inputs: Sequence[float] = (-1
     """The exact distribution of a card's outputs for some inputs, and how much each output can tell about the input."""
     values = np.array(cards.output_values(card))
     rows = np.array([cards.distribution(card, round(x * ONE)) for x in inputs])
-    loss = _losses(card)
-    claimed = card.epsilon
-    epsilon = (claimed or 0) / 1e6
+    loss, epsilon = _losses(card), (card.epsilon or 0) / 1e6
 
     few = len(values) <= _FEW
     telling = bool(np.ptp(loss) > 1e-3 * loss.max())  # else a panel of equal bars would say nothing
@@ -238,9 +236,8 @@ def epsilon_spent(spent: Mapping[float, int], allowed: float) -> Figure:
     at = sorted(spent)
     width = max(allowed, *at) / 18
     bars = axes.bar(at, [spent[x] for x in at], width=width, color=_DARK, edgecolor=_INK, label="clients")
-    axes.bar_label(
-        bars, labels=[f"{spent[x]:,} at {x:.6g}" for x in at], padding=4, bbox={"color": "white", "pad": 1.5}
-    )
+    labels = [f"{spent[x]:,} at {x:.6g}" for x in at]
+    axes.bar_label(bars, labels=labels, padding=4, bbox={"color": "white", "pad": 1.5})
     axes.axvline(allowed, linestyle="--", color=_MIDDLE, label=f"allowed to each: {allowed:.6g}")
     axes.set(xlim=(-width, max(allowed, *at) + 2 * width), ylim=(0, max(spent.values()) * 1.3))
     axes.set(xlabel="epsilon spent by a client in its whole life", ylabel="clients")
@@ -332,9 +329,7 @@ def check_place(path: Path) -> None:
     """Check that a picture can be written. Raises UsageError for an unknown format, StorageError otherwise."""
     formats = blank(1, 1).canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in ("", *formats):
-        raise UsageError(
-            f"{path}: there is no format {path.suffix}", hint="end its name in .png, .svg or .pdf"
-        )
+        raise UsageError(f"{path}: there is no format {path.suffix}", "end its name in .png, .svg or .pdf")
     # A device is written to as it is, and a file replaced: see `replacing`.
     written = path if path.exists() and not path.is_file() else path.parent
     if path.is_dir() or not os.access(written, os.W_OK):
@@ -365,10 +360,8 @@ def svg(figure: Figure, name: str) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     drawn = buffer.getvalue()
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
-    drawn = re.sub(
-        r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"|font-family: [^;"]*(; )?|xlink:(?=href)', "", drawn
-    )
-    drawn = re.sub(r' xmlns(:xlink)?="[^"]*"', "", drawn)
+    attributes = r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"| xmlns(:xlink)?="[^"]*"'
+    drawn = re.sub(rf'{attributes}|font-family: [^;"]*(; )?|xlink:(?=href)', "", drawn)
     for colour, variable in _SCHEMED.items():
         drawn = drawn.replace(colour, f"var(--{variable})")
     return drawn

@@ -1,7 +1,5 @@
 """The report of a run that has trained a model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -45,41 +43,26 @@ def page(result: Mapping[str, Any]) -> Page:
         prediction = "the class with the largest sum of its weights times features"
     elif result["measure"] == "squared_error":
         prediction = "the sum of weight times feature"
-    return Page(
-        title,
-        _lead(result),
-        _pictures(result),
-        _results(result),
-        _settings(result),
-        _judged(result),
-        {"The model": f"<p>A prediction is {prediction}. Features lie in [-1, 1].</p>{_weights(result)}"},
-    )
+    model = f"<p>A prediction is {prediction}. Features lie in [-1, 1].</p>{_weights(result)}"
+    lead, figures, results, settings = _lead(result), _judged(result), _results(result), _settings(result)
+    return Page(title, lead, _pictures(result), results, settings, figures, {"The model": model})
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     k, d = result["k"], result["d"]
     overhead = result["bytes_per_report_float32"] - 4 * d
+    sizes = {f"this report\n{k} of {d} coordinates": result["bytes_per_report"] - overhead}
+    sizes[f"float32 gradient\n{d} coordinates"] = 4 * d
+    caption = "What a client sends in a round, and the plain gradient in such a frame."
+    title = f"{result['mechanism']}, epsilon {result['epsilon_per_client']:.6g}"
+    note = "By the accepted reports, as if all clients had reported equally often."
+    if result["epsilon_spent"]:
+        note = "Read from the clients' own ledgers after the run."
     return {
         **_curve(result),
-        "bytes": (
-            plots.frame_bytes(
-                {
-                    f"this report\n{k} of {d} coordinates": result["bytes_per_report"] - overhead,
-                    f"float32 gradient\n{d} coordinates": 4 * d,
-                },
-                overhead,
-            ),
-            "What a client sends in a round, and the plain gradient in such a frame.",
-        ),
+        "bytes": (plots.frame_bytes(sizes, overhead), caption),
         **({"gradient": _gradient(result)} if result["last_gradient"] else {}),
-        **common_pictures(
-            result,
-            result["card"],
-            f"{result['mechanism']}, epsilon {result['epsilon_per_client']:.6g}",
-            "Read from the clients' own ledgers after the run."
-            if result["epsilon_spent"]
-            else "By the accepted reports, as if all clients had reported equally often.",
-        ),
+        **common_pictures(result, result["card"], title, note),
     }
 
 
@@ -120,12 +103,8 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         measure=words,
         floor=_TRIVIAL[name],
     )
-    return {
-        name: (
-            figure,
-            f"The {words} after every round. Dashed: the same kind of model, fitted without privacy.",
-        )
-    }
+    caption = f"The {words} after every round. Dashed: the same kind of model, fitted without privacy."
+    return {name: (figure, caption)}
 
 
 def _lead(result: Mapping[str, Any]) -> str:
@@ -173,21 +152,14 @@ def _results(result: Mapping[str, Any]) -> list[Row]:
 
 def _settings(result: Mapping[str, Any]) -> list[Row]:
     options: Mapping[str, Any] = result["options"]
+    epsilon, k = str(options["epsilons"] or options["epsilon"]), f"{result['k']} of {result['d']}"
     rows: list[Row] = [
         ("algorithm", str(result["algorithm"]), "how the model is learnt"),
         ("data set", str(options["dataset"]), "what the clients hold"),
         ("model", str(options["model"]), _MODELS[options["model"]]),
         ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
-        (
-            "epsilon",
-            str(options["epsilons"] or options["epsilon"]),
-            "asked for; the card keeps no more than that",
-        ),
-        (
-            "coordinates",
-            f"{result['k']} of {result['d']}",
-            "reported by a client, chosen independently of data",
-        ),
+        ("epsilon", epsilon, "asked for; the card keeps no more than that"),
+        ("coordinates", k, "reported by a client, chosen independently of data"),
         ("optimiser", str(result["optimiser"]), f"at a learning rate of {result['learning_rate']:.4g}"),
     ]
     if result.get("taus"):

@@ -1,7 +1,5 @@
 """Pictures of the page, as options of ECharts, in the palette of Okabe and Ito, which is safe for colour blindness."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -94,17 +92,11 @@ def _plain(line: Options) -> Options:
 
 
 def _line(name: str, points: Sequence[Point], i: int, **more: Any) -> Options:
-    colour = COLOURS[i % len(COLOURS)]
-    return {
-        "type": "line",
-        "name": brief(name, _LONGEST),
-        "data": [[_short(x), _short(y)] for x, y in points],
-        "symbol": _SYMBOLS[i % len(_SYMBOLS)] if len(points) < 30 else "none",  # in the legend as on the line
-        "symbolSize": 7,
-        "color": colour,
-        "lineStyle": {"width": 2, "type": _DASHES[i % len(_DASHES)], "color": colour},
-        **more,
-    }
+    colour, data = COLOURS[i % len(COLOURS)], [[_short(x), _short(y)] for x, y in points]
+    symbol = _SYMBOLS[i % len(_SYMBOLS)] if len(points) < 30 else "none"  # in the legend as on the line
+    style = {"width": 2, "type": _DASHES[i % len(_DASHES)], "color": colour}
+    marks = {"symbol": symbol, "symbolSize": 7, "color": colour, "lineStyle": style}
+    return {"type": "line", "name": brief(name, _LONGEST), "data": data, **marks, **more}
 
 
 def _short(value: float) -> float:
@@ -163,13 +155,9 @@ def arriving(points: Sequence[Point], wanted: int) -> Options:
 
 def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: int = 0) -> Options:
     """A bar for each name, as high as its count."""
-    bar: Options = {
-        "type": "bar",
-        "name": y,
-        "data": [_short(value) for value in values],
-        "barMaxWidth": 48,
-        "itemStyle": {"color": COLOURS[colour], "borderColor": _INK, "borderWidth": 0.5},
-    }
+    style = {"color": COLOURS[colour], "borderColor": _INK, "borderWidth": 0.5}
+    bar: Options = {"type": "bar", "name": y, "barMaxWidth": 48, "itemStyle": style}
+    bar["data"] = [_short(value) for value in values]
     names_below = {**_axis("category", x, below=True), "data": [brief(name, _LONGEST) for name in names]}
     names_below["axisLabel"] |= _CUT
     return _frame(names_below, _axis("value", y, min=0, minInterval=1), [bar])

@@ -1,7 +1,5 @@
 """The elements of the page: sections, charts, cards, tables, and HTML in which everything from a store is escaped."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files

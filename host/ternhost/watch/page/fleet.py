@@ -1,7 +1,5 @@
 """The section Fleet: all boards; only the visible rows are sent."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -40,14 +38,15 @@ def _column(
     field: str, name: str, width: int, kind: str = "", says: bool = True, **more: object
 ) -> dict[str, object]:
     shown = {"": _DASH, "number": _NUMBER, "ago": _AGO}[kind]
+    side = {"type": "rightAligned"} if kind == "number" else {}
+    head = {"headerName": name, "headerTooltip": f"{name}: {_SAYS}" if says else name}
     return {
         "field": field,
-        "headerName": name,
+        **head,
         "width": width,
         ":valueFormatter": shown,
         "sortable": True,
-        "headerTooltip": f"{name}: {_SAYS}" if says else name,
-        **({"type": "rightAligned"} if kind == "number" else {}),
+        **side,
         **more,
     }
 
@@ -72,6 +71,18 @@ _TOLD = [
     _column("epoch", "fleet key", 110, "number"),
     _column("text", "text", 260),
 ]
+_SEEN = {"headerName": "as the host has seen", "children": _HEARD}
+_GRID = {
+    "columnDefs": [_NAME, _SEEN, {"headerName": f"{_SAYS} (unverified)", "children": _TOLD}],
+    **{
+        "rowModelType": "infinite",
+        "cacheBlockSize": 100,
+        "maxBlocksInCache": 6,
+        "infiniteInitialRowCount": 30,
+    },
+    **{"suppressCellFocus": True, ":datasource": _SOURCE, ":getRowId": "p => String(p.data.first)"},
+    **dict.fromkeys(("rowHeight", "headerHeight", "groupHeaderHeight"), _ROW),
+}
 
 
 class FleetSection(Section):
@@ -83,28 +94,11 @@ class FleetSection(Section):
         with cards() as self._all:
             with card("Boards", wide=True):
                 with ui.element("div").classes("controls"):
-                    self._search = ui.input(
-                        placeholder="search: name, state, release, error", on_change=self._find
-                    ).props('dense outlined clearable debounce=250 aria-label="search boards"')
+                    about = "search: name, state, release, error"
+                    self._search = ui.input(placeholder=about, on_change=self._find)
+                    self._search.props('dense outlined clearable debounce=250 aria-label="search boards"')
                     self._count = ui.label().classes("soft").mark("counts")
-                self._grid = ui.aggrid(
-                    {
-                        "columnDefs": [
-                            _NAME,
-                            {"headerName": "as the host has seen", "children": _HEARD},
-                            {"headerName": f"{_SAYS} (unverified)", "children": _TOLD},
-                        ],
-                        "rowModelType": "infinite",
-                        "cacheBlockSize": 100,
-                        "maxBlocksInCache": 6,
-                        "infiniteInitialRowCount": 30,
-                        "suppressCellFocus": True,
-                        **dict.fromkeys(("rowHeight", "headerHeight", "groupHeaderHeight"), _ROW),
-                        ":datasource": _SOURCE,
-                        ":getRowId": "p => String(p.data.first)",
-                    },
-                    auto_size_columns=False,
-                ).classes("board-grid")
+                self._grid = ui.aggrid(dict(_GRID), auto_size_columns=False).classes("board-grid")
             self._left = picture("Epsilon left", f"{_LEFT}.")
             self._releases = picture("Releases", f"{_SAYS.capitalize()}.")
 

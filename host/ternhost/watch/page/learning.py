@@ -1,7 +1,5 @@
 """The sections Learning and Runs: the learning curve of this run, and curves of several runs."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import time
@@ -16,19 +14,7 @@ from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.text import brief
 from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
-from ternhost.watch.page import charts
-from ternhost.watch.page.elements import (
-    Chart,
-    Html,
-    Section,
-    card,
-    cards,
-    empty,
-    offer,
-    picture,
-    table,
-    toggle,
-)
+from ternhost.watch.page import charts, elements
 
 _EVERY = 5.0  # seconds
 _MOST = 6  # curves, as many as there are kinds of lines
@@ -47,20 +33,22 @@ _NO_DATA = (
 )
 
 
-class LearningSection(Section):
+class LearningSection(elements.Section):
     """Measures and axes can be chosen."""
 
     def build(self) -> None:
-        with cards():
-            with card("Learning curve", wide=True):
+        with elements.cards():
+            with elements.card("Learning curve", wide=True):
                 with ui.element("div").classes("controls") as self._controls:
-                    self._measure = toggle("figure", self._chosen)
-                    self._by = toggle("axis", self._chosen)
+                    self._measure = elements.toggle("figure", self._chosen)
+                    self._by = elements.toggle("axis", self._chosen)
                     self._floor = ui.switch("with the baseline", on_change=self._chosen).props("dense")
-                self._curve = Chart("learning curve")
-                self._figures = Html()
-            tau = picture("Range", "Values are clipped to this bound (tau) before they are perturbed.")
-            rate = picture("Learning rate", "How far a round moves the model.")
+                self._curve = elements.Chart("learning curve")
+                self._figures = elements.Html()
+            tau = elements.picture(
+                "Range", "Values are clipped to this bound (tau) before they are perturbed."
+            )
+            rate = elements.picture("Learning rate", "How far a round moves the model.")
             self._chosen_by_round = (("tau", "range (tau)", tau), ("rate", "learning rate", rate))
 
     def _chosen(self) -> None:
@@ -69,8 +57,8 @@ class LearningSection(Section):
     def show(self, now: Snapshot) -> None:
         run, history = now.run, now.history
         known = curves.measures(run, history)
-        offer(self._measure, {name: curves.word(name) for name in known})
-        offer(self._by, {name: name for name in curves.axes(run, now.devices)})
+        elements.offer(self._measure, {name: curves.word(name) for name in known})
+        elements.offer(self._by, {name: name for name in curves.axes(run, now.devices)})
         self._controls.set_visibility(bool(known))
         measure, by = self._measure.value, self._by.value or curves.REPORTS
         where = run and run.name, len(history), by
@@ -113,26 +101,26 @@ def _figures(now: Snapshot, known: list[str]) -> str:
         trivial = judging.TRIVIAL.get(name, "") if floor is not None else ""
         rows.append([curves.word(name), value, between, best, floor, trivial])
     head = ("held-out records", "now", "95 % interval", "without privacy", "no features", "that is")
-    return table(head, rows)
+    return elements.table(head, rows)
 
 
-class CompareSection(Section):
+class CompareSection(elements.Section):
     """Draws the run of the page with the newest similar ones, until others are chosen."""
 
     def build(self) -> None:
         self._looked, self._looking, self._ended = -_EVERY, False, False
-        with cards():
-            with card("Runs compared", wide=True):
+        with elements.cards():
+            with elements.card("Runs compared", wide=True):
                 with ui.element("div").classes("controls"):
                     self._which = ui.select({}, multiple=True, label="runs", on_change=self._again).props(
                         f"dense outlined use-chips max-values={_MOST}"
                     )
-                    self._measure = toggle("figure", self._again)
+                    self._measure = elements.toggle("figure", self._again)
                     axes = {name: name for name in (curves.REPORTS, curves.ROUNDS, curves.EPSILON)}
-                    self._by = toggle("axis", self._again, axes)
-                self._chart = Chart("learning curves of several runs")
-            with card("Runs here", wide=True):
-                self._table = Html()
+                    self._by = elements.toggle("axis", self._again, axes)
+                self._chart = elements.Chart("learning curves of several runs")
+            with elements.card("Runs here", wide=True):
+                self._table = elements.Html()
 
     def show(self, now: Snapshot) -> None:
         self.tick(now)
@@ -232,4 +220,4 @@ def _runs_table(runs: Sequence[RunView]) -> str:
     head = (
         "run", "began", "status", "algorithm", "data", "fleet", "mechanism", "epsilon", "rounds", "reports", "took",
     )  # fmt: skip
-    return table(head, rows) if rows else empty("No run has begun.")
+    return elements.table(head, rows) if rows else elements.empty("No run has begun.")

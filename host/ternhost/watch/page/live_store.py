@@ -1,7 +1,5 @@
 """A store for all open pages, read once for all of them and only while one is open; its boards as a table."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque
@@ -31,19 +29,12 @@ MOST_ROWS = 500  # of an answer
 
 def row(board: BoardRow) -> Row:
     """The row of a board: budget as epsilon, heap in kB (1000 bytes), None for values that it did not report."""
-    fields: Row = {
-        **{name: board.hello.get(name) for name in _TOLD},
-        "name": board.name,
-        "online": "online" if board.online else "offline",
-        "heard": board.heard,
-        "budget": budget(board),
-        "entropy": generator(board),
-        "heap": (board.hello.get("heap") or 0) / 1000 or None,
-        "errors": board.errors,
-        "error": board.error,
-        "first": board.first,
-        "clients": board.clients,
+    fields: Row = {name: board.hello.get(name) for name in _TOLD}
+    fields |= {
+        name: getattr(board, name) for name in ("name", "heard", "errors", "error", "first", "clients")
     }
+    fields |= {"online": "online" if board.online else "offline", "budget": budget(board)}
+    fields |= {"entropy": generator(board), "heap": (board.hello.get("heap") or 0) / 1000 or None}
     return {name: brief(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 

@@ -1,7 +1,5 @@
 """The page: a head with the main figures, and sections; only the open one is updated."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nicegui import ui
@@ -57,9 +55,8 @@ class Page:
             with ui.element("div").classes("tern-head"):
                 self._title = ui.html(sanitize=False).classes("title")
                 ui.element("span").classes("grow")
-                self._switch = ui.button(
-                    f"Colours: {_DARK[None]}", color=None, on_click=self._next_dark
-                ).props('flat dense no-caps aria-label="light, dark, or as the system has it"')
+                self._switch = ui.button(f"Colours: {_DARK[None]}", color=None, on_click=self._next_dark)
+                self._switch.props('flat dense no-caps aria-label="light, dark, or as the system has it"')
             self._note = ui.label().classes("note").props("role=status")
             self._tiles = ui.html(sanitize=False).classes("tiles").mark("tiles")
             with ui.tabs().props("dense align=left outside-arrows mobile-arrows") as tabs:

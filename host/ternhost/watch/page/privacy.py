@@ -1,7 +1,5 @@
 """The section Privacy: the epsilon spent by class of devices, and the card of their reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nicegui import ui
@@ -38,9 +36,7 @@ class PrivacySection(Section):
         classes = now.run.classes if now.run else ()
         self._classes.set(_table(now) if classes else empty(_UNKNOWN if now.run else "No run yet."))
         self._lines.set(_lines(now))
-        options = {
-            i: f"class {i + 1}, epsilon {device_class['epsilon']:g}" for i, device_class in enumerate(classes)
-        }
+        options = {i: f"class {i + 1}, epsilon {each['epsilon']:g}" for i, each in enumerate(classes)}
         offer(self._which, options)
         self._controls.set_visibility(len(options) > 1)
         data, what = _card(now, int(self._which.value or 0))
@@ -67,19 +63,11 @@ def _draw(data: str, what: str) -> dict[str, Any] | None:
 def _table(now: Snapshot) -> str:
     run = now.run
     assert run is not None
-    rows = [
-        [
-            i,
-            f"{100 * device_class['share']:.3g} %",
-            float(device_class["epsilon_per_report"]),
-            float(device_class["epsilon_run"]),
-            spent,
-            *(device_class[name] for name in ("mechanism", "k", "levels", "card_hash")),
-        ]
-        for i, (device_class, spent) in enumerate(
-            zip(run.classes, curves.spent_by_class(now), strict=True), 1
-        )
-    ]
+    rows = []
+    for i, (of_class, spent) in enumerate(zip(run.classes, curves.spent_by_class(now), strict=True), 1):
+        costs = [float(of_class[name]) for name in ("epsilon_per_report", "epsilon_run")]
+        design = [of_class[name] for name in ("mechanism", "k", "levels", "card_hash")]
+        rows.append([i, f"{100 * of_class['share']:.3g} %", *costs, spent, *design])
     head = (
         "class", "share of devices", "epsilon a report", f"epsilon {words.reckoned(run)}", "spent so far, mean",
         "mechanism", "values a report", "levels", "card",

@@ -1,7 +1,5 @@
 """The section Round: arriving reports, refusals, symbols and gateways of the open round and the last ones."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 
@@ -126,16 +124,10 @@ def _classes_of(now: Snapshot, data: str) -> str:
 
 
 def _gateways(now: Snapshot) -> str:
-    rows = [
-        [
-            gateway.name,
-            "online" if gateway.online else "offline",
-            words.ago(gateway.heard),
-            gateway.devices,
-            f"{gateway.reports:,} reports{', has answered' if gateway.answered else ' so far'}"
-            * bool(now.open),
-            ", ".join(f"{name} {value}" for name, value in gateway.here.items()),
-        ]
-        for gateway in now.gateways
-    ]
+    rows = []
+    for gateway in now.gateways:
+        counted = f"{gateway.reports:,} reports{', has answered' if gateway.answered else ' so far'}"
+        says = ", ".join(f"{name} {value}" for name, value in gateway.here.items())
+        state, heard = "online" if gateway.online else "offline", words.ago(gateway.heard)
+        rows.append([gateway.name, state, heard, gateway.devices, counted * bool(now.open), says])
     return table(("gateway", "state", "last heard", "devices", "round under way", "it says"), rows)

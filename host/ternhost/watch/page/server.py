@@ -1,7 +1,5 @@
 """Serves the page on loopback only, and to no other website."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -95,20 +93,16 @@ def serve(
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     add(app)
     app.add_middleware(OnlyHere, port=port)
-    ui.run_with(
-        app,
-        title="tern",
-        favicon=_ICON,
-        dark=None,  # as the system has it
-        tailwind=False,
-        binding_refresh_interval=None,
-        show_welcome_message=False,
-        reconnect_timeout=10.0,
-    )
+    look: dict[str, Any] = {"title": "tern", "favicon": _ICON, "dark": None}  # dark as the system has it
+    left_out: dict[str, Any] = {
+        "tailwind": False,
+        "binding_refresh_interval": None,
+        "show_welcome_message": False,
+    }
+    ui.run_with(app, reconnect_timeout=10.0, **look, **left_out)
     logging.getLogger("nicegui").setLevel(logging.ERROR)  # requests for missing paths are no news
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
-    )
+    quiet: dict[str, Any] = {"log_level": "error", "access_log": False}
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=1, **quiet))
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[made])
 

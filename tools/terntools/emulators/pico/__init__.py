@@ -52,12 +52,9 @@ SAMPLER = Recipe(
 )
 
 _FIRMWARE_REQUIREMENTS = (
-    *micropython.SOURCE_REQUIREMENTS,
-    *micropython.ARM_COMPILER,
-    Requirement("libstdc++-arm-none-eabi-newlib"),
-    Requirement("cmake", "cmake"),
-    Requirement("g++", "g++"),
-)
+    *micropython.SOURCE_REQUIREMENTS, *micropython.ARM_COMPILER,
+    Requirement("libstdc++-arm-none-eabi-newlib"), Requirement("cmake", "cmake"), Requirement("g++", "g++"),
+)  # fmt: skip
 _NODE = Requirement("nodejs", "node")
 _MACHINE_REQUIREMENTS = (*micropython.ARM_COMPILER, _NODE, Requirement("npm", "npm"))
 _BOOT_SECONDS = 60
@@ -103,14 +100,10 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
     port = source / "ports/rp2"
     build = port / "build"
     options = {
-        "MICROPY_BOARD": _BOARD,
-        "MICROPY_BOARD_DIR": port / "boards" / _BOARD,
-        "MICROPY_FROZEN_MANIFEST": manifest,
-        "PICO_SDK_PATH_OVERRIDE": sdk / "usr/src/pico-sdk",
-        "PICO_BUILD_DOCS": 0,
-        "PICO_NO_PICOTOOL": 1,
-        "pioasm_DIR": sdk / "usr/lib/cmake/pioasm",
-    }
+        "MICROPY_BOARD": _BOARD, "MICROPY_BOARD_DIR": port / "boards" / _BOARD,
+        "MICROPY_FROZEN_MANIFEST": manifest, "PICO_SDK_PATH_OVERRIDE": sdk / "usr/src/pico-sdk",
+        "PICO_BUILD_DOCS": 0, "PICO_NO_PICOTOOL": 1, "pioasm_DIR": sdk / "usr/lib/cmake/pioasm",
+    }  # fmt: skip
     shell.run("cmake", "-S", port, "-B", build, *(f"-D{name}={value}" for name, value in options.items()))
     micropython.make(shell, "-C", build)
     shutil.copy(build / "firmware.bin", out)
@@ -150,13 +143,9 @@ def _build_sampler(work: Path, out: Path, progress: Progress) -> Mapping[str, st
 
 
 def boot_pico(
-    flash: Path | None = None,
-    *,
-    seed: int | None = None,
-    skip_idle: bool = False,
-    volume: Path | None = None,
-    blank: bool = False,
-) -> EmulatedMachine:
+    flash: Path | None = None, *, seed: int | None = None, skip_idle: bool = False,
+    volume: Path | None = None, blank: bool = False,
+) -> EmulatedMachine:  # fmt: skip
     """Boot an emulated Pico. Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
 
     flash: a file that keeps its flash. seed: makes the whole run repeatable. skip_idle: waiting passes at once. volume:

@@ -87,13 +87,9 @@ class QemuMachine(EmulatedMachine):
 
 
 def boot(
-    name: str,
-    flash: Path | None = None,
-    *,
-    seed: int | None = None,
-    count_instructions: bool = False,
+    name: str, flash: Path | None = None, *, seed: int | None = None, count_instructions: bool = False,
     skip_idle: bool = False,
-) -> QemuMachine:
+) -> QemuMachine:  # fmt: skip
     """Start a machine. Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
 
     flash: a file that keeps its flash. seed: makes os.urandom repeatable. count_instructions: its clock counts an

@@ -1,7 +1,5 @@
 """The directories that `tern gateway init` writes: of the host (server), of NATS servers (nodes/NAME), of each site."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -12,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -65,13 +63,12 @@ class Server:
     address: str
 
     @classmethod
-    def load(cls, place: str | Path) -> Server:
+    def load(cls, place: str | Path) -> Self:
         """The server in `place`, its directory or the one above it. Raises UsageError and StorageError."""
         directory = server_directory(place)
         settings = _read(directory / SETTINGS, "hosts", "port", "address")
-        return cls(
-            directory.absolute(), tuple(settings["hosts"]), int(settings["port"]), str(settings["address"])
-        )
+        hosts, port = tuple(settings["hosts"]), int(settings["port"])
+        return cls(directory.absolute(), hosts, port, str(settings["address"]))
 
     @property
     def here(self) -> tuple[str, ...]:
@@ -98,13 +95,12 @@ class GatewaySite:
     port: int
 
     @classmethod
-    def load(cls, directory: str | Path) -> GatewaySite:
+    def load(cls, directory: str | Path) -> Self:
         """The site with this directory. Raises UsageError and StorageError."""
         directory = Path(directory)
         settings = _read(directory / GATEWAY, "site", "hosts", "port")
-        return cls(
-            directory.absolute(), str(settings["site"]), tuple(settings["hosts"]), int(settings["port"])
-        )
+        hosts, port = tuple(settings["hosts"]), int(settings["port"])
+        return cls(directory.absolute(), str(settings["site"]), hosts, port)
 
     @property
     def there(self) -> tuple[str, ...]:
@@ -204,9 +200,8 @@ def remove_site(directory: str | Path, site: str) -> Server:
     """Exclude a site, at once where the NATS servers run here. Raises UsageError and StorageError."""
     server = Server.load(directory)
     if site not in sites_of(directory):
-        raise UsageError(
-            f"{server.directory} has no site {site!r}", hint=f"it has {', '.join(sites_of(directory))}"
-        )
+        hint = f"it has {', '.join(sites_of(directory))}"
+        raise UsageError(f"{server.directory} has no site {site!r}", hint)
     with storage_errors():
         write_accounts(server, without=site)  # first: whatever comes between, it is out
         (server.directory / SITES / f"{site}.pem").unlink()
@@ -246,9 +241,8 @@ def write_accounts(server: Server, without: str = "") -> None:
 
     NATS maps a client to the user with its certificate's name, which contains a hash of its key.
     """
-    accounts: dict[str, Any] = {
-        "tern": {"users": [{"user": "CN=nobody"}]}
-    }  # without users NATS lets anybody in
+    # Without users NATS lets anybody in.
+    accounts: dict[str, Any] = {"tern": {"users": [{"user": "CN=nobody"}]}}
     for site in sites_of(server.directory):
         users = [
             {"user": _opened(server.directory / place / f"{site}.pem")[0], "permissions": permissions}
@@ -296,19 +290,15 @@ def _same_server(server: Server, hosts: Sequence[str], address: str | None, port
         ("--port", port, server.port),
     ):
         if wanted is not None and wanted != there:
-            raise UsageError(
-                f"{server.directory} has been written with {option} {there}, not {wanted}",
-                hint="its sites use this; for another server write another directory",
-            )
+            hint = "its sites use this; for another server write another directory"
+            raise UsageError(f"{server.directory} has been written with {option} {there}, not {wanted}", hint)
     return server
 
 
 def _write_server(place: Path, hosts: Sequence[str], address: str | None, port: int) -> Server:
     if len(set(hosts)) not in (1, *range(_LEAST_NODES, 100)) or len(set(hosts)) < len(hosts):
-        raise UsageError(
-            f"sites have one NATS server, or a cluster of {_LEAST_NODES} or more, not {', '.join(hosts)}",
-            hint="name each once: --name n1.local --name n2.local --name n3.local",
-        )
+        text = f"sites have one NATS server, or a cluster of {_LEAST_NODES} or more, not {', '.join(hosts)}"
+        raise UsageError(text, "name each once: --name n1.local --name n2.local --name n3.local")
     alone, given = hosts[0] if len(hosts) == 1 else "", address
     address = address or _LISTENS.get(alone, "::" if ":" in alone else "0.0.0.0")
     check_reached(hosts, address, port)

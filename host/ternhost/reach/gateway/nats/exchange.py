@@ -8,8 +8,6 @@ The host PUTs the parts of a question one after the other; the last one is repli
 and the host GETs the others. Both sides sign what they send, so a NATS server can neither ask nor answer.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """A connection to NATS in a thread of its own, made again whenever it is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

@@ -1,7 +1,5 @@
 """The host's end: a connection for each site, in the site's account, so that no site can hold up another one."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import threading
@@ -17,17 +15,8 @@ from nats.aio.client import Client
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.reach.certificates import private_key
+from ternhost.reach.gateway.nats import directories, line
 from ternhost.reach.gateway.nats import exchange as wire
-from ternhost.reach.gateway.nats import line
-from ternhost.reach.gateway.nats.directories import (
-    HOST_KEY,
-    HOST_LOCK,
-    SITES,
-    Server,
-    only_one,
-    public_key,
-    sites_of,
-)
 from ternhost.reach.gateway.post import LARGEST, Post, text_of
 
 _LOOK = 1.0  # seconds between two looks at the directory, and between two pings of a site
@@ -47,8 +36,8 @@ class NatsPost(Post):
         UsageError and StorageError.
         """
         super().__init__()
-        self._server = Server.load(directory)
-        self._key = private_key(self._server.directory / HOST_KEY)
+        self._server = directories.Server.load(directory)
+        self._key = private_key(self._server.directory / directories.HOST_KEY)
         self._beside = beside
         self._sites: dict[str, _Site] = {}
         self._wrong = ""  # a site that is not admitted, and why
@@ -58,9 +47,8 @@ class NatsPost(Post):
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             if not self._beside:
-                stack.enter_context(
-                    only_one(self._server.directory / HOST_LOCK, "end the other host of these sites")
-                )
+                lock = self._server.directory / directories.HOST_LOCK
+                stack.enter_context(directories.only_one(lock, "end the other host of these sites"))
             stack.callback(self._end)
             self._admit()
             self._thread.start()
@@ -107,9 +95,9 @@ class NatsPost(Post):
     def _admit(self) -> None:
         """Take up the sites of the directory. A site whose certificate was replaced is another one."""
         known, sites, wrong = self._sites, {}, ""
-        for name in sites_of(self._server.directory):
+        for name in directories.sites_of(self._server.directory):
             try:
-                key = public_key(self._server.directory / SITES / f"{name}.pem")
+                key = directories.public_key(self._server.directory / directories.SITES / f"{name}.pem")
             except StorageError as error:
                 wrong = f"{name} is not admitted: {error.message}"
                 continue
@@ -128,7 +116,7 @@ class _Site:
 
     def __init__(
         self,
-        server: Server,
+        server: directories.Server,
         name: str,
         key: ec.EllipticCurvePrivateKey,
         public_key: ec.EllipticCurvePublicKey,

@@ -1,7 +1,5 @@
 """Runs the NATS server of a directory that `tern gateway init` has written, and restarts it when it ends."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -11,6 +9,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.gateway.nats.directories import CONFIG, Server, only_one, running
@@ -32,9 +31,8 @@ class NatsServer:
         path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
         self._program = shutil.which("nats-server", path=path)
         if self._program is None:
-            raise DeviceError(
-                "nats-server is not installed", hint="apt-get install --no-install-recommends nats-server"
-            )
+            hint = "apt-get install --no-install-recommends nats-server"
+            raise DeviceError("nats-server is not installed", hint)
         self.node = node
         self._process: subprocess.Popen[bytes] | None = None
         self._trouble = ""
@@ -48,13 +46,10 @@ class NatsServer:
     @property
     def condition(self) -> str:
         """Why it does not run; "" where it does."""
-        return (
-            ""
-            if self.pid
-            else f"the NATS server in {self.node} does not run: {self._trouble or 'it is starting'}"
-        )
+        trouble = f"the NATS server in {self.node} does not run: {self._trouble or 'it is starting'}"
+        return "" if self.pid else trouble
 
-    def __enter__(self) -> NatsServer:
+    def __enter__(self) -> Self:
         self._lock = only_one(self.node / _LOCK, "it runs this server already")
         self._lock.__enter__()
         self._thread.start()

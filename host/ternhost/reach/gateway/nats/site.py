@@ -1,7 +1,5 @@
 """The site's end: takes questions of the host to a handler, and signed answers back."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,16 +10,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from ternhost.reach.certificates import private_key
+from ternhost.reach.gateway.nats import directories, line
 from ternhost.reach.gateway.nats import exchange as wire
-from ternhost.reach.gateway.nats import line
-from ternhost.reach.gateway.nats.directories import (
-    HOST,
-    SITE_KEY,
-    SITE_LOCK,
-    GatewaySite,
-    only_one,
-    public_key,
-)
 from ternhost.reach.gateway.post import LARGEST, Handler, handled
 
 _MOST = 64  # questions that are handled at a time; more are lost
@@ -35,8 +25,9 @@ def serve_site(
     """Answer the host's questions for a site while the context is open. Several threads call `handler` at once. tell:
     gets each new state of the connection. Raises UsageError and StorageError.
     """
-    site = GatewaySite.load(directory)
-    with only_one(site.directory / SITE_LOCK, "one gateway runs in a directory") as file:
+    site = directories.GatewaySite.load(directory)
+    lock = site.directory / directories.SITE_LOCK
+    with directories.only_one(lock, "one gateway runs in a directory") as file:
 
         def tell_all(state: str) -> None:
             with suppress(OSError):  # of a full disk
@@ -52,10 +43,10 @@ def serve_site(
 
 
 class _SiteEnd:
-    def __init__(self, site: GatewaySite, handler: Handler, tell: Callable[[str], None]) -> None:
+    def __init__(self, site: directories.GatewaySite, handler: Handler, tell: Callable[[str], None]) -> None:
         self._site = site
-        self._key = private_key(site.directory / SITE_KEY)
-        self._host_key = public_key(site.directory / HOST)
+        self._key = private_key(site.directory / directories.SITE_KEY)
+        self._host_key = directories.public_key(site.directory / directories.HOST)
         self._handler = handler
         self._tell_state = tell
         self._state = ""
@@ -107,9 +98,8 @@ class _SiteEnd:
             question = wire.open_question(self._host_key, self._site.name, exchange, b"".join(parts))
         except ValueError:
             return wire.REPLY.pack(wire.LOST, 0)
-        failed, answer = await asyncio.get_running_loop().run_in_executor(
-            self.threads, handled, self._handler, question
-        )
+        loop = asyncio.get_running_loop()
+        failed, answer = await loop.run_in_executor(self.threads, handled, self._handler, question)
         if len(answer) > LARGEST:
             failed, answer = True, f"its answer of {len(answer)} bytes is more than {LARGEST}".encode()
         _keep(

@@ -1,0 +1,115 @@
+"""Rounds of simulated fleets about sums: counts that add up to what the clients hold, and what they cost."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from simulating import ask
+
+from tern import card as cards
+from tern import ledger, wire
+from tern.sums import rho
+from ternhost import vectorised
+from ternhost.count import estimate
+from ternhost.count.questions import Question, cost_of, decode_body, question_of, round_body, values_of
+from ternhost.datasets import Holdings
+from ternhost.errors import RefusedError, UsageError
+from ternhost.privacy import sums
+from ternhost.privacy.mechanisms import design
+from ternhost.reach.simulated.driver import SimulatedDriver
+
+RECORDS = np.random.default_rng(1).integers(-16384, 16385, (6000, 5)).astype(np.int16)
+EACH = 6
+HOLDINGS = Holdings(RECORDS, np.arange(len(RECORDS)), EACH)
+ASKED = {
+    wire.LINEAR: [4000, -9000, 100, 0], wire.LOGISTIC: [9000, -9000, 100, 0], wire.SVM: [900, 900, 0, 0],
+    wire.VALUES: [1, 0, 1, 1], wire.SOFTMAX_GRADIENT: [900, -900, 0, 7, 0, 9000, 5, 5],
+}  # fmt: skip
+
+
+def _question(model, made, k=None):
+    classes = 2 if model == wire.SOFTMAX_GRADIENT else 1
+    question = Question(model, ASKED[model], -13, made.card, 1, classes=classes, range=made.range)
+    return replace(question, k=k or values_of(question))
+
+
+def _made(norm=2, cost=200_000, values=9, **more):
+    asked = {"unit": 2, "radius": 0.7, "clipped": 90, "kept": -40, "units": 3, **more}
+    return sums.design(cost=cost, norm=norm, values=values, **asked)
+
+
+def _exact(question):
+    """The true sums of all clients, in the units of sums_of."""
+    card, weights = cards.decode(question.card), np.array(ASKED[question.model])
+    asked = weights.reshape(2, -1) if question.classes == 2 else weights, -13, RECORDS.reshape(-1, EACH, 5)
+    total = vectorised.sums.sums(card, question.model, *asked, question.range).sum(axis=0) * 1.0
+    total[:-1] *= sums.grid(sums.of(card), question.range)
+    return total
+
+
+@pytest.mark.parametrize("model", ASKED)
+@pytest.mark.parametrize("norm", [1, 2])
+def test_counts_estimate_the_sums_of_all_clients_and_the_tally(model, norm):
+    question = _question(model, _made(norm))
+    (cohort,) = ask(SimulatedDriver(HOLDINGS, seed=3), [(question, range(1, 1001))]).cohorts
+    assert (cohort.counts.sum(axis=1) == 1000).all()
+    total, error = estimate.sums_of(cohort)
+    assert (abs(total - _exact(question)) < 4.5 * error).all()
+    assert error[0] == pytest.approx(np.sqrt(1000) * _made(norm).sigma, rel=0.02)
+    assert error[-1] == pytest.approx(error[0] / sums.grid(sums.of(cohort.card), question.range))
+
+
+def test_totals_are_unbiased_and_merge_over_cohorts_and_gateways():
+    """1,000 clients 400 times: an error of half a grid step a report would be seen."""
+    question = _question(wire.LOGISTIC, _made(cost=20_000_000, steps=100, clipped=0, kept=0))
+    assert sums.of(cards.decode(question.card)).coarse >= 2
+    driver = SimulatedDriver(HOLDINGS, 400_000, seed=4)
+    of_others = _question(wire.LOGISTIC, _made()), range(1, 9)
+    parts = (question, range(1, 100_001)), (question, range(100_001, 400_001)), of_others
+    first, second, other = ask(driver, parts).cohorts
+    whole = replace(first, counts=first.counts + second.counts, reports=400_000)
+    total, error = estimate.sums_of(first, second)
+    assert np.array_equal((total, error), estimate.sums_of(whole))
+    assert (abs(total - 400 * _exact(question)) < 4.5 * error).all()
+    assert 400_000 * 0.5 * sums.grid(sums.of(whole.card), question.range) > 5 * error[0]
+    three, wider = estimate.sums_of(first, second, other)
+    alone, of_other = estimate.sums_of(other)
+    assert np.allclose((three, wider), (total + alone, np.hypot(error, of_other)))
+
+
+def test_some_of_the_values_stand_for_all_clients():
+    question = _question(wire.LOGISTIC, _made(radius=0.3), k=2)
+    (cohort,) = ask(SimulatedDriver(HOLDINGS, 100_000, seed=5), [(question, range(1, 100_001))]).cohorts
+    assert cohort.counts.sum() == 200_000
+    total, error = estimate.sums_of(cohort)
+    spread = 0.3 * 3 * np.sqrt(100_000 * 2.5)  # which clients report it
+    assert (abs(total - 100 * _exact(question))[:-1] < 4.5 * np.hypot(error[:-1], spread)).all()
+    nobody = replace(cohort, counts=cohort.counts * [[1], [1], [0], [1], [1]])
+    assert np.isnan(estimate.sums_of(nobody)[0]).tolist() == [False, False, True, False, False]
+
+
+def test_a_sum_costs_its_card_once_in_the_measure_of_the_ledger():
+    for norm, in_rho in ((1, rho(200_000)), (2, None)):
+        question = _question(wire.LOGISTIC, _made(norm), k=3)
+        request = decode_body(round_body(1, question))
+        assert question_of(request) == replace(question, parameters=request.parameters)
+        assert request.values == values_of(question) == 5
+        assert cost_of(request) == cards.decode(question.card).epsilon <= 200_000
+        assert cost_of(request, ledger.RHO) == (in_rho or cost_of(request))
+    pure = decode_body(round_body(1, Question(wire.LOGISTIC, [1] * 4, -13, design("duchi", 1).card, 3)))
+    assert (cost_of(pure), cost_of(pure, ledger.RHO)) == (3_000_000, 3 * rho(1_000_000))
+
+
+def test_what_devices_refuse_is_refused():
+    driver, question = SimulatedDriver(HOLDINGS), _question(wire.LOGISTIC, _made())
+    weak = question.card[:1] + bytes((1, 0, 0, 0)) + question.card[5:]
+    for error, bad in (
+        (RefusedError, {"batch": 4}), (RefusedError, {"card": weak}), (UsageError, {"k": 6}),
+        (UsageError, {"range": 11}), (UsageError, {"model": wire.CATEGORIES}),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            ask(driver, [(replace(question, **bad), range(1, 9))])
+    means = Question(wire.VALUES, [1] * 4, -13, design("duchi", 1).card, 1)
+    (cohort,) = ask(driver, [(means, range(1, 9))]).cohorts
+    with pytest.raises(ValueError, match="need cards of sums"):
+        estimate.sums_of(cohort)
