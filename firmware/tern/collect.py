@@ -8,11 +8,10 @@ import hashlib
 from array import array
 from struct import pack, unpack_from
 
-from tern.card import CardError
 from tern.compat import const
 from tern.fixed import saturate
 from tern.sampler import sample, sample_categories
-from tern.shapes import WINDOW
+from tern.shapes import WINDOW, CardError
 from tern.wire import CATEGORIES, MAX_DIMENSION
 
 PRIME = const(8191)  # as many categories can be told apart by their hashes

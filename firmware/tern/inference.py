@@ -9,11 +9,10 @@ keeps its epsilon for the whole vector. With up to 16 classes a probability is w
 
 from array import array
 
-from tern.card import CardError
 from tern.compat import const
 from tern.gradient import dot
 from tern.sampler import sample, sample_categories
-from tern.shapes import LAPLACE, WINDOW
+from tern.shapes import LAPLACE, WINDOW, CardError
 from tern.wire import MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT
 
 # 2**15 exp(-i), i = 0..11, rounded, as uint16; beyond 12 the exponential counts as 0.
