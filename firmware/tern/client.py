@@ -7,7 +7,7 @@ import gc
 from array import array
 from struct import pack_into, unpack_from
 
-from tern import frames, wire
+from tern import frames, storage, wire
 from tern.card import CardError, certify, decode
 from tern.compat import MICROPYTHON, const, ticks_diff
 from tern.coordinates import choose, gather
@@ -16,17 +16,7 @@ from tern.frames import FrameError, difference
 from tern.gradient import Answerer
 from tern.ledger import Ledger, LedgerError
 from tern.shapes import HIERARCHY, SUM, WINDOW
-from tern.storage import (
-    CLIENTS,
-    FLEET,
-    RECORDS,
-    Clients,
-    Records,
-    StorageError,
-    ledger_name,
-    read_fleet,
-    write_fleet,
-)  # fmt: skip
+from tern.storage import StorageError, ledger_name, read_fleet, write_fleet
 
 _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 
@@ -242,7 +232,7 @@ class Client:
             raise FrameError(wire.ERR_DEVICE, "not this board's first client", device)
         frames.verify(clients.key, frame)
         if self._fleet_key and epoch > self._epoch:
-            path = self.board.directory + "/" + FLEET
+            path = self.board.directory + "/" + storage.FLEET
             write_fleet(path, frames.mask_fleet_key(clients.key, epoch, key), epoch)
             self._fleet_key = read_fleet(path)[0]
             self._epoch = epoch
@@ -382,9 +372,9 @@ class Client:
     def _open_clients(self):
         if self._clients is None:
             self._fleet_key, pause, self._slot_ms, ahead, self._epoch, self._bound, self._unit = read_fleet(
-                self.board.directory + "/" + FLEET
+                self.board.directory + "/" + storage.FLEET
             )
-            clients = Clients(self.board.directory + "/" + CLIENTS, self._bound)
+            clients = storage.Clients(self.board.directory + "/" + storage.CLIENTS, self._bound)
             self._pause_ms = 1000 * pause
             if clients.count == 1:
                 self._ahead = ahead
@@ -405,7 +395,7 @@ class Client:
     def open_records(self, client):
         """Return the records (as storage.Records) of `client`, whose `start` and `records` say which of them."""
         if self._records is None:
-            self._records = Records(self.board.directory + "/" + RECORDS)
+            self._records = storage.Records(self.board.directory + "/" + storage.RECORDS)
         records = self._records
         held = client.records or self._form[0].shape == SUM  # a sum may be of none
         if not held or client.start + client.records > records.count:

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from tern.entropy import END, POSITION, SLACK, Stream
+from tern.entropy import END, POSITION, SLACK, EntropyError, Stream
 
 
 class Replay(Stream):
@@ -11,6 +11,20 @@ class Replay(Stream):
     def __init__(self, data):
         super().__init__(bytearray(bytes(data) + bytes(SLACK)))
         self.cursor[END] = len(data)
+
+
+class Drip(Stream):
+    """The bytes of `data`, a few at a time: leaves must undo a draw and repeat it."""
+
+    def __init__(self, data, step):
+        super().__init__(bytearray(data + bytes(16)))
+        self.limit = len(data)
+        self.step = step
+
+    def refill(self):
+        if self.cursor[END] == self.limit:
+            raise EntropyError("end")
+        self.cursor[END] = min(self.limit, self.cursor[END] + self.step)
 
 
 class Keyed(Stream):

@@ -5,13 +5,13 @@ from array import array
 
 from checks import raises, without_heap
 from spec.cards import table, window
-from streams import Keyed, Replay, uniform
+from streams import Drip, Keyed, Replay, uniform
 from vectors import load
 
 from tern import sampler
 from tern.card import T, count, decode
 from tern.compat import MICROPYTHON
-from tern.entropy import END, POSITION, EntropyError, Generator, Stream
+from tern.entropy import POSITION, EntropyError, Generator
 
 COMPILED = True
 
@@ -132,20 +132,6 @@ def test_single_thresholds_are_drawn_as_specified():
                 stream = Replay(data + bytes(5))
                 drawn = sampled(card, stream, [f - 16384])
                 assert (drawn, stream.cursor[POSITION]) == ([inside ^ 1 ^ up], at)
-
-
-class Drip(Stream):
-    """The bytes of `data`, a few at a time: leaves must undo a draw and repeat it."""
-
-    def __init__(self, data, step):
-        super().__init__(bytearray(data + bytes(16)))
-        self.limit = len(data)
-        self.step = step
-
-    def refill(self):
-        if self.cursor[END] == self.limit:
-            raise EntropyError("end")
-        self.cursor[END] = min(self.limit, self.cursor[END] + self.step)
 
 
 def test_draws_do_not_depend_on_how_bytes_arrive():

@@ -7,10 +7,9 @@ import scratch
 import small_board
 from checks import modules, raises
 from small_board import EPSILON, THREE, TWO, ask, book_of, error_of, put_fleet, round_frame, symbols_of
-from spec import sums as spec
 from spec.cards import sum_card
-from streams import Keyed, Replay, Words
-from test_sampler import Drip
+from spec.sums import bits, length_of, noise, norm_of, sums_of, symbol, unit_vector
+from streams import Drip, Keyed, Replay, Words
 from vectors import cases
 
 from tern import ledger, sums, wire
@@ -60,9 +59,9 @@ def check_unit(answerer, totals, norm, steps, reach):
     """The device's vector is that of the specification, and within the radius."""
     n = len(totals)
     got = vector_of(answerer, totals, norm, steps, reach)
-    vector, clipped = spec.unit_vector(totals, norm, steps, reach)
+    vector, clipped = unit_vector(totals, norm, steps, reach)
     assert got == vector + [1 if clipped else -1], (totals, norm, steps, reach, got)
-    assert spec.length_of(got[:n], norm) <= steps**norm, (totals, norm, steps, reach, got)
+    assert length_of(got[:n], norm) <= steps**norm, (totals, norm, steps, reach, got)
 
 
 def check_units(seed, count):
@@ -83,7 +82,7 @@ def check_units(seed, count):
         norm = 1 + words.below(2)
         reach = 1 << words.below(30)
         if words.below(2) and any(totals):  # just clipped, just not, just so
-            reach = max(1, min(spec.norm_of(totals, norm)[2] + words.below(3) - 1, (1 << 30) - 1))
+            reach = max(1, min(norm_of(totals, norm)[2] + words.below(3) - 1, (1 << 30) - 1))
         steps = words.one_of((1, 2, 3, 4095, 4096, 1 + words.below(4096), 1 << words.below(13)))
         check_unit(answerer, totals, norm, steps, reach)
 
@@ -142,7 +141,7 @@ def test_totals_are_held_to_their_bound():
         total = max(-MOST, min(total + (x << 10), MOST))
     answerer.values(Held(len(rows)), Rows(rows), None)
     units = [[total, 31 << 10]]
-    assert list(answerer._sums) == spec.sums_of(units, 3, 1, 4096, MOST // 2, 0, 0)
+    assert list(answerer._sums) == sums_of(units, 3, 1, 4096, MOST // 2, 0, 0)
 
 
 # Noise: (t, c, m) of the variances 1/2, 1, 7/3, 64, 4096, of the bounds, and of Laplace noise.
@@ -169,13 +168,13 @@ def check_draws(card, values, data, symbols, used):
 
 def test_noise_is_drawn_as_specified():
     for t, c, m in NOISES:
-        for coarse, b in ((max(0, spec.bits(t) - 12), 16), (3, 4), (20, 2)):
+        for coarse, b in ((max(0, bits(t) - 12), 16), (3, 4), (20, 2)):
             card = Card(sum_card(20_000_000, 2 if c else 1, t=t, c=c, m=m, coarse=coarse, bits=b))
             values = [0, -1234, 999, (1 << coarse) // 2, -((1 << coarse) // 2), -(1 << coarse + b), 1 << 28]
             keyed = Keyed(b"sums", b"noise %d %d %d" % (t, c, m))
             data = bytes([keyed.byte() for _ in range(3000)])
             plain = Replay(data)
-            symbols = [spec.symbol(value + spec.noise(plain.byte, t, c, m), coarse, b) for value in values]
+            symbols = [symbol(value + noise(plain.byte, t, c, m), coarse, b) for value in values]
             check_draws(card, values, data, symbols, plain.cursor[POSITION])
 
 
@@ -227,7 +226,7 @@ def check_runs(client, records, places, rows, bound=0, d=4):
             answerer.bound = bound
             result = answerer.values(client, records, None)
             assert list(result) == [0, 1, 2, 3]
-            expected = spec.sums_of(runs_of(places, rows, unit), 4, norm, 4096, 30_000, 7, -2)
+            expected = sums_of(runs_of(places, rows, unit), 4, norm, 4096, 30_000, 7, -2)
             assert list(answerer._sums) == expected, (shape, list(places))
 
 

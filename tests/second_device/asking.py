@@ -11,6 +11,7 @@ from pathlib import Path
 
 from small_board import LEAKING, THREE, TWO, WINDOW, largest_card
 from spec.boards import FIELDS, Round
+from spec.cards import sum_card
 from spec.files import checked_ledger, client_row, fleet_file, key_of, ledger_file, records_file
 from spec.frames import FLEET, cobs, features, fleet_key_body, int16s, sealed
 from test_hostile_host import EDGES, GRR, LAPLACE, LHP, lie
@@ -47,15 +48,16 @@ class Board:
 
 
 def some_ledger(draw, last):
+    measure = draw.choice((0, 0, 1))
     spent = draw.choice((1, 2_000_000, 90_000_000))
     question = {"question": draw.randbytes(32)}
     used = {"budget": draw.choice((100_000_000, 10**9)), "spent": spent, "last": max(1, last)}
     report = b"\x82" + draw.randbytes(draw.choice((17, 30, 272)))
     file = draw.choice(
-        [ledger_file(last=last)] * 9
+        [ledger_file(last=last, measure=measure)] * 9
         + [ledger_file(budget=draw.choice((4_000_000, 60_000_000)), last=last)]
-        + [ledger_file(state=1, report=report, **question, **used)] * 2
-        + [ledger_file(state=2, **used)] * 2
+        + [ledger_file(state=1, report=report, measure=measure, **question, **used)] * 2
+        + [ledger_file(state=2, measure=measure, **used)] * 2
         + [ledger_file(last=last, step=1)]  # bound to a counter
         + [ledger_file(b"TLG2", last=last)]  # of another version
     )
@@ -86,9 +88,9 @@ def some_board(draw):
         held = max(0, records - draw.choice((0, 0, 0, 1)))
         largest = draw.choice((2_000_000, 20_000_000, *[10**9] * 6, FLEET))
         budget = draw.choice((8_000_000, 100_000_000, *[10**9] * 4, FLEET))
-        shapes = draw.choice((*[0] * 8, 0x3E, 0x02, 0x1C, 0x20))
+        shapes = draw.choice((*[0] * 8, 0x7E, 0x02, 0x1C, 0x60))
         if draw.randrange(40) == 0:
-            shapes = draw.choice((1, 64, 0x8002))
+            shapes = draw.choice((1, 128, 0x8002))
         listed = device + (draw.randrange(60) == 0) if device > first else device
         rows += client_row(listed, largest, budget, start, held, shapes, key_of(device))
         start += records
@@ -132,17 +134,31 @@ def some_fleet_file(draw, board):
     ahead = draw.choice((1, 1, 1, 3, 24, 1000) * 16 + (0, 1001))
     board.epoch = draw.choice((0, 1, 2**31, FLEET))
     records = draw.choice((0, 0, 1, 2, 33, 65535))
-    file = fleet_file(board.fleet_key, pause, slot, ahead, board.epoch, records)
+    unit = draw.choice((0, 0, 1, 1, 2, 60))
+    file = fleet_file(board.fleet_key, pause, slot, ahead, board.epoch, records, unit)
     if draw.randrange(60) == 0:
-        file = draw.choice((file[:-1], file + b"\0", b"TFL3" + file[4:], b"TFL1" + file[4:44], b""))
+        file = draw.choice((file[:-1], file + b"\0", b"TFL4" + file[4:], b"TFL2" + file[4:50], b""))
     board.files["fleet.bin"] = file
 
 
 # --- Frames -----------------------------------------------------------------------------------------------------
 
 
-def some_card(draw):
-    card = draw.choice(GOOD)
+def some_sum(draw):
+    """A sum card that is nearly always certified."""
+    norm, steps, tally = draw.choice((1, 2)), draw.choice((1, 16, 300, 4096)), draw.choice((0, -5, 4096))
+    t = max(1, min(draw.choice((1, 2, 40)) * (steps + abs(tally)), 1 << 20))
+    m = draw.choice((1, 1, 3, (1 << 20) // t)) if t < 1 << 18 else 1
+    c = min(1 << 19, t * m * draw.choice((1, 2, 4)) // draw.choice((1, 1, 3)) + 1)
+    card = sum_card(
+        20_000_000, norm, draw.choice((0, 0, 1, 2, 4, 60, 65535)), steps, 1 << draw.randrange(30),
+        tally, -tally, t, c, m, draw.choice((0, 1, 8, 20)), draw.choice((2, 9, 16)),
+    )  # fmt: skip
+    return card[:1] + draw.choice((20_000_000, 2_000_000)).to_bytes(4, "little") + card[5:]
+
+
+def some_card(draw, is_sum=False):
+    card = some_sum(draw) if is_sum else draw.choice(GOOD)
     kind = draw.randrange(12)
     if kind == 0:
         card = draw.choice(CARDS)
@@ -181,10 +197,14 @@ def some_round(draw, board, device, number):
         weight = lambda: draw.choice((draw.randrange(-size, size + 1), 0, -32768, 32767))  # noqa: E731
         question = int16s([weight() for _ in range(classes * d)])
         values = classes if model == 4 else classes * d
+    is_sum = draw.randrange(3) == 0 and model in (1, 2, 3, 8, 10)
+    values += is_sum
     k = values
     if model != 4:
         k = draw.choice((1, 1, 1, min(values, 2), min(values, 5), values, draw.randrange(1, values + 1)))
-    card = some_card(draw)
+    card = some_card(draw, is_sum)
+    if is_sum and draw.randrange(9):
+        batch, range_ = 0, min(range_, 10)
     if draw.randrange(8) and model in (4, 9):
         card = LAPLACE if model == 4 else GRR
     return Round(device, number, model, range_, exponent, classes, d, k, batch, *training, question, card)

@@ -73,6 +73,29 @@ static int decode_hierarchy(struct card *c) {
     return 1;
 }
 
+static int within(i64 a, i64 low, i64 high) { return low <= a && a <= high; }
+
+/* The fields of a sum card, from its norm on. */
+struct sum { i64 norm, unit, radius, reach, clipped, kept, t, c, m; int q, b; };
+
+static struct sum sum_of(const struct card *c) {
+    const u8 *at = c->at;
+    return (struct sum){at[5], get16(at + 6), get16(at + 8), get32(at + 10), get_i16(at + 14), get_i16(at + 16),
+                        get32(at + 18), get32(at + 22), get32(at + 26), at[30], at[31]};
+}
+
+static int decode_sum(struct card *c) {
+    if (c->n != 32) return 0;
+    struct sum s = sum_of(c);
+    if (!within(s.norm, 1, 2) || !within(s.radius, 1, 4096) || !within(s.reach, 1, (1 << 30) - 1)) return 0;
+    if (!within(s.clipped, -4096, 4096) || !within(s.kept, -4096, 4096) || !within(s.t, 1, 1 << 20)) return 0;
+    if (s.norm == 1 && (s.c || s.m)) return 0;
+    if (s.norm == 2 && (!within(s.c, 1, 1 << 19) || !within(s.c, 1, 4 * s.t * s.m))) return 0;
+    if (s.norm == 2 && !within(s.t * s.m, 1, least(1 << 20, 64 * s.c))) return 0;
+    c->symbols = 1 << s.b % 32;
+    return within(s.q, 0, 20) && within(s.b, 2, 16);
+}
+
 static int decode(struct card *c) {
     if (c->n < 5 || c->n > 2048 || c->at[0] >> 4 != 1) return 0;
     c->shape = c->at[0] & 15;
@@ -85,6 +108,7 @@ static int decode(struct card *c) {
         case LAPLACE: return decode_laplace(c);
         case MIXTURE: return decode_mixture(c);
         case HIERARCHY: return decode_hierarchy(c);
+        case SUM: return decode_sum(c);
     }
     return 0;
 }
@@ -161,6 +185,30 @@ static int certified_hierarchy(const struct card *c, struct wide e) {
     return 1;
 }
 
+static i64 largest_tally(const struct sum *s) {
+    i64 a = s->clipped < 0 ? -s->clipped : s->clipped, b = s->kept < 0 ? -s->kept : s->kept;
+    return a > b ? a : b;
+}
+
+static int certified_sum(const struct card *c, u64 loss) {
+    struct sum s = sum_of(c);
+    i64 tally = largest_tally(&s);
+    if (s.norm == 1) return loss * s.t >= (u64)1000000 * (s.radius + tally);
+    return at_most(times(wide((u64)1000000 * s.m), wide(s.radius * s.radius + tally * tally)), times(wide(2 * loss * s.c), wide(s.t)));
+}
+
+/* What a report of this epsilon costs in rho: the least p with e (X - 2**40) <= p (X + 2**40) (ledger.md). */
+static u64 rho_of(u32 e) {
+    struct wide lower = exp_lower(e), one = wide((u64)1 << 40);
+    struct wide x = plus(plus(lower, over(over(lower, 1 << 30), 1 << 7)), wide(1)), most = times(wide(e), x);
+    u64 low = 0, high = e;                                                  /* low is too small, high is not */
+    while (high - low > 1) {
+        u64 p = (low + high) / 2;
+        if (at_most(most, plus(times(wide(p), plus(x, one)), times(wide(e), one)))) high = p; else low = p;
+    }
+    return high;
+}
+
 static int certified(const struct card *c, u32 epsilon) {
     const u8 *at = c->at;
     struct wide e = exp_lower(epsilon);
@@ -186,6 +234,7 @@ static int certified(const struct card *c, u32 epsilon) {
         struct card a = inner(c, 0), b = inner(c, 1);
         return certified(&a, epsilon) && certified(&b, epsilon);
     }
+    if (c->shape == SUM) return certified_sum(c, epsilon);
     return certified_hierarchy(c, e);
 }
 
@@ -226,12 +275,12 @@ static u32 uniform_from(u32 (*next_byte)(void), u32 n) {                    /* 0
 
 static u32 uniform(u32 n) { return uniform_from(random_byte, n); }
 
-static i32 laplace_noise(i64 t, i64 s) {
+static i64 laplace_noise(i64 t, i64 s, int of_a_sum) {                      /* there an offset of 0 is kept at once */
     for (;;) {
         i64 offset, whole = 0, k;
         do {                                                                /* Bernoulli(exp(-offset/t)) */
             offset = uniform(t);
-            for (k = 1; !random_failed && uniform(t) < offset && (k == 1 || uniform(k) == 0); k++) {}
+            for (k = 1; !(of_a_sum && offset == 0) && !random_failed && uniform(t) < offset && (k == 1 || uniform(k) == 0); k++) {}
         } while (k % 2 == 0);
         do {                                                                /* Bernoulli(exp(-1)) */
             for (k = 2; uniform(k) == 0 && !random_failed; k++) {}
@@ -239,9 +288,37 @@ static i32 laplace_noise(i64 t, i64 s) {
         } while (k % 2 && !random_failed);
         i64 magnitude = (offset + t * whole) / s;
         int negative = random_byte() & 1;
-        if (!negative) return least(magnitude, 1 << 23);
-        if (magnitude) return -least(magnitude, 1 << 23);
+        if (!negative) return magnitude;
+        if (magnitude || random_failed) return -magnitude;
     }
+}
+
+static int decays(i64 a, i64 n, i64 b, i64 m) {                             /* Bernoulli(exp(-a b / (n m))) */
+    int k = 1;
+    if (a == 0 || b == 0) return 1;
+    while (!random_failed && uniform(n) < a && uniform(m) < b && (k == 1 || uniform(k) == 0)) k++;
+    return k % 2;
+}
+
+static int all_decay(i64 times_, i64 a, i64 n) {                            /* so many times Bernoulli(exp(-a / n)) are 1 */
+    while (times_-- > 0) if (random_failed || !decays(a, n, 1, 1)) return 0;
+    return 1;
+}
+
+static i64 gaussian_noise(const struct sum *s) {
+    while (!random_failed) {
+        i64 y = laplace_noise(s->t, 1, 1), distance = s->m * (y < 0 ? -y : y) - s->c, tm = s->t * s->m;
+        if (distance < 0) distance = -distance;
+        i64 x = distance / (2 * s->c), e = distance % (2 * s->c), v = distance / tm, g = distance % tm;
+        if (all_decay(x * v, 1, 1) && all_decay(x, g, tm) && all_decay(v, e, 2 * s->c) && decays(e, 2 * s->c, g, tm)) return y;
+    }
+    return 0;
+}
+
+static u32 draw_sum(const struct card *c, i64 sum) {
+    struct sum s = sum_of(c);
+    i64 half = (i64)1 << (s.b - 1), w = nearest(sum + (s.norm == 1 ? laplace_noise(s.t, 1, 1) : gaussian_noise(&s)), s.q);
+    return half + (w < -half ? -half : least(w, half - 1));
 }
 
 static i32 rounded(i32 b) {                                                 /* b / 2**15, up or down at random; b is not negative */
@@ -268,9 +345,10 @@ static u32 draw(const struct card *c, i32 v, int categorical) {
         return e < i ? e : e + w;
     }
     if (c->shape == LAPLACE) {                                              /* v is on the grid already */
-        i32 lo = get_i32(at + 14), hi = get_i32(at + 18), out = v + laplace_noise(get32(at + 6), get32(at + 10));
+        i64 lo = get_i32(at + 14), hi = get_i32(at + 18), out = v + laplace_noise(get32(at + 6), get32(at + 10), 0);
         return (out < lo ? lo : out > hi ? hi : out) - lo;
     }
+    if (c->shape == SUM) return draw_sum(c, v);
     if (c->shape == MIXTURE) {
         struct card a = inner(c, 0), b = inner(c, 1);
         return bernoulli(get32(at + 5), 30) ? draw(&a, v, 0) : a.symbols + draw(&b, v, 0);

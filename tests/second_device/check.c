@@ -19,12 +19,12 @@ static void check_card(void) {                                              /* c
     print_hex(digest, 8);
 }
 
-static void check_draw(void) {                                              /* card, values i16, bytes -> bytes used, symbols */
+static void check_draw(void) {                                              /* card, values i16 (sums i32), bytes -> bytes used, symbols */
     static i32 values[MOST_VALUES];
     static u32 symbols[MOST_VALUES];
     struct card c = {arguments[0], sizes[0], 0, 0, 0};
-    int k = sizes[1] / 2;
-    for (int i = 0; i < k; i++) values[i] = get_i16(arguments[1] + 2 * i);
+    int wide_values = sizes[0] && (arguments[0][0] & 15) == SUM, size = wide_values ? 4 : 2, k = sizes[1] / size;
+    for (int i = 0; i < k; i++) values[i] = wide_values ? get_i32(arguments[1] + 4 * i) : get_i16(arguments[1] + 2 * i);
     random_file = tmpfile();
     random_failed = !random_file || fwrite(arguments[2], 1, sizes[2], random_file) != (size_t)sizes[2];
     if (random_failed || !decode(&c)) { printf("refused"); return; }
@@ -34,6 +34,14 @@ static void check_draw(void) {                                              /* c
     fclose(random_file);
     if (random_failed) return;
     for (int i = 0; i < k; i++) printf(" %u", (unsigned)symbols[i]);
+}
+
+static void check_unit(void) {                                              /* norm, R, r, totals i32 -> clipped, vector */
+    static i64 totals[MOST_VALUES], vector[MOST_VALUES];
+    int n = sizes[3] / 4;
+    for (int j = 0; j < n; j++) totals[j] = get_i32(arguments[3] + 4 * j);
+    printf("%d", unit_vector(vector, totals, n, get32(arguments[0]), get32(arguments[1]), get32(arguments[2])));
+    for (int j = 0; j < n; j++) printf(" %ld", (long)vector[j]);
 }
 
 static void check_pack(void) {                                              /* base, symbols u32 -> packed */
@@ -69,7 +77,7 @@ static void check_round(void) {                                             /* k
 }
 
 static void print_ledger(const struct ledger *l) {
-    printf("%u %u %u %d ", (unsigned)l->budget, (unsigned)l->spent, (unsigned)l->last, l->state);
+    printf("%u %u %u %d %d ", (unsigned)l->budget, (unsigned)l->spent, (unsigned)l->last, l->state, l->measure);
     print_hex(l->question, 32);
     putchar(' ');
     print_hex(l->report, l->n);
@@ -152,6 +160,7 @@ static void check_line(const char *name) {
     u8 digest[32];
     if (!strcmp(name, "card")) check_card();
     else if (!strcmp(name, "draw")) check_draw();
+    else if (!strcmp(name, "unit")) check_unit();
     else if (!strcmp(name, "pack")) check_pack();
     else if (!strcmp(name, "coordinates")) check_coordinates();
     else if (!strcmp(name, "round")) check_round();

@@ -23,15 +23,15 @@ typedef uint64_t u64;
 typedef int32_t i32;
 typedef int64_t i64;
 
-enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1024, MOST_PACKED = 256, MOST_RECORDS = 32, LAST_ROUND = (1 << 30) - 1 };
+enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1025, MOST_PACKED = 256, MOST_RECORDS = 32, LAST_ROUND = (1 << 30) - 1 };
 enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };               /* 1 in Q1.14; the whole of a card's probability */
 static const u32 FLEET = 0xFFFFFFFF;
-static const u8 SCHEMA[8] = {0x31, 0x32, 0xe2, 0x60, 0x7c, 0x99, 0x47, 0x19};
+static const u8 SCHEMA[8] = {0x17, 0x1e, 0x95, 0xbe, 0x44, 0x21, 0x3d, 0x1a};
 
 enum { HELLO_REQUEST = 1, ROUND, MODEL = 4, FLEET_KEY, HELLO = 0x81, REPORT, ERROR = 0x84, REPORTS };
 enum { OK, ERR_FRAME, ERR_TAG, ERR_DEVICE, ERR_OLD_ROUND, ERR_CHANGED_ROUND, ERR_CARD, ERR_NOT_CERTIFIED, ERR_POLICY,
-       ERR_BUDGET, ERR_LEDGER, ERR_ENTROPY, ERR_DATA, ERR_TOO_SOON, ERR_AHEAD, ERR_MODEL, ERR_SLOT };
-enum { TABLE = 1, WINDOW, LAPLACE, MIXTURE, HIERARCHY };
+       ERR_BUDGET, ERR_LEDGER, ERR_ENTROPY, ERR_DATA, ERR_TOO_SOON, ERR_AHEAD, ERR_MODEL, ERR_SLOT, ERR_UNIT, ERR_MEASURE };
+enum { TABLE = 1, WINDOW, LAPLACE, MIXTURE, HIERARCHY, SUM };
 
 /* ---- Bytes and integers. C leaves `>>` of a negative number to the compiler, and `<<` of one undefined. ---- */
 static u32 get16(const u8 *p) { return p[0] | (u32)p[1] << 8; }
@@ -149,10 +149,14 @@ static int parse_round(struct round *r, const u8 *f, int n) {               /* f
             r->values += asks(r, j);
         }
     } else r->values = model == 4 ? r->k : r->classes * r->d;
+    if (model != 4 && (r->card.at[0] & 15) == SUM) r->values++;             /* the tally */
     return r->k >= 1 && r->k <= r->values && (model != 4 || r->k == 1 || r->k == r->classes);
 }
 
-static u64 cost(const struct round *r) { return (u64)r->card.epsilon * (r->model == 4 ? 1 : r->k); }
+static u64 cost(const struct round *r, int in_rho) {
+    int sum = r->card.shape == SUM, times_ = r->model == 4 || sum ? 1 : r->k;
+    return times_ * (in_rho && !(sum && r->card.at[5] == 2) ? rho_of(r->card.epsilon) : r->card.epsilon);
+}
 
 /* ---- What a device computes (arithmetic.md). Sums need 64 bits: a prediction has 37, a residual times a feature 40. ---- */
 struct records { int d; i64 n; const u8 *rows; };                           /* rows of d features and a label, i16 each */
@@ -208,17 +212,21 @@ static void probabilities(i32 *p, const i32 *m, int e, int classes, const u8 *x,
     }
 }
 
+/* The residuals of a record, one for each class. */
+static void residuals(i32 *r, int model, const i32 *m, int e, int classes, int fine, const u8 *x, int d) {
+    if (model != 10) { r[0] = residual(model, m, e, fine, x, d); return; }
+    probabilities(r, m, e, classes, x, d, 14);
+    i32 label = get_i16(x + 2 * d);
+    if (label >= 0 && label < classes) r[label] -= ONE;
+}
+
 static void mean_gradient(i32 *g, int model, const i32 *m, int e, int classes, int range, const struct records *s, i64 from, i64 n) {
     int fine = least(range, 10), d = s->d;
     i64 sums[MOST_VALUES] = {0};
     for (i64 i = from; i < from + n; i++) {
         const u8 *x = record(s, i);
         i32 r[128];
-        if (model == 10) {
-            probabilities(r, m, e, classes, x, d, 14);
-            i32 label = get_i16(x + 2 * d);
-            if (label >= 0 && label < classes) r[label] -= ONE;
-        } else r[0] = residual(model, m, e, fine, x, d);
+        residuals(r, model, m, e, classes, fine, x, d);
         for (int j = 0; j < classes * d; j++) sums[j] += nearest((i64)r[j / d] * get_i16(x + 2 * (j % d)), 14 - fine);
     }
     for (int j = 0; j < classes * d; j++) g[j] = clamp(floor_div(sums[j] * (1 << (range - fine)) + (n >> 1), n), ONE);
@@ -258,8 +266,73 @@ static i32 bucket(u32 client, u32 number, i64 category, int n) {
     return ((u64)get32(digest) * (category < 0 ? 0 : least(category, 8190)) + get32(digest + 4)) % 8191 % n;
 }
 
+/* ---- Sums of units (arithmetic.md) ---- */
+static int bits(i64 n) { int l = 0; while (n >> l) l++; return l; }
+
+static i64 scaled(i64 a, int n) { return n >= 0 ? a * ((i64)1 << n) : down(a, -n); }   /* a * 2**n, downwards */
+
+static i64 length_of(const i64 *v, int n, int norm) {                       /* of norm 2 its square */
+    i64 sum = 0;
+    for (int j = 0; j < n; j++) sum += norm == 2 ? v[j] * v[j] : v[j] < 0 ? -v[j] : v[j];
+    return sum;
+}
+
+/* The vector of a unit with these totals; whether it is clipped. */
+static int unit_vector(i64 *vector, const i64 *totals, int n, int norm, i64 radius, i64 reach) {
+    i64 most = 0, a[MOST_VALUES], size;
+    for (int j = 0; j < n; j++) {
+        i64 t = totals[j] < 0 ? -totals[j] : totals[j];
+        if (t > most) most = t;
+        vector[j] = 0;
+    }
+    if (most == 0) return 0;
+    int s = bits(most) - 14;
+    for (int j = 0; j < n; j++) a[j] = scaled(totals[j], -s);
+    if (norm == 2) {
+        i64 g = length_of(a, n, 2) / 16384 + 1, root = 0, h = 0;
+        for (; g < 1 << 26; g *= 4) h++;
+        while ((root + 1) * (root + 1) <= g) root++;
+        size = -scaled(-(root + 1), 7 + s - h);                             /* upwards */
+    } else size = scaled(length_of(a, n, 1), s);
+    i64 larger = size > reach ? size : reach;
+    int l = bits(larger), y = 29 - bits(radius), k = y + l - 15 - s;
+    i64 p = scaled(radius, y) / (scaled(larger, 15 - l) + (l > 15));
+    if (k > 30) return size > reach;
+    for (int j = 0; j < n; j++) vector[j] = nearest(a[j] * p, k);
+    if (length_of(vector, n, norm) > (norm == 2 ? radius * radius : radius))
+        for (int j = 0; j < n; j++) vector[j] = a[j] < 0 ? -down(-a[j] * p, k) : down(a[j] * p, k);
+    return size > reach;
+}
+
+static void sum_units(i32 *sums, const struct round *r, const struct records *s) {
+    struct sum card = sum_of(&r->card);
+    int n = r->values - 1, fine = r->range, d = r->d;
+    i32 m[MOST_VALUES], residual_of[128];
+    i64 totals[MOST_VALUES], vector[MOST_VALUES], most = 1 << 29;
+    for (int j = 0; r->model != 8 && j < n; j++) m[j] = get_i16(r->question + 2 * j);
+    memset(sums, 0, (n + 1) * sizeof *sums);
+    for (i64 i = 0; i < s->n;) {
+        i64 end = card.unit ? least(s->n, (i / card.unit + 1) * card.unit) : s->n;
+        memset(totals, 0, sizeof totals);
+        for (; i < end; i++) {
+            const u8 *x = record(s, i);
+            if (r->model == 8) {
+                for (int j = 0, at = 0; j < d; j++)
+                    if (asks(r, j)) { totals[at] = clamp(totals[at] + scaled(get_i16(x + 2 * j), fine), most); at++; }
+                continue;
+            }
+            residuals(residual_of, r->model, m, r->exponent, r->classes, fine, x, d);
+            for (int j = 0; j < n; j++)
+                totals[j] = clamp(totals[j] + nearest((i64)residual_of[j / d] * get_i16(x + 2 * (j % d)), 14 - fine), most);
+        }
+        sums[n] += unit_vector(vector, totals, n, card.norm, card.radius, card.reach) ? card.clipped : card.kept;
+        for (int j = 0; j < n; j++) sums[j] += vector[j];
+    }
+}
+
 static void compute(i32 *values, const struct round *r, const struct records *s, u32 client) {
     i32 m[MOST_VALUES];
+    if (r->card.shape == SUM) { sum_units(values, r, s); return; }
     i64 n, from = choose_records(r->number, r->batch, s->n, &n);
     const u8 *one = record(s, r->number - 1);                               /* the record of models 4, 8 and 9 */
     if (r->model == 8 || r->model == 9) {
@@ -317,7 +390,7 @@ static void choose(u16 *entries, const u8 q[32], int values, int k) {       /* e
 struct client { u32 id, most_cost, budget, first_record, records, shapes; const u8 *key; double *paid_at; };
 
 static struct { u8 *rows; u32 first, clients; double *paid_at; } board;     /* clients.bin */
-static struct { int present; u32 pause, slot, ahead, epoch, records; u8 key[32]; } fleet;
+static struct { int present; u32 pause, slot, ahead, epoch, records, unit; u8 key[32]; } fleet;
 
 static double now(void) {
     struct timespec t;
@@ -347,7 +420,7 @@ static int write_file(const char *name, const u8 *data, size_t n) {         /* d
 static void load_board(void) {
     size_t n;
     u8 *f = read_file("fleet.bin", &n);
-    int damaged = f && (n != 50 || memcmp(f, "TFL2", 4));
+    int damaged = f && (n != 52 || memcmp(f, "TFL3", 4));
     if (f && !damaged) {
         fleet.present = 1;
         memcpy(fleet.key, f + 4, 32);
@@ -356,12 +429,13 @@ static void load_board(void) {
         fleet.ahead = get16(f + 42);
         fleet.epoch = get32(f + 44);
         fleet.records = get16(f + 48);
+        fleet.unit = get16(f + 50);
         damaged = fleet.pause > 86400 || fleet.ahead < 1 || fleet.ahead > 1000;
     }
     free(f);
     board.rows = read_file("clients.bin", &n);
     if (damaged) memset(&fleet, 0, sizeof fleet);
-    if (damaged || !board.rows || n == 0 || n % 52 || get32(board.rows) == 0 || get16(board.rows + 50) & ~0x3Eu) return;
+    if (damaged || !board.rows || n == 0 || n % 52 || get32(board.rows) == 0 || get16(board.rows + 50) & ~0x7Eu) return;
     board.first = get32(board.rows);
     board.clients = n / 52;
     board.paid_at = calloc(board.clients, sizeof *board.paid_at);
@@ -374,11 +448,11 @@ static int find_client(struct client *c, u32 id) {
     const u8 *row = board.rows + 52 * (size_t)(id - board.first);
     *c = (struct client){get32(row), get32(row + 36), get32(row + 40), get32(row + 44), get16(row + 48), get16(row + 50),
                          row + 4, board.paid_at + (id - board.first)};
-    return c->id == id && id != FLEET && !(c->shapes & ~0x3Eu);
+    return c->id == id && id != FLEET && !(c->shapes & ~0x7Eu);
 }
 
 /* The client's records that count, read whole; -1 if they are there, else the detail of ERR_DATA. */
-static i64 load_records(struct records *s, u8 **file, const struct client *c, int d) {
+static i64 load_records(struct records *s, u8 **file, const struct client *c, int d, int may_be_none) {
     size_t n;
     u8 *f = *file = read_file("records.bin", &n);
     if (!f || n < 10 || memcmp(f, "TRD1", 4)) return 0;
@@ -386,13 +460,13 @@ static i64 load_records(struct records *s, u8 **file, const struct client *c, in
     s->d = get16(f + 4);
     s->rows = f + 10 + row * c->first_record;
     s->n = fleet.records ? least(c->records, fleet.records) : c->records;
-    if (s->n == 0 || (u64)c->first_record + s->n > all || 10 + row * all != n) return 0;
+    if ((s->n == 0 && !may_be_none) || (u64)c->first_record + s->n > all || 10 + row * all != n) return 0;
     return s->d == d ? -1 : s->d;
 }
 
 /* ---- Ledger (ledger.md) ---- */
 enum { IDLE, ANSWERED, RESERVED };
-struct ledger { u32 budget, spent, last; u8 question[32]; int state, n; u8 report[17 + MOST_PACKED]; };
+struct ledger { u32 budget, spent, last; u8 question[32]; int state, measure, n; u8 report[17 + MOST_PACKED]; };
 
 /* While a board uses up what it has paid ahead: what is really spent, and what the file says. */
 static struct { int active; struct ledger real; u32 spent, last; } ahead;
@@ -410,9 +484,9 @@ static int decode_ledger(struct ledger *l, const u8 *f, size_t size) {
     static const u8 none[32];
     u8 check[4];
     if (size < 58 || memcmp(f, "TLG3", 4) || get16(f + 52)) return 0;       /* this board has no counter to which it could be bound */
-    *l = (struct ledger){get32(f + 4), get32(f + 8), get32(f + 12), {0}, get16(f + 48), get16(f + 50), {0}};
+    *l = (struct ledger){get32(f + 4), get32(f + 8), get32(f + 12), {0}, f[48], f[49], get16(f + 50), {0}};
     int idle = l->state == IDLE, asked = memcmp(f + 16, none, 32) != 0;
-    if (size < 58u + l->n || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > RESERVED) return 0;
+    if (size < 58u + l->n || l->budget > 1000000000 || l->spent > l->budget || l->last > LAST_ROUND || l->state > RESERVED || l->measure > 1) return 0;
     put32(check, crc32(f, 54 + l->n));
     if (!same(check, f + 54 + l->n, 4) || (l->spent == 0) != idle || (l->last == 0 && !idle)) return 0;
     if ((l->state != ANSWERED && asked) || (l->state == ANSWERED ? l->n < 18 || l->n > 273 : l->n)) return 0;
@@ -424,7 +498,9 @@ static int decode_ledger(struct ledger *l, const u8 *f, size_t size) {
 static int encode_ledger(u8 *f, const struct ledger *l) {
     u8 *p = put32(put32(put32(put(f, "TLG3", 4), l->budget), l->spent), l->last);
     p = put(p, l->question, 32);
-    p = put(put16(put16(put16(p, l->state), l->n), 0), l->report, l->n);
+    *p++ = l->state;
+    *p++ = l->measure;
+    p = put(put16(put16(p, l->n), 0), l->report, l->n);
     return put32(p, crc32(f, p - f)) - f;
 }
 
@@ -438,7 +514,7 @@ static int compare_round(const struct ledger *l, u32 number, int for_fleet) {
 static int pay(struct ledger *l, u32 number, const u8 question[32], u64 price, i64 at_once, u32 budget, u8 *file) {
     i64 n = least(at_once, least((budget - l->spent) / price, LAST_ROUND - number + 1));
     int covered = ahead.active && number <= ahead.last && l->spent + price <= ahead.spent;
-    struct ledger reserved = {l->budget, l->spent + n * price, number + n - 1, {0}, RESERVED, 0, {0}};
+    struct ledger reserved = {l->budget, l->spent + n * price, number + n - 1, {0}, RESERVED, l->measure, 0, {0}};
     l->spent += price;
     l->last = number;
     l->state = l->n ? ANSWERED : RESERVED;                                  /* no report: this round is over, and paid for */
@@ -525,11 +601,14 @@ static void send_hello(u32 nonce) {
     *p++ = 2;
     p = put32(put32(put(p, SCHEMA, 8), board.first), board.clients);
     p = put16(put16(p, LONGEST), CREDIT);
-    p = put32(p, find_client(&c, board.first) && load_ledger(&l, c.id) ? budget_left(&c, &l) : 0);
+    int known = find_client(&c, board.first) && load_ledger(&l, c.id);
+    p = put32(p, known ? budget_left(&c, &l) : 0);
     p = put16(put32(put32(p, fleet.epoch), 0), fleet.records);
     p = put16(put16(p, 0), 0);
     *p++ = random_failed ? 0 : 2;
     *p++ = 0;
+    *p++ = known ? l.measure : 0;
+    p = put16(p, fleet.unit);
     p = put(p, "\0\0\0", 3);
     *p++ = sizeof text - 1;
     credit_count = 0;
@@ -539,8 +618,10 @@ static void send_hello(u32 nonce) {
 static int slot_exceeded(const struct round *r, int size) {
     i64 batch = r->batch ? r->batch : 32, bound = fleet.records ? fleet.records : 65535;
     i64 records = r->model <= 3 || r->model == 10 ? batch : r->epochs ? r->epochs * (bound + bound / batch + 1) : 1;
+    i64 unit = r->card.shape == SUM ? get16(r->card.at + 6) : 0, units = unit ? least(bound, (bound - 1) / unit + 2) : 1;
+    if (r->card.shape == SUM) records = bound; else units = 0;
     i64 work = 240 + (records * (r->classes * (r->d + 64) + 128) >> 8) + (r->k * size >> 11);
-    work += (r->k >> 2) + (r->card.shape > WINDOW ? r->k : 0) + (r->card.n >> (r->card.shape == HIERARCHY ? 3 : 6));
+    work += (units * (r->values + 64) >> 6) + (r->k >> 2) + (r->card.shape > WINDOW ? r->k : 0) + (r->card.n >> (r->card.shape == HIERARCHY ? 3 : 6));
     return fleet.slot && work > fleet.slot;
 }
 
@@ -562,7 +643,14 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     if (size < 0 || (r.model == 4 && !label && r.card.shape != LAPLACE)) return ERR_CARD;
     if (category && (r.card.shape != WINDOW || get16(r.card.at + 7) != 1)) return ERR_CARD;
     if (label && r.card.symbols != r.classes) return ERR_CARD;
-    u64 price = cost(&r);
+    int sum = r.card.shape == SUM;
+    if (sum && (r.batch || r.range > 10 || (r.model > 3 && r.model != 8 && r.model != 10))) return ERR_CARD;
+    u32 unit = sum ? get16(r.card.at + 6) : 0;
+    *detail = fleet.unit;
+    if (fleet.unit ? unit % fleet.unit : unit) return ERR_UNIT;
+    *detail = 0;
+    if (sum && r.card.at[5] == 2 && !l->measure) return ERR_MEASURE;
+    u64 price = cost(&r, l->measure);
     *detail = c->most_cost;
     if (price > c->most_cost || (c->shapes && !(c->shapes >> r.card.shape & 1))) return ERR_POLICY;
     *detail = 0;
@@ -570,7 +658,7 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     *detail = r.card.epsilon;
     if (!certified(&r.card, r.card.epsilon)) return ERR_NOT_CERTIFIED;
     u8 *file;
-    i64 wrong = load_records(&s, &file, c, r.d);
+    i64 wrong = load_records(&s, &file, c, r.d, sum);
     *detail = wrong < 0 ? 0 : wrong;
     double waits = fleet.pause - (now() - *c->paid_at);
     code = wrong >= 0 ? ERR_DATA : random_failed ? ERR_ENTROPY : price > budget_left(c, l) ? ERR_BUDGET :
@@ -652,15 +740,16 @@ static int unhide(u8 new_key[32], const struct client *c, const u8 *f) {    /* o
 
 static void on_fleet_key(const u8 *f, int n) {
     struct client c;
-    u8 file[50] = "TFL2";
+    u8 file[52] = "TFL3";
     if (n != 49) { send_error(NULL, 0, 0, ERR_FRAME, 0); return; }
     u32 epoch = get32(f + 5);
     if (get32(f + 1) != board.first || !find_client(&c, board.first)) { send_error(NULL, 0, 0, ERR_DEVICE, get32(f + 1)); return; }
     if (!tag_verifies(c.key, 32, f, n)) { send_error(NULL, 0, 0, ERR_TAG, 0); return; }
     if (fleet.present && fleet.epoch < epoch) {
         unhide(file + 4, &c, f);
-        put16(put32(put16(put16(put32(file + 36, fleet.pause), fleet.slot), fleet.ahead), epoch), fleet.records);
-        if (write_file("fleet.bin", file, 50)) { memcpy(fleet.key, file + 4, 32); fleet.epoch = epoch; }
+        u8 *p = put16(put16(put32(file + 36, fleet.pause), fleet.slot), fleet.ahead);
+        put16(put16(put32(p, epoch), fleet.records), fleet.unit);
+        if (write_file("fleet.bin", file, 52)) { memcpy(fleet.key, file + 4, 32); fleet.epoch = epoch; }
     }
     send_hello(epoch);
 }

@@ -24,6 +24,10 @@ def u32(value):
     return value.to_bytes(4, "little")
 
 
+def i32(value):
+    return value.to_bytes(4, "little", signed=True)
+
+
 def ask(device, questions):
     """The answers of `device --check` to lines (name, bytes ...), each split into words."""
     lines = [" ".join([name, *(a.hex() or "-" for a in arguments)]) for name, *arguments in questions]
@@ -107,6 +111,15 @@ def test_sampler(device):
         assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
 
 
+def test_sums(device):
+    line = lambda c: ("draw", h("card", c), b"".join(map(i32, c["sums"])), h("stream", c))  # noqa: E731
+    for case, answer in answered(device, cases("sampler.json", "sums"), line):
+        assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
+    line = lambda c: ("unit", *(i32(c[name]) for name in ("norm", "R", "r")), b"".join(map(i32, c["totals"])))  # noqa: E731
+    for case, answer in answered(device, cases("arithmetic.json", "units"), line):
+        assert list(map(int, answer)) == [case["clipped"], *case["vector"]], case["comment"]
+
+
 def test_cobs(device):
     tests = cases("cobs.json")
     for case, answer in answered(device, tests, lambda c: ("decode", h("coded", c)[:-1])):
@@ -175,9 +188,9 @@ def test_ledgers(device):
         if case["result"] == "invalid":
             assert answer == ["refused"], case["comment"]
         else:
-            numbers = [case[name] for name in ("budget", "spent", "last", "state")]
-            assert list(map(int, answer[:4])) == numbers, case["comment"]
-            assert answer[4:] == [case["question"], text(case["report"])]
+            numbers = [case[name] for name in ("budget", "spent", "last", "state", "measure")]
+            assert list(map(int, answer[:5])) == numbers, case["comment"]
+            assert answer[5:] == [case["question"], text(case["report"])]
 
 
 def test_payments(device):
@@ -249,10 +262,10 @@ def error(frame, request=None):
 
 
 def test_hello(device, tmp_path):
-    board = provision(tmp_path, first=5, clients=2, budget=1000, fleet=(60, 0, 1, 3, 256))
+    board = provision(tmp_path, first=5, clients=2, budget=1000, fleet=(60, 0, 1, 3, 256, 9))
     hello = host_frames.Hello(talk(device, board, hello_request(99))[0])
     assert hello.schema.hex() == cases("frames.json", "schema")[0]["hash"]
-    assert [getattr(hello, name) for name in ALIKE] == [99, 2, 5, 2, 2560, 128, 1000, 3, 256]
+    assert [getattr(hello, name) for name in ALIKE] == [99, 2, 5, 2, 2560, 128, 1000, 3, 256, 0, 9]
 
 
 def test_credits_count_the_bytes_that_the_board_takes(device, tmp_path):
