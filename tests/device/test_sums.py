@@ -32,7 +32,7 @@ class Question:
 
     def __init__(self, d, asked=None):
         self.d = d
-        self.asked = asked or [1] * d
+        self.asked = bytes(asked or [1] * d)
         self.values = sum(self.asked) + 1
 
 
@@ -100,11 +100,11 @@ def test_vectors():
         check_draws(card, case["sums"], bytes.fromhex(case["stream"]), case["symbols"], case["bytes_used"])
 
 
-def test_vectors_of_random_units_are_within_the_radius():
+def test_random_units_are_within_the_radius():
     check_units(1, UNITS)
 
 
-def test_vectors_of_units_of_many_values_are_within_the_radius():
+def test_units_of_many_values_are_within_the_radius():
     words = Words(2)
     for n in (17, 255, 1024):
         answerer = answerer_of(sum_card(1), Question(n))
