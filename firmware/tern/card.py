@@ -6,7 +6,6 @@ from array import array
 
 from tern.compat import const
 from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
-from tern.shapes import BODY_AT
 from tern.shapes import HIERARCHY as HIERARCHY
 from tern.shapes import LAPLACE as LAPLACE
 from tern.shapes import MIXTURE as MIXTURE
@@ -14,7 +13,6 @@ from tern.shapes import SUM as SUM
 from tern.shapes import T_BITS as T_BITS
 from tern.shapes import TABLE as TABLE
 from tern.shapes import WINDOW as WINDOW
-from tern.shapes import CardError as CardError
 from tern.shapes import T as T
 
 VERSION = const(1)
@@ -29,9 +27,14 @@ WINDOW_BODY = "<HHI"  # N, W, P
 LAPLACE_BODY = "<BIIii"  # q, t, s, lowest, highest
 MIXTURE_BODY = "<IH"  # P, length of the first card
 
+_BODY_AT = const(5)
 _MIXTURE_BYTES = const(6)
 _MAX_SCALE = const(1 << 20)
 _MAX_SPAN = const(65535)
+
+
+class CardError(ValueError):
+    """The bytes are not a card."""
 
 
 def _require(condition, what=""):
@@ -74,7 +77,7 @@ def decode(data):
 
 
 def _decode(data, nested):
-    _require(BODY_AT < len(data) <= MAX_CARD, "card too short or too long")
+    _require(_BODY_AT < len(data) <= MAX_CARD, "card too short or too long")
     tag, epsilon = struct.unpack_from(HEADER, data, 0)
     _require(tag >> 4 == VERSION, "card of another version")
     _require(1 <= epsilon <= MAX_EPSILON, "epsilon out of bounds")
@@ -87,32 +90,25 @@ def _decode(data, nested):
         _laplace(card)
     elif card.shape == MIXTURE and not nested:
         _mixture(card)
-    elif card.shape == HIERARCHY and not nested:
-        try:
-            from tern.lhp import Hierarchy  # loaded only when asked for
-
-            hierarchy = Hierarchy.of(data, decode)
+    elif HIERARCHY <= card.shape <= SUM and not nested:
+        try:  # loaded only when asked for
+            if card.shape == SUM:
+                from tern.sums import Sum as Body
+            else:
+                from tern.lhp import Hierarchy as Body  # type: ignore[assignment]
+            card.hierarchy = card.sum = body = Body(data, decode)
         except (ImportError, ValueError) as error:  # not every board has it: tern deploy
             raise CardError(str(error))
-        card.hierarchy = hierarchy
-        card.symbols = 2 * len(hierarchy.level_cards)
-    elif card.shape == SUM and not nested:
-        try:
-            from tern.sums import Sum
-
-            card.sum = Sum(data)
-        except (ImportError, ValueError) as error:
-            raise CardError(str(error))
-        card.symbols = card.sum.symbols
+        card.symbols = body.symbols
     else:
         raise CardError("unknown shape")
     return card
 
 
 def _body(card, layout, exact):
-    size = BODY_AT + struct.calcsize(layout)
+    size = _BODY_AT + struct.calcsize(layout)
     _require(len(card.data) == size if exact else len(card.data) > size, "wrong length")
-    return struct.unpack_from(layout, card.data, BODY_AT)
+    return struct.unpack_from(layout, card.data, _BODY_AT)
 
 
 def _table(card):
@@ -120,7 +116,7 @@ def _table(card):
     p, m = _body(card, TABLE_BODY, False)
     _require(p <= MAX_KNOT_BITS and 2 <= m <= MAX_LEVELS, "knots or levels out of bounds")
     rows = (1 << p) + 1
-    offset = BODY_AT + 2
+    offset = _BODY_AT + 2
     _require(len(data) == offset + m + 4 * rows * (m - 1), "wrong length")
     levels = struct.unpack_from("%db" % m, data, offset)
     for j in range(1, m):
@@ -172,7 +168,7 @@ def _laplace(card):
 def _mixture(card):
     threshold, length = _body(card, MIXTURE_BODY, False)
     _require(0 < threshold < T, "probability out of bounds")
-    start = BODY_AT + _MIXTURE_BYTES
+    start = _BODY_AT + _MIXTURE_BYTES
     card.threshold = threshold
     card.first = _decode(card.data[start : start + length], True)
     card.second = _decode(card.data[start + length :], True)
@@ -196,10 +192,8 @@ def certify(card, epsilon=None):
         return epsilon * card.t >= 2_000_000 * (card.s << card.grid_bits)
     if card.shape == MIXTURE:
         return certify(card.first, epsilon) and certify(card.second, epsilon)
-    if card.shape == HIERARCHY:
+    if card.shape >= HIERARCHY:
         return card.hierarchy.keeps(epsilon)
-    if card.shape == SUM:
-        return card.sum.keeps(epsilon)
     bound = exp_lower(epsilon)
     if card.shape == WINDOW:
         inside = card.threshold * (card.symbols - card.window)

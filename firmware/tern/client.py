@@ -261,18 +261,14 @@ class Client:
             raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
         if number == last:
             if difference(self._question, 0, ledger.question, wire.KEY_BYTES):
-                raise FrameError(wire.ERR_CHANGED_ROUND, "another round of the same number", last)
+                raise FrameError(wire.ERR_CHANGED_ROUND, "another question", last)
             last = len(ledger.report)
             memoryview(self.reply)[:last] = ledger.report
             return last
         request = self.round
         if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
-        model = request.model
-        if request.card[0] & 15 == SUM:
-            if model == wire.SOFTMAX_GRADIENT:
-                self._answerer(model)  # whose module adds its gradients
-            model = 0
+        model = 0 if request.card[0] & 15 == SUM else request.model
         self.answerer = self._gradients if 0 < model <= wire.SVM else self._answerer(model)
         if request.k != self._k or request.card != self._form[0].data:
             self._decode(request.card, request.k)
@@ -287,9 +283,9 @@ class Client:
             cost = self._answerer(0).price(self._ledger.measure, cost, card)
         self._cost = cost
         if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
-            raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
+            raise FrameError(wire.ERR_POLICY, "too dear, or not this shape", client.largest)
         if self._slot_ms and work_ms(self.round, card, self._form[1], self._bound) > self._slot_ms:
-            raise FrameError(wire.ERR_SLOT, "the work might not fit the slot")
+            raise FrameError(wire.ERR_SLOT, "too long for the slot")
         if self._certified is None:
             self._certified = certify(card)
         if not self._certified:

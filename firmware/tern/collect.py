@@ -10,9 +10,10 @@ from struct import pack, unpack_from
 
 from tern.compat import const
 from tern.fixed import saturate
+from tern.frames import FrameError
 from tern.sampler import sample, sample_categories
-from tern.shapes import WINDOW, CardError
-from tern.wire import CATEGORIES, MAX_DIMENSION
+from tern.shapes import WINDOW
+from tern.wire import CATEGORIES, ERR_CARD, MAX_DIMENSION
 
 PRIME = const(8191)  # as many categories can be told apart by their hashes
 
@@ -36,9 +37,9 @@ class Answerer:
         self._values = array("h", (0 for _ in range(MAX_DIMENSION)))
 
     def cost(self, card):
-        """Return what a report costs: every feature, the card's epsilon. Raises CardError for one of no categories."""
+        """Return what a report costs: every feature, the card's epsilon. Raises FrameError for one of no categories."""
         if self._request.model == CATEGORIES and (card.shape != WINDOW or card.window != 1):
-            raise CardError("categories need a window of 1")
+            raise FrameError(ERR_CARD, "categories need a window of 1")
         return self._request.k * card.epsilon
 
     def values(self, client, records, card):

@@ -434,32 +434,29 @@ class Round:
         self.card = b""
         # The bytes of the last valid frame from its model to its parameters, and its length.
         self._head = bytearray(_ROUND_BYTES - _MODEL_AT)
-        self._length = self._shape = 0
+        self._length = 0
 
     def decode(self, frame, known=None):
         """Take the fields of `frame`, whose tag verify() checks. known: its device and round. Raises FrameError."""
         self.device, self.round = known or address(frame)
         check_address(self.device, self.round)
         n = len(frame)
+        card = self.card
         if (
             n != self._length
             or frame[0] != wire.ROUND
             or difference(frame, _MODEL_AT, self._head, _ROUND_BYTES - _MODEL_AT)
-            or frame[n - wire.TAG_BYTES - len(self.card)] & 15 != self._shape
+            or difference(frame, n - wire.TAG_BYTES - len(card), card, len(card))
         ):
             self._decode_head(frame)
-        card = self.card
-        n -= wire.TAG_BYTES + len(card)
-        if difference(frame, n, card, len(card)):
-            self.card = bytes(frame[n : -wire.TAG_BYTES])
         if wire.VALUES <= self.model <= wire.CATEGORIES:
-            self._decode_asked(frame, n)
+            self._decode_asked(frame)
         else:
             copy_int16(frame, _ROUND_BYTES, self.parameters, len(self.parameters))
 
-    def _decode_asked(self, frame, end):
-        self.values = self._shape == SUM
-        for j in range(8 * (end - _ROUND_BYTES)):
+    def _decode_asked(self, frame):
+        self.values = self.card[0] & 15 == SUM
+        for j in range(self.d + 7 & ~7):
             bit = frame[_ROUND_BYTES + (j >> 3)] >> (j & 7) & 1
             require(j < self.d or not bit, "feature out of bounds")
             self.asked[j] = bit
@@ -475,15 +472,13 @@ class Round:
         require(1 <= length <= wire.MAX_CARD, "card too long or missing")
         size = question_bytes(self.model, self.classes, self.d)
         check_length(frame, wire.ROUND_FIELDS, size + length)
-        self._shape = frame[_ROUND_BYTES + size] & 15
         self.values = check_question(
             self.model, self.range, self.exponent, self.classes, self.d, self.k, self.batch, self.epochs, self.rate,
-            self.tau, self._shape,
+            self.tau, frame[_ROUND_BYTES + size] & 15,
         )  # fmt: skip
         n = self.classes * self.d
         if len(self.parameters) != n:
             self.parameters = array("h", bytes(2 * n))
-        if len(self.card) != length:
-            self.card = bytes(length)
+        self.card = bytes(frame[_ROUND_BYTES + size : -wire.TAG_BYTES])
         self._head[:] = frame[_MODEL_AT:_ROUND_BYTES]
         self._length = len(frame)

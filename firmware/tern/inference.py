@@ -10,10 +10,11 @@ keeps its epsilon for the whole vector. With up to 16 classes a probability is w
 from array import array
 
 from tern.compat import const
+from tern.frames import FrameError
 from tern.gradient import dot
 from tern.sampler import sample, sample_categories
-from tern.shapes import LAPLACE, WINDOW, CardError
-from tern.wire import MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT
+from tern.shapes import LAPLACE, WINDOW
+from tern.wire import ERR_CARD, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT
 
 # 2**15 exp(-i), i = 0..11, rounded, as uint16; beyond 12 the exponential counts as 0.
 _WHOLE = b"\x00\x80\x17\x2f\x53\x11\x5f\x06\x58\x02\xdd\x00\x51\x00\x1e\x00\x0b\x00\x04\x00\x01\x00\x01\x00"
@@ -95,15 +96,15 @@ class Answerer:
         self._probabilities = array("h", (0 for _ in range(MAX_DIMENSION)))
 
     def cost(self, card):
-        """Return what a report costs: the card's epsilon once, for the label or the whole vector. Raises CardError."""
+        """Return what a report costs: the card's epsilon once, for the label or the whole vector. Raises FrameError."""
         request = self._request
         label = request.k == 1
         self.draw = sample_categories if label else sample
         if label:
             if card.shape != WINDOW or card.window != 1 or card.symbols != request.classes:
-                raise CardError("a label needs a window of 1 over the classes")
+                raise FrameError(ERR_CARD, "a label needs a window of 1 over the classes")
         elif card.shape != LAPLACE:
-            raise CardError("a probability vector needs a laplace card")
+            raise FrameError(ERR_CARD, "a probability vector needs a laplace card")
         return card.epsilon
 
     def values(self, client, records, card):

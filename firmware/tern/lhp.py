@@ -87,16 +87,8 @@ class Hierarchy:
     bounds: m - 1 decreasing Q1.14 values; range i begins at bounds[i], the last one at -1.
     """
 
-    def __init__(self, bounds, level_cards, value_cards):
-        self.bounds = array("h", bounds)
-        self.level_cards = level_cards
-        self.value_cards = value_cards
-        self._x = array("h", (0,))
-        self._out = array("H", (0,))
-
-    @classmethod
-    def of(cls, data, decode):
-        """Return the Hierarchy in `data`, a card of shape 5; decode: reads the cards in it. Raises ValueError."""
+    def __init__(self, data, decode):
+        """data: a card of shape 5; decode: reads the cards in it. Raises ValueError."""
         m = data[_BODY - 1]
         start = _BODY + 2 * (m - 1)
         if not 2 <= m <= _MAX_RANGES or len(data) != start + m * (_LEVEL_BYTES + _VALUE_BYTES):
@@ -116,7 +108,12 @@ class Hierarchy:
         for value in values:
             if value.shape != TABLE or value.symbols != 2 or value.knot_bits or value.levels != (-1, 1):
                 raise ValueError("value cards have two knots and the levels -1 and 1")
-        return cls(bounds, levels, values)
+        self.bounds = array("h", bounds)
+        self.level_cards = levels
+        self.value_cards = values
+        self.symbols = 2 * m
+        self._x = array("h", (0,))
+        self._out = array("H", (0,))
 
     def keeps(self, epsilon):
         """Whether level and value together keep `epsilon` micro-epsilon, with value cards as of() checks them.

@@ -204,13 +204,15 @@ class Recorder:
 
         Below `least` records it is zeros, as where the flash fails; it is a later one if the oldest have gone.
         """
-        if self.count < self.least:
-            self._clear(row)
-        else:
-            self.take(index, row)
+        if self.count < self.least or self.take(index, row) < 0:
+            for j in range(len(row)):
+                row[j] = 0
 
     def take(self, index: int, row: "array[int]") -> int:
-        """Read as read(), whatever `least` is; return the record's place, which it keeps (arithmetic.md, Sums)."""
+        """Read as read(), whatever `least` is; return the place that the record keeps (arithmetic.md, Sums of units).
+
+        Where the flash fails, return -1.
+        """
         count = self.count
         index = index % count + self._total - count
         at = self._at + 1
@@ -218,21 +220,15 @@ class Recorder:
             index -= self._rows[at % self._files]
             at += 1
         at %= self._files
-        place = (self._numbers[at] - 1) * self._most + index
         try:
             file = self._open(at)
             file.seek(SEGMENT_BYTES + self._bytes * index)
             if file.readinto(row) == self._bytes:
-                return place
+                return (self._numbers[at] - 1) * self._most + index
         except OSError:
             self._shut()
         self.lost += 1
-        self._clear(row)
-        return place
-
-    def _clear(self, row):
-        for j in range(len(row)):
-            row[j] = 0
+        return -1
 
     def _open(self, at, mode="rb"):
         # One at a time: LittleFS shows an open file nothing that another one writes.

@@ -9,11 +9,5 @@ MIXTURE = const(4)
 HIERARCHY = const(5)
 SUM = const(6)
 
-BODY_AT = const(5)  # offset of what follows the header of a card
-
 T_BITS = const(30)
 T = const(1 << 30)  # thresholds are out of T
-
-
-class CardError(ValueError):
-    """The bytes are not a card."""

@@ -15,10 +15,11 @@ from tern.frames import FrameError
 from tern.gradient import MAX_FINE, Gradient, clear
 from tern.ledger import RHO
 from tern.noise import noise
-from tern.shapes import BODY_AT, SUM, CardError
+from tern.shapes import SUM
 
 BODY = "<BHHIhhIIIBB"  # norm, unit, R, r, tally of a clipped unit and of another, t, c, m, q, b
 
+_BODY_AT = const(5)
 _MILLION = const(1_000_000)
 _MOST_RADIUS = const(4096)
 _MOST_REACH = const(0x3FFFFFFF)
@@ -39,14 +40,14 @@ _NORM = const(7)
 class Sum:
     """The body of a card of shape 6. `job`: [position in the pool, its end, t, 2 c, t m, m], for noise()."""
 
-    def __init__(self, data):
-        """Raises CardError."""
-        if len(data) != BODY_AT + calcsize(BODY):
-            raise CardError("wrong length")
+    def __init__(self, data, _=None):
+        """Raises ValueError."""
+        if len(data) != _BODY_AT + calcsize(BODY):
+            raise ValueError("wrong length")
         (
             self.norm, self.unit, self.radius, self.reach, self.clipped, self.kept, self.t, self.c, self.m, self.coarse,
             self.bits,
-        ) = unpack_from(BODY, data, BODY_AT)  # fmt: skip
+        ) = unpack_from(BODY, data, _BODY_AT)  # fmt: skip
         self.tally = max(abs(self.clipped), abs(self.kept))
         if not (
             1 <= self.radius <= _MOST_RADIUS
@@ -56,16 +57,16 @@ class Sum:
             and self.coarse <= 20
             and 2 <= self.bits <= 16
         ):
-            raise CardError("radius, tally, scale or outputs out of bounds")
+            raise ValueError("radius, tally, scale or outputs out of bounds")
         wide = self.t * self.m
         most = _MOST_SCALE
         self._slow = 0  # ms of a draw beside the usual
         if self.norm == 2:
             if not (1 <= self.c <= most // 2 and self.c <= 4 * wide <= 256 * self.c and wide <= most):
-                raise CardError("variance out of bounds")
+                raise ValueError("variance out of bounds")
             self._slow = (self.c - 1) // wide + wide // (8 * self.c)
         elif self.norm != 1 or self.c or self.m:
-            raise CardError("unknown norm")
+            raise ValueError("unknown norm")
         self.symbols = 1 << self.bits
         self.job = array("i", (0, 0, self.t, 2 * self.c, wide, self.m))
 
@@ -264,13 +265,18 @@ class Answerer:
         self.result = None
 
     def cost(self, card):
-        """Return the price of a report, micro-epsilon or micro-rho. Raises CardError and FrameError (ERR_UNIT)."""
+        """Return the price of a report, micro-epsilon or micro-rho. Raises FrameError (ERR_CARD, ERR_UNIT)."""
         request = self._request
         model = request.model
         if request.batch or request.range > MAX_FINE or not (
             model <= wire.SVM or model == wire.VALUES or model == wire.SOFTMAX_GRADIENT
         ):  # fmt: skip
-            raise CardError("no sum of this model, batch or range")
+            raise FrameError(wire.ERR_CARD, "no sum of this model, batch or range")
+        if model == wire.SOFTMAX_GRADIENT:
+            try:
+                from tern.softmax import Rows  # noqa: F401, see _room()
+            except ImportError:
+                raise FrameError(wire.ERR_MODEL, "no module for this model here", model)
         self._sum = card.sum
         if (self.unit and self._sum.unit % self.unit) or (self._sum.unit and not self.unit):
             raise FrameError(wire.ERR_UNIT, "the question's unit does not cover the board's", self.unit)
@@ -318,7 +324,7 @@ class Answerer:
             else:
                 records.read(start + place, row)
             number = place // unit if unit else 0
-            if number < run:  # a unit that is complete counts once, whatever the flash says
+            if place < 0 or number < run:  # not read; or its unit is complete, which counts once
                 continue
             if number > run and rows:
                 self._end(n)

@@ -159,7 +159,7 @@ def train(
 ) -> Result:
     """Train a model on a fleet under local differential privacy, as `tern train` does.
 
-    algorithm: fedsgd, fedavg, hiera, or another that is registered. fleet: the devices, in a form that
+    algorithm: fedsgd, fedavg, fedsum, hiera, or another that is registered. fleet: the devices, in a form that
     `tern fleet kinds` lists; default: emulated boards. directory: the run gets its own directory there, called `name`
     (default: the time). store: file with the fleet's keys and rounds, which its runs share; default: the fleet's own,
     or one in the run's directory. anew: abandon an unfinished run of that store. on_status: called with a `Status` as

@@ -21,6 +21,7 @@ from ternhost.errors import REFUSED, UsageError
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
 from terntools.boards import deploy, devices, lock, mpy, provision, provision_command
+from terntools.boards.policy import policy
 from terntools.boards.program import Program
 from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import catalogue, flash_image
@@ -33,7 +34,7 @@ KEYS = (b"\x03", b"\r\x03", b"\x03\x03\r\x01", b"\r\x03\r\x02\r\x04", bytes(65) 
 
 def member(**options):
     rows = provision.dataset_records("flights", 7, 1)
-    return provision.Member(7, rows, provision.policy("2", "100"), **options)
+    return provision.Member(7, rows, policy("2", "100"), **options)
 
 
 @pytest.fixture(scope="module")

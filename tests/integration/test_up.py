@@ -23,6 +23,7 @@ from ternhost.provision.boards import fleet_file
 from ternhost.provision.keys import fleet_key
 from ternhost.store.store import Store
 from terntools.boards import counter, deploy, flash, provision, uf2, up, update, update_package
+from terntools.boards.policy import policy
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
 from terntools.emulators.pico import FIRMWARE, boot_pico
@@ -100,7 +101,7 @@ def test_up_goes_on_after_a_kill_and_a_power_cut_until_nothing_is_left_to_do(
 
 def member(device, largest="2", budget="100", **options):
     rows = provision.dataset_records("flights", device, 1)
-    return provision.Member(device, rows, provision.policy(largest, budget), **options)
+    return provision.Member(device, rows, policy(largest, budget), **options)
 
 
 def join(repl, wanted, store):

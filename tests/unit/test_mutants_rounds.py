@@ -23,21 +23,17 @@ _OLD = """        if number < last:
 _TOO_FAR = f"""        if number - last > ({_AHEAD}):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
 """
-_ANSWERER = """        model = request.model
-        if request.card[0] & 15 == SUM:
-            if model == wire.SOFTMAX_GRADIENT:
-                self._answerer(model)  # whose module adds its gradients
-            model = 0
+_ANSWERER = """        model = 0 if request.card[0] & 15 == SUM else request.model
         self.answerer = self._gradients if 0 < model <= wire.SVM else self._answerer(model)
 """
 _CARD = """        if request.k != self._k or request.card != self._form[0].data:
             self._decode(request.card, request.k)
 """
 _ALLOWED = f"""        if {_POLICY}:
-            raise FrameError(wire.ERR_POLICY, "more than the device allows in one report", client.largest)
+            raise FrameError(wire.ERR_POLICY, "too dear, or not this shape", client.largest)
 """
 _SLOT = """        if self._slot_ms and work_ms(self.round, card, self._form[1], self._bound) > self._slot_ms:
-            raise FrameError(wire.ERR_SLOT, "the work might not fit the slot")
+            raise FrameError(wire.ERR_SLOT, "too long for the slot")
 """
 _CERTIFIED = """        if self._certified is None:
             self._certified = certify(card)

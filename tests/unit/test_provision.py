@@ -13,13 +13,14 @@ from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.store.fleet_key import FleetKey
 from terntools.boards import deploy, provision, provision_command, records, up
+from terntools.boards.policy import policy
 from terntools.boards.provision import Broker, Member
 
 ROWS = np.zeros((1, 4), np.int16)
 
 
 def test_a_policy_is_parsed_and_checked():
-    assert provision.policy("2", "100").budget == 100_000_000
+    assert policy("2", "100").budget == 100_000_000
     for largest, budget, message in (
         ("3", "2", "--largest must be at most --budget"),
         ("2", "x", "budget x is not a number from"),
@@ -29,7 +30,7 @@ def test_a_policy_is_parsed_and_checked():
         ("-1", "2", "largest -1 is not a number"),
     ):
         with pytest.raises(UsageError, match=message):
-            provision.policy(largest, budget)
+            policy(largest, budget)
 
 
 def member(*options):
@@ -131,7 +132,7 @@ def test_records_of_a_table_hold_categories_unscaled():
     ],
 )
 def test_invalid_members_are_refused(options, message):
-    fields = {"device": 7, "rows": ROWS, "policy": provision.policy("2", "10"), **options}
+    fields = {"device": 7, "rows": ROWS, "policy": policy("2", "10"), **options}
     with pytest.raises(UsageError, match=message):
         Member(**fields)
 
@@ -218,7 +219,7 @@ def test_the_command_names_what_is_missing(tmp_path, capsys):
 
 def test_options_set_the_slot_pause_and_reserve_of_a_board(tmp_path):
     path = tmp_path / storage.FLEET
-    for words, policy in (
+    for words, allowed in (
         ([], (0, 500, 1, 5, 64, 0)),
         (["--slot-ms", "0", "--pause", "60", "--reserve", "24", "--own-key-only"], (60, 0, 24, 5, 64, 0)),
         (["--unit", "60"], (0, 500, 1, 5, 64, 60)),
@@ -227,7 +228,7 @@ def test_options_set_the_slot_pause_and_reserve_of_a_board(tmp_path):
         (["--count", "65", "--most-records", "40"], (0, 500, 1, 5, 40, 0)),
     ):
         path.write_bytes(member("--dataset", "flights", *words).fleet_file(FleetKey(bytes(range(32)), 5)))
-        assert storage.read_fleet(str(path)) == (bytes(range(32)), *policy)
+        assert storage.read_fleet(str(path)) == (bytes(range(32)), *allowed)
     for number in ("0", "65536", "-1"):
         with pytest.raises(UsageError, match=f"--most-records must be 1 to 65535, not {number}"):
             member("--dataset", "flights", "--most-records", number)
@@ -235,7 +236,7 @@ def test_options_set_the_slot_pause_and_reserve_of_a_board(tmp_path):
 
 def sleeper(**options):
     options = {"broker": Broker("broker.local", 1883), "wake": 3600, **options}
-    return Member(7, ROWS, provision.policy("2", "100"), **options)
+    return Member(7, ROWS, policy("2", "100"), **options)
 
 
 def test_a_board_that_sleeps_has_its_wake_interval():

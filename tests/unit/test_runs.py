@@ -490,10 +490,10 @@ def test_a_round_that_reached_its_quorum_misses_no_report(command):
 def test_files_that_a_power_cut_leaves_beside_ledgers_are_no_clients(command, monkeypatch):
     spent = results.epsilon_spent
 
-    def after_a_power_cut(boards):
+    def after_a_power_cut(boards, delta):
         (boards[0] / "ledger/00000001.new").write_bytes(b"")
         (boards[1] / "ledger/00000028").write_bytes(b"cut short")
-        return spent(boards)
+        return spent(boards, delta)
 
     monkeypatch.setattr(results, "epsilon_spent", after_a_power_cut)
     code, result, _ = command("train", *BOARDS)

@@ -107,7 +107,7 @@ def test_show_and_certify_say_what_a_sum_keeps_and_costs(capsys, files):
     text = _said(capsys, f"show {files[2]}")[1]
     for words in [
         "0.025624 certified",
-        "each record",
+        "one record of a device",
         "a ledger in epsilon refuses it",
         "0.5 at range 4",
         "█",
@@ -141,7 +141,7 @@ def test_what_averages_values_refuses_a_sum(capsys, files):
 def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(capsys, files):
     life = "--delta 1e-6 --times 8760 --unit 60 --units 100"
     text = _said(capsys, f"account --epsilon 10 {life}")[1]
-    assert "rho 1.53928 in total, which is (epsilon 10, delta 1e-06) for each run of 60 consecutive" in text
+    assert "rho 1.53928 in total, which is (epsilon 10, delta 1e-06) for one run of 60 consecutive" in text
     assert "of a pure mechanism each has epsilon 0.0187" in text
     assert "a whole device has 100 units: rho 15,392.8, which is (epsilon" in text
     code, result = _said(capsys, f"account --epsilon 10 {life} --json")
@@ -149,7 +149,7 @@ def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(capsys, files)
     assert rho(round(1e6 * result["epsilon_each_pure"])) <= 1e6 * result["rho_each"] <= 1_539_278 / 8760
     assert _said(capsys, f"account --rho 1.539278 {life} --json")[1] == result
     by_card = _said(capsys, f"account {files[2]} --delta 1e-6 --times 60 --json")[1]
-    assert (by_card["rho"], by_card["protects"]) == (round(60 * 0.025624, 6), "each record")
+    assert (by_card["rho"], by_card["protects"]) == (round(60 * 0.025624, 6), "one record of a device")
     pure = _said(capsys, "account duchi --epsilon 1 --delta 1e-6 --values 2 --json")[1]
     assert pure["rho"] == 2 * rho(1_000_000) / 1e6
 

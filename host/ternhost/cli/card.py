@@ -18,7 +18,7 @@ from ternhost.options import exclude, require
 from ternhost.privacy import cards, certify, matrix, mechanisms, sums
 from ternhost.privacy.base import MICRO, Design, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
-from ternhost.privacy.units import protected
+from ternhost.privacy.units import parse_unit, protected
 from ternhost.terminal import Progress
 
 if TYPE_CHECKING:
@@ -74,7 +74,11 @@ def add_parser(subparsers: Any) -> None:
     text = "without --reports: rho of all reports together (or --epsilon for their (epsilon, delta), or NAME for each)"
     add_option(account, "--rho R", text)
     add_option(account, "--times N", "without --reports: number of reports of a device", 1)
-    add_option(account, "--unit N", "without --reports: records of a unit, 0: all of a device", type=int)
+    add_option(
+        account,
+        "--unit UNIT",
+        "without --reports: device, record, or the records of a unit (default: device)",
+    )
     add_option(account, "--units N", "without --reports: number of units that a device holds", 1)
     add_option(account, "--plot FILE.png", "also draw epsilon against the number of reports into this file")
 
@@ -256,7 +260,7 @@ def _run_ledger(args: argparse.Namespace) -> int:
         raise UsageError(
             "--plot is about a shuffler, and --rho about no card", "give --reports, or leave it out"
         )
-    unit = args.unit or 0
+    unit = parse_unit(args.unit or "device")
     if args.name:
         card, description = _card(args)
         each = certify.epsilon_certified(card) or 0
@@ -273,7 +277,6 @@ def _run_ledger(args: argparse.Namespace) -> int:
             "what is spent is missing", "--rho, --epsilon or a card; or --reports, for a shuffler"
         )
     each = total // args.times
-    require(0 <= unit < 1 << 16, "unit", "0 to 65535", unit)
     require(unit > 0 or args.units == 1, "units", "1 where the unit is the whole device", args.units)
     if not each:
         raise UsageError(

@@ -143,7 +143,7 @@ class Descent:
         """End a round: the sums of the boards that answered (values) and their tally, each with noise of standard
         deviation sigma from every board. Without boards the model stays as it is."""
         if boards:
-            self._learn(*self._read(total, tally, sigma * math.sqrt(boards), boards))
+            self.move(*self._read(total, tally, sigma * math.sqrt(boards), boards))
         self.round += 1
 
     def _read(self, total: Floats, tally: float, deviation: float, boards: int) -> tuple[Floats, float]:
@@ -160,7 +160,7 @@ class Descent:
         records = self.public.records * boards * self._there
         return np.asarray(total, np.float64) / records, deviation / records
 
-    def _learn(self, gradient: Floats, noise: float) -> None:
+    def move(self, gradient: Floats, noise: float) -> None:
         """Take what `_read` returns."""
         public = self.public
         record, size, walk = self.radius / math.sqrt(public.unit), math.sqrt(public.features), _WALK

@@ -28,7 +28,7 @@ from ternhost.learn.descent import Descent, Public
 from ternhost.learn.designs import ReportDesign, in_privacy
 from ternhost.learn.learning import Learning, ModelOptions, to_learn
 from ternhost.learn.parameters import MODELS, Floats, quantise
-from ternhost.learn.refit import Refit
+from ternhost.learn.refit import Refit, learner
 from ternhost.options import require
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import Policy, Release
@@ -126,7 +126,7 @@ class FedSum(Learning):
             unit=self.unit or options.records,
             rho=self._budget / MICRO,
         )
-        self._learner: Descent | Refit = Descent(known) if rows is None else Refit(known, rows)
+        self._learner: Descent | Refit = learner(known, rows)
         self._spent = 0  # micro-rho
         self._plan()
         self.modules = ("softmax", "sums") if self.classes > 1 else ("sums",)
@@ -140,7 +140,8 @@ class FedSum(Learning):
             count = min(int(named), len(self.dataset.training) // 3)
             order = np.random.default_rng([self.options.seed, 7]).permutation(self.dataset.training)
             self._reserved = order[:count]
-            return self.dataset.features[self._reserved] / 16384
+            rows: Floats = self.dataset.features[self._reserved] / 16384
+            return rows
         return read_rows(Path(named), self.d // self.classes)
 
     def _hold(self, boards: int) -> Holdings | None:
@@ -161,7 +162,7 @@ class FedSum(Learning):
         learner, options = self._learner, self.options
         self.rounds = self.times = learner.rounds
         self.reports = learner.rounds * (self.clients or 0) or None
-        cost = max(1, min(int(learner.rho_share * self._budget), self._budget - self._spent))
+        cost = max(1, int((learner.rho_share + 1e-12) * self._budget))
         radius = learner.radius
         clipped, kept = (round(tally / radius * _STEPS) for tally in learner.tally)
         units = math.ceil(options.records / self.unit) if self.unit else 1
@@ -237,7 +238,10 @@ class FedSum(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        lines = super().summary(result)
+        *lines, _ = super().summary(result)
+        lines.append(
+            f"a report has {result['k']} of the {result['d']} sums and a tally, with discrete Gaussian noise"
+        )
         what = f"protects {protected(result['unit'])}: (epsilon {result['epsilon_per_client']:.4g}, "
         what += f"delta {result['delta']:g}) for life, if this run is all; rho {result['rho']:.4g}"
         return [what, *lines]

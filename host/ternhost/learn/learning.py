@@ -251,7 +251,8 @@ def _figures(result: Mapping[str, Any]) -> list[str]:
     elif not told_apart(result):
         lines.append(
             f"  {result['reports']:,} reports at this epsilon do not tell this model from the answer that knows no "
-            "features: the figure is chance"
+            "features: the figure is chance; a few boards with many records each learn with the record as the unit of "
+            "privacy: --unit record"
         )
     return lines
 

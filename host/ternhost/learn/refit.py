@@ -57,14 +57,14 @@ class Refit(Descent):
     def rho_share(self) -> float:
         return (1 - _GUARD) / (self.rounds - 1) if self.round else _GUARD
 
-    def _learn(self, gradient: Floats, noise: float) -> None:
+    def move(self, gradient: Floats, noise: float) -> None:
         if self.fits and not self._seen and not self._suited(gradient, noise):
             self._give_up()
         if self.fits:
             self._seen.append((self._fitted, gradient, noise**2))
             self._fit()
         else:
-            super()._learn(gradient, noise)
+            super().move(gradient, noise)
 
     def _suited(self, gradient: Floats, noise: float) -> bool:
         """Whether a gradient at the model 0 has as much evidence by the rows as by uncorrelated features."""
@@ -126,7 +126,7 @@ class Refit(Descent):
         (self._fitted,) = read_vectors(state, self.public.values, "fitted")
         with reading_state("learning from sums"):
             self._seen = [(np.array(w, float), np.array(g, float), float(v)) for w, g, v in state["seen"]]
-            if False:
+            if not state["fits"]:
                 self._give_up()
 
 

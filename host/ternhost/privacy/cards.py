@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy import stats
 
 from tern import card as cards
 from tern.card import HIERARCHY, LAPLACE, MAX_CARD, MIXTURE, SUM, TABLE, WINDOW, Card, CardError
@@ -165,7 +167,9 @@ _INPUTS = range(-ONE, ONE + 1, ONE // 2)
 
 
 def output_values(card: Card) -> list[float]:
-    """The value of every output; of a card that is not unbiased, its level."""
+    """The value of every output, of a sum in radii; of a card that is not unbiased, its level."""
+    if card.shape == SUM:
+        return [float(value) for value in _sum_outputs(sums.of(card)) / sums.of(card).radius]
     try:
         return [float(value) for value in certify.values(card)]
     except Biased:
@@ -173,10 +177,28 @@ def output_values(card: Card) -> list[float]:
 
 
 def distribution(card: Card, v: int) -> list[float]:
-    """The probability of every output for an input (Q1.14), from exact fractions or, for a laplace card, in floats."""
+    """The probability of every output for an input (Q1.14), from exact fractions or, for a laplace card, in floats. Of
+    a sum the input is a share of the radius, what one unit can add to a coordinate; noise as if it were continuous."""
+    if card.shape == SUM:
+        body = sums.of(card)
+        noise = (
+            stats.norm(scale=math.sqrt(sums.variance(body)))
+            if body.norm == 2
+            else stats.laplace(scale=body.t)
+        )
+        ends = _sum_outputs(body)[1:] - 2**body.coarse / 2
+        below = noise.cdf(ends - v / ONE * body.radius)
+        law: list[float] = np.diff(below, prepend=0, append=1).tolist()
+        return law
     if card.shape == LAPLACE:
         return _laplace(card, v / ONE * (1 << card.grid_bits))
     return [float(p) for p in certify.distribution(card, v)]
+
+
+def _sum_outputs(body: Sum) -> npt.NDArray[np.float64]:
+    # in grid steps
+    outputs: npt.NDArray[np.float64] = (np.arange(body.symbols) - body.symbols / 2) * 2.0**body.coarse
+    return outputs
 
 
 def _laplace(card: Card, at: float) -> list[float]:
@@ -200,8 +222,6 @@ def picture(card: Card, encoding: str = "utf-8") -> str:
         blocks.encode(encoding)
     except UnicodeEncodeError:
         blocks = _ASCII_BLOCKS
-    if card.shape == SUM:
-        return _noise_picture(sums.of(card), blocks)
     values = output_values(card)
     rows = [(v, distribution(card, v)) for v in _INPUTS]
     lines = []
@@ -221,11 +241,3 @@ def picture(card: Card, encoding: str = "utf-8") -> str:
     what = f"{size} symbols" if size > 1 else "a symbol"
     lines.append(f"       x   a column is {what}; a full block is probability {top:.4f}")
     return "\n".join(lines)
-
-
-def _noise_picture(body: Sum, blocks: str) -> str:
-    sigma = math.sqrt(sums.variance(body))
-    at = [(i + 0.5 - _WIDTH / 2) * 8 * sigma / _WIDTH for i in range(_WIDTH)]
-    law = [math.exp(-z * z / 2 / sigma**2 if body.norm == 2 else -abs(z) / body.t) for z in at]
-    columns = "".join(blocks[math.ceil(p * 8)] for p in law)
-    return f"   noise |{columns}|\n         of a sum's value, from {-4 * sigma:.4g} to {4 * sigma:.4g} grid steps"

@@ -174,7 +174,7 @@ def provision_from(
         provision_fleet(store, directories, dataset.records(np.sort(positions)), policy)
 
 
-def epsilon_spent(directories: Sequence[Path], delta: float) -> list[list[float]]:
+def epsilon_spent(directories: Sequence[Path], delta: float = 1e-6) -> list[list[float]]:
     """[epsilon spent, number of clients] by the ledgers of these boards, the least first; of a ledger in rho, at delta.
     A ledger that cannot be read is left out: its client never reports again.
     """

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
+from tern.ledger import EPSILON
 from ternhost.count.members import Members, integers
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError
 from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of
-from ternhost.privacy.accounting import Account, Policy
+from ternhost.privacy.accounting import MEASURES, Account, Policy
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import protected
 from ternhost.reach.refusals import NEW_BUDGET
@@ -33,7 +34,7 @@ def accounts(learner: Learner, budget: int | None) -> list[Account]:
     """The account of a device of each class. Raises RefusedError beyond the budget."""
     who = "each client" + " of the class at epsilon {:g} ({:.3g} %)" * (len(learner.designs) > 1)
     if learner.unit:
-        who = protected(learner.unit)
+        who = f"what is protected, {protected(learner.unit)},"
     return [
         Account(
             (each.release(learner.times),),
@@ -75,7 +76,8 @@ def tell(
     is one device. Raises RefusedError where a named budget, or the only device's, does not cover the run."""
     for account in accounts:
         words = account.words("in every round") if endless else account.words()
-        words += " (one a round: --rounds sets how many)" * (account.releases[0].times > 1)
+        if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
+            words += " (one a round: --rounds sets how many)"
         if before:
             total = f", {(before + account.user_level) / MICRO:g} together"
             words += f"; earlier runs cost up to {before / MICRO:g}" + ("" if endless else total)
@@ -106,7 +108,9 @@ def tell(
         watcher.warn(f"{words}: it will refuse the rest")
 
 
-def spent_before(store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str, measure: int) -> int:
+def spent_before(
+    store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str, measure: int = EPSILON
+) -> int:
     """The most that any of these devices has spent in other runs of this store, millionths, by accepted reports: lost
     reports may have cost more. In rounds by gateways every device counts as having answered."""
     wanted = Members(np.unique(np.asarray(devices, np.int64)))

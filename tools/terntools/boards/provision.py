@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from tern import links, storage, wire
-from tern.ledger import IDLE, MAX_BUDGET, RHO, Ledger, LedgerError
+from tern.ledger import IDLE, RHO, Ledger, LedgerError
 from ternhost import datasets
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError, UsageError
-from ternhost.privacy import cards, sums
+from ternhost.privacy import cards
 from ternhost.privacy.accounting import MEASURES, Policy
-from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.privacy.base import MICRO
 from ternhost.provision import keys
 from ternhost.provision.boards import Rows, board_files, fleet_file, new_keys
 from ternhost.store import sleepers
@@ -44,7 +44,6 @@ _MQTT_PORT, _MQTT_TLS_PORT = 1883, 8883
 _HOSTS = re.compile(r"(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(,(?!$)|$))+")
 _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 _LEAST_BOUND = 64
-_LARGEST, _BUDGET = "2", "100"  # epsilon of a report, and for life
 _LOCKED = "a locked board runs tern's own main.py"
 _NETWORK = """
 try:
@@ -217,43 +216,6 @@ class Member:
         enough = min(max(_LEAST_BOUND, 1 << (len(self.rows) - 1).bit_length()), records.MOST)
         most = self.most_records or enough
         return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, most, self.unit)
-
-
-def policy(
-    largest: str | None, budget: str | None, delta: str | None = None, budget_rho: str | None = None
-) -> Policy:
-    """The limits of a device, which counts rho if `delta` or `budget_rho` is named, else epsilon. Raises UsageError.
-
-    largest: None for epsilon 2, or for a whole budget in rho.
-    """
-    if budget_rho is not None and (budget is not None or delta is not None):
-        raise UsageError("--budget-rho is a budget by itself", hint="leave out --budget and --delta")
-    total = str(_BUDGET if budget is None else budget)
-    if delta is not None:
-        epsilon = parse_epsilon(total, MAX_BUDGET, "--budget") / MICRO
-        limit = sums.rho_of(epsilon, sums.parse_delta(delta))
-        parsed = Policy(_rho(largest, "--largest") if largest else limit, limit, RHO)
-        total = f"rho {limit / MICRO:g}"
-    elif budget_rho is not None:
-        limit = _rho(budget_rho, "--budget-rho")
-        parsed = Policy(_rho(largest, "--largest") if largest else limit, limit, RHO)
-        total = budget_rho
-    else:
-        allowed = parse_epsilon(largest or _LARGEST, option="--largest")
-        parsed = Policy(allowed, parse_epsilon(total, MAX_BUDGET, "--budget"))
-        if Decimal(total.strip()) * MICRO != parsed.budget:
-            text = f"--budget must be a whole number of millionths, not {total!r}"
-            raise UsageError(text, hint="such as 100")
-    if parsed.largest > parsed.budget:
-        raise UsageError(
-            f"--largest must be at most --budget, the device's budget for life ({total}), not {largest}",
-            hint="--budget = --largest x the number of reports pays for that many",
-        )
-    return parsed
-
-
-def _rho(text: str, option: str) -> int:
-    return parse_epsilon(text, MAX_BUDGET, option)
 
 
 def dataset_records(name: str, device: int, count: int, *, classes: bool = False) -> Rows:

@@ -18,6 +18,7 @@ from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
 from terntools.boards import counter, deploy, devices, provision, records, self_check
+from terntools.boards.policy import policy
 from terntools.boards.provision import Broker, Member
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
@@ -129,7 +130,7 @@ def member_of(args: argparse.Namespace) -> Member:
     return Member(
         args.device,
         rows,
-        provision.policy(args.largest, args.budget, args.delta, args.budget_rho),
+        policy(args.largest, args.budget, args.delta, args.budget_rho),
         tuple(args.mechanisms.split(",")) if args.mechanisms else (),
         not args.own_key_only,
         args.pause,

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tern.card import LAPLACE, MIXTURE, Card
+from tern.card import LAPLACE, MIXTURE, SUM, Card
 from tern.fixed import ONE
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, storage_errors
@@ -123,10 +123,13 @@ def card_distribution(card: Card, title: str = "", inputs: Sequence[float] = (-1
     """The exact distribution of a card's outputs for some inputs, and how much each output can tell about the input."""
     values = np.array(cards.output_values(card))
     rows = np.array([cards.distribution(card, round(x * ONE)) for x in inputs])
-    loss, epsilon = _losses(card), (card.epsilon or 0) / 1e6
+    epsilon = (card.epsilon or 0) / 1e6
+    loss = np.zeros(1) if card.shape == SUM else _losses(card)  # Gaussian noise has no bound
 
     few = len(values) <= _FEW
-    telling = bool(np.ptp(loss) > 1e-3 * loss.max())  # else a panel of equal bars would say nothing
+    telling = card.shape != SUM and bool(
+        np.ptp(loss) > 1e-3 * loss.max()
+    )  # else a panel of equal bars would say nothing
     heights = [2.6 if few else 4.0, *[1.9] * telling]
     figure = blank(_WIDTH, sum(heights) + (0.3 if title else 0))
     upper, *lower = np.ravel(np.asarray(figure.subfigures(len(heights), 1, height_ratios=heights)))

@@ -152,15 +152,20 @@ def _results(result: Mapping[str, Any]) -> list[Row]:
 
 def _settings(result: Mapping[str, Any]) -> list[Row]:
     options: Mapping[str, Any] = result["options"]
-    epsilon, k = str(options["epsilons"] or options["epsilon"]), f"{result['k']} of {result['d']}"
+    k = f"{result['k']} of {result['d']}"
+    epsilon = str(
+        options.get("epsilons") or options.get("epsilon") or f"{options['life']} at delta {options['delta']}"
+    )
+    rate = result["learning_rate"]
     rows: list[Row] = [
         ("algorithm", str(result["algorithm"]), "how the model is learnt"),
         ("data set", str(options["dataset"]), "what the clients hold"),
         ("model", str(options["model"]), _MODELS[options["model"]]),
         ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
+        ("protects", str(result["protects"]), "what the epsilon is about"),
         ("epsilon", epsilon, "asked for; the card keeps no more than that"),
         ("coordinates", k, "reported by a client, chosen independently of data"),
-        ("optimiser", str(result["optimiser"]), f"at a learning rate of {result['learning_rate']:.4g}"),
+        ("optimiser", str(result["optimiser"]), "" if rate is None else f"at a learning rate of {rate:.4g}"),
     ]
     if result.get("taus"):
         rows.append(("range", str(options["range"]), f"{clipped(result['taus'])} (tau)"))
