@@ -1,5 +1,6 @@
 """`tern up` makes a new emulated Pico a member of a fleet, and goes on where it was interrupted."""
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -256,6 +257,34 @@ def test_a_budget_for_life_is_not_raised(board, store, box):
     assert provision.plan(board, member(7, budget="12.345678"), store), "up to the budget of the ledger"
     board.write_file("/" + storage.ledger_name(7), spent_ledger(box, 12_345_678) + b"a longer one's tail")
     assert not provision.plan(board, member(7, budget="5"), store)
+
+
+def test_unit_and_measure_stay_for_life(board, store, box):
+    def of_records(unit=60, **options):
+        return dataclasses.replace(member(7, **options), policy=policy(None, "4", "1e-6"), unit=unit)
+
+    join(board, of_records(), store)
+    assert not provision.plan(board, of_records(), store)
+    for other, message in (
+        (of_records(unit=1), "device 7 protects one run of 60 consecutive records"),
+        (of_records(unit=0), "device 7 protects one run of 60 consecutive records"),
+        (dataclasses.replace(member(7), unit=60), "the ledger of device 7 counts rho for life"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            provision.plan(board, other, store)
+    erase(board)
+    sample_store.begin_round(store, 1, (7,))  # of epsilon 2
+    sample_store.report(store, 1, [7])
+    with pytest.raises(RefusedError, match=r"1 round .* for rho 1\.52319 at most: nothing is left of 0\.311"):
+        provision.plan(board, of_records(again=True), store)
+
+
+def test_a_board_without_the_module_of_sums_is_not_provisioned_for_them(store):
+    with catalogue.boot("rv32") as blank:
+        words = f"{blank.url} --store {store.path} --device 7 --dataset flights --unit 60".split()
+        told = rig.tern("provision", *words, code=errors.USAGE).err
+    assert "lacks the module for this unit" in told
+    assert "--with sums; or do both with tern up" in told
 
 
 def test_a_damaged_ledger_counts_as_lost(board, store):

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tern import storage
+from tern import ledger, storage
 from ternhost import datasets
 from ternhost.cli import main
 from ternhost.errors import UsageError
@@ -31,6 +31,21 @@ def test_a_policy_is_parsed_and_checked():
     ):
         with pytest.raises(UsageError, match=message):
             policy(largest, budget)
+
+
+def test_a_budget_may_count_rho():
+    for words, budget in (((None, "10", "1e-6"), 1_539_278), ((None, None, None, "1.5"), 1_500_000)):
+        limits = policy(*words)
+        assert (limits.measure, limits.budget, limits.largest) == (ledger.RHO, budget, budget)
+    assert policy("0.1", "10", "1e-6").largest == 100_000
+    for words, message in (
+        ((None, "10", "1"), "delta must be between 0 and 1, not 1"),
+        ((None, "10", "x"), "--delta must be a number"),
+        ((None, "10", None, "1"), "--budget-rho is a budget by itself"),
+        (("2", "10", "1e-6"), r"--largest must be at most --budget, .* \(rho 1.53928\), not 2"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            policy(*words)
 
 
 def member(*options):

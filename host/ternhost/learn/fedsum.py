@@ -162,7 +162,11 @@ class FedSum(Learning):
         learner, options = self._learner, self.options
         self.rounds = self.times = learner.rounds
         self.reports = learner.rounds * (self.clients or 0) or None
-        cost = max(1, int((learner.rho_share + 1e-12) * self._budget))
+        cost = int((learner.rho_share + 1e-12) * self._budget)
+        if not cost:
+            raise UsageError(
+                f"--life {options.life} is too little for {learner.rounds} rounds", "name a larger one"
+            )
         radius = learner.radius
         clipped, kept = (round(tally / radius * _STEPS) for tally in learner.tally)
         units = math.ceil(options.records / self.unit) if self.unit else 1

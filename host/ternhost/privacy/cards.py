@@ -94,6 +94,12 @@ def describe(card: Card) -> dict[str, Any]:
     return description
 
 
+def unit_of(data: bytes) -> int:
+    """The unit that a card protects: 0 for a whole client."""
+    card = cards.decode(data)
+    return int(sums.of(card).unit) if card.shape == SUM else 0
+
+
 def measure(card: Card) -> str:
     """What a card claims and keeps: "rho" (sums with Gaussian noise) or "epsilon"."""
     return "rho" if card.shape == SUM and sums.of(card).norm == 2 else "epsilon"

@@ -21,6 +21,11 @@ def parse_unit(text: str) -> int:
     return named[text] if text in named else int(text)
 
 
+def covers(asked: int, unit: int) -> bool:
+    """Whether what protects the unit `asked` protects `unit`, too (ledger.md, Measure)."""
+    return not asked or bool(unit and asked % unit == 0)
+
+
 def protected(unit: int) -> str:
     """What a unit is, for people."""
     if unit == DEVICE:

@@ -25,6 +25,7 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.privacy import cards
 from ternhost.privacy.accounting import MEASURES, Policy
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.units import covers, protected
 from ternhost.provision import keys
 from ternhost.provision.boards import Rows, board_files, fleet_file, new_keys
 from ternhost.store import sleepers
@@ -210,6 +211,11 @@ class Member:
         names = [name.removesuffix(".json") for name in self.link if name.endswith(".json")]
         return "mqtt" if self.broker else next(iter(names), "serial")
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules on demand that its board needs for its unit and its ledger."""
+        return ("sums",) if self.unit or self.policy.measure == RHO else ()
+
     def fleet_file(self, fleet: FleetKey) -> bytes:
         """fleet.bin with the fleet's key. Raises UsageError."""
         # It is public and reveals little: the smallest power of two from 64 on that is not below their number.
@@ -246,6 +252,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     spent, note, step = 0, "", 0
     if has_ledger:
         _keep_budget(store, member, _check_ledger(repl, ledger, member))
+        _check_unit(repl, member)
     elif there is not None:
         # clients.bin is written last: there was a ledger, whatever the options are now.
         raise _ledger_refusal(repl, member, "has lost its ledger")
@@ -302,7 +309,8 @@ def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
     ]
     measure = member.policy.measure
     # It may have paid also where no report arrived.
-    spent = sum(cost_of(decode_body(body), measure) for body in bodies)
+    asked = [decode_body(body) for body in bodies]
+    spent = sum(cost_of(request, measure) for request in asked)
     what = MEASURES[measure]
     rounds = f"{counted(len(bodies), 'round')} that asked it, for {what} {spent / MICRO:g} at most"
     lived = [rounds] * bool(bodies)
@@ -319,6 +327,11 @@ def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
         raise RefusedError(known, hint=hint)
     if member.counter:
         raise UsageError("--again makes a ledger with what was spent, which no counter can bind", hint=new)
+    if any(not covers(cards.unit_of(request.card), member.unit) for request in asked) or (
+        first is not None and first[1] == RHO != measure
+    ):
+        text = f"{known}: they have no epsilon, or protected a smaller unit"
+        raise RefusedError(text, hint=new)
     if first is not None and first[1] != measure == RHO:  # what it may have spent is reckoned anew
         first = None
     if first is not None:
@@ -380,6 +393,18 @@ def _check_ledger(repl: Repl, path: str, member: Member) -> tuple[int, int]:
         raise _ledger_refusal(repl, member, "has a ledger that is not bound to a counter")
     _check_budget(member, account.budget, account.measure)
     return int(account.budget), int(account.measure)
+
+
+def _check_unit(repl: Repl, member: Member) -> None:
+    """Raise UsageError where a board with a ledger protects another unit: its account is that of its own unit."""
+    path = "/" + storage.FLEET
+    data = repl.read_file(path) if path in repl.directory("/") else b""
+    unit = int.from_bytes(data[-2:], "little") if data[:4] == storage.FLEET_MAGIC else member.unit
+    if unit != member.unit:
+        raise UsageError(
+            f"device {member.device} protects {protected(unit)} for life",
+            hint="name that --unit; for another one, give the board a new device id, on erased flash",
+        )
 
 
 def _check_budget(member: Member, budget: int, measure: int) -> None:

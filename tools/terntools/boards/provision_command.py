@@ -24,6 +24,13 @@ from terntools.boards.repl import Repl
 from terntools.terminal import Bar
 
 _SLOT_MS = 500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency), and erasing flash more
+_HAS_SUMS = """
+try:
+    import tern.sums
+    print(True)
+except ImportError:
+    print(False)
+"""
 _OF_A_RECORDER = 256  # records that count: the capacity that it has by itself
 
 
@@ -152,6 +159,9 @@ def run_provision(
     with Repl(port, visits=True) as repl:
         if self_check.has_library(repl):
             self_check.require_library(repl)
+        if member.modules and repl.run(_HAS_SUMS).strip() != "True":
+            hint = f"tern deploy {port} --with sums; or do both with tern up"
+            raise UsageError(f"the board on {port} lacks the module for this unit and budget", hint=hint)
         with Store(store, beside=True) as opened, Bar("provisioning") as bar:
             changes = provision.plan(repl, member, opened)
             provision.apply(repl, changes, member, opened, bar.update)

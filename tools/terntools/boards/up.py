@@ -76,7 +76,7 @@ def make_plan(
 
 
 def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
-    machine, changes = deploy.plan(repl, whole)
+    machine, changes = deploy.plan(repl, whole, more=member.modules)
     with Store(store, beside=True) as opened:
         return Plan(None, machine, changes, provision.plan(repl, member, opened))
 

@@ -1,0 +1,160 @@
+"""Training with the record, or a run of records, as the unit of privacy: figures, boards, budgets, refusals."""
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import in_process  # noqa: F401, registers inprocess:N
+
+import ternhost
+from tern import ledger, storage
+from ternhost import datasets
+from ternhost.cli import main
+from ternhost.count import estimate
+from ternhost.errors import RefusedError, UsageError
+from ternhost.learn import fedsum
+from ternhost.privacy import sums
+from ternhost.provision.boards import board_directories
+
+pytestmark = pytest.mark.usefixtures("here")
+SMALL = {"dataset": "synthetic-logistic", "records": 200, "life": "4"}
+
+
+def train(fleet, **options):
+    return ternhost.train("fedsum", fleet=fleet, **options)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "life", "figure", "least"),
+    [("flights-planned", "1", "auc", 0.685), ("synthetic-logistic", "0.5", "accuracy", 0.838)],
+)
+def test_twenty_boards_learn_as_much_as_is_claimed(dataset, life, figure, least):
+    runs = [train("simulated:20", dataset=dataset, life=life, seed=seed) for seed in range(4)]
+    values = np.array([run[figure] for run in runs])
+    assert values.mean() + 2 * values.std(ddof=1) / 2 > least
+    assert values.mean() < runs[0][f"{figure}_optimum"]
+
+
+def test_regression_comes_near_the_optimum():
+    run = train("simulated:20", dataset="synthetic-linear", life="1")
+    assert run["squared_error"] < 1.03 * run["squared_error_optimum"]
+
+
+@pytest.mark.parametrize("unit", ["record", "60"])
+def test_boards_pay_in_rho_and_never_more_than_for_life(unit):
+    run = train("inprocess:3", **{**SMALL, "records": 60}, unit=unit)
+    life = sums.rho_of(4, 1e-6)
+    with tarfile.open(next(Path(run["directory"]).glob("fleet*"))) as archive:
+        archive.extractall(".", filter="data")
+    account = ledger.Ledger()
+    for i, directory in enumerate(board_directories(Path(), 3)):
+        account.load(str(directory / storage.ledger_name(i + 1)))
+        assert (account.measure, account.budget) == (ledger.RHO, life)
+        assert account.spent == round(run["rho"] * 1e6) <= life
+        assert storage.read_fleet(str(directory / storage.FLEET))[-1] == (1 if unit == "record" else 60)
+    assert run["epsilon_per_client"] <= 4
+    assert run["protects"].startswith(
+        "one record" if unit == "record" else "one run of 60 consecutive records"
+    )
+    assert run["accuracy"] > (0.6 if unit == "record" else 0.3)
+
+
+def test_boards_and_simulated_clients_learn_the_same_but_for_noise():
+    """With little noise, the sums of real boards and those of the vectorised twin make the same model."""
+    runs = [train(f"{kind}:3", **{**SMALL, "life": "1000"}) for kind in ("inprocess", "simulated")]
+    assert np.allclose(*(run["weights"] for run in runs), atol=0.1)
+
+
+def test_a_run_goes_on_exactly_where_it_stopped():
+    population = fedsum.Population(clients=5)
+    whole, first, second = (
+        fedsum.FedSum(fedsum.Options(**SMALL), population, datasets.load("synthetic-logistic"))
+        for _ in range(3)
+    )
+    driver = ternhost.reach.simulated.driver.SimulatedDriver
+
+    def rounds(learner, start, end):
+        fleet = driver(learner.holdings, 5, 1)
+        for number in range(start, end):
+            fleet.open(number, learner.cohorts(range(1, 6)))
+            learner.learn(fleet.collect(number), range(1, 6))
+
+    rounds(whole, 1, 9)
+    rounds(first, 1, 5)
+    second.restore(first.state())
+    rounds(second, 5, 9)
+    assert second.state() == whole.state()
+
+
+def test_public_rows_need_fewer_rounds():
+    run = train("simulated:20", dataset="flights-planned", life="4", public="500")
+    assert run["rounds"] == 4
+    assert run["auc"] > 0.69
+
+
+def test_public_rows_come_from_a_file(tmp_path):
+    data = datasets.load("synthetic-logistic")
+    np.savetxt("rows.csv", data.features[:400] / 16384, delimiter=",")
+    assert train("simulated:5", **SMALL, public="rows.csv")["optimiser"] == "refit"
+    np.savetxt("rows.csv", data.features[:400, :3] / 16384, delimiter=",")
+    with pytest.raises(UsageError, match="must have rows of 16 features"):
+        train("simulated:5", **SMALL, public="rows.csv")
+
+
+def test_the_model_of_several_classes_has_a_unit_too():
+    run = train("simulated:10", dataset="iris", model="softmax", records=12, life="20")
+    assert run["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--unit week", "--unit must be device, record, or a number of records, not 'week'"),
+        ("--unit 501", "--unit must be at most --records, 500, not 501"),
+        ("--unit record --life 0", "life 0 is not a number"),
+        ("--unit record --delta 2", "delta must be between 0 and 1"),
+        ("--unit record --epsilon 1", "--epsilon belongs to fedsgd"),
+        ("--unit record --records 100000", "--records must be 1 to 65535"),
+        ("--unit record --fleet simulated:900000", "devices of 500 records need 450,000,000"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words, message, capsys):
+    assert main(["train", *words.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_named_unit_chooses_the_algorithm(capsys):
+    words = ["train", "--dataset", "synthetic-logistic", "--fleet", "simulated:4", "--records", "50"]
+    words += ["--no-report", "--quiet"]
+    assert main([*words, "--unit", "record"]) == 0
+    assert "protects one record of a device" in capsys.readouterr().out
+    assert main([*words, "--unit", "device"]) == 2  # --records is of units
+    assert "--records belongs to fedavg and fedsum" in capsys.readouterr().err
+
+
+def test_boards_whose_ledgers_count_epsilon_refuse(monkeypatch):
+    """They say why, and what to do."""
+    monkeypatch.setattr(
+        fedsum.SumDesign, "policy", property(lambda self: fedsum.Policy(1_000_000, 1_000_000, ledger.EPSILON))
+    )
+    with pytest.raises(
+        RefusedError, match="their ledgers count epsilon, and this report costs rho"
+    ) as caught:
+        train("inprocess:2", **SMALL)
+    assert "tern provision --budget E --delta D" in caught.value.hint
+
+
+def test_the_sums_of_gateways_merge():
+    """Counts of two halves of a fleet add up to those of the whole."""
+    learner = fedsum.FedSum(
+        fedsum.Options(**SMALL), fedsum.Population(clients=6), datasets.load("synthetic-logistic")
+    )
+    fleet = ternhost.reach.simulated.driver.SimulatedDriver(learner.holdings, 6, 1)
+    ((question, _),) = learner.cohorts(range(1, 7))
+    fleet.open(1, [(question, range(1, 4)), (question, range(4, 7))])
+    result = fleet.collect(1)
+    parts = [estimate.sums_of(cohort) for cohort in result.cohorts]
+    whole, error = estimate.sums_of(*result.cohorts)
+    assert np.allclose(whole, sum(total for total, _ in parts))
+    assert np.allclose(error**2, sum(each**2 for _, each in parts))
