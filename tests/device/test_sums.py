@@ -267,6 +267,7 @@ def test_runs_of_a_recorder_stay_aligned():
     record(again, 334, 341)
     places = range(341 - again.count, 341)
     check_runs(Held(1), again, places, [row(i) for i in places], d=30)
+    again.close()
 
 
 class Odd:
