@@ -8,7 +8,7 @@ from array import array
 from struct import calcsize, unpack_from
 
 from tern import wire
-from tern.compat import const, micropython, ptr32
+from tern.compat import const, micropython, ptr8, ptr16, ptr32
 from tern.entropy import EntropyError
 from tern.fixed import EXP_BITS, exp_lower
 from tern.frames import FrameError
@@ -24,7 +24,6 @@ _MILLION = const(1_000_000)
 _MOST_RADIUS = const(4096)
 _MOST_REACH = const(0x3FFFFFFF)
 _MOST_SCALE = const(1 << 20)
-_BITS = const(14)  # of the largest number of a vector that is scaled
 _MOST_TOTAL = const(1 << 29)
 _UNHELD = const(8)  # so many records cannot exceed it
 
@@ -59,15 +58,17 @@ class Sum:
             and 2 <= self.bits <= 16
         ):
             raise ValueError("radius, tally, scale or outputs out of bounds")
+        wide = self.t * self.m
+        most = _MOST_SCALE
+        self._slow = 0  # ms of a draw beside the usual
         if self.norm == 2:
-            wide = self.t * self.m
-            most = _MOST_SCALE
             if not (1 <= self.c <= most // 2 and self.c <= 4 * wide <= 256 * self.c and wide <= most):
                 raise ValueError("variance out of bounds")
+            self._slow = (self.c - 1) // wide + wide // (8 * self.c)
         elif self.norm != 1 or self.c or self.m:
             raise ValueError("unknown norm")
         self.symbols = 1 << self.bits
-        self.job = array("i", (0, 0, self.t, 2 * self.c, self.t * self.m, self.m))
+        self.job = array("i", (0, 0, self.t, 2 * self.c, wide, self.m))
 
     def keeps(self, epsilon):
         """Return whether a unit loses at most `epsilon`: micro-epsilon with norm 1, micro-rho with norm 2."""
@@ -75,9 +76,10 @@ class Sum:
             return epsilon * self.t >= _MILLION * (self.radius + self.tally)
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)
 
-    def runs(self, records):
-        """Return how many units so many records may be of."""
-        return min(records, (records - 1) // self.unit + 2) if self.unit else 1
+    def draws_ms(self, request, records):
+        """Return the time in ms that the vectors of these records and the noise take at most (storage.md, Slot)."""
+        runs = min(records, (records - 1) // self.unit + 2) if self.unit else 1
+        return (runs * (request.values + 64) >> 6) + request.k * self._slow
 
     def factor(self, size):
         """Return p and K + s of arithmetic.md for n = size."""
@@ -207,6 +209,17 @@ def add(sums: ptr32, n: int, vector: ptr32):
         j += 1
 
 
+@micropython.viper
+def add_features(row: ptr16, asked: ptr8, totals: ptr32, d: int, fine: int):
+    i = 0
+    j = 0
+    while j < d:
+        if asked[j]:
+            totals[i] = totals[i] + ((((row[j] + 32768) & 65535) - 32768) << fine)
+            i += 1
+        j += 1
+
+
 class _Gradients:
     """Adds the gradients of records in `row` to `totals`, as softmax.Rows and _Features do."""
 
@@ -238,11 +251,7 @@ class _Features:
 
     def add(self):
         request = self._request
-        i = 0
-        for j in range(request.d):
-            if request.asked[j]:
-                self.totals[i] += self.row[j] << request.range
-                i += 1
+        add_features(self.row, request.asked, self.totals, request.d, request.range)
 
 
 class Answerer:
