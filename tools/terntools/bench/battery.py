@@ -1,12 +1,10 @@
 """How long a battery lasts on a board that wakes for each round: a model of "wakes" in shared_specs/currents.json."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from ternhost.errors import UsageError
 from terntools.bench import current_model
@@ -64,7 +62,7 @@ class Wakes:
     def charge(self) -> float:
         return sum(phase.charge for phase in self.phases.values())
 
-    def with_ms(self, times: Mapping[str, float]) -> Wakes:
+    def with_ms(self, times: Mapping[str, float]) -> Self:
         """With other times of some phases, in milliseconds. Raises UsageError for a phase that there is not."""
         if unknown := sorted(times.keys() - self.phases.keys()):
             hint = f"it has {', '.join(self.phases)}: --awake-ms join=800"

@@ -1,7 +1,5 @@
 """`tern bench battery`: how long a battery lasts on a board that wakes for each round."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict
 from pathlib import Path

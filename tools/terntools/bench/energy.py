@@ -3,8 +3,6 @@
 As in MLPerf Tiny, a pin of the board marks each window; current and pin come from the same instrument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median

@@ -5,8 +5,6 @@ reports show what garbage, its collection and the flash cost. The emulated Pico 
 one seed must agree to the microsecond. QEMU's machines count instructions, a lower bound for a chip.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence

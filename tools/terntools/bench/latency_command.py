@@ -1,7 +1,5 @@
 """`tern bench latency`: how long a report takes on a device, and where the time goes."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

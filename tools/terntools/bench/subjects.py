@@ -1,7 +1,5 @@
 """Subjects of the latency bench: a board at a port, an emulated board, or the emulated device of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The counter of a board's chip, to which its ledger may be bound (ledger.md)."""
 
-from __future__ import annotations
-
 import ast
 
 from tern.storage import MAX_AHEAD

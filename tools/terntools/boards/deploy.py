@@ -1,7 +1,5 @@
 """Put the device library on a board: compiled for its processor, only what differs, and main.py last."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib
@@ -9,7 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Self
 
 from tern import host_frames
 from ternhost import errors
@@ -89,7 +87,7 @@ class Machine:
     aes: bool
 
     @classmethod
-    def of(cls, repl: Repl) -> Machine:
+    def of(cls, repl: Repl) -> Self:
         """Ask the board. Raises TooOldError."""
         answer = repl.run(
             "import sys, json\n"

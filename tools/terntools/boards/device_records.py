@@ -1,7 +1,5 @@
 """`tern device records`: the records on a board, for its owner at the desk."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

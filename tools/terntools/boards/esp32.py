@@ -1,7 +1,5 @@
 """Flash an ESP32 through esptool 5 (GPL-2.0-or-later, an optional extra: `boards`), imported only when needed."""
 
-from __future__ import annotations
-
 import functools
 import struct
 from collections.abc import Callable

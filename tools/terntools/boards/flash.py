@@ -1,7 +1,5 @@
 """Put MicroPython on a board: an ESP32 through esptool, a Pico by a UF2 file. The file is the user's."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import errno

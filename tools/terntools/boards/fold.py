@@ -8,8 +8,6 @@ A private name, with one underscore, becomes the same short one in every module 
 constant keeps its underscore: without it the compiler would store it.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib
@@ -271,7 +269,7 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
     return edits.result()
 
 
-def _fold_raise(call: ast.Call, edits: Edits) -> None:
+def _fold_raise(call: ast.Call, edits: "Edits") -> None:
     """Leave the class alone of an exception that has a text and nothing else: raising it makes one."""
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     if name in _REFUSING and len(call.args) == 1 and _is_text(call.args[0]):
@@ -283,7 +281,7 @@ def _is_text(argument: ast.expr) -> bool:
     return isinstance(text, ast.Constant) and isinstance(text.value, str)
 
 
-def _fold_text(call: ast.Call, edits: Edits) -> None:
+def _fold_text(call: ast.Call, edits: "Edits") -> None:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
     if name not in _REFUSING:
         return

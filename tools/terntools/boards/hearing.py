@@ -1,7 +1,5 @@
 """Starts a board, waits until its broker hears it, and says why it does not."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import ExitStack, closing, suppress

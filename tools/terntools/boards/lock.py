@@ -1,7 +1,5 @@
 """Lock a board: the files of the lock, and whether the board supports them (storage.md)."""
 
-from __future__ import annotations
-
 import struct
 
 from tern import update, wire

@@ -9,8 +9,6 @@
 - Of tern.boards a board gets its platform's module, and tern.hash_drbg only where MicroPython has no AES.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -4,8 +4,6 @@ A set is folded and shortened, except for public classes of modules on demand or
 every module as it is written.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

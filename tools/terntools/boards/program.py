@@ -1,7 +1,5 @@
 """A user's program for a board: its main.py, the modules beside it that it imports, and the library that it needs."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

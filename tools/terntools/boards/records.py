@@ -1,7 +1,5 @@
 """The records on a board, for its owner at the desk: read, removed, and put there. See shared_specs/storage.md."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -3,8 +3,6 @@
 Code goes by raw paste ("Raw mode and raw-paste mode" of MicroPython's manual), which does not overrun the board.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import threading

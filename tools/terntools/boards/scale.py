@@ -4,8 +4,6 @@ FILE.csv has a sample per line, one to three columns; a first line may name them
 scale runs from the 2 % quantile over all windows to the 98 % quantile.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 from array import array

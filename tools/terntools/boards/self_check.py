@@ -4,8 +4,6 @@ Compiled programs run beside plain twins on the board (constructs.py); the deplo
 and randomness must equal those made here (answers.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -6,8 +6,6 @@ public name becomes a short one in all modules, unless a program, a string, a ke
 nobody can tell whose method `x.read` is.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import json

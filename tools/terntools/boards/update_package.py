@@ -1,7 +1,5 @@
 """Packages of an update in the field (shared_specs/update.md): their content, number and code."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

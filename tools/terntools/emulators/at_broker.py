@@ -1,7 +1,5 @@
 """Puts emulated boards on a broker, and watches whether they can log in: a board itself keeps trying in silence."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random
@@ -43,7 +41,7 @@ def keys_of(place: str) -> Path | None:
     return Path(store) if store else None
 
 
-def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> AtBroker:
+def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> "AtBroker":
     """Connect the boards to the broker of a directory, and see whether it lets them in. keys: of `keys_of`; path: the
     store with the boards' keys. Raises UsageError and StorageError."""
     directory = host_file(place).parent

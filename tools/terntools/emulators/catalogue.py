@@ -1,7 +1,5 @@
 """The emulated boards, by name: the Pico, and the machines of QEMU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from terntools.emulators import qemu

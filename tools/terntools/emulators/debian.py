@@ -1,7 +1,5 @@
 """Debian packages: those to install, and the sources of those that tern builds."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

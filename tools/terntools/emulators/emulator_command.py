@@ -1,7 +1,5 @@
 """`tern emulator`: build, list and run emulated boards."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import sys

@@ -4,8 +4,6 @@ A board's directory has what provisioning made, and `flash.bin`, made at the fir
 back when the fleet is closed, for people and tools; those in the flash count.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """`tern fleet`: emulated boards that stay, for other commands and programs to talk to."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

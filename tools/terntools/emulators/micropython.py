@@ -3,8 +3,6 @@
 Small ints, floats and viper's 32-bit wrap are as on boards. Debian's 64-bit package is built again from its source.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """A board emulated by a process of this machine, and the lock of its flash."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -3,8 +3,6 @@
 `micropython PROGRAM DIRECTORY SEED ...` runs with a Pico's heap and keeps its state as JSON in its directory.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

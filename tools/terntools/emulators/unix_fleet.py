@@ -3,8 +3,6 @@
 This process keeps both ends of each pty open, so that a port outlives restarts of its board and of the host.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Runs tests/device/test_*.py on MicroPython: plain functions with bare asserts, the same files as under pytest."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

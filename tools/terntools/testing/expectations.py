@@ -3,8 +3,6 @@
 firmware/BOARDS.md describes both.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

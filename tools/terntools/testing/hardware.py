@@ -3,8 +3,6 @@
 firmware/BOARDS.md describes it. The keys power, power_script, meter and expect are tern's own.
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

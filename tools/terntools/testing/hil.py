@@ -3,8 +3,6 @@
 Each board has its own pytest. Exit codes: 0 all passed, 1 a test failed, 2 a board is not there or timed out.
 """
 
-from __future__ import annotations
-
 import argparse
 import html
 import re

@@ -1,7 +1,5 @@
 """The flash of an emulated board with the device library on it, kept in the cache: deployed once, then copied."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

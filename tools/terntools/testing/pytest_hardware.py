@@ -4,8 +4,6 @@
 `@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

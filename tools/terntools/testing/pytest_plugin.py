@@ -3,8 +3,6 @@
 Options are named as pytest-embedded's. With pytest-xdist `--dist loadgroup` runs each file once on each target.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Its header names columns and units, such as `Timestamp(ms),Current(uA),D0` or `time_s,current_a,voltage_v,marker`.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ Rows of 12 bytes, several in each line of base64, hold registers: microseconds u
 Bit 30 of the bus voltage is the marker.
 """
 
-from __future__ import annotations
-
 import binascii
 import contextlib
 import struct

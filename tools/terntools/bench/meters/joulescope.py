@@ -3,8 +3,6 @@
 The marker is the input IN0, the lowest bit of the JS110's raw current samples.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ It takes 100,000 current samples per second; it supplies the voltage, or in ampe
 (SerialDevice of Nordic's pc-nrfconnect-ppk).
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -3,8 +3,6 @@
 Its time is simulated cycles. Floats take our boot ROM's time; flash timing, its cache and core 1 are not modelled.
 """
 
-from __future__ import annotations
-
 import json
 import selectors
 import shutil

@@ -5,8 +5,6 @@ LittleFS and console are real, on the first two TCP and TLS too. Caches, flash t
 radio and crypto hardware are not emulated.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

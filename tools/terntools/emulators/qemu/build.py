@@ -1,7 +1,5 @@
 """The firmware of the machines of QEMU: MicroPython with the port in port/, built from Debian's sources alone."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
