@@ -1,8 +1,7 @@
 """WISDM activity prediction v1.1 (Kwapisz, Weiss and Moore 2010): phones' accelerometers at 20 Hz.
 
 The raw file has lines `user,activity,timestamp,x,y,z;`. A few are malformed: a comma too many, no z, no record, or two
-records. Only complete records are read.
-"""
+records. Only complete records are read."""
 
 import re
 from itertools import pairwise
@@ -28,8 +27,7 @@ _RECORD = re.compile(rf"\s*(\d+),({'|'.join(ACTIVITIES)}),(\d+),({_NUMBER}),({_N
 def read(file: Path) -> tuple[base.Indices, base.Indices, base.Floats]:
     """The users (n), activities (n positions in ACTIVITIES) and accelerations (n x 3, m/s**2) of a raw file.
 
-    Raises UsageError if it cannot be read, or more than a twentieth of its records are malformed.
-    """
+    Raises UsageError if it cannot be read, or more than a twentieth of its records are malformed."""
     users, activities, values = [], [], []
     skipped = 0
     codes = {name: code for code, name in enumerate(ACTIVITIES)}
@@ -56,8 +54,7 @@ def wisdm(path: Path | None = None) -> base.Dataset:
     They are the mean, the standard deviation, the mean absolute difference from the mean and the shares of ten equal
     bins of each axis, and the mean length of the acceleration. The times between peaks are left out, since the paper
     does not define them where a window has fewer than three peaks, nor where the search for peaks begins.
-    Raises UsageError if the file is missing or not in its format.
-    """
+    Raises UsageError if the file is missing or not in its format."""
     file = base.find_file("wisdm", path, FILES, SOURCE)
     users, activities, acceleration = read(file)
     change = (np.diff(users) != 0) | (np.diff(activities) != 0)

@@ -4,8 +4,7 @@ A client reports k of d coordinates at epsilon / k each, so the mean of a coordi
 variance is d / (k n) times V(x) + (x - mean)**2: the noise of a card of epsilon / k, and the sampling of clients. (The
 papers divide by all n clients, which gives d / (k n) (V(x) + x**2) - x**2 / n: more if the mean is far from 0.)
 A larger k means less sampling and more noise, so the best k depends on the values. For values spread evenly over
-[-1, 1], the losses of the rules are computed. For other values and for training, the errors are measured.
-"""
+[-1, 1], the losses of the rules are computed. For other values and for training, the errors are measured."""
 
 import math
 from collections.abc import Callable

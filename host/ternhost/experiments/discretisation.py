@@ -2,8 +2,7 @@
 
 Algorithm 5 of Zhao et al. (2021) draws the continuous output in [-A, A] and rounds it at random to one of the two
 multiples of A / m beside it. That is unbiased and adds variance, and in floating point it is not exactly private. A
-card needs no rounding, since its window consists of levels.
-"""
+card needs no rounding, since its window consists of levels."""
 
 import math
 from typing import Any

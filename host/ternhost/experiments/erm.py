@@ -4,8 +4,7 @@ LDP-FedSGD (Zhao et al. 2021, Algorithm 7, and their figures of trained models):
 coordinates of its gradient by the paper's rule, on a range of 1. It is compared with tern in as many rounds, with its
 default mechanism and automatic ranges. Each of ten folds is held out in turn. Small data sets are divided into ten
 folds twice, and many clients hold each of their records. The optimal card has the least mean second moment for values
-that, like those of gradients, are mostly small.
-"""
+that, like those of gradients, are mostly small."""
 
 import contextlib
 from collections.abc import Sequence

@@ -4,8 +4,7 @@ Every client holds a line of the table. `collecting` is `tern collect` with its 
 protocols in floats, whose counts are drawn at once: one random attribute by optimised unary encoding or by generalised
 randomised response (Wang et al., USENIX Security 2017), and every attribute at epsilon / d by the better of these two.
 The error is the mean squared error of a frequency, averaged over the categorical attributes. Estimates are not clipped
-at 0, so they are unbiased.
-"""
+at 0, so they are unbiased."""
 
 import math
 from collections.abc import Callable

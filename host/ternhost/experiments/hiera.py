@@ -7,8 +7,7 @@ of each value's own range. The latter keeps no epsilon, since the scale of the n
 In training, the paper takes the level from an attribute and the sign from the coordinate of the gradient that belongs
 to it. Either may have any value, so a report costs more than level and sign of one value: `loss_by_attribute`. Devices
 certify a card for one value and take the level from the gradient itself (learn/hiera.py). The experiment includes that
-variant, at its own cost.
-"""
+variant, at its own cost."""
 
 import math
 from collections.abc import Sequence

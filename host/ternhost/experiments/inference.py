@@ -1,7 +1,6 @@
 """Protected inference: scores of clusters of noisy class probabilities by the true epsilon of a result.
 
-Each client classifies a record with a public softmax classifier, trained beforehand on the training records.
-"""
+Each client classifies a record with a public softmax classifier, trained beforehand on the training records."""
 
 from ternhost.experiments.base import Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables

@@ -2,8 +2,7 @@
 
 The paper has 16 dimensions and Gaussians of means 0, 1/3, 2/3 and 1, truncated to [-1, 1]. Every client reports k of
 its d attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared error of a mean, averaged over the d means
-and the runs. The optimal card has the least mean second moment for equally likely values.
-"""
+and the runs. The optimal card has the least mean second moment for equally likely values."""
 
 from functools import lru_cache
 

@@ -1,8 +1,7 @@
 """How many devices a model needs: several runs of FedSGD on simulated fleets of increasing size.
 
 Every device reports once. It trains as `tern train` does, with its defaults, on the records of a data set or on
-synthetic ones. The curve shows the figure of a run and how much it varies between runs; both depend on the data.
-"""
+synthetic ones. The curve shows the figure of a run and how much it varies between runs; both depend on the data."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -32,8 +31,7 @@ class Planned:
     """A simulation: a data set, or synthetic records of `dimension` features; the model and epsilon of a report.
 
     model: None for the one that suits the labels. goal: for the most informative figure of the data set. reports: the
-    numbers of devices to try. runs: for each of them. Raises UsageError for an option that makes no sense.
-    """
+    numbers of devices to try. runs: for each of them. Raises UsageError for an option that makes no sense."""
 
     epsilon: str
     dataset: str = "synthetic-logistic"
@@ -119,8 +117,7 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
     """How many reports the mean of the curve needs for a goal, and how many its better and its worse bound need.
 
-    sign: 1 if a larger figure is better, else -1. None stands for more reports than were tried.
-    """
+    sign: 1 if a larger figure is better, else -1. None stands for more reports than were tried."""
     bounds = ("high", "low") if sign > 0 else ("low", "high")
     least, most = (_needed(curve, goal, sign, bound) for bound in bounds)
     return {"figure": goal, "reports": _needed(curve, goal, sign, "mean"), "least": least, "most": most}

@@ -3,8 +3,7 @@
 In Shen et al. (2023), clients choose an epsilon from one of three sets and a safe range tau from one of three. They
 report all d weights, each at that epsilon, so a client spends d times its epsilon in each of its rounds; the sum is the
 user-level epsilon. The values in the sets are tern's choice. In the four modes, clients choose nothing, epsilon, tau or
-both. For the modes, and for the figures by tau, a client reports one weight, as a device does.
-"""
+both. For the modes, and for the figures by tau, a client reports one weight, as a device does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

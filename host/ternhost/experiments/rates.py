@@ -2,8 +2,7 @@
 
 The experiment justifies the constant of the automatic rate (optimisers.py), which is the same for all data sets of a
 model. It compares the loss at rates from a quarter of the automatic one to four times it with the loss at the best of
-them, on every bundled data set at four values of epsilon, in 100 rounds.
-"""
+them, on every bundled data set at four values of epsilon, in 100 rounds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

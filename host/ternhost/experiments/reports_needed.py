@@ -4,8 +4,7 @@ The papers' learner is that of baseline.py: floats, a range of 1, the paper's ru
 described, with a learning rate of 1 / sqrt(t) (Wang et al., ICDE 2019) and 100 groups, and the best of four mechanisms.
 The second is tuned on the held-out loss itself, which nobody can do in practice: at each number of reports it has the
 best of these mechanisms, two numbers of groups and five learning rates, constant or decaying. Each run uses the setting
-that is best in the other runs, so that luck does not count. tern's learner trains with its defaults.
-"""
+that is best in the other runs, so that luck does not count. tern's learner trains with its defaults."""
 
 from collections.abc import Sequence
 from itertools import product

@@ -1,8 +1,7 @@
 """Worst-case variance by epsilon of every mechanism: as stated in the papers, and of its card.
 
 Tables I and II of Zhao et al. (2021) state at which epsilons the worst-case variances of two mechanisms cross; here the
-equations are solved.
-"""
+equations are solved."""
 
 import math
 from collections.abc import Sequence

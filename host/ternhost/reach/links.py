@@ -1,6 +1,5 @@
 """Links to boards. A link sends frames, and puts received ones, in batches, on a queue that a driver reads. A port is a
-URL, whose scheme names a subclass of Link in SCHEMES; pyserial opens any other port.
-"""
+URL, whose scheme names a subclass of Link in SCHEMES; pyserial opens any other port."""
 
 from __future__ import annotations
 

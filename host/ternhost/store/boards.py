@@ -63,8 +63,7 @@ _ABSENCE = re.compile(r"; (was )?absent ([0-9]{1,3}) ([0-9]{1,9}) s(?:;|$)")
 
 def hello_fields(hello: Any) -> dict[str, Any]:
     """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`; none for another schema. On a board with a
-    broker also its last absence: `absent`, the reason, `absent_seconds`, and `absent_now`, whether it goes on.
-    """
+    broker also its last absence: `absent`, the reason, `absent_seconds`, and `absent_now`, whether it goes on."""
     if hello.first is None:
         return {}
     fields = {name: getattr(hello, name) for name in _FIELDS}

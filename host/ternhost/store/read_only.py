@@ -1,6 +1,5 @@
 """Read-only connections to a store, which can read neither keys nor reports: SQLite asks an authorizer about every
-column and action of a statement, and refuses anything not listed here before any row is read.
-"""
+column and action of a statement, and refuses anything not listed here before any row is read."""
 
 import os
 import sqlite3
@@ -50,8 +49,7 @@ def at_rest(path: Path) -> bool:
 
 def connect(path: Path, still: bool = False) -> sqlite3.Connection:
     """A connection that can read only `READABLE`. still: no process writes to the store meanwhile. Raises StorageError
-    unless the file is a store of this version, and sqlite3.Error where it cannot be read now.
-    """
+    unless the file is a store of this version, and sqlite3.Error where it cannot be read now."""
     database = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}",
         uri=True,

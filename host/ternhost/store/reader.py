@@ -99,8 +99,7 @@ class Reader:
 
     def snapshot(self) -> views.Snapshot:
         """The store now; an unchanged one has the same serial and objects as before. A locked, missing or damaged store
-        gives the last snapshot with a `note`; damage or another version raises StorageError before the first.
-        """
+        gives the last snapshot with a `note`; damage or another version raises StorageError before the first."""
         try:
             self._open()
             assert self._db is not None

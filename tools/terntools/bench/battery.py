@@ -43,8 +43,7 @@ class Life:
 class Wakes:
     """A board that wakes for a round, and sleeps in between; sleep: mA; longest: s of one sleep, None: no limit.
 
-    self_discharge: share of the battery's capacity per month.
-    """
+    self_discharge: share of the battery's capacity per month."""
 
     name: str
     phases: dict[str, Phase]
@@ -73,8 +72,7 @@ class Wakes:
     def life(self, capacity: float, interval: float) -> Life:
         """With a battery of `capacity` mAh and a wake every `interval` seconds. Raises UsageError.
 
-        Self-discharge takes the same charge each month; the years end when the battery is empty.
-        """
+        Self-discharge takes the same charge each month; the years end when the battery is empty."""
         if interval <= self.awake_s:
             hint = "give a longer --interval-s"
             raise UsageError(f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s", hint)

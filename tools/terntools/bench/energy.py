@@ -1,7 +1,6 @@
 """Energy of a report: measured between markers, less the energy of an idle board.
 
-As in MLPerf Tiny, a pin of the board marks each window; current and pin come from the same instrument.
-"""
+As in MLPerf Tiny, a pin of the board marks each window; current and pin come from the same instrument."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,8 +31,7 @@ LOST_HINT = "connect the meter to this computer without a hub, end other program
 class Trace:
     """A recording of an instrument: seconds (increasing), amperes, volts and the marker pin, by sample.
 
-    ranges: numbers of the instrument's ranges; clipped: samples at the end of its range; where it shows them.
-    """
+    ranges: numbers of the instrument's ranges; clipped: samples at the end of its range; where it shows them."""
 
     seconds: Floats
     amperes: Floats
@@ -170,8 +168,7 @@ def measure(
 ) -> ReportEnergy:  # fmt: skip
     """The energy of a report from a trace: the median over the windows; made: see require_pairs.
 
-    Raises TernError for fewer than five windows, and for a recording whose figures would be wrong.
-    """
+    Raises TernError for fewer than five windows, and for a recording whose figures would be wrong."""
     if active_low:
         trace = replace(trace, marker=~trace.marker)
     marked = windows(trace)

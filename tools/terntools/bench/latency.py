@@ -2,8 +2,7 @@
 
 After warm-ups, five windows of at least ten iterations are measured. The main case at a port has windows of 80: its 400
 reports show what garbage, its collection and the flash cost. The emulated Pico simulates cycles, so that two boots with
-one seed must agree to the microsecond. QEMU's machines count instructions, a lower bound for a chip.
-"""
+one seed must agree to the microsecond. QEMU's machines count instructions, a lower bound for a chip."""
 
 import itertools
 import math
@@ -187,8 +186,7 @@ class Bench:
 
 def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS) -> dict[str, Any]:
     """All figures of `tern bench latency`. On an emulated board the main ones come from two boots, which must agree to
-    the microsecond, or in instructions within `runs_differ_by`, a share. Raises UsageError without mpy-cross.
-    """
+    the microsecond, or in instructions within `runs_differ_by`, a share. Raises UsageError without mpy-cross."""
     library = mpy.compile_set(mpy.BOARDS["pico"])  # first, since the compiler may be missing
     with subject(spec) as on:
         bench = Bench(on)

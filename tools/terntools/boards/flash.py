@@ -71,8 +71,7 @@ def flash(
     """Flash the board on `port`, and return a summary. Raises UsageError, DeviceError and TernError.
 
     erase: files and ledgers too, for another device. volume: where a Pico's boot loader shows up, if not where volumes
-    are mounted. of_esp32: reset, stub and baud of esp32.flash.
-    """
+    are mounted. of_esp32: reset, stub and baud of esp32.flash."""
     if firmware.family == names.ESP32:
         of_esp32 |= {"chip": firmware.chip, "erase": erase, "progress": progress, "tell": tell}
         return esp32.flash(port, firmware.data, firmware.path.name, **of_esp32)

@@ -5,8 +5,7 @@ Its value replaces each use, in all modules; then the assignment goes, and unnee
 mpy-cross does the same for `_NAME = const(...)` within one module only.
 
 A private name, with one underscore, becomes the same short one in every module and in programs (fold_program). A
-constant keeps its underscore: without it the compiler would store it.
-"""
+constant keeps its underscore: without it the compiler would store it."""
 
 import ast
 import functools
@@ -51,8 +50,7 @@ class _Module:
 def fold(sources: Mapping[str, str]) -> dict[str, str]:
     """The same modules (name with dots -> source) with their constants folded in. Raises TernError.
 
-    Values are those on this interpreter. A program that wants a constant by its name needs the unfolded modules.
-    """
+    Values are those on this interpreter. A program that wants a constant by its name needs the unfolded modules."""
     modules = {name: _Module(name, text.encode(), ast.parse(text)) for name, text in sources.items()}
     for module in modules.values():
         _count_bindings(module)

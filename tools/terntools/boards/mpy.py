@@ -1,8 +1,7 @@
 """The device library as .mpy, for every architecture, and each board's set of modules (see modules.py).
 
 A set is folded and shortened, except for public classes of modules on demand or for a program. The whole library is
-every module as it is written.
-"""
+every module as it is written."""
 
 import functools
 import os
@@ -83,8 +82,7 @@ def sources_for(
 ) -> dict[str, str]:
     """The sources of a board's set, constants folded in, for `more` of CHOICES and the modules of a user's program.
 
-    whole: every module that the board can use, as it is. Raises UsageError where the program lacks something.
-    """
+    whole: every module that the board can use, as it is. Raises UsageError where the program lacks something."""
     sources = library(board.processor)
     if whole:
         chosen = modules.usable(sources, board)

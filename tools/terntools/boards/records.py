@@ -120,8 +120,7 @@ def csv_of(rows: Rows, *, classes: bool = False) -> str:
 def read_csv(path: str | Path, *, classes: bool = False) -> Rows:
     """Records of a CSV file (features, then label, in [-1, 1]) as int16 Q1.14. Raises UsageError, which names the line.
 
-    classes: labels are numbers of classes, from 0. A first row of names and empty lines are skipped.
-    """
+    classes: labels are numbers of classes, from 0. A first row of names and empty lines are skipped."""
     values: list[list[float]] = []
     try:
         # Without -sig a byte order mark would make the first row one of names.

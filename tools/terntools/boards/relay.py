@@ -1,8 +1,7 @@
 """Connects a board on a port to a broker, under the board's name, as if it spoke MQTT itself.
 
 It uses the device library's link, for the same session, hello, will and pauses, and has the board's password, not its
-key.
-"""
+key."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ Passwords = Callable[[int], str | None]  # by the id of a board's first client
 def passwords_of(place: Path, access: Access, store: str | None = None) -> Passwords:
     """The boards' passwords, read anew each time: `store`, else boards.json of `place`, else the broker's store.
 
-    place: the directory of a broker or a site. Raises UsageError where there is neither.
-    """
+    place: the directory of a broker or a site. Raises UsageError where there is neither."""
     from ternhost.reach.broker.access import BOARDS
 
     kept, keys = place / BOARDS, store or access.store

@@ -1,7 +1,6 @@
 """MicroPython's raw REPL over a serial port, a pty or a `socket://`: run code on a board, and move files.
 
-Code goes by raw paste ("Raw mode and raw-paste mode" of MicroPython's manual), which does not overrun the board.
-"""
+Code goes by raw paste ("Raw mode and raw-paste mode" of MicroPython's manual), which does not overrun the board."""
 
 import ast
 import contextlib
@@ -69,8 +68,7 @@ class Repl:
     """The raw REPL of the board on `port`, from entering the context until leaving it.
 
     visits: then the board's program starts again, also within 30 s after this process was killed, by a timer of the
-    board where its MicroPython has one.
-    """
+    board where its MicroPython has one."""
 
     def __init__(self, port: str, baud: int = BAUD, visits: bool = False) -> None:
         """Open `port`. Raises DeviceError and UsageError."""
@@ -209,8 +207,7 @@ class Repl:
     ) -> Iterator[Callable[[bytes, bytes], bytes]]:
         """Run `code`, which prints the line `ready` and then talks to the port. Raises ExecutionError, DeviceError.
 
-        The block gets a function that sends bytes and returns the answer up to an ending, skipping empty answers.
-        """
+        The block gets a function that sends bytes and returns the answer up to an ending, skipping empty answers."""
 
         def exchange(data: bytes, ending: bytes) -> bytes:
             self._write(data)

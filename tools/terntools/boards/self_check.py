@@ -1,8 +1,7 @@
 """Checks a board's computations before it is trusted, since a miscompiled library computes wrong gradients silently.
 
 Compiled programs run beside plain twins on the board (constructs.py); the deployed library's reports of fixed records
-and randomness must equal those made here (answers.py).
-"""
+and randomness must equal those made here (answers.py)."""
 
 import contextlib
 import io
@@ -87,8 +86,7 @@ def expected() -> str:
 def faults(output: str, exception: str = "") -> list[str]:
     """Explain the output of constructs.run(), and a crash or exception after it: a line for each known cause.
 
-    Each line names the constructs that show its cause. Empty if all were right.
-    """
+    Each line names the constructs that show its cause. Empty if all were right."""
     begun, last = "", ""
     shown_by: dict[str, list[str]] = {}  # cause -> constructs
     for word, _, rest in (line.partition(" ") for line in output.splitlines()):

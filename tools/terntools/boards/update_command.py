@@ -154,8 +154,7 @@ class _Update:
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
         """Update these boards, or all that are there; the result of each that was begun.
 
-        It updates the first alone, then several at once, until one fails.
-        """
+        It updates the first alone, then several at once, until one fails."""
         done: list[dict[str, Any]] = []
         if access:
             from ternhost.reach.broker.link import MqttLink

@@ -21,8 +21,7 @@ _FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC
 def content(files: Mapping[str, bytes]) -> bytes:
     """A package of these files without its code; a path is relative to the folder of the program.
 
-    main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does not take.
-    """
+    main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does not take."""
     made = bytearray()
     for path in sorted(files, key=lambda path: (path == MAIN, path)):
         if not _PATH.fullmatch(path) or len(path) > 255:
@@ -47,8 +46,7 @@ def sealed(key: bytes, number: int, content: bytes) -> bytes:
 def number_for(store: Store, device: int, content: bytes, again: bool = False) -> int:
     """The number of a package for `device`, stored before the board hears of it. Raises StorageError.
 
-    The same content keeps its number, so that an interrupted transfer goes on; else, or `again`, it is a larger one.
-    """
+    The same content keeps its number, so that an interrupted transfer goes on; else, or `again`, it is a larger one."""
     digest = hashlib.sha256(content).hexdigest()
     with store.transaction():
         last, of = store.state(STATE % device) or (0, "")

@@ -113,8 +113,7 @@ def download(
 ) -> None:
     """Download source and binary packages of `release` into `folder`, checked by apt's signatures.
 
-    A separate state of apt beside them needs no root and leaves the system's alone.
-    """
+    A separate state of apt beside them needs no root and leaves the system's alone."""
     state = folder / f"apt-{release}"
     for part in ("lists/partial", "cache/archives/partial"):
         (state / part).mkdir(parents=True)

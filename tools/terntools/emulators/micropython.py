@@ -1,7 +1,6 @@
 """The emulated device's interpreter: a 32-bit MicroPython with single-precision floats, found or built.
 
-Small ints, floats and viper's 32-bit wrap are as on boards. Debian's 64-bit package is built again from its source.
-"""
+Small ints, floats and viper's 32-bit wrap are as on boards. Debian's 64-bit package is built again from its source."""
 
 import contextlib
 import os

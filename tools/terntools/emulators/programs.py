@@ -1,7 +1,6 @@
 """Emulated boards that run a user's program beside tern, on a broker of this machine: for examples and tests.
 
-`micropython PROGRAM DIRECTORY SEED ...` runs with a Pico's heap and keeps its state as JSON in its directory.
-"""
+`micropython PROGRAM DIRECTORY SEED ...` runs with a Pico's heap and keeps its state as JSON in its directory."""
 
 import json
 import os

@@ -188,8 +188,7 @@ ALL, COMPILED, CHIP = "ALL", "COMPILED", "CHIP"
 class Kind:
     """A kind of target: how to make one, what it lacks and why, and what it runs without --exhaustive.
 
-    selection: of the tests. one_of: it runs one of this number of cases of vectors. spared: features without tests.
-    """
+    selection: of the tests. one_of: it runs one of this number of cases of vectors. spared: features without tests."""
 
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)

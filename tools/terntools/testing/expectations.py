@@ -1,7 +1,6 @@
 """What a hardware map expects of a board's figures, and the history of its figures across commits.
 
-firmware/BOARDS.md describes both.
-"""
+firmware/BOARDS.md describes both."""
 
 import json
 import math
@@ -58,8 +57,7 @@ class Expectation:
 def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
     """The expectations of a table from YAML: figure -> value, or figure -> the fields of an Expectation.
 
-    where: begins messages. Raises UsageError.
-    """
+    where: begins messages. Raises UsageError."""
     if not isinstance(stated, dict):
         raise UsageError(f"{where}: expect must be a table of figures", "such as expect: {heap-bytes: 70000}")
     expect = []

@@ -1,8 +1,7 @@
 """Fixtures for tests with boards in the loop, of `--hardware-map FILE`, `--port PORT` or (emulated) `--target`.
 
 `dut` is one board after the other, `fleet` all; `expectation` is each one of `mapped_board`, an entry of the map.
-`@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
-"""
+`@pytest.mark.hardware(fixture="ppk2")` asks for a fixture."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,6 +1,5 @@
 """Asks the devices of a round on a broker, and asks again. A sleeping board is asked only when it says hello: if its
-broker queued other questions, the board would answer, and pay for, rounds that have ended.
-"""
+broker queued other questions, the board would answer, and pay for, rounds that have ended."""
 
 import heapq
 import math

@@ -1,6 +1,5 @@
 """The files of a cluster of NATS servers, a broker that survives the loss of a node. Each node has a directory, to be
-copied to its machine. Users and their rights are those of Mosquitto's access list.
-"""
+copied to its machine. Users and their rights are those of Mosquitto's access list."""
 
 import json
 import re
@@ -72,8 +71,7 @@ def write_users(
 ) -> None:
     """Write the users of all nodes. rights: of all but boards; passwords: (user, password). Raises OSError.
 
-    A hash that fits its password stays, since a node drops the connection of a user that has changed.
-    """
+    A hash that fits its password stays, since a node drops the connection of a user that has changed."""
     import bcrypt
 
     nodes = [directory / NODES / name for name in access.hosts]

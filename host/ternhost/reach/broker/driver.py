@@ -1,7 +1,6 @@
 """Asks a fleet on a broker for the reports of a round. One question for all devices is announced by a retained message,
 which late devices get, too; otherwise the host asks each device. Connected boards that do not answer are asked again: a
-device that has answered sends the same bytes again (ledger.md), which count once.
-"""
+device that has answered sends the same bytes again (ledger.md), which count once."""
 
 import asyncio
 import time

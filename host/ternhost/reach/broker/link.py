@@ -86,8 +86,7 @@ class Said(NamedTuple):
 
 class MqttLink:
     """Frames from and to all boards of a broker. `on_connect` is called after each connection, `on_waiting` with a
-    sentence when `connect` waits. Frames sent without a connection are lost, so that nothing stale is ever sent.
-    """
+    sentence when `connect` waits. Frames sent without a connection are lost, so that nothing stale is ever sent."""
 
     def __init__(self, access: Access, *, sites: Callable[[], Ids] = dict) -> None:
         """sites: as of `SiteIds`."""
@@ -129,8 +128,7 @@ class MqttLink:
     async def connect(self, patience: float | None = 0.0) -> None:
         """Connect for the first time; later it reconnects by itself. patience: seconds to retry while no broker
         answers; None: until `close`. Raises UsageError, and DeviceError, at once if the broker refuses this host or has
-        the wrong certificate.
-        """
+        the wrong certificate."""
         authority = self.access.authority
         try:
             context = ssl.create_default_context(cafile=authority) if authority else False
@@ -204,8 +202,7 @@ class MqttLink:
 
     async def take(self, timeout: float) -> list[bytes]:
         """Unchecked frames of boards, in order; none if none come within `timeout` seconds. While many come, it waits a
-        little longer, since one commit serves them all.
-        """
+        little longer, since one commit serves them all."""
         if await self.wait(timeout):
             before = -_MANY
             for _ in range(_GATHERINGS):

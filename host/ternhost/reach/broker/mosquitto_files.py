@@ -72,8 +72,7 @@ def write_conf(
     directory: Path, *, address: str, port: int, boards: int, tls: bool, user: str | None, bridge: str = ""
 ) -> None:
     """Write mosquitto.conf. user: the one who runs it there; None: it can be moved, and is run from its directory.
-    boards: their number, for its memory. bridge: the section of a site's broker. Raises OSError.
-    """
+    boards: their number, for its memory. bridge: the section of a site's broker. Raises OSError."""
     inside = "./" if user is None else f"{directory}/"
     text = template(CONFIG).format(
         start=f"mosquitto -c {inside}{CONFIG}" + (", in this directory" if user is None else ""),

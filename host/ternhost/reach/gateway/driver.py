@@ -1,7 +1,6 @@
 """Asks gateways for the counts of a round (shared_specs/gateways.md). Messages may be lost or arrive twice, and any
 part may fail at any time. So a round is stored before any gateway gets it, a gateway is asked again until it answers,
-and its answer is stored before it counts.
-"""
+and its answer is stored before it counts."""
 
 import time
 from dataclasses import replace

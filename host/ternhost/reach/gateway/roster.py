@@ -164,8 +164,7 @@ class GatewayRoster:
 
     def believed(self) -> int:
         """The last round number that credible gateways have used. A dishonest one must not use up the numbers: the host
-        ignores a gateway far ahead of all others, and uses only the first number that each reports.
-        """
+        ignores a gateway far ahead of all others, and uses only the first number that each reports."""
         ours = last_number(self._store)
         first = {gateway.name: gateway.first for gateway in self.all.values() if gateway.first is not None}
         least = min(first.values(), default=0)

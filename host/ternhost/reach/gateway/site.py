@@ -1,7 +1,6 @@
 """A gateway: passes the questions of a host to the devices of its site. Keys and reports never leave its store: a host
 learns counts. A question is stored before a device gets it, and an answer before the host does, so that the same
-question always gets the same bytes, and no device pays twice.
-"""
+question always gets the same bytes, and no device pays twice."""
 
 import threading
 import time

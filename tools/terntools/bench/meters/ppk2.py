@@ -2,8 +2,7 @@
 
 It takes 100,000 current samples per second; it supplies the voltage, or in ampere mode the user gives it. A sample has
 32 bits, the lowest first: 14 of the converter, 3 of the range, 1 unused, 6 of a counter, 8 of the digital inputs
-(SerialDevice of Nordic's pc-nrfconnect-ppk).
-"""
+(SerialDevice of Nordic's pc-nrfconnect-ppk)."""
 
 import time
 from typing import Any

@@ -1,7 +1,6 @@
 """The emulated Pico: the stock RPI_PICO firmware of MicroPython, built from Debian's sources, in rp2040js.
 
-Its time is simulated cycles. Floats take our boot ROM's time; flash timing, its cache and core 1 are not modelled.
-"""
+Its time is simulated cycles. Floats take our boot ROM's time; flash timing, its cache and core 1 are not modelled."""
 
 import json
 import selectors
@@ -63,8 +62,7 @@ _FLASH_BYTES = 2 << 20  # as runner.mjs has it
 def build_pico(progress: Progress) -> Path:
     """The firmware's image; firmware, machine and sampler in C are built into the cache if needed.
 
-    As root, missing Debian packages are installed; as another user they are named in a UsageError.
-    """
+    As root, missing Debian packages are installed; as another user they are named in a UsageError."""
     needed = {_NODE}  # to run it
     if not cache.find_entry(SAMPLER):
         extras.require("elftools")  # MicroPython's linker of native modules reads object files with it
@@ -147,8 +145,7 @@ def boot_pico(
     """Boot an emulated Pico. Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
 
     flash: a file that keeps its flash. seed: makes the whole run repeatable. skip_idle: waiting passes at once. volume:
-    the folder of its USB boot loader. blank: a new flash holds no firmware, so that the boot loader waits for one.
-    """
+    the folder of its USB boot loader. blank: a new flash holds no firmware, so that the boot loader waits for one."""
     firmware, machine = cache.find_entry(FIRMWARE), cache.find_entry(MACHINE)
     if firmware is None or machine is None:
         raise DeviceError("the emulated Pico is not built yet", hint=_BUILD)

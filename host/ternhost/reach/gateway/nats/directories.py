@@ -167,8 +167,7 @@ def write_gateways(
     """Write the directories of the host and of NATS servers, if they are missing, and those of new `sites`; existing
     ones stay. sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have, which also changes an existing
     site's. hosts: names or addresses under which sites reach the NATS servers. address: to listen on. A site's private
-    key is in its directory only. Raises UsageError and StorageError.
-    """
+    key is in its directory only. Raises UsageError and StorageError."""
     directory = Path(directory)
     if (directory / SETTINGS).exists():
         hint = f"name the one above: {directory.absolute().parent}"
@@ -239,8 +238,7 @@ def write_accounts(server: Server, without: str = "") -> None:
     """Write the accounts of the registered sites, and have the NATS servers that run here read them. Raises OSError and
     StorageError.
 
-    NATS maps a client to the user with its certificate's name, which contains a hash of its key.
-    """
+    NATS maps a client to the user with its certificate's name, which contains a hash of its key."""
     # Without users NATS lets anybody in.
     accounts: dict[str, Any] = {"tern": {"users": [{"user": "CN=nobody"}]}}
     for site in sites_of(server.directory):

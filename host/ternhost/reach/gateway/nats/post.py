@@ -33,8 +33,7 @@ class NatsPost(Post):
 
     def __init__(self, directory: str | Path, beside: bool = False) -> None:
         """directory: of the host, or the one above it. beside: there may be another one; this one asks nothing. Raises
-        UsageError and StorageError.
-        """
+        UsageError and StorageError."""
         super().__init__()
         self._server = directories.Server.load(directory)
         self._key = private_key(self._server.directory / directories.HOST_KEY)

@@ -23,8 +23,7 @@ def serve_site(
     directory: str | Path, handler: Handler, tell: Callable[[str], None] = lambda state: None
 ) -> Iterator[None]:
     """Answer the host's questions for a site while the context is open. Several threads call `handler` at once. tell:
-    gets each new state of the connection. Raises UsageError and StorageError.
-    """
+    gets each new state of the connection. Raises UsageError and StorageError."""
     site = directories.GatewaySite.load(directory)
     lock = site.directory / directories.SITE_LOCK
     with directories.only_one(lock, "one gateway runs in a directory") as file:
