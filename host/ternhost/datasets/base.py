@@ -194,10 +194,9 @@ def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str
     missing = f"there is no {names[0]} in {folder}"
     if path and not folder.exists():
         missing = f"{folder} does not exist"
-    raise UsageError(
-        f"the data set {dataset} is a file of its publishers: {missing}",
-        hint=f"get it from {source}; then put it there, set TERN_DATA to its folder, or use the name {dataset}:FILE",
-    )
+    hint = f"get it from {source}; then put it there, set TERN_DATA to its folder, or use the name "
+    hint += f"{dataset}:FILE"
+    raise UsageError(f"the data set {dataset} is a file of its publishers: {missing}", hint)
 
 
 def bad_file(path: Path, problem: str, source: str) -> UsageError:

@@ -220,15 +220,13 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         )
         larger.append(beyond_noise(all_reports - none))
         smaller.append(beyond_noise(none - all_reports))
-    lines.append(
-        f"reusing all reports (mu 1) had a larger error than reusing none (mu 0) beyond noise in {sum(larger)} of "
-        f"{len(larger)} cases, a smaller one in {sum(smaller)}"
-    )
+    line = "reusing all reports (mu 1) had a larger error than reusing none (mu 0) beyond noise in "
+    line += f"{sum(larger)} of {len(larger)} cases, a smaller one in {sum(smaller)}"
+    lines.append(line)
     for row in regression:
-        lines.append(
-            f"regression, unit {row['unit']:g}, {row['trainer']}: squared error {row['squared_error']:.4f} "
-            f"+- {row['standard_error']:.4f}, {row['verdict']}"
-        )
+        line = f"regression, unit {row['unit']:g}, {row['trainer']}: squared error "
+        line += f"{row['squared_error']:.4f} +- {row['standard_error']:.4f}, {row['verdict']}"
+        lines.append(line)
     best = optimal_figures(load("synthetic-linear"), "linear")["squared_error"]
     figures = {
         "hiera": draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2),

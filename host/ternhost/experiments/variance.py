@@ -101,10 +101,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     for bound in pick(rows, mechanism=_BOUND):
         certified = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
         best = min(certified, key=lambda row: float(row["card"]))
-        lines.append(
-            f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, {best['card']:.5g}; "
-            f"no mechanism has less than {bound['stated']:.5g}"
-        )
+        line = f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, "
+        line += f"{best['card']:.5g}; no mechanism has less than {bound['stated']:.5g}"
+        lines.append(line)
     kept = {"variance": rows, "crossings": crossings}
     return Outcome({"epsilons": values_of(rows, "epsilon")}, kept, {"variance": _figure(rows)}, lines)
 

@@ -78,11 +78,9 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
         advice = "install the same version of tern on the board and on this host"
     else:
         return
-    raise RefusedError(
-        f"the board on {name} speaks another schema (wire version {hello.version}, schema {hello.schema.hex()}; "
-        f"here version {version}, schema {schema.hex()})",
-        hint=advice,
-    )
+    text = f"the board on {name} speaks another schema (wire version {hello.version}, schema "
+    text += f"{hello.schema.hex()}; here version {version}, schema {schema.hex()})"
+    raise RefusedError(text, advice)
 
 
 def drain(items: queue.SimpleQueue[T], timeout: float | None) -> list[T]:

@@ -65,10 +65,9 @@ def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOpti
         text = f"{many}: a round of {deadline:g} s would end before they wake and answer"
         raise UsageError(text, hint=f"give --deadline {least} or more, or leave it out")
     if options.schedule.interval < least:
-        watcher.note(
-            f"{many}: a round lasts until they have answered, whatever --interval {options.schedule.interval:g} says; "
-            f"--interval {least} gives each of them a round a wake"
-        )
+        text = f"{many}: a round lasts until they have answered, whatever --interval "
+        text += f"{options.schedule.interval:g} says; --interval {least} gives each of them a round a wake"
+        watcher.note(text)
     if deadline < least:
         watcher.note(f"{many}: rounds have {least} s, not {deadline:g} (--deadline)")
         return replace(options, terms=replace(options.terms, deadline=float(least)))

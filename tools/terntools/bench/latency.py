@@ -63,10 +63,9 @@ class Case:
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= self.d <= wire.MAX_DIMENSION:
-            raise UsageError(
-                f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, not {self.k} and {self.d}",
-                hint="--d is how many coordinates there are, --k how many of them a device reports",
-            )
+            text = f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, not {self.k} and {self.d}"
+            hint = "--d is how many coordinates there are, --k how many of them a device reports"
+            raise UsageError(text, hint)
 
     @property
     def label(self) -> str:

@@ -72,10 +72,9 @@ def summary(result: dict[str, Any]) -> str:
             f"a chip that executes as many takes at least {bounds}: a cycle for each, none for SHA-256 and AES, "
             "which it has in hardware; what flash, caches and slow instructions add is not known here"
         )
-    lines.append(
-        f"{'microseconds' if is_time else unit} a coordinate, entropy included; in plain float, and times that; "
-        "with the sampler in C:"
-    )
+    line = f"{'microseconds' if is_time else unit} a coordinate, entropy included; in plain float, and times "
+    line += "that; with the sampler in C:"
+    lines.append(line)
     in_c = result[f"{unit}_per_coordinate_native_c"] or {}
     for name, value in result[f"{unit}_per_coordinate"].items():
         plain = result[f"{unit}_per_coordinate_plain_float"][name]

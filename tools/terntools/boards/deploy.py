@@ -102,12 +102,10 @@ class Machine:
         code, platform, description, version, network, aes = json.loads(answer)
         processor = _PROCESSORS[code >> 10 & 15] if code >> 10 & 15 < len(_PROCESSORS) else None
         if (code & 0xFF, code >> 8 & 3) != (_MPY_VERSION, _NATIVE_VERSION) or processor is None:
-            raise TooOldError(
-                f"the MicroPython on {repl.name} ({'.'.join(map(str, version))}) cannot run native code that "
-                f"mpy-cross makes (its .mpy version is {code & 0xFF}.{code >> 8 & 3}, "
-                f"needed is {_MPY_VERSION}.{_NATIVE_VERSION})",
-                hint=f"flash MicroPython {_MIN_MICROPYTHON} or later: tern flash",
-            )
+            text = f"the MicroPython on {repl.name} ({'.'.join(map(str, version))}) cannot run native code "
+            text += f"that mpy-cross makes (its .mpy version is {code & 0xFF}.{code >> 8 & 3}, needed is "
+            text += f"{_MPY_VERSION}.{_NATIVE_VERSION})"
+            raise TooOldError(text, f"flash MicroPython {_MIN_MICROPYTHON} or later: tern flash")
         return cls(processor, platform, description, ".".join(map(str, version)), network, aes)
 
 
@@ -288,10 +286,8 @@ def run_deploy(
     _, crashed, traceback = output.partition("Traceback (most recent call last):")
     if program and crashed:
         last = "\n  ".join(traceback.partition("\nMicroPython v")[0].strip("\r\n").split("\r\n")[-4:])
-        raise TernError(
-            f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n  {last}",
-            hint=f"correct it and deploy it again: tern deploy {port} --main {program.name}",
-        )
+        text = f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n  {last}"
+        raise TernError(text, f"correct it and deploy it again: tern deploy {port} --main {program.name}")
     done = {
         "port": port, "machine": machine.description, "micropython": machine.version,
         "processor": machine.processor, "written": list(changes.write), "removed": list(changes.remove),

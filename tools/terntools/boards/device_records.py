@@ -91,11 +91,9 @@ def _wait(port: str, rows: Rows) -> None:
     try:
         deploy.wait_for_hello(port)
     except DeviceError as error:
-        raise DeviceError(
-            f"{error.message}; before, it answered",
-            hint=f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes what was put "
-            f"there, and what was collected: tern device records {port} --clear",
-        ) from error
+        hint = f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes what was "
+        hint += f"put there, and what was collected: tern device records {port} --clear"
+        raise DeviceError(f"{error.message}; before, it answered", hint) from error
 
 
 def _write(path: Path, rows: Rows | None, classes: bool) -> None:

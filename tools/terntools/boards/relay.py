@@ -58,10 +58,9 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
     kept, keys = place / BOARDS, store or access.store
     in_file = not store and kept.exists()
     if not in_file and not (keys and Path(keys).exists()):
-        raise UsageError(
-            f"there are no passwords of boards in {place}",
-            hint="have the owner of the broker write them: tern broker config DIR --relay SITE; or name the --store",
-        )
+        hint = "have the owner of the broker write them: tern broker config DIR --relay SITE; or name the "
+        hint += "--store"
+        raise UsageError(f"there are no passwords of boards in {place}", hint)
 
     def password_of(first: int) -> str | None:
         if not in_file:

@@ -127,11 +127,9 @@ class _Update:
             if device not in self._keys:
                 raise UsageError(f"device {device} has no key in this store", hint="see 'tern device list'")
             if device in self._asleep:
-                raise UsageError(
-                    f"the board of device {device} sleeps (--wake-s {self._asleep[device]}): no wake is long enough "
-                    "for a package",
-                    hint="bring it the program at the desk: tern deploy BOARD --main FILE",
-                )
+                text = f"the board of device {device} sleeps (--wake-s {self._asleep[device]}): no wake is "
+                text += "long enough for a package"
+                raise UsageError(text, "bring it the program at the desk: tern deploy BOARD --main FILE")
             self._content(self._machine(device))
 
     def _machine(self, device: int) -> str:

@@ -25,11 +25,9 @@ def content(files: Mapping[str, bytes]) -> bytes:
     made = bytearray()
     for path in sorted(files, key=lambda path: (path == MAIN, path)):
         if not _PATH.fullmatch(path) or len(path) > 255:
-            raise UsageError(
-                f"{path!r} cannot be part of a package",
-                hint="a path is relative, of letters, digits and _-., no part begins with a dot, and it ends with "
-                ".py, .mpy or .json",
-            )
+            hint = "a path is relative, of letters, digits and _-., no part begins with a dot, and it ends "
+            hint += "with .py, .mpy or .json"
+            raise UsageError(f"{path!r} cannot be part of a package", hint)
         name = path.encode()
         made += bytes((len(name),)) + name + struct.pack("<I", len(files[path])) + files[path]
     if len(made) + CODE_BYTES > wire.MAX_PACKAGE:

@@ -63,11 +63,9 @@ def _require_keys(path: Path, boards: list[Path], directory: Path) -> None:
     for board in boards:
         first, key = first_client(board)
         if known.get(first) != key:
-            raise UsageError(
-                f"{path} does not hold the key of device {first}, which {board} has",
-                hint=f"name the store of these boards: tern broker config {directory} --store FILE; or remove "
-                f"{board.parent}, and they are made anew",
-            )
+            hint = f"name the store of these boards: tern broker config {directory} --store FILE; or remove "
+            hint += f"{board.parent}, and they are made anew"
+            raise UsageError(f"{path} does not hold the key of device {first}, which {board} has", hint)
 
 
 class AtBroker:

@@ -69,11 +69,10 @@ def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
             expect.append(Expectation(figure, **(terms if isinstance(terms, dict) else {"value": terms})))
             _ = expect[-1].bounds
         except (ValueError, TypeError, KeyError) as error:
-            raise UsageError(
-                f"{where}: {figure} needs a value in {figure.rpartition('-')[2]}, and may have a tolerance (in the "
-                f"same unit or %) and a direction ({', '.join(DIRECTIONS)})",
-                hint=f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}",
-            ) from error
+            text = f"{where}: {figure} needs a value in {figure.rpartition('-')[2]}, and may have a "
+            text += f"tolerance (in the same unit or %) and a direction ({', '.join(DIRECTIONS)})"
+            hint = f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}"
+            raise UsageError(text, hint) from error
     return tuple(expect)
 
 

@@ -118,10 +118,9 @@ def configure(
         return Access.load(directory / HOST)
     old = Access.load(directory / HOST) if (directory / HOST).exists() else None
     if old and nats not in (None, old.is_cluster):
-        raise UsageError(
-            f"{directory} has another kind of broker already",
-            hint=f"name another directory, with the same keys: tern broker config OTHER --store {old.store} --for ...",
-        )
+        hint = f"name another directory, with the same keys: tern broker config OTHER --store {old.store} "
+        hint += "--for ..."
+        raise UsageError(f"{directory} has another kind of broker already", hint)
     nats = old.is_cluster if old else nats
     path = Path(store or (old and old.store) or directory / store_file.NAME)
     keys: dict[int, bytes] = {}

@@ -63,11 +63,9 @@ def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> No
         return
     check_prefix(discovery)
     if f"{discovery}/".startswith(f"{fleet}/") or f"{fleet}/".startswith(f"{discovery}/"):
-        raise UsageError(
-            f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with {fleet!r}: "
-            "it could read more than it may",
-            hint="choose another --home-assistant prefix, or another --prefix for the fleet",
-        )
+        text = f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with "
+        text += f"{fleet!r}: it could read more than it may"
+        raise UsageError(text, "choose another --home-assistant prefix, or another --prefix for the fleet")
 
 
 def _prefix(directory: str | Path, discovery: str | bool | None) -> str | bool | None:

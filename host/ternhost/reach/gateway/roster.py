@@ -174,8 +174,7 @@ class GatewayRoster:
         for name, last in first.items():
             if last > most and name not in self._doubted:
                 self._doubted.add(name)
-                self._warn(
-                    f"gateway {name} claims round {last}, which this host has not asked; it is not believed. If it is "
-                    f"right, go on with --after-round {last}"
-                )
+                text = f"gateway {name} claims round {last}, which this host has not asked; it is not "
+                text += f"believed. If it is right, go on with --after-round {last}"
+                self._warn(text)
         return max((last for last in first.values() if last <= most), default=0)
