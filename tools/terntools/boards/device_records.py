@@ -17,10 +17,8 @@ from terntools.terminal import Bar
 
 
 def add_actions(actions: Any) -> None:
-    summary = (
-        "read the records on a board as CSV, remove or add records; the board's program is interrupted and "
-    )
-    summary += "restarted"
+    summary = "read the records on a board as CSV, remove or add records; the board's program is interrupted "
+    summary += "and restarted"
     example = "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv"
     parser = add_command(actions, "records", summary, example, _run, "print one JSON object, and no records")
     devices.add_board(parser)
@@ -59,15 +57,9 @@ def _run(args: argparse.Namespace) -> int:
     if speaks and rows is not None:
         _wait(port, rows)
     count = 0 if held.rows is None else len(held.rows)
-    result = {
-        "port": port,
-        "source": held.source,
-        "records": count,
-        "features": None if held.rows is None else held.rows.shape[1] - 1,
-        "output": args.output,
-        "cleared": args.clear,
-        "filled": 0 if rows is None else len(rows),
-    }
+    features = None if held.rows is None else held.rows.shape[1] - 1
+    result = {"port": port, "source": held.source, "records": count, "features": features}
+    result |= {"output": args.output, "cleared": args.clear, "filled": 0 if rows is None else len(rows)}
     if not (args.output or args.clear or args.fill or args.json) and held.rows is not None:
         sys.stdout.write(records.csv_of(held.rows, classes=args.classes))
         print(_summary(result), file=sys.stderr)

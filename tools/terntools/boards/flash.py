@@ -112,9 +112,8 @@ def _check_and_erase(port: str, firmware: Firmware, erase: bool) -> None:
             text += "nothing was changed"
             raise UsageError(text, WHERE[names.RP2 if "RP2" in machine else names.ESP32])
         if erase:
-            repl.run(
-                "import rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)", timeout=60.0
-            )
+            erasing = "import rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)"
+            repl.run(erasing, timeout=60.0)
 
 
 def _enter_boot_loader(port: str) -> None:

@@ -96,9 +96,8 @@ def without_types(text: str) -> str:
 
 def fold_program(program: str, sources: Mapping[str, str]) -> str:
     """A program for the folded modules `sources` that names what is private in them, also as text."""
-    return rename(
-        program, _short_names(_Module(name, text.encode(), ast.parse(text)) for name, text in sources.items())
-    )
+    modules = (_Module(name, text.encode(), ast.parse(text)) for name, text in sources.items())
+    return rename(program, _short_names(modules))
 
 
 def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]:
@@ -155,10 +154,8 @@ def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
                 name for name in names if name.startswith("_") and not name.startswith("__") and name != "_"
             )
     constants = sorted(filter(str.isupper, private))
-    short = {
-        name: f"_{a}{b}"
-        for name, (a, b) in zip(constants, product(string.ascii_letters, repeat=2), strict=False)
-    }
+    letters = product(string.ascii_letters, repeat=2)
+    short = {name: f"_{a}{b}" for name, (a, b) in zip(constants, letters, strict=False)}
     return short | dict(zip(sorted(private - short.keys()), pairs(used), strict=False))
 
 

@@ -35,10 +35,8 @@ def start(repl: Repl, member: Member, store: Path, authority: Path | None, secon
     directory = next((place for place in brokers if _is_of(brokers[place], store)), next(iter(brokers), None))
     if directory is None:
         repl.start_main()
-        return (
-            "nobody has looked whether the broker hears it (there is no host.json beside --authority or --store): "
-            "'tern serve' says so"
-        )
+        text = "nobody has looked whether the broker hears it (there is no host.json beside --authority or "
+        return f"{text}--store): 'tern serve' says so"
     access = brokers[directory]
     assert member.broker
     if (member.broker.prefix or "tern") != access.prefix:

@@ -128,12 +128,11 @@ def _folded(library: _Texts) -> _Texts:
 
 def _require(sources: Mapping[str, str], program: str, whole: bool) -> None:
     if lacking := modules.lacking(sources, program):
-        raise UsageError(
-            f"the program takes {lacking[0]}, which the board does not have",
-            hint="check the name, and whether the board has a network"
-            if whole
-            else "a constant has no name on a board: deploy with --whole, or write its value; else check the name",
-        )
+        hint = "check the name, and whether the board has a network"
+        if not whole:
+            hint = "a constant has no name on a board: deploy with --whole, or write its value; "
+            hint += "else check the name"
+        raise UsageError(f"the program takes {lacking[0]}, which the board does not have", hint)
 
 
 def _compiler() -> str:
@@ -155,9 +154,8 @@ def compiler_version() -> str:
 
 def _run(compiler: str, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(
-            [compiler, *arguments], input=None if text is None else text.encode(), capture_output=True
-        )
+        source = None if text is None else text.encode()
+        return subprocess.run([compiler, *arguments], input=source, capture_output=True)
     except OSError as error:
         raise UsageError(f"{compiler} does not run: {error.strerror}", hint="see TERN_MPY_CROSS") from error
 

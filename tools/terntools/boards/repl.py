@@ -338,10 +338,8 @@ class Repl:
 
     def _silent(self, wanted: str, output: bytes = b"") -> SilenceError:
         self.at_prompt = False
-        return SilenceError(
-            f"the board on {self.name} fell silent while the host waited for {wanted}",
-            output.decode(errors="replace"),
-        )
+        text = f"the board on {self.name} fell silent while the host waited for {wanted}"
+        return SilenceError(text, output.decode(errors="replace"))
 
     def _expect(self, ending: bytes, timeout: float, wanted: str) -> bytes:
         data = self._read_until(ending, timeout)

@@ -3,6 +3,8 @@
 Compiled programs run beside plain twins on the board (constructs.py); the deployed library's reports of fixed records
 and randomness must equal those made here (answers.py)."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import json
@@ -155,9 +157,8 @@ def _rounds() -> list[bytes]:
     made = []
     out = bytearray(wire.MAX_FRAME)
     for number, (card, (_, model, k)) in enumerate(zip(_cards(), _REPORTS, strict=True), 1):
-        n = host_frames.encode_round(
-            out, _KEY, _DEVICE, number, model, _parameters(number), card, k, _EXPONENT, batch=3
-        )
+        values = _parameters(number)
+        n = host_frames.encode_round(out, _KEY, _DEVICE, number, model, values, card, k, _EXPONENT, batch=3)
         made.append(bytes(out[:n]))
     return made
 

@@ -84,13 +84,11 @@ def run(args: argparse.Namespace) -> int:
     lines = [_line(one) for one in done]
     left = len(update.devices) - len(done)
     if left:
-        lines.append(
-            f"left as they are: {counted(left, 'board')}; --keep-going goes on after one that failed"
-        )
+        boards = counted(left, "board")
+        lines.append(f"left as they are: {boards}; --keep-going goes on after one that failed")
     if update.asleep:
-        lines.append(
-            f"boards that sleep take no package, and were left out: {', '.join(map(str, update.asleep))}"
-        )
+        asleep = ", ".join(map(str, update.asleep))
+        lines.append(f"boards that sleep take no package, and were left out: {asleep}")
     result = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
     result |= {"modules": list(update.program.modules), "missing": list(update.program.missing)}
     print_result(result, "\n".join(lines), args.json)
@@ -188,9 +186,8 @@ class _Update:
         content = self._content(self._machine(device))
         for again in (False, True):
             number = update_package.number_for(self._store, device, content, again)
-            transfer = Transfer(
-                device, self._keys[device], number, update_package.sealed(self._keys[device], number, content)
-            )
+            key = self._keys[device]
+            transfer = Transfer(device, key, number, update_package.sealed(key, number, content))
             self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")
             state = await bring(self._post, transfer, self._args.patience, self._args.trial, self._tell)
             # The same content was tried before, under this number: once more, then, under another.

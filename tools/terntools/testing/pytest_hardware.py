@@ -44,16 +44,14 @@ class Dut:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tern")
-    group.addoption(
-        "--hardware-map", metavar="FILE", help="boards to test, in the shape of twister's hardware map"
-    )
+    boards = "boards to test, in the shape of twister's hardware map"
+    group.addoption("--hardware-map", metavar="FILE", help=boards)
     group.addoption("--hardware-id", metavar="ID", help="only this board of the map")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "hardware(fixture=None): needs a board, with that fixture if one is named"
-    )
+    needs = "hardware(fixture=None): needs a board, with that fixture if one is named"
+    config.addinivalue_line("markers", needs)
     config.addinivalue_line("markers", "trial: on the boards of a hardware map, runs before all other tests")
 
 

@@ -25,28 +25,17 @@ _PACKAGES = ("pico-sdk-source=2.1.1-1", "tinyusb-source=0.18.0+dfsg-1", "pioasm=
 _BOARD = "RPI_PICO"
 _FROZEN = 'freeze("$(PORT_DIR)/modules")\ninclude("$(MPY_DIR)/extmod/asyncio")\n'
 
-FIRMWARE = Recipe(
-    name="pico-firmware",
-    version=micropython.MICROPYTHON_VERSION,
-    options={"board": _BOARD, "frozen": _FROZEN, "packages": _PACKAGES},
-    products=("firmware.bin",),
-)
-MACHINE = Recipe(
-    name="pico-machine",
-    version=json.loads((_HERE / "package.json").read_text())["dependencies"]["rp2040js"],
-    options={name: cache.sha256_of(_HERE / name) for name in (*_ROM_SOURCES, *_NODE_FILES)},
-    products=("bootrom.bin", "runner.mjs", "node_modules/rp2040js/package.json"),
-)
+_OPTIONS = {"board": _BOARD, "frozen": _FROZEN, "packages": _PACKAGES}
+FIRMWARE = Recipe("pico-firmware", micropython.MICROPYTHON_VERSION, _OPTIONS, ("firmware.bin",))
+
+_RP2040JS = json.loads((_HERE / "package.json").read_text())["dependencies"]["rp2040js"]
+_SOURCES = {name: cache.sha256_of(_HERE / name) for name in (*_ROM_SOURCES, *_NODE_FILES)}
+_MADE = ("bootrom.bin", "runner.mjs", "node_modules/rp2040js/package.json")
+MACHINE = Recipe("pico-machine", _RP2040JS, _SOURCES, _MADE)
+
 # The sampler in C as a native .mpy, for `tern bench latency`. dynruntime.mk compiles for size; the last -O counts.
-SAMPLER = Recipe(
-    name="native-sampler",
-    version=micropython.MICROPYTHON_VERSION,
-    options={
-        "makefile": (_HERE / "sampler.mk").read_text(),
-        "sampler.c": cache.sha256_of(_HERE / "sampler.c"),
-    },
-    products=("native_sampler.mpy",),
-)
+_IN_C = {"makefile": (_HERE / "sampler.mk").read_text(), "sampler.c": cache.sha256_of(_HERE / "sampler.c")}
+SAMPLER = Recipe("native-sampler", micropython.MICROPYTHON_VERSION, _IN_C, ("native_sampler.mpy",))
 
 _FIRMWARE_REQUIREMENTS = (
     *micropython.SOURCE_REQUIREMENTS, *micropython.ARM_COMPILER,
@@ -103,11 +92,8 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
     shell.run("cmake", "-S", port, "-B", build, *(f"-D{name}={value}" for name, value in options.items()))
     micropython.make(shell, "-C", build)
     shutil.copy(build / "firmware.bin", out)
-    return {
-        **checksums,
-        **micropython.checksums_in(packages),
-        "compiler": micropython.version_of("arm-none-eabi-gcc"),
-    }
+    compiler = micropython.version_of("arm-none-eabi-gcc")
+    return {**checksums, **micropython.checksums_in(packages), "compiler": compiler}
 
 
 def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
