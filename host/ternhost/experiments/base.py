@@ -165,8 +165,5 @@ def two_classes(name: str) -> datasets.Dataset:
 
 @lru_cache(maxsize=512)
 def _card(contender: Contender, epsilon: int, use: str | None) -> Card:
-    options = dict(contender.options)
-    design = mechanisms.design(
-        contender.name, levels=contender.levels, epsilon_micro=epsilon, use=use, **options
-    )
-    return design.decode()
+    options = {"levels": contender.levels, **dict(contender.options)}
+    return mechanisms.design(contender.name, epsilon_micro=epsilon, use=use, **options).decode()

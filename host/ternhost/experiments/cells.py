@@ -119,12 +119,11 @@ class Kept:
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._path} is not a record of an experiment", hint=_OTHER_PLACE) from error
         if before != json.loads(json.dumps(options)):
-            different = [name for name in {**options, **before} if before.get(name) != options.get(name)]
-            raise UsageError(
-                f"{self._path} is of an experiment with another "
-                + ", ".join(f"{name} ({before.get(name)}, not {options.get(name)})" for name in different),
-                hint=_OTHER_PLACE,
+            pairs = {name: (before.get(name), options.get(name)) for name in {**options, **before}}
+            other = ", ".join(
+                f"{name} ({then}, not {now})" for name, (then, now) in pairs.items() if then != now
             )
+            raise UsageError(f"{self._path} is of an experiment with another {other}", _OTHER_PLACE)
 
     def add(self, cell: Cell, rows: list[Row], seconds: float) -> None:
         """Store the rows of a cell, on the disk before this returns. Raises StorageError."""

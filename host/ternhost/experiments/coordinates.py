@@ -52,11 +52,8 @@ def cells(options: Options) -> list[Cell]:
     count, step = (16, 0.5) if options.quick else (151, 0.05)
     grid = {"count": count, "step": step}
     measuring = {"clients": 10_000 if options.quick else 50_000, "seeds": options.seeds(40, 4, 1000)}
-    training = {
-        "dataset": two_classes(options.dataset or DATASET).name,
-        "reports": 10_000 if options.quick else 30_000,
-        "seeds": options.seeds(10, 2),
-    }
+    dataset, reports = two_classes(options.dataset or DATASET).name, 10_000 if options.quick else 30_000
+    training = {"dataset": dataset, "reports": reports, "seeds": options.seeds(10, 2)}
     epsilons = (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0)
     return [
         *Cell.each("coordinates", _by_law, grid, cost=0.01 * count, d=_DIMENSIONS, name=VARIANCES),

@@ -68,10 +68,8 @@ def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
     common = {"name": name, "folds": folds, "seed": options.seed}
     models = {"model": _MODELS[dataset.task]}
     epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
-    choices: dict[str, Any] = {
-        "epsilon": epsilons,
-        "contender": [*options.compared(*_COMPARED).values(), None],
-    }
+    contenders = [*options.compared(*_COMPARED).values(), None]
+    choices: dict[str, Any] = {"epsilon": epsilons, "contender": contenders}
 
     def cost(contender: Contender | None, **_: object) -> float:
         return folds * (1 + reports / 1e5) + (20 if contender and contender.label == "optimal" else 0)
@@ -102,14 +100,8 @@ def _trained(
             card = contender.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
             training |= {"k": k, "card": card.data.hex(), "range": "0"}
         learner = sgd(part, reports, seed + i, **training)
-        data = {
-            "data": name,
-            "model": model,
-            "measure": measure(part),
-            "reports": reports,
-            "d": part.dimension,
-        }
-        design = {"epsilon": epsilon, "k": learner.designs[0].k}
+        data = {"data": name, "model": model, "measure": measure(part), "reports": reports}
+        design = {"d": part.dimension, "epsilon": epsilon, "k": learner.designs[0].k}
         run = {"run": i, "figure": figure_of(simulate(learner, seed + i))}
         rows.append({**data, **design, "mechanism": contender.label if contender else _TERN, **run})
     return rows

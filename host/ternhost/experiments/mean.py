@@ -62,16 +62,13 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     by = ("data", "epsilon")
     rows = summaries(tables["runs"], by, "mechanism", "squared_error")
     best = winners(rows, by, "mechanism", "squared_error")
-    return Outcome(
-        {"runs": rows[0]["runs"]},
-        {"mean": rows, "best": best},
-        {"mean": _figure(rows), "mean-relative": _figure(rows, relative=True)},
-        [
-            f"{row['data']}, epsilon {row['epsilon']:g}: least error {row['squared_error']:.3g} by {row['best']}"
-            + ("" if row["wins"] else f", tied with {row['tied'] or 'the others'}")
-            for row in best
-        ],
-    )
+    figures = {"mean": _figure(rows), "mean-relative": _figure(rows, relative=True)}
+    lines = [
+        f"{row['data']}, epsilon {row['epsilon']:g}: least error {row['squared_error']:.3g} by {row['best']}"
+        + ("" if row["wins"] else f", tied with {row['tied'] or 'the others'}")
+        for row in best
+    ]
+    return Outcome({"runs": rows[0]["runs"]}, {"mean": rows, "best": best}, figures, lines)
 
 
 def _figure(rows: list[Row], relative: bool = False) -> Figure:

@@ -69,17 +69,15 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         worst_on = f"{worst['data']}, epsilon {worst['epsilon']:g}"
         at_worst = {"worst_over_best": worst["over_best"], "worst_on": worst_on}
         summary.append({"model": model, "factor": factor, **on_average, **at_worst})
-    return Outcome(
-        {"factors": values_of(rows, "factor")},
-        {"rates": rows, "summary": summary},
-        {"rates": draw([_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")], 2)},
-        [
-            f"{row['model']}, {row['factor']:.3g} times the automatic rate: the loss exceeds that of the best rate by "
-            f"{row['median_over_best'] - 1:.1%} in the median, {row['mean_over_best'] - 1:.1%} on average, "
-            f"{row['worst_over_best'] - 1:.1%} at worst ({row['worst_on']})"
-            for row in summary
-        ],
-    )
+    panels = [_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")]
+    lines = [
+        f"{row['model']}, {row['factor']:.3g} times the automatic rate: the loss exceeds that of the best rate by "
+        f"{row['median_over_best'] - 1:.1%} in the median, {row['mean_over_best'] - 1:.1%} on average, "
+        f"{row['worst_over_best'] - 1:.1%} at worst ({row['worst_on']})"
+        for row in summary
+    ]
+    kept = {"rates": rows, "summary": summary}
+    return Outcome({"factors": values_of(rows, "factor")}, kept, {"rates": draw(panels, 2)}, lines)
 
 
 def _panel(rows: list[Row]) -> Panel:

@@ -89,16 +89,14 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             rows.append({**common, "setting": setting, **averaged("loss", losses)})
     groups = grouped(rows, "data", "epsilon").values()
     table = [_needed(group, learner) for group in groups for learner in (_PAPERS, _TUNED)]
-    return Outcome(
-        {"rates": _RATES, "rounds": _ROUNDS},
-        {"reports-needed": table, "losses": rows},
-        {"reports-needed": draw([_panel(group) for group in groups], 2)},
-        [
-            f"{row['data']}, epsilon {row['epsilon']:g}: {row['learner']} ({row['setting']}) reaches a loss of "
-            f"{row['loss']:.4f} with {row['papers_reports']:,} reports; tern needs {_words(row)}"
-            for row in table
-        ],
-    )
+    lines = [
+        f"{row['data']}, epsilon {row['epsilon']:g}: {row['learner']} ({row['setting']}) reaches a loss of "
+        f"{row['loss']:.4f} with {row['papers_reports']:,} reports; tern needs {_words(row)}"
+        for row in table
+    ]
+    figures = {"reports-needed": draw([_panel(group) for group in groups], 2)}
+    kept = {"reports-needed": table, "losses": rows}
+    return Outcome({"rates": _RATES, "rounds": _ROUNDS}, kept, figures, lines)
 
 
 def _best(rows: Sequence[Row]) -> tuple[str, list[float]]:

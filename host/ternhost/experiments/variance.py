@@ -119,10 +119,7 @@ def _figure(rows: list[Row]) -> Figure:
             ratios = [row["card"] / bound[row["epsilon"]] for row in of_name if row["epsilon"] in bound]
             relative.append(Curve(name, list(bound), ratios))
     variance = "variance of a report of x in [-1, 1]"
-    return draw(
-        [
-            Panel("Worst-case variance of one report", "epsilon", variance, absolute, log_y=True),
-            Panel("The same, relative to the lower bound", "epsilon", "ratio", relative, log_y=True),
-            Panel("The same, enlarged", "epsilon", "ratio", relative, limits=(0.99, 1.5)),
-        ]
-    )
+    panels = [Panel("Worst-case variance of one report", "epsilon", variance, absolute, log_y=True)]
+    panels += [Panel("The same, relative to the lower bound", "epsilon", "ratio", relative, log_y=True)]
+    panels += [Panel("The same, enlarged", "epsilon", "ratio", relative, limits=(0.99, 1.5))]
+    return draw(panels)

@@ -35,9 +35,8 @@ HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
 
 
 # By scheme, the class of its links, which gets the whole port and the queue.
-SCHEMES: Registry[Callable[[str, Events], Link]] = Registry(
-    "link", "tern.links", {"": "ternhost.reach.ports.link:SerialLink"}
-)
+_OWN = {"": "ternhost.reach.ports.link:SerialLink"}
+SCHEMES: Registry[Callable[[str, Events], Link]] = Registry("link", "tern.links", _OWN)
 
 
 def scheme_of(port: str) -> str:

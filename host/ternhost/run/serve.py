@@ -102,11 +102,8 @@ def _check_the_same(
 def _again(store: Store, last: StoredRun, options: RunOptions, watcher: Watcher) -> Run:
     skip(store, options.after_round)
     kept = {name: last.asked[name] for name in ("algorithm", "learning")}
-    store.save_run(
-        last.name,
-        status=RUNNING if last.status == FINISHED else last.status,
-        asked={**last.asked, **asdict(options), **kept},
-    )
+    status = RUNNING if last.status == FINISHED else last.status
+    store.save_run(last.name, status=status, asked={**last.asked, **asdict(options), **kept})
     files = RunFiles(directory_of(last, store.path), store.path, last.name)
     store.close()
     return Run(Store(files.store, create=False), files, watcher)

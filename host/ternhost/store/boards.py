@@ -18,9 +18,8 @@ class BoardRow:
     clients: int
     online: bool
     heard: float  # seconds since 1970
-    hello: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # with budget: millionths of its measure, heap: bytes
+    # With budget: millionths of its measure, heap: bytes.
+    hello: Mapping[str, Any] = field(default_factory=dict)
     errors: int = 0  # how often it has failed
     error: str | None = None  # the last one
     spent: int = 0  # micro-epsilon, by accepted reports of its first device since that HELLO

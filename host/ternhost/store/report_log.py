@@ -15,10 +15,8 @@ Flags = npt.NDArray[np.bool_]
 
 def insert(database: sqlite3.Connection, reports: Reports) -> None:
     """Insert a row of reports, within a transaction."""
-    database.execute(
-        "INSERT INTO batch (round, reports, devices, packed) VALUES (?, ?, ?, ?)",
-        (reports.round, len(reports.devices), pack_ids(reports.devices), reports.packed.tobytes()),
-    )
+    row = reports.round, len(reports.devices), pack_ids(reports.devices), reports.packed.tobytes()
+    database.execute("INSERT INTO batch (round, reports, devices, packed) VALUES (?, ?, ?, ?)", row)
 
 
 class ReportLog:

@@ -81,7 +81,6 @@ def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
     if not isinstance(discovery, str):
         return {}
     host = Access.load(directory / HOST)
-    return {
-        directory / PUBLISHER: replace(host, user=PUBLISHER_USER, store=None),
-        directory / HOME_ASSISTANT: replace(host, user=HOME_USER, prefix=discovery, store=None),
-    }
+    publisher = replace(host, user=PUBLISHER_USER, store=None)
+    home = replace(host, user=HOME_USER, prefix=discovery, store=None)
+    return {directory / PUBLISHER: publisher, directory / HOME_ASSISTANT: home}

@@ -131,11 +131,8 @@ class Gateway:
         if number - self._last > wire.CLIENT_AHEAD:  # no device would answer it, and numbers only grow
             return Refused(number, f"round {number} is too far after round {self._last}")
         if ask.individual and not self._single_results and any(map(is_vector, _questions(ask))):
-            return Refused(
-                number,
-                "this gateway does not pass on the results of single devices",
-                "ask for --answer label, or start it with --single-results",
-            )
+            why = "this gateway does not pass on the results of single devices"
+            return Refused(number, why, "ask for --answer label, or start it with --single-results")
         if ask.individual and len(ask.categories) != len(ask.cohorts):
             return Refused(number, "the host does not give the number of categories")
         known = Members(here.devices)

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import private, read_object, storage_errors, write_file
 from ternhost.provision.keys import check_apart, parse_range
+from ternhost.reach import certificates
 from ternhost.reach.addresses import AUTHORITY, LOOPBACK, check_reached, is_address
-from ternhost.reach.certificates import client_certificate, private_key, write_certificates, write_key
 from ternhost.reach.gateway.nats.exchange import MOST_PAYLOAD, SUBJECT
 from ternhost.reach.gateway.post import NODES, SERVER, check_site
 
@@ -140,12 +139,12 @@ def _tls(directory: Path, certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def public_key(certificate: Path) -> ec.EllipticCurvePublicKey:
+def public_key(certificate: Path) -> certificates.PublicKey:
     """The key that a certificate is for. Raises StorageError."""
     return _opened(certificate)[1]
 
 
-def _opened(path: Path) -> tuple[str, ec.EllipticCurvePublicKey]:
+def _opened(path: Path) -> tuple[str, certificates.PublicKey]:
     with storage_errors():
         data = path.read_bytes()
     try:
@@ -153,7 +152,7 @@ def _opened(path: Path) -> tuple[str, ec.EllipticCurvePublicKey]:
         key = certificate.public_key()
     except ValueError as error:
         raise StorageError(f"{path} is not a certificate: {error}") from error
-    assert isinstance(key, ec.EllipticCurvePublicKey)
+    assert isinstance(key, certificates.PublicKey)
     return certificate.subject.rfc4514_string(), key
 
 
@@ -308,8 +307,8 @@ def _write_server(place: Path, hosts: Sequence[str], address: str | None, port: 
     for part in (place.parent, place, place / SITES, place / HOSTS):
         part.mkdir(parents=True, exist_ok=True, mode=0o700)
     here = [*LOOPBACK.values(), *([] if address in LOOPBACK else [address])]
-    write_certificates(place, list(dict.fromkeys([*hosts, "localhost", *here])), of="server")
-    write_key(place / HOST_KEY)
+    certificates.write_certificates(place, list(dict.fromkeys([*hosts, "localhost", *here])), of="server")
+    certificates.write_key(place / HOST_KEY)
     write_file(place / _ROUTES, secrets.token_urlsafe(16).encode(), secret=True)
     for name in hosts:
         several_here = not alone and not given and is_address(name)
@@ -337,10 +336,10 @@ def _write_site(directory: Path, site: str, server: Server) -> None:
     directory.mkdir(exist_ok=True, mode=0o700)
     place = server.directory
     write_file(directory / AUTHORITY, (place / AUTHORITY).read_bytes())
-    key = write_key(directory / SITE_KEY).public_key()
-    certificate = client_certificate(_named(site, key), key, place)
-    host_key = private_key(place / HOST_KEY).public_key()
-    of_host = client_certificate(_named(f"host of {site}", host_key), host_key, place)
+    key = certificates.write_key(directory / SITE_KEY).public_key()
+    certificate = certificates.client_certificate(_named(site, key), key, place)
+    host_key = certificates.private_key(place / HOST_KEY).public_key()
+    of_host = certificates.client_certificate(_named(f"host of {site}", host_key), host_key, place)
     write_file(directory / SITE, certificate)
     for path in (directory / HOST, place / HOSTS / f"{site}.pem"):
         write_file(path, of_host)
@@ -349,7 +348,7 @@ def _write_site(directory: Path, site: str, server: Server) -> None:
     write_file(place / SITES / f"{site}.pem", certificate)
 
 
-def _named(name: str, key: ec.EllipticCurvePublicKey) -> str:
+def _named(name: str, key: certificates.PublicKey) -> str:
     """The name in a certificate: it changes with the key, so that a removed key of a site is not let in again."""
     encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"{name} {sha256(encoded).hexdigest()[:16]}"

@@ -101,11 +101,8 @@ class _SiteEnd:
         failed, answer = await loop.run_in_executor(self.threads, handled, self._handler, question)
         if len(answer) > LARGEST:
             failed, answer = True, f"its answer of {len(answer)} bytes is more than {LARGEST}".encode()
-        _keep(
-            self._going,
-            exchange,
-            wire.parts_of(wire.seal_answer(self._key, exchange, question, failed, answer)),
-        )
+        sealed = wire.seal_answer(self._key, exchange, question, failed, answer)
+        _keep(self._going, exchange, wire.parts_of(sealed))
         return self._part(exchange, 0)
 
     def _part(self, exchange: bytes, number: int) -> bytes:
