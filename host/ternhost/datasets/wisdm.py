@@ -64,11 +64,8 @@ def wisdm(path: Path | None = None) -> base.Dataset:
         raise base.bad_file(file, f"not one window of {_WINDOW} samples", SOURCE)
     windows = np.stack([acceleration[start : start + _WINDOW] for start in starts])
     columns = [statistics(windows, _RANGE), base.normalised(_shares(windows), 0, 1), lengths(windows, _RANGE)]
-    names = [
-        *(f"{kind}_{axis}" for kind in KINDS for axis in "xyz"),
-        *(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)),
-        "length",
-    ]
+    names = [f"{kind}_{axis}" for kind in KINDS for axis in "xyz"]
+    names += [*(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)), "length"]
     features, labels = np.concatenate(columns, axis=1), activities[starts]
     return base.with_constant("wisdm", base.MULTICLASS, names, features, labels, ACTIVITIES)
 

@@ -123,11 +123,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         + ("the best beyond noise" if row["wins"] else f"tied with {row['tied'] or 'others'}")
         for row in best
     ]
-    lines.append(
-        f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard errors in "
-        f"{len(pick(ranges, verdict='better'))} of {len(ranges)} cases, worse in "
-        f"{len(pick(ranges, verdict='worse'))}"
-    )
+    better, worse = (len(pick(ranges, verdict=verdict)) for verdict in ("better", "worse"))
+    line = f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard "
+    lines.append(f"{line}errors in {better} of {len(ranges)} cases, worse in {worse}")
     figures = {f"erm-{name}": _figure(pick(rows, data=name)) for name in values_of(rows, "data")}
     kept = {"erm": rows, "best": best, "ranges": ranges, "folds": folds}
     return Outcome({"folds": _FOLDS}, kept, figures, lines)
@@ -145,9 +143,8 @@ def _ranges(folds: Sequence[Row]) -> list[Row]:
     """How much better tern is than its default mechanism on a range of 1, by paired folds."""
     rows = []
     for group in grouped(folds, *_BY).values():
-        automatic, fixed = (
-            np.array([row["figure"] for row in pick(group, mechanism=name)]) for name in (_TERN, _LIKE_TERN)
-        )
+        by_name = (pick(group, mechanism=name) for name in (_TERN, _LIKE_TERN))
+        automatic, fixed = (np.array([row["figure"] for row in of_name]) for of_name in by_name)
         gains = (automatic - fixed) * (1 if _larger(group[0]) else -1)
         mean, error = mean_and_error(gains.tolist(), _SHARED)
         verdict = "tied" if abs(mean) <= 2 * error or len(gains) < 2 else "better" if mean > 0 else "worse"

@@ -225,11 +225,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         line += f"{row['squared_error']:.4f} +- {row['standard_error']:.4f}, {row['verdict']}"
         lines.append(line)
     best = optimal_figures(load("synthetic-linear"), "linear")["squared_error"]
-    figures = {
-        "hiera": draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2),
-        "hiera-mu": draw([_by_mu(reused, name) for name in values_of(rows, "data")], 2),
-        "hiera-regression": draw([_regression_panel(regression, best)]),
-    }
+    figures = {"hiera-regression": draw([_regression_panel(regression, best)])}
+    figures["hiera"] = draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2)
+    figures["hiera-mu"] = draw([_by_mu(reused, name) for name in values_of(rows, "data")], 2)
     kept = {"hiera": rows, "losses": losses, "regression": regression}
     return Outcome({"budgets": _BUDGETS}, kept, figures, lines)
 

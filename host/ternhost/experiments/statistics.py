@@ -86,9 +86,8 @@ def summaries(
     noise, else "worse": at 5 % for all comparisons of a group together (Bonferroni), and only with two runs or more."""
     summary = []
     for group in grouped(rows, *by).values():
-        runs = {
-            name: sorted(part, key=itemgetter("run")) for (name,), part in grouped(group, compared).items()
-        }
+        parts = grouped(group, compared).items()
+        runs = {name: sorted(part, key=itemgetter("run")) for (name,), part in parts}
         figures = {name: np.array([row[figure] for row in part], np.float64) for name, part in runs.items()}
         sign = 1.0 if larger(group[0]) else -1.0
         best = max(figures, key=lambda name: sign * figures[name].mean())

@@ -24,10 +24,8 @@ def add_action(actions: Any) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern bench energy` has as well."""
     case = latency.Case()
-    text = (
-        "an emulated board: pico-emulated:1 or emulated:1; for latency also rv32-emulated:1 (ESP32-C3) and "
-    )
-    text += "xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip"
+    text = "an emulated board: pico-emulated:1 or emulated:1; for latency also rv32-emulated:1 (ESP32-C3) "
+    text += "and xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip"
     devices.add_board_or_fleet(parser, text, "pico-emulated:1")
     add_option(parser, "--mechanism NAME", "mechanism of a report", case.mechanism, choices=mechanisms.NAMES)
     add_option(parser, "--epsilon E", "epsilon of a report", case.epsilon)
@@ -65,13 +63,9 @@ def summary(result: dict[str, Any]) -> str:
     if not is_time:
         least = result["us_per_report_at_least"].items()
         bounds = " and ".join(f"{us / 1000:.2f} ms at {clock}" for clock, us in least)
-        line = (
-            f"a chip that executes as many takes at least {bounds}: a cycle for each, none for SHA-256 and "
-        )
-        line += (
-            "AES, which it has in hardware; what flash, caches and slow instructions add is not known here"
-        )
-        lines.append(line)
+        line = f"a chip that executes as many takes at least {bounds}: a cycle for each, none for SHA-256 "
+        line += "and AES, which it has in hardware; "
+        lines.append(f"{line}what flash, caches and slow instructions add is not known here")
     line = f"{'microseconds' if is_time else unit} a coordinate, entropy included; in plain float, and times "
     line += "that; with the sampler in C:"
     lines.append(line)

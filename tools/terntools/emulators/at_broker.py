@@ -134,17 +134,13 @@ def log_in(board: Path) -> Lost | None:
     """Connect to the broker as the board of a directory does, and disconnect. Returns what went wrong."""
     config = json.loads((board / mqtt.CONFIG).read_text())
     first, key = first_client(board)
-    name = mqtt.name(first)
+    user, password = mqtt.name(first).encode(), mqtt.password(key).encode()
     authority = config.get("authority")
     context = client_context((board / authority).read_bytes()) if authority else None
     patience_ms = int(1000 * _PATIENCE)
     host = random.choice(config["host"].split(","))
     session = Session(
-        lambda: Connection(host, config["port"], context, host),
-        name.encode(),
-        name.encode(),
-        mqtt.password(key).encode(),
-        patience_ms=patience_ms,
+        lambda: Connection(host, config["port"], context, host), user, user, password, patience_ms=patience_ms
     )
     try:
         while not session.open():

@@ -178,9 +178,8 @@ class Gateway:
         devices = integers(self._driver.devices)
         boards, left = self._driver.status.boards, self._driver.budget_left
         with self._changed:
-            self._here = Here(
-                devices, self._last, self._fleet, __version__, boards, left, self._single_results
-            )
+            state = boards, left, self._single_results
+            self._here = Here(devices, self._last, self._fleet, __version__, *state)
             models, self._models = self._models, []
             self._changed.notify_all()
         for averaged in models:

@@ -163,11 +163,8 @@ class CompareSection(elements.Section):
         here = self.live.now.run.name if self.live.now.run else None
         names = [name for name in wanted if name in runs] or alike(here, [*runs.values()])
         histories = {name: self.others.history(known[name][0], name) for name in names}
-        measures = {
-            one: brief(curves.word(one), 40)
-            for name in names
-            for one in curves.measures(known[name][1], histories[name].history)
-        }
+        by_run = (curves.measures(known[name][1], histories[name].history) for name in names)
+        measures = {one: brief(curves.word(one), 40) for of_run in by_run for one in of_run}
         if measure not in measures:
             measure = next(iter(measures), None)
         drawn = {}
@@ -195,10 +192,9 @@ def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
 def titles(runs: Sequence[RunView]) -> list[str]:
     """The names of runs, with their data where these differ: figures of other records are no better or worse."""
     data = [str(run.options.get("dataset")) for run in runs]
-    return [
-        f"{run.name} ({dataset})" if len({*data}) > 1 else run.name
-        for run, dataset in zip(runs, data, strict=True)
-    ]
+    if len({*data}) <= 1:
+        return [run.name for run in runs]
+    return [f"{run.name} ({dataset})" for run, dataset in zip(runs, data, strict=True)]
 
 
 def _runs_table(runs: Sequence[RunView]) -> str:

@@ -19,7 +19,7 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.files import private, read_object, storage_errors, write_file
 from ternhost.provision.keys import check_apart, parse_range
 from ternhost.reach import certificates
-from ternhost.reach.addresses import AUTHORITY, LOOPBACK, check_reached, is_address
+from ternhost.reach.addresses import AUTHORITY, LOOPBACK, bracketed, check_reached, is_address
 from ternhost.reach.gateway.nats.exchange import MOST_PAYLOAD, SUBJECT
 from ternhost.reach.gateway.post import NODES, SERVER, check_site
 
@@ -267,11 +267,6 @@ def running(node: Path) -> int | None:
 
 def urls(hosts: Sequence[str], port: int) -> tuple[str, ...]:
     return tuple(f"tls://{bracketed(host)}:{port}" for host in hosts)
-
-
-def bracketed(host: str) -> str:
-    """A host as in a URL, with brackets around an IPv6 address."""
-    return f"[{host}]" if ":" in host else host
 
 
 def _parse(text: str) -> tuple[str, range | None]:
