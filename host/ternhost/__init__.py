@@ -5,8 +5,7 @@
     result = ternhost.train(fleet="simulated:20000", reports=20_000, epsilon=2)
     result.figures["accuracy"], result.weights, result.history
 
-Each part is imported when it is first used, so that `import ternhost` is fast.
-"""
+Each part is imported when it is first used, so that `import ternhost` is fast."""
 
 from typing import TYPE_CHECKING, Any
 

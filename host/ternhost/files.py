@@ -20,8 +20,7 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
     """Restrict an existing file or directory to its owner. Raises StorageError.
 
     make: create a missing file. An existing one is not opened, because this process would lose its locks on the file
-    when closing it.
-    """
+    when closing it."""
     with storage_errors("check the path and its owner", path):
         if make and not os.path.exists(path):
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -44,8 +43,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path`, with the same suffix, which replaces `path` if the context ends without error.
 
     After an error the temporary file is deleted, and an existing `path` stays. If `path` is a device or a pipe, it is
-    yielded itself. Raises OSError.
-    """
+    yielded itself. Raises OSError."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         yield target

@@ -18,8 +18,7 @@ class Option:
 
     type: turns the text of a command line into the value, or raises ValueError. choices: the possible values, or a
     function that returns them. default: the value if the option is left out. group: heading in the help. shown: the
-    default in words, for the help (None: its value; "": nothing). instead_of: options that this one replaces.
-    """
+    default in words, for the help (None: its value; "": nothing). instead_of: options that this one replaces."""
 
     name: str
     help: str
@@ -142,8 +141,7 @@ def exclude(named: Iterable[str], *alternatives: str) -> None:
 def check_named(cls: Any, named: Mapping[str, Any]) -> None:
     """Raise UsageError if the named options of a dataclass do not go together.
 
-    Its `ONLY_WITH`, if it has one, lists options that need a value of another option: name -> (other, value).
-    """
+    Its `ONLY_WITH`, if it has one, lists options that need a value of another option: name -> (other, value)."""
     for each in options_of(cls):
         for other in each.instead_of:
             exclude(named, each.name, other)

@@ -2,8 +2,7 @@
 
 An entry of tern itself is a line `name: "module:attribute"` where the registry is defined; an entry of another package
 is an entry point of the registry's group in its pyproject.toml; a program calls `register`. An entry is imported at
-its first use.
-"""
+its first use."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress

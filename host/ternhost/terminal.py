@@ -46,8 +46,7 @@ class Progress:
     """Shows on standard error which step a long command has reached, and that it is still running.
 
     On a terminal each step replaces the previous one. Elsewhere (a file, a pipe, a dumb terminal) the latest step is
-    printed about every `every` seconds, with the time since the start.
-    """
+    printed about every `every` seconds, with the time since the start."""
 
     _leave = ERASE_LINE  # written after a drawn step, before anything else; "\n" keeps the step
 
@@ -133,8 +132,7 @@ def duration(seconds: float) -> str:
 def heeding_interrupts() -> Iterator[None]:
     """Let SIGINT raise KeyboardInterrupt, even in a background command, for which a shell ignores SIGINT.
 
-    For commands that run until they are interrupted. `ternhost.cli` handles SIGTERM.
-    """
+    For commands that run until they are interrupted. `ternhost.cli` handles SIGTERM."""
     previous = None
     with contextlib.suppress(ValueError):  # only the main thread can be interrupted
         previous = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,8 +10,7 @@ _LONG = re.compile(r"\S{40}(?=\S)")
 def visible(text: str, lines: bool = False) -> str:
     """`text` with escapes instead of unprintable characters, such as control and bidirectional characters.
 
-    A no-break space stays; lines: so do newlines and tabs.
-    """
+    A no-break space stays; lines: so do newlines and tabs."""
     if text.isprintable():
         return text
     kept = "\u00a0\n\t" if lines else "\u00a0"

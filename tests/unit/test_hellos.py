@@ -53,7 +53,7 @@ def test_a_board_without_a_key_leaves_no_row(store):
 def link(monkeypatch):
     """A link that knows the ids of two sites. Its clock stands still."""
     link = MqttLink(ACCESS, sites=lambda: {"lab": range(1, 100), "shed": range(200, 300)})
-    link._site_ids.renew()
+    link.site_ids.renew()
     link.now = 1000.0
     monkeypatch.setattr("ternhost.reach.broker.link.time.monotonic", lambda: link.now)
     return link

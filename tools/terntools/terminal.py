@@ -1,7 +1,5 @@
 """Shared by commands of the tools: a progress bar, warnings, checks of options."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -1,8 +1,7 @@
 """Data sets: the records that devices hold, and the held-out records that judge a model.
 
 Every feature lies in [-1, 1] and is stored as on a device, Q1.14 in an int16. The first feature is always 1 (the bias).
-Domains are fixed beforehand or published, since a domain learnt from the records would be a release without noise.
-"""
+Domains are fixed beforehand or published, since a domain learnt from the records would be a release without noise."""
 
 from collections.abc import Callable
 from functools import partial
@@ -79,8 +78,7 @@ def load(name: str, *, classes: bool = False) -> Dataset:
     """The data set of that name; `NAME:PATH` also says where its file is.
 
     classes: count the classes from 0 in the labels. Without it, the labels tell some classes (1) from the rest (-1).
-    Raises UsageError if there is no such data set, it has no classes to count, or its file is missing or malformed.
-    """
+    Raises UsageError if there is no such data set, it has no classes to count, or its file is missing or malformed."""
     kind, colon, path = name.partition(":")
     if kind not in DATASETS:
         raise UsageError(f"there is no data set {name!r}", hint=f"one of: {', '.join(DATASETS)}")

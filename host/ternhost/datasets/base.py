@@ -172,8 +172,7 @@ def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -
 def expand(codes: npt.ArrayLike, count: int) -> Fixed:
     """Codes (n) of an attribute of `count` categories as n x (count - 1) binary ones (Wang et al., ICDE 2019).
 
-    The j-th is 1 in records of category j, else -1; all are -1 in records of the last category.
-    """
+    The j-th is 1 in records of category j, else -1; all are -1 in records of the last category."""
     return np.where(np.asarray(codes)[:, None] == np.arange(count - 1), ONE, -ONE).astype(np.int16)
 
 
@@ -185,8 +184,7 @@ def data_folder() -> Path:
 def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str) -> Path:
     """The file of a data set: `path` itself, or the first of `names` in the folder `path` (default: `data_folder()`).
 
-    Raises UsageError if there is none; its hint names the `source` of the file.
-    """
+    Raises UsageError if there is none; its hint names the `source` of the file."""
     folder = path or data_folder()
     if folder.is_file():
         return folder
@@ -196,10 +194,9 @@ def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str
     missing = f"there is no {names[0]} in {folder}"
     if path and not folder.exists():
         missing = f"{folder} does not exist"
-    raise UsageError(
-        f"the data set {dataset} is a file of its publishers: {missing}",
-        hint=f"get it from {source}; then put it there, set TERN_DATA to its folder, or use the name {dataset}:FILE",
-    )
+    hint = f"get it from {source}; then put it there, set TERN_DATA to its folder, or use the name "
+    hint += f"{dataset}:FILE"
+    raise UsageError(f"the data set {dataset} is a file of its publishers: {missing}", hint)
 
 
 def bad_file(path: Path, problem: str, source: str) -> UsageError:

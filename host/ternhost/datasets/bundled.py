@@ -26,8 +26,7 @@ def multiclass(name: str) -> Dataset:
     breast-cancer: 569 tumours, 30 measurements, malignant or benign (Wolberg, Street and Mangasarian 1993).
     digits: 1,797 handwritten digits of 8 x 8 pixels (Alpaydin and Kaynak 1998).
     iris: 150 flowers, 4 measurements, three species (Fisher 1936).
-    wine: 178 wines, 13 measurements, three growers (Aeberhard and Forina 1991).
-    """
+    wine: 178 wines, 13 measurements, three growers (Aeberhard and Forina 1991)."""
     return kept(f"{name}-{_VERSION}", lambda: _multiclass(name))
 
 

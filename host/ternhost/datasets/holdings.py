@@ -13,8 +13,7 @@ class Holdings:
     """The records of a fleet's clients.
 
     records: m x (d + 1), Q1.14, the label last. order: positions in `records`. Client i (from 0) holds the i-th group
-    of `each` positions in `order`, cyclically.
-    """
+    of `each` positions in `order`, cyclically."""
 
     records: Fixed
     order: Indices

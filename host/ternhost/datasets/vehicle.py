@@ -17,8 +17,7 @@ def vehicle(path: Path | None = None) -> Dataset:
     """Records of 100 features, scaled to [-1, 1] by their publishers, and one of three classes.
 
     The file may be packed with bzip2 or gzip. Raises UsageError if it is missing, or not in libsvm format with 100
-    scaled features.
-    """
+    scaled features."""
     from sklearn.datasets import load_svmlight_file
 
     file = find_file("vehicle", path, FILES, SOURCE)

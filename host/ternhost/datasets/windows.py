@@ -12,8 +12,7 @@ def statistics(windows: Floats, reach: npt.ArrayLike) -> Fixed:
     """Features of windows (n x samples x axes): n x (3 axes), Q1.14, in the order of KINDS.
 
     For each axis they are the mean, the standard deviation and the mean absolute difference from the mean. reach: the
-    largest value that the sensor measures, for all axes or for each.
-    """
+    largest value that the sensor measures, for all axes or for each."""
     top = np.asarray(reach, np.float64)
     mean = windows.mean(axis=1)
     difference = np.abs(windows - mean[:, None]).mean(axis=1)

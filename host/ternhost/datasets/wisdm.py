@@ -1,8 +1,7 @@
 """WISDM activity prediction v1.1 (Kwapisz, Weiss and Moore 2010): phones' accelerometers at 20 Hz.
 
 The raw file has lines `user,activity,timestamp,x,y,z;`. A few are malformed: a comma too many, no z, no record, or two
-records. Only complete records are read.
-"""
+records. Only complete records are read."""
 
 import re
 from itertools import pairwise
@@ -28,8 +27,7 @@ _RECORD = re.compile(rf"\s*(\d+),({'|'.join(ACTIVITIES)}),(\d+),({_NUMBER}),({_N
 def read(file: Path) -> tuple[base.Indices, base.Indices, base.Floats]:
     """The users (n), activities (n positions in ACTIVITIES) and accelerations (n x 3, m/s**2) of a raw file.
 
-    Raises UsageError if it cannot be read, or more than a twentieth of its records are malformed.
-    """
+    Raises UsageError if it cannot be read, or more than a twentieth of its records are malformed."""
     users, activities, values = [], [], []
     skipped = 0
     codes = {name: code for code, name in enumerate(ACTIVITIES)}
@@ -56,8 +54,7 @@ def wisdm(path: Path | None = None) -> base.Dataset:
     They are the mean, the standard deviation, the mean absolute difference from the mean and the shares of ten equal
     bins of each axis, and the mean length of the acceleration. The times between peaks are left out, since the paper
     does not define them where a window has fewer than three peaks, nor where the search for peaks begins.
-    Raises UsageError if the file is missing or not in its format.
-    """
+    Raises UsageError if the file is missing or not in its format."""
     file = base.find_file("wisdm", path, FILES, SOURCE)
     users, activities, acceleration = read(file)
     change = (np.diff(users) != 0) | (np.diff(activities) != 0)
@@ -67,11 +64,8 @@ def wisdm(path: Path | None = None) -> base.Dataset:
         raise base.bad_file(file, f"not one window of {_WINDOW} samples", SOURCE)
     windows = np.stack([acceleration[start : start + _WINDOW] for start in starts])
     columns = [statistics(windows, _RANGE), base.normalised(_shares(windows), 0, 1), lengths(windows, _RANGE)]
-    names = [
-        *(f"{kind}_{axis}" for kind in KINDS for axis in "xyz"),
-        *(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)),
-        "length",
-    ]
+    names = [f"{kind}_{axis}" for kind in KINDS for axis in "xyz"]
+    names += [*(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)), "length"]
     features, labels = np.concatenate(columns, axis=1), activities[starts]
     return base.with_constant("wisdm", base.MULTICLASS, names, features, labels, ACTIVITIES)
 

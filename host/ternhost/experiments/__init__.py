@@ -1,8 +1,7 @@
 """Experiments that reproduce the results of the papers: `tern experiment NAME` writes CSV, JSON and pictures.
 
 The module of an experiment has `cells(options)`, the units of work, and `outcome(options, tables)`, which evaluates the
-rows of these cells.
-"""
+rows of these cells."""
 
 import importlib
 from dataclasses import replace
@@ -42,8 +41,7 @@ def run(name: str, options: Options, directory: Path | None = None) -> Outcome:
     """Run an experiment on all cores. directory: stores the finished cells, and the next call continues from there.
 
     Raises UsageError for an invalid name or option, or a directory with cells of other options; StorageError if the
-    directory cannot be read or written.
-    """
+    directory cannot be read or written."""
     module = _module(name)
     if options.contender is not None and name not in COMPARING:
         hint = f"leave out --mechanism, or run one of: {', '.join(COMPARING)}"

@@ -61,8 +61,7 @@ class Options:
 
     quick: run a small version. contender: a mechanism to compare with those of the experiment. progress: called with
     messages. workers: number of processes (default: one for each core), which does not change the results.
-    Raises UsageError for a number that is too small.
-    """
+    Raises UsageError for a number that is too small."""
 
     dataset: str | None = None
     runs: int | None = None
@@ -106,8 +105,7 @@ class Options:
     def compared(self, *names: str) -> dict[str, Contender]:
         """The mechanisms to compare, by label: these, those of other packages, and the contender.
 
-        The quick version leaves out mechanisms whose design is slow.
-        """
+        The quick version leaves out mechanisms whose design is slow."""
         slow = {name for name in names if self.quick and mechanisms.REGISTRY.named(name).slow}
         contenders = [Contender(name) for name in (*names, *mechanisms.added()) if name not in slow]
         if self.contender is not None:
@@ -167,8 +165,5 @@ def two_classes(name: str) -> datasets.Dataset:
 
 @lru_cache(maxsize=512)
 def _card(contender: Contender, epsilon: int, use: str | None) -> Card:
-    options = dict(contender.options)
-    design = mechanisms.design(
-        contender.name, levels=contender.levels, epsilon_micro=epsilon, use=use, **options
-    )
-    return design.decode()
+    options = {"levels": contender.levels, **dict(contender.options)}
+    return mechanisms.design(contender.name, epsilon_micro=epsilon, use=use, **options).decode()

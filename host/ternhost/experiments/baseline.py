@@ -2,8 +2,7 @@
 
 Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7; mechanisms of Duchi et al. (2018), Wang et al. (2019) and Zhao et
 al. Each client reports once: k of the d coordinates of its gradient, clipped to [-1, 1], at epsilon / k each. The other
-coordinates count as 0. A step follows the mean of a group of clients, multiplied by d / k.
-"""
+coordinates count as 0. A step follows the mean of a group of clients, multiplied by d / k."""
 
 import math
 from collections.abc import Callable
@@ -98,8 +97,7 @@ class Training:
 def train(run: Training, dataset: Dataset, perturb: Callable[[float], Perturb], seed: int) -> Floats:
     """The weights (d) after all rounds. The clients hold the training records in random order, cyclically.
 
-    perturb: the mechanism at the epsilon of a coordinate.
-    """
+    perturb: the mechanism at the epsilon of a coordinate."""
     rng = generator(seed)
     k = coordinates_by_rule("paper", round(run.epsilon * MICRO), dataset.dimension)
     report = perturb(run.epsilon / k)
@@ -114,8 +112,7 @@ def train(run: Training, dataset: Dataset, perturb: Callable[[float], Perturb], 
 def mean_of(chosen: Indices, reports: Floats, shape: tuple[int, ...]) -> Floats:
     """The estimated mean (d) of n x d values, from k reports of each row (n x k) at the `chosen` coordinates (n x k).
 
-    shape: (n, d).
-    """
+    shape: (n, d)."""
     total = np.bincount(chosen.ravel(), reports.ravel(), shape[1])
     return (total * (shape[1] / chosen.size)).astype(np.float64)
 

@@ -2,8 +2,7 @@
 
 A finished cell is a line of cells.jsonl in the directory of the results, on the disk before the next one is counted.
 The same experiment in the same directory continues from there. Each cell has its own seeds, so neither the order of the
-cells nor the number of cores changes a result.
-"""
+cells nor the number of cores changes a result."""
 
 import json
 import math
@@ -39,8 +38,7 @@ class Cell:
     """A unit of work: `work(**arguments)` returns rows of `table`, in any process.
 
     work: a function at the top level of a module. arguments: plain values, or dataclasses of them; their repr is the
-    identity of the cell. cost: relative duration; the longest cells begin first.
-    """
+    identity of the cell. cost: relative duration; the longest cells begin first."""
 
     table: str
     work: Callable[..., list[Row]]
@@ -64,8 +62,7 @@ class Cell:
     ) -> list[Self]:
         """A cell for each combination of the choices, the last one varying fastest.
 
-        common: the other arguments, the same for all. cost: of every cell, or a function of the combination.
-        """
+        common: the other arguments, the same for all. cost: of every cell, or a function of the combination."""
         combinations = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
         return [
             cls(table, work, {**common, **choice}, cost(**choice) if callable(cost) else cost)
@@ -122,12 +119,11 @@ class Kept:
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._path} is not a record of an experiment", hint=_OTHER_PLACE) from error
         if before != json.loads(json.dumps(options)):
-            different = [name for name in {**options, **before} if before.get(name) != options.get(name)]
-            raise UsageError(
-                f"{self._path} is of an experiment with another "
-                + ", ".join(f"{name} ({before.get(name)}, not {options.get(name)})" for name in different),
-                hint=_OTHER_PLACE,
+            pairs = {name: (before.get(name), options.get(name)) for name in {**options, **before}}
+            other = ", ".join(
+                f"{name} ({then}, not {now})" for name, (then, now) in pairs.items() if then != now
             )
+            raise UsageError(f"{self._path} is of an experiment with another {other}", _OTHER_PLACE)
 
     def add(self, cell: Cell, rows: list[Row], seconds: float) -> None:
         """Store the rows of a cell, on the disk before this returns. Raises StorageError."""
@@ -162,8 +158,7 @@ def tables(cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], w
     """The rows of all cells by table, in the order of the cells; finished cells are not run again.
 
     workers: number of processes (1: only this one; None: one for each core). Raises what a cell raises, StorageError if
-    rows cannot be stored, and TernError if a process was ended from outside.
-    """
+    rows cannot be stored, and TernError if a process was ended from outside."""
     left = [cell for cell in cells if cell.key not in kept.rows]
     finished, begun = len(cells) - len(left), time.monotonic()
     cost, done = sum(cell.cost for cell in left), 0.0
@@ -224,8 +219,7 @@ def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
 def _one_thread_each() -> Iterator[None]:
     """Give the processes that start within this one thread each for linear algebra.
 
-    A library reads its variable when it is loaded: before the pool's initializer runs.
-    """
+    A library reads its variable when it is loaded: before the pool's initializer runs."""
     before = {name: os.environ[name] for name in _THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:

@@ -4,8 +4,7 @@ A client reports k of d coordinates at epsilon / k each, so the mean of a coordi
 variance is d / (k n) times V(x) + (x - mean)**2: the noise of a card of epsilon / k, and the sampling of clients. (The
 papers divide by all n clients, which gives d / (k n) (V(x) + x**2) - x**2 / n: more if the mean is far from 0.)
 A larger k means less sampling and more noise, so the best k depends on the values. For values spread evenly over
-[-1, 1], the losses of the rules are computed. For other values and for training, the errors are measured.
-"""
+[-1, 1], the losses of the rules are computed. For other values and for training, the errors are measured."""
 
 import math
 from collections.abc import Callable
@@ -53,11 +52,8 @@ def cells(options: Options) -> list[Cell]:
     count, step = (16, 0.5) if options.quick else (151, 0.05)
     grid = {"count": count, "step": step}
     measuring = {"clients": 10_000 if options.quick else 50_000, "seeds": options.seeds(40, 4, 1000)}
-    training = {
-        "dataset": two_classes(options.dataset or DATASET).name,
-        "reports": 10_000 if options.quick else 30_000,
-        "seeds": options.seeds(10, 2),
-    }
+    dataset, reports = two_classes(options.dataset or DATASET).name, 10_000 if options.quick else 30_000
+    training = {"dataset": dataset, "reports": reports, "seeds": options.seeds(10, 2)}
     epsilons = (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0)
     return [
         *Cell.each("coordinates", _by_law, grid, cost=0.01 * count, d=_DIMENSIONS, name=VARIANCES),

@@ -2,8 +2,7 @@
 
 Algorithm 5 of Zhao et al. (2021) draws the continuous output in [-A, A] and rounds it at random to one of the two
 multiples of A / m beside it. That is unbiased and adds variance, and in floating point it is not exactly private. A
-card needs no rounding, since its window consists of levels.
-"""
+card needs no rounding, since its window consists of levels."""
 
 import math
 from typing import Any
@@ -28,11 +27,8 @@ _EPSILONS = (1.0, 4.0)
 
 def cells(options: Options) -> list[Cell]:
     levels = [3, 7, 15, 63, 255] if options.quick else [3, 5, 7, 11, 15, 31, 63, 127, 255]
-    training = {
-        "dataset": two_classes(options.dataset or DATASET).name,
-        "reports": 20_000 if options.quick else 80_000,
-        "seeds": options.seeds(10, 2),
-    }
+    dataset, reports = two_classes(options.dataset or DATASET).name, 20_000 if options.quick else 80_000
+    training = {"dataset": dataset, "reports": reports, "seeds": options.seeds(10, 2)}
     choices: dict[str, Any] = {"epsilon": _EPSILONS, "levels": levels}
     return [
         *Cell.each("discretisation", _variances, {}, cost=lambda levels, **_: levels / 255, **choices),

@@ -4,8 +4,7 @@ LDP-FedSGD (Zhao et al. 2021, Algorithm 7, and their figures of trained models):
 coordinates of its gradient by the paper's rule, on a range of 1. It is compared with tern in as many rounds, with its
 default mechanism and automatic ranges. Each of ten folds is held out in turn. Small data sets are divided into ten
 folds twice, and many clients hold each of their records. The optimal card has the least mean second moment for values
-that, like those of gradients, are mostly small.
-"""
+that, like those of gradients, are mostly small."""
 
 import contextlib
 from collections.abc import Sequence
@@ -69,10 +68,8 @@ def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
     common = {"name": name, "folds": folds, "seed": options.seed}
     models = {"model": _MODELS[dataset.task]}
     epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
-    choices: dict[str, Any] = {
-        "epsilon": epsilons,
-        "contender": [*options.compared(*_COMPARED).values(), None],
-    }
+    contenders = [*options.compared(*_COMPARED).values(), None]
+    choices: dict[str, Any] = {"epsilon": epsilons, "contender": contenders}
 
     def cost(contender: Contender | None, **_: object) -> float:
         return folds * (1 + reports / 1e5) + (20 if contender and contender.label == "optimal" else 0)
@@ -103,14 +100,8 @@ def _trained(
             card = contender.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
             training |= {"k": k, "card": card.data.hex(), "range": "0"}
         learner = sgd(part, reports, seed + i, **training)
-        data = {
-            "data": name,
-            "model": model,
-            "measure": measure(part),
-            "reports": reports,
-            "d": part.dimension,
-        }
-        design = {"epsilon": epsilon, "k": learner.designs[0].k}
+        data = {"data": name, "model": model, "measure": measure(part), "reports": reports}
+        design = {"d": part.dimension, "epsilon": epsilon, "k": learner.designs[0].k}
         run = {"run": i, "figure": figure_of(simulate(learner, seed + i))}
         rows.append({**data, **design, "mechanism": contender.label if contender else _TERN, **run})
     return rows
@@ -132,11 +123,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         + ("the best beyond noise" if row["wins"] else f"tied with {row['tied'] or 'others'}")
         for row in best
     ]
-    lines.append(
-        f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard errors in "
-        f"{len(pick(ranges, verdict='better'))} of {len(ranges)} cases, worse in "
-        f"{len(pick(ranges, verdict='worse'))}"
-    )
+    better, worse = (len(pick(ranges, verdict=verdict)) for verdict in ("better", "worse"))
+    line = f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard "
+    lines.append(f"{line}errors in {better} of {len(ranges)} cases, worse in {worse}")
     figures = {f"erm-{name}": _figure(pick(rows, data=name)) for name in values_of(rows, "data")}
     kept = {"erm": rows, "best": best, "ranges": ranges, "folds": folds}
     return Outcome({"folds": _FOLDS}, kept, figures, lines)
@@ -154,9 +143,8 @@ def _ranges(folds: Sequence[Row]) -> list[Row]:
     """How much better tern is than its default mechanism on a range of 1, by paired folds."""
     rows = []
     for group in grouped(folds, *_BY).values():
-        automatic, fixed = (
-            np.array([row["figure"] for row in pick(group, mechanism=name)]) for name in (_TERN, _LIKE_TERN)
-        )
+        by_name = (pick(group, mechanism=name) for name in (_TERN, _LIKE_TERN))
+        automatic, fixed = (np.array([row["figure"] for row in of_name]) for of_name in by_name)
         gains = (automatic - fixed) * (1 if _larger(group[0]) else -1)
         mean, error = mean_and_error(gains.tolist(), _SHARED)
         verdict = "tied" if abs(mean) <= 2 * error or len(gains) < 2 else "better" if mean > 0 else "worse"

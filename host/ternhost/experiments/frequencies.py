@@ -4,8 +4,7 @@ Every client holds a line of the table. `collecting` is `tern collect` with its 
 protocols in floats, whose counts are drawn at once: one random attribute by optimised unary encoding or by generalised
 randomised response (Wang et al., USENIX Security 2017), and every attribute at epsilon / d by the better of these two.
 The error is the mean squared error of a frequency, averaged over the categorical attributes. Estimates are not clipped
-at 0, so they are unbiased.
-"""
+at 0, so they are unbiased."""
 
 import math
 from collections.abc import Callable
@@ -110,24 +109,17 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     rows = summaries(means, ("data", "epsilon"), "way", "squared_error")
     best = winners(rows, ("data", "epsilon"), "way", "squared_error")
     by_size = grouped(pick(by_attribute, epsilon=1.0), "way", "categories")
-    title, x_label = (
-        f"{rows[0]['data']}: {by_attribute[0]['clients']:,} clients",
-        "epsilon of a client's report",
-    )
+    title = f"{rows[0]['data']}: {by_attribute[0]['clients']:,} clients"
+    x_label = "epsilon of a client's report"
     y_label, curves = "mean squared error of a frequency", Curve.each(rows, "way", "epsilon", "squared_error")
     panels = [Panel(title, x_label, y_label, curves, log_y=True)]
     title, x_label = "Each attribute, epsilon 1", "categories of an attribute"
     curves = [_by_size(way, by_size) for way in values_of(rows, "way")]
     panels.append(Panel(title, x_label, y_label, curves, log_x=True, log_y=True))
-    return Outcome(
-        {"runs": rows[0]["runs"]},
-        {"frequencies": rows, "best": best, "attributes": by_attribute},
-        {"frequencies": draw(panels, 2)},
-        [
-            f"epsilon {row['epsilon']:g}, {row['way']}: mean squared error of a frequency {row['squared_error']:.3g}"
-            for row in rows
-        ],
-    )
+    text = "epsilon {epsilon:g}, {way}: mean squared error of a frequency {squared_error:.3g}"
+    lines = [text.format(**row) for row in rows]
+    kept = {"frequencies": rows, "best": best, "attributes": by_attribute}
+    return Outcome({"runs": rows[0]["runs"]}, kept, {"frequencies": draw(panels, 2)}, lines)
 
 
 def _by_size(way: str, groups: dict[tuple[Any, ...], list[Row]]) -> Curve:

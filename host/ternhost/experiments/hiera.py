@@ -7,8 +7,7 @@ of each value's own range. The latter keeps no epsilon, since the scale of the n
 In training, the paper takes the level from an attribute and the sign from the coordinate of the gradient that belongs
 to it. Either may have any value, so a report costs more than level and sign of one value: `loss_by_attribute`. Devices
 certify a card for one value and take the level from the gradient itself (learn/hiera.py). The experiment includes that
-variant, at its own cost.
-"""
+variant, at its own cost."""
 
 import math
 from collections.abc import Sequence
@@ -82,11 +81,9 @@ def _options(card: Card) -> dict[str, Any]:
 
 
 def cells(options: Options) -> list[Cell]:
-    common = {
-        "clients": 20_000 if options.quick else 100_000,
-        "shares": (0.0, 0.5, 1.0) if options.quick else (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
-        "seeds": options.seeds(200, 20),
-    }
+    shares = (0.0, 0.5, 1.0) if options.quick else (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    clients = 20_000 if options.quick else 100_000
+    common = {"clients": clients, "shares": shares, "seeds": options.seeds(200, 20)}
     training = {"reports": 20_000 if options.quick else 80_000, "seeds": options.seeds(10, 2)}
     units = _UNITS[1::2] if options.quick else _UNITS
     return [
@@ -216,26 +213,21 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     ]
     larger, smaller = [], []
     for group in grouped(tables["means"], "data", "unit").values():
-        none, all_reports = (
-            np.array([row["absolute_error"] for row in pick(group, mu=mu)]) for mu in (0.0, 1.0)
-        )
+        by_mu = (pick(group, mu=mu) for mu in (0.0, 1.0))
+        none, all_reports = (np.array([row["absolute_error"] for row in of_mu]) for of_mu in by_mu)
         larger.append(beyond_noise(all_reports - none))
         smaller.append(beyond_noise(none - all_reports))
-    lines.append(
-        f"reusing all reports (mu 1) had a larger error than reusing none (mu 0) beyond noise in {sum(larger)} of "
-        f"{len(larger)} cases, a smaller one in {sum(smaller)}"
-    )
+    line = "reusing all reports (mu 1) had a larger error than reusing none (mu 0) beyond noise in "
+    line += f"{sum(larger)} of {len(larger)} cases, a smaller one in {sum(smaller)}"
+    lines.append(line)
     for row in regression:
-        lines.append(
-            f"regression, unit {row['unit']:g}, {row['trainer']}: squared error {row['squared_error']:.4f} "
-            f"+- {row['standard_error']:.4f}, {row['verdict']}"
-        )
+        line = f"regression, unit {row['unit']:g}, {row['trainer']}: squared error "
+        line += f"{row['squared_error']:.4f} +- {row['standard_error']:.4f}, {row['verdict']}"
+        lines.append(line)
     best = optimal_figures(load("synthetic-linear"), "linear")["squared_error"]
-    figures = {
-        "hiera": draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2),
-        "hiera-mu": draw([_by_mu(reused, name) for name in values_of(rows, "data")], 2),
-        "hiera-regression": draw([_regression_panel(regression, best)]),
-    }
+    figures = {"hiera-regression": draw([_regression_panel(regression, best)])}
+    figures["hiera"] = draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2)
+    figures["hiera-mu"] = draw([_by_mu(reused, name) for name in values_of(rows, "data")], 2)
     kept = {"hiera": rows, "losses": losses, "regression": regression}
     return Outcome({"budgets": _BUDGETS}, kept, figures, lines)
 
@@ -254,13 +246,10 @@ def _by_unit(rows: list[Row], name: str) -> Panel:
 
 
 def _by_mu(rows: list[Row], name: str) -> Panel:
-    curves = [
-        Curve.of(f"e = {unit:g}", pick(rows, data=name, unit=unit), "mu", "absolute_error")
-        for unit in values_of(rows, "unit")
-    ]
-    return Panel(
-        f"HierA: {name}", "mu, share of reports that are reused", "mean absolute error", curves, log_y=True
-    )
+    groups = {unit: pick(rows, data=name, unit=unit) for unit in values_of(rows, "unit")}
+    curves = [Curve.of(f"e = {unit:g}", group, "mu", "absolute_error") for unit, group in groups.items()]
+    x_label = "mu, share of reports that are reused"
+    return Panel(f"HierA: {name}", x_label, "mean absolute error", curves, log_y=True)
 
 
 def _regression_panel(rows: list[Row], best: float) -> Panel:

@@ -1,7 +1,6 @@
 """Protected inference: scores of clusters of noisy class probabilities by the true epsilon of a result.
 
-Each client classifies a record with a public softmax classifier, trained beforehand on the training records.
-"""
+Each client classifies a record with a public softmax classifier, trained beforehand on the training records."""
 
 from ternhost.experiments.base import Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables
@@ -48,16 +47,11 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     curves = [_noisy(silhouettes, "agreement", "agreement_standard_error")]
     title = "Clients in the same cluster as without noise"
     panels.append(Panel(title, x_label, "share of clients", curves, log_x=True))
-    return Outcome(
-        {name: rows[0][name] for name in ("data", "clients", "runs", "classes")},
-        {"inference": rows},
-        {"inference": draw(panels)},
-        [
-            f"{row['eval_type']}, true epsilon {row['epsilon_true']:g} (laplace_eval_eps {row['laplace_eval_eps']:g}): "
-            f"{row['score']:.4g}, {row['score_without_noise']:.4g} without noise"
-            for row in rows
-        ],
-    )
+    text = "{eval_type}, true epsilon {epsilon_true:g} (laplace_eval_eps {laplace_eval_eps:g}): {score:.4g}, "
+    text += "{score_without_noise:.4g} without noise"
+    settings = {name: rows[0][name] for name in ("data", "clients", "runs", "classes")}
+    told = [text.format(**row) for row in rows]
+    return Outcome(settings, {"inference": rows}, {"inference": draw(panels)}, told)
 
 
 def _noisy(rows: list[Row], figure: str, error: str = "standard_error") -> Curve:

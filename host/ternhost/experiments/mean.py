@@ -2,8 +2,7 @@
 
 The paper has 16 dimensions and Gaussians of means 0, 1/3, 2/3 and 1, truncated to [-1, 1]. Every client reports k of
 its d attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared error of a mean, averaged over the d means
-and the runs. The optimal card has the least mean second moment for equally likely values.
-"""
+and the runs. The optimal card has the least mean second moment for equally likely values."""
 
 from functools import lru_cache
 
@@ -63,16 +62,13 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     by = ("data", "epsilon")
     rows = summaries(tables["runs"], by, "mechanism", "squared_error")
     best = winners(rows, by, "mechanism", "squared_error")
-    return Outcome(
-        {"runs": rows[0]["runs"]},
-        {"mean": rows, "best": best},
-        {"mean": _figure(rows), "mean-relative": _figure(rows, relative=True)},
-        [
-            f"{row['data']}, epsilon {row['epsilon']:g}: least error {row['squared_error']:.3g} by {row['best']}"
-            + ("" if row["wins"] else f", tied with {row['tied'] or 'the others'}")
-            for row in best
-        ],
-    )
+    figures = {"mean": _figure(rows), "mean-relative": _figure(rows, relative=True)}
+    lines = [
+        f"{row['data']}, epsilon {row['epsilon']:g}: least error {row['squared_error']:.3g} by {row['best']}"
+        + ("" if row["wins"] else f", tied with {row['tied'] or 'the others'}")
+        for row in best
+    ]
+    return Outcome({"runs": rows[0]["runs"]}, {"mean": rows, "best": best}, figures, lines)
 
 
 def _figure(rows: list[Row], relative: bool = False) -> Figure:

@@ -27,8 +27,7 @@ class Curve:
     """A curve of points. error: one standard error of each y, drawn as a bar; or the bars' lengths below and above it.
 
     A line joins the points. A point of nan breaks it, where y is not continuous in x.
-    everywhere: if a panel with too many curves is divided, show this one in every part.
-    """
+    everywhere: if a panel with too many curves is divided, show this one in every part."""
 
     label: str
     x: Sequence[float]
@@ -87,8 +86,7 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
     """Panels in rows of `columns`, with one legend. Curves differ in line style, marker and shade.
 
     Curves with error bars are shifted a little, so that no bar hides another. A panel with too many curves is divided
-    into several with the same axes, side by side.
-    """
+    into several with the same axes, side by side."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, NullLocator
 
     from ternhost.run.report import plots  # takes long to import

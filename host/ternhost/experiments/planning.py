@@ -1,8 +1,7 @@
 """How many devices a model needs: several runs of FedSGD on simulated fleets of increasing size.
 
 Every device reports once. It trains as `tern train` does, with its defaults, on the records of a data set or on
-synthetic ones. The curve shows the figure of a run and how much it varies between runs; both depend on the data.
-"""
+synthetic ones. The curve shows the figure of a run and how much it varies between runs; both depend on the data."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -32,8 +31,7 @@ class Planned:
     """A simulation: a data set, or synthetic records of `dimension` features; the model and epsilon of a report.
 
     model: None for the one that suits the labels. goal: for the most informative figure of the data set. reports: the
-    numbers of devices to try. runs: for each of them. Raises UsageError for an option that makes no sense.
-    """
+    numbers of devices to try. runs: for each of them. Raises UsageError for an option that makes no sense."""
 
     epsilon: str
     dataset: str = "synthetic-logistic"
@@ -85,9 +83,8 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
         require(lowest <= planned.goal <= highest, "goal", must, planned.goal)
     common = {name: getattr(planned, name) for name in ("dataset", "dimension", "epsilon")} | {"model": model}
     seeds = range(planned.seed, planned.seed + planned.runs)
-    cells = Cell.each(
-        "curve", _learned, common, lambda reports, **_: 1e4 + reports, reports=ladder, seed=seeds
-    )
+    choices = {"reports": ladder, "seed": seeds}
+    cells = Cell.each("curve", _learned, common, lambda reports, **_: 1e4 + reports, **choices)
     rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
     baseline = judging.baselines(data, MODELS[model])[name]
     optimum = optimal_figures(data, model)[name]
@@ -101,26 +98,21 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
     named = None if planned.dimension else planned.dataset
     setting = {"dataset": named, "d": data.dimension, "model": model, "epsilon": float(planned.epsilon)}
-    figures = {
-        "measure": name,
-        "baseline": baseline,
-        "optimum": optimum,
-        "runs": planned.runs,
-        "curve": curve,
-    }
+    figures = {"measure": name, "baseline": baseline, "optimum": optimum, "runs": planned.runs}
+    beats = _needed(curve, baseline, sign, "low" if sign > 0 else "high")
+    goal = None if planned.goal is None else reached(curve, planned.goal, sign)
     numbers = {
-        "beats_baseline": _needed(curve, baseline, sign, "low" if sign > 0 else "high"),
+        "beats_baseline": beats,
         "most_of_the_way": reached(curve, most_of_the_way, sign),
-        "goal": None if planned.goal is None else reached(curve, planned.goal, sign),
+        "goal": goal,
     }
-    return {**setting, **figures, **numbers}
+    return {**setting, **figures, "curve": curve, **numbers}
 
 
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
     """How many reports the mean of the curve needs for a goal, and how many its better and its worse bound need.
 
-    sign: 1 if a larger figure is better, else -1. None stands for more reports than were tried.
-    """
+    sign: 1 if a larger figure is better, else -1. None stands for more reports than were tried."""
     bounds = ("high", "low") if sign > 0 else ("low", "high")
     least, most = (_needed(curve, goal, sign, bound) for bound in bounds)
     return {"figure": goal, "reports": _needed(curve, goal, sign, "mean"), "least": least, "most": most}
@@ -165,10 +157,8 @@ def words(result: dict[str, Any]) -> list[str]:
 
 def _answer(goal: Row, figure: str, name: str, optimum: float, first: int, last: int) -> str:
     if judging.better(name, goal["figure"], optimum):
-        return (
-            f"No number of devices is known to give {figure} {goal['figure']:g}: without privacy, "
-            f"and with all records, this model has {optimum:.4f}."
-        )
+        text = f"No number of devices is known to give {figure} {goal['figure']:g}: without privacy, "
+        return f"{text}and with all records, this model has {optimum:.4f}."
     n = goal["reports"]
     if n is None:
         return f"You need more than {last:,} devices for {figure} {goal['figure']:g}."

@@ -3,8 +3,7 @@
 In Shen et al. (2023), clients choose an epsilon from one of three sets and a safe range tau from one of three. They
 report all d weights, each at that epsilon, so a client spends d times its epsilon in each of its rounds; the sum is the
 user-level epsilon. The values in the sets are tern's choice. In the four modes, clients choose nothing, epsilon, tau or
-both. For the modes, and for the figures by tau, a client reports one weight, as a device does.
-"""
+both. For the modes, and for the figures by tau, a client reports one weight, as a device does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -69,9 +68,8 @@ class _AllWeights(FedAvg):
 
     def __init__(self, options: Any, population: Population, data: datasets.Dataset | None = None) -> None:
         super().__init__(options, population, data)
-        self.designs = [
-            replace(design, k=self.d, epsilon=self.d * design.card.epsilon) for design in self.designs
-        ]
+        d = self.d
+        self.designs = [replace(design, k=d, epsilon=d * design.card.epsilon) for design in self.designs]
 
 
 def _trained(
@@ -138,9 +136,8 @@ class _CountingDriver(SimulatedDriver):
             epochs, rate, tau = question.local
             rows = self.holdings.rows(np.asarray(devices) - 1)
             model, parameters = question.model - LOCAL, np.asarray(question.parameters)
-            moved = vectorised.train_locally(
-                model, parameters, question.exponent, rows, epochs, question.batch, rate
-            )
+            exponent, batch = question.exponent, question.batch
+            moved = vectorised.train_locally(model, parameters, exponent, rows, epochs, batch, rate)
             self.moves += moved.size
             self.clipped += int((np.abs(moved) > tau).sum())
 

@@ -2,8 +2,7 @@
 
 The experiment justifies the constant of the automatic rate (optimisers.py), which is the same for all data sets of a
 model. It compares the loss at rates from a quarter of the automatic one to four times it with the loss at the best of
-them, on every bundled data set at four values of epsilon, in 100 rounds.
-"""
+them, on every bundled data set at four values of epsilon, in 100 rounds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,17 +69,15 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         worst_on = f"{worst['data']}, epsilon {worst['epsilon']:g}"
         at_worst = {"worst_over_best": worst["over_best"], "worst_on": worst_on}
         summary.append({"model": model, "factor": factor, **on_average, **at_worst})
-    return Outcome(
-        {"factors": values_of(rows, "factor")},
-        {"rates": rows, "summary": summary},
-        {"rates": draw([_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")], 2)},
-        [
-            f"{row['model']}, {row['factor']:.3g} times the automatic rate: the loss exceeds that of the best rate by "
-            f"{row['median_over_best'] - 1:.1%} in the median, {row['mean_over_best'] - 1:.1%} on average, "
-            f"{row['worst_over_best'] - 1:.1%} at worst ({row['worst_on']})"
-            for row in summary
-        ],
-    )
+    panels = [_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")]
+    lines = [
+        f"{row['model']}, {row['factor']:.3g} times the automatic rate: the loss exceeds that of the best rate by "
+        f"{row['median_over_best'] - 1:.1%} in the median, {row['mean_over_best'] - 1:.1%} on average, "
+        f"{row['worst_over_best'] - 1:.1%} at worst ({row['worst_on']})"
+        for row in summary
+    ]
+    kept = {"rates": rows, "summary": summary}
+    return Outcome({"factors": values_of(rows, "factor")}, kept, {"rates": draw(panels, 2)}, lines)
 
 
 def _panel(rows: list[Row]) -> Panel:

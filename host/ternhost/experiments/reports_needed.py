@@ -4,8 +4,7 @@ The papers' learner is that of baseline.py: floats, a range of 1, the paper's ru
 described, with a learning rate of 1 / sqrt(t) (Wang et al., ICDE 2019) and 100 groups, and the best of four mechanisms.
 The second is tuned on the held-out loss itself, which nobody can do in practice: at each number of reports it has the
 best of these mechanisms, two numbers of groups and five learning rates, constant or decaying. Each run uses the setting
-that is best in the other runs, so that luck does not count. tern's learner trains with its defaults.
-"""
+that is best in the other runs, so that luck does not count. tern's learner trains with its defaults."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -90,16 +89,14 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             rows.append({**common, "setting": setting, **averaged("loss", losses)})
     groups = grouped(rows, "data", "epsilon").values()
     table = [_needed(group, learner) for group in groups for learner in (_PAPERS, _TUNED)]
-    return Outcome(
-        {"rates": _RATES, "rounds": _ROUNDS},
-        {"reports-needed": table, "losses": rows},
-        {"reports-needed": draw([_panel(group) for group in groups], 2)},
-        [
-            f"{row['data']}, epsilon {row['epsilon']:g}: {row['learner']} ({row['setting']}) reaches a loss of "
-            f"{row['loss']:.4f} with {row['papers_reports']:,} reports; tern needs {_words(row)}"
-            for row in table
-        ],
-    )
+    lines = [
+        f"{row['data']}, epsilon {row['epsilon']:g}: {row['learner']} ({row['setting']}) reaches a loss of "
+        f"{row['loss']:.4f} with {row['papers_reports']:,} reports; tern needs {_words(row)}"
+        for row in table
+    ]
+    figures = {"reports-needed": draw([_panel(group) for group in groups], 2)}
+    kept = {"reports-needed": table, "losses": rows}
+    return Outcome({"rates": _RATES, "rounds": _ROUNDS}, kept, figures, lines)
 
 
 def _best(rows: Sequence[Row]) -> tuple[str, list[float]]:

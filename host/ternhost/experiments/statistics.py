@@ -16,8 +16,7 @@ def mean_and_error(values: Sequence[float], shared: float = 0.0) -> tuple[float,
     """The mean of several runs and its standard error (0 for a single run).
 
     shared: for folds of a cross-validation, the number of held-out records over that of training records. Folds share
-    training records, so the error is larger than in independent runs (Nadeau and Bengio, Machine Learning 52, 2003).
-    """
+    training records, so the error is larger than in independent runs (Nadeau and Bengio, Machine Learning 52, 2003)."""
     numbers = np.asarray(values, np.float64)
     n = len(numbers)
     error = float(numbers.std(ddof=1) * (1 / n + shared) ** 0.5) if n > 1 else 0.0
@@ -42,8 +41,7 @@ def enough(reports: Sequence[int], short: Sequence[float]) -> float | None:
 
     reports: increasing numbers. short: by how much the figure misses the goal at each; 0 or less is enough.
     The result is interpolated over the logarithm: the first number if the figure never misses the goal, None if it does
-    so at the last.
-    """
+    so at the last."""
     last = max((i for i, missing in enumerate(short) if missing > 0), default=-1)
     if last == len(short) - 1:
         return None
@@ -85,13 +83,11 @@ def summaries(
 
     Runs are paired by the column "run". larger: whether a larger figure is better. shared: see `mean_and_error`.
     `verdict` is "best" if a row is better than every other beyond noise, "tied" if its distance from the best may be
-    noise, else "worse": at 5 % for all comparisons of a group together (Bonferroni), and only with two runs or more.
-    """
+    noise, else "worse": at 5 % for all comparisons of a group together (Bonferroni), and only with two runs or more."""
     summary = []
     for group in grouped(rows, *by).values():
-        runs = {
-            name: sorted(part, key=itemgetter("run")) for (name,), part in grouped(group, compared).items()
-        }
+        parts = grouped(group, compared).items()
+        runs = {name: sorted(part, key=itemgetter("run")) for (name,), part in parts}
         figures = {name: np.array([row[figure] for row in part], np.float64) for name, part in runs.items()}
         sign = 1.0 if larger(group[0]) else -1.0
         best = max(figures, key=lambda name: sign * figures[name].mean())

@@ -1,8 +1,7 @@
 """Worst-case variance by epsilon of every mechanism: as stated in the papers, and of its card.
 
 Tables I and II of Zhao et al. (2021) state at which epsilons the worst-case variances of two mechanisms cross; here the
-equations are solved.
-"""
+equations are solved."""
 
 import math
 from collections.abc import Sequence
@@ -102,10 +101,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     for bound in pick(rows, mechanism=_BOUND):
         certified = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
         best = min(certified, key=lambda row: float(row["card"]))
-        lines.append(
-            f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, {best['card']:.5g}; "
-            f"no mechanism has less than {bound['stated']:.5g}"
-        )
+        line = f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, "
+        line += f"{best['card']:.5g}; no mechanism has less than {bound['stated']:.5g}"
+        lines.append(line)
     kept = {"variance": rows, "crossings": crossings}
     return Outcome({"epsilons": values_of(rows, "epsilon")}, kept, {"variance": _figure(rows)}, lines)
 
@@ -121,10 +119,7 @@ def _figure(rows: list[Row]) -> Figure:
             ratios = [row["card"] / bound[row["epsilon"]] for row in of_name if row["epsilon"] in bound]
             relative.append(Curve(name, list(bound), ratios))
     variance = "variance of a report of x in [-1, 1]"
-    return draw(
-        [
-            Panel("Worst-case variance of one report", "epsilon", variance, absolute, log_y=True),
-            Panel("The same, relative to the lower bound", "epsilon", "ratio", relative, log_y=True),
-            Panel("The same, enlarged", "epsilon", "ratio", relative, limits=(0.99, 1.5)),
-        ]
-    )
+    panels = [Panel("Worst-case variance of one report", "epsilon", variance, absolute, log_y=True)]
+    panels += [Panel("The same, relative to the lower bound", "epsilon", "ratio", relative, log_y=True)]
+    panels += [Panel("The same, enlarged", "epsilon", "ratio", relative, limits=(0.99, 1.5))]
+    return draw(panels)

@@ -32,3 +32,8 @@ def is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def bracketed(host: str) -> str:
+    """A host as in a URL, with brackets around an IPv6 address."""
+    return f"[{host}]" if ":" in host else host

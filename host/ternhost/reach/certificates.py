@@ -8,11 +8,15 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ternhost.errors import StorageError
 from ternhost.files import storage_errors, write_file
 from ternhost.reach.addresses import AUTHORITY, DEVICE_AUTHORITY, is_address
+
+PrivateKey = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
 
 _AUTHORITY_KEY = "authority.key"
 
@@ -39,30 +43,28 @@ def write_site_certificates(directory: Path, names: Sequence[str], central: Path
     _write_certificate(directory, names, central, "broker")
 
 
-def write_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def write_key(path: Path) -> PrivateKey:
     """Write a new private key, for its owner alone. Raises OSError."""
     key = ec.generate_private_key(ec.SECP256R1())
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    write_file(path, private, secret=True)
+    form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    write_file(path, key.private_bytes(Encoding.PEM, form, encryption), secret=True)
     return key
 
 
-def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def private_key(path: Path) -> PrivateKey:
     """The key that `write_key` has written. Raises StorageError."""
     try:
         with storage_errors():
             key = serialization.load_pem_private_key(path.read_bytes(), None)
     except ValueError as error:
         raise StorageError(f"{path} is not a private key") from error
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    assert isinstance(key, PrivateKey)
     return key
 
 
-def client_certificate(name: str, key: ec.EllipticCurvePublicKey, signer: Path) -> bytes:
+def client_certificate(name: str, key: PublicKey, signer: Path) -> bytes:
     """In PEM, the certificate of a client, with which nobody can be a server. signer: directory of the authority."""
-    return _signed(name, key, (), signer).public_bytes(serialization.Encoding.PEM)
+    return _signed(name, key, (), signer).public_bytes(Encoding.PEM)
 
 
 def names_of(certificate: Path) -> list[str]:
@@ -72,40 +74,27 @@ def names_of(certificate: Path) -> list[str]:
 
 
 def _write_authority(directory: Path, authority: x509.Certificate) -> None:
-    write_file(directory / AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
-    write_file(directory / DEVICE_AUTHORITY, authority.public_bytes(serialization.Encoding.DER))
+    write_file(directory / AUTHORITY, authority.public_bytes(Encoding.PEM))
+    write_file(directory / DEVICE_AUTHORITY, authority.public_bytes(Encoding.DER))
 
 
 def _write_certificate(directory: Path, names: Sequence[str], signer: Path, of: str) -> None:
     certificate = _signed(names[0], write_key(directory / f"{of}.key").public_key(), names, signer)
-    write_file(directory / f"{of}.pem", certificate.public_bytes(serialization.Encoding.PEM))
+    write_file(directory / f"{of}.pem", certificate.public_bytes(Encoding.PEM))
 
 
-def _signed(
-    name: str, key: ec.EllipticCurvePublicKey, names: Sequence[str], signer: Path
-) -> x509.Certificate:
+def _signed(name: str, key: PublicKey, names: Sequence[str], signer: Path) -> x509.Certificate:
     authority = x509.load_pem_x509_certificate((signer / AUTHORITY).read_bytes())
     return _certificate(name, key, private_key(signer / _AUTHORITY_KEY), authority.subject, names)
 
 
 def _certificate(
-    name: str,
-    key: ec.EllipticCurvePublicKey,
-    signer: ec.EllipticCurvePrivateKey,
-    issuer: x509.Name | None,
-    names: Sequence[str],
+    name: str, key: PublicKey, signer: PrivateKey, issuer: x509.Name | None, names: Sequence[str]
 ) -> x509.Certificate:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     signing = issuer is None
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer or subject)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(_NOT_BEFORE)
-        .not_valid_after(_NOT_AFTER)
-    )
+    number = x509.random_serial_number()
+    builder = x509.CertificateBuilder(issuer or subject, subject, key, number, _NOT_BEFORE, _NOT_AFTER)
     extensions: list[tuple[x509.ExtensionType, bool]] = [  # (extension, critical)
         (x509.BasicConstraints(signing, 0 if signing else None), True),
         (x509.SubjectKeyIdentifier.from_public_key(key), False),

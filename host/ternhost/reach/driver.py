@@ -1,6 +1,5 @@
 """Drivers bring the questions of a round to devices, and return counts and refusals. A driver knows nothing about
-learning; it asks again where reports are missing, and stores accepted reports before it returns.
-"""
+learning; it asks again where reports are missing, and stores accepted reports before it returns."""
 
 import threading
 from abc import ABC, abstractmethod

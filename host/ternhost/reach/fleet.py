@@ -114,8 +114,7 @@ class Fleet:
 
     def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
         """Its boards on ports. directories: with the files of boards that tern made. modules, whole: the parts of the
-        device library that they need. Raises UsageError where it has none.
-        """
+        device library that they need. Raises UsageError where it has none."""
         raise UsageError(f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:a0")
 
     def driver(self, context: RunContext) -> Driver:

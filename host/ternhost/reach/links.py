@@ -1,6 +1,5 @@
 """Links to boards. A link sends frames, and puts received ones, in batches, on a queue that a driver reads. A port is a
-URL, whose scheme names a subclass of Link in SCHEMES; pyserial opens any other port.
-"""
+URL, whose scheme names a subclass of Link in SCHEMES; pyserial opens any other port."""
 
 from __future__ import annotations
 
@@ -36,9 +35,8 @@ HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
 
 
 # By scheme, the class of its links, which gets the whole port and the queue.
-SCHEMES: Registry[Callable[[str, Events], Link]] = Registry(
-    "link", "tern.links", {"": "ternhost.reach.ports.link:SerialLink"}
-)
+_OWN = {"": "ternhost.reach.ports.link:SerialLink"}
+SCHEMES: Registry[Callable[[str, Events], Link]] = Registry("link", "tern.links", _OWN)
 
 
 def scheme_of(port: str) -> str:
@@ -79,11 +77,9 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
         advice = "install the same version of tern on the board and on this host"
     else:
         return
-    raise RefusedError(
-        f"the board on {name} speaks another schema (wire version {hello.version}, schema {hello.schema.hex()}; "
-        f"here version {version}, schema {schema.hex()})",
-        hint=advice,
-    )
+    text = f"the board on {name} speaks another schema (wire version {hello.version}, schema "
+    text += f"{hello.schema.hex()}; here version {version}, schema {schema.hex()})"
+    raise RefusedError(text, advice)
 
 
 def drain(items: queue.SimpleQueue[T], timeout: float | None) -> list[T]:

@@ -46,10 +46,8 @@ class Sightings:
         before = self._seen.get(name)
         errors = (before.errors if before else 0) + (error is not None)
         at = time.time() - (time.monotonic() - heard)
-        hello, error = (
-            hello or (before.hello if before else _NOTHING),
-            error or (before.error if before else None),
-        )
+        if before:
+            hello, error = hello or before.hello, error or before.error
         self._seen[name] = BoardRow(name, clients.start, len(clients), online, at, hello, errors, error)
 
     def answered(

@@ -203,21 +203,13 @@ def going_on(run: StoredRun) -> str:
 
 
 def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
-    status = status_now(run.status, store.path)
-    return {
-        "run": run.name,
-        "directory": str(directory),
-        "store": str(store.path),
-        "began": run.began,
-        "status": status,
-        "resume": going_on(run) if status == STOPPED else None,
-        "algorithm": run.asked["algorithm"],
-        "dataset": None if run.asked["learning"].get("dimension") else run.asked["learning"].get("dataset"),
-        "fleet": run.asked["fleet"],
-        "rounds": run.state.get("rounds", 0),
-        "reports": run.state.get("reports", 0),
-        "figures": figures_of(store.last_entry(run.name)),
-    }
+    status, learning = status_now(run.status, store.path), run.asked["learning"]
+    place = {"run": run.name, "directory": str(directory), "store": str(store.path), "began": run.began}
+    now = {"status": status, "resume": going_on(run) if status == STOPPED else None}
+    dataset = None if learning.get("dimension") else learning.get("dataset")
+    about = {"algorithm": run.asked["algorithm"], "dataset": dataset, "fleet": run.asked["fleet"]}
+    counts = {name: run.state.get(name, 0) for name in ("rounds", "reports")}
+    return {**place, **now, **about, **counts, "figures": figures_of(store.last_entry(run.name))}
 
 
 def figures_of(entry: Mapping[str, Any] | None) -> dict[str, float]:

@@ -65,10 +65,9 @@ def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOpti
         text = f"{many}: a round of {deadline:g} s would end before they wake and answer"
         raise UsageError(text, hint=f"give --deadline {least} or more, or leave it out")
     if options.schedule.interval < least:
-        watcher.note(
-            f"{many}: a round lasts until they have answered, whatever --interval {options.schedule.interval:g} says; "
-            f"--interval {least} gives each of them a round a wake"
-        )
+        text = f"{many}: a round lasts until they have answered, whatever --interval "
+        text += f"{options.schedule.interval:g} says; --interval {least} gives each of them a round a wake"
+        watcher.note(text)
     if deadline < least:
         watcher.note(f"{many}: rounds have {least} s, not {deadline:g} (--deadline)")
         return replace(options, terms=replace(options.terms, deadline=float(least)))
@@ -103,11 +102,8 @@ def _check_the_same(
 def _again(store: Store, last: StoredRun, options: RunOptions, watcher: Watcher) -> Run:
     skip(store, options.after_round)
     kept = {name: last.asked[name] for name in ("algorithm", "learning")}
-    store.save_run(
-        last.name,
-        status=RUNNING if last.status == FINISHED else last.status,
-        asked={**last.asked, **asdict(options), **kept},
-    )
+    status = RUNNING if last.status == FINISHED else last.status
+    store.save_run(last.name, status=status, asked={**last.asked, **asdict(options), **kept})
     files = RunFiles(directory_of(last, store.path), store.path, last.name)
     store.close()
     return Run(Store(files.store, create=False), files, watcher)

@@ -18,9 +18,8 @@ class BoardRow:
     clients: int
     online: bool
     heard: float  # seconds since 1970
-    hello: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # with budget: millionths of its measure, heap: bytes
+    # With budget: millionths of its measure, heap: bytes.
+    hello: Mapping[str, Any] = field(default_factory=dict)
     errors: int = 0  # how often it has failed
     error: str | None = None  # the last one
     spent: int = 0  # micro-epsilon, by accepted reports of its first device since that HELLO
@@ -63,8 +62,7 @@ _ABSENCE = re.compile(r"; (was )?absent ([0-9]{1,3}) ([0-9]{1,9}) s(?:;|$)")
 
 def hello_fields(hello: Any) -> dict[str, Any]:
     """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`; none for another schema. On a board with a
-    broker also its last absence: `absent`, the reason, `absent_seconds`, and `absent_now`, whether it goes on.
-    """
+    broker also its last absence: `absent`, the reason, `absent_seconds`, and `absent_now`, whether it goes on."""
     if hello.first is None:
         return {}
     fields = {name: getattr(hello, name) for name in _FIELDS}

@@ -29,8 +29,7 @@ class Database:
 
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
         """create: make a missing file (mode 0600: it holds the devices' keys). beside: allow another process to have it
-        open for writing, such as a host that serves; only to use the keys.
-        """
+        open for writing, such as a host that serves; only to use the keys."""
         self.path = Path(path)
         with self._errors(), ExitStack() as unless_opened:
             files.make(self.path, create)

@@ -1,6 +1,5 @@
 """The key of a whole fleet (wire.md) and its epoch: the second in which the key was made, so that no two keys share one
-after a store is restored from a copy, unless the clock is wrong or two copies make a key in the same second.
-"""
+after a store is restored from a copy, unless the clock is wrong or two copies make a key in the same second."""
 
 import secrets
 import time

@@ -1,6 +1,5 @@
 """Read-only connections to a store, which can read neither keys nor reports: SQLite asks an authorizer about every
-column and action of a statement, and refuses anything not listed here before any row is read.
-"""
+column and action of a statement, and refuses anything not listed here before any row is read."""
 
 import os
 import sqlite3
@@ -50,15 +49,9 @@ def at_rest(path: Path) -> bool:
 
 def connect(path: Path, still: bool = False) -> sqlite3.Connection:
     """A connection that can read only `READABLE`. still: no process writes to the store meanwhile. Raises StorageError
-    unless the file is a store of this version, and sqlite3.Error where it cannot be read now.
-    """
-    database = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}",
-        uri=True,
-        timeout=_WAIT,
-        isolation_level=None,
-        check_same_thread=False,
-    )
+    unless the file is a store of this version, and sqlite3.Error where it cannot be read now."""
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}"
+    database = sqlite3.connect(uri, _WAIT, isolation_level=None, check_same_thread=False, uri=True)
     try:
         database.set_authorizer(_allowed)
         schema.check(database, path)

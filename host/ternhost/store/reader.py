@@ -26,11 +26,8 @@ from ternhost.store.store_file import in_use
 from ternhost.store.tallies import unpack_counts
 
 _STATE = ("rounds", "reports", "asked", "refusals", "seconds", "spent_before")
-_RUN = (
-    "SELECT began, status, asked, "
-    + ", ".join(f"json_extract(state, '$.{name}')" for name in _STATE)
-    + " FROM run WHERE name = ?"
-)
+_VALUES = ", ".join(f"json_extract(state, '$.{name}')" for name in _STATE)
+_RUN = f"SELECT began, status, asked, {_VALUES} FROM run WHERE name = ?"
 _RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0) FROM run ORDER BY rowid"
 _HISTORY = "SELECT number, entry, began, finished FROM history WHERE run = ? AND number > ? ORDER BY number"
 _PAID = (
@@ -99,8 +96,7 @@ class Reader:
 
     def snapshot(self) -> views.Snapshot:
         """The store now; an unchanged one has the same serial and objects as before. A locked, missing or damaged store
-        gives the last snapshot with a `note`; damage or another version raises StorageError before the first.
-        """
+        gives the last snapshot with a `note`; damage or another version raises StorageError before the first."""
         try:
             self._open()
             assert self._db is not None

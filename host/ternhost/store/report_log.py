@@ -15,16 +15,13 @@ Flags = npt.NDArray[np.bool_]
 
 def insert(database: sqlite3.Connection, reports: Reports) -> None:
     """Insert a row of reports, within a transaction."""
-    database.execute(
-        "INSERT INTO batch (round, reports, devices, packed) VALUES (?, ?, ?, ?)",
-        (reports.round, len(reports.devices), pack_ids(reports.devices), reports.packed.tobytes()),
-    )
+    row = reports.round, len(reports.devices), pack_ids(reports.devices), reports.packed.tobytes()
+    database.execute("INSERT INTO batch (round, reports, devices, packed) VALUES (?, ?, ?, ?)", row)
 
 
 class ReportLog:
     """The table of reports. Who has reported in a round is kept in memory: only one process at a time writes. When a
-    round has ended, its rows become one for each length of its symbols.
-    """
+    round has ended, its rows become one for each length of its symbols."""
 
     def __init__(self, database: sqlite3.Connection, asked: Callable[[int], Iterable[Devices]]) -> None:
         """asked: the devices of the cohorts of a round."""
@@ -34,8 +31,7 @@ class ReportLog:
 
     def add(self, reports: Iterable[Reports]) -> None:
         """Add reports, in a transaction; after a rollback, call `forget`. Raises StorageError for a device that was not
-        asked or has reported.
-        """
+        asked or has reported."""
         for batch in reports:
             members, reported = self._of_round(batch.round)
             at = members.find(batch.devices)

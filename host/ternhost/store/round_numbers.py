@@ -1,7 +1,6 @@
 """The numbers of a store's rounds, which only grow: a device answers no number twice, and none below its last one. The
 host believes no device that claims a later round: a liar would make it use up the numbers. After a store was restored
-from a copy, the user says where to go on (--after-round).
-"""
+from a copy, the user says where to go on (--after-round)."""
 
 from tern import wire
 from ternhost.errors import UsageError

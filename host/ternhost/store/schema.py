@@ -9,64 +9,32 @@ VERSION = 7
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 TABLES = """
-CREATE TABLE device (
-    id INTEGER PRIMARY KEY,
-    key BLOB NOT NULL CHECK (length(key) = 32)
-);
+CREATE TABLE device (id INTEGER PRIMARY KEY, key BLOB NOT NULL CHECK (length(key) = 32));
 CREATE TABLE revoked (
-    id INTEGER NOT NULL,
-    round INTEGER NOT NULL,
-    key BLOB NOT NULL,
-    at REAL NOT NULL,
-    PRIMARY KEY (id, round)
+    id INTEGER NOT NULL, round INTEGER NOT NULL, key BLOB NOT NULL, at REAL NOT NULL, PRIMARY KEY (id, round)
 ) WITHOUT ROWID;
 CREATE TABLE round (
-    number INTEGER PRIMARY KEY,
-    quorum INTEGER NOT NULL,
-    deadline REAL,
-    ended TEXT,
-    run TEXT,
-    began REAL,
+    number INTEGER PRIMARY KEY, quorum INTEGER NOT NULL, deadline REAL, ended TEXT, run TEXT, began REAL,
     finished REAL
 );
 CREATE TABLE cohort (
-    round INTEGER NOT NULL REFERENCES round (number),
-    position INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    devices BLOB NOT NULL,
-    PRIMARY KEY (round, position)
+    round INTEGER NOT NULL REFERENCES round (number), position INTEGER NOT NULL, body BLOB NOT NULL,
+    devices BLOB NOT NULL, PRIMARY KEY (round, position)
 ) WITHOUT ROWID;
-CREATE TABLE model (
-    round INTEGER PRIMARY KEY REFERENCES round (number),
-    weights BLOB NOT NULL
-);
-CREATE TABLE state (
-    name TEXT PRIMARY KEY,
-    value TEXT NOT NULL
-);
+CREATE TABLE model (round INTEGER PRIMARY KEY REFERENCES round (number), weights BLOB NOT NULL);
+CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE run (
-    name TEXT PRIMARY KEY,
-    began REAL NOT NULL,
-    status TEXT NOT NULL,
-    asked TEXT NOT NULL,
-    state TEXT NOT NULL
+    name TEXT PRIMARY KEY, began REAL NOT NULL, status TEXT NOT NULL, asked TEXT NOT NULL, state TEXT NOT NULL
 );
 CREATE TABLE history (
-    run TEXT NOT NULL REFERENCES run (name),
-    number INTEGER NOT NULL,
-    entry TEXT NOT NULL,
-    began REAL,
-    finished REAL,
-    PRIMARY KEY (run, number)
+    run TEXT NOT NULL REFERENCES run (name), number INTEGER NOT NULL, entry TEXT NOT NULL, began REAL,
+    finished REAL, PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 -- Reports of one round with equally long symbols: their number, their devices (members.pack_ids) and their symbols, one
 -- after the other.
 CREATE TABLE batch (
-    id INTEGER PRIMARY KEY,
-    round INTEGER NOT NULL REFERENCES round (number),
-    reports INTEGER NOT NULL,
-    devices BLOB NOT NULL,
-    packed BLOB NOT NULL
+    id INTEGER PRIMARY KEY, round INTEGER NOT NULL REFERENCES round (number), reports INTEGER NOT NULL,
+    devices BLOB NOT NULL, packed BLOB NOT NULL
 );
 CREATE INDEX batch_of_round ON batch (round);
 -- For observers (times are seconds since 1970): tally has the question to each cohort and its counts by coordinate and
@@ -74,45 +42,22 @@ CREATE INDEX batch_of_round ON batch (round);
 -- For gateways: at a host, answer has the question to each gateway or its answer; at a gateway, question has the digest
 -- of each question and its answer (until there is one, the question).
 CREATE TABLE tally (
-    round INTEGER NOT NULL,
-    position INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    asked INTEGER NOT NULL,
-    reports INTEGER NOT NULL,
-    counts BLOB NOT NULL,
-    PRIMARY KEY (round, position)
+    round INTEGER NOT NULL, position INTEGER NOT NULL, body BLOB NOT NULL, asked INTEGER NOT NULL,
+    reports INTEGER NOT NULL, counts BLOB NOT NULL, PRIMARY KEY (round, position)
 ) WITHOUT ROWID;
 CREATE TABLE board (
-    first INTEGER PRIMARY KEY,
-    name TEXT NOT NULL,
-    clients INTEGER NOT NULL,
-    online INTEGER NOT NULL,
-    heard REAL NOT NULL,
-    hello TEXT NOT NULL,
-    errors INTEGER NOT NULL,
-    error TEXT,
-    spent INTEGER NOT NULL
+    first INTEGER PRIMARY KEY, name TEXT NOT NULL, clients INTEGER NOT NULL, online INTEGER NOT NULL,
+    heard REAL NOT NULL, hello TEXT NOT NULL, errors INTEGER NOT NULL, error TEXT, spent INTEGER NOT NULL
 );
 CREATE TABLE gateway (
-    name TEXT PRIMARY KEY,
-    devices BLOB NOT NULL,
-    online INTEGER NOT NULL,
-    heard REAL NOT NULL,
+    name TEXT PRIMARY KEY, devices BLOB NOT NULL, online INTEGER NOT NULL, heard REAL NOT NULL,
     here TEXT NOT NULL
 );
 CREATE TABLE answer (
-    round INTEGER NOT NULL REFERENCES round (number),
-    gateway TEXT NOT NULL,
-    reports INTEGER NOT NULL,
-    answered INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    PRIMARY KEY (round, gateway)
+    round INTEGER NOT NULL REFERENCES round (number), gateway TEXT NOT NULL, reports INTEGER NOT NULL,
+    answered INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (round, gateway)
 ) WITHOUT ROWID;
-CREATE TABLE question (
-    round INTEGER PRIMARY KEY,
-    digest BLOB NOT NULL,
-    answer BLOB
-);
+CREATE TABLE question (round INTEGER PRIMARY KEY, digest BLOB NOT NULL, answer BLOB);
 """
 
 

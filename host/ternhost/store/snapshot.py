@@ -90,8 +90,7 @@ class TallyView:
 @dataclass(frozen=True)
 class Snapshot:
     """A store at a moment. An entry of `history` is an ended round of `run`: round, began, finished, asked, reports,
-    refusals, reasons, figures, and spent (the epsilon of all its reports).
-    """
+    refusals, reasons, figures, and spent (the epsilon of all its reports)."""
 
     store: str
     serial: int = 0  # changes with the content
@@ -121,8 +120,7 @@ class Snapshot:
 
     def silent(self, now: float) -> float | None:
         """Seconds since an unfinished run that is overdue has written anything; else None. It is overdue when a round
-        is past its deadline, or the next one is late by more than the --interval. now: seconds since 1970.
-        """
+        is past its deadline, or the next one is late by more than the --interval. now: seconds since 1970."""
         if self.run is None or not self.run.unfinished or self.run.status == STOPPED:
             return None
         schedule = self.run.schedule or {}

@@ -1,8 +1,7 @@
 """The store of a host, one SQLite file: keys, rounds, accepted reports, models, training state. Accepted means
 committed: a report counts only after its transaction has reached the disk (WAL with synchronous=FULL). No (round,
 device) is accepted twice: one process at a time adds reports. A round is stored before its first request is sent, with
-the bytes of its frames, so that a request can be repeated byte for byte after a crash.
-"""
+the bytes of its frames, so that a request can be repeated byte for byte after a crash."""
 
 import json
 import time
@@ -159,8 +158,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         began: float | None = None,
     ) -> None:
         """End a round, and store the state of the run, a row of history, the model and the questions and counts of the
-        cohorts. began: seconds since 1970.
-        """
+        cohorts. began: seconds since 1970."""
         with self.transaction():
             self._end(number, ended)
             self._db.execute("UPDATE run SET state = ? WHERE name = ?", (json.dumps(state), name))

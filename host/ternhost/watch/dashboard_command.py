@@ -58,12 +58,10 @@ def shown_beside(run: Path, port: int | None = None, quiet: bool = False) -> Ite
     """Serve the page of a run in another process, which ends when this one closes its standard input, even by crashing.
     quiet: print its address on standard error."""
     options = ["--while-stdin", *([] if port is None else ["--port", str(port)])]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "ternhost", "dashboard", str(run), *options],
-        stdin=subprocess.PIPE,
-        stdout=sys.stderr if quiet else None,
-        start_new_session=True,  # Ctrl-C ends the rounds, and only then the page
-    )
+    command = [sys.executable, "-m", "ternhost", "dashboard", str(run), *options]
+    output = sys.stderr if quiet else None
+    # A session of its own: Ctrl-C ends the rounds, and only then the page.
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, start_new_session=True)
     try:
         yield
     finally:

@@ -138,8 +138,7 @@ def _forget(text: str, store: Store, warn: Callable[[str], None]) -> None:
     if topics := parse(text).home_topics():
         *_, availability = kept
         if not topics.notices((availability, b""), warn).close(dict.fromkeys(kept, b"")):
-            warn(
-                "Home Assistant still shows this fleet: its messages cannot be removed now; the next start tries again"
-            )
+            later = "its messages cannot be removed now; the next start tries again"
+            warn(f"Home Assistant still shows this fleet: {later}")
             return
     store.save_state({_STATE: None})

@@ -35,10 +35,7 @@ _GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
     "boards_asleep": ("Boards that sleep now", lambda status: status.asleep),
     "strangers": ("Connected boards of another version", lambda status: status.strangers),
     "connected": ("1 while the host is connected to its broker", lambda status: status.connected),
-    "rounds_ended": (
-        "Rounds of this run that have ended",
-        lambda status: status.round - (status.event != END),
-    ),
+    "rounds_ended": ("Rounds of this run that have ended", lambda now: now.round - (now.event != END)),
     "reports_accepted": ("Accepted reports of this run", lambda status: status.total_reports),
 }
 

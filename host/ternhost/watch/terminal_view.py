@@ -164,9 +164,8 @@ def _privacy(summary: Summary) -> Iterable[RenderableType]:
         "spent": "a device has spent {:.3g} on average (accepted reports only)",
         "left": "{:g} is left on the board with the least",
     }
-    lines = [
-        form.format(value) for name, form in words.items() if (value := summary.epsilon.get(name)) is not None
-    ]
+    known = {form: summary.epsilon.get(name) for name, form in words.items()}
+    lines = [form.format(value) for form, value in known.items() if value is not None]
     if before := summary.epsilon.get("before"):
         lines.append(f"at most {before:g} before this run")
     if lines:

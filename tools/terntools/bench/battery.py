@@ -1,12 +1,10 @@
 """How long a battery lasts on a board that wakes for each round: a model of "wakes" in shared_specs/currents.json."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from ternhost.errors import UsageError
 from terntools.bench import current_model
@@ -45,8 +43,7 @@ class Life:
 class Wakes:
     """A board that wakes for a round, and sleeps in between; sleep: mA; longest: s of one sleep, None: no limit.
 
-    self_discharge: share of the battery's capacity per month.
-    """
+    self_discharge: share of the battery's capacity per month."""
 
     name: str
     phases: dict[str, Phase]
@@ -64,7 +61,7 @@ class Wakes:
     def charge(self) -> float:
         return sum(phase.charge for phase in self.phases.values())
 
-    def with_ms(self, times: Mapping[str, float]) -> Wakes:
+    def with_ms(self, times: Mapping[str, float]) -> Self:
         """With other times of some phases, in milliseconds. Raises UsageError for a phase that there is not."""
         if unknown := sorted(times.keys() - self.phases.keys()):
             hint = f"it has {', '.join(self.phases)}: --awake-ms join=800"
@@ -75,8 +72,7 @@ class Wakes:
     def life(self, capacity: float, interval: float) -> Life:
         """With a battery of `capacity` mAh and a wake every `interval` seconds. Raises UsageError.
 
-        Self-discharge takes the same charge each month; the years end when the battery is empty.
-        """
+        Self-discharge takes the same charge each month; the years end when the battery is empty."""
         if interval <= self.awake_s:
             hint = "give a longer --interval-s"
             raise UsageError(f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s", hint)

@@ -1,7 +1,5 @@
 """`tern bench battery`: how long a battery lasts on a board that wakes for each round."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict
 from pathlib import Path
@@ -90,9 +88,8 @@ def _text(result: dict[str, Any], wakes: battery.Wakes, life: battery.Life, sour
     lines.append(f"  {asleep:46} {1000 * life.milliampere[battery.SLEEP]:9.1f} uA")
     lines.append(f"  {battery.SELF:46} {1000 * life.milliampere[battery.SELF]:9.1f} uA")
     if wakes.longest is not None and result["interval_s"] > wakes.longest:
-        lines.append(
-            f"  it cannot sleep longer than {wakes.longest:g} s at a time: it would wake in between, and sleep again"
-        )
+        most = f"{wakes.longest:g} s at a time"
+        lines.append(f"  it cannot sleep longer than {most}: it would wake in between, and sleep again")
     if not sources:
         lines.append("  --sources adds where each figure is from")
         return "\n".join(lines)

@@ -1,7 +1,5 @@
 """`tern bench`: measurements, one module an action, which offers `add_action(actions)`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ternhost.command import add_command

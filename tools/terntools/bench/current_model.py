@@ -1,7 +1,5 @@
 """Energy from times and bytes by datasheet currents (shared_specs/currents.json). Whatever comes of it is modelled."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

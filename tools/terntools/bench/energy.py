@@ -1,9 +1,6 @@
 """Energy of a report: measured between markers, less the energy of an idle board.
 
-As in MLPerf Tiny, a pin of the board marks each window; current and pin come from the same instrument.
-"""
-
-from __future__ import annotations
+As in MLPerf Tiny, a pin of the board marks each window; current and pin come from the same instrument."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,8 +31,7 @@ LOST_HINT = "connect the meter to this computer without a hub, end other program
 class Trace:
     """A recording of an instrument: seconds (increasing), amperes, volts and the marker pin, by sample.
 
-    ranges: numbers of the instrument's ranges; clipped: samples at the end of its range; where it shows them.
-    """
+    ranges: numbers of the instrument's ranges; clipped: samples at the end of its range; where it shows them."""
 
     seconds: Floats
     amperes: Floats
@@ -100,19 +96,17 @@ def require_samples(trace: Trace, marked: Sequence[Window]) -> None:
     gaps = np.flatnonzero(steps > _GAP * np.median(steps))
     lost = steps[gaps].sum()
     if (cut := touched(gaps)) or lost > LOST * steps.sum():
-        raise TernError(
-            f"the meter lost samples: {len(gaps)} gaps, {1000 * lost:.3g} ms in all, in {cut} of {len(marked)} windows",
-            hint=LOST_HINT,
-        )
+        text = f"the meter lost samples: {len(gaps)} gaps, {1000 * lost:.3g} ms in all, in {cut} of "
+        text += f"{len(marked)} windows"
+        raise TernError(text, LOST_HINT)
     if trace.clipped is not None and (full := touched(np.flatnonzero(trace.clipped))):
         hint = "use a smaller --shunt, a wider --range, or a meter for larger currents"
         raise TernError(f"the current exceeds the meter's range in {full} of {len(marked)} windows", hint)
     changes = touched(np.flatnonzero(np.diff(trace.ranges))) if trace.ranges is not None else 0
     if changes > _ODD * len(marked):
-        raise TernError(
-            f"the meter changed its range in {changes} of {len(marked)} windows, which spoils samples",
-            hint="fix it, with a Joulescope's --range; or use an INA226 or INA228, which has only one",
-        )
+        text = f"the meter changed its range in {changes} of {len(marked)} windows, which spoils samples"
+        hint = "fix it, with a Joulescope's --range; or use an INA226 or INA228, which has only one"
+        raise TernError(text, hint)
 
 
 def require_pairs(trace: Trace, marked: Sequence[Window], made: tuple[int, int] | None = None) -> None:
@@ -122,11 +116,10 @@ def require_pairs(trace: Trace, marked: Sequence[Window], made: tuple[int, int] 
     odd += np.count_nonzero(np.diff(np.flatnonzero(np.diff(trace.marker))) < _SHORT)
     if odd > _ODD * len(marked) or (made and not made[0] <= len(marked) <= made[1]):
         expected = f", and the board made {made[0]} to {made[1]}" if made else ""
-        raise TernError(
-            f"the marker's edges do not pair: {len(marked)} windows{expected}, {odd} of them or of the pauses too "
-            "short or too long",
-            hint="use a short marker wire, connect ground to ground, and record at 10 or more samples a report",
-        )
+        text = f"the marker's edges do not pair: {len(marked)} windows{expected}, {odd} of them or of the "
+        text += "pauses too short or too long"
+        hint = "use a short marker wire, connect ground to ground, and record at 10 or more samples a report"
+        raise TernError(text, hint)
 
 
 def idle_watts(trace: Trace, marked: Sequence[Window]) -> float:
@@ -172,8 +165,7 @@ def measure(
 ) -> ReportEnergy:  # fmt: skip
     """The energy of a report from a trace: the median over the windows; made: see require_pairs.
 
-    Raises TernError for fewer than five windows, and for a recording whose figures would be wrong.
-    """
+    Raises TernError for fewer than five windows, and for a recording whose figures would be wrong."""
     if active_low:
         trace = replace(trace, marker=~trace.marker)
     marked = windows(trace)

@@ -1,7 +1,5 @@
 """`tern bench energy`: energy of a report in microjoules."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import time

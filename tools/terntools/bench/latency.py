@@ -2,10 +2,7 @@
 
 After warm-ups, five windows of at least ten iterations are measured. The main case at a port has windows of 80: its 400
 reports show what garbage, its collection and the flash cost. The emulated Pico simulates cycles, so that two boots with
-one seed must agree to the microsecond. QEMU's machines count instructions, a lower bound for a chip.
-"""
-
-from __future__ import annotations
+one seed must agree to the microsecond. QEMU's machines count instructions, a lower bound for a chip."""
 
 import itertools
 import math
@@ -66,10 +63,9 @@ class Case:
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= self.d <= wire.MAX_DIMENSION:
-            raise UsageError(
-                f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, not {self.k} and {self.d}",
-                hint="--d is how many coordinates there are, --k how many of them a device reports",
-            )
+            text = f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, not {self.k} and {self.d}"
+            hint = "--d is how many coordinates there are, --k how many of them a device reports"
+            raise UsageError(text, hint)
 
     @property
     def label(self) -> str:
@@ -189,8 +185,7 @@ class Bench:
 
 def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS) -> dict[str, Any]:
     """All figures of `tern bench latency`. On an emulated board the main ones come from two boots, which must agree to
-    the microsecond, or in instructions within `runs_differ_by`, a share. Raises UsageError without mpy-cross.
-    """
+    the microsecond, or in instructions within `runs_differ_by`, a share. Raises UsageError without mpy-cross."""
     library = mpy.compile_set(mpy.BOARDS["pico"])  # first, since the compiler may be missing
     with subject(spec) as on:
         bench = Bench(on)

@@ -1,7 +1,5 @@
 """`tern bench latency`: how long a report takes on a device, and where the time goes."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 
@@ -26,12 +24,9 @@ def add_action(actions: Any) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern bench energy` has as well."""
     case = latency.Case()
-    devices.add_board_or_fleet(
-        parser,
-        "an emulated board: pico-emulated:1 or emulated:1; for latency also rv32-emulated:1 (ESP32-C3) and "
-        "xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip",
-        "pico-emulated:1",
-    )
+    text = "an emulated board: pico-emulated:1 or emulated:1; for latency also rv32-emulated:1 (ESP32-C3) "
+    text += "and xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip"
+    devices.add_board_or_fleet(parser, text, "pico-emulated:1")
     add_option(parser, "--mechanism NAME", "mechanism of a report", case.mechanism, choices=mechanisms.NAMES)
     add_option(parser, "--epsilon E", "epsilon of a report", case.epsilon)
     add_option(parser, "--d D", "number of coordinates", case.d)
@@ -61,32 +56,27 @@ def summary(result: dict[str, Any]) -> str:
     thousands = "ms" if is_time else "thousand instructions"
     report = result[f"{unit}_per_report"]
     case = result["case"]
-    lines = [
-        result["device"],
-        f"a report ({case['mechanism']}, {case['k']} of {case['d']}, {case['model']}): median "
-        f"{report['median'] / 1000:,.2f} {thousands}, slowest {report['slowest'] / 1000:,.2f}",
-    ]
+    about = f"{case['mechanism']}, {case['k']} of {case['d']}, {case['model']}"
+    times = f"median {report['median'] / 1000:,.2f} {thousands}, slowest {report['slowest'] / 1000:,.2f}"
+    lines = [result["device"], f"a report ({about}): {times}"]
     lines += [f"  {part:12}{value / 1000:10,.2f} {thousands}" for part, value in report["breakdown"].items()]
     if not is_time:
         least = result["us_per_report_at_least"].items()
         bounds = " and ".join(f"{us / 1000:.2f} ms at {clock}" for clock, us in least)
-        lines.append(
-            f"a chip that executes as many takes at least {bounds}: a cycle for each, none for SHA-256 and AES, "
-            "which it has in hardware; what flash, caches and slow instructions add is not known here"
-        )
-    lines.append(
-        f"{'microseconds' if is_time else unit} a coordinate, entropy included; in plain float, and times that; "
-        "with the sampler in C:"
-    )
+        line = f"a chip that executes as many takes at least {bounds}: a cycle for each, none for SHA-256 "
+        line += "and AES, which it has in hardware; "
+        lines.append(f"{line}what flash, caches and slow instructions add is not known here")
+    line = f"{'microseconds' if is_time else unit} a coordinate, entropy included; in plain float, and times "
+    line += "that; with the sampler in C:"
+    lines.append(line)
     in_c = result[f"{unit}_per_coordinate_native_c"] or {}
     for name, value in result[f"{unit}_per_coordinate"].items():
         plain = result[f"{unit}_per_coordinate_plain_float"][name]
         native = f"{in_c[name]:10.2f}" if name in in_c else "         -"
         lines.append(f"  {name:14}{value:8.2f}{plain:10.1f} {plain / value:6.1f}{native}")
-    lines.append(
-        f"entropy {result[f'entropy_{unit}_per_byte']:.2f} {unit} a byte; heap: at most {result['heap_bytes_peak']:,} "
-        f"bytes in use, {result['heap']['free']:,} free; library {result['mpy_bytes']:,} bytes of .mpy (Pico)"
-    )
+    line = f"entropy {result[f'entropy_{unit}_per_byte']:.2f} {unit} a byte; heap: at most "
+    line += f"{result['heap_bytes_peak']:,} bytes in use, {result['heap']['free']:,} free; "
+    lines.append(f"{line}library {result['mpy_bytes']:,} bytes of .mpy (Pico)")
     if result["runs_differ_by"] is not None:
         lines.append(f"two boots differ by {100 * result['runs_differ_by']:.2f} % in a report")
     if result["identical_runs"] is not None:

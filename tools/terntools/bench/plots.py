@@ -1,7 +1,5 @@
 """The page of pictures of `tern bench`: where the time of a report goes, its energy by link, and its bytes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Subjects of the latency bench: a board at a port, an emulated board, or the emulated device of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -82,10 +80,8 @@ class BoardSubject(Subject):
         for path, data in files.items():
             self._repl.write_file(f"{DIRECTORY}/{path}", data)
         self._repl.soft_reset()
-        self._repl.run(
-            f"from latency_program import *\nheap = setup({DIRECTORY!r}, {self._marker}, {self._clock!r})",
-            _BENCH_TIMEOUT,
-        )
+        setup = f"setup({DIRECTORY!r}, {self._marker}, {self._clock!r})"
+        self._repl.run(f"from latency_program import *\nheap = {setup}", _BENCH_TIMEOUT)
 
     def call(self, expression: str) -> Any:
         return self._repl.evaluate(expression, _BENCH_TIMEOUT)
@@ -151,20 +147,14 @@ class UnixSubject(Subject):
             f"import json\nprint('value', json.dumps({expression}))\n"
         )
         path = os.pathsep.join((str(FIRMWARE), str(PROGRAM.parent), ".frozen"))
-        answer = subprocess.run(
-            micropython.device_command(self._interpreter, "-c", text),
-            env={**os.environ, "MICROPYPATH": path},
-            cwd=self._folder,  # its board runs there
-            capture_output=True,
-            text=True,
-            timeout=_BENCH_TIMEOUT,
-        )
+        command = micropython.device_command(self._interpreter, "-c", text)
+        own: dict[str, Any] = {"env": {**os.environ, "MICROPYPATH": path}, "cwd": self._folder}
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_BENCH_TIMEOUT, **own)
         for line in answer.stdout.splitlines():
             if line.startswith("value "):
                 return json.loads(line.removeprefix("value "))
-        raise UsageError(
-            f"the emulated device failed: {(answer.stderr.strip() or answer.stdout).splitlines()[-1:]}"
-        )
+        last = (answer.stderr.strip() or answer.stdout).splitlines()[-1:]
+        raise UsageError(f"the emulated device failed: {last}")
 
 
 @contextmanager

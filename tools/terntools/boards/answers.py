@@ -1,8 +1,7 @@
 # mypy: ignore-errors
 """Runs on a device and here: the library's results for fixed data with fixed randomness, for self_check.py.
 
-Constants come from there, since a deployed library has them folded in, and no names of them.
-"""
+Constants come from there, since a deployed library has them folded in, and no names of them."""
 
 import hashlib
 from array import array

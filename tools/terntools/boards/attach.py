@@ -24,8 +24,7 @@ _POLICY = {"pause", "slot", "ahead", "epoch", "records"}  # options of `fleet_fi
 
 def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any) -> None:
     """Connect boards whose keys are in `store` to a broker: a directory of 'tern broker config', or its host.json.
-    options: of `write_network`. Raises UsageError and StorageError.
-    """
+    options: of `write_network`. Raises UsageError and StorageError."""
     from ternhost.reach.broker.access import Access, host_file
 
     access = Access.load(host_file(broker))
@@ -37,8 +36,7 @@ def attach(directories: Sequence[str | Path], broker: str | Path, store: str | P
 
 def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:
     """Write mqtt.json and fleet.bin into a board's directory. options: of `fleet_file`, and other members of mqtt.json,
-    such as ssid. Raises UsageError and StorageError.
-    """
+    such as ssid. Raises UsageError and StorageError."""
     directory = Path(directory)
     fleet = fleet_file(fleet_key, **{name: options.pop(name) for name in _POLICY & options.keys()})
     config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}

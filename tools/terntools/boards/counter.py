@@ -1,7 +1,5 @@
 """The counter of a board's chip, to which its ledger may be bound (ledger.md)."""
 
-from __future__ import annotations
-
 import ast
 
 from tern.storage import MAX_AHEAD
@@ -45,11 +43,8 @@ def plan(repl: Repl, policy: Policy, reserve: int) -> tuple[int, int]:
     wanted = policy.budget // policy.largest
     if left * reserve < wanted:
         enough = -(-wanted // left) if left else 0
-        raise UsageError(
-            f"the counter on {repl.name} has {counted(left, 'step')} left, which pay for {left * reserve} reports with "
-            f"--reserve {reserve}, and the budget is for {wanted} or more",
-            hint=f"--reserve {enough}"
-            if 0 < enough <= MAX_AHEAD
-            else "name a smaller --budget, or take another chip",
-        )
+        text = f"the counter on {repl.name} has {counted(left, 'step')} left, which pay for {left * reserve} "
+        text += f"reports with --reserve {reserve}, and the budget is for {wanted} or more"
+        others = "name a smaller --budget, or take another chip"
+        raise UsageError(text, f"--reserve {enough}" if 0 < enough <= MAX_AHEAD else others)
     return begun + 1, left

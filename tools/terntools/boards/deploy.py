@@ -1,7 +1,5 @@
 """Put the device library on a board: compiled for its processor, only what differs, and main.py last."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib
@@ -9,7 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Self
 
 from tern import host_frames
 from ternhost import errors
@@ -89,7 +87,7 @@ class Machine:
     aes: bool
 
     @classmethod
-    def of(cls, repl: Repl) -> Machine:
+    def of(cls, repl: Repl) -> Self:
         """Ask the board. Raises TooOldError."""
         answer = repl.run(
             "import sys, json\n"
@@ -104,12 +102,10 @@ class Machine:
         code, platform, description, version, network, aes = json.loads(answer)
         processor = _PROCESSORS[code >> 10 & 15] if code >> 10 & 15 < len(_PROCESSORS) else None
         if (code & 0xFF, code >> 8 & 3) != (_MPY_VERSION, _NATIVE_VERSION) or processor is None:
-            raise TooOldError(
-                f"the MicroPython on {repl.name} ({'.'.join(map(str, version))}) cannot run native code that "
-                f"mpy-cross makes (its .mpy version is {code & 0xFF}.{code >> 8 & 3}, "
-                f"needed is {_MPY_VERSION}.{_NATIVE_VERSION})",
-                hint=f"flash MicroPython {_MIN_MICROPYTHON} or later: tern flash",
-            )
+            text = f"the MicroPython on {repl.name} ({'.'.join(map(str, version))}) cannot run native code "
+            text += f"that mpy-cross makes (its .mpy version is {code & 0xFF}.{code >> 8 & 3}, needed is "
+            text += f"{_MPY_VERSION}.{_NATIVE_VERSION})"
+            raise TooOldError(text, f"flash MicroPython {_MIN_MICROPYTHON} or later: tern flash")
         return cls(processor, platform, description, ".".join(map(str, version)), network, aes)
 
 
@@ -148,8 +144,7 @@ def library_files(
 ) -> dict[str, bytes]:
     """The files for `machine`, by path, main.py last. Raises UsageError where mpy-cross is not installed.
 
-    whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program: the user's.
-    """
+    whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program: the user's."""
     board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
     texts = program.texts if program else ()
     compiled = mpy.compile_set(board, whole, more, texts)
@@ -193,8 +188,7 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
     """Make the changes; the board's compiler is checked before, and the library after. Raises MiscompiledError.
 
     Until then main.py would put the old files back: after an interruption the board runs the program before, and no
-    wrong report is sent. The board ends at its prompt, with a fresh heap.
-    """
+    wrong report is sent. The board ends at its prompt, with a fresh heap."""
     if changes:
         self_check.require_compiler(repl, machine.processor)
     first = {path: data for path, data in changes.write.items() if path != MAIN}
@@ -292,10 +286,8 @@ def run_deploy(
     _, crashed, traceback = output.partition("Traceback (most recent call last):")
     if program and crashed:
         last = "\n  ".join(traceback.partition("\nMicroPython v")[0].strip("\r\n").split("\r\n")[-4:])
-        raise TernError(
-            f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n  {last}",
-            hint=f"correct it and deploy it again: tern deploy {port} --main {program.name}",
-        )
+        text = f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n  {last}"
+        raise TernError(text, f"correct it and deploy it again: tern deploy {port} --main {program.name}")
     done = {
         "port": port, "machine": machine.description, "micropython": machine.version,
         "processor": machine.processor, "written": list(changes.write), "removed": list(changes.remove),

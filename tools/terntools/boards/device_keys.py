@@ -1,7 +1,5 @@
 """`tern device add|rotate|revoke|list`: the keys of a fleet's devices."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tern device records`: the records on a board, for its owner at the desk."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
@@ -19,10 +17,8 @@ from terntools.terminal import Bar
 
 
 def add_actions(actions: Any) -> None:
-    summary = (
-        "read the records on a board as CSV, remove or add records; the board's program is interrupted and "
-    )
-    summary += "restarted"
+    summary = "read the records on a board as CSV, remove or add records; the board's program is interrupted "
+    summary += "and restarted"
     example = "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv"
     parser = add_command(actions, "records", summary, example, _run, "print one JSON object, and no records")
     devices.add_board(parser)
@@ -61,15 +57,9 @@ def _run(args: argparse.Namespace) -> int:
     if speaks and rows is not None:
         _wait(port, rows)
     count = 0 if held.rows is None else len(held.rows)
-    result = {
-        "port": port,
-        "source": held.source,
-        "records": count,
-        "features": None if held.rows is None else held.rows.shape[1] - 1,
-        "output": args.output,
-        "cleared": args.clear,
-        "filled": 0 if rows is None else len(rows),
-    }
+    features = None if held.rows is None else held.rows.shape[1] - 1
+    result = {"port": port, "source": held.source, "records": count, "features": features}
+    result |= {"output": args.output, "cleared": args.clear, "filled": 0 if rows is None else len(rows)}
     if not (args.output or args.clear or args.fill or args.json) and held.rows is not None:
         sys.stdout.write(records.csv_of(held.rows, classes=args.classes))
         print(_summary(result), file=sys.stderr)
@@ -93,11 +83,9 @@ def _wait(port: str, rows: Rows) -> None:
     try:
         deploy.wait_for_hello(port)
     except DeviceError as error:
-        raise DeviceError(
-            f"{error.message}; before, it answered",
-            hint=f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes what was put "
-            f"there, and what was collected: tern device records {port} --clear",
-        ) from error
+        hint = f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes what was "
+        hint += f"put there, and what was collected: tern device records {port} --clear"
+        raise DeviceError(f"{error.message}; before, it answered", hint) from error
 
 
 def _write(path: Path, rows: Rows | None, classes: bool) -> None:

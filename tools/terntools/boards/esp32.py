@@ -1,7 +1,5 @@
 """Flash an ESP32 through esptool 5 (GPL-2.0-or-later, an optional extra: `boards`), imported only when needed."""
 
-from __future__ import annotations
-
 import functools
 import struct
 from collections.abc import Callable
@@ -40,8 +38,7 @@ def _esptool() -> Any:
 def image_chip(data: bytes, file: str) -> str:
     """esptool's name of the chip (such as "esp32s3") of a firmware for the whole flash. Raises UsageError.
 
-    A .bin without the partition table at 0x8000 (an update over the air) would leave a board that does not start.
-    """
+    A .bin without the partition table at 0x8000 (an update over the air) would leave a board that does not start."""
     definitions = _esptool().targets.CHIP_DEFS
     if len(data) < _HEADER_BYTES:
         hint = "take the .bin file of your board, not .uf2 or .elf"
@@ -66,8 +63,7 @@ def flash(
     """Write `data` to the board on `port` and verify it. Raises UsageError for another `chip`, with nothing erased.
 
     reset: use the reset lines, else the board is in its boot loader already. erase: all of the flash first, files
-    included. attempts: how often the boot loader is called. Raises DeviceError and TernError.
-    """
+    included. attempts: how often the boot loader is called. Raises DeviceError and TernError."""
     esptool = _esptool()
     _logger().progress = progress
     loader = port_owner = _connect(esptool, port, reset, attempts)

@@ -1,7 +1,5 @@
 """Put MicroPython on a board: an ESP32 through esptool, a Pico by a UF2 file. The file is the user's."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import errno
@@ -73,8 +71,7 @@ def flash(
     """Flash the board on `port`, and return a summary. Raises UsageError, DeviceError and TernError.
 
     erase: files and ledgers too, for another device. volume: where a Pico's boot loader shows up, if not where volumes
-    are mounted. of_esp32: reset, stub and baud of esp32.flash.
-    """
+    are mounted. of_esp32: reset, stub and baud of esp32.flash."""
     if firmware.family == names.ESP32:
         of_esp32 |= {"chip": firmware.chip, "erase": erase, "progress": progress, "tell": tell}
         return esp32.flash(port, firmware.data, firmware.path.name, **of_esp32)
@@ -92,11 +89,9 @@ def flash(
             raise DeviceError("the boot loader's volume did not show up", hint)
     chip = volume_chip(mounted)
     if chip != firmware.chip:
-        raise UsageError(
-            f"{firmware.path.name} is for {firmware.chip}, and the board in {mounted} has an {chip}; "
-            "nothing was changed",
-            hint=f"get it for an {chip} board",
-        )
+        text = f"{firmware.path.name} is for {firmware.chip}, and the board in {mounted} has an {chip}; "
+        text += "nothing was changed"
+        raise UsageError(text, f"get it for an {chip} board")
     tell(f"writing {firmware.path.name} to {mounted}")
     _copy(firmware.data, mounted / "firmware.uf2", progress)
     tell(f"waiting for MicroPython on {port}")
@@ -113,15 +108,12 @@ def _check_and_erase(port: str, firmware: Firmware, erase: bool) -> None:
     with Repl(port, visits=True) as repl:
         machine = repl.evaluate("__import__('sys').implementation[2]")
         if firmware.chip not in machine:
-            raise UsageError(
-                f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a {machine}; nothing was "
-                "changed",
-                hint=WHERE[names.RP2 if "RP2" in machine else names.ESP32],
-            )
+            text = f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a {machine}; "
+            text += "nothing was changed"
+            raise UsageError(text, WHERE[names.RP2 if "RP2" in machine else names.ESP32])
         if erase:
-            repl.run(
-                "import rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)", timeout=60.0
-            )
+            erasing = "import rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)"
+            repl.run(erasing, timeout=60.0)
 
 
 def _enter_boot_loader(port: str) -> None:

@@ -5,10 +5,7 @@ Its value replaces each use, in all modules; then the assignment goes, and unnee
 mpy-cross does the same for `_NAME = const(...)` within one module only.
 
 A private name, with one underscore, becomes the same short one in every module and in programs (fold_program). A
-constant keeps its underscore: without it the compiler would store it.
-"""
-
-from __future__ import annotations
+constant keeps its underscore: without it the compiler would store it."""
 
 import ast
 import functools
@@ -53,8 +50,7 @@ class _Module:
 def fold(sources: Mapping[str, str]) -> dict[str, str]:
     """The same modules (name with dots -> source) with their constants folded in. Raises TernError.
 
-    Values are those on this interpreter. A program that wants a constant by its name needs the unfolded modules.
-    """
+    Values are those on this interpreter. A program that wants a constant by its name needs the unfolded modules."""
     modules = {name: _Module(name, text.encode(), ast.parse(text)) for name, text in sources.items()}
     for module in modules.values():
         _count_bindings(module)
@@ -100,9 +96,8 @@ def without_types(text: str) -> str:
 
 def fold_program(program: str, sources: Mapping[str, str]) -> str:
     """A program for the folded modules `sources` that names what is private in them, also as text."""
-    return rename(
-        program, _short_names(_Module(name, text.encode(), ast.parse(text)) for name, text in sources.items())
-    )
+    modules = (_Module(name, text.encode(), ast.parse(text)) for name, text in sources.items())
+    return rename(program, _short_names(modules))
 
 
 def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]:
@@ -159,10 +154,8 @@ def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
                 name for name in names if name.startswith("_") and not name.startswith("__") and name != "_"
             )
     constants = sorted(filter(str.isupper, private))
-    short = {
-        name: f"_{a}{b}"
-        for name, (a, b) in zip(constants, product(string.ascii_letters, repeat=2), strict=False)
-    }
+    letters = product(string.ascii_letters, repeat=2)
+    short = {name: f"_{a}{b}" for name, (a, b) in zip(constants, letters, strict=False)}
     return short | dict(zip(sorted(private - short.keys()), pairs(used), strict=False))
 
 
@@ -271,7 +264,7 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
     return edits.result()
 
 
-def _fold_raise(call: ast.Call, edits: Edits) -> None:
+def _fold_raise(call: ast.Call, edits: "Edits") -> None:
     """Leave the class alone of an exception that has a text and nothing else: raising it makes one."""
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     if name in _REFUSING and len(call.args) == 1 and _is_text(call.args[0]):
@@ -283,7 +276,7 @@ def _is_text(argument: ast.expr) -> bool:
     return isinstance(text, ast.Constant) and isinstance(text.value, str)
 
 
-def _fold_text(call: ast.Call, edits: Edits) -> None:
+def _fold_text(call: ast.Call, edits: "Edits") -> None:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
     if name not in _REFUSING:
         return

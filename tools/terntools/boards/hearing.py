@@ -1,7 +1,5 @@
 """Starts a board, waits until its broker hears it, and says why it does not."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import ExitStack, closing, suppress
@@ -31,17 +29,14 @@ _ANSWER = 5.0  # seconds until the board answers at its port
 def start(repl: Repl, member: Member, store: Path, authority: Path | None, seconds: float) -> str:
     """Start the board of a member with a broker, whose directory is where its authority or the store is; write the
     board's password there, and wait for its hello. Returns a sentence about it. Raises DeviceError where none comes in
-    time, and UsageError where the board would use other topics than the broker's fleet.
-    """
+    time, and UsageError where the board would use other topics than the broker's fleet."""
     known = {path.parent: path.parent / HOST for path in (store, authority) if path is not None}
     brokers = {place: Access.load(file) for place, file in known.items() if file.exists()}
     directory = next((place for place in brokers if _is_of(brokers[place], store)), next(iter(brokers), None))
     if directory is None:
         repl.start_main()
-        return (
-            "nobody has looked whether the broker hears it (there is no host.json beside --authority or --store): "
-            "'tern serve' says so"
-        )
+        text = "nobody has looked whether the broker hears it (there is no host.json beside --authority or "
+        return f"{text}--store): 'tern serve' says so"
     access = brokers[directory]
     assert member.broker
     if (member.broker.prefix or "tern") != access.prefix:

@@ -1,7 +1,5 @@
 """Lock a board: the files of the lock, and whether the board supports them (storage.md)."""
 
-from __future__ import annotations
-
 import struct
 
 from tern import update, wire
@@ -28,15 +26,13 @@ def check(repl: Repl, network: bool) -> None:
     loader = there.get(deploy.MAIN) == deploy.digest(mpy.LOADER.read_bytes())
     starts = deploy.PROGRAM if loader else deploy.MAIN
     if there.get(starts) != deploy.digest(mpy.MAIN.read_bytes()) or (loader and _starts_other(repl)):
-        raise UsageError(
-            f"the board on {repl.name} does not start main.py of this tern, and without it nothing is locked",
-            hint=f"this replaces the board's program: tern deploy {repl.name}",
-        )
+        text = f"the board on {repl.name} does not start main.py of this tern, and without it nothing is "
+        text += "locked"
+        raise UsageError(text, f"this replaces the board's program: tern deploy {repl.name}")
     if network and not deploy.Machine.of(repl).network:
-        raise UsageError(
-            f"the board on {repl.name} has no network: locked, with a broker for its link, it could reach no host",
-            hint="leave out --broker",
-        )
+        text = f"the board on {repl.name} has no network: locked, with a broker for its link, it could reach "
+        text += "no host"
+        raise UsageError(text, "leave out --broker")
 
 
 def _starts_other(repl: Repl) -> bool:

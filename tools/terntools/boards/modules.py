@@ -6,10 +6,7 @@
   modules import.
 - Any other module is for a user's program, and comes by its name or the program's import. Its constant BRINGS names
   modules that belong to it and that only the program imports.
-- Of tern.boards a board gets its platform's module, and tern.hash_drbg only where MicroPython has no AES.
-"""
-
-from __future__ import annotations
+- Of tern.boards a board gets its platform's module, and tern.hash_drbg only where MicroPython has no AES."""
 
 import ast
 import functools

@@ -1,10 +1,7 @@
 """The device library as .mpy, for every architecture, and each board's set of modules (see modules.py).
 
 A set is folded and shortened, except for public classes of modules on demand or for a program. The whole library is
-every module as it is written.
-"""
-
-from __future__ import annotations
+every module as it is written."""
 
 import functools
 import os
@@ -85,8 +82,7 @@ def sources_for(
 ) -> dict[str, str]:
     """The sources of a board's set, constants folded in, for `more` of CHOICES and the modules of a user's program.
 
-    whole: every module that the board can use, as it is. Raises UsageError where the program lacks something.
-    """
+    whole: every module that the board can use, as it is. Raises UsageError where the program lacks something."""
     sources = library(board.processor)
     if whole:
         chosen = modules.usable(sources, board)
@@ -132,12 +128,11 @@ def _folded(library: _Texts) -> _Texts:
 
 def _require(sources: Mapping[str, str], program: str, whole: bool) -> None:
     if lacking := modules.lacking(sources, program):
-        raise UsageError(
-            f"the program takes {lacking[0]}, which the board does not have",
-            hint="check the name, and whether the board has a network"
-            if whole
-            else "a constant has no name on a board: deploy with --whole, or write its value; else check the name",
-        )
+        hint = "check the name, and whether the board has a network"
+        if not whole:
+            hint = "a constant has no name on a board: deploy with --whole, or write its value; "
+            hint += "else check the name"
+        raise UsageError(f"the program takes {lacking[0]}, which the board does not have", hint)
 
 
 def _compiler() -> str:
@@ -159,9 +154,8 @@ def compiler_version() -> str:
 
 def _run(compiler: str, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(
-            [compiler, *arguments], input=None if text is None else text.encode(), capture_output=True
-        )
+        source = None if text is None else text.encode()
+        return subprocess.run([compiler, *arguments], input=source, capture_output=True)
     except OSError as error:
         raise UsageError(f"{compiler} does not run: {error.strerror}", hint="see TERN_MPY_CROSS") from error
 

@@ -1,7 +1,5 @@
 """A user's program for a board: its main.py, the modules beside it that it imports, and the library that it needs."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -93,8 +91,7 @@ def program_files(
 ) -> dict[str, bytes]:
     """The files of a program on `machine`, one of MACHINES, by path in its folder. Raises UsageError.
 
-    program: it must import tern.update; more: further modules of the library; others: the user's files.
-    """
+    program: it must import tern.update; more: further modules of the library; others: the user's files."""
     try:
         for name, text in zip((program.name, *program.modules), program.texts, strict=True):
             mpy.compiled(text, "armv6m", name)  # one that does not would be rolled back

@@ -1,7 +1,5 @@
 """The records on a board, for its owner at the desk: read, removed, and put there. See shared_specs/storage.md."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -122,8 +120,7 @@ def csv_of(rows: Rows, *, classes: bool = False) -> str:
 def read_csv(path: str | Path, *, classes: bool = False) -> Rows:
     """Records of a CSV file (features, then label, in [-1, 1]) as int16 Q1.14. Raises UsageError, which names the line.
 
-    classes: labels are numbers of classes, from 0. A first row of names and empty lines are skipped.
-    """
+    classes: labels are numbers of classes, from 0. A first row of names and empty lines are skipped."""
     values: list[list[float]] = []
     try:
         # Without -sig a byte order mark would make the first row one of names.
@@ -151,9 +148,8 @@ def _record(row: Sequence[str], where: str, width: int | None, classes: bool) ->
     if len(row) != (width or max(2, len(row))):
         raise UsageError(f"{where} must have {width or '2 or more'} values, not {len(row)}", hint=_ROW)
     if classes and not (row[-1].strip().isdigit() and int(row[-1]) < wire.MAX_DIMENSION):
-        raise UsageError(
-            f"{where}: the label must be the number of a class, 0 to {wire.MAX_DIMENSION - 1}, not {row[-1].strip()}"
-        )
+        number = f"the number of a class, 0 to {wire.MAX_DIMENSION - 1}"
+        raise UsageError(f"{where}: the label must be {number}, not {row[-1].strip()}")
     for cell in row[:-1] if classes else row:
         if not _is_number(cell):
             raise UsageError(f"{where}: {cell!r} is not a number", hint=_ROW)
@@ -173,10 +169,9 @@ def _is_number(cell: str) -> bool:
 def check_fits(rows: Rows) -> None:
     """Raise UsageError where these are more records, or larger ones, than a device holds."""
     if not 1 <= len(rows) <= MOST or not 1 <= rows.shape[1] - 1 <= wire.MAX_DIMENSION:
-        raise UsageError(
-            f"a device cannot hold {counted(len(rows), 'record')} of {counted(rows.shape[1] - 1, 'feature')}",
-            hint=f"at most {MOST} records of 1 to {wire.MAX_DIMENSION} features, the constant one included",
-        )
+        held = f"{counted(len(rows), 'record')} of {counted(rows.shape[1] - 1, 'feature')}"
+        most = f"at most {MOST} records of 1 to {wire.MAX_DIMENSION} features, the constant one included"
+        raise UsageError(f"a device cannot hold {held}", hint=most)
 
 
 def has_labels_0_and_1(rows: Rows) -> bool:

@@ -1,8 +1,7 @@
 """Connects a board on a port to a broker, under the board's name, as if it spoke MQTT itself.
 
 It uses the device library's link, for the same session, hello, will and pauses, and has the board's password, not its
-key.
-"""
+key."""
 
 from __future__ import annotations
 
@@ -53,17 +52,15 @@ Passwords = Callable[[int], str | None]  # by the id of a board's first client
 def passwords_of(place: Path, access: Access, store: str | None = None) -> Passwords:
     """The boards' passwords, read anew each time: `store`, else boards.json of `place`, else the broker's store.
 
-    place: the directory of a broker or a site. Raises UsageError where there is neither.
-    """
+    place: the directory of a broker or a site. Raises UsageError where there is neither."""
     from ternhost.reach.broker.access import BOARDS
 
     kept, keys = place / BOARDS, store or access.store
     in_file = not store and kept.exists()
     if not in_file and not (keys and Path(keys).exists()):
-        raise UsageError(
-            f"there are no passwords of boards in {place}",
-            hint="have the owner of the broker write them: tern broker config DIR --relay SITE; or name the --store",
-        )
+        hint = "have the owner of the broker write them: tern broker config DIR --relay SITE; or name the "
+        hint += "--store"
+        raise UsageError(f"there are no passwords of boards in {place}", hint)
 
     def password_of(first: int) -> str | None:
         if not in_file:

@@ -1,7 +1,5 @@
 """`tern relay`: boards on USB on a broker."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

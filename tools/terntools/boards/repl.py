@@ -1,9 +1,6 @@
 """MicroPython's raw REPL over a serial port, a pty or a `socket://`: run code on a board, and move files.
 
-Code goes by raw paste ("Raw mode and raw-paste mode" of MicroPython's manual), which does not overrun the board.
-"""
-
-from __future__ import annotations
+Code goes by raw paste ("Raw mode and raw-paste mode" of MicroPython's manual), which does not overrun the board."""
 
 import ast
 import contextlib
@@ -71,8 +68,7 @@ class Repl:
     """The raw REPL of the board on `port`, from entering the context until leaving it.
 
     visits: then the board's program starts again, also within 30 s after this process was killed, by a timer of the
-    board where its MicroPython has one.
-    """
+    board where its MicroPython has one."""
 
     def __init__(self, port: str, baud: int = BAUD, visits: bool = False) -> None:
         """Open `port`. Raises DeviceError and UsageError."""
@@ -211,8 +207,7 @@ class Repl:
     ) -> Iterator[Callable[[bytes, bytes], bytes]]:
         """Run `code`, which prints the line `ready` and then talks to the port. Raises ExecutionError, DeviceError.
 
-        The block gets a function that sends bytes and returns the answer up to an ending, skipping empty answers.
-        """
+        The block gets a function that sends bytes and returns the answer up to an ending, skipping empty answers."""
 
         def exchange(data: bytes, ending: bytes) -> bytes:
             self._write(data)
@@ -343,10 +338,8 @@ class Repl:
 
     def _silent(self, wanted: str, output: bytes = b"") -> SilenceError:
         self.at_prompt = False
-        return SilenceError(
-            f"the board on {self.name} fell silent while the host waited for {wanted}",
-            output.decode(errors="replace"),
-        )
+        text = f"the board on {self.name} fell silent while the host waited for {wanted}"
+        return SilenceError(text, output.decode(errors="replace"))
 
     def _expect(self, ending: bytes, timeout: float, wanted: str) -> bytes:
         data = self._read_until(ending, timeout)

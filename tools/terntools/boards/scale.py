@@ -1,10 +1,7 @@
 """`tern scale`: finds the scale of tern.features.Window from public recordings, never from a fleet's measurements.
 
 FILE.csv has a sample per line, one to three columns; a first line may name them, and an empty line ends a recording. A
-scale runs from the 2 % quantile over all windows to the 98 % quantile.
-"""
-
-from __future__ import annotations
+scale runs from the 2 % quantile over all windows to the 98 % quantile."""
 
 import argparse
 import csv

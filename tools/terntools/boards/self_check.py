@@ -1,8 +1,7 @@
 """Checks a board's computations before it is trusted, since a miscompiled library computes wrong gradients silently.
 
 Compiled programs run beside plain twins on the board (constructs.py); the deployed library's reports of fixed records
-and randomness must equal those made here (answers.py).
-"""
+and randomness must equal those made here (answers.py)."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ def expected() -> str:
 def faults(output: str, exception: str = "") -> list[str]:
     """Explain the output of constructs.run(), and a crash or exception after it: a line for each known cause.
 
-    Each line names the constructs that show its cause. Empty if all were right.
-    """
+    Each line names the constructs that show its cause. Empty if all were right."""
     begun, last = "", ""
     shown_by: dict[str, list[str]] = {}  # cause -> constructs
     for word, _, rest in (line.partition(" ") for line in output.splitlines()):
@@ -159,9 +157,8 @@ def _rounds() -> list[bytes]:
     made = []
     out = bytearray(wire.MAX_FRAME)
     for number, (card, (_, model, k)) in enumerate(zip(_cards(), _REPORTS, strict=True), 1):
-        n = host_frames.encode_round(
-            out, _KEY, _DEVICE, number, model, _parameters(number), card, k, _EXPONENT, batch=3
-        )
+        values = _parameters(number)
+        n = host_frames.encode_round(out, _KEY, _DEVICE, number, model, values, card, k, _EXPONENT, batch=3)
         made.append(bytes(out[:n]))
     return made
 

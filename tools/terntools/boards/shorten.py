@@ -3,10 +3,7 @@
 A .mpy file holds the names of parameters. Those that no call uses as keywords, and no program may, are replaced, one
 function at a time, by names of MicroPython's static table (py/makeqstrdata.py), of which a file holds a number. A
 public name becomes a short one in all modules, unless a program, a string, a keyword or MicroPython has that word:
-nobody can tell whose method `x.read` is.
-"""
-
-from __future__ import annotations
+nobody can tell whose method `x.read` is."""
 
 import ast
 import functools
@@ -32,8 +29,7 @@ def public_names(
     """The same modules (name with dots -> source) with short public names where these programs have none.
 
     library: (name, text) of all modules, so that a name has the same short one on every board. whole: modules whose own
-    names stay.
-    """
+    names stay."""
     named = set().union(*map(words, programs))
     for name in whole:
         tree = ast.parse(sources[name])

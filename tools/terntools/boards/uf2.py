@@ -1,7 +1,5 @@
 """UF2 files: read and checked. Format: github.com/microsoft/uf2, README.md."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """Brings packages to boards, over a broker or a port, and sees them started or rolled back (shared_specs/update.md).
 
-The board says which byte it wants next, so that an interrupted transfer goes on from there.
-"""
+The board says which byte it wants next, so that an interrupted transfer goes on from there."""
 
 from __future__ import annotations
 
@@ -190,8 +189,7 @@ async def bring(
     """Bring a package to its board; return its last state, None where the board fell silent.
 
     patience: seconds without progress until the package is written; trial: seconds to restart and be confirmed. A board
-    with the whole package reports no progress: up to `work` of its answers count as progress.
-    """
+    with the whole package reports no progress: up to `work` of its answers count as progress."""
     end = time.monotonic() + patience
     most = -1  # bytes that it has received
     work = 500 + len(transfer.package) // WORK  # answers; the old library sends some, too

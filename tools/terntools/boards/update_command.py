@@ -84,13 +84,11 @@ def run(args: argparse.Namespace) -> int:
     lines = [_line(one) for one in done]
     left = len(update.devices) - len(done)
     if left:
-        lines.append(
-            f"left as they are: {counted(left, 'board')}; --keep-going goes on after one that failed"
-        )
+        boards = counted(left, "board")
+        lines.append(f"left as they are: {boards}; --keep-going goes on after one that failed")
     if update.asleep:
-        lines.append(
-            f"boards that sleep take no package, and were left out: {', '.join(map(str, update.asleep))}"
-        )
+        asleep = ", ".join(map(str, update.asleep))
+        lines.append(f"boards that sleep take no package, and were left out: {asleep}")
     result = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
     result |= {"modules": list(update.program.modules), "missing": list(update.program.missing)}
     print_result(result, "\n".join(lines), args.json)
@@ -127,11 +125,9 @@ class _Update:
             if device not in self._keys:
                 raise UsageError(f"device {device} has no key in this store", hint="see 'tern device list'")
             if device in self._asleep:
-                raise UsageError(
-                    f"the board of device {device} sleeps (--wake-s {self._asleep[device]}): no wake is long enough "
-                    "for a package",
-                    hint="bring it the program at the desk: tern deploy BOARD --main FILE",
-                )
+                text = f"the board of device {device} sleeps (--wake-s {self._asleep[device]}): no wake is "
+                text += "long enough for a package"
+                raise UsageError(text, "bring it the program at the desk: tern deploy BOARD --main FILE")
             self._content(self._machine(device))
 
     def _machine(self, device: int) -> str:
@@ -154,8 +150,7 @@ class _Update:
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
         """Update these boards, or all that are there; the result of each that was begun.
 
-        It updates the first alone, then several at once, until one fails.
-        """
+        It updates the first alone, then several at once, until one fails."""
         done: list[dict[str, Any]] = []
         if access:
             from ternhost.reach.broker.link import MqttLink
@@ -191,9 +186,8 @@ class _Update:
         content = self._content(self._machine(device))
         for again in (False, True):
             number = update_package.number_for(self._store, device, content, again)
-            transfer = Transfer(
-                device, self._keys[device], number, update_package.sealed(self._keys[device], number, content)
-            )
+            key = self._keys[device]
+            transfer = Transfer(device, key, number, update_package.sealed(key, number, content))
             self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")
             state = await bring(self._post, transfer, self._args.patience, self._args.trial, self._tell)
             # The same content was tried before, under this number: once more, then, under another.

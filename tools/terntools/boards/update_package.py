@@ -1,7 +1,5 @@
 """Packages of an update in the field (shared_specs/update.md): their content, number and code."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re
@@ -23,16 +21,13 @@ _FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC
 def content(files: Mapping[str, bytes]) -> bytes:
     """A package of these files without its code; a path is relative to the folder of the program.
 
-    main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does not take.
-    """
+    main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does not take."""
     made = bytearray()
     for path in sorted(files, key=lambda path: (path == MAIN, path)):
         if not _PATH.fullmatch(path) or len(path) > 255:
-            raise UsageError(
-                f"{path!r} cannot be part of a package",
-                hint="a path is relative, of letters, digits and _-., no part begins with a dot, and it ends with "
-                ".py, .mpy or .json",
-            )
+            hint = "a path is relative, of letters, digits and _-., no part begins with a dot, and it ends "
+            hint += "with .py, .mpy or .json"
+            raise UsageError(f"{path!r} cannot be part of a package", hint)
         name = path.encode()
         made += bytes((len(name),)) + name + struct.pack("<I", len(files[path])) + files[path]
     if len(made) + CODE_BYTES > wire.MAX_PACKAGE:
@@ -49,8 +44,7 @@ def sealed(key: bytes, number: int, content: bytes) -> bytes:
 def number_for(store: Store, device: int, content: bytes, again: bool = False) -> int:
     """The number of a package for `device`, stored before the board hears of it. Raises StorageError.
 
-    The same content keeps its number, so that an interrupted transfer goes on; else, or `again`, it is a larger one.
-    """
+    The same content keeps its number, so that an interrupted transfer goes on; else, or `again`, it is a larger one."""
     digest = hashlib.sha256(content).hexdigest()
     with store.transaction():
         last, of = store.state(STATE % device) or (0, "")

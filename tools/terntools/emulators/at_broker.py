@@ -1,7 +1,5 @@
 """Puts emulated boards on a broker, and watches whether they can log in: a board itself keeps trying in silence."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random
@@ -43,7 +41,7 @@ def keys_of(place: str) -> Path | None:
     return Path(store) if store else None
 
 
-def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> AtBroker:
+def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> "AtBroker":
     """Connect the boards to the broker of a directory, and see whether it lets them in. keys: of `keys_of`; path: the
     store with the boards' keys. Raises UsageError and StorageError."""
     directory = host_file(place).parent
@@ -65,11 +63,9 @@ def _require_keys(path: Path, boards: list[Path], directory: Path) -> None:
     for board in boards:
         first, key = first_client(board)
         if known.get(first) != key:
-            raise UsageError(
-                f"{path} does not hold the key of device {first}, which {board} has",
-                hint=f"name the store of these boards: tern broker config {directory} --store FILE; or remove "
-                f"{board.parent}, and they are made anew",
-            )
+            hint = f"name the store of these boards: tern broker config {directory} --store FILE; or remove "
+            hint += f"{board.parent}, and they are made anew"
+            raise UsageError(f"{path} does not hold the key of device {first}, which {board} has", hint)
 
 
 class AtBroker:
@@ -138,17 +134,13 @@ def log_in(board: Path) -> Lost | None:
     """Connect to the broker as the board of a directory does, and disconnect. Returns what went wrong."""
     config = json.loads((board / mqtt.CONFIG).read_text())
     first, key = first_client(board)
-    name = mqtt.name(first)
+    user, password = mqtt.name(first).encode(), mqtt.password(key).encode()
     authority = config.get("authority")
     context = client_context((board / authority).read_bytes()) if authority else None
     patience_ms = int(1000 * _PATIENCE)
     host = random.choice(config["host"].split(","))
     session = Session(
-        lambda: Connection(host, config["port"], context, host),
-        name.encode(),
-        name.encode(),
-        mqtt.password(key).encode(),
-        patience_ms=patience_ms,
+        lambda: Connection(host, config["port"], context, host), user, user, password, patience_ms=patience_ms
     )
     try:
         while not session.open():

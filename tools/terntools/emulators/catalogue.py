@@ -1,7 +1,5 @@
 """The emulated boards, by name: the Pico, and the machines of QEMU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from terntools.emulators import qemu
@@ -29,8 +27,7 @@ def boot(
 ) -> EmulatedMachine:
     """Start an emulated board on a `flash` file; seed: repeatable random bits. Raises DeviceError and UsageError.
 
-    skip_idle: a Pico's waiting time passes at once; that of QEMU's machines is this machine's.
-    """
+    skip_idle: a Pico's waiting time passes at once; that of QEMU's machines is this machine's."""
     if name == PICO:
         return boot_pico(flash, seed=seed, skip_idle=skip_idle)
     return qemu.boot(name, flash, seed=seed)

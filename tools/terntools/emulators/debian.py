@@ -1,7 +1,5 @@
 """Debian packages: those to install, and the sources of those that tern builds."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -41,11 +39,8 @@ class Requirement:
 
 def _is_installed(package: str) -> bool:
     try:
-        answer = subprocess.run(
-            ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package],
-            capture_output=True,
-            text=True,
-        )
+        command = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package]
+        answer = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
         return False
     return answer.returncode == 0 and answer.stdout == "installed"
@@ -115,8 +110,7 @@ def download(
 ) -> None:
     """Download source and binary packages of `release` into `folder`, checked by apt's signatures.
 
-    A separate state of apt beside them needs no root and leaves the system's alone.
-    """
+    A separate state of apt beside them needs no root and leaves the system's alone."""
     state = folder / f"apt-{release}"
     for part in ("lists/partial", "cache/archives/partial"):
         (state / part).mkdir(parents=True)
@@ -162,10 +156,9 @@ def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:
 def _mirror() -> str:
     if override := os.environ.get("TERN_DEBIAN_MIRROR"):
         return override
-    listed = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL)"], capture_output=True, text=True
-    ).stdout.splitlines()
-    rows = [line.partition(" ") for line in listed]
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL)"]
+    listed = subprocess.run(command, capture_output=True, text=True).stdout
+    rows = [line.partition(" ") for line in listed.splitlines()]
     # Before the lists have been read there is no label.
     labelled = [uri for uri, _, label in rows if label == "Debian"]
     if mirrors := labelled or [uri for uri, _, _ in rows if uri.rstrip("/").endswith("/debian")]:

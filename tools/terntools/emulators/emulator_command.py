@@ -1,7 +1,5 @@
 """`tern emulator`: build, list and run emulated boards."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import sys
@@ -17,37 +15,28 @@ from terntools.emulators import catalogue, micropython, pico, qemu
 from terntools.emulators.process import EmulatedMachine
 from terntools.emulators.qemu.build import BUILDS
 
-_BUILDERS = {
-    "device": micropython.build_device,
-    "pico": pico.build_pico,
-    **{what: build.make for what, build in BUILDS.items()},
-}
+_BUILDERS = {"device": micropython.build_device, "pico": pico.build_pico}
+_BUILDERS |= {what: build.make for what, build in BUILDS.items()}
 
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "emulator", "build, list and run emulated boards", "tern emulator build")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    build = add_command(
-        actions, "build", "build the emulated device or an emulated board, if it is not there yet",
-        "tern emulator build\ntern emulator build --what device,pico,esp32 --json", _build,
-    )  # fmt: skip
-    what = (
-        "build these, separated by commas: device (32-bit MicroPython), pico (RP2040), esp32 (the instruction sets of "
-        "ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)"
-    )
+    summary = "build the emulated device or an emulated board, if it is not there yet"
+    example = "tern emulator build\ntern emulator build --what device,pico,esp32 --json"
+    build = add_command(actions, "build", summary, example, _build)
+    what = "build these, separated by commas: device (32-bit MicroPython), pico (RP2040), esp32 (the instruction "
+    what += "sets of ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)"
     add_option(build, "--what LIST", what, "device")
 
-    run = add_command(
-        actions, "run", "run an emulated board until Ctrl-C, and print its port",
-        "tern emulator run --flash pico.bin\ntern emulator run --what rv32 --flash c3.bin\n"
-        "tern emulator run --flash new.bin --blank --volume boot", _run,
-    )  # fmt: skip
+    example = "tern emulator run --flash pico.bin\ntern emulator run --what rv32 --flash c3.bin\n"
+    example += "tern emulator run --flash new.bin --blank --volume boot"
+    run = add_command(actions, "run", "run an emulated board until Ctrl-C, and print its port", example, _run)
     what = "board: a Pico, or one with the instruction set of ESP32-C3 (rv32), ESP32 (xtensa) or RP2350 (m33)"
     add_option(run, "--what", what, catalogue.PICO, choices=catalogue.NAMES)
-    add_option(
-        run, "--flash FILE", "file that keeps its flash, made if it is missing (default: none)", type=Path
-    )
+    text = "file that keeps its flash, made if it is missing (default: none)"
+    add_option(run, "--flash FILE", text, type=Path)
     add_option(run, "--volume DIR", "folder that shows the volume of a Pico's USB boot loader", type=Path)
     text = "leave a new flash empty: a Pico's boot loader waits for 'tern up' with the same --volume"
     add_option(run, "--blank", text)
@@ -59,9 +48,8 @@ def add_parser(subparsers: Any) -> None:
 def _build(args: argparse.Namespace) -> int:
     wanted = args.what.split(",")
     if unknown := [name for name in wanted if name not in _BUILDERS]:
-        raise UsageError(
-            f"--what takes {', '.join(_BUILDERS)}, not '{unknown[0]}'", hint="separate them with commas"
-        )
+        text = f"--what takes {', '.join(_BUILDERS)}, not '{unknown[0]}'"
+        raise UsageError(text, hint="separate them with commas")
     with Progress() as progress:
         built = {name: str(_BUILDERS[name](progress.say)) for name in wanted}
     print_result(built, "\n".join(f"{name}: {path}" for name, path in built.items()), args.json)
@@ -93,10 +81,8 @@ def _booted(args: argparse.Namespace) -> EmulatedMachine:
 def _info(args: argparse.Namespace) -> int:
     info = {**micropython.info(), "pico": pico.info(), **qemu.info()}
     has_pico = info["pico"]["firmware"] and info["pico"]["machine"]
-    lines = [
-        f"cache        {info['cache']}",
-        f"micropython  {info['micropython'] or 'none: tern emulator build'}",
-    ]
+    lines = [f"cache        {info['cache']}"]
+    lines.append(f"micropython  {info['micropython'] or 'none: tern emulator build'}")
     for one in info["candidates"]:
         verdict = f"unsuitable: {'; '.join(one['faults'])}" if one["faults"] else "suitable"
         lines.append(f"  {one['path']} ({one['origin']}) {one['version']}: {verdict}")

@@ -1,10 +1,7 @@
 """A fleet of emulated boards that run a board's firmware: Picos or machines of QEMU, each with its own flash.
 
 A board's directory has what provisioning made, and `flash.bin`, made at the first start and kept. Ledgers are copied
-back when the fleet is closed, for people and tools; those in the flash count.
-"""
-
-from __future__ import annotations
+back when the fleet is closed, for people and tools; those in the flash count."""
 
 import contextlib
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The flash of an emulated board with files in it, made here: quicker than to write them over its console."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 

@@ -1,7 +1,5 @@
 """`tern fleet`: emulated boards that stay, for other commands and programs to talk to."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -38,21 +36,15 @@ _MADE_NAME = "made.json"
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "fleet",
-        "list the kinds of fleets; run emulated boards for other commands",
-        "tern fleet kinds\ntern fleet emulate 2 --clients 500",
-    )
+    summary = "list the kinds of fleets; run emulated boards for other commands"
+    parser = add_command(subparsers, "fleet", summary, "tern fleet kinds\ntern fleet emulate 2 --clients 500")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    emulate = add_command(
-        actions, "emulate",
-        "run N emulated boards until Ctrl-C, and print their ports and the store of their keys",
-        "tern fleet emulate 2 --clients 500 --dir my-fleet\n"
-        "tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100\n"
-        "tern fleet emulate 2 --broker my-broker --start-broker\n"
-        "tern fleet emulate 20 --program examples/activity/main.py --budget 400 --largest 4", run_emulate,
-    )  # fmt: skip
+    summary = "run N emulated boards until Ctrl-C, and print their ports and the store of their keys"
+    example = """tern fleet emulate 2 --clients 500 --dir my-fleet
+        tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100
+        tern fleet emulate 2 --broker my-broker --start-broker
+        tern fleet emulate 20 --program examples/activity/main.py --budget 400 --largest 4"""
+    emulate = add_command(actions, "emulate", summary, example, run_emulate)
     add_command(actions, "kinds", "list the values of --fleet", "tern fleet kinds", run_kinds)
     emulate.add_argument("boards", type=int, metavar="N", help="number of boards")
     text = "data set of the clients' records (default: flights)"

@@ -1,7 +1,5 @@
 """Fleets of emulated boards, as the command line names them; pyproject.toml registers them with the host."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar

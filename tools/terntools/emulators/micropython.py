@@ -1,9 +1,6 @@
 """The emulated device's interpreter: a 32-bit MicroPython with single-precision floats, found or built.
 
-Small ints, floats and viper's 32-bit wrap are as on boards. Debian's 64-bit package is built again from its source.
-"""
-
-from __future__ import annotations
+Small ints, floats and viper's 32-bit wrap are as on boards. Debian's 64-bit package is built again from its source."""
 
 import contextlib
 import os
@@ -31,12 +28,8 @@ _MAKE_OPTIONS = {
     "CFLAGS_EXTRA": "-DMICROPY_FLOAT_IMPL=MICROPY_FLOAT_IMPL_FLOAT",
 }
 _FROZEN = 'include("$(MPY_DIR)/extmod/asyncio")\n'
-RECIPE = Recipe(
-    name="micropython-device",
-    version=MICROPYTHON_VERSION,
-    options={"make": _MAKE_OPTIONS, "frozen": _FROZEN, "tls": "lib/mbedtls"},
-    products=("micropython",),
-)
+_OPTIONS = {"make": _MAKE_OPTIONS, "frozen": _FROZEN, "tls": "lib/mbedtls"}
+RECIPE = Recipe("micropython-device", MICROPYTHON_VERSION, _OPTIONS, ("micropython",))
 
 _TREE = "micropython.tar"
 _LIBRARIES = ("mbedtls", "lwip")  # emptied in Debian's MicroPython, packages of their own
@@ -130,9 +123,8 @@ def find_micropython() -> Path:
             text = f"TERN_MICROPYTHON={interpreter.path} cannot be used: {'; '.join(interpreter.faults)}"
             raise UsageError(text, hint="unset it, or name a 32-bit MicroPython with single-precision floats")
     unfit = "".join(f"; {one.path}: {', '.join(one.faults)}" for one in interpreters)
-    raise DeviceError(
-        f"there is no interpreter for an emulated device yet{unfit}", hint="make it: tern emulator build"
-    )
+    text = f"there is no interpreter for an emulated device yet{unfit}"
+    raise DeviceError(text, hint="make it: tern emulator build")
 
 
 def build_device(progress: Progress) -> Path:
@@ -155,18 +147,12 @@ class Source:
 
     @property
     def recipe(self) -> Recipe:
-        return Recipe(
-            name="micropython-source",
-            version=self.version or self.release,
-            options={"libraries": _LIBRARIES},
-            products=(_TREE,),
-        )
+        return Recipe("micropython-source", self.version or self.release, {"libraries": _LIBRARIES}, (_TREE,))
 
     def unpack(self, work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
         """Unpack the source, fetched once, into `work`. Returns its folder and the sha256 of every package."""
-        entry = cache.build_entry(
-            self.recipe, lambda within, out: self._fetch(within, out, shell.progress), shell.progress
-        )
+        progress = shell.progress
+        entry = cache.build_entry(self.recipe, lambda into, out: self._fetch(into, out, progress), progress)
         shell.run("tar", "-xf", entry / _TREE, "-C", work)
         record = cache.read_record(self.recipe)
         assert record is not None

@@ -1,7 +1,5 @@
 """A board emulated by a process of this machine, and the lock of its flash."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
@@ -78,8 +76,7 @@ def lock_within(lock: int, seconds: float) -> bool:
 def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
     """Lock the flash, of `size` bytes, for a process that inherits the descriptors, until it ends. Raises UsageError.
 
-    Two boards on one flash would spend one device's budget twice. A file of another size is another kind of board's.
-    """
+    Two boards on one flash would spend one device's budget twice. A file of another size is another kind of board's."""
     if flash is None:
         yield ()
         return

@@ -1,9 +1,6 @@
 """Emulated boards that run a user's program beside tern, on a broker of this machine: for examples and tests.
 
-`micropython PROGRAM DIRECTORY SEED ...` runs with a Pico's heap and keeps its state as JSON in its directory.
-"""
-
-from __future__ import annotations
+`micropython PROGRAM DIRECTORY SEED ...` runs with a Pico's heap and keeps its state as JSON in its directory."""
 
 import json
 import os
@@ -123,9 +120,8 @@ class ProgramFleet:
                 if process.poll() is not None:
                     raise DeviceError("a board's program has ended", hint=f"see {directory / LOG_NAME}")
             if time.monotonic() > end:
-                raise DeviceError(
-                    f"not all boards got there within {_PATIENCE} s", hint=f"see {LOG_NAME} in {self._folder}"
-                )
+                hint = f"see {LOG_NAME} in {self._folder}"
+                raise DeviceError(f"not all boards got there within {_PATIENCE} s", hint)
             time.sleep(0.2)
 
     def serve(self, options: str) -> dict[str, Any]:

@@ -1,9 +1,6 @@
 """A fleet of emulated boards: MicroPython processes on ptys, each with a directory of its own.
 
-This process keeps both ends of each pty open, so that a port outlives restarts of its board and of the host.
-"""
-
-from __future__ import annotations
+This process keeps both ends of each pty open, so that a port outlives restarts of its board and of the host."""
 
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Runs tests/device/test_*.py on MicroPython: plain functions with bare asserts, the same files as under pytest."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -108,9 +106,8 @@ class BoardTarget(Target):
             raise
 
     def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
-        deploy.apply(
-            self._repl, deploy.compare(self._repl, test_files(path, self._machine.processor, self.one_of))
-        )
+        files = test_files(path, self._machine.processor, self.one_of)
+        deploy.apply(self._repl, deploy.compare(self._repl, files))
         transcript = _run(self._repl, mark, path, names, timeout)
         if transcript.timed_out:
             self._repl.enter()
@@ -190,8 +187,7 @@ ALL, COMPILED, CHIP = "ALL", "COMPILED", "CHIP"
 class Kind:
     """A kind of target: how to make one, what it lacks and why, and what it runs without --exhaustive.
 
-    selection: of the tests. one_of: it runs one of this number of cases of vectors. spared: features without tests.
-    """
+    selection: of the tests. one_of: it runs one of this number of cases of vectors. spared: features without tests."""
 
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
@@ -204,15 +200,11 @@ _FEW = 4  # cases that a sample() leaves
 _THOUSANDS = "thousands of rounds, which faster targets run"
 _IF_EXHAUSTIVE = {ENDURANCE: f"{_THOUSANDS}: --exhaustive"}
 _NO_NETWORK = {SOCKETS: "the emulated Cortex-M33 has no network"}
+_PICO_LACKS = {SOCKETS: "a Pico without Wi-Fi has no sockets", ENDURANCE: _THOUSANDS}
 
 # The slowest first. A board is made of a port, by the plugin.
 KINDS = {
-    "pico": Kind(
-        partial(EmulatedTarget, "pico"),
-        {SOCKETS: "a Pico without Wi-Fi has no sockets", ENDURANCE: _THOUSANDS},
-        selection=CHIP,
-        one_of=16,
-    ),
+    "pico": Kind(partial(EmulatedTarget, "pico"), _PICO_LACKS, selection=CHIP, one_of=16),
     "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE, COMPILED, one_of=4),
     "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE, COMPILED, one_of=4),
     # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of the whole chip's cost.
@@ -279,9 +271,8 @@ def _read(mark: str, transcript: Transcript, names: Sequence[str]) -> Iterable[O
     ended = False
     output: list[str] = []
     for line in transcript.text.splitlines():
-        word, _, rest = (
-            line.removeprefix(mark + " ").partition(" ") if line.startswith(mark + " ") else ("", "", "")
-        )
+        before, marked, said = line.partition(f"{mark} ")
+        word, _, rest = said.partition(" ") if marked and not before else ("", "", "")
         if word == "start":
             running, output = rest, []
         elif word in ("pass", "fail") and rest == running and running in waiting:

@@ -1,9 +1,6 @@
 """What a hardware map expects of a board's figures, and the history of its figures across commits.
 
-firmware/BOARDS.md describes both.
-"""
-
-from __future__ import annotations
+firmware/BOARDS.md describes both."""
 
 import json
 import math
@@ -60,8 +57,7 @@ class Expectation:
 def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
     """The expectations of a table from YAML: figure -> value, or figure -> the fields of an Expectation.
 
-    where: begins messages. Raises UsageError.
-    """
+    where: begins messages. Raises UsageError."""
     if not isinstance(stated, dict):
         raise UsageError(f"{where}: expect must be a table of figures", "such as expect: {heap-bytes: 70000}")
     expect = []
@@ -73,11 +69,10 @@ def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
             expect.append(Expectation(figure, **(terms if isinstance(terms, dict) else {"value": terms})))
             _ = expect[-1].bounds
         except (ValueError, TypeError, KeyError) as error:
-            raise UsageError(
-                f"{where}: {figure} needs a value in {figure.rpartition('-')[2]}, and may have a tolerance (in the "
-                f"same unit or %) and a direction ({', '.join(DIRECTIONS)})",
-                hint=f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}",
-            ) from error
+            text = f"{where}: {figure} needs a value in {figure.rpartition('-')[2]}, and may have a "
+            text += f"tolerance (in the same unit or %) and a direction ({', '.join(DIRECTIONS)})"
+            hint = f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}"
+            raise UsageError(text, hint) from error
     return tuple(expect)
 
 

@@ -1,7 +1,5 @@
 """The folders of the tests for boards, and of their vectors: in a checkout, and beside an installed package."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,9 +1,6 @@
 """The hardware map: which boards are on the desk, in the shape of Zephyr's twister; and their power.
 
-firmware/BOARDS.md describes it. The keys power, power_script, meter and expect are tern's own.
-"""
-
-from __future__ import annotations
+firmware/BOARDS.md describes it. The keys power, power_script, meter and expect are tern's own."""
 
 import shlex
 import shutil

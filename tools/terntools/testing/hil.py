@@ -1,9 +1,6 @@
 """Hardware in the loop: the device tests and tests/hil on every board of a map, side by side, and one report of all.
 
-Each board has its own pytest. Exit codes: 0 all passed, 1 a test failed, 2 a board is not there or timed out.
-"""
-
-from __future__ import annotations
+Each board has its own pytest. Exit codes: 0 all passed, 1 a test failed, 2 a board is not there or timed out."""
 
 import argparse
 import html

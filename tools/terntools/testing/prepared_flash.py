@@ -1,7 +1,5 @@
 """The flash of an emulated board with the device library on it, kept in the cache: deployed once, then copied."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -35,8 +33,7 @@ def deployed(name: str, processor: str | None = None) -> PreparedFlash:
     """The flash of the emulated board `name` with the whole library, found right there; made again for changed inputs.
 
     processor: compile for this one; the board's own must run its code. Raises DeviceError if not built,
-    MiscompiledError.
-    """
+    MiscompiledError."""
     kept = "-".join(filter(None, ("flash", name, processor)))
     recipe = Recipe(kept, tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))
 

@@ -1,10 +1,7 @@
 """Fixtures for tests with boards in the loop, of `--hardware-map FILE`, `--port PORT` or (emulated) `--target`.
 
 `dut` is one board after the other, `fleet` all; `expectation` is each one of `mapped_board`, an entry of the map.
-`@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
-"""
-
-from __future__ import annotations
+`@pytest.mark.hardware(fixture="ppk2")` asks for a fixture."""
 
 import contextlib
 from collections.abc import Iterator
@@ -47,16 +44,14 @@ class Dut:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tern")
-    group.addoption(
-        "--hardware-map", metavar="FILE", help="boards to test, in the shape of twister's hardware map"
-    )
+    boards = "boards to test, in the shape of twister's hardware map"
+    group.addoption("--hardware-map", metavar="FILE", help=boards)
     group.addoption("--hardware-id", metavar="ID", help="only this board of the map")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "hardware(fixture=None): needs a board, with that fixture if one is named"
-    )
+    needs = "hardware(fixture=None): needs a board, with that fixture if one is named"
+    config.addinivalue_line("markers", needs)
     config.addinivalue_line("markers", "trial: on the boards of a hardware map, runs before all other tests")
 
 

@@ -1,9 +1,6 @@
 """The pytest plugin `tern`: collects each device test of `tern_device_tests` (ini) once more for every target.
 
-Options are named as pytest-embedded's. With pytest-xdist `--dist loadgroup` runs each file once on each target.
-"""
-
-from __future__ import annotations
+Options are named as pytest-embedded's. With pytest-xdist `--dist loadgroup` runs each file once on each target."""
 
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future

@@ -113,7 +113,7 @@ class AbsentBoards:
     def _reason(self, first: int, link: MqttLink, log: BrokerLog | None) -> str:
         name, key = mqtt.name(first), self._key(first)
         away = (site for site, there in link.sites.items() if not there)
-        site = next((site for site in away if link.is_of(site, first)), None)
+        site = next((site for site in away if link.site_ids.may_speak(site, first)), None)
         if name in link.strangers:
             reason = "version"
         elif self._directory and key and not has_password(self._directory, name, mqtt.password(key)):

@@ -87,11 +87,9 @@ class Access:
         path = Path(path)
         try:
             access = cls(**read_object(path, f"make it: tern broker config {path.parent}"))
-            return replace(
-                access,
-                authority=access.authority and str(path.parent / access.authority),
-                store=access.store and os.path.normpath(path.parent / access.store),
-            )
+            authority = access.authority and str(path.parent / access.authority)
+            store = access.store and os.path.normpath(path.parent / access.store)
+            return replace(access, authority=authority, store=store)
         except (ValueError, TypeError) as error:
             raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
 

@@ -1,6 +1,5 @@
 """Asks the devices of a round on a broker, and asks again. A sleeping board is asked only when it says hello: if its
-broker queued other questions, the board would answer, and pay for, rounds that have ended.
-"""
+broker queued other questions, the board would answer, and pay for, rounds that have ended."""
 
 import heapq
 import math
@@ -54,7 +53,7 @@ class Asking:
         self._later: list[tuple[float, int]] = []
         self._waits: dict[int, float] = {}  # devices, and when each may be asked again
         self._unread: Counter[int] = Counter()
-        self._hungry: dict[BoardOnBroker, None] = {}  # boards that can be asked for more
+        self.hungry: dict[BoardOnBroker, None] = {}  # boards that can be asked for more
         boards = roster.all()
         for board in boards:
             board.heard = now
@@ -91,7 +90,7 @@ class Asking:
                 to_ask -= asleep
             board.to_ask = deque(sorted(to_ask))
             if board.to_ask:
-                self._hungry[board] = None
+                self.hungry[board] = None
 
     def announce(self, fleet: FleetKey | None = None) -> None:
         """Announce the round, if it is an announced one. fleet: the fleet's key from now on."""
@@ -150,20 +149,15 @@ class Asking:
     def _free(self, board: BoardOnBroker, device: int) -> None:
         board.under_way.discard(device)
         if board.to_ask:
-            self._hungry[board] = None
+            self.hungry[board] = None
 
     # Asking
-
-    @property
-    def hungry(self) -> bool:
-        """Whether there is more to ask now."""
-        return bool(self._hungry)
 
     def feed(self) -> None:
         """Ask for more, up to a limit for each board and for this call."""
         room = _AT_ONCE
-        while self._hungry and room and self._link.connected:
-            board = next(iter(self._hungry))
+        while self.hungry and room and self._link.connected:
+            board = next(iter(self.hungry))
             most = _UNDER_WAY if board.name else math.inf
             while board.to_ask and len(board.under_way) < most and room:
                 device = board.to_ask.popleft()
@@ -172,7 +166,7 @@ class Asking:
                     self._ask(board, device)
                     room -= 1
             if room:
-                del self._hungry[board]
+                del self.hungry[board]
 
     def _ask(self, board: BoardOnBroker, device: int) -> None:
         self._link.ask(board.name or board_name(device), self._aggregator.request(self.number, device))

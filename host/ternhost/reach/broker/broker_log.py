@@ -1,6 +1,5 @@
 """What Mosquitto's log says about clients that it refuses or loses. The lines are those of Mosquitto 2.0.11, and of
-later releases, which add an address or the id of a refused client.
-"""
+later releases, which add an address or the id of a refused client."""
 
 import json
 import os

@@ -1,6 +1,5 @@
 """The files of a cluster of NATS servers, a broker that survives the loss of a node. Each node has a directory, to be
-copied to its machine. Users and their rights are those of Mosquitto's access list.
-"""
+copied to its machine. Users and their rights are those of Mosquitto's access list."""
 
 import json
 import re
@@ -11,7 +10,7 @@ from pathlib import Path
 from ternhost.errors import UsageError
 from ternhost.extras import require
 from ternhost.files import write_file
-from ternhost.reach.addresses import AUTHORITY, is_address
+from ternhost.reach.addresses import AUTHORITY, bracketed, is_address
 from ternhost.reach.broker.access import CERTIFICATE, KEY, Access, Rights, template
 from ternhost.reach.broker.mosquitto_files import board_rights
 
@@ -45,11 +44,11 @@ def write_nodes(directory: Path, access: Access) -> None:
     if not path.exists():
         write_file(path, secrets.token_urlsafe(16).encode(), secret=True)
     password = path.read_text()
-    routes = "\n    ".join(f"nats://node:{password}@{_bracketed(name)}:{port}" for name in access.hosts)
+    routes = "\n    ".join(f"nats://node:{password}@{bracketed(name)}:{port}" for name in access.hosts)
     for name in access.hosts:
         node = directory / NODES / name
         node.mkdir(parents=True, exist_ok=True, mode=0o700)
-        listens = {"name": name, "address": _bracketed(name) if is_address(name) else "0.0.0.0"}
+        listens = {"name": name, "address": bracketed(name) if is_address(name) else "0.0.0.0"}
         ports = access.port, port
         conf = template(CONFIG).format(**listens, ports=ports, password=password, routes=routes)
         if not access.authority:
@@ -57,10 +56,6 @@ def write_nodes(directory: Path, access: Access) -> None:
         write_file(node / CONFIG, conf.encode(), secret=True)
         for file in (AUTHORITY, CERTIFICATE, KEY) if access.authority else ():
             write_file(node / file, (directory / file).read_bytes(), secret=True)
-
-
-def _bracketed(name: str) -> str:
-    return f"[{name}]" if ":" in name else name
 
 
 def _subject(topic: str, user: str) -> str:
@@ -72,8 +67,7 @@ def write_users(
 ) -> None:
     """Write the users of all nodes. rights: of all but boards; passwords: (user, password). Raises OSError.
 
-    A hash that fits its password stays, since a node drops the connection of a user that has changed.
-    """
+    A hash that fits its password stays, since a node drops the connection of a user that has changed."""
     import bcrypt
 
     nodes = [directory / NODES / name for name in access.hosts]

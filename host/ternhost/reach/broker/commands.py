@@ -158,11 +158,10 @@ def _site_text(site: dict[str, Any]) -> str:
 def run_run(args: argparse.Namespace) -> int:
     access = configure_if_missing(args.directory)
     if not (Path(args.directory) / CONFIG).exists():
-        raise UsageError(
-            f"{args.directory} has no Mosquitto",
-            hint="a site with only --relay has none, and 'tern relay' connects its boards to the central one; "
-            f"nodes of a cluster run without tern: {cluster.CONFIG} in each directory of DIR/{cluster.NODES} says how",
-        )
+        hint = "a site with only --relay has none, and 'tern relay' connects its boards to the central one; "
+        hint += f"nodes of a cluster run without tern: {cluster.CONFIG} in each directory of "
+        hint += f"DIR/{cluster.NODES} says how"
+        raise UsageError(f"{args.directory} has no Mosquitto", hint)
     passwords = Path(args.directory) / PASSWORDS
     written = passwords.stat().st_mtime_ns
     with heeding_interrupts(), Mosquitto(args.directory) as running:

@@ -1,7 +1,6 @@
 """Configures a broker for a fleet: Mosquitto, or a cluster of NATS servers. A board may write only its own topics, and
 read only its own and the fleet's. With Mosquitto, a client's id is its user name, so that no board can take over
-another's session.
-"""
+another's session."""
 
 import getpass
 import secrets
@@ -40,8 +39,7 @@ def write_configuration(
 
     keys: by the first client of each board. names: host names and addresses under which boards reach the broker.
     home_assistant: the prefix of discovery topics; False: hide the fleet again. nats: a cluster, whose nodes are at
-    `names`, and listen there. Raises StorageError and UsageError.
-    """
+    `names`, and listen there. Raises StorageError and UsageError."""
     names = names or (cluster.HERE if nats else ("localhost", "127.0.0.1"))
     check_reached(names, address, port + nats)  # the nodes of a cluster use the next port among themselves
     check_prefix(prefix)
@@ -109,8 +107,7 @@ def configure(
     **options: Any,
 ) -> Access:
     """Configure a broker for the devices of a store, which is made if it is missing. Without options, an existing
-    configuration changes only in its passwords, its access list and its memory. Raises StorageError and UsageError.
-    """
+    configuration changes only in its passwords, its access list and its memory. Raises StorageError and UsageError."""
     directory = Path(directory)
     if sites.is_site(directory):
         central = directory.resolve().parent.parent
@@ -121,10 +118,9 @@ def configure(
         return Access.load(directory / HOST)
     old = Access.load(directory / HOST) if (directory / HOST).exists() else None
     if old and nats not in (None, old.is_cluster):
-        raise UsageError(
-            f"{directory} has another kind of broker already",
-            hint=f"name another directory, with the same keys: tern broker config OTHER --store {old.store} --for ...",
-        )
+        hint = f"name another directory, with the same keys: tern broker config OTHER --store {old.store} "
+        hint += "--for ..."
+        raise UsageError(f"{directory} has another kind of broker already", hint)
     nats = old.is_cluster if old else nats
     path = Path(store or (old and old.store) or directory / store_file.NAME)
     keys: dict[int, bytes] = {}

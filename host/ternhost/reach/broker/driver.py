@@ -1,7 +1,6 @@
 """Asks a fleet on a broker for the reports of a round. One question for all devices is announced by a retained message,
 which late devices get, too; otherwise the host asks each device. Connected boards that do not answer are asked again: a
-device that has answered sends the same bytes again (ledger.md), which count once.
-"""
+device that has answered sends the same bytes again (ledger.md), which count once."""
 
 import asyncio
 import time
@@ -92,11 +91,9 @@ class BrokerDriver(ReportsDriver):
         await self._meet(_STANDING_GREETING if self._standing else GREETING)
         self._devices = self._roster.claimed
         if not self._devices and not self._standing:
-            raise DeviceError(
-                f"no board of this store's devices is connected to the broker at {self._where}\n  "
-                + "\n  ".join(self._absent.describe(self.link, self._roster, time.monotonic())[1]),
-                hint="start the boards, or wait for them with tern serve",
-            )
+            lines = "\n  ".join(self._absent.describe(self.link, self._roster, time.monotonic())[1])
+            text = f"no board of this store's devices is connected to the broker at {self._where}\n  {lines}"
+            raise DeviceError(text, hint="start the boards, or wait for them with tern serve")
         self._absent.look(self.link, self._roster, time.monotonic())
 
     async def _meet(self, quiet: float) -> None:

@@ -63,11 +63,9 @@ def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> No
         return
     check_prefix(discovery)
     if f"{discovery}/".startswith(f"{fleet}/") or f"{fleet}/".startswith(f"{discovery}/"):
-        raise UsageError(
-            f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with {fleet!r}: "
-            "it could read more than it may",
-            hint="choose another --home-assistant prefix, or another --prefix for the fleet",
-        )
+        text = f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with "
+        text += f"{fleet!r}: it could read more than it may"
+        raise UsageError(text, "choose another --home-assistant prefix, or another --prefix for the fleet")
 
 
 def _prefix(directory: str | Path, discovery: str | bool | None) -> str | bool | None:
@@ -83,7 +81,6 @@ def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
     if not isinstance(discovery, str):
         return {}
     host = Access.load(directory / HOST)
-    return {
-        directory / PUBLISHER: replace(host, user=PUBLISHER_USER, store=None),
-        directory / HOME_ASSISTANT: replace(host, user=HOME_USER, prefix=discovery, store=None),
-    }
+    publisher = replace(host, user=PUBLISHER_USER, store=None)
+    home = replace(host, user=HOME_USER, prefix=discovery, store=None)
+    return {directory / PUBLISHER: publisher, directory / HOME_ASSISTANT: home}

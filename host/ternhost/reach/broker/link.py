@@ -86,8 +86,7 @@ class Said(NamedTuple):
 
 class MqttLink:
     """Frames from and to all boards of a broker. `on_connect` is called after each connection, `on_waiting` with a
-    sentence when `connect` waits. Frames sent without a connection are lost, so that nothing stale is ever sent.
-    """
+    sentence when `connect` waits. Frames sent without a connection are lost, so that nothing stale is ever sent."""
 
     def __init__(self, access: Access, *, sites: Callable[[], Ids] = dict) -> None:
         """sites: as of `SiteIds`."""
@@ -107,7 +106,7 @@ class MqttLink:
         self._up_prefix = device_link.UP % (access.prefix, "")
         self._hello_prefix = device_link.HELLO % (access.prefix, "")
         self._site_prefix = SITE % (access.prefix, "")
-        self._site_ids = SiteIds(sites)
+        self.site_ids = SiteIds(sites)
         self._closing = asyncio.Event()
         self._hosts = deque(access.hosts)
         self.connected = False  # now
@@ -129,8 +128,7 @@ class MqttLink:
     async def connect(self, patience: float | None = 0.0) -> None:
         """Connect for the first time; later it reconnects by itself. patience: seconds to retry while no broker
         answers; None: until `close`. Raises UsageError, and DeviceError, at once if the broker refuses this host or has
-        the wrong certificate.
-        """
+        the wrong certificate."""
         authority = self.access.authority
         try:
             context = ssl.create_default_context(cafile=authority) if authority else False
@@ -174,12 +172,10 @@ class MqttLink:
             text = f"{where} refuses this host: {error}"
             raise kind(text, hint="check user and password in host.json") from error
         except (OSError, TimeoutError) as error:
-            raise _NoAnswer(
-                f"{where} does not answer"
-                + (f": {error.strerror}" if getattr(error, "strerror", "") else ""),
-                hint="start it (tern broker run DIR, or mosquitto -c DIR/mosquitto.conf; for a cluster, nats-server -c "
-                "nats.conf in the directory of each node), or check the address",
-            ) from error
+            why = f": {error.strerror}" if getattr(error, "strerror", "") else ""
+            hint = "start it (tern broker run DIR, or mosquitto -c DIR/mosquitto.conf; for a cluster, "
+            hint += "nats-server -c nats.conf in the directory of each node), or check the address"
+            raise _NoAnswer(f"{where} does not answer{why}", hint) from error
 
     async def _leave(self) -> None:
         self._client.stop_reconnect()
@@ -204,8 +200,7 @@ class MqttLink:
 
     async def take(self, timeout: float) -> list[bytes]:
         """Unchecked frames of boards, in order; none if none come within `timeout` seconds. While many come, it waits a
-        little longer, since one commit serves them all.
-        """
+        little longer, since one commit serves them all."""
         if await self.wait(timeout):
             before = -_MANY
             for _ in range(_GATHERINGS):
@@ -231,7 +226,7 @@ class MqttLink:
             self.sites[site] = there = payload == b"1"
             if there and not properties.get("retain"):
                 self.sites_back = True
-                self._site_ids.back(site, time.monotonic())
+                self.site_ids.back(site, time.monotonic())
         return 0
 
     def _on_hello(self, board: str, payload: bytes, kept: bool = False) -> None:
@@ -246,8 +241,8 @@ class MqttLink:
             if hello.schema != wire.SCHEMA:
                 self.strangers.add(board)
             elif hello.first and board == device_link.name(hello.first):
-                clients = self._site_ids.cut(range(hello.first, hello.first + (hello.clients or 0)))
-                kept = kept or self._site_ids.resent(hello.first, time.monotonic())
+                clients = self.site_ids.cut(range(hello.first, hello.first + (hello.clients or 0)))
+                kept = kept or self.site_ids.resent(hello.first, time.monotonic())
                 self.boards[board] = Said(clients, hello.epoch or 0, hello.nonce, kept, hello)
         self._arrived.set()
 
@@ -256,10 +251,6 @@ class MqttLink:
         self.subscribe()
         self.on_connect()
 
-    def is_of(self, site: str, device: int) -> bool:
-        """Whether a device may be at a site."""
-        return self._site_ids.may_speak(site, device)
-
     def subscribe(self) -> None:
         """Ask for what the broker has for this link, each time that it is connected."""
         self.changed |= self.boards.keys()
@@ -267,7 +258,7 @@ class MqttLink:
         self._gone.clear()
         self.strangers.clear()
         self.subscribed.clear()
-        self._site_ids.renew()
+        self.site_ids.renew()
         self._unacknowledged = 3
         for prefix in (self._up_prefix, self._site_prefix, self._hello_prefix):
             self._client.subscribe(prefix + "+", qos=1)

@@ -60,8 +60,7 @@ def listens(address: str, port: int) -> bool:
 def reload(directory: str | Path) -> bool:
     """Have a directory's running Mosquitto read passwords and access list again; return whether it could. So do
     the brokers of its sites here, and first a site's central broker, which would otherwise lose messages that the
-    bridge passes on too early. Needs /proc and the user of the brokers.
-    """
+    bridge passes on too early. Needs /proc and the user of the brokers."""
     directory = Path(directory).resolve()
     if is_site(directory) and (directory.parent.parent / CONFIG).exists():
         _hang_up(directory.parent.parent)
@@ -249,8 +248,7 @@ class Mosquitto:
 
 def configure_if_missing(directory: str | Path) -> Access:
     """Load a broker's access, or configure a new broker for this machine, on port 8883 or a free one. Raises
-    StorageError and UsageError.
-    """
+    StorageError and UsageError."""
     directory = Path(directory)
     if (directory / HOST).exists():
         return Access.load(directory / HOST)
@@ -262,8 +260,7 @@ def ensure_running(
     directory: str | Path, tell: Callable[[str], None] = lambda message: None
 ) -> Iterator[Access]:
     """Configure a directory's broker, if it has none, and run it, unless something listens already, while the context
-    is open. `tell` hears of restarts. Raises DeviceError, StorageError and UsageError.
-    """
+    is open. `tell` hears of restarts. Raises DeviceError, StorageError and UsageError."""
     directory = Path(directory)
     access = configure_if_missing(directory)
     if not (directory / CONFIG).exists() or listens(*listener(directory)):

@@ -72,18 +72,13 @@ def write_conf(
     directory: Path, *, address: str, port: int, boards: int, tls: bool, user: str | None, bridge: str = ""
 ) -> None:
     """Write mosquitto.conf. user: the one who runs it there; None: it can be moved, and is run from its directory.
-    boards: their number, for its memory. bridge: the section of a site's broker. Raises OSError.
-    """
+    boards: their number, for its memory. bridge: the section of a site's broker. Raises OSError."""
     inside = "./" if user is None else f"{directory}/"
-    text = template(CONFIG).format(
-        start=f"mosquitto -c {inside}{CONFIG}" + (", in this directory" if user is None else ""),
-        directory=inside,
-        user=f"user {user or 'root'}\n",  # root: Mosquitto keeps the user that starts it
-        port=port,
-        address=address,
-        largest_packet=wire.MAX_FRAME + 128,
-        memory=_memory(boards),
-    )
+    start = f"mosquitto -c {inside}{CONFIG}" + (", in this directory" if user is None else "")
+    account = f"user {user or 'root'}\n"  # root: Mosquitto keeps the user that starts it
+    place = {"start": start, "directory": inside, "user": account, "port": port, "address": address}
+    limits = {"largest_packet": wire.MAX_FRAME + 128, "memory": _memory(boards)}
+    text = template(CONFIG).format(**place, **limits)
     if not tls:
         text = _TLS.sub("", text)
     write_file(directory / CONFIG, (text + bridge).encode(), secret=bool(bridge))

@@ -52,6 +52,9 @@ class BoardOnBroker:
         return taken
 
 
+Boards = list[BoardOnBroker]
+
+
 class BoardRoster:
     """The boards of a broker. False claims cost no more memory than the devices of the store."""
 
@@ -100,9 +103,7 @@ class BoardRoster:
         """Seconds of silence of a board, while the host could hear it."""
         return now - max(board.heard, self.connected_at)
 
-    def look(
-        self, link: MqttLink, now: float
-    ) -> tuple[list[BoardOnBroker], list[BoardOnBroker], list[BoardOnBroker]]:
+    def look(self, link: MqttLink, now: float) -> tuple[Boards, Boards, Boards]:
         """Update the boards from `link`: those that are new, those that are back, and those that are gone."""
         self._doubtful |= link.changed
         link.changed = set()

@@ -1,6 +1,5 @@
 """Sites of a fleet: with a broker bridged to the central one, or with a relay for boards on USB. A site's directory, to
-be copied there, holds neither a device key nor the key of the certificate authority.
-"""
+be copied there, holds neither a device key nor the key of the certificate authority."""
 
 import json
 import re
@@ -104,8 +103,7 @@ def _load(path: Path) -> BrokerSite:
 
 class SiteIds:
     """The ids of sites and their latest returns, so that no site's broker speaks for another's boards: an access list
-    limits its topics, which name the first client of a board, but not its HELLOs.
-    """
+    limits its topics, which name the first client of a board, but not its HELLOs."""
 
     def __init__(self, load: Callable[[], Ids] = dict) -> None:
         """load: reads the current ids; called when a site is back, or the host is connected."""
@@ -177,8 +175,7 @@ def describe(
     **options: Any,
 ) -> BrokerSite:
     """Store the options of a site; omitted ones stay. boards: the ids of its devices. options: names, address and port
-    of its broker. Raises UsageError.
-    """
+    of its broker. Raises UsageError."""
     check(directory, name)
     central = Access.load(directory / HOST)
     path = directory / SITES / name / SITE

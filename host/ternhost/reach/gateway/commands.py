@@ -20,18 +20,16 @@ _STATUS = 5.0  # seconds for the sites to answer
 
 
 def add_parser(subparsers: Any) -> None:
-    summary = (
-        "set up and run gateways: a gateway asks its site's devices, keeps their keys, and sends only counts"
-    )
+    summary = "set up and run gateways: a gateway asks its site's devices, keeps their keys, and sends only "
+    summary += "counts"
     example = """tern gateway init my-sites --site north --site south --name gateways.example.org
         tern gateway server my-sites
         tern gateway run north --fleet mqtt:my-broker
         tern gateway status my-sites"""
     parser = add_command(subparsers, "gateway", summary, example)
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    summary = (
-        "write DIR/server, DIR/nodes and, for each site, DIR/NAME to copy there; run it again to add sites"
-    )
+    summary = "write DIR/server, DIR/nodes and, for each site, DIR/NAME to copy there; run it again to add "
+    summary += "sites"
     example = """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
         tern gateway init my-sites --site west
         tern gateway init my-sites --site north --name n1.local --name n2.local --name n3.local"""

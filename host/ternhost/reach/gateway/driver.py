@@ -1,7 +1,6 @@
 """Asks gateways for the counts of a round (shared_specs/gateways.md). Messages may be lost or arrive twice, and any
 part may fail at any time. So a round is stored before any gateway gets it, a gateway is asked again until it answers,
-and its answer is stored before it counts.
-"""
+and its answer is stored before it counts."""
 
 import time
 from dataclasses import replace
@@ -197,10 +196,9 @@ class GatewaysDriver(StoredDriver):
         number, theirs = super().next_round(planned), self._roster.believed()
         ours = last_number(self._store)
         if theirs > ours:
-            self._warn(
-                f"gateways were asked round {theirs}, but this store knows of none after {ours}: if it is new, or was "
-                "restored from a copy, it does not count what those rounds cost their devices"
-            )
+            text = f"gateways were asked round {theirs}, but this store knows of none after {ours}: if it is "
+            text += "new, or was restored from a copy, it does not count what those rounds cost their devices"
+            self._warn(text)
         return max(number, theirs + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
@@ -256,10 +254,9 @@ class GatewaysDriver(StoredDriver):
                 gateway.left_out = gateway.reported_gone = True
                 gateway.unanswered += 1
                 self._store.gateway_gone(name)
-                self._warn(
-                    f"round {round_.number}: gateway {name} has not answered, and is left out with its "
-                    f"{counted(round_.asks[name].asked, 'device')} until it answers again"
-                )
+                text = f"round {round_.number}: gateway {name} has not answered, and is left out with its "
+                text += f"{counted(round_.asks[name].asked, 'device')} until it answers again"
+                self._warn(text)
 
     def _latest(self, round_: RoundAtGateways, gateway: KnownGateway) -> float:
         """The time at which the wait for a gateway's answer ends."""

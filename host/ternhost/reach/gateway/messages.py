@@ -1,7 +1,6 @@
 """The messages between a host and its gateways, as bytes (shared_specs/gateways.md). Reading is strict, since anybody
 may be the sender: an extra member, a missing one, a number out of bounds or devices out of order is a MessageError, and
-nothing is inflated beyond its upper bound.
-"""
+nothing is inflated beyond its upper bound."""
 
 import hashlib
 import json

@@ -1,7 +1,6 @@
 """A Post carries bytes between a host and the gateways of its sites; at a site a Handler turns a question into a reply.
 
-A message may be lost, or be handled twice, but a reply comes from the site whose name it carries.
-"""
+A message may be lost, or be handled twice, but a reply comes from the site whose name it carries."""
 
 import queue
 import re

@@ -164,8 +164,7 @@ class GatewayRoster:
 
     def believed(self) -> int:
         """The last round number that credible gateways have used. A dishonest one must not use up the numbers: the host
-        ignores a gateway far ahead of all others, and uses only the first number that each reports.
-        """
+        ignores a gateway far ahead of all others, and uses only the first number that each reports."""
         ours = last_number(self._store)
         first = {gateway.name: gateway.first for gateway in self.all.values() if gateway.first is not None}
         least = min(first.values(), default=0)
@@ -175,8 +174,7 @@ class GatewayRoster:
         for name, last in first.items():
             if last > most and name not in self._doubted:
                 self._doubted.add(name)
-                self._warn(
-                    f"gateway {name} claims round {last}, which this host has not asked; it is not believed. If it is "
-                    f"right, go on with --after-round {last}"
-                )
+                text = f"gateway {name} claims round {last}, which this host has not asked; it is not "
+                text += f"believed. If it is right, go on with --after-round {last}"
+                self._warn(text)
         return max((last for last in first.values() if last <= most), default=0)

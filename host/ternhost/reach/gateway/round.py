@@ -1,6 +1,5 @@
 """A round over gateways: the host checks their answers and adds them up. A gateway can lie about its own devices, but
-the checks allow no more than a report of each, with any symbols (shared_specs/gateways.md).
-"""
+the checks allow no more than a report of each, with any symbols (shared_specs/gateways.md)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -156,8 +155,7 @@ def parts(
     categories: Sequence[int] | None = None,
 ) -> dict[str, Ask]:
     """The question to each gateway. gateways: by name, their devices, ascending. categories: where single results are
-    wanted, the number for each cohort of hashed answers, 0 for others.
-    """
+    wanted, the number for each cohort of hashed answers, 0 for others."""
     wanted = [np.sort(integers(cohort.devices)) for cohort in round_.cohorts]
     asks = {}
     for name, devices in gateways.items():

@@ -1,7 +1,6 @@
 """A gateway: passes the questions of a host to the devices of its site. Keys and reports never leave its store: a host
 learns counts. A question is stored before a device gets it, and an answer before the host does, so that the same
-question always gets the same bytes, and no device pays twice.
-"""
+question always gets the same bytes, and no device pays twice."""
 
 import threading
 import time
@@ -132,11 +131,8 @@ class Gateway:
         if number - self._last > wire.CLIENT_AHEAD:  # no device would answer it, and numbers only grow
             return Refused(number, f"round {number} is too far after round {self._last}")
         if ask.individual and not self._single_results and any(map(is_vector, _questions(ask))):
-            return Refused(
-                number,
-                "this gateway does not pass on the results of single devices",
-                "ask for --answer label, or start it with --single-results",
-            )
+            why = "this gateway does not pass on the results of single devices"
+            return Refused(number, why, "ask for --answer label, or start it with --single-results")
         if ask.individual and len(ask.categories) != len(ask.cohorts):
             return Refused(number, "the host does not give the number of categories")
         known = Members(here.devices)
@@ -182,9 +178,8 @@ class Gateway:
         devices = integers(self._driver.devices)
         boards, left = self._driver.status.boards, self._driver.budget_left
         with self._changed:
-            self._here = Here(
-                devices, self._last, self._fleet, __version__, boards, left, self._single_results
-            )
+            state = boards, left, self._single_results
+            self._here = Here(devices, self._last, self._fleet, __version__, *state)
             models, self._models = self._models, []
             self._changed.notify_all()
         for averaged in models:

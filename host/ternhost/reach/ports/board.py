@@ -58,10 +58,9 @@ class BoardOnPort:
             hello = link.hello(timeout)
             clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
             if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
-                raise DeviceError(
-                    f"the board on {self.port} says that it has {len(clients):,} clients from {clients.start} on",
-                    hint="no board can have that many: provision it anew, or do not use it",
-                )
+                text = f"the board on {self.port} says that it has {len(clients):,} clients from "
+                text += f"{clients.start} on"
+                raise DeviceError(text, "no board can have that many: provision it anew, or do not use it")
             require_at_port(self.port, hello)
             if self.clients and clients != self.clients:
                 raise DeviceError(f"another board than before is on {self.port}", hint="put each board back")

@@ -1,7 +1,6 @@
 """Asks boards on serial links for the reports of a round. A board answers in order: an overtaken request was lost and
 is repeated, like the oldest one when a board falls silent. Repetition is harmless: a device that has reported sends the
-same bytes again (ledger.md). A board that is silent for too long is left out until it answers on its port again.
-"""
+same bytes again (ledger.md). A board that is silent for too long is left out until it answers on its port again."""
 
 import queue
 import time

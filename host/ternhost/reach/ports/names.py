@@ -96,7 +96,5 @@ def _only(devices: list[Device], name: str, advice: str) -> str:
 
 
 def _candidates(devices: Iterable[Device]) -> str:
-    return ", ".join(
-        f"{device.port} ({device.board}{', id:' + device.serial_number if device.serial_number else ''})"
-        for device in devices
-    )
+    ids = {device: f", id:{device.serial_number}" if device.serial_number else "" for device in devices}
+    return ", ".join(f"{device.port} ({device.board}{its_id})" for device, its_id in ids.items())

@@ -40,11 +40,9 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         pictures["means"] = plots.gradient(names, value, low, high, 0.95, "mean"), caption
     categorical = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
     if categorical:
-        pictures["frequencies"] = (
-            plots.frequencies([_shares(entry) for entry in categorical]),
-            f"The {_CATEGORIES} categories of each attribute that seem to be the most frequent. Among many that are "
-            "equally frequent, these are the ones with the most noise.",
-        )
+        caption = f"The {_CATEGORIES} categories of each attribute that seem to be the most frequent. "
+        caption += "Among many that are equally frequent, these are the ones with the most noise."
+        pictures["frequencies"] = plots.frequencies([_shares(entry) for entry in categorical]), caption
     part = result["parts"][0]
     title = f"{part['mechanism']}, {plots.plain(part['name'])}"
     return pictures | common_pictures(result, part["card"], title)

@@ -15,11 +15,10 @@ def page(result: Mapping[str, Any]) -> Page:
     protected, labels = "card" in result, result.get("answer") == "label"
     lead = f"{result['clients']:,} clients classified a record of their own"
     sent = "its class by randomised response" if labels else "the probabilities under noise"
-    lead += (
-        f", and sent {sent}: a true epsilon of {result['epsilon_per_client']:.6g} each."
-        if protected
-        else "; without noise, which no device does."
-    )
+    if protected:
+        lead += f", and sent {sent}: a true epsilon of {result['epsilon_per_client']:.6g} each."
+    else:
+        lead += "; without noise, which no device does."
     title = f"{result['dataset']}, protected inference"
     data: Row = ("data set", str(result["dataset"]), f"{result['classes']} classes")
     settings = [data, *common_settings(result)]

@@ -47,11 +47,9 @@ def write(page: Page, directory: str | Path) -> Path:
 
 def render(page: Page) -> str:
     """The HTML of a report, with its pictures (SVG) inside."""
-    sections = {
-        "Results": table(("result", "value", "what it means"), page.results),
-        "Settings": table(("setting", "value", "what it means"), page.settings),
-        **page.more,
-    }
+    results = table(("result", "value", "what it means"), page.results)
+    settings = table(("setting", "value", "what it means"), page.settings)
+    sections = {"Results": results, "Settings": settings, **page.more}
     body = [
         f"<h1>{as_html(page.title)}</h1>",
         f"<p class=lead>{as_html(page.lead)}</p>",
@@ -97,15 +95,11 @@ def common_pictures(
     result: Mapping[str, Any], card: str, title: str, note: str = ""
 ) -> dict[str, tuple[Figure, str]]:
     """The mechanism, of a card in hexadecimal digits, and what clients have spent; note: ends the caption of that."""
-    mechanism = (
-        "The mechanism, computed from the integers that the clients used. Each client checked that no output tells "
-        "more than the certified epsilon."
-    )
+    mechanism = "The mechanism, computed from the integers that the clients used. Each client checked that "
+    mechanism += "no output tells more than the certified epsilon."
+    drawn = plots.card_distribution(decode(bytes.fromhex(card)), title)
     epsilon = plots.epsilon_spent(spent(result), result["epsilon_per_client"])
-    return {
-        "card": (plots.card_distribution(decode(bytes.fromhex(card)), title), mechanism),
-        "epsilon": (epsilon, "Epsilon that each client has spent. " + note),
-    }
+    return {"card": (drawn, mechanism), "epsilon": (epsilon, f"Epsilon that each client has spent. {note}")}
 
 
 def spent(result: Mapping[str, Any]) -> dict[float, int]:

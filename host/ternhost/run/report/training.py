@@ -74,11 +74,11 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     features = _coordinates(result)
     which = f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
     which *= len(shown) < len(weights)
-    return (
-        plots.gradient([features[i] for i in shown], mean, low, high, last["confidence"]),
-        f"The mean gradient that the host estimated from the {sum(last['reports']):,} reported values of the last "
-        f"round{which}. An interval that holds 0 tells nothing; the model is the sum of all rounds.",
-    )
+    figure = plots.gradient([features[i] for i in shown], mean, low, high, last["confidence"])
+    reported = f"{sum(last['reports']):,} reported values of the last round"
+    caption = f"The mean gradient that the host estimated from the {reported}{which}. "
+    caption += "An interval that holds 0 tells nothing; the model is the sum of all rounds."
+    return figure, caption
 
 
 def _coordinates(result: Mapping[str, Any]) -> list[str]:
@@ -94,32 +94,23 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         return {}
     history: Sequence[Mapping[str, Any]] = result["history"]
     words = f"{WORDS[name]} on held-out records"
-    figure = plots.judged(
-        [entry[name] for entry in history],
-        result[f"{name}_optimum"],
-        result[f"{name}_baseline"],
-        reports=list(accumulate(entry["reports"] for entry in history)),
-        label=f"private, epsilon {result['epsilon_per_client']:.6g}",
-        measure=words,
-        floor=_TRIVIAL[name],
-    )
+    label = f"private, epsilon {result['epsilon_per_client']:.6g}"
+    reports = list(accumulate(entry["reports"] for entry in history))
+    figures = [entry[name] for entry in history], result[f"{name}_optimum"], result[f"{name}_baseline"]
+    figure = plots.judged(*figures, reports=reports, label=label, measure=words, floor=_TRIVIAL[name])
     caption = f"The {words} after every round. Dashed: the same kind of model, fitted without privacy."
     return {name: (figure, caption)}
 
 
 def _lead(result: Mapping[str, Any]) -> str:
-    sent = (
-        f"{result['reports']:,} reports of {result['bytes_per_report']} bytes each; a client gave away at most epsilon "
-        f"{result['epsilon_per_client']:.6g}. "
-    )
+    sent = f"{result['reports']:,} reports of {result['bytes_per_report']} bytes each; a client gave away at "
+    sent += f"most epsilon {result['epsilon_per_client']:.6g}. "
     name = result["measure"]
     if name is None:
         return sent
-    return sent + (
-        f"On the records that were held out, the model's {WORDS[name]} is {_figure(name, result[name])}; without any "
-        f"privacy it would be {_figure(name, result[f'{name}_optimum'])}, and "
-        f"{_TRIVIAL[name]} {_figure(name, result[f'{name}_baseline'])}."
-    )
+    private, best, trivial = (_figure(name, result[f"{name}{part}"]) for part in _PARTS)
+    sent += f"On the records that were held out, the model's {WORDS[name]} is {private}; "
+    return f"{sent}without any privacy it would be {best}, and {_TRIVIAL[name]} {trivial}."
 
 
 def _judged(result: Mapping[str, Any]) -> list[list[str]]:

@@ -39,15 +39,10 @@ AXES = {
 def _axis(kind: str, name: str, below: bool = False, **more: Any) -> Options:
     place = {"nameLocation": "middle", "nameGap": 32} if below else {"nameGap": 12}
     labels = {"hideOverlap": True, "alignMaxLabel": "right"} if below else {"hideOverlap": True}
-    return {
-        "type": kind,
-        "name": brief(name, _LONGEST),
-        **place,
-        "nameTextStyle": {"color": _SOFT, "align": "center" if below else "left"},
-        "axisLabel": {"color": _SOFT, "fontSize": _SIZE, **labels},
-        **{part: {"lineStyle": {"color": _GRID}} for part in ("axisLine", "axisTick", "splitLine")},
-        **more,
-    }
+    title = {"nameTextStyle": {"color": _SOFT, "align": "center" if below else "left"}, **place}
+    lines: Options = {part: {"lineStyle": {"color": _GRID}} for part in ("axisLine", "axisTick", "splitLine")}
+    lines["axisLabel"] = {"color": _SOFT, "fontSize": _SIZE, **labels}
+    return {"type": kind, "name": brief(name, _LONGEST), **title, **lines, **more}
 
 
 def _so_far(by: str) -> Options:

@@ -40,15 +40,8 @@ def _column(
     shown = {"": _DASH, "number": _NUMBER, "ago": _AGO}[kind]
     side = {"type": "rightAligned"} if kind == "number" else {}
     head = {"headerName": name, "headerTooltip": f"{name}: {_SAYS}" if says else name}
-    return {
-        "field": field,
-        **head,
-        "width": width,
-        ":valueFormatter": shown,
-        "sortable": True,
-        **side,
-        **more,
-    }
+    look = {"width": width, ":valueFormatter": shown, "sortable": True}
+    return {"field": field, **head, **look, **side, **more}
 
 
 _NAME = _column("name", "board", 185, says=False, pinned="left")
@@ -72,17 +65,11 @@ _TOLD = [
     _column("text", "text", 260),
 ]
 _SEEN = {"headerName": "as the host has seen", "children": _HEARD}
-_GRID = {
-    "columnDefs": [_NAME, _SEEN, {"headerName": f"{_SAYS} (unverified)", "children": _TOLD}],
-    **{
-        "rowModelType": "infinite",
-        "cacheBlockSize": 100,
-        "maxBlocksInCache": 6,
-        "infiniteInitialRowCount": 30,
-    },
-    **{"suppressCellFocus": True, ":datasource": _SOURCE, ":getRowId": "p => String(p.data.first)"},
-    **dict.fromkeys(("rowHeight", "headerHeight", "groupHeaderHeight"), _ROW),
-}
+_TOLD_BY_BOARDS = {"headerName": f"{_SAYS} (unverified)", "children": _TOLD}
+_ROWS = {"rowModelType": "infinite", "cacheBlockSize": 100, "maxBlocksInCache": 6}
+_ROWS |= {"infiniteInitialRowCount": 30, ":datasource": _SOURCE, ":getRowId": "p => String(p.data.first)"}
+_HEIGHTS = dict.fromkeys(("rowHeight", "headerHeight", "groupHeaderHeight"), _ROW)
+_GRID = {"columnDefs": [_NAME, _SEEN, _TOLD_BY_BOARDS], "suppressCellFocus": True, **_ROWS, **_HEIGHTS}
 
 
 class FleetSection(Section):

@@ -45,9 +45,8 @@ class LearningSection(elements.Section):
                     self._floor = ui.switch("with the baseline", on_change=self._chosen).props("dense")
                 self._curve = elements.Chart("learning curve")
                 self._figures = elements.Html()
-            tau = elements.picture(
-                "Range", "Values are clipped to this bound (tau) before they are perturbed."
-            )
+            about = "Values are clipped to this bound (tau) before they are perturbed."
+            tau = elements.picture("Range", about)
             rate = elements.picture("Learning rate", "How far a round moves the model.")
             self._chosen_by_round = (("tau", "range (tau)", tau), ("rate", "learning rate", rate))
 
@@ -112,9 +111,8 @@ class CompareSection(elements.Section):
         with elements.cards():
             with elements.card("Runs compared", wide=True):
                 with ui.element("div").classes("controls"):
-                    self._which = ui.select({}, multiple=True, label="runs", on_change=self._again).props(
-                        f"dense outlined use-chips max-values={_MOST}"
-                    )
+                    self._which = ui.select({}, multiple=True, label="runs", on_change=self._again)
+                    self._which.props(f"dense outlined use-chips max-values={_MOST}")
                     self._measure = elements.toggle("figure", self._again)
                     axes = {name: name for name in (curves.REPORTS, curves.ROUNDS, curves.EPSILON)}
                     self._by = elements.toggle("axis", self._again, axes)
@@ -162,25 +160,18 @@ class CompareSection(elements.Section):
     ) -> tuple[dict[str, RunView], list[str], dict[str, Curve], dict[str, str], str | None]:
         known = self.others.runs()
         runs = {name: run for name, (_, run) in known.items()}
-        here = self.live.now.run
-        names = [name for name in wanted if name in runs] or alike(
-            here.name if here else None, [*runs.values()]
-        )
+        here = self.live.now.run.name if self.live.now.run else None
+        names = [name for name in wanted if name in runs] or alike(here, [*runs.values()])
         histories = {name: self.others.history(known[name][0], name) for name in names}
-        measures = {
-            one: brief(curves.word(one), 40)
-            for name in names
-            for one in curves.measures(known[name][1], histories[name].history)
-        }
+        by_run = (curves.measures(known[name][1], histories[name].history) for name in names)
+        measures = {one: brief(curves.word(one), 40) for of_run in by_run for one in of_run}
         if measure not in measures:
             measure = next(iter(measures), None)
         drawn = {}
         for name, snapshot in histories.items():
             if measure is not None and snapshot.history:
                 made = curves.curve(snapshot.run, snapshot.history, measure, by, snapshot.devices)
-                if made.points and (
-                    by != curves.EPSILON or by in curves.axes(snapshot.run, snapshot.devices)
-                ):
+                if made.points and by in curves.axes(snapshot.run, snapshot.devices):
                     drawn[name] = made
         return runs, names, drawn, measures, measure
 
@@ -201,10 +192,9 @@ def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
 def titles(runs: Sequence[RunView]) -> list[str]:
     """The names of runs, with their data where these differ: figures of other records are no better or worse."""
     data = [str(run.options.get("dataset")) for run in runs]
-    return [
-        f"{run.name} ({dataset})" if len({*data}) > 1 else run.name
-        for run, dataset in zip(runs, data, strict=True)
-    ]
+    if len({*data}) <= 1:
+        return [run.name for run in runs]
+    return [f"{run.name} ({dataset})" for run, dataset in zip(runs, data, strict=True)]
 
 
 def _runs_table(runs: Sequence[RunView]) -> str:

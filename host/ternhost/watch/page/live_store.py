@@ -30,14 +30,13 @@ MOST_ROWS = 500  # of an answer
 def row(board: BoardRow) -> Row:
     """The row of a board: budget as epsilon, heap in kB (1000 bytes), None for values that it did not report."""
     fields: Row = {name: board.hello.get(name) for name in _TOLD}
-    fields |= {
-        name: getattr(board, name) for name in ("name", "heard", "errors", "error", "first", "clients")
-    }
+    fields |= {name: getattr(board, name) for name in _SEEN}
     fields |= {"online": "online" if board.online else "offline", "budget": budget(board)}
     fields |= {"entropy": generator(board), "heap": (board.hello.get("heap") or 0) / 1000 or None}
     return {name: brief(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
+_SEEN = ("name", "heard", "errors", "error", "first", "clients")  # by the host
 _TOLD = ("release", "restarts", "exceptions", "records", "epoch", "text")  # as the board tells them
 _SEARCHED = ("name", "online", "release", "entropy", "error", "text")
 COLUMNS = frozenset(row(BoardRow("", 0, 0, False, 0.0)))

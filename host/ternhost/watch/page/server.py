@@ -94,12 +94,8 @@ def serve(
     add(app)
     app.add_middleware(OnlyHere, port=port)
     look: dict[str, Any] = {"title": "tern", "favicon": _ICON, "dark": None}  # dark as the system has it
-    left_out: dict[str, Any] = {
-        "tailwind": False,
-        "binding_refresh_interval": None,
-        "show_welcome_message": False,
-    }
-    ui.run_with(app, reconnect_timeout=10.0, **look, **left_out)
+    look |= {"tailwind": False, "binding_refresh_interval": None, "show_welcome_message": False}
+    ui.run_with(app, reconnect_timeout=10.0, **look)
     logging.getLogger("nicegui").setLevel(logging.ERROR)  # requests for missing paths are no news
     quiet: dict[str, Any] = {"log_level": "error", "access_log": False}
     server = uvicorn.Server(uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=1, **quiet))

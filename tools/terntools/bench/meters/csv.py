@@ -1,9 +1,6 @@
 """Any instrument's export: a CSV file with columns of time and current, and optionally of voltage and marker.
 
-Its header names columns and units, such as `Timestamp(ms),Current(uA),D0` or `time_s,current_a,voltage_v,marker`.
-"""
-
-from __future__ import annotations
+Its header names columns and units, such as `Timestamp(ms),Current(uA),D0` or `time_s,current_a,voltage_v,marker`."""
 
 import csv
 import re

@@ -1,10 +1,7 @@
 """INA226 and INA228 (Texas Instruments) on the I2C bus of a second Pico, which runs ina_logger.py.
 
 Rows of 12 bytes, several in each line of base64, hold registers: microseconds u32, bus voltage i32, shunt voltage i32.
-Bit 30 of the bus voltage is the marker.
-"""
-
-from __future__ import annotations
+Bit 30 of the bus voltage is the marker."""
 
 import binascii
 import contextlib

@@ -1,8 +1,7 @@
 # mypy: ignore-errors
 """Runs on a second Pico (MicroPython): sends rows of an INA226 or INA228 and a marker pin, see ina.py.
 
-SDA is GP4, SCL is GP5, the marker GP2.
-"""
+SDA is GP4, SCL is GP5, the marker GP2."""
 
 import struct
 import sys

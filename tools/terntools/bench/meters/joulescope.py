@@ -1,9 +1,6 @@
 """Joulescope JS110 and JS220, through the joulescope package (Apache-2.0, an optional extra: `energy`).
 
-The marker is the input IN0, the lowest bit of the JS110's raw current samples.
-"""
-
-from __future__ import annotations
+The marker is the input IN0, the lowest bit of the JS110's raw current samples."""
 
 import math
 from typing import Any

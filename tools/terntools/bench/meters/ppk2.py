@@ -2,10 +2,7 @@
 
 It takes 100,000 current samples per second; it supplies the voltage, or in ampere mode the user gives it. A sample has
 32 bits, the lowest first: 14 of the converter, 3 of the range, 1 unused, 6 of a counter, 8 of the digital inputs
-(SerialDevice of Nordic's pc-nrfconnect-ppk).
-"""
-
-from __future__ import annotations
+(SerialDevice of Nordic's pc-nrfconnect-ppk)."""
 
 import time
 from typing import Any
@@ -71,11 +68,9 @@ class Ppk2:
         jumps = np.count_nonzero(steps > 1)
         # Bytes out of step show as jumps everywhere, and the counter does not show a loss of 64 samples.
         if len(words) < (1 - LOST) * seconds * RATE or jumps > LOST * len(words):
-            raise DeviceError(
-                f"the Power Profiler Kit II lost samples: {seconds * RATE - len(words):.0f} of {seconds * RATE:.0f}, "
-                f"and its counter jumps {jumps} times",
-                hint=LOST_HINT,
-            )
+            text = f"the Power Profiler Kit II lost samples: {seconds * RATE - len(words):.0f} of "
+            text += f"{seconds * RATE:.0f}, and its counter jumps {jumps} times"
+            raise DeviceError(text, LOST_HINT)
         amperes = np.array(self._kit.get_samples(words.astype("<u4").tobytes())[0]) * 1e-6
         full = np.convolve(words & _FULL == _FULL, np.ones(_CLIPPED), "same") == _CLIPPED
         return Trace(

@@ -1,9 +1,6 @@
 """The emulated Pico: the stock RPI_PICO firmware of MicroPython, built from Debian's sources, in rp2040js.
 
-Its time is simulated cycles. Floats take our boot ROM's time; flash timing, its cache and core 1 are not modelled.
-"""
-
-from __future__ import annotations
+Its time is simulated cycles. Floats take our boot ROM's time; flash timing, its cache and core 1 are not modelled."""
 
 import json
 import selectors
@@ -28,28 +25,17 @@ _PACKAGES = ("pico-sdk-source=2.1.1-1", "tinyusb-source=0.18.0+dfsg-1", "pioasm=
 _BOARD = "RPI_PICO"
 _FROZEN = 'freeze("$(PORT_DIR)/modules")\ninclude("$(MPY_DIR)/extmod/asyncio")\n'
 
-FIRMWARE = Recipe(
-    name="pico-firmware",
-    version=micropython.MICROPYTHON_VERSION,
-    options={"board": _BOARD, "frozen": _FROZEN, "packages": _PACKAGES},
-    products=("firmware.bin",),
-)
-MACHINE = Recipe(
-    name="pico-machine",
-    version=json.loads((_HERE / "package.json").read_text())["dependencies"]["rp2040js"],
-    options={name: cache.sha256_of(_HERE / name) for name in (*_ROM_SOURCES, *_NODE_FILES)},
-    products=("bootrom.bin", "runner.mjs", "node_modules/rp2040js/package.json"),
-)
+_OPTIONS = {"board": _BOARD, "frozen": _FROZEN, "packages": _PACKAGES}
+FIRMWARE = Recipe("pico-firmware", micropython.MICROPYTHON_VERSION, _OPTIONS, ("firmware.bin",))
+
+_RP2040JS = json.loads((_HERE / "package.json").read_text())["dependencies"]["rp2040js"]
+_SOURCES = {name: cache.sha256_of(_HERE / name) for name in (*_ROM_SOURCES, *_NODE_FILES)}
+_MADE = ("bootrom.bin", "runner.mjs", "node_modules/rp2040js/package.json")
+MACHINE = Recipe("pico-machine", _RP2040JS, _SOURCES, _MADE)
+
 # The sampler in C as a native .mpy, for `tern bench latency`. dynruntime.mk compiles for size; the last -O counts.
-SAMPLER = Recipe(
-    name="native-sampler",
-    version=micropython.MICROPYTHON_VERSION,
-    options={
-        "makefile": (_HERE / "sampler.mk").read_text(),
-        "sampler.c": cache.sha256_of(_HERE / "sampler.c"),
-    },
-    products=("native_sampler.mpy",),
-)
+_IN_C = {"makefile": (_HERE / "sampler.mk").read_text(), "sampler.c": cache.sha256_of(_HERE / "sampler.c")}
+SAMPLER = Recipe("native-sampler", micropython.MICROPYTHON_VERSION, _IN_C, ("native_sampler.mpy",))
 
 _FIRMWARE_REQUIREMENTS = (
     *micropython.SOURCE_REQUIREMENTS, *micropython.ARM_COMPILER,
@@ -65,8 +51,7 @@ _FLASH_BYTES = 2 << 20  # as runner.mjs has it
 def build_pico(progress: Progress) -> Path:
     """The firmware's image; firmware, machine and sampler in C are built into the cache if needed.
 
-    As root, missing Debian packages are installed; as another user they are named in a UsageError.
-    """
+    As root, missing Debian packages are installed; as another user they are named in a UsageError."""
     needed = {_NODE}  # to run it
     if not cache.find_entry(SAMPLER):
         extras.require("elftools")  # MicroPython's linker of native modules reads object files with it
@@ -107,11 +92,8 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
     shell.run("cmake", "-S", port, "-B", build, *(f"-D{name}={value}" for name, value in options.items()))
     micropython.make(shell, "-C", build)
     shutil.copy(build / "firmware.bin", out)
-    return {
-        **checksums,
-        **micropython.checksums_in(packages),
-        "compiler": micropython.version_of("arm-none-eabi-gcc"),
-    }
+    compiler = micropython.version_of("arm-none-eabi-gcc")
+    return {**checksums, **micropython.checksums_in(packages), "compiler": compiler}
 
 
 def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
@@ -149,8 +131,7 @@ def boot_pico(
     """Boot an emulated Pico. Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
 
     flash: a file that keeps its flash. seed: makes the whole run repeatable. skip_idle: waiting passes at once. volume:
-    the folder of its USB boot loader. blank: a new flash holds no firmware, so that the boot loader waits for one.
-    """
+    the folder of its USB boot loader. blank: a new flash holds no firmware, so that the boot loader waits for one."""
     firmware, machine = cache.find_entry(FIRMWARE), cache.find_entry(MACHINE)
     if firmware is None or machine is None:
         raise DeviceError("the emulated Pico is not built yet", hint=_BUILD)

@@ -2,10 +2,7 @@
 
 rv32: ESP32-C3 and C6; xtensa (windowed): ESP32, S2 and S3; m33 (Armv8-M): RP2350. The interpreter,
 LittleFS and console are real, on the first two TCP and TLS too. Caches, flash timing, memory that wants 32-bit access,
-radio and crypto hardware are not emulated.
-"""
-
-from __future__ import annotations
+radio and crypto hardware are not emulated."""
 
 import os
 import secrets
@@ -93,8 +90,7 @@ def boot(
     """Start a machine. Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
 
     flash: a file that keeps its flash. seed: makes os.urandom repeatable. count_instructions: its clock counts an
-    instruction as a nanosecond; with skip_idle, waiting time passes at once.
-    """
+    instruction as a nanosecond; with skip_idle, waiting time passes at once."""
     machine = MACHINES[name]
     firmware = machine.firmware()
     if firmware is None:

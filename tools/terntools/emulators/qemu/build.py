@@ -1,7 +1,5 @@
 """The firmware of the machines of QEMU: MicroPython with the port in port/, built from Debian's sources alone."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,16 +51,11 @@ class Build:
 
     @cached_property
     def recipe(self) -> Recipe:
-        return Recipe(
-            name=self.name,
-            version=self.micropython.version or self.micropython.release,
-            options={
-                "port": cache.sha256_of_tree(_PORT),
-                "packages": ["lwip"],
-                **(_xtensa_options() if "xtensa" in self.sets else {}),
-            },
-            products=tuple(f"{name}.elf" for name in self.sets),
-        )
+        options: dict[str, object] = {"port": cache.sha256_of_tree(_PORT), "packages": ["lwip"]}
+        if "xtensa" in self.sets:
+            options |= {"toolchain": cache.sha256_of_tree(_TOOLCHAIN), "binaries": list(_XTENSA_BINARIES)}
+        version = self.micropython.version or self.micropython.release
+        return Recipe(self.name, version, options, tuple(f"{name}.elf" for name in self.sets))
 
     def find(self, instruction_set: str) -> Path | None:
         entry = cache.find_entry(self.recipe)
@@ -105,10 +98,6 @@ NEWEST = Build("newest-firmware", ("rv32",), Source(NEXT, None))
 BUILDS = {"esp32": ESP32, "m33": M33, "newest": NEWEST}  # by their names in `tern emulator build --what`
 
 
-def _xtensa_options() -> dict[str, object]:
-    return {"toolchain": cache.sha256_of_tree(_TOOLCHAIN), "binaries": list(_XTENSA_BINARIES)}
-
-
 def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
     """Build what Debian's LX106 compiler lacks for a windowed core. Returns the folder and its sources' sha256."""
     shell.progress("fetching the configuration of QEMU's Xtensa core, and GCC's arithmetic for it")
@@ -120,12 +109,9 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
     for package in packages.glob("*.deb"):
         shell.run("dpkg", "-x", package, sources)
     qemu = _unpack(packages, "qemu_*.orig.tar.*", ("*/target/xtensa/core-dc233c*",), sources, shell)
-    binutils = _unpack(
-        sources, "**/binutils-*.tar.*", ("*/include/xtensa*", "*/include/ansidecl.h"), sources, shell
-    )
-    gcc = _unpack(
-        sources, "**/gcc-*.tar.*", ("*/libgcc/config/xtensa/*", "*/include/xtensa*"), sources, shell
-    )
+    headers = "*/include/xtensa*"
+    binutils = _unpack(sources, "**/binutils-*.tar.*", (headers, "*/include/ansidecl.h"), sources, shell)
+    gcc = _unpack(sources, "**/gcc-*.tar.*", ("*/libgcc/config/xtensa/*", headers), sources, shell)
     variables = (f"OUT={out}", f"QEMU={qemu}", f"BINUTILS={binutils}", f"GCC={gcc}")
     micropython.make(shell, "-f", _TOOLCHAIN / "Makefile", *variables)
     return out, micropython.checksums_in(packages)

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import private, read_object, storage_errors, write_file
 from ternhost.provision.keys import check_apart, parse_range
-from ternhost.reach.addresses import AUTHORITY, LOOPBACK, check_reached, is_address
-from ternhost.reach.certificates import client_certificate, private_key, write_certificates, write_key
+from ternhost.reach import certificates
+from ternhost.reach.addresses import AUTHORITY, LOOPBACK, bracketed, check_reached, is_address
 from ternhost.reach.gateway.nats.exchange import MOST_PAYLOAD, SUBJECT
 from ternhost.reach.gateway.post import NODES, SERVER, check_site
 
@@ -140,12 +139,12 @@ def _tls(directory: Path, certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def public_key(certificate: Path) -> ec.EllipticCurvePublicKey:
+def public_key(certificate: Path) -> certificates.PublicKey:
     """The key that a certificate is for. Raises StorageError."""
     return _opened(certificate)[1]
 
 
-def _opened(path: Path) -> tuple[str, ec.EllipticCurvePublicKey]:
+def _opened(path: Path) -> tuple[str, certificates.PublicKey]:
     with storage_errors():
         data = path.read_bytes()
     try:
@@ -153,7 +152,7 @@ def _opened(path: Path) -> tuple[str, ec.EllipticCurvePublicKey]:
         key = certificate.public_key()
     except ValueError as error:
         raise StorageError(f"{path} is not a certificate: {error}") from error
-    assert isinstance(key, ec.EllipticCurvePublicKey)
+    assert isinstance(key, certificates.PublicKey)
     return certificate.subject.rfc4514_string(), key
 
 
@@ -167,8 +166,7 @@ def write_gateways(
     """Write the directories of the host and of NATS servers, if they are missing, and those of new `sites`; existing
     ones stay. sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have, which also changes an existing
     site's. hosts: names or addresses under which sites reach the NATS servers. address: to listen on. A site's private
-    key is in its directory only. Raises UsageError and StorageError.
-    """
+    key is in its directory only. Raises UsageError and StorageError."""
     directory = Path(directory)
     if (directory / SETTINGS).exists():
         hint = f"name the one above: {directory.absolute().parent}"
@@ -239,8 +237,7 @@ def write_accounts(server: Server, without: str = "") -> None:
     """Write the accounts of the registered sites, and have the NATS servers that run here read them. Raises OSError and
     StorageError.
 
-    NATS maps a client to the user with its certificate's name, which contains a hash of its key.
-    """
+    NATS maps a client to the user with its certificate's name, which contains a hash of its key."""
     # Without users NATS lets anybody in.
     accounts: dict[str, Any] = {"tern": {"users": [{"user": "CN=nobody"}]}}
     for site in sites_of(server.directory):
@@ -270,11 +267,6 @@ def running(node: Path) -> int | None:
 
 def urls(hosts: Sequence[str], port: int) -> tuple[str, ...]:
     return tuple(f"tls://{bracketed(host)}:{port}" for host in hosts)
-
-
-def bracketed(host: str) -> str:
-    """A host as in a URL, with brackets around an IPv6 address."""
-    return f"[{host}]" if ":" in host else host
 
 
 def _parse(text: str) -> tuple[str, range | None]:
@@ -310,8 +302,8 @@ def _write_server(place: Path, hosts: Sequence[str], address: str | None, port: 
     for part in (place.parent, place, place / SITES, place / HOSTS):
         part.mkdir(parents=True, exist_ok=True, mode=0o700)
     here = [*LOOPBACK.values(), *([] if address in LOOPBACK else [address])]
-    write_certificates(place, list(dict.fromkeys([*hosts, "localhost", *here])), of="server")
-    write_key(place / HOST_KEY)
+    certificates.write_certificates(place, list(dict.fromkeys([*hosts, "localhost", *here])), of="server")
+    certificates.write_key(place / HOST_KEY)
     write_file(place / _ROUTES, secrets.token_urlsafe(16).encode(), secret=True)
     for name in hosts:
         several_here = not alone and not given and is_address(name)
@@ -339,10 +331,10 @@ def _write_site(directory: Path, site: str, server: Server) -> None:
     directory.mkdir(exist_ok=True, mode=0o700)
     place = server.directory
     write_file(directory / AUTHORITY, (place / AUTHORITY).read_bytes())
-    key = write_key(directory / SITE_KEY).public_key()
-    certificate = client_certificate(_named(site, key), key, place)
-    host_key = private_key(place / HOST_KEY).public_key()
-    of_host = client_certificate(_named(f"host of {site}", host_key), host_key, place)
+    key = certificates.write_key(directory / SITE_KEY).public_key()
+    certificate = certificates.client_certificate(_named(site, key), key, place)
+    host_key = certificates.private_key(place / HOST_KEY).public_key()
+    of_host = certificates.client_certificate(_named(f"host of {site}", host_key), host_key, place)
     write_file(directory / SITE, certificate)
     for path in (directory / HOST, place / HOSTS / f"{site}.pem"):
         write_file(path, of_host)
@@ -351,7 +343,7 @@ def _write_site(directory: Path, site: str, server: Server) -> None:
     write_file(place / SITES / f"{site}.pem", certificate)
 
 
-def _named(name: str, key: ec.EllipticCurvePublicKey) -> str:
+def _named(name: str, key: certificates.PublicKey) -> str:
     """The name in a certificate: it changes with the key, so that a removed key of a site is not let in again."""
     encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"{name} {sha256(encoded).hexdigest()[:16]}"

@@ -5,8 +5,7 @@ the host with one reply of the site, on the subject `ask`:
     reply    status u8 (0 GO_ON, 1 ANSWER, 2 LOST) | parts u32 | part of the answer (ANSWER)
 
 The host PUTs the parts of a question one after the other; the last one is replied to with the first part of the answer,
-and the host GETs the others. Both sides sign what they send, so a NATS server can neither ask nor answer.
-"""
+and the host GETs the others. Both sides sign what they send, so a NATS server can neither ask nor answer."""
 
 import struct
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from ternhost.reach.certificates import PrivateKey, PublicKey
 from ternhost.reach.gateway.post import LARGEST
 
 SUBJECT = "ask"
@@ -49,37 +49,33 @@ def read_reply(data: bytes, expected: int) -> tuple[int, bytes]:
     return count, data[REPLY.size :]
 
 
-def seal_question(key: ec.EllipticCurvePrivateKey, site: str, exchange: bytes, question: bytes) -> bytes:
+def seal_question(key: PrivateKey, site: str, exchange: bytes, question: bytes) -> bytes:
     """The signed question to a site."""
     return _seal(key, (_QUESTION, exchange, site.encode()), question)
 
 
-def open_question(key: ec.EllipticCurvePublicKey, site: str, exchange: bytes, data: bytes) -> bytes:
+def open_question(key: PublicKey, site: str, exchange: bytes, data: bytes) -> bytes:
     """The question. Raises ValueError unless the host signed it for this site and exchange."""
     return _open(key, (_QUESTION, exchange, site.encode()), data)
 
 
-def seal_answer(
-    key: ec.EllipticCurvePrivateKey, exchange: bytes, question: bytes, failed: bool, answer: bytes
-) -> bytes:
+def seal_answer(key: PrivateKey, exchange: bytes, question: bytes, failed: bool, answer: bytes) -> bytes:
     """The signed answer. failed: it is the text of an error."""
     return _seal(key, (_ANSWERED, exchange, question), bytes((failed,)) + answer)
 
 
-def open_answer(
-    key: ec.EllipticCurvePublicKey, exchange: bytes, question: bytes, data: bytes
-) -> tuple[bool, bytes]:
+def open_answer(key: PublicKey, exchange: bytes, question: bytes, data: bytes) -> tuple[bool, bytes]:
     """Whether it is the text of an error, and the answer. Raises ValueError unless `key` signed it for `question`."""
     answer = _open(key, (_ANSWERED, exchange, question), data)
     return answer[:1] == b"\1", answer[1:]
 
 
-def _seal(key: ec.EllipticCurvePrivateKey, about: Sequence[bytes], data: bytes) -> bytes:
+def _seal(key: PrivateKey, about: Sequence[bytes], data: bytes) -> bytes:
     signature = key.sign(_signed(*about, data), _SIGNATURE)
     return bytes((len(signature),)) + signature + data
 
 
-def _open(key: ec.EllipticCurvePublicKey, about: Sequence[bytes], sealed: bytes) -> bytes:
+def _open(key: PublicKey, about: Sequence[bytes], sealed: bytes) -> bytes:
     end = 1 + sealed[0] if sealed else 1
     try:
         key.verify(sealed[1:end], _signed(*about, sealed[end:]), _SIGNATURE)

@@ -44,8 +44,7 @@ class Line:
         failed: Callable[[str], None],
     ) -> None:
         """urls: servers, of which one is taken at random. serve: runs while there is a connection. failed: gets the
-        reason after each failure.
-        """
+        reason after each failure."""
         self._urls = urls
         self._tls = tls
         self._serve = serve

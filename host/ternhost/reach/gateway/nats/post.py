@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from cryptography.hazmat.primitives.asymmetric import ec
 from nats import errors
 from nats.aio.client import Client
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.reach.certificates import private_key
+from ternhost.reach.certificates import PrivateKey, PublicKey, private_key
 from ternhost.reach.gateway.nats import directories, line
 from ternhost.reach.gateway.nats import exchange as wire
+from ternhost.reach.gateway.nats.directories import Server
 from ternhost.reach.gateway.post import LARGEST, Post, text_of
 
 _LOOK = 1.0  # seconds between two looks at the directory, and between two pings of a site
@@ -33,10 +33,9 @@ class NatsPost(Post):
 
     def __init__(self, directory: str | Path, beside: bool = False) -> None:
         """directory: of the host, or the one above it. beside: there may be another one; this one asks nothing. Raises
-        UsageError and StorageError.
-        """
+        UsageError and StorageError."""
         super().__init__()
-        self._server = directories.Server.load(directory)
+        self._server = Server.load(directory)
         self._key = private_key(self._server.directory / directories.HOST_KEY)
         self._beside = beside
         self._sites: dict[str, _Site] = {}
@@ -115,12 +114,7 @@ class _Site:
     """A site, and the connection in its account."""
 
     def __init__(
-        self,
-        server: directories.Server,
-        name: str,
-        key: ec.EllipticCurvePrivateKey,
-        public_key: ec.EllipticCurvePublicKey,
-        received: Received,
+        self, server: Server, name: str, key: PrivateKey, public_key: PublicKey, received: Received
     ) -> None:
         self.public_key = public_key
         self.online = False

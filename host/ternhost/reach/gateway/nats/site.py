@@ -23,8 +23,7 @@ def serve_site(
     directory: str | Path, handler: Handler, tell: Callable[[str], None] = lambda state: None
 ) -> Iterator[None]:
     """Answer the host's questions for a site while the context is open. Several threads call `handler` at once. tell:
-    gets each new state of the connection. Raises UsageError and StorageError.
-    """
+    gets each new state of the connection. Raises UsageError and StorageError."""
     site = directories.GatewaySite.load(directory)
     lock = site.directory / directories.SITE_LOCK
     with directories.only_one(lock, "one gateway runs in a directory") as file:
@@ -102,11 +101,8 @@ class _SiteEnd:
         failed, answer = await loop.run_in_executor(self.threads, handled, self._handler, question)
         if len(answer) > LARGEST:
             failed, answer = True, f"its answer of {len(answer)} bytes is more than {LARGEST}".encode()
-        _keep(
-            self._going,
-            exchange,
-            wire.parts_of(wire.seal_answer(self._key, exchange, question, failed, answer)),
-        )
+        sealed = wire.seal_answer(self._key, exchange, question, failed, answer)
+        _keep(self._going, exchange, wire.parts_of(sealed))
         return self._part(exchange, 0)
 
     def _part(self, exchange: bytes, number: int) -> bytes:
