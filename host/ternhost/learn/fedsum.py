@@ -87,12 +87,12 @@ class SumDesign(ReportDesign):
         return Policy(self.epsilon, self.epsilon, RHO)
 
     def release(self, times: int) -> Release:
-        return Release("sum over units", self.cost, 1, times, RHO, gaussian=True)
+        return Release("sums over units", self.cost, 1, times, RHO, True, self.epsilon)
 
     def summary(self, times: int) -> dict[str, Any]:
-        each, total = (sums.epsilon_of(n * self.cost, self.delta) for n in (1, times))
-        found = {**super().summary(times), "epsilon": sums.epsilon_of(self.epsilon, self.delta)}
-        return {**found, "epsilon_per_report": each, "epsilon_per_client": total, "delta": self.delta}
+        each, life = (sums.epsilon_of(rho, self.delta) for rho in (self.cost, self.epsilon))
+        found = {**super().summary(times), "epsilon": life, "delta": self.delta}
+        return {**found, "epsilon_per_report": each, "epsilon_per_client": life}
 
 
 class FedSum(Learning):

@@ -25,7 +25,8 @@ class Release:
     """Something that a client reports several times, at `epsilon` (micro) for each of its `values`. A vector that is
     protected as a whole is one value. `what` names one value; its first word takes the plural.
 
-    measure: of the ledger that pays. gaussian: `epsilon` is micro-rho, which only a ledger in rho can pay."""
+    measure: of the ledger that pays. gaussian: `epsilon` is micro-rho, which only a ledger in rho can pay. total: of all
+    reports where they differ, else 0."""
 
     what: str
     epsilon: int
@@ -33,6 +34,7 @@ class Release:
     times: int = 1
     measure: int = ledger.EPSILON
     gaussian: bool = False
+    total: int = 0
 
     def __post_init__(self) -> None:
         if self.gaussian and self.measure != ledger.RHO:
@@ -47,7 +49,7 @@ class Release:
 
     @property
     def user_level(self) -> int:
-        return self.each * self.values * self.times
+        return self.total or self.each * self.values * self.times
 
 
 @dataclass
@@ -147,6 +149,8 @@ def _of_release(release: Release) -> str:
     noun, *rest = release.what.split()
     reports = "one report" if release.times == 1 else f"{release.times} reports"
     values = f"one {noun}" if release.values == 1 else f"{release.values} {noun}s"
+    if release.total:
+        return f"{reports} of {release.what}"
     one = release.times == release.values == 1
     each = "" if one else f", each {noun}" if release.values > 1 else ", each"
     return (
