@@ -127,15 +127,26 @@ def test_show_and_certify_say_what_a_sum_keeps_and_costs(capsys, files):
 def test_what_averages_values_refuses_a_sum(capsys, files):
     card = cards.decode(Path(files[2]).read_bytes())
     for refused in (
-        certify.moments, certify.values, certify.scale, certify.bias, certify.levels, cards_file.output_values,
+        certify.moments, certify.values, certify.scale, certify.bias, certify.levels,
         lambda one: certify.distribution(one, 0), lambda one: base.single_valued(one, "it"),
         lambda one: estimate.combine([(one, np.zeros((1, one.symbols), int))]),
     ):  # fmt: skip
         with pytest.raises(UsageError, match="sums under noise"):
             refused(card)
-    for words in (f"show {files[2]} --plot a.png", f"account {files[2]} --reports 100 --delta 1e-6"):
-        code, text = _said(capsys, words)
-        assert (code, "sums under noise" in text) == (errors.USAGE, True)
+    code, text = _said(capsys, f"account {files[2]} --reports 100 --delta 1e-6")
+    assert (code, "sums under noise" in text) == (errors.USAGE, True)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_the_law_of_a_sum_is_drawn_around_what_a_unit_adds(files, norm):
+    card = cards.decode(Path(files[norm]).read_bytes())
+    values = np.array(cards_file.output_values(card))
+    for x in (-16384, 0, 16384):
+        law = np.array(cards_file.distribution(card, x))
+        assert law.sum() == pytest.approx(1)
+        assert law @ values == pytest.approx(x / 16384, abs=0.01)
+        width = math.sqrt(sums.variance(sums.of(card))) / sums.of(card).radius
+        assert math.sqrt(law @ values**2 - (law @ values) ** 2) == pytest.approx(width, rel=0.05)
 
 
 def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(capsys, files):
@@ -159,7 +170,7 @@ def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(capsys, files)
     [
         ("", "what is spent is missing"), ("--rho 0", "rho 0 is not a number"), ("--rho 1 --epsilon 1", "exclude"),
         ("--rho 1 --times 0", "--times must be 1 or more"), ("--rho 1e-6 --times 2", "at least a millionth"),
-        ("--rho 1 --units 2", "--units must be 1 where"), ("--rho 1 --unit 65536", "--unit must be 0 to 65535"),
+        ("--rho 1 --units 2", "--units must be 1 where"), ("--rho 1 --unit 65536", "--unit must be device, record"),
         ("--rho 1 --plot a.png", "shuffler"), ("--epsilon 1 --reports 9 --times 2", "--times is about a ledger"),
     ],
 )  # fmt: skip

@@ -25,8 +25,8 @@ class Release:
     """Something that a client reports several times, at `epsilon` (micro) for each of its `values`. A vector that is
     protected as a whole is one value. `what` names one value; its first word takes the plural.
 
-    measure: of the ledger that pays. gaussian: `epsilon` is micro-rho, which only a ledger in rho can pay. total: of all
-    reports where they differ, else 0."""
+    measure: of the ledger that pays. gaussian: `epsilon` is micro-rho, which only a ledger in rho can pay. total: of
+    all reports where they differ, else 0."""
 
     what: str
     epsilon: int
