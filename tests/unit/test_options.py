@@ -92,7 +92,7 @@ def test_defaults_of_an_algorithm_are_accepted(name):
 def test_alternatives_of_an_algorithm_are_its_own_options(name):
     cls = ALGORITHMS[name].Options
     pairs = [(field.name, name) for field in options.options_of(cls) for name in field.instead_of]
-    assert ("epsilons", "epsilon") in pairs or name == "fedsum"
+    assert ("epsilons", "epsilon") in pairs or name in ("fedsum", "means")
     for names in pairs:
         assert set(names) <= names_of(cls)
         with pytest.raises(UsageError, match="exclude each other") as caught:
@@ -223,6 +223,9 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
         ("train --with a.py", "--with a.py must stand before the command\n  tern --with a.py train"),
         ("infer --epsilon 2 --laplace-eval-eps 2", "exclude each other"),
         ("infer --privacy-eval-type NOT_ENCRYPT --epsilon 2", "--epsilon"),
+        ("collect --unit record --epsilon 2", "--epsilon belongs to collect, and this run is means"),
+        ("collect --unit 60 --records 50", "--unit must be at most --records, 50, not 60"),
+        ("collect --life 2", "--life belongs to means, and this run is collect"),
         ("collect --mu 0.5", "--mu needs --method hiera"),
         ("collect --method hiera --mechanism duchi", "--mechanism needs --method algorithm6"),
         ("collect --resume x --k 1", "keeps its options"),
