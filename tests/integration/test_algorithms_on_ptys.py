@@ -47,6 +47,17 @@ def test_emulated_boards_report_means_and_frequencies_near_the_truth(tmp_path, m
         assert np.abs(np.subtract(estimate, entry["true"])).max() < 0.3, entry
 
 
+def test_emulated_boards_with_a_unit_tell_the_sums_of_their_records(micropython):
+    words = ("--unit", 10, "--dataset", "wine", "--records", 80, "--life", 1000, "--fleet", "emulated:2")
+    result = rig.tern("collect", *words, "--no-report", "--json").json
+    assert (result["algorithm"], result["reports"], result["unit"]) == ("means", 2, 10)
+    assert result["records"] == pytest.approx(160, abs=8 * result["records_error"])
+    for entry in result["attributes"]:
+        assert abs(entry["mean"] - entry["true"]) < 3 * (entry["interval"][1] - entry["interval"][0]) < 2, (
+            entry
+        )
+
+
 TOWNS = "AGE,TOWN\n" + "".join(f"30,{i}\n" for i in range(60)) + "30,41\n" * 240
 
 

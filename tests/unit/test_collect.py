@@ -19,6 +19,8 @@ from ternhost.learn import collect
 from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, Options
 from ternhost.learn.designs import K_RULES
+from ternhost.learn.means import Means, fieller
+from ternhost.learn.schedule import Schedule
 from ternhost.privacy import certify, mechanisms
 from ternhost.run import costs
 
@@ -284,3 +286,88 @@ def test_frequencies_are_printed_and_drawn(tern):
     assert Path("runs/x/frequencies.png").stat().st_size > 20_000
     assert "optimised local hashing" in page
     assert "randomised response" in page
+
+
+# Means as sums over units
+
+
+def _means(table, devices, **options):
+    return Means(Means.Options(**options), Population(clients=devices), table)
+
+
+def _numbers(values):
+    fixed = datasets.to_fixed(values)
+    return Table("numbers", tuple(f"x{i}" for i in range(fixed.shape[1])), fixed)
+
+
+def test_intervals_of_means_as_sums_cover_what_the_boards_hold():
+    algorithm = _means(_table(500, 5, ()), 5, records=100, life="4")
+    initial, covered, widths = algorithm.state(), [], []
+    for seed in range(120):
+        algorithm.restore(initial)
+        finished(algorithm, fleet_of(algorithm, seed=seed + 1))
+        for entry in algorithm.result([])["attributes"]:
+            low, high = entry["interval"]
+            covered.append(low <= entry["true"] <= high)
+            widths.append(high - low)
+    assert 0.91 < np.mean(covered) < 0.985
+    # sqrt(5 boards (1 + 1 / sqrt(5)) 5 / (2 rho)) / 500, for a mean of 0: two numbers cost what one costs, and more.
+    expected = 2 * 1.96 * math.sqrt(5 * (1 + 5**-0.5) * 5 / (2 * algorithm.designs[0].cost / 1e6)) / 500
+    assert expected < np.mean(widths) < 1.25 * expected
+
+
+@pytest.mark.parametrize("more", [{}, {"unit": "10"}])
+def test_equal_records_at_the_bounds_are_neither_clipped_nor_rounded_away(more):
+    """And the last, shorter run of a device counts as what it is: 2,005 records are 201 runs of 10."""
+    values = np.tile([1.0, -1.0, 0.01, 0.0031, 0.5], (4 * 2005, 1))
+    result = finished(_means(_numbers(values), 4, records=2005, life="900", delta="0.5", **more)).result([])
+    for entry in result["attributes"]:
+        assert entry["mean"] == pytest.approx(entry["true"], abs=0.002)
+
+
+def test_sums_of_many_records_stay_within_the_symbols():
+    """Nor is the sum of a long run cut off at 2**29: half of 4,000 ones would be."""
+    for d, life, unit, near in (
+        (1, "20", "record", 0.002),
+        (2, "900", "record", 0.002),
+        (1, "900", "4000", 0.15),
+    ):
+        algorithm = _means(_numbers(np.ones((65535, d))), 1, records=65535, life=life, unit=unit)
+        for entry in finished(algorithm).result([])["attributes"]:
+            assert entry["mean"] == pytest.approx(1, abs=near)
+        assert costs.costs(algorithm)[0] <= algorithm.options.budget
+
+
+def test_a_quotient_has_no_interval_where_its_divisor_may_be_zero():
+    assert fieller(1.0, 1.0, 1.9, 1.0) is None
+    assert fieller(1.0, 1.0, -5.0, 1.0) is None
+    low, high = fieller(0.5, 0.1, 1.0, 1e-9)
+    assert (low, high) == pytest.approx((0.5 - 0.196, 0.5 + 0.196), abs=1e-4)
+    rng = np.random.default_rng(1)
+    found = [fieller(a, 1.0, b, 1.0) for a, b in rng.normal((3.0, 6.0), 1.0, (4000, 2))]
+    assert np.mean([low <= 0.5 <= high for low, high in filter(None, found)]) == pytest.approx(
+        0.95, abs=0.012
+    )
+
+
+def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):
+    command = "collect --dataset flights-table --fleet simulated:20 --unit 10 --life 2 --json"
+    result = tern(*command.split()).json
+    assert (result["algorithm"], result["protects"]) == (
+        "means",
+        "one run of 10 consecutive records of a device",
+    )
+    assert 0 < result["rho"] <= result["accounting"][0]["rho_user_level"] + 1e-9
+    assert result["epsilon_per_client"] <= 2
+    assert all("mean" in entry for entry in result["attributes"])  # no categories
+    report = (Path(result["directory"]) / "report.html").read_text()
+    assert "Protected is one run of 10 consecutive records of a device" in report
+
+
+def test_means_as_sums_are_refused_where_they_cannot_be():
+    with pytest.raises(UsageError, match="need 600, and numbers has 500"):
+        _means(_numbers(np.zeros((500, 2))), 6, records=100)
+    with pytest.raises(UsageError, match="0 numbers among 3 attributes"):
+        _means(_table(50, 0), 1, records=50)
+    with pytest.raises(UsageError, match="in one round"):
+        Means(Means.Options(), Population(schedule=Schedule(), devices=5), _table(600))

@@ -92,7 +92,7 @@ def test_defaults_of_an_algorithm_are_accepted(name):
 def test_alternatives_of_an_algorithm_are_its_own_options(name):
     cls = ALGORITHMS[name].Options
     pairs = [(field.name, name) for field in options.options_of(cls) for name in field.instead_of]
-    assert ("epsilons", "epsilon") in pairs or name == "fedsum"
+    assert ("epsilons", "epsilon") in pairs or name in ("fedsum", "means")
     for names in pairs:
         assert set(names) <= names_of(cls)
         with pytest.raises(UsageError, match="exclude each other") as caught:
@@ -223,6 +223,9 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
         ("train --with a.py", "--with a.py must stand before the command\n  tern --with a.py train"),
         ("infer --epsilon 2 --laplace-eval-eps 2", "exclude each other"),
         ("infer --privacy-eval-type NOT_ENCRYPT --epsilon 2", "--epsilon"),
+        ("collect --unit record --epsilon 2", "--epsilon belongs to collect, and this run is means"),
+        ("collect --unit 60 --records 50", "--unit must be at most --records, 50, not 60"),
+        ("collect --life 2", "--life belongs to means, and this run is collect"),
         ("collect --mu 0.5", "--mu needs --method hiera"),
         ("collect --method hiera --mechanism duchi", "--mechanism needs --method algorithm6"),
         ("collect --resume x --k 1", "keeps its options"),
@@ -260,6 +263,12 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
         ("plan --reports 1000000000000", "--reports must be numbers of 1,000,000,000 or less"),
         ("plan --dataset diabetes --model logistic --reports 100", "labels of diabetes are numbers"),
         ("plan --plot a.bmpp", "there is no format .bmpp"),
+        ("plan --life 2", "--life is about a fleet that exists"),
+        ("plan --devices 2 --epsilon 2", "--epsilon is about devices that report once"),
+        ("plan --devices 0", "--devices must be 1 to 20,000, not 0"),
+        ("plan --devices 2 --unit device", "planned for a unit within a device"),
+        ("plan --devices 2 --life 21", "life 21 is not a number"),
+        ("plan --devices 2 --unit 501", "--unit must be at most --records, 500"),
         ("plan --workers 0", "--workers must be 1 or more, not 0"),
         ("plan --dataset flights --dimension 3", "not allowed with"),
         ("broker config new --for nats --name n1 --name n2", "a cluster has 3 nodes or more, not 2"),

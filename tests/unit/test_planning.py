@@ -1,8 +1,11 @@
 """`tern plan`: the number of devices that a curve suggests, and the command on real simulations."""
 
+import numpy as np
 import pytest
 
-from ternhost.experiments import planning
+from ternhost.errors import UsageError
+from ternhost.experiments import existing, planning
+from ternhost.learn.fedsum import Options
 
 
 def curve(*means, half=0.01):
@@ -81,3 +84,84 @@ def test_several_classes_are_planned_by_softmax_regression():
     assert plan["d"] == 5
     assert plan["baseline"] < 0.5  # three classes
     assert plan["curve"][-1]["mean"] > 0.8
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """A CSV file of 400 records of a known rule, with names."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1, 1, (400, 3))
+    labels = np.where(x @ [1, -1, 0.5] > 0, 1, -1)
+    rows = [f"1,{','.join(map(str, row))},{label}" for row, label in zip(x, labels, strict=True)]
+    path = tmp_path_factory.mktemp("plan") / "sample.csv"
+    path.write_text("one,a,b,c,label\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def test_a_fleet_that_exists_is_planned_by_rounds_beside_no_privacy_and_the_device(tern, sample, tmp_path):
+    plot, command = tmp_path / "plan.png", "plan --devices 20 --records 60 --life 2 --runs 3 --workers 1"
+    result = tern(*command.split(), "--data", str(sample), "--plot", str(plot), "--json").json
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    figures = [row["mean"] for row in result["curve"]]
+    assert [row["rounds"] for row in result["curve"]][:5] == [1, 2, 3, 4, 8]
+    assert result["curve"][-1]["rounds"] >= 60
+    assert result["baseline"] < figures[0] + 0.2 < figures[-1] + 0.2
+    # 1,200 dealt records, of 360; a record as unit is near no privacy, where the device's is chance.
+    assert 300 < result["distinct"] <= 360
+    assert figures[-1] > 0.85
+    assert result["without_privacy"]["mean"] > 0.95
+    assert result["device_unit"]["mean"] < 0.75
+    assert all(row["low"] <= row["mean"] - row["standard_error"] for row in result["curve"])
+
+
+def test_one_device_is_planned_and_longer_units_and_smaller_budgets_cost(sample):
+    def last(**asked):
+        planned = existing.Existing(1, Options(records=200, **asked), str(sample), runs=3, workers=1)
+        result = existing.plan(planned)
+        lines = existing.words(result)
+        assert any("with replacement" in line for line in lines) == (result["distinct"] < 200)
+        return result["curve"][-1]["mean"]
+
+    assert last(life="8") > last(life="8", unit="50")
+    assert last(life="8") > last(life="0.05")
+
+
+def test_public_rows_are_no_boards_and_both_ways_are_shown(tern):
+    command = (
+        "plan --devices 1 --records 100 --dataset flights-planned --life 4 --runs 2 --workers 1 --public 400"
+    )
+    printed = tern(*command.split()).out
+    ways = printed.partition("with public rows (400)")
+    assert ways[0].count("\n          60 ") == 1
+    assert ways[2].count("\n           4 ") == 1
+    planned = existing.Existing(2, Options(dataset="flights-planned", records=200))
+    learner = planned.learner(1, "400")
+    assert not set(learner.holdings.order) & set(learner._reserved)
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "message"),
+    [
+        ("1,0.5\n" * 9, None, "too few records"),
+        ("1,2,1\n" * 60, None, "out of range"),
+        ("1,nan,1\n" * 60, None, "out of range"),
+        ("1,0.5,1\n1,0.5,0\n" * 30, None, "labels of 0 and 1"),
+        ("1,0.5,-1\n" * 60, "softmax", "out of range"),
+        ("1,a,1\n" * 60, None, "no CSV file of records"),
+    ],
+)
+def test_a_file_that_is_no_sample_is_refused(tmp_path, text, model, message):
+    path = tmp_path / "own.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        planning.data_of("", None, model, str(path))
+
+
+def test_a_file_of_ones_own_says_what_its_labels_are(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("1,0.5,0\n1,-0.5,2\n" * 40)
+    several = planning.data_of("", None, "softmax", str(path))
+    assert (several.task, several.classes, several.labels[1]) == ("multiclass", ("0", "1", "2"), 2)
+    path.write_text("one,b,label\n" + "1,0.5,0.25\n1,-0.5,-1\n" * 40)
+    numbers = planning.data_of("", None, None, str(path))
+    assert (numbers.task, numbers.feature_names, numbers.labels[0]) == ("regression", ("one", "b"), 4096)

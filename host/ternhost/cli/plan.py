@@ -1,33 +1,57 @@
-"""`tern plan`: estimates by simulation how many devices a model needs."""
+"""`tern plan`: estimates by simulation how many devices a model needs, or what the ones that exist can learn."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ternhost import datasets
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
+from ternhost.experiments import existing
+from ternhost.experiments.existing import Existing
 from ternhost.experiments.planning import LADDER, RUNS, Planned, plan, words
+from ternhost.learn.fedsum import Options
 from ternhost.learn.judging import TRIVIAL, WORDS
 from ternhost.learn.parameters import MODELS
-from ternhost.options import require
+from ternhost.options import flag, options_of, require
+from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
+from ternhost.text import counted
+
+if TYPE_CHECKING:
+    from ternhost.experiments.pictures import Curve
+
+
+# Options that go with --devices only, and those that go without it only.
+_WITH = ("records", "unit", "life", "delta", "public", "data")
+_WITHOUT = ("epsilon", "goal", "reports")
 
 
 def add_parser(subparsers: Any) -> None:
-    summary = "estimate by simulation how many devices a good model needs"
+    summary = "estimate by simulation how many devices a good model needs, or what yours can learn"
     example = """tern plan --dataset flights-planned --epsilon 1 --plot plan.png
-    tern plan --dimension 20 --epsilon 2 --goal 0.8"""
+    tern plan --dimension 20 --epsilon 2 --goal 0.8
+    tern plan --devices 20 --records 500 --life 4 --data sample.csv"""
     parser = add_command(subparsers, "plan", summary, example, run)
     records = parser.add_mutually_exclusive_group()
     like = f"data set that resembles the devices' records: {', '.join(datasets.DATASETS)}"
     add_option(records, "--dataset D", f"{like} (default: synthetic-logistic)")
     add_option(records, "--dimension N", "synthetic records of N features, the constant included", type=int)
-    add_option(parser, "--epsilon E", "epsilon of a device, which reports once", "2")
+    text = "with --devices: CSV file of public records that resemble the devices', as 'tern provision --records' takes"
+    add_option(records, "--data FILE", text)
+    add_option(parser, "--epsilon E", "epsilon of a device, which reports once (default: 2)")
     add_option(parser, "--model", "model to train (default: by the labels)", choices=tuple(MODELS))
     add_option(parser, "--goal X", "wanted accuracy, AUC or mean squared error", type=float)
     numbers = f"numbers of devices to try, as N,N,... (default: {LADDER[0]} to {LADDER[-1]})"
     add_option(parser, "--reports LIST", numbers)
+    fleet = parser.add_argument_group(
+        "a fleet that exists", "each device reports in every round, about all its records"
+    )
+    add_option(fleet, "--devices N", "number of devices, from 1 on", type=int)
+    for each in options_of(Options):
+        if each.name in _WITH:
+            each.add_to(fleet)
     add_option(parser, "--runs R", "runs for each number of devices", RUNS)
     add_option(parser, "--seed S", "seed of all random numbers", 1)
     add_option(parser, "--workers N", "number of processes (default: one per core)", type=int)
@@ -38,20 +62,38 @@ def run(args: argparse.Namespace) -> int:
     if args.dimension is not None:
         require(2 <= args.dimension <= 128, "dimension", "2 to 128", args.dimension)
     require(args.workers is None or args.workers >= 1, "workers", "1 or more", args.workers)
-    named = {"dataset": args.dataset} if args.dataset else {}
-    planned = Planned(
-        args.epsilon, dimension=args.dimension, model=args.model, goal=args.goal, reports=_ladder(args.reports),
-        runs=args.runs, seed=args.seed, workers=args.workers, **named,
-    )  # fmt: skip
+    fleet = args.devices is not None
+    for name in (each for each in (_WITHOUT if fleet else _WITH) if getattr(args, each) is not None):
+        text = "is about devices that report once" if fleet else "is about a fleet that exists"
+        hint = "with --devices the budget is --life" if fleet else "name the number of its --devices"
+        raise UsageError(f"{flag(name)} {text}", hint)
+    model = args.model or ""
+    if fleet and args.dimension is not None and model == "softmax":
+        raise UsageError("synthetic records have two classes", hint="name a --dataset for --model softmax")
+    named = {"dataset": args.dataset or Planned.dataset, "dimension": args.dimension, "seed": args.seed}
+    asked = {name: value for name in _WITH if (value := getattr(args, name)) is not None}
+    planned: Planned | Existing
+    if fleet:
+        data = asked.pop("data", "")
+        options = Options(**named, **asked, model=model)
+        planned = Existing(args.devices, options, data, args.runs, args.workers)
+    else:
+        planned = Planned(
+            args.epsilon or "2", model=args.model, goal=args.goal, reports=_ladder(args.reports),
+            runs=args.runs, workers=args.workers, **named,
+        )  # fmt: skip
     if args.plot:
         from ternhost.run.report import plots  # loads matplotlib
 
         plots.check_place(Path(args.plot))
     with Progress("plan") as progress:
-        result = plan(planned, progress.step)
+        if isinstance(planned, Existing):
+            result, tell, draw = existing.plan(planned, progress.step), existing.words, _plot_rounds
+        else:
+            result, tell, draw = plan(planned, progress.step), words, _plot
     if args.plot:
-        _plot(result, Path(args.plot))
-    print_result(result, "\n".join(words(result)), args.json)
+        draw(result, Path(args.plot))
+    print_result(result, "\n".join(tell(result)), args.json)
     return OK
 
 
@@ -66,13 +108,11 @@ def _ladder(text: str | None) -> tuple[int, ...]:
 
 
 def _plot(result: dict[str, Any], path: Path) -> None:
-    from ternhost.experiments.pictures import Curve, Panel, draw
+    from ternhost.experiments.pictures import Panel, draw
     from ternhost.run.report import plots  # loads matplotlib
 
-    name, curve = result["measure"], result["curve"]
-    reports, means = [row["reports"] for row in curve], [row["mean"] for row in curve]
-    bars = [row["mean"] - row["low"] for row in curve], [row["high"] - row["mean"] for row in curve]
-    private = Curve("private model, 95 % interval", reports, means, bars)
+    name = result["measure"]
+    private = _curve("private model, 95 % interval", result["curve"], "reports")
     lines = {"without privacy": result["optimum"], TRIVIAL[name]: result["baseline"]}
     if result["goal"]:
         lines["goal"] = result["goal"]["figure"]
@@ -80,3 +120,26 @@ def _plot(result: dict[str, Any], path: Path) -> None:
     title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:g}"
     panel = Panel(title, "devices, each with one report", WORDS[name], [private], log_x=True, lines=lines)
     plots.save(draw([panel]), path)
+
+
+def _plot_rounds(result: dict[str, Any], path: Path) -> None:
+    from ternhost.experiments.pictures import Panel, draw
+    from ternhost.run.report import plots  # loads matplotlib
+
+    name, unit, last = result["measure"], protected(result["unit"]), result["curve"][-1]["rounds"]
+    curves = [_curve(f"unit: {unit}, 95 % interval", result["curve"], "rounds")]
+    if result["public_curve"]:
+        curves.append(_curve("the same, with public rows", result["public_curve"], "rounds"))
+    for label, key, at in (("unit: device", "device_unit", 1), ("without privacy", "without_privacy", last)):
+        curves.append(_curve(label, [{"rounds": at, **result[key]}], "rounds"))
+    devices = f"{counted(result['devices'], 'device')} of {counted(result['records'], 'record')}"
+    title = f"{result['dataset'] or 'synthetic'}, {devices}, epsilon {result['life']:g} for life"
+    lines = {TRIVIAL[name]: result["baseline"]}
+    plots.save(draw([Panel(title, "rounds", WORDS[name], curves, log_x=True, lines=lines)]), path)
+
+
+def _curve(label: str, rows: Sequence[dict[str, Any]], x: str) -> "Curve":
+    from ternhost.experiments.pictures import Curve
+
+    bars = [row["mean"] - row["low"] for row in rows], [row["high"] - row["mean"] for row in rows]
+    return Curve(label, [row[x] for row in rows], [row["mean"] for row in rows], bars)

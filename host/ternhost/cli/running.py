@@ -79,6 +79,7 @@ COLLECT = RunCommand(
     tern collect --dataset flights --mechanism pm-sub --epsilon 4 --fleet simulated:300000 --json
     tern collect --dataset flights-table --fleet simulated:300000 --name frequencies
     tern collect --method hiera --epsilon 4 --fleet emulated:2
+    tern collect --unit record --life 1 --delta 1e-6 --records 500 --fleet simulated:20
     tern collect --resume 20260102-030405""",
 )
 INFER = RunCommand(
@@ -119,7 +120,8 @@ def parsed(
     values = named(args)
     if values.get("unit") == "device" and "algorithm" not in values:  # what all other algorithms protect
         del values["unit"]
-    implied = "fedsum" if "unit" in values and "fedsum" in algorithms else next(iter(algorithms))
+    units = [name for name, cls in algorithms.items() if "unit" in fields.names_of(cls.Options)]
+    implied = units[0] if "unit" in values and units else next(iter(algorithms))
     algorithm = values.pop("algorithm", None) or implied
     if given := mechanisms.options_named(args):
         mechanism = values.get("mechanism", getattr(algorithms[algorithm].Options, "mechanism", None))

@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 CONFIDENCE = 0.95
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+QUANTILE = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _SIZES = 16  # inputs of each sign at which a card's estimate of |x| is fitted
 _STEADY = 1e-4
 _BIASED = 0.1  # the largest usable error of a mean of |x|
@@ -49,7 +49,7 @@ class Estimate:
 
     @classmethod
     def of(cls, mean: Floats, error: Floats, reports: Counts) -> Self:
-        return cls(mean, error, mean - _Z * error, mean + _Z * error, reports)
+        return cls(mean, error, mean - QUANTILE * error, mean + QUANTILE * error, reports)
 
     def summary(self) -> dict[str, Any]:
         """For JSON: a list by coordinate for each field, with None where there are no reports."""
@@ -170,8 +170,8 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
 
 def share_interval(share: float, n: int) -> tuple[float, float]:
     """The interval of Wilson (1927) for a share observed in n trials: valid near 0, near 1, and for few trials."""
-    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n * n))
+    middle = (share + QUANTILE**2 / (2 * n)) / (1 + QUANTILE**2 / n)
+    half = QUANTILE / (1 + QUANTILE**2 / n) * math.sqrt(share * (1 - share) / n + QUANTILE**2 / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)  # rounding may leave [0, 1]
 
 

@@ -7,14 +7,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ternhost import datasets
 from ternhost.datasets import Dataset, synthetic
+from ternhost.datasets.own import own
 from ternhost.errors import UsageError
 from ternhost.experiments.cells import Cell, Kept, Row, tables
 from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
-from ternhost.experiments.statistics import enough, half_interval, mean_and_error
+from ternhost.experiments.statistics import enough, interval
 from ternhost.learn import judging
 from ternhost.learn.base import MOST_SIMULATED
 from ternhost.learn.parameters import MODELS, SUITED
@@ -57,7 +59,10 @@ class Planned:
 
 
 @lru_cache(maxsize=2)
-def _data(dataset: str, dimension: int | None, model: str | None) -> Dataset:
+def data_of(dataset: str, dimension: int | None, model: str | None, path: str = "") -> Dataset:
+    """A data set; synthetic records of this dimension; or those in a file. Raises UsageError."""
+    if path:
+        return own(Path(path), classes=model == "softmax")
     if dimension is None:
         return datasets.load(dataset, classes=model == "softmax")
     return synthetic.linear(d=dimension) if model == "linear" else synthetic.logistic(d=dimension)
@@ -66,14 +71,14 @@ def _data(dataset: str, dimension: int | None, model: str | None) -> Dataset:
 def _learned(
     dataset: str, dimension: int | None, model: str, epsilon: str, reports: int, seed: int
 ) -> list[Row]:
-    data = _data(dataset, dimension, model)
+    data = data_of(dataset, dimension, model)
     learner = simulate(sgd(data, reports, seed, group=0, epsilon=epsilon, model=model), seed)
     return [{"reports": reports, "figure": figure_of(learner)}]
 
 
 def plan(planned: Planned, progress: Callable[[str], None] = lambda message: None) -> dict[str, Any]:
     """The figure of the model by number of devices, and how many devices reach which figure. Raises UsageError."""
-    data = _data(planned.dataset, planned.dimension, planned.model)
+    data = data_of(planned.dataset, planned.dimension, planned.model)
     model, ladder = planned.model or SUITED[data.task], sorted(set(planned.reports))
     name = judging.measure(data)
     lowest, highest = judging.limits(name)
@@ -91,10 +96,8 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     sign = 1 if judging.better(name, 1, 0) else -1
     curve = []
     for n in ladder:
-        mean, error = mean_and_error([row["figure"] for row in rows if row["reports"] == n])
-        half = half_interval(error, planned.runs)
-        low, high = max(mean - half, lowest), min(mean + half, highest)
-        curve.append({"reports": n, "mean": mean, "low": low, "high": high})
+        figures_of_n = [row["figure"] for row in rows if row["reports"] == n]
+        curve.append({"reports": n, **interval(figures_of_n, (lowest, highest))})
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
     named = None if planned.dimension else planned.dataset
     setting = {"dataset": named, "d": data.dimension, "model": model, "epsilon": float(planned.epsilon)}

@@ -36,6 +36,14 @@ def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
     return error * float(stdtrit(runs - 1, 1 - level / 2)) if runs > 1 else 0.0
 
 
+def interval(values: Sequence[float], limits: tuple[float, float]) -> Row:
+    """The mean of several runs, its standard error and its 95 % interval, within the limits of the figure."""
+    mean, error = mean_and_error(values)
+    half = half_interval(error, len(values))
+    low, high = max(mean - half, limits[0]), min(mean + half, limits[1])
+    return {"mean": mean, "standard_error": error, "low": low, "high": high}
+
+
 def enough(reports: Sequence[int], short: Sequence[float]) -> float | None:
     """The number of reports from which on a figure reaches a goal.
 

@@ -216,6 +216,7 @@ ALGORITHMS: Registry[type[Learner]] = Registry(
         "fedsum": "ternhost.learn.fedsum:FedSum",
         "hiera": "ternhost.learn.hiera:HierA",
         "collect": "ternhost.learn.collect:Collect",
+        "means": "ternhost.learn.means:Means",
         "infer": "ternhost.learn.infer:Infer",
     },
 )

@@ -42,6 +42,12 @@ _SHOWN = 24  # attributes, for people,
 _COMMON = 5  # and categories of each
 
 
+def dataset_option() -> Any:
+    """The option of what clients hold."""
+    names = ", ".join((*datasets.TABLES, *datasets.DATASETS))
+    return _what("flights", f"data set of the clients: {names}; or NAME:PATH, in a file", metavar="D")
+
+
 @dataclass(frozen=True)
 class Options(Mechanised, LevelOptions):
     ONLY_WITH: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -50,11 +56,7 @@ class Options(Mechanised, LevelOptions):
         "mechanism_options": ("method", ALGORITHM6),
     }
 
-    dataset: str = _what(
-        "flights",
-        f"data set of the clients: {', '.join((*datasets.TABLES, *datasets.DATASETS))}; or NAME:PATH, in a file",
-        metavar="D",
-    )
+    dataset: str = dataset_option()
     clients: int = _what(
         0, "number of clients that report", shown="all, or 1000 on emulated boards", metavar="N"
     )
@@ -280,7 +282,7 @@ class Collect(Learner):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         numeric = any("mean" in entry for entry in result["attributes"])
         lines = ["means are scaled: -1 and 1 are the bounds of an attribute's public range"] * numeric
-        lines += [_line(entry) for entry in result["attributes"][:_SHOWN]]
+        lines += [line(entry) for entry in result["attributes"][:_SHOWN]]
         if (more := len(result["attributes"]) - _SHOWN) > 0:
             lines.append(f"and {more} more")
         asked = f"{counted(result['reports'], 'report')} of {counted(result['clients'], 'client')}"
@@ -299,7 +301,8 @@ def _bounds(estimates: estimate.Estimate) -> list[list[float] | None]:
     ]
 
 
-def _line(entry: Mapping[str, Any]) -> str:
+def line(entry: Mapping[str, Any]) -> str:
+    """An attribute of a result, for people."""
     if "frequencies" in entry:
         shares = zip(entry["frequencies"], range(len(entry["frequencies"])), strict=True)
         reported = sorted((one for one in shares if one[0] is not None), reverse=True)

@@ -24,6 +24,9 @@ def page(result: Mapping[str, Any]) -> Page:
     title = f"{result['dataset']}, means and frequencies by {result['method']}"
     cost = f"each at most epsilon {result['epsilon_per_client']:.6g} altogether."
     lead = f"{result['clients']:,} clients told something of themselves, {cost}"
+    if "unit" in result:
+        epsilon = f"(epsilon {result['epsilon_per_client']:.6g}, delta {result['delta']:g})"
+        lead = f"{result['clients']:,} devices each told noisy sums. Protected is {result['protects']}, at {epsilon}."
     settings = [*(_part(part) for part in result["parts"]), *common_settings(result)]
     figures = [("result", "value", "what it means"), *judged] if judged else ()
     more = {"Attributes": _attributes(result["attributes"])}
