@@ -1,11 +1,18 @@
 """A fleet in a few figures, from the unverified reports of its boards about themselves."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
 
 from tern import wire
+from tern.ledger import MAX_BUDGET, RHO
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.sums import epsilon_of
 from ternhost.store.boards import BoardRow
 from ternhost.store.snapshot import GatewayView
 from ternhost.text import visible
@@ -16,6 +23,7 @@ OLDER = "older"
 FAILED, OTHER = "failed", "other"
 _GENERATORS = {wire.FAILED: FAILED, wire.CTR_DRBG: "CTR_DRBG", wire.HASH_DRBG: "Hash_DRBG"}
 _MOST_VALUES = 20
+_DELTA = 1e-6  # of budgets in rho
 _LONGEST_VALUE = 60
 
 
@@ -69,9 +77,21 @@ def failed(board: BoardRow) -> bool:
 
 def budget(board: BoardRow) -> float | None:
     """The epsilon left to a board's first device: the budget reported on connecting, less the accepted reports since.
-    Lost reports leave less. None where it reports no budget."""
+    Lost reports leave less. Of a ledger in rho: the epsilon at delta 1e-6. None where it reports no budget."""
     micro = board.hello.get("budget")
-    return None if micro is None else max(0, micro - board.spent) / MICRO
+    if micro is None:
+        return None
+    left = max(0, micro - board.spent)
+    if board.hello.get("measure") == RHO and left:
+        return math.exp(float(np.interp(math.log(left), *_epsilons())))
+    return left / MICRO
+
+
+@lru_cache(maxsize=1)
+def _epsilons() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Logarithms of micro-rho and of their epsilons: boards are many, and may say any number."""
+    rhos = np.geomspace(1, MAX_BUDGET, 100).astype(np.int64)
+    return np.log(rhos), np.log([epsilon_of(int(rho), _DELTA) for rho in rhos])
 
 
 def budgets(boards: Sequence[BoardRow], now: float) -> list[float]:

@@ -19,7 +19,8 @@ _NONE = (
     " ports. A simulated fleet has none."
 )
 _SAYS = "as the board says"
-_LEFT = "Of a board's first device: as the board said when it connected, less what its reports cost since"
+_LEFT = "Of a board's first device: as the board said when it connected, less what its reports cost since; of a ledger "
+_LEFT += "in rho the epsilon at a delta of 1e-6"
 _BARS = 20
 _ROW = 36  # pixels, as in page.css
 _AGO = """p => { if (p.value == null) return "–"; const s = Math.max(0, Date.now() / 1000 - p.value);
@@ -56,6 +57,7 @@ _HEARD = [
 _TOLD = [
     _column("release", "release", 90),
     _column("budget", "epsilon left", 130, "number", headerTooltip=_LEFT),
+    _column("protects", "protects", 150),
     _column("entropy", "entropy", 120),
     _column("heap", "heap free, kB", 140, "number"),
     _column("restarts", "restarts", 105, "number"),

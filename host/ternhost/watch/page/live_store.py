@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import StorageError
+from ternhost.privacy.units import protected
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import RunView, Snapshot
@@ -32,6 +33,7 @@ def row(board: BoardRow) -> Row:
     fields: Row = {name: board.hello.get(name) for name in _TOLD}
     fields |= {name: getattr(board, name) for name in _SEEN}
     fields |= {"online": "online" if board.online else "offline", "budget": budget(board)}
+    fields["protects"] = protected(board.hello.get("unit") or 0) if "unit" in board.hello else None
     fields |= {"entropy": generator(board), "heap": (board.hello.get("heap") or 0) / 1000 or None}
     return {name: brief(value) if isinstance(value, str) else value for name, value in fields.items()}
 
