@@ -9,13 +9,15 @@ is the board's live accuracy.
 """
 
 import asyncio
+import gc
 import json
 import sys
 from array import array
 
 from sensor import RATE, Person
 
-import tern.softmax  # noqa: F401 - now, and not in the midst of the first round
+import tern.softmax  # now, and not in the midst of the first round
+import tern.sums  # noqa: F401
 from tern.app import App
 from tern.boards.this import this_board
 from tern.features import Window
@@ -34,7 +36,7 @@ else:
     speed = 1
 
 window = Window(128, hop=64)
-recorder = Recorder(window.d, capacity=256, hold=8)
+recorder = Recorder(window.d, capacity=640, hold=8)  # of 28 bytes: six files of 4 KiB
 model = Model()
 node = App(board, recorder, model)
 person = Person(seed)
@@ -58,6 +60,8 @@ def whole(activity):
 
 def tell():
     figures["answered"] = node.reports
+    gc.collect()
+    figures["heap_free"] = gc.mem_free()
     if sys.platform == "linux":
         with open(board.directory + "/accuracy.json", "w") as file:
             file.write(json.dumps(figures))

@@ -46,7 +46,7 @@ with TemporaryDirectory(prefix="tern-thermostat-") as folder:
         say(f"{args.boards} boards collect readings")
         fleet.wait_until(lambda board: board["hours"] >= 8)
         say("$ tern serve --fleet mqtt:BROKER", OPTIONS)
-        result = fleet.serve(OPTIONS)
+        result = fleet.tern("serve", OPTIONS)
         say("the boards judge new readings by the model that they were sent")
         live = fleet.wait_until(
             lambda board: board["round"] == result["rounds"] and board["judged"] >= ENOUGH

@@ -118,6 +118,39 @@ def test_boards_of_another_store_are_refused(tmp_path, start):
 
 
 @on_the_usual_port
+def test_boards_on_a_broker_keep_their_unit_and_count_rho(tmp_path, start):
+    """Also when they run again: training with sums spends what their ledgers hold, and no more."""
+    where = ("--broker", "my-broker", "--start-broker", "--json")
+    made = ("--clients", 2, "--records", 60, "--unit", 30, "--budget", 4, "--delta", "1e-6")
+    train = (
+        "train",
+        "--fleet",
+        "mqtt:my-broker",
+        "--unit",
+        30,
+        "--life",
+        4,
+        "--records",
+        60,
+        "--no-report",
+        "--json",
+    )
+    fleet = start("fleet", "emulate", 2, *made, *where)
+    fleet.result()
+    fleet.end()
+    fleet = start("fleet", "emulate", 2, *where)
+    fleet.result()
+    smaller = (*train[:3], "--unit", "record", *train[5:])
+    assert "unit" in rig.tern(*smaller, cwd=tmp_path).err
+    result = rig.tern(*train, "--anew", cwd=tmp_path, code=0).json
+    assert result["unit"] == 30
+    assert 3.9 < result["epsilon_per_client"] <= 4
+    assert "budget" in rig.tern(*train, cwd=tmp_path).err
+    refused = rig.tern("fleet", "emulate", 2, "--unit", "record", *where, cwd=tmp_path, code=2)
+    assert "--unit record changes nothing about the boards" in refused.err
+
+
+@on_the_usual_port
 def test_one_command_runs_a_fleet_and_its_broker(tmp_path, start):
     fleet = start("fleet", "emulate", 1, "--broker", "my-broker", "--start-broker", "--clients", 3, "--json")
     fleet.result()
@@ -214,6 +247,9 @@ def test_impossible_fleets_are_refused(tmp_path):
         (("2", "--clients", "0"), "--clients must be 2 or more, one a board, not 0"),
         (("0",), "N must be 1 to 1000 boards, not 0"),
         (("2", "--clients", "9999999"), "--clients must be at most"),
+        (("2", "--clients", "2", "--records", "9999999"), "--records must be 1 to 65535, not 9999999"),
+        (("2", "--unit", "minute"), "--unit must be device, record, or a number of records, not 'minute'"),
+        (("2", "--delta", "2"), "delta must be between 0 and 1, not 2"),
         (("2", "--seed", "-1"), "--seed must be 0 or more, not -1"),
         (("2", "--start-broker"), "--start-broker needs --broker"),
     ):

@@ -161,17 +161,20 @@ def provision_fleet(
 
 
 def provision_from(
-    path: Path, directories: Sequence[Path], dataset: Dataset | Table, clients: int, seed: int, policy: Policy
-) -> None:
-    """Make boards whose clients hold a record each, and a store of their keys. Raises UsageError where the data set has
-    fewer records.
+    path: Path, directories: Sequence[Path], dataset: Dataset | Table, clients: int, seed: int, policy: Policy,
+    each: int = 1, unit: int = 0,
+) -> None:  # fmt: skip
+    """Make boards whose clients hold `each` records, and a store of their keys. unit: as of provision_fleet(). Raises
+    UsageError where the data set has fewer records.
     """
-    if clients > len(dataset.training):
-        text = f"{dataset.name} has {len(dataset.training)} records, one a client, not {clients}"
-        raise UsageError(text, f"ask for at most --clients {len(dataset.training)}")
-    positions = np.random.default_rng(seed).permutation(dataset.training)[:clients]
+    if clients * each > (most := len(dataset.training)):
+        text = f"{dataset.name} has {most} records, {each} a client, not {clients * each}"
+        raise UsageError(text, f"ask for at most --clients {most // each}")
+    positions = np.random.default_rng(seed).permutation(dataset.training)[: clients * each]
+    if each == 1:
+        positions.sort()
     with Store(path, beside=True) as store:  # a run may be waiting for these keys
-        provision_fleet(store, directories, dataset.records(np.sort(positions)), policy)
+        provision_fleet(store, directories, dataset.records(positions), policy, each, unit)
 
 
 def epsilon_spent(directories: Sequence[Path], delta: float = 1e-6) -> list[list[float]]:

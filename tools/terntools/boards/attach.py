@@ -35,10 +35,11 @@ def attach(directories: Sequence[str | Path], broker: str | Path, store: str | P
 
 
 def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:
-    """Write mqtt.json and fleet.bin into a board's directory. options: of `fleet_file`, and other members of mqtt.json,
-    such as ssid. Raises UsageError and StorageError."""
+    """Write mqtt.json and fleet.bin into a board's directory; a board keeps its unit. options: of `fleet_file`, and
+    other members of mqtt.json, such as ssid. Raises UsageError and StorageError."""
     directory = Path(directory)
-    fleet = fleet_file(fleet_key, **{name: options.pop(name) for name in _POLICY & options.keys()})
+    unit = storage.read_fleet(str(directory / storage.FLEET))[-1]
+    fleet = fleet_file(fleet_key, unit=unit, **{name: options.pop(name) for name in _POLICY & options.keys()})
     config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}
     with storage_errors():
         if access.authority:

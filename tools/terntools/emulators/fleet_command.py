@@ -17,6 +17,7 @@ from ternhost.errors import OK, UsageError
 from ternhost.options import flag, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
+from ternhost.privacy.units import UNIT_HELP, parse_unit
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet, provision_from
 from ternhost.reach.fleet import KINDS
 from ternhost.run import directory as run_directory
@@ -24,6 +25,7 @@ from ternhost.store import store_file
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted
+from terntools.boards.policy import policy
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
@@ -31,7 +33,8 @@ from terntools.terminal import warn
 
 _CHECK_EVERY = 0.5
 _AMPLE = "1000"  # the largest that a ledger holds: a trial may ask round after round
-_MADE = ("dataset", "classes", "clients", "budget", "largest", "seed")  # options of boards when they are made
+# Options of boards when they are made.
+_MADE = ("dataset", "classes", "clients", "records", "unit", "budget", "delta", "largest", "seed")
 _MADE_NAME = "made.json"
 
 
@@ -43,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
     example = """tern fleet emulate 2 --clients 500 --dir my-fleet
         tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100
         tern fleet emulate 2 --broker my-broker --start-broker
-        tern fleet emulate 20 --program examples/activity/main.py --budget 400 --largest 4"""
+        tern fleet emulate 20 --clients 20 --records 500 --unit record --budget 4 --delta 1e-6"""
     emulate = add_command(actions, "emulate", summary, example, run_emulate)
     add_command(actions, "kinds", "list the values of --fleet", "tern fleet kinds", run_kinds)
     emulate.add_argument("boards", type=int, metavar="N", help="number of boards")
@@ -51,10 +54,13 @@ def add_parser(subparsers: Any) -> None:
     add_option(emulate, "--dataset", text, choices=datasets.HELD)
     add_option(emulate, "--classes", "labels are class numbers from 0, for softmax regression")
     add_option(emulate, "--clients M", "number of clients on all boards together (default: 1000)", type=int)
+    add_option(emulate, "--records N", "records of each client (default: 1)", type=int)
     text = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
     add_option(emulate, "--program FILE", text)
     text = f"lifetime epsilon of a client (default: {_AMPLE}: ample for trials, it would protect nobody)"
     add_option(emulate, "--budget E", text)
+    add_option(emulate, "--delta D", "of --budget: the ledgers count rho (zCDP), as sums over units need")
+    add_option(emulate, "--unit UNIT", f"{UNIT_HELP} (default: device)")
     add_option(emulate, "--largest E", "largest epsilon of a report (default: the budget)")
     add_option(emulate, "--seed S", "seed that assigns records to clients (default: 1)", type=int)
     text = "folder of the boards; existing ones run again (default: beside the broker's store or new in runs)"
@@ -76,13 +82,14 @@ def run_emulate(args: argparse.Namespace) -> int:
     if not 1 <= args.boards <= Emulated.MOST:
         raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
     if args.program:
-        if args.clients is not None or args.classes:
+        if args.clients is not None or args.classes or args.records is not None:
             text = "boards with a --program have one client each, and collect their own records"
-            raise UsageError(text, hint="leave --clients and --classes out")
+            raise UsageError(text, hint="leave --clients, --classes and --records out")
         if not Path(args.program).is_file():
             raise UsageError(f"there is no program {args.program}", hint="name a file of MicroPython")
     enough = args.clients is None or args.clients >= args.boards
     require(enough, "clients", f"{args.boards} or more, one a board", args.clients)
+    require(args.records is None or 1 <= args.records <= 0xFFFF, "records", "1 to 65535", args.records)
     require((args.seed or 0) >= 0, "seed", "0 or more", args.seed)
     if args.start_broker and not args.broker:
         raise UsageError("--start-broker needs --broker, which names its directory")
@@ -126,24 +133,37 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
         _require_the_same(args, directory)
         return keys or directory / store_file.NAME, boards
     clients = args.boards if args.program else 1000
-    for name, value in (("dataset", "flights"), ("clients", clients), ("budget", _AMPLE), ("seed", 1)):
+    defaults = {
+        "dataset": "flights",
+        "clients": clients,
+        "records": 1,
+        "unit": "device",
+        "budget": _AMPLE,
+        "seed": 1,
+    }
+    for name, value in defaults.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
-    budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
-    policy = Policy(parse_epsilon(args.largest, option="--largest") if args.largest else budget, budget)
+    unit = parse_unit(args.unit)
+    if args.largest or args.delta:
+        limits = policy(args.largest, args.budget, args.delta)
+    else:
+        budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
+        limits = Policy(budget, budget)
     dataset = None if args.program else datasets.held(args.dataset, classes=args.classes)
     if dataset:
-        must = f"at most {len(dataset.training)}, the records of {args.dataset}"
-        require(args.clients <= len(dataset.training), "clients", must, args.clients)
+        most = len(dataset.training) // args.records
+        must = f"at most {most}, by the records of {args.dataset}"
+        require(args.clients <= most, "clients", must, args.clients)
     directory = directory or run_directory.new_directory()
     boards = board_directories(directory, args.boards)
     store = keys or directory / store_file.NAME
     if dataset:
-        provision_from(store, boards, dataset, args.clients, args.seed, policy)
+        provision_from(store, boards, dataset, args.clients, args.seed, limits, args.records, unit)
     else:
         none = np.zeros((args.boards, 2), np.int16)  # its own are elsewhere: tern.recorder
         with Store(store, beside=True) as opened:
-            provision_fleet(opened, boards, none, policy)
+            provision_fleet(opened, boards, none, limits, unit=unit)
     run_directory.write_json(boards[0].parent / _MADE_NAME, {name: getattr(args, name) for name in _MADE})
     return store, boards
 

@@ -42,9 +42,11 @@ class ProgramFleet:
         policy: Policy,
         *arguments: object,
         tells: str,
+        unit: int = 0,
         **network: Any,
     ) -> None:
-        """d: features of a record, zeros at first. tells: a program's state file. network: `attach.write_network`'s."""
+        """d: features of a record, zeros at first. tells: a program's state file. unit: records of a run that is
+        protected, 0: the device. network: `attach.write_network`'s."""
         self.broker = folder / "broker"
         self.directories = board_directories(folder, boards)
         self._folder = folder
@@ -53,6 +55,7 @@ class ProgramFleet:
         self._policy = policy
         self._arguments = [str(argument) for argument in arguments]
         self._tells = tells
+        self._unit = unit
         self._network = network
         self._stack = ExitStack()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -74,7 +77,7 @@ class ProgramFleet:
         assert place is not None
         rows = np.zeros((len(self.directories), self._d + 1), np.int16)
         with Store(place, beside=True) as store:
-            provision_fleet(store, self.directories, rows, self._policy)
+            provision_fleet(store, self.directories, rows, self._policy, unit=self._unit)
         configuration.configure(self.broker)
         reload(self.broker)
         attach.attach(self.directories, self.broker, place, **self._network)
@@ -124,14 +127,14 @@ class ProgramFleet:
                 raise DeviceError(f"not all boards got there within {_PATIENCE} s", hint)
             time.sleep(0.2)
 
-    def serve(self, options: str) -> dict[str, Any]:
-        """The result of `tern serve` with these options. Raises DeviceError where it fails."""
-        command = [
-            sys.executable, "-m", "ternhost", "serve", "--fleet", f"mqtt:{self.broker}", *options.split(),
+    def tern(self, command: str, options: str) -> dict[str, Any]:
+        """The result of `tern train` or `tern serve` with these options. Raises DeviceError where it fails."""
+        arguments = [
+            sys.executable, "-m", "ternhost", command, "--fleet", f"mqtt:{self.broker}", *options.split(),
             "--no-report", "--json",
         ]  # fmt: skip
-        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True)
+        done = subprocess.run(arguments, cwd=self._folder, capture_output=True, text=True)
         if done.returncode:
-            raise DeviceError(f"tern serve failed: {done.stdout}{done.stderr}")
+            raise DeviceError(f"tern {command} failed: {done.stdout}{done.stderr}")
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return result
