@@ -83,7 +83,8 @@ def budget(board: BoardRow) -> float | None:
         return None
     left = max(0, micro - board.spent)
     if board.hello.get("measure") == RHO and left:
-        return math.exp(float(np.interp(math.log(left), *_epsilons())))
+        epsilon: float = math.exp(float(np.interp(math.log(left), *_epsilons())))
+        return epsilon
     return left / MICRO
 
 
