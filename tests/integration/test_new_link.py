@@ -19,7 +19,7 @@ from ternhost.cli import plugins
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.reach import links
 from terntools.boards import device
-from terntools.boards.provision import read_link
+from terntools.boards.network import read_link
 from terntools.emulators.micropython import device_command
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "outside"))

@@ -79,7 +79,7 @@ def test_every_extension_is_a_choice_of_the_command_line(outside, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "--algorithm {fedsgd,fedavg,hiera,signs}" in text
+    assert "--algorithm {fedsgd,fedavg,fedsum,hiera,signs}" in text
     assert "--dead-zone X up to which size a mean gradient counts as 0" in text
     assert "--flip P flipped: the least probability of the wrong sign" in text
     assert "--optimiser {averaging,momentum,adam,amsgrad}" in text

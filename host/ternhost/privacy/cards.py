@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from tern import card as cards
 from tern.card import HIERARCHY, LAPLACE, MAX_CARD, MIXTURE, SUM, TABLE, WINDOW, Card, CardError
@@ -186,6 +185,8 @@ def distribution(card: Card, v: int) -> list[float]:
     """The probability of every output for an input (Q1.14), from exact fractions or, for a laplace card, in floats. Of
     a sum the input is a share of the radius, what one unit can add to a coordinate; noise as if it were continuous."""
     if card.shape == SUM:
+        from scipy import stats  # takes a second
+
         body = sums.of(card)
         noise = (
             stats.norm(scale=math.sqrt(sums.variance(body)))

@@ -79,7 +79,7 @@ def budget(board: BoardRow) -> float | None:
     """The epsilon left to a board's first device: the budget reported on connecting, less the accepted reports since.
     Lost reports leave less. Of a ledger in rho: the epsilon at delta 1e-6. None where it reports no budget."""
     micro = board.hello.get("budget")
-    if micro is None:
+    if not isinstance(micro, int):
         return None
     left = max(0, micro - board.spent)
     if board.hello.get("measure") == RHO and left:

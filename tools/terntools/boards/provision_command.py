@@ -18,8 +18,9 @@ from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
 from terntools.boards import counter, deploy, devices, provision, records, self_check
+from terntools.boards.network import Broker, read_link
 from terntools.boards.policy import policy
-from terntools.boards.provision import Broker, Member
+from terntools.boards.provision import Member
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
 
@@ -146,7 +147,7 @@ def member_of(args: argparse.Namespace) -> Member:
         _OF_A_RECORDER if args.own_records and args.most_records is None else args.most_records,
         broker=broker,
         wake=args.wake_s,
-        link=provision.read_link(args.link),
+        link=read_link(args.link),
         again=args.again,
         unit=parse_unit(args.unit),
     )

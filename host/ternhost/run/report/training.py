@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ternhost.learn.judging import WORDS
+from ternhost.privacy.units import DEVICE, protected
 from ternhost.run.report import plots
 from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, percent
 from ternhost.text import as_html, clipped
@@ -153,7 +154,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         ("data set", str(options["dataset"]), "what the clients hold"),
         ("model", str(options["model"]), _MODELS[options["model"]]),
         ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
-        ("protects", str(result["protects"]), "what the epsilon is about"),
+        ("protects", result.get("protects", protected(DEVICE)), "what the epsilon is about"),
         ("epsilon", epsilon, "asked for; the card keeps no more than that"),
         ("coordinates", k, "reported by a client, chosen independently of data"),
         ("optimiser", str(result["optimiser"]), "" if rate is None else f"at a learning rate of {rate:.4g}"),
