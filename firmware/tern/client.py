@@ -43,7 +43,7 @@ def work_ms(request, card, size, bound):
         work += k
     bound = bound or _MANY
     if card.shape == SUM:
-        work += card.sum.runs(bound) * (request.values + 64) >> 6
+        work += card.sum.work_ms(request.values, k, bound)
         batch = bound
     elif request.epochs:
         batch = request.epochs * (bound + bound // batch + 1)

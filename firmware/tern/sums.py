@@ -9,10 +9,11 @@ from struct import calcsize, unpack_from
 
 from tern import wire
 from tern.compat import const, micropython, ptr32
+from tern.coordinates import gather
 from tern.entropy import EntropyError
-from tern.fixed import EXP_BITS, exp_lower
+from tern.fixed import EXP_BITS, ONE, exp_lower
 from tern.frames import FrameError
-from tern.gradient import MAX_FINE, Gradient, clear
+from tern.gradient import MAX_FINE, Gradient, accumulate, clear
 from tern.ledger import RHO
 from tern.noise import noise
 from tern.shapes import SUM
@@ -75,9 +76,11 @@ class Sum:
             return epsilon * self.t >= _MILLION * (self.radius + self.tally)
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)
 
-    def runs(self, records):
-        """Return how many units so many records may be of."""
-        return min(records, (records - 1) // self.unit + 2) if self.unit else 1
+    def work_ms(self, values, k, bound):
+        """Return the part of client.work_ms() for the units of `bound` records and the noise of k values."""
+        units = min(bound, (bound - 1) // self.unit + 2) if self.unit else 1
+        slow = self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0  # ms more than any draw
+        return (units * (values + 64) >> 6) + k * slow
 
     def factor(self, size):
         """Return p and K + s of arithmetic.md for n = size."""
@@ -231,18 +234,16 @@ class _Features:
     def __init__(self, request, n):
         self._request = request
         self.row = array("h", bytes(2 * request.d + 2))
+        self._asked = array("h", bytes(2 * n))
         self.totals = array("i", bytes(4 * n))
 
     def begin(self):
-        pass
+        self._places = array("H", [j for j in range(self._request.d) if self._request.asked[j]])
 
     def add(self):
-        request = self._request
-        i = 0
-        for j in range(request.d):
-            if request.asked[j]:
-                self.totals[i] += self.row[j] << request.range
-                i += 1
+        n = len(self._places)
+        gather(self.row, self._places, n, self._asked)
+        accumulate(self._asked, 0, ONE, self.totals, n, self._request.range)
 
 
 class Answerer:
@@ -386,7 +387,6 @@ class Answerer:
         cursor = stream.cursor
         sums = self._sums
         half = 1 << card.coarse >> 1
-        middle = card.symbols >> 1
         try:
             for i in range(k):
                 while True:
@@ -397,7 +397,7 @@ class Answerer:
                         break
                     stream.refill()
                 cursor[0] = job[0]
-                y = (sums[places[i]] + y + half >> card.coarse) + middle
+                y = (sums[places[i]] + y + half >> card.coarse) + (card.symbols >> 1)
                 out[i] = max(0, min(y, card.symbols - 1))
         except EntropyError:
             for i in range(k):
