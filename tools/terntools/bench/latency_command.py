@@ -87,6 +87,11 @@ def summary(result: dict[str, Any]) -> str:
         f"entropy {result[f'entropy_{unit}_per_byte']:.2f} {unit} a byte; heap: at most {result['heap_bytes_peak']:,} "
         f"bytes in use, {result['heap']['free']:,} free; library {result['mpy_bytes']:,} bytes of .mpy (Pico)"
     )
+    lines += [
+        f"{one['name']}: median {one['median'] / 1000:,.2f} {thousands}, noise {one['noise'] / 1000:.2f} a coordinate"
+        for one in result["reports"]
+        if one["records"]
+    ]
     if result["runs_differ_by"] is not None:
         lines.append(f"two boots differ by {100 * result['runs_differ_by']:.2f} % in a report")
     if result["identical_runs"] is not None:
@@ -99,7 +104,7 @@ def pictures(result: dict[str, Any]) -> dict[str, Any]:
     from terntools.bench import plots  # takes long to import
 
     reports = result["reports"]
-    parts = {one["name"]: one["breakdown"] for one in reports}
+    parts = {one["name"]: one["breakdown"] for one in reports if not one["records"]}
     if result["unit"] == subjects.MICROSECONDS:
         unit = "milliseconds from the round's first byte to the report's last"
         panels = [plots.Panel("Latency of a report", unit, parts, 1e-3, 1)]
