@@ -43,8 +43,8 @@ def work_ms(request, card, size, bound):
         work += k
     bound = bound or _MANY
     if card.shape == SUM:
-        work += card.sum.draws_ms(request, bound)
-        batch = 2 * bound
+        work += card.sum.work_ms(request.values, k, bound)
+        batch = bound
     elif request.epochs:
         batch = request.epochs * (bound + bound // batch + 1)
     elif wire.SVM < request.model < wire.SOFTMAX_GRADIENT:

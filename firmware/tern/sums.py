@@ -8,11 +8,12 @@ from array import array
 from struct import calcsize, unpack_from
 
 from tern import wire
-from tern.compat import const, micropython, ptr8, ptr16, ptr32
+from tern.compat import const, micropython, ptr32
+from tern.coordinates import gather
 from tern.entropy import EntropyError
-from tern.fixed import EXP_BITS, exp_lower
+from tern.fixed import EXP_BITS, ONE, exp_lower
 from tern.frames import FrameError
-from tern.gradient import MAX_FINE, Gradient, clear
+from tern.gradient import MAX_FINE, Gradient, accumulate, clear
 from tern.ledger import RHO
 from tern.noise import noise
 from tern.shapes import SUM
@@ -60,11 +61,9 @@ class Sum:
             raise ValueError("radius, tally, scale or outputs out of bounds")
         wide = self.t * self.m
         most = _MOST_SCALE
-        self._slow = 0  # ms of a draw beside the usual
         if self.norm == 2:
             if not (1 <= self.c <= most // 2 and self.c <= 4 * wide <= 256 * self.c and wide <= most):
                 raise ValueError("variance out of bounds")
-            self._slow = (self.c - 1) // wide + wide // (8 * self.c)
         elif self.norm != 1 or self.c or self.m:
             raise ValueError("unknown norm")
         self.symbols = 1 << self.bits
@@ -76,10 +75,11 @@ class Sum:
             return epsilon * self.t >= _MILLION * (self.radius + self.tally)
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)
 
-    def draws_ms(self, request, records):
-        """Return the time in ms that the vectors of these records and the noise take at most (storage.md, Slot)."""
-        runs = min(records, (records - 1) // self.unit + 2) if self.unit else 1
-        return (runs * (request.values + 64) >> 6) + request.k * self._slow
+    def work_ms(self, values, k, bound):
+        """Return the part of client.work_ms() for the units of `bound` records and the noise of k values."""
+        units = min(bound, (bound - 1) // self.unit + 2) if self.unit else 1
+        slow = self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0  # ms more than any draw
+        return (units * (values + 64) >> 6) + k * slow
 
     def factor(self, size):
         """Return p and K + s of arithmetic.md for n = size."""
@@ -209,17 +209,6 @@ def add(sums: ptr32, n: int, vector: ptr32):
         j += 1
 
 
-@micropython.viper
-def add_features(row: ptr16, asked: ptr8, totals: ptr32, d: int, fine: int):
-    i = 0
-    j = 0
-    while j < d:
-        if asked[j]:
-            totals[i] = totals[i] + ((((row[j] + 32768) & 65535) - 32768) << fine)
-            i += 1
-        j += 1
-
-
 class _Gradients:
     """Adds the gradients of records in `row` to `totals`, as softmax.Rows and _Features do."""
 
@@ -244,14 +233,16 @@ class _Features:
     def __init__(self, request, n):
         self._request = request
         self.row = array("h", bytes(2 * request.d + 2))
+        self._asked = array("h", bytes(2 * n))
         self.totals = array("i", bytes(4 * n))
 
     def begin(self):
-        pass
+        self._places = array("H", [j for j in range(self._request.d) if self._request.asked[j]])
 
     def add(self):
-        request = self._request
-        add_features(self.row, request.asked, self.totals, request.d, request.range)
+        n = len(self._places)
+        gather(self.row, self._places, n, self._asked)
+        accumulate(self._asked, 0, ONE, self.totals, n, self._request.range)
 
 
 class Answerer:
@@ -395,7 +386,6 @@ class Answerer:
         cursor = stream.cursor
         sums = self._sums
         half = 1 << card.coarse >> 1
-        middle = card.symbols >> 1
         try:
             for i in range(k):
                 while True:
@@ -406,7 +396,7 @@ class Answerer:
                         break
                     stream.refill()
                 cursor[0] = job[0]
-                y = (sums[places[i]] + y + half >> card.coarse) + middle
+                y = (sums[places[i]] + y + half >> card.coarse) + (card.symbols >> 1)
                 out[i] = max(0, min(y, card.symbols - 1))
         except EntropyError:
             for i in range(k):

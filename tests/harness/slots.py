@@ -60,6 +60,15 @@ def hierarchy(epsilon, ranges=2):
     return spec.hierarchy(epsilon, bounds, levels, values)
 
 
+def total(unit, t, c, m=1, bits=8, norm=2):
+    """A function from epsilon or rho to a sum card whose units of opposite records are clipped."""
+
+    def card(epsilon):
+        return spec.sum_card(epsilon, norm, unit, 64, 1 << 14, 1, -1, t=t, c=c, m=m, bits=bits)
+
+    return card
+
+
 def one_of(symbols):
     """A function from epsilon to a window card of width 1, for labels and categories."""
     return lambda epsilon: window(epsilon, symbols, 1)
@@ -82,7 +91,10 @@ def longest_hierarchy(epsilon):
 
 @dataclass(frozen=True)
 class Case:
-    """A question. micro: the least micro-epsilon of a value. anew: each round has a card that is new to the board."""
+    """A question. micro: the least micro-epsilon of a value. anew: each round has a card that is new to the board.
+
+    records: of client 2, and the bound of the board. weight: of the first feature.
+    """
 
     name: str
     model: int
@@ -94,11 +106,13 @@ class Case:
     local: tuple = (0, 0, 0)
     micro: int = 19_999_000
     anew: bool = True
+    records: int = RECORDS
+    weight: int = 9999
 
     def frame(self, device, number):
         """The ROUND (bytes) of this number for a client."""
         exponent = 0 if self.model in (wire.VALUES, wire.CATEGORIES) else -14
-        values = [1] * self.d if not exponent else [9999 - 7 * j for j in range(self.d * self.classes)]
+        values = [1] * self.d if not exponent else [self.weight - 7 * j for j in range(self.d * self.classes)]
         card = self.card(self.micro + self.anew * (2 * number + device))
         out = bytearray(wire.MAX_FRAME)
         n = host_frames.encode_round(
@@ -113,7 +127,7 @@ class Case:
         request = frames.Round()
         request.decode(memoryview(self.frame(1, 1)))
         card = cards.decode(request.card)
-        return work_ms(request, card, frames.packed_size(card.symbols, self.k), RECORDS)
+        return work_ms(request, card, frames.packed_size(card.symbols, self.k), self.records)
 
 
 SOFTMAX = wire.SOFTMAX_GRADIENT
@@ -146,6 +160,18 @@ CASES = (
         for card in (table, laplace, mixture, hierarchy)
     ),
     Case("softmax regression, 400 values in 16 ranges", SOFTMAX, longest_hierarchy, 120, 8, 400, 1, micro=1_000_000),
+    Case("sums of features", wire.VALUES, total(1, 32, 32), k=129, records=640),
+    *(
+        Case(f"noise of variance {c} / {t} t**2", wire.VALUES, total(1, t, c), k=129, records=1)
+        for t, c in ((65537, 4 * 65537), (65537, 65538), (65537, 22000), (65537, 1025))
+    ),
+    *(
+        Case(f"sums, 1017 values, norm {n}", SOFTMAX, total(0, 65537, 22000, 1, 2, n), 127, 8, 1017, records=1)
+        for n in (1, 2)
+    ),
+    Case("sums, softmax regression 6 x 13", SOFTMAX, total(47, 32, 32), 13, 6, 79, records=640),
+    Case("sums, softmax regression 10 x 64", SOFTMAX, total(47, 32, 32, bits=3), 64, 10, 641, records=640),
+    Case("sums over units of one record", wire.LOGISTIC, total(1, 32, 32), 28, k=29, records=640, weight=99),
 )  # fmt: skip
 
 
@@ -161,7 +187,9 @@ class Slots:
         beat, task: as of slot_program.answers.
         """
         questions = [case.frame(device, number + 1) for number in range(rounds) for device in (1, 2)]
-        return self._repl.evaluate(f"answers({board(case.d, slot)!r}, {beat}, {questions!r}, {task})", 600)
+        return self._repl.evaluate(
+            f"answers({board(case.d, slot, case.records)!r}, {beat}, {questions!r}, {task})", 600
+        )
 
     def wake(self, collected, frames, end_ms=0):
         """[(what, its microseconds), ...], [microseconds of work, ...] of a wake of the program with these records.
@@ -173,21 +201,24 @@ class Slots:
         return self._repl.evaluate(f"wake({folder_of(collected)!r}, {D}, {SLOT}, {frames!r}, {end_ms})", 600)
 
 
-def board(d, slot):
-    """The files of a board with two clients of opposite data: one record of -1, and RECORDS of +1, as {path: rows}."""
+def board(d, slot, records=RECORDS):
+    """The files of a board with two clients of opposite data: one record of -1, and `records` of +1, as {path: rows}.
+
+    Their unit is a record, and they count rho, so that each first report of a card of epsilon loads what prices it.
+    """
     most = ledger.MAX_BUDGET
-    clients = [struct.pack(storage.CLIENT, i + 1, KEYS[i], most, most, i, (1, RECORDS)[i], 0) for i in (0, 1)]
-    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, slot, 1, 1, RECORDS, 0)
+    clients = [struct.pack(storage.CLIENT, i + 1, KEYS[i], most, most, i, (1, records)[i], 0) for i in (0, 1)]
+    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, slot, 1, 1, records, 1)
     low, high = (struct.pack("<h", x) * d + struct.pack("<h", ONE) for x in (-ONE, ONE))
-    head = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, d, 1 + RECORDS)
+    head = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, d, 1 + records)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/ledger"
-        ledger.create(path, most)
+        ledger.create(path, most, measure=ledger.RHO)
         account = Path(path).read_bytes()
     return {
         storage.CLIENTS: [(b"".join(clients), 1)],
         storage.FLEET: [(fleet, 1)],
-        storage.RECORDS: [(head, 1), (low, 1), (high, RECORDS)],
+        storage.RECORDS: [(head, 1), (low, 1), (high, records)],
         **{storage.ledger_name(device): [(account, 1)] for device in (1, 2)},
     }
 

@@ -619,13 +619,14 @@ static int slot_exceeded(const struct round *r, int size) {
     i64 batch = r->batch ? r->batch : 32, bound = fleet.records ? fleet.records : 65535;
     i64 records = r->model <= 3 || r->model == 10 ? batch : r->epochs ? r->epochs * (bound + bound / batch + 1) : 1;
     i64 unit = r->card.shape == SUM ? get16(r->card.at + 6) : 0, units = unit ? least(bound, (bound - 1) / unit + 2) : 1;
+    i64 slow = 0;
     if (r->card.shape == SUM) {
-        struct sum s = sum_of(&r->card);
-        records = 2 * bound;
-        units = (units * (r->values + 64) >> 6) + (s.norm == 2 ? r->k * ((s.c - 1) / (s.t * s.m) + s.t * s.m / (8 * s.c)) : 0);
+        i64 c = get32(r->card.at + 22), wide = (i64)get32(r->card.at + 18) * get32(r->card.at + 26);
+        records = bound;
+        slow = c ? wide / (3 * c) + c / wide : 0;
     } else units = 0;
     i64 work = 240 + (records * (r->classes * (r->d + 64) + 128) >> 8) + (r->k * size >> 11);
-    work += units + (r->k >> 2) + (r->card.shape > WINDOW ? r->k : 0) + (r->card.n >> (r->card.shape == HIERARCHY ? 3 : 6));
+    work += (units * (r->values + 64) >> 6) + r->k * slow + (r->k >> 2) + (r->card.shape > WINDOW ? r->k : 0) + (r->card.n >> (r->card.shape == HIERARCHY ? 3 : 6));
     return fleet.slot && work > fleet.slot;
 }
 

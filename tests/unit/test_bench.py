@@ -21,6 +21,7 @@ def report(case, **more):
     """Figures as latency.Bench.figures gives them: 9 ms, 1.5 ms of them for the link."""
     return {
         "name": case.label, "mechanism": case.mechanism, "d": case.d, "k": case.k, "model": case.model,
+        "records": case.records,
         "bytes_in": 120, "bytes_out": case.report_bytes, "bytes_float32": latency.OVERHEAD + 4 * case.d,
         "median": 9000.0, "receive": 1300.0, "send": 200.0,
         "breakdown": {"tag": 7000.0, "link": 1500.0, "steps": 500.0},

@@ -580,12 +580,17 @@ def measures():
     poor = replace(epsilon, largest=1, fleet=(0, 0, 1, 1, 0, 2))
     steps = [ask(1, d=3, batch=batch, card=card) for batch, card in ((1, total(2, 1)), (0, total(2, 1)), (0, total()), (0, total(1)))]  # fmt: skip
     rounds("a card before a unit before a measure before a policy", poor, steps, flags=["hostile"])
-    # 240, 1200 (67 + 128) >> 8 for records, 301 (4 + 64) >> 6 for units, 3 for draws
-    for slot in (1475, 1476):
-        steps = [ask(1, d=3, k=3, card=total(2, 2)), ask(2, d=3, k=3, card=total())]
-        steps += [ask(i, d=3, k=3, card=total(1, 2, t=t)) for i, t in ((3, 16), (4, 1 << 20))]
-        others = (72, 73), (72, 72 * 3), (500, 62), (500, 63)  # a draw is slower if its scale does not suit
-        steps += [ask(i, d=3, k=3, card=total(2, 2, t=t, c=c)) for i, (t, c) in enumerate(others, 5)]
+    wide = sum_card(50_000, 2, 2, 16, t=200, c=16)
+    for slot in (
+        1021,
+        1022,
+        1031,
+    ):  # 240, 457 and 319 for records and units, 3 for draws, 3 or 12 for the noise
+        steps = [
+            ask(1, d=3, k=3, card=total(2, 2)),
+            ask(2, d=3, k=3, card=total()),
+            ask(3, d=3, k=3, card=wide),
+        ]
         rounds(f"a slot of {slot} ms for sums", replace(RHO, fleet=(0, slot, 1, 1, 600, 2)), steps)
     rounds("a sum that is not certified", RHO, [ask(1, d=3, card=total(steps=17))], flags=["hostile"])
 

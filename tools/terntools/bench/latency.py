@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from tern import card as cards
-from tern import frames, host_frames, wire
+from tern import frames, host_frames, ledger, storage, wire
 from tern.fixed import ONE
 from ternhost.errors import UsageError
 from ternhost.learn.parameters import LINEAR_MODELS
-from ternhost.privacy import mechanisms
+from ternhost.privacy import mechanisms, sums
 from ternhost.privacy.accounting import Policy
-from ternhost.provision.boards import board_files
+from ternhost.provision.boards import board_files, fleet_file
 from ternhost.reach import fleet
 from terntools.bench.subjects import INSTRUCTIONS, MICROSECONDS, Subject, subject
 from terntools.boards import mpy
@@ -53,13 +53,14 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A measured case: a mechanism at an epsilon of the whole report, a model, and k of d coordinates."""
+    """A mechanism at an epsilon of the whole report, a model, k of d coordinates; or a sum of `records`, at a rho."""
 
     mechanism: str = "three-outputs"
     epsilon: str = "2"
     d: int = 28
     k: int = 1
     model: str = "logistic"
+    records: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= self.d <= wire.MAX_DIMENSION:
@@ -69,19 +70,29 @@ class Case:
 
     @property
     def label(self) -> str:
-        return f"{self.mechanism}, {self.k} of {self.d}, {self.model}"
+        over = f" sum of {self.records} records" if self.records else ""
+        return f"{self.mechanism}{over}, {self.k} of {self.d}, {self.model}"
+
+    @property
+    def values(self) -> int:
+        return self.k + bool(self.records)
 
     @property
     def report_bytes(self) -> int:
         """The bytes of a REPORT, before COBS."""
-        return OVERHEAD + int(frames.packed_size(cards.decode(self.card).symbols, self.k))
+        return OVERHEAD + int(frames.packed_size(cards.decode(self.card).symbols, self.values))
 
     @property
     def card(self) -> bytes:
+        micro = mechanisms.parse_epsilon(self.epsilon)
+        if self.records:
+            more = {"unit": 1, "units": self.records, "values": self.values, "clipped": 92, "kept": -36}
+            return sums.design(cost=micro, radius=0.5, **more).card
         levels = 255 if self.mechanism.startswith("pm") else None
-        micro = mechanisms.parse_epsilon(self.epsilon) // self.k
-        return mechanisms.design(self.mechanism, levels=levels, epsilon_micro=micro).card
+        return mechanisms.design(self.mechanism, levels=levels, epsilon_micro=micro // self.k).card
 
+
+SUMS = tuple(Case("gaussian", "0.02", 28, 28, records=records) for records in (32, 500))
 
 # Clocks of the ESP32-C3 and C6, and of the ESP32, S2 and S3. None of them ends more than one instruction a cycle.
 CLOCKS_MHZ = (160, 240)
@@ -97,8 +108,11 @@ class Bench:
 
     def prepare(self, case: Case) -> None:
         """Provision the device for a case, in a folder of its own with a budget of its own."""
-        rows = np.fromiter(((7919 * i) % (2 * ONE) - ONE for i in range(case.d + 1)), np.int16, case.d + 1)
-        self.device.install(board_files(DEVICE, [self._key], rows.reshape(1, -1), Policy(_BUDGET, _BUDGET)))
+        shape = max(1, case.records), case.d + 1
+        rows = (7919 * np.arange(math.prod(shape)) % (2 * ONE) - ONE).astype(np.int16).reshape(shape)
+        policy = Policy(_BUDGET, _BUDGET, ledger.RHO if case.records else ledger.EPSILON)
+        protects = {storage.FLEET: fleet_file(bytes(wire.KEY_BYTES), unit=1)} if case.records else {}
+        self.device.install({**board_files(DEVICE, [self._key], rows, policy), **protects})
         self._round = 0
         self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
 
@@ -110,7 +124,8 @@ class Bench:
         for _ in range(n):
             self._round += 1
             size = host_frames.encode_round(
-                out, self._key, DEVICE, self._round, LINEAR_MODELS[case.model], parameters, card, case.k, -14
+                out, self._key, DEVICE, self._round, LINEAR_MODELS[case.model], parameters, card, case.values,
+                -14, 4 if case.records else 0,
             )  # fmt: skip
             rounds.append(bytes(out[:size]))
         return rounds
@@ -139,10 +154,12 @@ class Bench:
         }  # fmt: skip
 
     def figures(self, case: Case) -> dict[str, Any]:
-        """report() with the case, and bytes: of its ROUND, its REPORT, and a report of all d values as float32."""
-        report = {"name": case.label, **asdict(case), **self.report(case)}
+        """report() with the case, the noise of a value, and bytes: of ROUND, REPORT, and a report of float32."""
+        iterations = 2 if case.records > 100 else ITERATIONS
+        report = {"name": case.label, **asdict(case), **self.report(case, iterations)}
+        noise = (report["breakdown"]["sampling"] + report["breakdown"]["entropy"]) / case.values
         sizes = {"bytes_in": len(self.messages(case, 1)[0]), "bytes_out": case.report_bytes}
-        return {**report, **sizes, "bytes_float32": OVERHEAD + 4 * case.d}
+        return {**report, **sizes, "bytes_float32": OVERHEAD + 4 * case.d, "noise": noise}
 
     def answers(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
         """How long each of ITERATIONS reports took on a prepared device, and each call of the watched parts."""
@@ -213,7 +230,7 @@ def plan(spec: str, case: Case, names: Sequence[str] = MECHANISMS) -> list[float
     """The relative durations of the steps that measure() tells, as they are on an emulated Pico."""
     main = [2, 10, *[1] * len(names), 1]
     again = [9, *main] if isinstance(fleet.parse(spec), OnFirmware) else []
-    return [*main, *[5] * len(_cases(case, names)), *again]
+    return [*main, *[5 + one.records // 10 for one in _cases(case, names)], *again]
 
 
 def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> dict[str, Any]:
@@ -257,7 +274,7 @@ def _cases(case: Case, names: Sequence[str]) -> list[Case]:
     cases = [replace(case, mechanism=name, k=k) for name in mechanisms_ for k in (1, case.d)]
     cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
     cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]
-    return list(dict.fromkeys(cases))
+    return list(dict.fromkeys((*cases, *SUMS)))
 
 
 def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[dict[str, Any]]:

@@ -77,6 +77,10 @@ def summary(result: dict[str, Any]) -> str:
     line = f"entropy {result[f'entropy_{unit}_per_byte']:.2f} {unit} a byte; heap: at most "
     line += f"{result['heap_bytes_peak']:,} bytes in use, {result['heap']['free']:,} free; "
     lines.append(f"{line}library {result['mpy_bytes']:,} bytes of .mpy (Pico)")
+    for one in result["reports"]:
+        if one["records"]:
+            noise = f"noise {one['noise'] / 1000:.2f} a coordinate"
+            lines.append(f"{one['name']}: median {one['median'] / 1000:,.2f} {thousands}, {noise}")
     if result["runs_differ_by"] is not None:
         lines.append(f"two boots differ by {100 * result['runs_differ_by']:.2f} % in a report")
     if result["identical_runs"] is not None:
@@ -89,7 +93,7 @@ def pictures(result: dict[str, Any]) -> dict[str, Any]:
     from terntools.bench import plots  # takes long to import
 
     reports = result["reports"]
-    parts = {one["name"]: one["breakdown"] for one in reports}
+    parts = {one["name"]: one["breakdown"] for one in reports if not one["records"]}
     if result["unit"] == subjects.MICROSECONDS:
         unit = "milliseconds from the round's first byte to the report's last"
         panels = [plots.Panel("Latency of a report", unit, parts, 1e-3, 1)]

@@ -65,8 +65,10 @@ def watch():
     _timed(client, "_load", "ledger load")
     _timed(client._ledger, "pay", "ledger pay")
     _timed(client, "_decode", "certify")
-    _timed(client._gradients, "values", "gradient")
-    _timed(client._gradients, "draw", "sample")
+    client._open_clients()  # they tell the unit of sums, 0
+    for answerer in (client._gradients, client._answerer(0)):
+        _timed(answerer, "values", "gradient")
+        _timed(answerer, "draw", "sample")
     _timed(client.round, "decode", "decode")
     _timed(client.entropy, "refill", "refill")
     _timed(client.entropy, "end_report", "end of report")

@@ -66,7 +66,7 @@ class BoardSubject(Subject):
         """marker: number of the pin that marks windows for a meter, where the board has no other."""
         self._repl = repl
         self._marker = marker
-        self.machine, changes = deploy.plan(repl, more=("bench",))
+        self.machine, changes = deploy.plan(repl, more=("bench", "sums"))
         deploy.install(repl, self.machine, changes)
         text = fold.fold_program(program.read_text(), mpy.library(self.machine.processor))
         compiled = mpy.compiled(text, self.machine.processor, program.name, optimise=True)
