@@ -16,6 +16,8 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedsum
 from ternhost.privacy import sums
 from ternhost.provision.boards import board_directories
+from ternhost.store.reader import Reader
+from ternhost.watch import curves
 
 pytestmark = pytest.mark.usefixtures("here")
 SMALL = {"dataset": "synthetic-logistic", "records": 200, "life": "4"}
@@ -158,3 +160,14 @@ def test_the_sums_of_gateways_merge():
     whole, error = estimate.sums_of(*result.cohorts)
     assert np.allclose(whole, sum(total for total, _ in parts))
     assert np.allclose(error**2, sum(each**2 for _, each in parts))
+
+
+def test_observers_see_epsilons_and_no_rho():
+    run = train("simulated:5", **SMALL)
+    with Reader(Path(run["store"])) as reader:
+        now = reader.snapshot()
+    spent = run["epsilon_per_client"]
+    assert curves.spent(now) == pytest.approx(spent, rel=0.01)
+    assert curves.spent_by_class(now) == [pytest.approx(spent, rel=0.01)]
+    *_, last = curves.positions(now.run, now.history, curves.EPSILON, 5)
+    assert last == pytest.approx(spent, rel=0.01)

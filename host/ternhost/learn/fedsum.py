@@ -92,6 +92,7 @@ class SumDesign(ReportDesign):
     def summary(self, times: int) -> dict[str, Any]:
         each, life = (sums.epsilon_of(rho, self.delta) for rho in (self.cost, self.epsilon))
         found = {**super().summary(times), "epsilon": life, "delta": self.delta}
+        found["rho_per_report"] = self.cost / MICRO
         return {**found, "epsilon_per_report": each, "epsilon_per_client": life}
 
 

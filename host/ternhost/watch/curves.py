@@ -9,6 +9,7 @@ from typing import Any
 
 from ternhost.learn import judging
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.sums import epsilon_of
 from ternhost.run.directory import figures_of
 from ternhost.store.snapshot import RunView, Snapshot
 
@@ -62,8 +63,25 @@ def spent(now: Snapshot) -> float | None:
         return None
     if now.history and now.history[-1]["reports"]:
         report_cost = now.history[-1]["spent"] / now.history[-1]["reports"]
+    elif in_rho(now.run):
+        report_cost = float(now.run.classes[0]["rho_per_report"])
     paid = sum(cost * reports for cost, reports in now.paid.items()) / MICRO
-    return (paid + (now.accepted - sum(now.paid.values())) * report_cost) / devices
+    return as_epsilon(now.run, (paid + (now.accepted - sum(now.paid.values())) * report_cost) / devices)
+
+
+def in_rho(run: RunView | None) -> bool:
+    """Whether a run spends rho, at the delta that its options name."""
+    return bool(run and run.options.get("delta"))
+
+
+def as_epsilon(run: RunView | None, amount: float) -> float:
+    """What a device has spent in a run, in the run's own measure, as an epsilon."""
+    return _epsilon_of(round(amount * MICRO), run.options["delta"]) if run and in_rho(run) else amount
+
+
+@lru_cache(maxsize=1 << 13)
+def _epsilon_of(micro_rho: int, delta: str) -> float:
+    return epsilon_of(micro_rho, float(delta))
 
 
 def spent_by_class(now: Snapshot) -> list[float | None]:
@@ -80,7 +98,8 @@ def spent_by_class(now: Snapshot) -> list[float | None]:
         epsilons[nearest] += reports * cost / MICRO
         demanded[nearest] += now.demanded[cost]
     return [
-        epsilons[cost] * requests / devices / demanded[cost] if demanded[cost] else None for cost in costs
+        as_epsilon(now.run, epsilons[cost] * requests / devices / demanded[cost]) if demanded[cost] else None
+        for cost in costs
     ]
 
 
@@ -98,7 +117,7 @@ def positions(
     if by == REPORTS:
         return list(accumulate(float(entry.get("reports", 0)) for entry in history))
     devices = max(1, devices_of(run, registered))
-    return [epsilon / devices for epsilon in accumulate(entry["spent"] for entry in history)]
+    return [as_epsilon(run, spent / devices) for spent in accumulate(entry["spent"] for entry in history)]
 
 
 def curve(

@@ -5,6 +5,7 @@ from typing import Any
 from nicegui import ui
 
 from ternhost.errors import UsageError
+from ternhost.privacy.units import parse_unit, protected
 from ternhost.store.snapshot import LABEL, VALUE, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import budgets
@@ -79,7 +80,8 @@ def _lines(now: Snapshot) -> str:
     run = now.run
     if run is None:
         return ""
-    rows: list[tuple[str, Any, str]] = []
+    unit = parse_unit(run.options.get("unit") or "device")
+    rows: list[tuple[str, Any, str]] = [("protects", protected(unit), "what each epsilon is about")]
     if (spent := curves.spent(now)) is not None:
         rows.append(("spent in this run, mean per device", spent, f"by {now.accepted:,} accepted reports"))
     rows.append(("spent before it, most of any device", run.epsilon_before, "in the rounds of this store"))
