@@ -581,8 +581,16 @@ def measures():
     steps = [ask(1, d=3, batch=batch, card=card) for batch, card in ((1, total(2, 1)), (0, total(2, 1)), (0, total()), (0, total(1)))]  # fmt: skip
     rounds("a card before a unit before a measure before a policy", poor, steps, flags=["hostile"])
     wide = sum_card(50_000, 2, 2, 16, t=200, c=16)
-    for slot in (1021, 1022, 1031):  # 240, 457 and 319 for records and units, 3 for draws, 3 or 12 for the noise
-        steps = [ask(1, d=3, k=3, card=total(2, 2)), ask(2, d=3, k=3, card=total()), ask(3, d=3, k=3, card=wide)]
+    for slot in (
+        1021,
+        1022,
+        1031,
+    ):  # 240, 457 and 319 for records and units, 3 for draws, 3 or 12 for the noise
+        steps = [
+            ask(1, d=3, k=3, card=total(2, 2)),
+            ask(2, d=3, k=3, card=total()),
+            ask(3, d=3, k=3, card=wide),
+        ]
         rounds(f"a slot of {slot} ms for sums", replace(RHO, fleet=(0, slot, 1, 1, 600, 2)), steps)
     rounds("a sum that is not certified", RHO, [ask(1, d=3, card=total(steps=17))], flags=["hostile"])
 
