@@ -1,0 +1,61 @@
+"""Random histories of a client whose ledger counts rho: never over its budget, never two answers to one round."""
+
+import random
+
+import pytest
+from failing_disk import Disk, PowerCut
+from small_board import THREE, ask, book_of, error_of
+from test_sums import PRICE, PURE_CARD, RHO_CARD, client_of, sum_frame
+
+from tern import ledger, wire
+from tern.boards.emulated import Board
+from tern.client import Client
+
+QUESTIONS = [(RHO_CARD, 5, 50_000), (PURE_CARD, 2, PRICE), (THREE, 1, PRICE), (THREE, 4, 4 * PRICE)]
+REFUSED = {wire.ERR_OLD_ROUND, wire.ERR_CHANGED_ROUND, wire.ERR_BUDGET, wire.ERR_LEDGER, wire.ERR_POLICY}
+
+
+def live(draw, happened):
+    """One history, against a twin that knows only what left the board. happened: what did in all of them."""
+    ahead, budget = draw.choice((1, 1, 3)), draw.choice((100_000, 2_000_000, 9_000_000))
+    most = draw.choice((PRICE, 4 * PRICE))
+    folder, client = client_of(ledger.RHO, ahead=ahead, budget=budget, largest=most)
+    released, asked, lost = {}, [(0, None)], False
+    for event in draw.choices(("new", "new", "new", "again", "changed", "restart"), k=draw.randrange(1, 9)):
+        if event == "restart" or client is None:
+            client = Client(Board(folder))
+        number, question = draw.choice(asked)
+        if event != "again" or not number:
+            number = max(asked)[0] + (0 if event == "changed" and number else draw.choice((1, 1, 2)))
+            question = *draw.choice(QUESTIONS), draw.randrange(100)
+        asked.append((number, question))
+        card, k, price, shift = question
+        fault = draw.choice((None, None, PowerCut(), OSError(28)))
+        try:
+            with Disk(draw.randrange(10) if fault else -1, fault):
+                answer = ask(client, sum_frame(number, card, k, shift=shift))
+            if answer[0] == wire.REPORT:
+                happened.add("replayed" if number in released else "paid")
+                assert released.setdefault(number, (answer, price)) == (answer, price), number
+            else:
+                code, detail = error_of(answer)
+                happened.add(code)
+                lost |= code == wire.ERR_LEDGER  # the write may have been durable
+                assert code in (REFUSED if fault else REFUSED - {wire.ERR_LEDGER})
+                assert code != wire.ERR_BUDGET or detail < price
+        except PowerCut:
+            lost, client = True, None
+        book, paid = book_of(folder), sum(price for _, price in released.values())
+        assert paid <= book.spent <= budget
+        assert book.spent == paid or lost or ahead > 1
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("seed", range(50))
+def test_random_histories_are_paid_for(seed):
+    """200 of them: 10,000 with --exhaustive."""
+    draw, happened = random.Random(seed), set()
+    for _ in range(200):
+        live(draw, happened)
+    assert happened == REFUSED | {"paid", "replayed"}
