@@ -23,7 +23,7 @@ _CURVATURE = {LINEAR: 1.0, LOGISTIC: 0.25, SVM: 0.25, SOFTMAX_GRADIENT: 0.5}
 _RESIDUAL = {LINEAR: 0.25, LOGISTIC: 0.5, SVM: 1.0}
 
 _FEWEST, _MOST = 60, 150  # rounds of a descent
-_WALK = 0.5  # the standard deviation of a weight after all steps of a descent, if there was nothing but noise
+_WALK = 1.0  # the standard deviation of a weight after all steps of a descent, if there was nothing but noise
 
 _TALLY = 3 / 16  # what a clipped unit adds to the tally, in radii: it costs (3/16)**2, 3.5 % of rho
 _CLIPPED = 0.25  # the share of units that should be clipped

@@ -187,8 +187,7 @@ class FedSum(Learning):
 
     @property
     def weights(self) -> Floats:
-        model: Floats = self._learner.model
-        return model
+        return quantise(self._learner.model).values  # as devices get it
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         everybody = np.arange(len(devices))
