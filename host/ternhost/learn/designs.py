@@ -1,7 +1,5 @@
 """The design of a report of a class of devices: its card, its cost, and the options that choose them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -140,7 +138,7 @@ class Mechanised:
         of_gradients: bool = False,
         share: float = 1.0,
         tau: float | None = None,
-    ) -> ReportDesign:
+    ) -> "ReportDesign":
         """The report of k values that costs at most `epsilon`, of a class of devices. Raises UsageError."""
         micro = parse_epsilon(epsilon)
         if self.card is not None:

@@ -1,7 +1,5 @@
 """Makes the files of boards (shared_specs/storage.md, ledger.md): clients with keys, their records, fresh ledgers."""
 
-from __future__ import annotations
-
 import secrets
 import struct
 import tempfile

@@ -1,7 +1,5 @@
 """Sums of units for many clients at once, and their exact noise: tern.sums (arithmetic.md, Sums of units)."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import numpy as np
