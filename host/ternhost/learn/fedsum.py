@@ -125,14 +125,10 @@ class FedSum(Learning):
         if self.dataset is not None and population.knows_records:
             self.holdings = self.deal(self.dataset, max(1, boards))
         known = Public(
-            model=MODELS[self.model],
-            features=self.d // self.classes,
-            classes=self.classes,
-            boards=max(1, boards),
-            records=options.records,
-            unit=self.unit or options.records,
+            model=MODELS[self.model], features=self.d // self.classes, classes=self.classes,
+            boards=max(1, boards), records=options.records, unit=self.unit or options.records,
             rho=self._budget / MICRO,
-        )
+        )  # fmt: skip
         self._learner: Descent | Refit = learner(known, rows)
         self._spent = 0  # micro-rho
         self._plan()
