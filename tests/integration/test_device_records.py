@@ -12,6 +12,7 @@ import pytest
 
 from tern import storage
 from ternhost.cli import main
+from ternhost.datasets import own
 from ternhost.errors import NO_DEVICE, USAGE
 from terntools.boards import deploy, devices, mpy, records
 from terntools.boards.program import Program
@@ -97,7 +98,7 @@ def test_records_travel_both_ways_as_csv(board: EmulatedMachine, tmp_path: Path,
     result = run(capsys, url, "--output", output)
     assert (result["source"], result["features"]) == ("/samples", 13)
     assert output.stat().st_mode & 0o077 == 0, "only its owner may read it"
-    rows = records.read_csv(output).tolist()
+    rows = own.read_csv(output).tolist()
     assert len(rows) >= 256
     assert rows == expected(13, 300 - len(rows), 300)
     assert main(["device", "records", url, "--fill", str(_csv(tmp_path, 4, 5))]) == USAGE
@@ -111,7 +112,7 @@ def test_records_travel_both_ways_as_csv(board: EmulatedMachine, tmp_path: Path,
     assert (filled["filled"], filled["records"]) == (20, 150)
     collect(url, 28, 0, 16)
     run(capsys, url, "--output", output)
-    rows = records.read_csv(output).tolist()
+    rows = own.read_csv(output).tolist()
     assert rows == expected(28, 0, 150) + expected(28, 0, 20) + expected(28, 0, 16)
     run(capsys, url, "--clear")
     assert run(capsys, url)["source"] == "/records.bin"

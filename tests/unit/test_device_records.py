@@ -6,6 +6,7 @@ import pytest
 from tern import recorder, storage
 from tern.recorder import Recorder
 from ternhost.cli import main
+from ternhost.datasets import own
 from ternhost.errors import USAGE, UsageError
 from terntools.boards import records
 
@@ -59,11 +60,11 @@ def test_records_survive_a_csv(tmp_path):
     written = np.stack([np.arange(-16384, 16385), np.arange(16384, -16385, -1)], axis=1).astype(np.int16)
     path = tmp_path / "records.csv"
     path.write_text(records.csv_of(written))
-    assert np.array_equal(records.read_csv(path), written)
+    assert np.array_equal(own.read_csv(path), written)
     written = np.array([[16384, -8192, 0], [1, 2, 9]], np.int16)
     path.write_text(records.csv_of(written, classes=True))
     assert path.read_text() == "1,-0.5,0\n6.10352e-05,0.00012207,9\n"
-    assert np.array_equal(records.read_csv(path, classes=True), written)
+    assert np.array_equal(own.read_csv(path, classes=True), written)
 
 
 def test_a_torn_end_and_a_segment_that_was_only_begun_are_left_out():

@@ -136,7 +136,7 @@ def test_public_rows_are_no_boards_and_both_ways_are_shown(tern):
     assert ways[2].count("\n           4 ") == 1
     planned = existing.Existing(2, Options(dataset="flights-planned", records=200))
     learner = planned.learner(1, "400")
-    assert not set(learner.holdings.order) & set(learner._reserved)
+    assert not set(learner.holdings.order) & set(learner.reserved)
 
 
 @pytest.mark.parametrize(

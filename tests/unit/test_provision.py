@@ -10,9 +10,10 @@ import pytest
 from tern import ledger, storage
 from ternhost import datasets
 from ternhost.cli import main
+from ternhost.datasets import own
 from ternhost.errors import UsageError
 from ternhost.store.fleet_key import FleetKey
-from terntools.boards import deploy, provision, provision_command, records, up
+from terntools.boards import deploy, provision, provision_command, up
 from terntools.boards.policy import policy
 from terntools.boards.provision import Broker, Member
 
@@ -71,9 +72,9 @@ def test_a_board_with_its_own_records_gets_none():
 def test_records_are_read_from_a_csv_file(tmp_path):
     path = tmp_path / "records.csv"
     path.write_text("bias,x,label\n1,-0.5,1\n1,0.25,-1\n")
-    assert records.read_csv(path).tolist() == [[16384, -8192, 16384], [16384, 4096, -16384]]
+    assert own.read_csv(path).tolist() == [[16384, -8192, 16384], [16384, 4096, -16384]]
     path.write_text("\n1,0\n\n0,1\n\n", encoding="utf-8-sig")  # a BOM and empty lines change nothing
-    assert records.read_csv(path).tolist() == [[16384, 0], [0, 16384]]
+    assert own.read_csv(path).tolist() == [[16384, 0], [0, 16384]]
     for text, message in (
         ("", "records.csv holds no records"),
         ("a,b\n", "holds no records"),
@@ -89,23 +90,23 @@ def test_records_are_read_from_a_csv_file(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(UsageError, match=message):
-            records.read_csv(path)
+            own.read_csv(path)
     for data in ("1,0\n".encode("utf-16"), "größe,x\n1,0\n".encode("latin-1"), b"1" * 200_000):
         path.write_bytes(data)
         with pytest.raises(UsageError, match="no CSV file in UTF-8"):
-            records.read_csv(path)
+            own.read_csv(path)
     with pytest.raises(UsageError, match="cannot read"):
-        records.read_csv(tmp_path / "none.csv")
+        own.read_csv(tmp_path / "none.csv")
 
 
 def test_labels_may_be_numbers_of_classes(tmp_path):
     path = tmp_path / "records.csv"
     path.write_text("bias,x,label\n1,-0.5,0\n1,0.25,9\n")
-    assert records.read_csv(path, classes=True).tolist() == [[16384, -8192, 0], [16384, 4096, 9]]
+    assert own.read_csv(path, classes=True).tolist() == [[16384, -8192, 0], [16384, 4096, 9]]
     for label in ("-1", "128", "0.5", "x", ""):
         path.write_text(f"1,0.5,3\n1,0.5,{label}\n")
         with pytest.raises(UsageError, match="line 2: the label must be the number of a class, 0 to 127"):
-            records.read_csv(path, classes=True)
+            own.read_csv(path, classes=True)
     labels = provision.dataset_records("digits", 7, 50, classes=True)[:, -1]
     assert set(labels.tolist()) == set(range(10))
 

@@ -1,7 +1,5 @@
 """`tern card`: design, certify and show cards."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from fractions import Fraction
@@ -316,7 +314,7 @@ def _ledger_words(result: dict[str, Any]) -> str:
 _MEANS_LITTLE = 10  # an epsilon
 
 
-def _shuffled_words(what: str, account: Shuffled) -> str:
+def _shuffled_words(what: str, account: "Shuffled") -> str:
     lines = [
         f"{what}: local epsilon {account.local:g} per report; central epsilon of {account.reports:,} reports behind a "
         f"shuffler, at delta {account.delta:g}:"

@@ -1,7 +1,5 @@
 """The commands that run an algorithm. Their parsers are made from the options of their algorithms."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Mapping
@@ -92,7 +90,7 @@ INFER = RunCommand(
 )
 
 
-def metrics(args: argparse.Namespace) -> Metrics | None:
+def metrics(args: argparse.Namespace) -> "Metrics | None":
     """The metrics server of --metrics, or None. Raises UsageError if its port is not available."""
     if args.metrics is None:
         return None

@@ -100,14 +100,9 @@ class Aggregator:
         return sorted(self._rounds)
 
     def open(
-        self,
-        number: int,
-        cohorts: Sequence[tuple[Question, Devices]],
-        now: float,
-        quorum: int | None = None,
-        deadline: float | None = None,
-        run: str | None = None,
-    ) -> None:
+        self, number: int, cohorts: Sequence[tuple[Question, Devices]], now: float, quorum: int | None = None,
+        deadline: float | None = None, run: str | None = None,
+    ) -> None:  # fmt: skip
         """Store and open a round, which `quorum` reports (default: all) or `deadline` seconds from `now` end.
 
         Numbers must ascend. Raises UsageError for a question that no frame can carry, and StorageError.

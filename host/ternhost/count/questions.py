@@ -1,7 +1,5 @@
 """The questions to cohorts, and their ROUND frames (wire.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

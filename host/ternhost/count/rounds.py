@@ -1,7 +1,5 @@
 """Rounds: open ones, with the counts of their reports, and the results of ended ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

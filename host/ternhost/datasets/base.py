@@ -135,13 +135,9 @@ class Table:
 
 
 def with_constant(
-    name: str,
-    task: str,
-    names: Sequence[str],
-    features: Fixed,
-    labels: npt.NDArray[Any],
+    name: str, task: str, names: Sequence[str], features: Fixed, labels: npt.NDArray[Any],
     classes: tuple[str, ...] = (),
-) -> Dataset:
+) -> Dataset:  # fmt: skip
     """A data set of these features (n x d - 1) with the constant before them, and of the fixed split."""
     features = np.concatenate([np.full((len(features), 1), ONE, np.int16), features], axis=1)
     labels = labels.astype(np.int16)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ternhost.datasets.base import Fixed, Indices
+from ternhost.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,16 @@ class Holdings:
     def rows(self, clients: npt.ArrayLike) -> Fixed:
         """The records of these clients (n): n x each x (d + 1)."""
         return self.records[self.positions(clients)]
+
+
+def deal(
+    name: str, records: Fixed, among: Indices, boards: int, each: int, seed: int, *, again: bool = False
+) -> Holdings:
+    """Give each of some boards other records of a data set, at these positions. again: the same ones to several where
+    they are too few; otherwise raises UsageError."""
+    rng, needed, there = np.random.default_rng(seed), boards * each, len(among)
+    if needed > there and not again:
+        text = f"{boards} devices of {each} records need {needed:,}, and {name} has {there:,}"
+        raise UsageError(text, f"ask for --records {there // boards}, or fewer boards")
+    order = rng.choice(among, needed) if needed > there else rng.permutation(among)[:needed]
+    return Holdings(records, order, each)

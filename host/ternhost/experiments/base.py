@@ -1,7 +1,5 @@
 """Options and results of experiments, and the files of the results."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -119,7 +117,7 @@ class Outcome:
 
     settings: Mapping[str, Any]
     tables: Mapping[str, Sequence[Row]]
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, "Figure"]
     lines: Sequence[str] = ()
     name: str = ""  # of the experiment
 

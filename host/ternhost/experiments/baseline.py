@@ -118,11 +118,9 @@ def mean_of(chosen: Indices, reports: Floats, shape: tuple[int, ...]) -> Floats:
 
 
 def descend(
-    run: Training,
-    dataset: Dataset,
-    mean: Callable[[Floats, Floats, Floats], Floats],
+    run: Training, dataset: Dataset, mean: Callable[[Floats, Floats, Floats], Floats],
     rng: np.random.Generator,
-) -> Floats:
+) -> Floats:  # fmt: skip
     """The weights (d) after all rounds. mean: estimates the mean gradient (d) of a group from x, y and the weights."""
     training = rng.permutation(dataset.training)
     order = training[np.arange(run.reports) % len(training)]

@@ -53,13 +53,9 @@ class Cell:
 
     @classmethod
     def each(
-        cls,
-        table: str,
-        work: Callable[..., list[Row]],
-        common: Mapping[str, Any],
-        cost: float | Callable[..., float] = 1.0,
-        **choices: Iterable[Any],
-    ) -> list[Self]:
+        cls, table: str, work: Callable[..., list[Row]], common: Mapping[str, Any],
+        cost: float | Callable[..., float] = 1.0, **choices: Iterable[Any],
+    ) -> list[Self]:  # fmt: skip
         """A cell for each combination of the choices, the last one varying fastest.
 
         common: the other arguments, the same for all. cost: of every cell, or a function of the combination."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ternhost.datasets import Dataset, Holdings
+from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
 from ternhost.experiments.cells import Cell, Kept, Row, tables
 from ternhost.experiments.planning import RUNS, data_of
@@ -60,10 +60,7 @@ class Existing:
         data, model = self.loaded
         asked = replace(self.asked, seed=seed, public=public, model=model)
         learner = FedSum(asked, Population(clients=self.devices, knows_records=False), data)
-        left = np.setdiff1d(data.training, getattr(learner, "_reserved", ()))  # all but the public rows
-        rng, needed = np.random.default_rng(seed), self.devices * asked.records
-        dealt = rng.permutation(left)[:needed] if needed <= len(left) else rng.choice(left, needed)
-        learner.holdings = Holdings(data.records(np.arange(len(data.labels))), dealt, asked.records)
+        learner.holdings = learner.deal(data, self.devices, again=True)
         return learner
 
 

@@ -1,7 +1,5 @@
 """Pictures of experiments: panels of curves that differ in grey, too, with one legend."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +34,7 @@ class Curve:
     everywhere: bool = False
 
     @classmethod
-    def of(cls, label: str, rows: Sequence[Row], x: str, y: str, error: str = "standard_error") -> Curve:
+    def of(cls, label: str, rows: Sequence[Row], x: str, y: str, error: str = "standard_error") -> "Curve":
         """A curve of these columns of the rows."""
         xs, ys, errors = ([row.get(name, 0.0) for row in rows] for name in (x, y, error))
         return cls(label, xs, ys, errors)
@@ -44,7 +42,7 @@ class Curve:
     @classmethod
     def each(
         cls, rows: Sequence[Row], label: str, x: str, y: str, error: str = "standard_error"
-    ) -> list[Curve]:
+    ) -> list["Curve"]:
         """A curve for each value of the column `label`."""
         return [cls.of(value, pick(rows, **{label: value}), x, y, error) for value in values_of(rows, label)]
 
@@ -82,7 +80,7 @@ def _divided(panel: Panel) -> list[Panel]:
     return [replace(panel, title=title, curves=part) for title, part in zip(titles, curves, strict=True)]
 
 
-def draw(panels: Sequence[Panel], columns: int = 1) -> Figure:
+def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
     """Panels in rows of `columns`, with one legend. Curves differ in line style, marker and shade.
 
     Curves with error bars are shifted a little, so that no bar hides another. A panel with too many curves is divided

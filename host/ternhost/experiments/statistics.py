@@ -78,14 +78,9 @@ def grouped(rows: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]
 
 
 def summaries(
-    rows: Sequence[Row],
-    by: Sequence[str],
-    compared: str,
-    figure: str,
-    *,
-    larger: Callable[[Row], bool] = lambda row: False,
-    shared: float = 0.0,
-) -> list[Row]:
+    rows: Sequence[Row], by: Sequence[str], compared: str, figure: str, *,
+    larger: Callable[[Row], bool] = lambda row: False, shared: float = 0.0,
+) -> list[Row]:  # fmt: skip
     """In each group of runs (columns `by`), a row for each value of the column `compared`: the mean of the column
     `figure`, its standard error, its 95 % interval, and its distance from the best of the group.
 

@@ -2,8 +2,6 @@
 input or output), and its state is a small JSON object, so that a run can stop at any line and go on. Devices fall into
 classes, each with a card of its own: the cohorts of a round."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ with Gaussian noise (shared_specs/cards.md, "sum"). All rules here follow from w
 Without anything known of the records, `Descent` makes 60 to 150 small steps (Abadi et al., CCS 2016) and averages
 them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The design of a report of a class of devices: its card, its cost, and the options that choose them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -133,14 +131,9 @@ class Mechanised:
         return k
 
     def design(
-        self,
-        epsilon: str,
-        k: int,
-        *,
-        of_gradients: bool = False,
-        share: float = 1.0,
+        self, epsilon: str, k: int, *, of_gradients: bool = False, share: float = 1.0,
         tau: float | None = None,
-    ) -> ReportDesign:
+    ) -> "ReportDesign":  # fmt: skip
         """The report of k values that costs at most `epsilon`, of a class of devices. Raises UsageError."""
         micro = parse_epsilon(epsilon)
         if self.card is not None:
@@ -240,16 +233,11 @@ class ReportDesign:
     def summary(self, times: int) -> dict[str, Any]:
         """For JSON: the class, and what `times` reports cost each of its devices."""
         return {
-            "epsilon": self.epsilon / MICRO,
-            "tau": self.tau,
-            "share": self.share,
-            "k": self.k,
-            "card": self.card.data.hex(),
-            "card_hash": cards.card_hash(self.card.data).hex(),
-            "levels": self.card.symbols,
-            "epsilon_per_report": self.cost / MICRO,
+            "epsilon": self.epsilon / MICRO, "tau": self.tau, "share": self.share, "k": self.k,
+            "card": self.card.data.hex(), "card_hash": cards.card_hash(self.card.data).hex(),
+            "levels": self.card.symbols, "epsilon_per_report": self.cost / MICRO,
             "epsilon_per_client": self.cost * times / MICRO,
-        }
+        }  # fmt: skip
 
 
 def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indices:

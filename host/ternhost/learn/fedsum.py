@@ -4,9 +4,6 @@ The record, or a run of consecutive records, is the unit of privacy: distributed
 exact discrete Gaussian noise on each board, so that the host needs no trust. The budget is for life, in rho of zCDP.
 """
 
-from __future__ import annotations
-
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tern import card as cards
+from tern.fixed import ONE
 from tern.ledger import RHO
 from tern.wire import MAX_DIMENSION
 from ternhost.count.estimate import sums_of
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Holdings
+from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn.base import Cohort, Devices, Population, take
 from ternhost.learn.descent import Descent, Public
@@ -36,29 +35,18 @@ from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.units import UNIT_HELP, parse_unit, protected
 
 _STEPS = 128  # grid steps of a radius
-_RECORDS = 500
-_MOST_EPSILON = 1000 * MICRO
 
 
 @dataclass(frozen=True)
-class Options(ModelOptions):
-    """Options of sums over units."""
+class UnitOptions:
+    """Options of what protects units within devices: their size, and the budget for life."""
 
     unit: str = in_privacy("record", UNIT_HELP, metavar="UNIT")
-    life: str = in_privacy(
-        "1", "epsilon, at --delta, of each unit for life, which the run spends", metavar="E"
-    )
+    life: str = in_privacy("1", "epsilon, at --delta, of a unit for life, which the run spends", metavar="E")
     delta: str = in_privacy("1e-6", "delta of --life", metavar="D")
-    records: int = to_learn(_RECORDS, "public number of records of a device, at most", metavar="N")
-    public: str = to_learn(
-        "",
-        "public rows without labels, which need fewer rounds: a CSV file of the records' features, or a number of "
-        "the data set's records that no device gets",
-        metavar="FILE|N",
-    )
+    records: int = to_learn(500, "public number of records of a device, at most", metavar="N")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         unit = parse_unit(self.unit)
         _ = self.budget
         require(1 <= self.records <= 65535, "records", "1 to 65535", self.records)
@@ -67,8 +55,24 @@ class Options(ModelOptions):
     @property
     def budget(self) -> int:
         """Micro-rho for life. Raises UsageError."""
-        epsilon = parse_epsilon(self.life, _MOST_EPSILON, "--life") / MICRO
+        epsilon = parse_epsilon(self.life, 1000 * MICRO, "--life") / MICRO
         return sums.rho_of(epsilon, sums.parse_delta(self.delta))
+
+
+@dataclass(frozen=True)
+class Options(UnitOptions, ModelOptions):
+    """Options of sums over units."""
+
+    public: str = to_learn(
+        "",
+        "public rows without labels, which need fewer rounds: a CSV file of the records' features, or a number of "
+        "the data set's records that no device gets",
+        metavar="FILE|N",
+    )
+
+    def __post_init__(self) -> None:
+        ModelOptions.__post_init__(self)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -116,17 +120,16 @@ class FedSum(Learning):
         self.delta = sums.parse_delta(options.delta)
         self._budget: int = options.budget
         self.clients = boards or None
+        self.reserved = np.empty(0, np.int64)  # records of the data set that are public, and no board's
         rows = self._public(options.public)
-        self.holdings = self._hold(boards)
+        self.holdings = None
+        if self.dataset is not None and population.knows_records:
+            self.holdings = self.deal(self.dataset, max(1, boards))
         known = Public(
-            model=MODELS[self.model],
-            features=self.d // self.classes,
-            classes=self.classes,
-            boards=max(1, boards),
-            records=options.records,
-            unit=self.unit or options.records,
+            model=MODELS[self.model], features=self.d // self.classes, classes=self.classes,
+            boards=max(1, boards), records=options.records, unit=self.unit or options.records,
             rho=self._budget / MICRO,
-        )
+        )  # fmt: skip
         self._learner: Descent | Refit = learner(known, rows)
         self._spent = 0  # micro-rho
         self._plan()
@@ -140,23 +143,16 @@ class FedSum(Learning):
                 raise UsageError("--public needs a file where only the devices know the records")
             count = min(int(named), len(self.dataset.training) // 3)
             order = np.random.default_rng([self.options.seed, 7]).permutation(self.dataset.training)
-            self._reserved = order[:count]
-            rows: Floats = self.dataset.features[self._reserved] / 16384
+            self.reserved = order[:count]
+            rows: Floats = self.dataset.features[self.reserved] / ONE
             return rows
         return read_rows(Path(named), self.d // self.classes)
 
-    def _hold(self, boards: int) -> Holdings | None:
-        if self.dataset is None or not self._population.knows_records:
-            return None
-        reserved = getattr(self, "_reserved", ())
-        left = np.setdiff1d(self.dataset.training, reserved)
-        each, needed = self.options.records, max(1, boards) * self.options.records
-        if needed > len(left):
-            hint = f"ask for --records {len(left) // max(1, boards)}, or fewer boards"
-            text = f"{boards} devices of {each} records need {needed:,}, and {self.dataset.name} has {len(left):,}"
-            raise UsageError(text, hint)
-        order = np.random.default_rng(self.options.seed).permutation(left)
-        return Holdings(self.dataset.records(np.arange(len(self.dataset.labels))), order[:needed], each)
+    def deal(self, data: Dataset, boards: int, *, again: bool = False) -> Holdings:
+        """All records but the public ones, dealt to boards (`datasets.holdings.deal`)."""
+        left = np.setdiff1d(data.training, self.reserved)
+        records, options = data.records(np.arange(len(data.labels))), self.options
+        return deal(data.name, records, left, boards, options.records, options.seed, again=again)
 
     def _plan(self) -> None:
         """Plan the next round, whose card costs its share of the budget, rounded down."""
@@ -255,11 +251,11 @@ def read_rows(path: Path, d: int) -> Floats:
     """Public rows of d features each (the constant among them) from a CSV file; a label after them is left out. Raises
     UsageError."""
     try:
-        with open(path, newline="") as file:
-            rows = np.array([[float(cell) for cell in row[:d]] for row in csv.reader(file) if row])
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no CSV file of numbers: {error}") from error
-    if rows.ndim != 2 or rows.shape[1] != d or len(rows) < 2 or not np.abs(rows).max() <= 1:
+        rows: Floats = np.loadtxt(path, delimiter=",", usecols=range(d), ndmin=2)
+        fits = len(rows) > 1 and np.abs(rows).max() <= 1
+    except (OSError, ValueError):
+        fits = False
+    if not fits:
         hint = "a row for each record, without a head"
         raise UsageError(f"{path} must have rows of {d} features within [-1, 1], as the records have", hint)
     return rows

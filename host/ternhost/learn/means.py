@@ -17,16 +17,16 @@ from tern.fixed import MAX_EPSILON, ONE
 from ternhost.count.estimate import QUANTILE, sums_of
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
-from ternhost.datasets import Holdings, Table
+from ternhost.datasets import Table
+from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary
 from ternhost.learn.collect import dataset_option, line, load
-from ternhost.learn.designs import in_privacy
-from ternhost.learn.fedsum import SumDesign
+from ternhost.learn.fedsum import SumDesign, UnitOptions
 from ternhost.options import option, require
 from ternhost.privacy import sums
-from ternhost.privacy.base import MICRO, parse_epsilon
-from ternhost.privacy.units import UNIT_HELP, parse_unit, protected
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.units import parse_unit, protected
 from ternhost.text import counted
 
 _what = partial(option, group="what to collect")
@@ -35,30 +35,16 @@ _LONG = 2048  # records of a unit, up to which no sum of theirs can be cut off a
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(UnitOptions):
     """Options of means as sums over units."""
 
     dataset: str = dataset_option()
     seed: int = _what(1, "seed that assigns records to devices", metavar="S")
     records: int = _what(500, "public number of records of a device, at most", metavar="N")
-    unit: str = in_privacy("record", UNIT_HELP, metavar="UNIT")
-    life: str = in_privacy(
-        "1", "epsilon, at --delta, of each unit for life, which the run spends", metavar="E"
-    )
-    delta: str = in_privacy("1e-6", "delta of --life", metavar="D")
 
     def __post_init__(self) -> None:
         require(self.seed >= 0, "seed", "0 or more", self.seed)
-        require(1 <= self.records <= 65535, "records", "1 to 65535", self.records)
-        unit = parse_unit(self.unit)
-        require(unit <= self.records, "unit", f"at most --records, {self.records}", unit)
-        _ = self.budget
-
-    @property
-    def budget(self) -> int:
-        """Micro-rho for life. Raises UsageError."""
-        epsilon = parse_epsilon(self.life, 1000 * MICRO, "--life") / MICRO
-        return sums.rho_of(epsilon, sums.parse_delta(self.delta))
+        super().__post_init__()
 
 
 class Means(Learner):
@@ -91,14 +77,8 @@ class Means(Learner):
         self.reports, self.holdings = self.clients, None
         each, boards = options.records, self.clients or 1
         if population.knows_records:
-            if boards * each > len(records):
-                hint = f"ask for --records {len(records) // boards}, or fewer boards"
-                text = (
-                    f"{boards} devices of {each} records need {boards * each:,}, and {self._table.name} has"
-                )
-                raise UsageError(f"{text} {len(records):,}", hint)
-            order = np.random.default_rng(options.seed).permutation(len(records))[: boards * each]
-            self.holdings = Holdings(records, order, each)
+            among = self._table.training
+            self.holdings = deal(self._table.name, records, among, boards, each, options.seed)
         self._units = math.ceil(each / self.unit) if self.unit else 1
         self._design(min(options.budget, MAX_EPSILON))  # what one report may cost
         self._answer: dict[str, Any] | None = None

@@ -70,16 +70,9 @@ class Ranges:
     """Chooses the range of the next round, `exponent` (tau is 2**-exponent), from the counts of those before."""
 
     def __init__(
-        self,
-        model: int,
-        values: int,
-        classes: int,
-        *,
-        rounds: int,
-        values_reported: float,
-        variance: float,
+        self, model: int, values: int, classes: int, *, rounds: int, values_reported: float, variance: float,
         fixed: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """values: how many a device computes, over all `classes`. values_reported: by all devices in the whole run.
         variance: of the card at 0. fixed: the range of all rounds."""
         self._fixed = fixed

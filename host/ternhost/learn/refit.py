@@ -4,8 +4,6 @@ With their Hessian each noisy gradient is a linear observation of the optimum, a
 after every round. Public rows of another population would ruin that. So a first round finds out, and if they do not
 fit, `Descent` goes on without them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -7,8 +7,6 @@ clients is protected at the sum of their user levels. Amounts are integers in mi
 epsilon or rho (ledger.md), as on the device. With sums over units, what is protected is a unit, not the client.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

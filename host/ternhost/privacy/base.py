@@ -1,7 +1,5 @@
 """The base of mechanisms: epsilon in integers, designs, and card encoders. tern.card decodes and certifies."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Cards as files: loading, description, and a picture for the terminal."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from pathlib import Path

@@ -4,8 +4,6 @@ The inequalities are the device's own (tern.card.certify). For laplace cards, wh
 g = exp(-s/t) is replaced by a rational within 2**-200.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ The conversion is corollary 13 of Canonne, Kamath and Steinke 2020 (ledger.md, M
 bound: floats choose one, and 60 digits compute the bound there, which is then rounded to the safe side.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Callable

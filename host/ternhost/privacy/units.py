@@ -1,7 +1,5 @@
 """The unit of privacy: a client with all that it ever holds, or a run of consecutive records (ledger.md, Measure)."""
 
-from __future__ import annotations
-
 from ternhost.errors import UsageError
 
 DEVICE = 0

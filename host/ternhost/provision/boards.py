@@ -1,7 +1,5 @@
 """Makes the files of boards (shared_specs/storage.md, ledger.md): clients with keys, their records, fresh ledgers."""
 
-from __future__ import annotations
-
 import secrets
 import struct
 import tempfile
@@ -58,15 +56,9 @@ def board_files(
 
 
 def provision_board(
-    directory: str | Path,
-    first: int,
-    keys: Sequence[bytes],
-    rows: Rows,
-    policy: Policy | Sequence[Policy],
-    shapes: int = 0,
-    last: int = 0,
-    step: int = 0,
-) -> None:
+    directory: str | Path, first: int, keys: Sequence[bytes], rows: Rows, policy: Policy | Sequence[Policy],
+    shapes: int = 0, last: int = 0, step: int = 0,
+) -> None:  # fmt: skip
     """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key. rows: int16, a record
     of d features and a label (Q1.14) in each, shared as evenly as possible. last: the last round that they refuse.
     step: of a counter to which the ledger of an only client is bound. Raises UsageError, and StorageError, also where
@@ -100,14 +92,9 @@ def provision_board(
 
 
 def fleet_file(
-    fleet_key: bytes,
-    pause: int = 0,
-    slot: int = 0,
-    ahead: int = 1,
-    epoch: int = 1,
-    records: int = 0,
+    fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1, epoch: int = 1, records: int = 0,
     unit: int = 0,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """The bytes of fleet.bin. pause: least seconds between two debits; slot: ms after which to send; ahead: reports
     paid for at once; epoch: of the key; records: public upper bound on records per client (0: none); unit: records of a
     run that is protected (0: the client). Raises UsageError.
@@ -131,13 +118,9 @@ def board_directories(directory: Path, boards: int) -> list[Path]:
 
 
 def provision_fleet(
-    store: Store,
-    directories: Sequence[Path],
-    rows: Rows,
-    policies: Policy | Sequence[Policy],
-    each: int = 1,
+    store: Store, directories: Sequence[Path], rows: Rows, policies: Policy | Sequence[Policy], each: int = 1,
     unit: int = 0,
-) -> None:
+) -> None:  # fmt: skip
     """Make boards with devices from 1 on, and store their keys. rows: records with labels, `each` for a device. unit:
     that the boards protect. Raises UsageError where the store has the keys of other devices.
     """

@@ -2,8 +2,6 @@
 no longer verify, its broker refuses its board after `tern broker config`, and the fleet's key, which it knows, changes.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -57,14 +57,9 @@ def residuals(model: int, parameters: Array, exponent: int, records: Fixed, fine
 
 
 def gradients(
-    model: int,
-    parameters: Array,
-    exponent: int,
-    records: Fixed,
-    chosen: Array | None = None,
-    batch: int = 1,
+    model: int, parameters: Array, exponent: int, records: Fixed, chosen: Array | None = None, batch: int = 1,
     range_: int = 0,
-) -> Fixed:
+) -> Fixed:  # fmt: skip
     """Clients' clipped mean gradients times 2**range_, exactly tern.gradient's: clients x d, or only the `chosen` k. A
     client has `batch` rows of `records`; `parameters` are d mantissas, or a row of them a client. Raises ValueError."""
     n = len(records) // batch
@@ -91,13 +86,9 @@ def _mean(products: Whole, batch: int, range_: int) -> Fixed:
 
 
 def softmax_gradients(
-    parameters: npt.ArrayLike,
-    exponent: int,
-    records: Fixed,
-    batch: int = 1,
-    range_: int = 0,
+    parameters: npt.ArrayLike, exponent: int, records: Fixed, batch: int = 1, range_: int = 0,
     chosen: Array | None = None,
-) -> Fixed:
+) -> Fixed:  # fmt: skip
     """Clients' clipped mean gradients of softmax regression, exactly tern.softmax's: clients x (c d), or the `chosen`
     k. parameters: c x d mantissas; `records` as of `gradients`, the label a class. Raises ValueError."""
     if not 1 <= batch <= wire.MAX_BATCH or len(records) % batch:

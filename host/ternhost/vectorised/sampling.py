@@ -1,7 +1,5 @@
 """Symbols of cards for whole arrays of inputs: tern.sampler, shape by shape."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import cast
 

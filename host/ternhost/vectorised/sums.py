@@ -1,7 +1,5 @@
 """Sums of units for many clients at once, and their exact noise: tern.sums (arithmetic.md, Sums of units)."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import numpy as np
@@ -24,14 +22,9 @@ _CHUNK = 1 << 17  # numbers at a time, so that they stay in the processor's cach
 
 
 def sums(
-    card: Card,
-    model: int,
-    parameters: npt.ArrayLike,
-    exponent: int,
-    records: npt.NDArray[np.int16],
-    range_: int = 0,
-    first: int = 0,
-) -> Integers:
+    card: Card, model: int, parameters: npt.ArrayLike, exponent: int, records: npt.NDArray[np.int16],
+    range_: int = 0, first: int = 0,
+) -> Integers:  # fmt: skip
     """The sums of clients' clipped, rounded unit vectors, and the tally: n x (values + 1) in grid steps, as tern.sums.
 
     records: n x records x (d + 1), the label last; `first` is the place of every client's first. parameters: d

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
+from ternhost.datasets import own
 from ternhost.errors import OK, DeviceError, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.provision.boards import Rows
@@ -30,7 +31,7 @@ def add_actions(actions: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    rows = records.read_csv(args.fill, classes=args.classes) if args.fill else None
+    rows = own.read_csv(args.fill, classes=args.classes) if args.fill else None
     if rows is not None:
         records.check_fits(rows)
     port = names.resolve(args.board)

@@ -12,12 +12,13 @@ import numpy as np
 
 from ternhost import datasets, errors
 from ternhost.command import add_command, add_option, print_result
+from ternhost.datasets import own
 from ternhost.errors import UsageError
 from ternhost.privacy.units import UNIT_HELP, parse_unit
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
-from terntools.boards import counter, deploy, devices, provision, records, self_check
+from terntools.boards import counter, deploy, devices, provision, self_check
 from terntools.boards.network import Broker, read_link
 from terntools.boards.policy import policy
 from terntools.boards.provision import Member
@@ -118,8 +119,8 @@ def member_of(args: argparse.Namespace) -> Member:
     if args.own_records:
         rows = np.zeros((1, 2), np.int16)  # they are elsewhere: storage.md, "samples/"
     elif args.records:
-        rows = records.read_csv(args.records, classes=args.classes)
-        if not args.classes and records.has_labels_0_and_1(rows):
+        rows = own.read_csv(args.records, classes=args.classes)
+        if not args.classes and own.has_labels_0_and_1(rows):
             print(
                 f"tern: the labels in {args.records} are 0 or 1, not -1 or 1; for logistic regression and the SVM "
                 "0 means -1, linear regression predicts 0 and 1",

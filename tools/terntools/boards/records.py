@@ -2,12 +2,10 @@
 
 import csv
 import io
-import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +19,6 @@ from terntools.boards.repl import FileProgress, Repl
 FOLDER = "/" + recorder.SAMPLES
 MOST = 0xFFFF  # records of a device
 _PATH = "/" + storage.RECORDS
-_ROW = "a row is a record: its features, then its label"
 _ANEW = "remove them all with --clear"
 
 
@@ -106,7 +103,7 @@ def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
 
 
 def csv_of(rows: Rows, *, classes: bool = False) -> str:
-    """The records as `read_csv` takes them: decimals in [-1, 1], but with `classes` the label is a class's number."""
+    """The records as `own.read_csv` takes them: decimals in [-1, 1], or with `classes` the label a class's number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for row in rows.tolist():
@@ -117,64 +114,9 @@ def csv_of(rows: Rows, *, classes: bool = False) -> str:
     return text.getvalue()
 
 
-def read_csv(path: str | Path, *, classes: bool = False) -> Rows:
-    """Records of a CSV file (features, then label, in [-1, 1]) as int16 Q1.14. Raises UsageError, which names the line.
-
-    classes: labels are numbers of classes, from 0. A first row of names and empty lines are skipped."""
-    values: list[list[float]] = []
-    try:
-        # Without -sig a byte order mark would make the first row one of names.
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file)
-            for number, row in enumerate(rows, 1):
-                if not row or (number == 1 and not any(map(_is_number, row))):
-                    continue
-                width = len(values[0]) if values else None
-                values.append(_record(row, f"{path}, line {rows.line_num}", width, classes))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} is no CSV file in UTF-8", hint="save it as CSV, in UTF-8") from error
-    if not values:
-        raise UsageError(f"{path} holds no records", hint=_ROW)
-    units = np.full(len(values[0]), ONE)
-    if classes:
-        units[-1] = 1
-    scaled: Rows = np.rint(np.array(values) * units).astype(np.int16)
-    return scaled
-
-
-def _record(row: Sequence[str], where: str, width: int | None, classes: bool) -> list[float]:
-    if len(row) != (width or max(2, len(row))):
-        raise UsageError(f"{where} must have {width or '2 or more'} values, not {len(row)}", hint=_ROW)
-    if classes and not (row[-1].strip().isdigit() and int(row[-1]) < wire.MAX_DIMENSION):
-        number = f"the number of a class, 0 to {wire.MAX_DIMENSION - 1}"
-        raise UsageError(f"{where}: the label must be {number}, not {row[-1].strip()}")
-    for cell in row[:-1] if classes else row:
-        if not _is_number(cell):
-            raise UsageError(f"{where}: {cell!r} is not a number", hint=_ROW)
-        if abs(float(cell)) > 1:
-            hint = "scale each feature by bounds that you fix beforehand"
-            raise UsageError(f"{where}: values must be in [-1, 1], not {cell.strip()}", hint)
-    return [float(cell) for cell in row]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return not math.isnan(float(cell))
-    except ValueError:
-        return False
-
-
 def check_fits(rows: Rows) -> None:
     """Raise UsageError where these are more records, or larger ones, than a device holds."""
     if not 1 <= len(rows) <= MOST or not 1 <= rows.shape[1] - 1 <= wire.MAX_DIMENSION:
         held = f"{counted(len(rows), 'record')} of {counted(rows.shape[1] - 1, 'feature')}"
         most = f"at most {MOST} records of 1 to {wire.MAX_DIMENSION} features, the constant one included"
         raise UsageError(f"a device cannot hold {held}", hint=most)
-
-
-def has_labels_0_and_1(rows: Rows) -> bool:
-    """Whether the labels are 0, or 0 and 1: not what is usual here, -1 and 1."""
-    labels = set(rows[:, -1].tolist())
-    return 0 in labels and labels <= {0, ONE}

@@ -60,14 +60,9 @@ def option(name: str, option_name: str) -> Option:
 
 
 def design(
-    name: str,
-    epsilon: str | int | float | Decimal | None = None,
-    levels: int | None = None,
-    *,
-    epsilon_micro: int | None = None,
-    use: str | None = None,
-    **options: Any,
-) -> Design:
+    name: str, epsilon: str | int | float | Decimal | None = None, levels: int | None = None, *,
+    epsilon_micro: int | None = None, use: str | None = None, **options: Any,
+) -> Design:  # fmt: skip
     """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`), with `levels` outputs where it can choose.
 
     `options` are the mechanism's own. A mechanism that is tuned for `use` (GRADIENTS or VALUES) takes the best ones for

@@ -22,15 +22,9 @@ _RIVALS = 3  # how many a note names
 
 
 def design(
-    epsilon: int,
-    levels: int | None = None,
-    *,
-    d: int = 1,
-    k: int | None = None,
-    objective: str = WORST_VARIANCE,
-    bits: float = BITS,
-    prior: str | None = None,
-) -> Design:
+    epsilon: int, levels: int | None = None, *, d: int = 1, k: int | None = None,
+    objective: str = WORST_VARIANCE, bits: float = BITS, prior: str | None = None,
+) -> Design:  # fmt: skip
     """The card of the least objective among all mechanisms, at most `bits` bits (and `levels` outputs) a value.
     `epsilon` (micro): of one value; k of d coordinates are reported (default: all). Raises UsageError."""
     k = d if k is None else k

@@ -56,13 +56,9 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
 
 
 def _hybrid(
-    name: str,
-    share: Callable[[float], float],
-    t: Callable[[float], float],
-    other_card: Callable[[int], bytes],
-    other_variance: Callable[[float, float], float],
-    without: str,
-) -> Mechanism:
+    name: str, share: Callable[[float], float], t: Callable[[float], float],
+    other_card: Callable[[int], bytes], other_variance: Callable[[float, float], float], without: str,
+) -> Mechanism:  # fmt: skip
     """A piecewise mechanism of parameter t with probability `share`, else the other. without: the note at share 0."""
 
     def variance(epsilon: float, x: float) -> float:

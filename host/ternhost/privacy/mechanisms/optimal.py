@@ -39,14 +39,9 @@ _WORTH = 1e-4  # what another level must gain, as a part of the objective
 
 @lru_cache(maxsize=64)
 def design(
-    epsilon: int,
-    levels: int | None = None,
-    *,
-    objective: str = WORST_VARIANCE,
-    knots: int = programme.KNOTS,
-    prior: str | tuple[float, ...] | None = None,
-    share: float | Fraction = 1,
-) -> Design:
+    epsilon: int, levels: int | None = None, *, objective: str = WORST_VARIANCE, knots: int = programme.KNOTS,
+    prior: str | tuple[float, ...] | None = None, share: float | Fraction = 1,
+) -> Design:  # fmt: skip
     """Design the best table card of at most `levels` levels for `objective` at `epsilon` (micro). Raises UsageError.
 
     share: for "worst-variance", d/k where k of d coordinates are sampled: the worst of share E[y**2] - x**2. prior: for

@@ -105,14 +105,9 @@ def _mechanism(
         return checked(name, epsilon, data, note)
 
     return Mechanism(
-        name,
-        design,
-        (WINDOW,),
-        variance=lambda epsilon, x: variance(epsilon, t(epsilon), x),
-        worst_variance=lambda epsilon: worst_variance(epsilon, t(epsilon)),
-        levels=LEVELS,
-        tries=tries,
-    )
+        name, design, (WINDOW,), variance=lambda epsilon, x: variance(epsilon, t(epsilon), x),
+        worst_variance=lambda epsilon: worst_variance(epsilon, t(epsilon)), levels=LEVELS, tries=tries,
+    )  # fmt: skip
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
