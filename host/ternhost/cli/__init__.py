@@ -2,8 +2,7 @@
 
 A command module defines `add_parser(subparsers)`, which calls `add_command` and sets `func(args) -> int` as a default
 of the parser. Only the module of the named command is imported; that module imports extras and slow packages when it
-runs.
-"""
+runs."""
 
 import argparse
 import contextlib
@@ -138,8 +137,7 @@ def _run(argv: Sequence[str]) -> int:
             option = flag(empty[0])
             given = any(word.partition("=")[0] == option for word in argv)
             raise UsageError(f"{option if given else empty[0]} must not be empty", hint="give a value")
-        code: int = args.func(args)
-        return code
+        return int(args.func(args))
     except argparse.ArgumentError as error:  # of the parser, before it reads anything
         text = f"two options of 'tern {argv[0]}' have one name: {error}"
         raise UsageError(text, hint="rename the option of the file or package that extends tern") from error
@@ -177,8 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `tern` with `argv` (default: the command line) and return its exit code.
 
     If a command with --json fails, standard output gets an object with `error`, `hint` (or null) and `exit_code`.
-    Raises only SystemExit, for `--help`, `--version` and SIGTERM.
-    """
+    Raises only SystemExit, for `--help`, `--version` and SIGTERM."""
     _prepare_streams()
     arguments = sys.argv[1:] if argv is None else argv
     report = partial(_report, as_json=_wants_json(arguments))

@@ -35,16 +35,11 @@ def add_parser(subparsers: Any) -> None:
     _mechanism_arguments(design, required=True)
     design.add_argument("-o", "--output", metavar="FILE", help="write the card to this file")
 
-    certify = add_command(
-        actions,
-        "certify",
-        "prove from the integers of a card, or from any table, whether it keeps an epsilon (exit code 0: yes, 1: no)",
-        "tern card certify three.card --epsilon 2\ntern card certify mechanism.csv --epsilon 1.5 --delta",
-        run_certify,
-    )
-    text = (
-        "card file; or table of probabilities (.csv, .json): a row for each input, a column for each output"
-    )
+    summary = "prove from the integers of a card, or from any table, whether it keeps an epsilon "
+    summary += "(exit code 0: yes, 1: no)"
+    example = "tern card certify three.card --epsilon 2\ntern card certify my.csv --epsilon 1.5 --delta"
+    certify = add_command(actions, "certify", summary, example, run_certify)
+    text = "card file; or table of probabilities (.csv, .json): a row for each input, a column for an output"
     certify.add_argument("file", metavar="FILE", help=text)
     text = "epsilon in decimal (default: the card's claim; a table's is only printed)"
     add_option(certify, "--epsilon E", text)
@@ -56,27 +51,21 @@ def add_parser(subparsers: Any) -> None:
     _mechanism_arguments(show, required=False)
     add_option(show, "--plot FILE.png", "also draw it into this file")
 
-    summary = (
-        "compute what reports cost a ledger in rho, or their central epsilon behind an anonymous shuffler"
-    )
+    summary = "tell what reports cost a ledger in rho, or their central epsilon behind an anonymous shuffler"
     example = """tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6
     tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png
     tern card account --epsilon 10 --delta 1e-6 --times 8760 --unit 60 --units 100"""
     account = add_command(actions, "account", summary, example, run_account)
     _mechanism_arguments(account, required=False, optional=True)
-    add_option(
-        account, "--reports N", "behind a shuffler: number of reports, each of an honest client", type=int
-    )
+    text = "behind a shuffler: number of reports, each of an honest client"
+    add_option(account, "--reports N", text, type=int)
     add_option(account, "--delta D", "delta; of central privacy well below 1 / N", type=float, required=True)
     add_option(account, "--values K", "number of values in a report", 1)
     text = "without --reports: rho of all reports together (or --epsilon for their (epsilon, delta), or NAME for each)"
     add_option(account, "--rho R", text)
     add_option(account, "--times N", "without --reports: number of reports of a device", 1)
-    add_option(
-        account,
-        "--unit UNIT",
-        "without --reports: device, record, or the records of a unit (default: device)",
-    )
+    text = "without --reports: device, record, or the records of a unit (default: device)"
+    add_option(account, "--unit UNIT", text)
     add_option(account, "--units N", "without --reports: number of units that a device holds", 1)
     add_option(account, "--plot FILE.png", "also draw epsilon against the number of reports into this file")
 
@@ -119,7 +108,7 @@ def run_certify(args: argparse.Namespace) -> int:
     if rho and table:
         raise UsageError("a table keeps an epsilon, not a rho", "give it as --epsilon")
     if table:
-        result, reason = _certified_table(matrix.read(args.file), epsilon, args.delta)
+        result, reason = _of_table(matrix.read(args.file), epsilon, args.delta)
     else:
         result = cards.check(cards.load(args.file), epsilon, rho)
         reason = result["reason"]
@@ -130,9 +119,7 @@ def run_certify(args: argparse.Namespace) -> int:
     return OK if result["certified"] else FAILED
 
 
-def _certified_table(
-    table: matrix.Certificate, epsilon: int | None, delta: bool
-) -> tuple[dict[str, Any], str]:
+def _of_table(table: matrix.Certificate, epsilon: int | None, delta: bool) -> tuple[dict[str, Any], str]:
     """The result for JSON, and the reason in words."""
     certified = table.epsilon is not None if epsilon is None else table.keeps(epsilon)
     result = {"certified": certified, "epsilon": epsilon and epsilon / MICRO, **table.as_json()}
@@ -255,9 +242,8 @@ def _run_ledger(args: argparse.Namespace) -> int:
         require(getattr(args, name) >= 1, name, "1 or more", getattr(args, name))
     exclude([name for name in ("rho", "epsilon") if getattr(args, name) is not None], "rho", "epsilon")
     if args.plot or (args.name and args.rho):
-        raise UsageError(
-            "--plot is about a shuffler, and --rho about no card", "give --reports, or leave it out"
-        )
+        text = "--plot is about a shuffler, and --rho about no card"
+        raise UsageError(text, "give --reports, or leave it out")
     unit = parse_unit(args.unit or "device")
     if args.name:
         card, description = _card(args)
@@ -271,15 +257,13 @@ def _run_ledger(args: argparse.Namespace) -> int:
     elif args.epsilon is not None:
         total = sums.rho_of(parse_epsilon(args.epsilon, ledger.MAX_BUDGET) / MICRO, args.delta)
     else:
-        raise UsageError(
-            "what is spent is missing", "--rho, --epsilon or a card; or --reports, for a shuffler"
-        )
+        hint = "--rho, --epsilon or a card; or --reports, for a shuffler"
+        raise UsageError("what is spent is missing", hint)
     each = total // args.times
     require(unit > 0 or args.units == 1, "units", "1 where the unit is the whole device", args.units)
     if not each:
-        raise UsageError(
-            "a report has no rho, or too much", "spend at least a millionth a report, and at most 20"
-        )
+        hint = "spend at least a millionth a report, and at most 20"
+        raise UsageError("a report has no rho, or too much", hint)
     pure = certify.bisected(0, MAX_EPSILON + 1, lambda e: e > MAX_EPSILON or sums.rho_of_pure(e) > each) - 1
     epsilon, device = (sums.group(total, n, args.delta) for n in (1, args.units))
     result = {
@@ -298,14 +282,12 @@ def _ledger_words(result: dict[str, Any]) -> str:
         "  reports    {times:,} of rho {rho_each:.4g}; of a pure mechanism each has epsilon {epsilon_each_pure:.4g}",
     ]
     if result["units"] > 1:
-        lines.append(
+        lines += [
             "  device     a whole device has {units:,} units: rho {rho_device:,.6g}, which is (epsilon "
-            "{epsilon_device:,.4g}, delta {delta:g})"
-        )
-        lines.append(
+            "{epsilon_device:,.4g}, delta {delta:g})",
             "             what is common to all of its records is protected by no more than that"
-            + (": hardly at all" if result["epsilon_device"] > _MEANS_LITTLE else "")
-        )
+            + (": hardly at all" if result["epsilon_device"] > _MEANS_LITTLE else ""),
+        ]
     elif result["unit"]:
         lines.append("  device     a whole device is protected less: --units says how many units it holds")
     return "\n".join(lines).format_map(result)
@@ -355,11 +337,8 @@ def _posterior(result: dict[str, Any]) -> str:
 
 def _sum_summary(result: dict[str, Any]) -> str:
     name = "rho" if result["norm"] == 2 else "epsilon"
-    ledgers = (
-        "a ledger in epsilon refuses it"
-        if name == "rho"
-        else f"{result['epsilon_certified']} of a ledger in epsilon"
-    )
+    pure = f"{result['epsilon_certified']} of a ledger in epsilon"
+    ledgers = "a ledger in epsilon refuses it" if name == "rho" else pure
     lines = [
         f"card (sum): {name} {result[f'{name}_certified']} certified, {result[f'{name}_claimed']} claimed",
         "  protects   {protects}",

@@ -3,13 +3,14 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ternhost import datasets
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.experiments import existing
 from ternhost.experiments.existing import Existing
+from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.planning import LADDER, RUNS, Planned, plan, words
 from ternhost.learn.fedsum import Options
 from ternhost.learn.judging import TRIVIAL, WORDS
@@ -18,10 +19,6 @@ from ternhost.options import flag, options_of, require
 from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 from ternhost.text import counted
-
-if TYPE_CHECKING:
-    from ternhost.experiments.pictures import Curve
-
 
 # Options that go with --devices only, and those that go without it only.
 _WITH = ("records", "unit", "life", "delta", "public", "data")
@@ -45,9 +42,8 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--goal X", "wanted accuracy, AUC or mean squared error", type=float)
     numbers = f"numbers of devices to try, as N,N,... (default: {LADDER[0]} to {LADDER[-1]})"
     add_option(parser, "--reports LIST", numbers)
-    fleet = parser.add_argument_group(
-        "a fleet that exists", "each device reports in every round, about all its records"
-    )
+    text = "each device reports in every round, about all its records"
+    fleet = parser.add_argument_group("a fleet that exists", text)
     add_option(fleet, "--devices N", "number of devices, from 1 on", type=int)
     for each in options_of(Options):
         if each.name in _WITH:
@@ -88,11 +84,11 @@ def run(args: argparse.Namespace) -> int:
         plots.check_place(Path(args.plot))
     with Progress("plan") as progress:
         if isinstance(planned, Existing):
-            result, tell, draw = existing.plan(planned, progress.step), existing.words, _plot_rounds
+            result, tell, plot = existing.plan(planned, progress.step), existing.words, _plot_rounds
         else:
-            result, tell, draw = plan(planned, progress.step), words, _plot
+            result, tell, plot = plan(planned, progress.step), words, _plot
     if args.plot:
-        draw(result, Path(args.plot))
+        plot(result, Path(args.plot))
     print_result(result, "\n".join(tell(result)), args.json)
     return OK
 
@@ -108,7 +104,6 @@ def _ladder(text: str | None) -> tuple[int, ...]:
 
 
 def _plot(result: dict[str, Any], path: Path) -> None:
-    from ternhost.experiments.pictures import Panel, draw
     from ternhost.run.report import plots  # loads matplotlib
 
     name = result["measure"]
@@ -123,7 +118,6 @@ def _plot(result: dict[str, Any], path: Path) -> None:
 
 
 def _plot_rounds(result: dict[str, Any], path: Path) -> None:
-    from ternhost.experiments.pictures import Panel, draw
     from ternhost.run.report import plots  # loads matplotlib
 
     name, unit, last = result["measure"], protected(result["unit"]), result["curve"][-1]["rounds"]
@@ -138,8 +132,6 @@ def _plot_rounds(result: dict[str, Any], path: Path) -> None:
     plots.save(draw([Panel(title, "rounds", WORDS[name], curves, log_x=True, lines=lines)]), path)
 
 
-def _curve(label: str, rows: Sequence[dict[str, Any]], x: str) -> "Curve":
-    from ternhost.experiments.pictures import Curve
-
+def _curve(label: str, rows: Sequence[dict[str, Any]], x: str) -> Curve:
     bars = [row["mean"] - row["low"] for row in rows], [row["high"] - row["mean"] for row in rows]
     return Curve(label, [row[x] for row in rows], [row["mean"] for row in rows], bars)

@@ -38,8 +38,7 @@ def load(path: str) -> None:
     """Import a Python file, and register the learners, mechanisms, optimisers, fleets and links that it defines.
 
     Learners, mechanisms and optimisers are registered under their `name`, an optimiser without one under its class
-    name in lower case, a fleet under the first word of its `form`, a link under its `scheme`. Raises UsageError.
-    """
+    name in lower case, a fleet under the first word of its `form`, a link under its `scheme`. Raises UsageError."""
     file = Path(path)
     spec = importlib.util.spec_from_file_location(f"tern_with_{file.stem}", file)
     if not file.is_file() or spec is None or spec.loader is None:

@@ -105,8 +105,7 @@ class Aggregator:
     ) -> None:  # fmt: skip
         """Store and open a round, which `quorum` reports (default: all) or `deadline` seconds from `now` end.
 
-        Numbers must ascend. Raises UsageError for a question that no frame can carry, and StorageError.
-        """
+        Numbers must ascend. Raises UsageError for a question that no frame can carry, and StorageError."""
         if number <= self._last:
             raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
         asked = [rounds.Cohort(round_body(number, each), integers(devices)) for each, devices in cohorts]

@@ -1,8 +1,7 @@
 """Counts of symbols -> unbiased means with confidence intervals.
 
 `counts[i, j]` is how often symbol j was reported for coordinate i; matrices of one card merge by addition. The choice
-of coordinates depends on no data, so the mean over the reporters of one is unbiased for all devices.
-"""
+of coordinates depends on no data, so the mean over the reporters of one is unbiased for all devices."""
 
 import math
 from collections.abc import Sequence
@@ -109,8 +108,7 @@ def combine(
     the content of reports, so the result is unbiased if cohorts differ in their budgets only. The interval covers the
     mean of the population that the reporters were drawn from. Its variance is the sample's; below 30 reports, or with
     `bound`, the card's worst-case second moment, which V(x) + Var(x) does not exceed. tau: the divisor of values before
-    they were clipped; means are multiplied by it. Raises ValueError for counts of another shape.
-    """
+    they were clipped; means are multiplied by it. Raises ValueError for counts of another shape."""
     weights, means, variances, reports = [], [], [], []
     for card, counts in cohorts:
         values, worst_variance, worst_second = _card_floats(bytes(card.data))
@@ -141,8 +139,7 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
 
     Counts of one question, from cohorts or gateways, are added up. With k of v values a total is the sum over those
     clients that reported the value, times their share: its error is that of the noise alone. Raises ValueError for
-    cards that are no sums.
-    """
+    cards that are no sums."""
     pools: dict[tuple[bytes, int, int], tuple[Any, int]] = {}
     for cohort in cohorts:
         key = bytes(cohort.card.data), cohort.question.range, cohort.k
@@ -156,9 +153,7 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
         body = sums.of(card)
         step = 1 << body.coarse
         steps = (np.arange(body.symbols) - body.symbols // 2) * step
-        if (
-            step > 1
-        ):  # of the 2**q numbers that are rounded to a symbol, the mean is half a grid step below it
+        if step > 1:  # of the 2**q numbers that round to a symbol, the mean is half a grid step below it
             steps = steps - 0.5
         n = counts.sum(axis=1)
         real = np.where(n > 0, reports / np.maximum(n, 1), np.nan)
@@ -179,8 +174,7 @@ def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
     """The probabilities that a report supports the category of its sender, and any other category.
 
     Both protocols are pure (Wang et al., USENIX Security 2017): generalised randomised response (a window card with
-    W = 1) and, with hashed categories (arithmetic.md), optimised local hashing. Raises ValueError for any other card.
-    """
+    W = 1) and, with hashed categories (arithmetic.md), optimised local hashing. Raises ValueError for other cards."""
     if card.shape != cards.WINDOW or card.window != 1:
         raise ValueError("frequencies need a window card of window 1")
     same = card.threshold / cards.T
@@ -214,8 +208,7 @@ def combine_frequencies(classes: Sequence[tuple[Card, npt.ArrayLike, int | None]
     """Unbiased frequencies of c categories from classes of devices (personalised budgets); nan without reports.
 
     A class: its card, the reports that support each category, and the number of hashed reports (None: not hashed). Its
-    weight is its reports over the variance of one report at a frequency of 0.
-    """
+    weight is its reports over the variance of one report at a frequency of 0."""
     mean, variance = np.zeros((2, len(np.asarray(classes[0][1]))))
     weight, reports = np.float64(0), 0
     for card, counts, hashed in classes:

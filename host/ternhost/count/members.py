@@ -1,7 +1,5 @@
 """Sets of devices and their keys as arrays, so that thousands of devices are handled at once."""
 
-from __future__ import annotations
-
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,7 +89,7 @@ def inflate(packed: bytes, most: int) -> bytes:
     return data
 
 
-def unpack_ids(packed: bytes, most: int | None = None) -> array[int]:
+def unpack_ids(packed: bytes, most: int | None = None) -> "array[int]":
     """The ids that `pack_ids` packed. most: raise ValueError for more ids and for invalid data."""
     data = zlib.decompress(packed) if most is None else inflate(packed, 4 * most)
     planes = np.frombuffer(data, np.uint8).reshape(4, -1)

@@ -80,17 +80,11 @@ def decode_body(body: bytes) -> frames.Round:
 
 def question_of(request: frames.Round) -> Question:
     collects = wire.VALUES <= request.model <= wire.CATEGORIES
+    parameters = list(request.asked[: request.d]) if collects else request.parameters
     return Question(
-        request.model,
-        list(request.asked[: request.d]) if collects else request.parameters,
-        request.exponent,
-        bytes(request.card),
-        request.k,
-        request.batch,
-        (request.epochs, request.rate, request.tau),
-        request.classes,
-        request.range,
-    )
+        request.model, parameters, request.exponent, bytes(request.card), request.k, request.batch,
+        (request.epochs, request.rate, request.tau), request.classes, request.range,
+    )  # fmt: skip
 
 
 def values_of(question: Question) -> int:

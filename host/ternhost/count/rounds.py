@@ -176,8 +176,7 @@ class CohortInFlight:
     def cells(self, digests: batches.Bytes, symbols: Integers) -> Integers:
         """The cells (reports x k) of the count matrix that these symbols increment."""
         chosen = batches.choose(digests, self.d, self.k)
-        cells: Integers = chosen * np.int64(self.card.symbols) + symbols
-        return cells
+        return np.asarray(chosen * np.int64(self.card.symbols) + symbols)
 
     def add(self, cells: Integers) -> None:
         """Count these reports (reports x k)."""

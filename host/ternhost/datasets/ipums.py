@@ -60,9 +60,8 @@ def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
     """All variables of an extract but the technical ones, as a table of the name `dataset`.
 
     The CSV may be packed with gzip. Variables of NUMERIC are numeric. All others are categorical, with the categories
-    that occur. Records without a numeric variable are skipped.
-    Raises UsageError if the file is missing or no such extract, or a categorical variable has more than 64 categories.
-    """
+    that occur. Records without a numeric variable are skipped. Raises UsageError if the file is missing or no such
+    extract, or a categorical variable has more than 64 categories."""
     import pandas
 
     file = find_file(dataset, path, FILES, SOURCE)

@@ -106,8 +106,7 @@ def _flights(table: pandas.DataFrame, weather: pandas.DataFrame, airports: panda
 
     def column(name: str, missing: float | None = None) -> Floats:
         series = table[name] if missing is None else table[name].fillna(missing)
-        values: Floats = series.to_numpy(np.float64)
-        return values
+        return np.asarray(series.to_numpy(np.float64))
 
     def minutes(name: str) -> Floats:  # of the day, from a time written as hhmm
         return column(name) // 100 * 60 + column(name) % 100
@@ -181,8 +180,7 @@ def weekday(table: pandas.DataFrame) -> Floats:
     """The weekday of each flight, from 0 for Monday."""
     import pandas
 
-    days: Floats = pandas.to_datetime(table[["year", "month", "day"]]).dt.dayofweek.to_numpy(np.float64)
-    return days
+    return np.asarray(pandas.to_datetime(table[["year", "month", "day"]]).dt.dayofweek.to_numpy(np.float64))
 
 
 def ramp(values: Floats, centre: float, half: float) -> Floats:

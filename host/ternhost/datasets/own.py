@@ -2,7 +2,6 @@
 
 import csv
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +26,7 @@ def own(path: Path, *, classes: bool = False) -> Dataset:
         raise UsageError(f"{path} has too few records", f"{_LEAST} rows or more")
     labels = rows[:, -1]
     if not classes and has_labels_0_and_1(rows):
-        text = f"{path} has labels of 0 and 1"
-        raise UsageError(text, "-1 and 1 tell two classes; or name --model softmax")
+        raise UsageError(f"{path} has labels of 0 and 1", "-1 and 1 tell two classes; or use --model softmax")
     task = CLASSIFICATION if np.isin(labels, (-ONE, ONE)).all() else REGRESSION
     names = names or [f"x{i}" for i in range(rows.shape[1])]
     several = tuple(map(str, range(max(2, int(labels.max()) + 1)))) if classes else ()
@@ -75,7 +73,7 @@ def _read(path: str | Path, classes: bool) -> tuple[list[str], Fixed]:
     return names, np.rint(np.array(values) * units).astype(np.int16)
 
 
-def _record(row: Sequence[str], where: str, width: int | None, classes: bool) -> list[float]:
+def _record(row: list[str], where: str, width: int | None, classes: bool) -> list[float]:
     if len(row) != (width or max(2, len(row))):
         raise UsageError(f"{where} must have {width or '2 or more'} values, not {len(row)}", hint=_ROW)
     if classes and not (row[-1].strip().isdigit() and int(row[-1]) < MAX_DIMENSION):

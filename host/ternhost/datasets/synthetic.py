@@ -9,9 +9,7 @@ _DEVIATION = 0.25  # of Gaussian attributes
 _NOISE = 0.05
 
 
-def attributes(
-    n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0.0, seed: int = 0
-) -> base.Table:
+def attributes(n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0, seed: int = 0) -> base.Table:
     """n records of d independent attributes in [-1, 1], to estimate means of.
 
     The shape is that of their distribution. gaussian: of this mean and standard deviation 1/4, where values outside

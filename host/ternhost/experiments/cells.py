@@ -60,10 +60,8 @@ class Cell:
 
         common: the other arguments, the same for all. cost: of every cell, or a function of the combination."""
         combinations = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
-        return [
-            cls(table, work, {**common, **choice}, cost(**choice) if callable(cost) else cost)
-            for choice in combinations
-        ]
+        cost_of = cost if callable(cost) else lambda **choice: cost
+        return [cls(table, work, {**common, **choice}, cost_of(**choice)) for choice in combinations]
 
     def run(self) -> list[Row]:
         """Its rows as JSON stores them, without nan, tuples and numbers of NumPy."""
@@ -116,9 +114,8 @@ class Kept:
             raise UsageError(f"{self._path} is not a record of an experiment", hint=_OTHER_PLACE) from error
         if before != json.loads(json.dumps(options)):
             pairs = {name: (before.get(name), options.get(name)) for name in {**options, **before}}
-            other = ", ".join(
-                f"{name} ({then}, not {now})" for name, (then, now) in pairs.items() if then != now
-            )
+            changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+            other = ", ".join(f"{name} ({then}, not {now})" for name, (then, now) in changed.items())
             raise UsageError(f"{self._path} is of an experiment with another {other}", _OTHER_PLACE)
 
     def add(self, cell: Cell, rows: list[Row], seconds: float) -> None:

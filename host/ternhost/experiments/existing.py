@@ -91,13 +91,10 @@ def plan(existing: Existing, progress: Callable[[str], None] = lambda message: N
     name, first = judging.measure(data), existing.learner(asked.seed, asked.public).holdings
     assert first is not None
     given, seeds = {"existing": existing}, range(asked.seed, asked.seed + existing.runs)
-    ways = dict.fromkeys(("", asked.public))
-    cells = Cell.each(
-        "learned", _learned, given, lambda public, **_: 1 + 4 * (not public), public=ways, seed=seeds
-    )
-    rows = tables(
-        cells + Cell.each("beside", _beside, given, seed=seeds), Kept(None, {}), progress, existing.workers
-    )
+    cells = Cell.each("beside", _beside, given, seed=seeds)
+    for public, cost in {asked.public: 1, "": 5}.items():  # with public rows there are fewer rounds
+        cells += Cell.each("learned", _learned, given, cost, public=[public], seed=seeds)
+    rows = tables(cells, Kept(None, {}), progress, existing.workers)
     summary = partial(interval, limits=judging.limits(name))
 
     def curve(public: str) -> list[Row]:
@@ -121,10 +118,11 @@ def plan(existing: Existing, progress: Callable[[str], None] = lambda message: N
 
 def words(result: dict[str, Any]) -> list[str]:
     """The result of `plan` as lines of text."""
-    name, dataset = result["measure"], result["dataset"] or "synthetic records"
-    n, devices = result["devices"] * result["records"], counted(result["devices"], "device")
-    line = "{mean:.4f}  {standard_error:.4f}   {low:.4f} to {high:.4f}".format
-    by_rounds = "  {rounds:>10}  {mean:.4f}  {standard_error:.4f}   {low:.4f} to {high:.4f}".format
+    name, devices = result["measure"], counted(result["devices"], "device")
+    dataset = result["dataset"] or "synthetic records"
+    n, distinct = result["devices"] * result["records"], result["distinct"]
+    figure = "{mean:.4f}  {standard_error:.4f}   {low:.4f} to {high:.4f}"
+    line, by_rounds = figure.format, f"  {{rounds:>10}}  {figure}".format
     lines = [
         f"{result['model']} model of {dataset} ({result['d']} features), {devices} of "
         f"{counted(result['records'], 'record')}, judged on {counted(result['judged'], 'other record')};",
@@ -133,13 +131,9 @@ def words(result: dict[str, Any]) -> list[str]:
         *(by_rounds(**row) for row in result["curve"]),
     ]
     if result["public"]:
-        lines += [
-            f"  with public rows ({result['public']}):",
-            *(by_rounds(**row) for row in result["public_curve"]),
-        ]
-    repeated = (
-        "" if result["distinct"] == n else f" ({result['distinct']:,} different ones, with replacement)"
-    )
+        lines.append(f"  with public rows ({result['public']}):")
+        lines += [by_rounds(**row) for row in result["public_curve"]]
+    repeated = "" if distinct == n else f" ({distinct:,} different ones, with replacement)"
     return [
         *lines,
         f"  the same {n:,} records{repeated} without privacy:  {line(**result['without_privacy'])}",

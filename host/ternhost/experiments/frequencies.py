@@ -63,8 +63,7 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
 def _unary(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
     n, q = holders.sum(), 1 / (math.exp(epsilon) + 1)
     bits = rng.binomial(holders, 0.5) + rng.binomial(n - holders, q)
-    frequencies: Floats = (bits / n - q) / (0.5 - q)
-    return frequencies
+    return np.asarray((bits / n - q) / (0.5 - q))
 
 
 def _response(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
@@ -72,8 +71,7 @@ def _response(holders: Indices, epsilon: float, rng: np.random.Generator) -> Flo
     q = 1 / (e + size - 1)
     probabilities = np.full((size, size), q) + (e - 1) * q * np.eye(size)
     reports = sum(rng.multinomial(n, row) for n, row in zip(holders, probabilities, strict=True))
-    frequencies: Floats = (reports / holders.sum() - q) / ((e - 1) * q)
-    return frequencies
+    return np.asarray((reports / holders.sum() - q) / ((e - 1) * q))
 
 
 def _sampled(

@@ -136,8 +136,7 @@ def _graded(card: Card, x: Floats, attributes: Floats, rng: np.random.Generator)
 
 def _level(card: Card, x: Floats) -> Indices:
     bounds = np.array(certify.hierarchy(card).bounds)
-    level: Indices = (x[..., None] * ONE < bounds).sum(axis=-1)
-    return level
+    return np.asarray((x[..., None] * ONE < bounds).sum(axis=-1))
 
 
 def _trained(unit: float, trainer: str, reports: int, seeds: range) -> list[Row]:

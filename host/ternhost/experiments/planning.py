@@ -104,11 +104,8 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     figures = {"measure": name, "baseline": baseline, "optimum": optimum, "runs": planned.runs}
     beats = _needed(curve, baseline, sign, "low" if sign > 0 else "high")
     goal = None if planned.goal is None else reached(curve, planned.goal, sign)
-    numbers = {
-        "beats_baseline": beats,
-        "most_of_the_way": reached(curve, most_of_the_way, sign),
-        "goal": goal,
-    }
+    most = reached(curve, most_of_the_way, sign)
+    numbers = {"beats_baseline": beats, "most_of_the_way": most, "goal": goal}
     return {**setting, **figures, "curve": curve, **numbers}
 
 

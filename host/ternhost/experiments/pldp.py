@@ -72,9 +72,7 @@ class _AllWeights(FedAvg):
         self.designs = [replace(design, k=d, epsilon=d * design.card.epsilon) for design in self.designs]
 
 
-def _trained(
-    table: str, dataset: str, training: dict[str, Any], contender: Contender, seed: int
-) -> list[Row]:
+def _trained(table: str, dataset: str, training: Row, contender: Contender, seed: int) -> list[Row]:
     mechanism = {"mechanism": contender.name, "levels": contender.levels}
     options = {**training, **mechanism, "mechanism_options": dict(contender.options)}
     setting = {"tau": training["tau"]} if table == "taus" else {"mode": training["choices"]}

@@ -4,8 +4,7 @@ A question covers one kind of attribute: numbers, or categories of one card. Pub
 the kinds in proportion to their attributes. So for k > 1 the attributes of a client are of one kind, where the paper
 mixes kinds; each attribute has as many reports. A kind of fewer than k attributes gives each more of the budget.
 Categories are perturbed by generalised randomised response or optimised local hashing (Wang et al., USENIX Security
-2017), whichever has less variance where categories are equally frequent.
-"""
+2017), whichever has less variance where categories are equally frequent."""
 
 import math
 from collections.abc import Sequence

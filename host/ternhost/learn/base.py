@@ -196,13 +196,12 @@ class Learner:
 
 def report_summary(design: ReportDesign, question: Question) -> dict[str, Any]:
     """The card of a report, and the bytes of the report and its request, for a result."""
+    data = design.card.data
     return {
-        "card": design.card.data.hex(),
-        "card_hash": cards.card_hash(design.card.data).hex(),
-        "mechanism": design.mechanism,
+        "card": data.hex(), "card_hash": cards.card_hash(data).hex(), "mechanism": design.mechanism,
         "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, question.k)),
         "bytes_per_request": request_bytes(question),
-    }
+    }  # fmt: skip
 
 
 ALGORITHMS: Registry[type[Learner]] = Registry(

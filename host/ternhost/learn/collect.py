@@ -57,9 +57,7 @@ class Options(Mechanised, LevelOptions):
     }
 
     dataset: str = dataset_option()
-    clients: int = _what(
-        0, "number of clients that report", shown="all, or 1000 on emulated boards", metavar="N"
-    )
+    clients: int = _what(0, "number of clients to ask", shown="all, or 1000 on emulated boards", metavar="N")
     seed: int = _what(1, "seed that assigns records to clients", metavar="S")
     method: str = in_privacy(ALGORITHM6, "report values, or levels (hiera)", choices=METHODS)
 
@@ -119,9 +117,7 @@ class Collect(Learner):
         records = self._table.records(self._table.training)
         self._width = self._first + records.shape[1] - 1
         if self._width > (most := wire.MAX_DIMENSION):
-            raise UsageError(
-                f"{self._table.name} has {self._width} attributes; a device holds at most {most}"
-            )
+            raise UsageError(f"{self._table.name} has {self._width} attributes; a device holds up to {most}")
         self.plan = plan(options, self._table)
         self.individual = any(part.hashed for parts in self.plan for part in parts)
         self.modules = ("collect", "lhp") if options.method == HIERA else ("collect",)
@@ -209,13 +205,12 @@ class Collect(Learner):
         told = [np.subtract(entry["frequencies"], entry["true"]) for entry in known if entry.get("intervals")]
         shares = [np.mean(np.square(errors)) for errors in told]
         parts = zip(itertools.chain(*self.plan), itertools.chain(*self._reports), strict=True)
-        result = {"dataset": self.options.dataset, "method": self.options.method, "clients": self._most}
-        result |= {
+        result = {
+            "dataset": self.options.dataset, "method": self.options.method, "clients": self._most,
             "mean_squared_error": float(np.mean(np.square(means))) if means else None,
             "frequency_squared_error": float(np.mean(shares)) if shares else None,
-            "attributes": entries,
-            "parts": [self._part(part, reports) for part, reports in parts],
-        }
+            "attributes": entries, "parts": [self._part(part, reports) for part, reports in parts],
+        }  # fmt: skip
         if self.options.method == HIERA:  # what the paper would say
             stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
             result["epsilon_stated"] = stated / MICRO
@@ -266,12 +261,10 @@ class Collect(Learner):
         for column, (name, values) in enumerate(names, len(self._table.numeric_names)):
             shares = estimate.combine_frequencies(self._about(column))
             entry: dict[str, Any] = {
-                "name": name,
-                "categories": list(values),
+                "name": name, "categories": list(values), "reports": int(shares.reports[0]),
                 "frequencies": [float(share) if np.isfinite(share) else None for share in shares.mean],
                 "intervals": _bounds(shares) if shares.reports[0] else None,
-                "reports": int(shares.reports[0]),
-            }
+            }  # fmt: skip
             if self._held is not None and self.holdings is not None:
                 held = np.bincount(self.holdings.records[:, column], self._held, len(values))
                 entry["true"] = (held / self._held.sum()).tolist()

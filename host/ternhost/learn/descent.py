@@ -174,12 +174,8 @@ class Descent:
     def state(self) -> dict[str, Any]:
         """All that changes in a run, for JSON; `restore` takes it back exactly."""
         radius = [self._radius.value, self._radius.variance]
-        return {
-            "round": self.round,
-            "there": self._there,
-            "radius": radius,
-            "optimiser": self._optimiser.state(),
-        }
+        known = {"round": self.round, "there": self._there, "radius": radius}
+        return {**known, "optimiser": self._optimiser.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take back a `state()`. Raises UsageError for the state of another learner."""

@@ -61,11 +61,9 @@ def _card_file(path: str) -> str:
 def epsilons_option(*instead_of: str) -> Any:
     """The option of personalised budgets. instead_of: the options of one epsilon for all."""
     return in_privacy(
-        None,
-        "personalised budgets: epsilon of each class of devices, and its share of the devices",
-        metavar="E:SHARE,...",
-        instead_of=instead_of,
-    )
+        None, "personalised budgets: epsilon of each class of devices, and its share of the devices",
+        metavar="E:SHARE,...", instead_of=instead_of,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,12 +91,9 @@ class Mechanised:
     )
     levels: int | None = in_privacy(None, "number of outputs, if the mechanism leaves a choice", metavar="N")
     card: str | None = in_privacy(
-        None,
-        "card from 'tern card design', instead of a mechanism",
-        kind=_card_file,
-        metavar="FILE",
+        None, "card from 'tern card design', instead of a mechanism", kind=_card_file, metavar="FILE",
         instead_of=("mechanism", "levels"),
-    )
+    )  # fmt: skip
     k: int | None = in_privacy(
         None, "coordinates per report, each at epsilon / K", metavar="K", shown="by --k-rule"
     )
@@ -108,9 +103,7 @@ class Mechanised:
     def require_one_epsilon(self, classes: int) -> None:
         """Raise UsageError where one card was named for several classes of devices."""
         if classes > 1 and self.card is not None:
-            raise UsageError(
-                "a card is for one epsilon, and there are several", hint="name a --mechanism instead"
-            )
+            raise UsageError("a card is for one epsilon, and there are several", "name a --mechanism instead")
 
     def k_of(self, classes: Sequence[tuple[str, float]], d: int, of_gradients: bool = False) -> int:
         """k of d for these classes: as named, or by the rule for the least epsilon. Raises UsageError."""
@@ -155,9 +148,8 @@ def _designed_card(
     mechanism: str, levels: int | None, epsilon: int, use: str | None, options: tuple[tuple[str, Any], ...]
 ) -> cards.Card:
     """A card is designed to choose k, and used again; some take seconds to design."""
-    card: cards.Card = mechanisms.design(
-        mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(options)
-    ).decode()
+    made = mechanisms.design(mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(options))
+    card: cards.Card = made.decode()
     return card
 
 
@@ -217,8 +209,7 @@ class ReportDesign:
     @property
     def cost(self) -> int:
         """The true cost of a report, micro-epsilon."""
-        epsilon: int = self.card.epsilon
-        return self.k * epsilon
+        return self.k * int(self.card.epsilon)
 
     @property
     def policy(self) -> Policy:

@@ -4,8 +4,7 @@ Source: Shen et al., Entropy 2023, 25, 485; FedAvg: McMahan et al., AISTATS 2017
 clients trains E epochs in batches of B (tern.local) and reports how far k of d weights have moved, as shares of tau. A
 card that is unbiased on [-1, 1] is unbiased on the scaled range, whichever mechanism it is; the paper's own is PDPM.
 A report costs a client k times its card's epsilon, and its reports add up (user level). Clients take shuffled turns, so
-that all take part equally often to within a round, and the cost is known before the run starts.
-"""
+that all take part equally often to within a round, and the cost is known before the run starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,23 +63,17 @@ class Options(Mechanised, LearningOptions):
     records: int = _average(8, "records per client", metavar="N")
     rounds: int = _average(20, "number of rounds", metavar="N")
     share: float | None = _average(
-        None,
-        "share of the clients that report in a round",
-        metavar="GAMMA",
+        None, "share of the clients that report in a round", metavar="GAMMA",
         shown="1 / rounds: each client reports once, as nearly as it goes",
-    )
+    )  # fmt: skip
     local_epochs: int = _average(2, "epochs that a client trains in a round", metavar="E")
     local_rate: int = _average(0, "the learning rate on a client is 2**-N", metavar="N")
     tau: float = _average(0.25, "clip a weight's change in a round to +-TAU", metavar="TAU")
     choices: str | None = _average(
-        None,
-        f"tau, epsilon and share of each class of clients, or a mode of the paper: {', '.join(MODES)}",
-        metavar="TAU:E:SHARE,...",
-        instead_of=("epsilon", "epsilons", "tau"),
-    )
-    weights: str = _average(
-        CLIENTS, "weight of a class: its clients or its inverse variance", choices=WEIGHTS
-    )
+        None, f"tau, epsilon and share of each class of clients, or a mode of the paper: {', '.join(MODES)}",
+        metavar="TAU:E:SHARE,...", instead_of=("epsilon", "epsilons", "tau"),
+    )  # fmt: skip
+    weights: str = _average(CLIENTS, "weight of a class: its clients, or inverse variance", choices=WEIGHTS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,13 +149,8 @@ class FedAvg(Learning):
         self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
         self.reports = None if schedule else options.rounds * self._group(clients)
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.
-        fixed: dict[str, Any] = {
-            "expected": 1.0,
-            "learning_rate": 1.0,
-            "regularisation": 0.0,
-            "patience": None,
-        }
-        fixed["failures"] = None if schedule else TrainingPlan.failures
+        fixed: dict[str, Any] = {"expected": 1.0, "learning_rate": 1.0, "regularisation": 0.0}
+        fixed |= {"patience": None, "failures": None if schedule else TrainingPlan.failures}
         self._trainer = Trainer(TrainingPlan(LINEAR_MODELS[self.model], self.d, self.rounds, **fixed))
 
     def _group(self, clients: int) -> int:

@@ -40,18 +40,13 @@ class GroupOptions(LearningOptions):
         shown=f"one per device, at most {_REPORTS}",
     )
     group: int = to_learn(
-        0,
-        "number of devices asked in each round",
-        metavar="G",
+        0, "number of devices asked in each round", metavar="G",
         shown=f"{_GROUP}, or a hundredth of the reports if that is more, but never more than there are",
-    )
+    )  # fmt: skip
     rounds: int | None = to_learn(
-        None,
-        "number of rounds; without --reports, each of them asks all devices of the fleet",
-        shown="the reports over the group; fedavg: 20",
-        instead_of=("group",),
-        metavar="N",
-    )
+        None, "number of rounds; without --reports, each of them asks all devices of the fleet",
+        shown="the reports over the group; fedavg: 20", instead_of=("group",), metavar="N",
+    )  # fmt: skip
     learning_rate: float | None = to_learn(
         None, "learning rate of the optimiser", metavar="X", shown="follows from the noise"
     )

@@ -1,8 +1,7 @@
 """FedSGD of a few boards with many records each: every round, each board sends one sum of clipped gradients.
 
 The record, or a run of consecutive records, is the unit of privacy: distributed DP-SGD (Abadi et al., CCS 2016) with
-exact discrete Gaussian noise on each board, so that the host needs no trust. The budget is for life, in rho of zCDP.
-"""
+exact discrete Gaussian noise on each board, so that the host needs no trust. The budget is for life, in rho of zCDP."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,11 @@ from ternhost.datasets import Dataset, Holdings
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn.base import Cohort, Devices, Population, take
-from ternhost.learn.descent import Descent, Public
+from ternhost.learn.descent import Public
 from ternhost.learn.designs import ReportDesign, in_privacy
 from ternhost.learn.learning import Learning, ModelOptions, to_learn
 from ternhost.learn.parameters import MODELS, Floats, quantise
-from ternhost.learn.refit import Refit, learner
+from ternhost.learn.refit import learner
 from ternhost.options import require
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import Policy, Release
@@ -95,9 +94,16 @@ class SumDesign(ReportDesign):
 
     def summary(self, times: int) -> dict[str, Any]:
         each, life = (sums.epsilon_of(rho, self.delta) for rho in (self.cost, self.epsilon))
-        found = {**super().summary(times), "epsilon": life, "delta": self.delta}
-        found["rho_per_report"] = self.cost / MICRO
-        return {**found, "epsilon_per_report": each, "epsilon_per_client": life}
+        levels = {"epsilon_per_report": each, "epsilon_per_client": life, "rho_per_report": self.cost / MICRO}
+        return {**super().summary(times), "epsilon": life, "delta": self.delta, **levels}
+
+
+def guarantee(result: Mapping[str, Any]) -> str:
+    """What the result of a run of sums says of privacy, for people."""
+    return (
+        f"protects {protected(result['unit'])}: (epsilon {result['epsilon_per_client']:.4g}, "
+        f"delta {result['delta']:g}) for life, if this run is all; rho {result['rho']:.4g}"
+    )
 
 
 class FedSum(Learning):
@@ -113,9 +119,7 @@ class FedSum(Learning):
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
         boards = population.clients or population.boards or population.devices
         if self.d > MAX_DIMENSION * 2:
-            raise UsageError(
-                f"a report of {self.d} sums does not fit a frame", hint="use fewer features or classes"
-            )
+            raise UsageError(f"a report of {self.d} sums fits no frame", "use fewer features or classes")
         self.unit = parse_unit(options.unit)
         self.delta = sums.parse_delta(options.delta)
         self._budget: int = options.budget
@@ -130,7 +134,7 @@ class FedSum(Learning):
             boards=max(1, boards), records=options.records, unit=self.unit or options.records,
             rho=self._budget / MICRO,
         )  # fmt: skip
-        self._learner: Descent | Refit = learner(known, rows)
+        self._learner = learner(known, rows)
         self._spent = 0  # micro-rho
         self._plan()
         self.modules = ("softmax", "sums") if self.classes > 1 else ("sums",)
@@ -144,8 +148,7 @@ class FedSum(Learning):
             count = min(int(named), len(self.dataset.training) // 3)
             order = np.random.default_rng([self.options.seed, 7]).permutation(self.dataset.training)
             self.reserved = order[:count]
-            rows: Floats = self.dataset.features[self.reserved] / ONE
-            return rows
+            return np.asarray(self.dataset.features[self.reserved] / ONE)
         return read_rows(Path(named), self.d // self.classes)
 
     def deal(self, data: Dataset, boards: int, *, again: bool = False) -> Holdings:
@@ -161,9 +164,8 @@ class FedSum(Learning):
         self.reports = learner.rounds * (self.clients or 0) or None
         cost = int((learner.rho_share + 1e-12) * self._budget)
         if not cost:
-            raise UsageError(
-                f"--life {options.life} is too little for {learner.rounds} rounds", "name a larger one"
-            )
+            text = f"--life {options.life} is too little for {learner.rounds} rounds"
+            raise UsageError(text, "name a larger one")
         radius = learner.radius
         clipped, kept = (round(tally / radius * _STEPS) for tally in learner.tally)
         units = math.ceil(options.records / self.unit) if self.unit else 1
@@ -173,9 +175,8 @@ class FedSum(Learning):
         )  # fmt: skip
         self._range = design.range
         card = cards.decode(design.card)
-        self.designs = [
-            SumDesign(card, self.d + 1, design.sigma**2, "gaussian", self._budget, delta=self.delta)
-        ]
+        variance, budget = design.sigma**2, self._budget
+        self.designs = [SumDesign(card, self.d + 1, variance, "gaussian", budget, delta=self.delta)]
 
     @property
     def done(self) -> bool:
@@ -191,15 +192,8 @@ class FedSum(Learning):
 
     def a_question(self, design: ReportDesign) -> Question:
         parameters = quantise(self._learner.weights)
-        return Question(
-            MODELS[self.model],
-            parameters.mantissas,
-            parameters.exponent,
-            design.card.data,
-            design.k,
-            classes=self.classes,
-            range=self._range,
-        )
+        asked = MODELS[self.model], parameters.mantissas, parameters.exponent, design.card.data, design.k
+        return Question(*asked, classes=self.classes, range=self._range)
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Take the sums of this round, of the boards that answered."""
@@ -207,14 +201,9 @@ class FedSum(Learning):
         self._spent += int(cohort.card.epsilon)
         body = sums.of(cohort.card)
         step = sums.grid(body, cohort.question.range)
-        if cohort.reports:
-            totals, _ = sums_of(cohort)
-            gradient, tally = totals[:-1], float(totals[-1]) * step
-            self._last = None
-        else:
-            gradient, tally = np.zeros(self.d), 0.0
+        totals = sums_of(cohort)[0] if cohort.reports else np.zeros(self.d + 1)
         sigma = math.sqrt(sums.variance(body)) * step
-        self._learner.take(gradient, tally, sigma, cohort.reports)
+        self._learner.take(totals[:-1], float(totals[-1]) * step, sigma, cohort.reports)
         self._plan()
 
     def chosen(self) -> dict[str, float]:
@@ -239,12 +228,8 @@ class FedSum(Learning):
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         *lines, _ = super().summary(result)
-        lines.append(
-            f"a report has {result['k']} of the {result['d']} sums and a tally, with discrete Gaussian noise"
-        )
-        what = f"protects {protected(result['unit'])}: (epsilon {result['epsilon_per_client']:.4g}, "
-        what += f"delta {result['delta']:g}) for life, if this run is all; rho {result['rho']:.4g}"
-        return [what, *lines]
+        values = f"a report has {result['k']} of the {result['d']} sums and a tally"
+        return [guarantee(result), *lines, f"{values}, with discrete Gaussian noise"]
 
 
 def read_rows(path: Path, d: int) -> Floats:

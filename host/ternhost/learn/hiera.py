@@ -1,8 +1,7 @@
 """HierA in training (levels.py): FedSGD whose gradients are reported by LHP, as level and sign.
 
 In the paper (Hao, Wu, Wan, Sensors 2023, 23, 1115) the level belongs to a coordinate's attribute, which costs more.
-Here it belongs to the gradient, since the card is certified for level and sign of one number.
-"""
+Here it belongs to the gradient, since the card is certified for level and sign of one number."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

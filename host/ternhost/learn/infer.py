@@ -2,8 +2,7 @@
 
 It reports either its class probabilities under Laplace noise, which show clusters and certainty, or its label by
 randomised response, which is far more accurate for its epsilon. Clients that tern fills hold the held-out records, so
-that their results can be compared with those without noise.
-"""
+that their results can be compared with those without noise."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -100,8 +99,7 @@ class Options:
     def classes(self) -> list[tuple[int, float]]:
         """(true epsilon of a result in micro-epsilon, share) of each class of clients. Raises UsageError.
 
-        MindSpore's noise of scale 1 / laplace_eval_eps assumes a change of 1 in L1 norm. It can be 2: epsilon doubles.
-        """
+        MindSpore's noise of scale 1 / laplace_eval_eps assumes an L1 change of 1. It can be 2: epsilon doubles."""
         if self.epsilons is not None:
             return [(parse_epsilon(epsilon), share) for epsilon, share in shares(self.epsilons)]
         if self.epsilon is not None:

@@ -39,15 +39,11 @@ class ModelOptions:
         instead_of=("dataset",),
         metavar="N",
     )
-    labels: int | None = to_learn(
-        None, "with --dimension and --model softmax: number of classes", metavar="N"
-    )
+    labels: int | None = to_learn(None, "with --dimension, --model softmax: number of classes", metavar="N")
     model: str = to_learn(
-        "",
-        "model to train; softmax is for several classes",
-        choices=tuple(MODELS),
+        "", "model to train; softmax is for several classes", choices=tuple(MODELS),
         shown="linear for numeric labels, else logistic",
-    )
+    )  # fmt: skip
     seed: int = to_learn(1, "seed that assigns devices and records; it does not affect noise", metavar="S")
 
     def __post_init__(self) -> None:

@@ -9,8 +9,7 @@ Source: Hao, Wu, Wan, Sensors 2023, 23, 1115, with these corrections:
 - Nothing is clamped, since that biases small samples.
 
 Converting a report to a more private level (PLC) adds noise, so that the variance is least for `mu` = 0, the share of
-reports that are reused that way.
-"""
+reports that are reused that way."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -53,8 +52,7 @@ def estimate(card: Card, counts: Counts, mu: float = 0.0, *, seed: int = 1) -> F
     """Unbiased means from counts (..., m, 2), of all the values together.
 
     Each report is used at its own level and, with probability `mu` each, at every more private one; it then weighs
-    1 / (1 + mu * such levels), so that every value has the same weight. nan where there are no reports.
-    """
+    1 / (1 + mu * such levels), so that every value has the same weight. nan where there are no reports."""
     if not 0 <= mu <= 1:
         raise UsageError(f"the share mu must be 0 to 1, not {mu}")
     values = lhp.magnitudes(card)
@@ -77,8 +75,7 @@ def combine(parts: Sequence[tuple[Card, Counts]], mu: float = 0.0, *, seed: int 
     """Unbiased means of d coordinates from the counts (d x 2m) of classes of devices with levels of their own.
 
     The weight of a class at a coordinate is its reports there over the worst variance of one: it depends on no
-    report's content, so that the combination stays unbiased. nan where there are no reports.
-    """
+    report's content, so that the combination stays unbiased. nan where there are no reports."""
     total = np.zeros(len(parts[0][1]))
     weight = np.zeros_like(total)
     for card, counts in parts:
@@ -86,5 +83,4 @@ def combine(parts: Sequence[tuple[Card, Counts]], mu: float = 0.0, *, seed: int 
         means = estimate(card, counts.reshape(len(counts), card.symbols // 2, 2), mu, seed=seed)
         total += share * np.nan_to_num(means)
         weight += share
-    mean: Floats = np.divide(total, weight, out=np.full(len(total), np.nan), where=weight > 0)
-    return mean
+    return np.asarray(np.divide(total, weight, out=np.full(len(total), np.nan), where=weight > 0))

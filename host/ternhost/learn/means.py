@@ -22,11 +22,11 @@ from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary
 from ternhost.learn.collect import dataset_option, line, load
-from ternhost.learn.fedsum import SumDesign, UnitOptions
+from ternhost.learn.fedsum import SumDesign, UnitOptions, guarantee
 from ternhost.options import option, require
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.units import parse_unit, protected
+from ternhost.privacy.units import parse_unit
 from ternhost.text import counted
 
 _what = partial(option, group="what to collect")
@@ -69,16 +69,14 @@ class Means(Learner):
         self._width, self._names = self._first + records.shape[1] - 1, self._table.numeric_names
         if not 1 <= len(self._names) <= self._width <= wire.MAX_DIMENSION:
             text = f"{self._table.name} has {len(self._names)} numbers among {self._width} attributes"
-            raise UsageError(
-                text, f"a device holds up to {wire.MAX_DIMENSION}; sums over units are of numbers"
-            )
+            hint = f"a device holds up to {wire.MAX_DIMENSION}; sums over units are of numbers"
+            raise UsageError(text, hint)
         self.unit, self.delta = parse_unit(options.unit), sums.parse_delta(options.delta)
         self.clients = population.clients or population.boards or population.devices or None
         self.reports, self.holdings = self.clients, None
         each, boards = options.records, self.clients or 1
         if population.knows_records:
-            among = self._table.training
-            self.holdings = deal(self._table.name, records, among, boards, each, options.seed)
+            self.holdings = deal(self._table.name, records, self._table.training, boards, each, options.seed)
         self._units = math.ceil(each / self.unit) if self.unit else 1
         self._design(min(options.budget, MAX_EPSILON))  # what one report may cost
         self._answer: dict[str, Any] | None = None
@@ -89,11 +87,9 @@ class Means(Learner):
         radius = run * max(math.sqrt(d), 2 if run > _LONG else 1)
         steps = _STEPS[cost < 100]
         tally = round(steps / d**0.25)  # least variance of a quotient near 1
-        made_of = partial(
-            sums.design, cost=cost, unit=self.unit, radius=radius, steps=steps, units=self._units
-        )
+        given: dict[str, Any] = {"cost": cost, "unit": self.unit, "radius": radius, "units": self._units}
         for bits in range(8, min(16, 8 * sums.MOST_BYTES // (d + 1)) + 1):
-            made = made_of(clipped=tally, kept=tally, values=d + 1, bits=bits)
+            made = sums.design(**given, steps=steps, clipped=tally, kept=tally, values=d + 1, bits=bits)
             body = sums.of(cards.decode(made.card))
             if self._units * tally + 8 * math.sqrt(sums.variance(body)) < 2 ** (body.coarse + bits - 1):
                 break
@@ -156,8 +152,7 @@ class Means(Learner):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         asked = f"{counted(result['reports'], 'report')} about {result['records']:,.0f} records"
         return [
-            f"protects {protected(result['unit'])}: (epsilon {result['epsilon_per_client']:.4g}, "
-            f"delta {result['delta']:g}) for life, if this run is all; rho {result['rho']:.4g}",
+            guarantee(result),
             "means are scaled: -1 and 1 are the bounds of an attribute's public range; intervals are for the noise",
             *map(line, result["attributes"]),
             f"{asked} (+-{QUANTILE * result['records_error']:.0f}) in {result['seconds']:.1f} s",

@@ -44,5 +44,4 @@ def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
 
     options = {"maxiter": 5000, "ftol": 1e-13, "gtol": 1e-7}
     found = minimize(mean_loss, np.zeros(classes * d), jac=True, method="L-BFGS-B", options=options)
-    weights: Floats = found.x
-    return weights
+    return np.asarray(found.x)

@@ -1,7 +1,5 @@
 """Parameters as a ROUND carries them: d int16 mantissas of one power of two."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Iterator
@@ -39,7 +37,7 @@ def reading_state(what: str) -> Iterator[None]:
 class Parameters:
     """Parameters in a ROUND: d int16 mantissas of `2**exponent`."""
 
-    mantissas: array[int]
+    mantissas: "array[int]"
     exponent: int
 
     @property

@@ -17,8 +17,7 @@ values and a card of variance V at 0, the error has these parts:
 A card's estimate of |x| tells m (`estimate.magnitude`); where it has none, each `SCOUTED`-th round is asked with a card
 that has. For LHP and any card of an epsilon of 1/4 or less, m is a prior. The constant feature's gradient tells p: its
 mean is 1/2 - p at a model of 0, and tau (1 - 2 p) where both sizes are clipped. Otherwise the features' means blur it,
-so that early rounds are believed beside all of them.
-"""
+so that early rounds are believed beside all of them."""
 
 import math
 from collections.abc import Mapping, Sequence

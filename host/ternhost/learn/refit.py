@@ -38,9 +38,7 @@ class Refit(Descent):
         self.fits: bool = True  # the rows, as far as known
         self._rows = rows
         self._fitted: Floats = np.zeros(public.values)
-        self._seen: list[
-            tuple[Floats, Floats, float]
-        ] = []  # weights asked at, gradient, variance of its noise
+        self._seen: list[tuple[Floats, Floats, float]] = []  # weights asked at, gradient, its variance
         self._descent, self.rounds = self.rounds, _ROUNDS
 
     @property
@@ -67,9 +65,8 @@ class Refit(Descent):
     def _suited(self, gradient: Floats, noise: float) -> bool:
         """Whether a gradient at the model 0 has as much evidence by the rows as by uncorrelated features."""
         uncorrelated = np.eye(self.public.features) * math.sqrt(np.square(self._rows).sum(axis=1).mean())
-        hessians = (
-            self._hessian(rows, self._means(rows, self._fitted)) for rows in (self._rows, uncorrelated)
-        )
+        both = self._rows, uncorrelated
+        hessians = (self._hessian(rows, self._means(rows, self._fitted)) for rows in both)
         mine, other = (shrink(hessian, -gradient, noise**2)[1] for hessian in hessians)
         return mine >= other
 

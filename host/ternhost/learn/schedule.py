@@ -18,16 +18,12 @@ class Schedule:
     rounds: int | None = _when(
         None, "stop after N rounds, those of earlier starts included", shown="no limit", metavar="N"
     )
-    interval: float = _when(
-        0.0, "seconds from the start of one round to the start of the next", metavar="SECONDS"
-    )
+    interval: float = _when(0.0, "seconds from the start of one round to that of the next", metavar="SECONDS")
     share: float = _when(1.0, "share of the devices asked in each round", metavar="SHARE")
     horizon: int | None = _when(
-        None,
-        "number of rounds for which the learning rate is chosen",
-        shown=f"all of --rounds, or {_HORIZON}",
-        metavar="N",
-    )
+        None, "number of rounds for which the learning rate is chosen",
+        shown=f"all of --rounds, or {_HORIZON}", metavar="N",
+    )  # fmt: skip
     patience: float = _when(
         2.0,
         "seconds without an answer after which boards are asked again; doubles each time",

@@ -61,25 +61,14 @@ class TrainingPlan:
 
 
 def plan(
-    model: int,
-    dimension: int,
-    *,
-    rounds: int | None,
-    group: float,
-    k: int,
-    variance: float,
-    horizon: int | None = None,
-    learning_rate: float | None = None,
-    regularisation: float = 1e-4,
-    optimiser: str = "averaging",
-    gives_up: bool = True,
-    classes: int = 1,
-) -> TrainingPlan:
+    model: int, dimension: int, *, rounds: int | None, group: float, k: int, variance: float,
+    horizon: int | None = None, learning_rate: float | None = None, regularisation: float = 1e-4,
+    optimiser: str = "averaging", gives_up: bool = True, classes: int = 1,
+) -> TrainingPlan:  # fmt: skip
     """The plan of `rounds` rounds (None: no end), each of `group` reports of k coordinates. Raises UsageError.
 
     variance: of one reported value at input 0. horizon: the rounds that the learning rate is chosen for (all).
-    gives_up: stop early where the model stands still or nobody reports. classes: they share the coordinates.
-    """
+    gives_up: stop early where the model stands still or nobody reports. classes: they share the coordinates."""
     require(1 <= group < math.inf, "group", "1 or more", group)
     require(1 <= k <= dimension, "k", f"1 to {dimension}, the number of coordinates", k)
     if not 0 <= variance < math.inf:
@@ -150,9 +139,7 @@ class Trainer:
         """The model learnt so far, as quantised as devices would get it."""
         return quantise(self.optimiser.model).values
 
-    def update(
-        self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1.0, kept: float = 1.0
-    ) -> None:
+    def update(self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1, kept: float = 1) -> None:
         """End a round with its mean gradient (d; anything, nan included, where nobody reported) and the reports of each
         coordinate (d, or one number for all). Every report moves the model equally: half of those expected make half a
         step. kept: see `Noise`. Raises ValueError for other shapes, a mean that is not finite, or a stopped run."""

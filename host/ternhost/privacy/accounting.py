@@ -4,8 +4,7 @@
 of all its reports add up. *Record level*: the attacker cannot tell one record of the client from another one, the
 rest being known. Only reports computed from that record add up, so the user level bounds it. A person with several
 clients is protected at the sum of their user levels. Amounts are integers in millionths of the ledger's measure,
-epsilon or rho (ledger.md), as on the device. With sums over units, what is protected is a unit, not the client.
-"""
+epsilon or rho (ledger.md), as on the device. With sums over units, what is protected is a unit, not the client."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -55,8 +54,7 @@ class Account:
     """The releases of a client in a run (of each client, if all are alike), and its budget if it has one. All are in
     one measure; `delta` is that of a total in rho.
 
-    Raises RefusedError where the budget does not cover it: an account is made before a run starts.
-    """
+    Raises RefusedError where the budget does not cover it: an account is made before a run starts."""
 
     releases: tuple[Release, ...]
     budget: int | None = None
@@ -76,7 +74,7 @@ class Account:
     @property
     def measure(self) -> str:
         """What the ledger counts: "epsilon" or "rho"."""
-        return _name(self.releases[0]) if self.releases else "epsilon"
+        return MEASURES[self.releases[0].measure] if self.releases else "epsilon"
 
     @property
     def user_level(self) -> int:
@@ -102,45 +100,23 @@ class Account:
 
     def summary(self) -> dict[str, Any]:
         """For JSON and reports. A ledger in rho has its own amounts beside the epsilons, which are then at `delta`."""
-        if self.measure == "rho":
-            return self._summary_in_rho()
-        return {
+        name, budget = self.measure, self.budget
+        found: dict[str, Any] = {
             "releases": [
                 {
-                    "what": release.what,
-                    "epsilon_each_value": release.epsilon / MICRO,
-                    "values": release.values,
-                    "times": release.times,
-                    "epsilon_user_level": release.user_level / MICRO,
+                    "what": release.what, "values": release.values, "times": release.times,
+                    f"{name}_each_value": release.each / MICRO,
+                    f"{name}_user_level": release.user_level / MICRO,
                 }
                 for release in self.releases
             ],
-            "epsilon_user_level": self.user_level / MICRO,
-            "epsilon_budget": None if self.budget is None else self.budget / MICRO,
-        }
-
-    def _summary_in_rho(self) -> dict[str, Any]:
-        return {
-            "releases": [
-                {
-                    "what": release.what,
-                    "rho_each_value": release.each / MICRO,
-                    "values": release.values,
-                    "times": release.times,
-                    "rho_user_level": release.user_level / MICRO,
-                }
-                for release in self.releases
-            ],
-            "delta": self.delta,
-            "rho_user_level": self.user_level / MICRO,
-            "rho_budget": None if self.budget is None else self.budget / MICRO,
-            "epsilon_user_level": self.epsilon,
-            "epsilon_budget": None if self.budget is None else sums.epsilon_of(self.budget, self.delta),
-        }
-
-
-def _name(release: Release) -> str:
-    return "rho" if release.measure == ledger.RHO else "epsilon"
+            f"{name}_user_level": self.user_level / MICRO,
+            f"{name}_budget": None if budget is None else budget / MICRO,
+        }  # fmt: skip
+        if name == "rho":
+            found |= {"delta": self.delta, "epsilon_user_level": self.epsilon}
+            found["epsilon_budget"] = None if budget is None else sums.epsilon_of(budget, self.delta)
+        return found
 
 
 def _of_release(release: Release) -> str:
@@ -151,9 +127,8 @@ def _of_release(release: Release) -> str:
         return f"{reports} of {release.what}"
     one = release.times == release.values == 1
     each = "" if one else f", each {noun}" if release.values > 1 else ", each"
-    return (
-        " ".join([f"{reports} of {values}", *rest]) + f"{each} at {_name(release)} {release.each / MICRO:g}"
-    )
+    price = f"{MEASURES[release.measure]} {release.each / MICRO:g}"
+    return " ".join([f"{reports} of {values}", *rest]) + f"{each} at {price}"
 
 
 @dataclass(frozen=True)

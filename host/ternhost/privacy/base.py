@@ -40,9 +40,7 @@ def single_valued(card: Card, name: str) -> Card:
     return certify.valued(card)
 
 
-def parse_epsilon(
-    text: str | int | float | Decimal, most: int = MAX_EPSILON, option: str = "--epsilon"
-) -> int:
+def parse_epsilon(text: str | float | Decimal, most: int = MAX_EPSILON, option: str = "--epsilon") -> int:
     """Return an epsilon written in decimal as micro-epsilon, rounded down. Raises UsageError if it is not a number
     above 0 and at most `most` (micro-epsilon). option: its name on the command line."""
     try:

@@ -70,12 +70,9 @@ def describe(card: Card) -> dict[str, Any]:
         if certified is None or card.shape == SUM
         else float(posterior(certified)),
         **dict.fromkeys((*moment_names, "bias")),
-        "levels": card.symbols,
-        "bits_per_value": math.log2(card.symbols),
-        "card_bytes": len(card.data),
-        "card_hash": cards.card_hash(card.data).hex(),
-        "scale": None,
-    }
+        "levels": card.symbols, "bits_per_value": math.log2(card.symbols), "card_bytes": len(card.data),
+        "card_hash": cards.card_hash(card.data).hex(), "scale": None,
+    }  # fmt: skip
     if card.shape == SUM:
         return description | _sum_fields(sums.of(card))
     try:
@@ -103,28 +100,21 @@ def measure(card: Card) -> str:
 
 
 def _measured(card: Card, certified: int | None) -> dict[str, Any]:
-    kept = None if certified is None else certified / MICRO
-    if measure(card) == "epsilon":
-        known = {"epsilon_claimed": card.epsilon / MICRO, "epsilon_certified": kept}
-        if card.shape == SUM:
-            known["rho_certified"] = certified and sums.rho_of_pure(certified) / MICRO
-        return known
-    none = {"epsilon_claimed": None, "epsilon_certified": None}
-    return {**none, "rho_claimed": card.epsilon / MICRO, "rho_certified": kept}
+    name, kept = measure(card), None if certified is None else certified / MICRO
+    known: dict[str, Any] = {"epsilon_claimed": None, "epsilon_certified": None}
+    known |= {f"{name}_claimed": card.epsilon / MICRO, f"{name}_certified": kept}
+    if card.shape == SUM and name == "epsilon":
+        known["rho_certified"] = certified and sums.rho_of_pure(certified) / MICRO
+    return known
 
 
 def _sum_fields(body: Sum) -> dict[str, Any]:
-    return {
-        "norm": body.norm,
-        "noise": "Gaussian" if body.norm == 2 else "Laplace",
-        "unit": body.unit,
-        "protects": protected(body.unit),
-        "radius_steps": body.radius,
-        "radius": body.reach,  # in units of 2**-(14+range)
-        "tally": [body.clipped, body.kept],
-        "sigma_steps": math.sqrt(sums.variance(body)),
+    return {  # "radius" is in units of 2**-(14+range)
+        "norm": body.norm, "noise": "Gaussian" if body.norm == 2 else "Laplace", "unit": body.unit,
+        "protects": protected(body.unit), "radius_steps": body.radius, "radius": body.reach,
+        "tally": [body.clipped, body.kept], "sigma_steps": math.sqrt(sums.variance(body)),
         "output_steps": 1 << body.coarse,
-    }
+    }  # fmt: skip
 
 
 def describe_design(design: Design) -> dict[str, Any]:
@@ -183,17 +173,13 @@ def distribution(card: Card, v: int) -> list[float]:
     """The probability of every output for an input (Q1.14), from exact fractions or, for a laplace card, in floats. Of
     a sum the input is a share of the radius, what one unit can add to a coordinate; noise as if it were continuous."""
     if card.shape == SUM:
-        from scipy import stats  # takes a second
+        from scipy import stats  # slow to load
 
         body = sums.of(card)
-        noise = (
-            stats.norm(scale=math.sqrt(sums.variance(body)))
-            if body.norm == 2
-            else stats.laplace(scale=body.t)
-        )
+        gaussian = stats.norm(scale=math.sqrt(sums.variance(body)))
+        noise = gaussian if body.norm == 2 else stats.laplace(scale=body.t)
         ends = _sum_outputs(body)[1:] - 2**body.coarse / 2
-        below = noise.cdf(ends - v / ONE * body.radius)
-        law: list[float] = np.diff(below, prepend=0, append=1).tolist()
+        law: list[float] = np.diff(noise.cdf(ends - v / ONE * body.radius), prepend=0, append=1).tolist()
         return law
     if card.shape == LAPLACE:
         return _laplace(card, v / ONE * (1 << card.grid_bits))
@@ -202,8 +188,7 @@ def distribution(card: Card, v: int) -> list[float]:
 
 def _sum_outputs(body: Sum) -> npt.NDArray[np.float64]:
     # in grid steps
-    outputs: npt.NDArray[np.float64] = (np.arange(body.symbols) - body.symbols / 2) * 2.0**body.coarse
-    return outputs
+    return np.asarray((np.arange(body.symbols) - body.symbols / 2) * 2.0**body.coarse)
 
 
 def _laplace(card: Card, at: float) -> list[float]:
@@ -216,8 +201,7 @@ def _laplace(card: Card, at: float) -> list[float]:
         law = g ** np.abs(outputs - centre) / (1 + g)
         law[1:-1] *= 1 - g  # the ends include everything beyond them
         row += share * law
-    result: list[float] = row.tolist()
-    return result
+    return [float(p) for p in row]
 
 
 def picture(card: Card, encoding: str = "utf-8") -> str:

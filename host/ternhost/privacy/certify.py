@@ -1,8 +1,7 @@
 """The exact properties of a card's integers, as `Fraction`s: privacy loss, bias, variance, distribution of outputs.
 
 The inequalities are the device's own (tern.card.certify). For laplace cards, whose probabilities are irrational,
-g = exp(-s/t) is replaced by a rational within 2**-200.
-"""
+g = exp(-s/t) is replaced by a rational within 2**-200."""
 
 import math
 from bisect import bisect_right

@@ -20,8 +20,7 @@ def certified_table(levels: Sequence[int], rows: Callable[[float], Rows], epsilo
     """Return the table card of `rows(target)`, the real rows at epsilon `target`, that keeps `epsilon` (micro).
 
     `levels` and rows are symmetric about 0: row i from the end is row i mirrored. The first of `SLACKS` that suffices
-    is given up. Raises CardError if none does.
-    """
+    is given up. Raises CardError if none does."""
     for slack in SLACKS:
         target = epsilon / MICRO - slack
         if target <= 0:

@@ -34,8 +34,7 @@ class Certificate:
 
     ratio: the largest ratio of the probabilities of one `output` at two inputs, `pair`; None if the second of them is
     0, so that the mechanism keeps no epsilon. epsilon: ln(ratio) in millionths, rounded up as for cards; None above 20.
-    bias, variance: the largest, and at which input; None unless outputs, and for the bias inputs, are numbers.
-    """
+    bias, variance: the largest, and at which input; None unless outputs, and for the bias inputs, are numbers."""
 
     rows: tuple[Row, ...]
     ratio: Fraction | None
@@ -82,8 +81,7 @@ def certify(
 
     Entries are integers, `Fraction`s, `Decimal`s, or texts such as "3/7" and "0.25", all taken exactly; a float is
     refused, since it is not the decimal that it shows. values: those of the outputs; inputs: those of the inputs. Both
-    may also be names. Raises UsageError, for example for a row that does not sum to 1.
-    """
+    may also be names. Raises UsageError, for example for a row that does not sum to 1."""
     rows = tuple([_number(p, "a probability") for p in row] for row in matrix)
     if len(rows) < 2 or len({len(row) for row in rows}) > 1 or not rows[0]:
         text = "a table of probabilities has two rows or more, all of one length"

@@ -31,8 +31,7 @@ class Mechanism:
     mechanism at a real epsilon. Experiments draw the worst variance at the numbers of outputs in `drawn`, or at the
     default `levels`. `tuned` gives the best options for a use (GRADIENTS, VALUES). `tries(most)` yields keywords of
     `design` for each card of at most `most` outputs that `auto` compares. `single_valued`: a symbol stands for one
-    value, so that reports can be averaged. `slow`: a shipped card is used instead of a design.
-    """
+    value, so that reports can be averaged. `slow`: a shipped card is used instead of a design."""
 
     name: str
     design: Callable[..., Design]
@@ -56,12 +55,9 @@ class Mechanism:
 
 
 def fixed(
-    name: str,
-    outputs: int,
-    card: Callable[[int], bytes],
-    notes: Callable[[int], Sequence[str]] = lambda epsilon: (),
-    **stated: Any,
-) -> Mechanism:
+    name: str, outputs: int, card: Callable[[int], bytes],
+    notes: Callable[[int], Sequence[str]] = lambda epsilon: (), **stated: Any,
+) -> Mechanism:  # fmt: skip
     """A mechanism without options. card, notes: those of a design at an epsilon (micro). stated: further fields."""
 
     def design(epsilon: int, levels: int | None = None) -> Design:

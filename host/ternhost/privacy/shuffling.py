@@ -20,8 +20,7 @@ values, has the greatest pi where all is randomised response: this is the worst 
 
 Rounding is towards more: pi is computed in integers on a grid and interpolated, which is not below a convex function.
 A Fourier transform gives the law of the sum, tilted to mean 0 so that errors are relative to the result; it is raised
-by more than they can be. The epsilon returned is the upper end of a bisection.
-"""
+by more than they can be. The epsilon returned is the upper end of a bisection."""
 
 import math
 from collections.abc import Sequence

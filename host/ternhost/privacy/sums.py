@@ -1,8 +1,7 @@
 """Sums over units under exact noise (cards.md, sum): their design, and what rho of zCDP means as (epsilon, delta).
 
 The conversion is corollary 13 of Canonne, Kamath and Steinke 2020 (ledger.md, Measure). Every alpha gives a valid
-bound: floats choose one, and 60 digits compute the bound there, which is then rounded to the safe side.
-"""
+bound: floats choose one, and 60 digits compute the bound there, which is then rounded to the safe side."""
 
 import math
 import struct
@@ -27,17 +26,14 @@ _SPREADS = 8  # standard deviations of noise that the symbols hold beside the la
 
 def rho_of_pure(epsilon: int) -> int:
     """The price in rho (micro) of a report of `epsilon` (micro), on the device's own integers."""
-    price: int = rho(epsilon)
-    return price
+    return int(rho(epsilon))
 
 
 def rho_of(epsilon: float, delta: float) -> int:
     """The largest micro-rho whose total is (epsilon, delta)-DP, rounded down; 0 if there is none. Raises UsageError."""
     if not 0 < epsilon < math.inf:
         raise UsageError(f"epsilon must be above 0, not {epsilon:g}")
-    least = _least(
-        lambda a, b, log, ratio, e, sure: (ratio + (sure - log) / b - e) / a, epsilon, _sure(delta)
-    )
+    least = _least(lambda a, b, ln, ratio, e, sure: (ratio + (sure - ln) / b - e) / a, epsilon, _sure(delta))
     return max(0, math.floor(-least * MICRO))
 
 
@@ -47,7 +43,7 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
     if not micro_rho:
         return 0.0
     total = Decimal(micro_rho) / MICRO
-    least = _least(lambda a, b, log, ratio, r, sure: a * r + ratio + (sure - log) / b, total, sure)
+    least = _least(lambda a, b, ln, ratio, r, sure: a * r + ratio + (sure - ln) / b, total, sure)
     found = max(0, math.ceil(least * MICRO)) / MICRO
     return found if Fraction(found) >= least else math.nextafter(found, math.inf)
 
@@ -55,7 +51,7 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
 def delta_of(micro_rho: int, epsilon: float) -> float:
     """The delta of a total of rho (micro) at `epsilon`, rounded up, at most 1."""
     total = Decimal(micro_rho) / MICRO
-    least = _least(lambda a, b, log, ratio, r, e: b * (a * r - e + ratio) - log, total, epsilon)
+    least = _least(lambda a, b, ln, ratio, r, e: b * (a * r - e + ratio) - ln, total, epsilon)
     return min(1.0, math.nextafter(float((Decimal(least.numerator) / least.denominator).exp()), 2))
 
 
@@ -141,8 +137,7 @@ def design(
     (norm 2), micro-epsilon with Laplace noise (norm 1). Raises UsageError where there is none.
 
     radius: of a unit, in real units, in `steps` grid steps. clipped, kept: what a unit adds to the tally. units: of a
-    device; values: of a report, the tally included. bits: of a symbol, by default as many as the sums need, 8 to 12.
-    """
+    device; values: of a report, the tally included. bits: of a symbol, by default as many as the sums need, 8 to 12."""
     tally = max(abs(clipped), abs(kept))
     room = 8 * MOST_BYTES // max(1, values)  # bits of a value
     fine = next((f for f in range(4, -1, -1) if radius * (1 << 14 + f) <= _MOST_REACH), 0)

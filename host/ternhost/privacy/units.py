@@ -13,9 +13,7 @@ def parse_unit(text: str) -> int:
     """The records of a unit, 0 for a device. Raises UsageError."""
     named = {"device": DEVICE, "record": 1}
     if text not in named and not (text.isdecimal() and 1 <= int(text) <= 65535):
-        raise UsageError(
-            f"--unit must be device, record, or a number of records, not {text!r}", hint="such as 60"
-        )
+        raise UsageError(f"--unit must be device, record, or a number of records, not {text!r}", "such as 60")
     return named[text] if text in named else int(text)
 
 

@@ -40,8 +40,7 @@ def board_files(
     first: int, keys: Sequence[bytes], rows: Rows, policy: Policy, *options: int, spent: int = 0
 ) -> dict[str, bytes]:
     """The files that provision_board() writes with these options: path below the board's directory -> content. spent:
-    what the client has spent in an earlier life, in rounds up to the last; millionths, below its budget.
-    """
+    what the client has spent in an earlier life, in rounds up to the last; millionths, below its budget."""
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
         provision_board(board, first, keys, rows, policy, *options)
@@ -62,8 +61,7 @@ def provision_board(
     """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key. rows: int16, a record
     of d features and a label (Q1.14) in each, shared as evenly as possible. last: the last round that they refuse.
     step: of a counter to which the ledger of an only client is bound. Raises UsageError, and StorageError, also where
-    there is a board already: its ledgers must not be reset.
-    """
+    there is a board already: its ledgers must not be reset."""
     directory = Path(directory)
     if not 1 <= first <= first + len(keys) - 1 < wire.FLEET or not len(keys) <= len(rows):
         raise UsageError("every client needs an id from 1 and at least one record")
@@ -97,8 +95,7 @@ def fleet_file(
 ) -> bytes:  # fmt: skip
     """The bytes of fleet.bin. pause: least seconds between two debits; slot: ms after which to send; ahead: reports
     paid for at once; epoch: of the key; records: public upper bound on records per client (0: none); unit: records of a
-    run that is protected (0: the client). Raises UsageError.
-    """
+    run that is protected (0: the client). Raises UsageError."""
     require(0 <= pause <= storage.MAX_PAUSE, "pause", f"0 to {storage.MAX_PAUSE} seconds", pause)
     require(0 <= slot <= 0xFFFF, "slot_ms", "0 to 65535", slot)
     require(1 <= ahead <= storage.MAX_AHEAD, "reserve", f"1 to {storage.MAX_AHEAD} reports", ahead)
@@ -122,8 +119,7 @@ def provision_fleet(
     unit: int = 0,
 ) -> None:  # fmt: skip
     """Make boards with devices from 1 on, and store their keys. rows: records with labels, `each` for a device. unit:
-    that the boards protect. Raises UsageError where the store has the keys of other devices.
-    """
+    that the boards protect. Raises UsageError where the store has the keys of other devices."""
     devices = len(rows) // each
     made = store.state(_EMULATED) or 0
     if max(store.keys(), default=0) > made:
@@ -148,8 +144,7 @@ def provision_from(
     each: int = 1, unit: int = 0,
 ) -> None:  # fmt: skip
     """Make boards whose clients hold `each` records, and a store of their keys. unit: as of provision_fleet(). Raises
-    UsageError where the data set has fewer records.
-    """
+    UsageError where the data set has fewer records."""
     if clients * each > (most := len(dataset.training)):
         text = f"{dataset.name} has {most} records, {each} a client, not {clients * each}"
         raise UsageError(text, f"ask for at most --clients {most // each}")
@@ -162,8 +157,7 @@ def provision_from(
 
 def epsilon_spent(directories: Sequence[Path], delta: float = 1e-6) -> list[list[float]]:
     """[epsilon spent, number of clients] by the ledgers of these boards, the least first; of a ledger in rho, at delta.
-    A ledger that cannot be read is left out: its client never reports again.
-    """
+    A ledger that cannot be read is left out: its client never reports again."""
     clients_by_spent: Counter[float] = Counter()
     account = ledger.Ledger()
     for directory in directories:

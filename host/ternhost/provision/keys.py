@@ -1,6 +1,5 @@
 """Makes, replaces and revokes the keys of a fleet's devices, also while a host serves it. Reports of a revoked device
-no longer verify, its broker refuses its board after `tern broker config`, and the fleet's key, which it knows, changes.
-"""
+no longer verify, its broker refuses its board after `tern broker config`, and the fleet's key, known to it, changes."""
 
 import itertools
 import re
@@ -52,8 +51,7 @@ def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
 
 def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
     """Revoke the keys of these devices, and make a new key of the fleet, in one transaction, so that a serving host
-    sends it to no revoked board. Raises UsageError where a device has no key.
-    """
+    sends it to no revoked board. Raises UsageError where a device has no key."""
     with store.transaction():
         _require(store, devices)
         store.revoke_devices(devices)

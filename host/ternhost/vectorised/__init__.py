@@ -3,8 +3,7 @@
 Every draw belongs to a *lane* with random bytes of its own, and takes those that the firmware would take, in the same
 order: on `ReplayLanes` the results equal those of tern.sampler and tern.coordinates; `RandomLanes` are fresh bytes of
 a NumPy generator. The first byte nearly always decides a draw, so whole arrays are looked up and only the lanes still
-in doubt go on. All arithmetic that decides a symbol is integer, as on the device.
-"""
+in doubt go on. All arithmetic that decides a symbol is integer, as on the device."""
 
 from ternhost.vectorised import sums
 from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, ReplayLanes, choose, random_bits

@@ -9,14 +9,14 @@ from tern.entropy import EntropyError
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
 
 
 class RandomLanes:
     """`count` lanes of fresh bytes from a NumPy bit generator: for simulation, not for privacy.
 
-    No draw depends on its lane, so that draws of one client may go to lanes of their own.
-    """
+    No draw depends on its lane, so that draws of one client may go to lanes of their own."""
 
     def __init__(self, bits: np.random.BitGenerator, count: int) -> None:
         self.count = count

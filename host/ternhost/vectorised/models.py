@@ -47,8 +47,7 @@ def residuals(model: int, parameters: Array, exponent: int, records: Fixed, fine
     z = ((total >> 8) + (1 << (shift - 9))) >> (shift - 8)
     if model == wire.LINEAR:
         most = (_MAX_RESIDUAL >> fine) * ONE
-        clipped: Whole = np.clip(z - label, -most, most)
-        return clipped
+        return np.asarray(np.clip(z - label, -most, most))
     assert model == wire.LOGISTIC
     margin = np.where(positive, z, -z)
     tail = _sigmoid_tails().take(np.abs(margin), mode="clip")
@@ -81,8 +80,7 @@ def _mean(products: Whole, batch: int, range_: int) -> Fixed:
     # clients x batch x values: each product is rounded, then the mean once more
     fine = min(range_, MAX_FINE)
     totals = ((products + (1 << (13 - fine))) >> (14 - fine)).sum(axis=1) << (range_ - fine)
-    means: Fixed = np.clip((totals + batch // 2) // batch, -ONE, ONE).astype(np.int16)
-    return means
+    return np.asarray(np.clip((totals + batch // 2) // batch, -ONE, ONE).astype(np.int16))
 
 
 def softmax_gradients(
@@ -137,8 +135,7 @@ def shares(moved: Whole, tau: Array) -> Fixed:
         raise ValueError("tau does not fit")
     wide = np.asarray(tau, np.int64)[:, None]
     size = np.minimum(ONE, (np.abs(moved) * (2 * ONE) + wide) // (2 * wide))
-    signed: Fixed = np.where(moved < 0, -size, size).astype(np.int16)
-    return signed
+    return np.asarray(np.where(moved < 0, -size, size).astype(np.int16))
 
 
 def hashes(devices: npt.ArrayLike, number: int) -> Whole:
@@ -184,14 +181,12 @@ def class_probabilities(z: Whole, grid_bits: int = 14) -> Array:
         raise ValueError("classes or features out of bounds")
     e = _exponentials().take(z.max(axis=1, keepdims=True) - z, mode="clip")
     p = (e << 14) // e.sum(axis=1, keepdims=True)
-    rounded: Array = (p & -(1 << (14 - grid_bits))).astype(np.int16)
-    return rounded
+    return np.asarray((p & -(1 << (14 - grid_bits))).astype(np.int16))
 
 
 def labels(parameters: npt.ArrayLike, exponent: int, features: Array) -> Fixed:
     """The class of the largest probability of each row of features, the first of equal ones, as tern.inference."""
-    classes: Fixed = probabilities(parameters, exponent, features).argmax(1).astype(np.int16)
-    return classes
+    return np.asarray(probabilities(parameters, exponent, features).argmax(1).astype(np.int16))
 
 
 @lru_cache(maxsize=1)

@@ -10,12 +10,13 @@ from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW, Card, T, decod
 from tern.fixed import ONE
 from tern.lhp import Hierarchy
 from ternhost.vectorised.lanes import Array, Indices, Lanes, RandomLanes, below_some, mask_of, uniform_some
+from ternhost.vectorised.models import Fixed, Whole
 
 _UNDECIDED = 255  # of a looked-up symbol; tables have at most 16
 _BUCKET = 7  # bits of an input: 256 buckets
 
 
-def sample(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
+def sample(card: Card, lanes: Lanes, xs: Fixed) -> Array:
     """Draw a symbol (uint8; laplace: uint16) for every input (int16, Q1.14, saturated): `xs` has a row a lane."""
     if xs.ndim == 1:
         return _column(card, lanes, xs)
@@ -35,7 +36,7 @@ def sample_categories(card: Card, lanes: Lanes, categories: Array) -> Array:
     return _around(card, lanes, start)
 
 
-def _column(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
+def _column(card: Card, lanes: Lanes, xs: Fixed) -> Array:
     if card.shape == TABLE:
         return _table(card, lanes, xs)
     if card.shape == WINDOW:
@@ -55,7 +56,7 @@ def _column(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
     return result
 
 
-def _level_and_sign(of: Hierarchy, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
+def _level_and_sign(of: Hierarchy, lanes: Lanes, xs: Fixed) -> Array:
     true = (xs[:, None] < np.array(of.bounds)).sum(axis=1)
     reported = np.empty(len(xs), np.uint8)
     for level, card in enumerate(of.level_cards):
@@ -68,7 +69,7 @@ def _level_and_sign(of: Hierarchy, lanes: Lanes, xs: npt.NDArray[np.int16]) -> A
     return 2 * reported + symbols
 
 
-def _shifted(xs: npt.NDArray[np.int16]) -> npt.NDArray[np.uint16]:
+def _shifted(xs: Fixed) -> npt.NDArray[np.uint16]:
     # saturated, from 0 to 2 ONE
     return (np.clip(xs, -ONE, ONE) + np.int16(ONE)).view(np.uint16)
 
@@ -94,7 +95,7 @@ def _below(lanes: Lanes, threshold: int) -> npt.NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=64)
-def _table_parts(data: bytes) -> tuple[Array, npt.NDArray[np.int64]]:
+def _table_parts(data: bytes) -> tuple[Array, Whole]:
     """The symbols that the first byte of a draw decides, 256 for each bucket of inputs; and the thresholds, T last."""
     card = decode(data)
     knots = (1 << card.knot_bits) + 1
@@ -119,16 +120,13 @@ def _place(card: Card, a: Array) -> tuple[Array, Array]:
     return row, b - (row << 15)
 
 
-def _interpolated(
-    card: Card, thresholds: npt.NDArray[np.int64], row: Array, f: Array
-) -> npt.NDArray[np.int64]:
+def _interpolated(card: Card, thresholds: Whole, row: Array, f: Array) -> Whole:
     # out of 2**48: six bytes
     f = f[:, None]
-    exact: npt.NDArray[np.int64] = (thresholds[row] * (2**15 - f) + thresholds[row + 1] * f) << 3
-    return exact
+    return np.asarray((thresholds[row] * (2**15 - f) + thresholds[row + 1] * f) << 3)
 
 
-def _table(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
+def _table(card: Card, lanes: Lanes, xs: Fixed) -> Array:
     first, thresholds = _table_parts(bytes(card.data))
     a = _shifted(xs)
     u = lanes.each()
@@ -152,7 +150,7 @@ def _table(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
     return symbols
 
 
-def _window(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> Array:
+def _window(card: Card, lanes: Lanes, xs: Fixed) -> Array:
     b = _shifted(xs).astype(np.int32) * (card.symbols - card.window)
     start = (b >> 15).astype(np.uint8)
     start += _round_up(lanes, b & 32767)
@@ -173,18 +171,17 @@ def _around(card: Card, lanes: Lanes, start: Array) -> Array:
         while pending.size:
             u[pending] = lanes.some(pending) & mask[pending]
             pending = pending[u[pending] > last[pending]]
-    symbols: Array = np.where(inside, u + start, u + np.where(u >= start, np.uint8(window), np.uint8(0)))
-    return symbols
+    return np.asarray(np.where(inside, u + start, u + np.where(u >= start, np.uint8(window), np.uint8(0))))
 
 
-def _grid(card: Card, lanes: Lanes, xs: npt.NDArray[np.int16]) -> npt.NDArray[np.int64]:
+def _grid(card: Card, lanes: Lanes, xs: Fixed) -> Whole:
     # The inputs rounded to the grid, as outputs counted from the lowest.
     b = _shifted(xs).astype(np.int64) << (card.grid_bits + 1)
     y = (b >> 15) + _round_up(lanes, b & 32767)
     return y - ((1 << card.grid_bits) + card.lowest)
 
 
-def _noise(card: Card, lanes: Lanes, y: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
+def _noise(card: Card, lanes: Lanes, y: Whole) -> npt.NDArray[np.uint16]:
     """Exact discrete Laplace noise, clamped."""
     y = y.copy()
     pending: Indices = np.arange(len(y))
@@ -196,7 +193,7 @@ def _noise(card: Card, lanes: Lanes, y: npt.NDArray[np.int64]) -> npt.NDArray[np
 
 def laplace(
     lanes: Lanes, which: Indices, t: int, s: int = 1, frugal: bool = False
-) -> tuple[Indices, npt.NDArray[np.int64], Indices]:
+) -> tuple[Indices, Whole, Indices]:
     """Try to draw discrete Laplace noise of scale t / s for each of the lanes `which`: those that have it, their noise,
     and those that start again. Canonne, Kamath, Steinke (2020), Algorithms 1 and 2. frugal: an offset of 0 reads
     nothing."""

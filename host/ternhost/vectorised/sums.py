@@ -10,26 +10,24 @@ from tern.fixed import ONE
 from tern.gradient import MAX_FINE
 from tern.sums import Sum
 from tern.wire import LINEAR, SOFTMAX_GRADIENT, SVM, VALUES
-from ternhost.vectorised.lanes import Array, Indices, Lanes, RandomLanes
-from ternhost.vectorised.models import probabilities, residuals
+from ternhost.vectorised.lanes import Array, Flags, Indices, Lanes, RandomLanes
+from ternhost.vectorised.models import Fixed, Whole, probabilities, residuals
 from ternhost.vectorised.sampling import bernoulli_exp, laplace
 
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int32]  # of units: at most 2**29
 
 _MOST_TOTAL = 1 << 29  # of a unit's number
 _CHUNK = 1 << 17  # numbers at a time, so that they stay in the processor's cache
 
 
 def sums(
-    card: Card, model: int, parameters: npt.ArrayLike, exponent: int, records: npt.NDArray[np.int16],
+    card: Card, model: int, parameters: npt.ArrayLike, exponent: int, records: Fixed,
     range_: int = 0, first: int = 0,
-) -> Integers:  # fmt: skip
+) -> Whole:  # fmt: skip
     """The sums of clients' clipped, rounded unit vectors, and the tally: n x (values + 1) in grid steps, as tern.sums.
 
     records: n x records x (d + 1), the label last; `first` is the place of every client's first. parameters: d
-    mantissas; model 10: classes x d; model 8: d flags. Raises ValueError for another model, range or shape.
-    """
+    mantissas; model 10: classes x d; model 8: d flags. Raises ValueError for another model, range or shape."""
     n, count, width = records.shape
     weights = np.asarray(parameters)
     if not (LINEAR <= model <= SVM or model in (VALUES, SOFTMAX_GRADIENT)) or not 0 <= range_ <= MAX_FINE:
@@ -55,9 +53,7 @@ def sums(
 # Numbers are in columns from here on: values x records, or values x units.
 
 
-def _added(
-    model: int, weights: Array, exponent: int, rows: npt.NDArray[np.int16], range_: int
-) -> npt.NDArray[np.int32]:
+def _added(model: int, weights: Array, exponent: int, rows: Fixed, range_: int) -> Numbers:
     """What each record adds to its unit's numbers."""
     x = np.ascontiguousarray(rows[:, :-1].T, np.int32)
     if model == VALUES:
@@ -74,7 +70,7 @@ def _added(
     return products.astype(np.int32, copy=False)
 
 
-def _totals(added: npt.NDArray[np.int32], starts: Indices) -> npt.NDArray[np.int32]:
+def _totals(added: Numbers, starts: Indices) -> Numbers:
     """The numbers of every unit (values x n x units), held to 2**29 after each record (values x n x records)."""
     lengths = np.diff([*starts, added.shape[2]])
     if lengths.max() == 1:
@@ -88,7 +84,7 @@ def _totals(added: npt.NDArray[np.int32], starts: Indices) -> npt.NDArray[np.int
     return totals
 
 
-def unit_vectors(card: Card, totals: npt.ArrayLike) -> tuple[Integers, Flags]:
+def unit_vectors(card: Card, totals: npt.ArrayLike) -> tuple[Whole, Flags]:
     """The clipped and rounded vectors of units (n x values, in grid steps) with these numbers T (n x values, in units
     of 2**-(14 + range), at most 2**29), and which of them were clipped. Their norm is at most R."""
     columns = np.ascontiguousarray(np.asarray(totals).T, np.int32)
@@ -96,7 +92,7 @@ def unit_vectors(card: Card, totals: npt.ArrayLike) -> tuple[Integers, Flags]:
     return vectors.T.astype(np.int64), clipped
 
 
-def _clipped(body: Sum, t: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], Flags]:
+def _clipped(body: Sum, t: Numbers) -> tuple[Numbers, Flags]:
     most = np.abs(t).max(axis=0)
     s = _bits(most) - 14
     a = t << np.maximum(-s, 0).astype(np.int32)
@@ -130,12 +126,12 @@ def _clipped(body: Sum, t: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32]
     return vectors, clipped
 
 
-def _bits(n: Array) -> Integers:
+def _bits(n: Array) -> Whole:
     """The number of bits of integers from 0 to 2**53."""
     return np.frexp(n.astype(np.float64))[1].astype(np.int64)
 
 
-def _norm(vectors: npt.NDArray[np.int32], norm: int) -> Integers:
+def _norm(vectors: Numbers, norm: int) -> Whole:
     """The sum of sizes, or of squares with norm 2, of each column."""
     total = np.zeros(vectors.shape[1], np.int64)
     for row in vectors:
@@ -143,16 +139,15 @@ def _norm(vectors: npt.NDArray[np.int32], norm: int) -> Integers:
     return total
 
 
-def _scaled(n: Integers, by: Integers) -> Integers:
+def _scaled(n: Whole, by: Whole) -> Whole:
     """n 2**by, rounded up."""
-    result: Integers = np.where(by >= 0, n << np.maximum(by, 0), -(-n >> np.maximum(-by, 0)))
-    return result
+    return np.asarray(np.where(by >= 0, n << np.maximum(by, 0), -(-n >> np.maximum(-by, 0))))
 
 
 # Noise: the draws of tern.sums.noise, in its order.
 
 
-def symbols(card: Card, lanes: Lanes, totals: Integers) -> npt.NDArray[np.uint16]:
+def symbols(card: Card, lanes: Lanes, totals: Whole) -> npt.NDArray[np.uint16]:
     """Draw the symbols for sums (a row a lane) in grid steps: noise for each, then coarser steps, then clamped."""
     body = cast(Sum, card.sum)
     if isinstance(lanes, RandomLanes):
@@ -160,11 +155,10 @@ def symbols(card: Card, lanes: Lanes, totals: Integers) -> npt.NDArray[np.uint16
     else:
         z = np.stack([noise(card, lanes) for _ in range(totals.shape[1])], axis=1)
     w = (totals + z + (1 << body.coarse >> 1) >> body.coarse) + (body.symbols >> 1)
-    drawn: npt.NDArray[np.uint16] = np.clip(w, 0, body.symbols - 1).astype(np.uint16)
-    return drawn
+    return np.asarray(np.clip(w, 0, body.symbols - 1).astype(np.uint16))
 
 
-def noise(card: Card, lanes: Lanes) -> Integers:
+def noise(card: Card, lanes: Lanes) -> Whole:
     """Z of every lane: exactly discrete Laplace noise of scale t (norm 1), or Gaussian noise of variance c t / m."""
     body = cast(Sum, card.sum)
     result = np.zeros(lanes.count, np.int64)
@@ -179,7 +173,7 @@ def noise(card: Card, lanes: Lanes) -> Integers:
     return result
 
 
-def _accepted(body: Sum, lanes: Lanes, which: Indices, y: Integers) -> Flags:
+def _accepted(body: Sum, lanes: Lanes, which: Indices, y: Whole) -> Flags:
     distance = np.abs(body.m * y - body.c)
     x, e = np.divmod(distance, 2 * body.c)
     v, g = np.divmod(distance, body.t * body.m)

@@ -1,7 +1,6 @@
 """Every mechanism, through one interface: `design(name, epsilon)` returns a certified, exactly unbiased card.
 
-A `Mechanism` is registered here, by an entry point of the group `tern.mechanisms`, or by `REGISTRY.register`.
-"""
+A `Mechanism` is registered here, by an entry point of the group `tern.mechanisms`, or by `REGISTRY.register`."""
 
 import argparse
 import contextlib
@@ -66,8 +65,7 @@ def design(
     """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`), with `levels` outputs where it can choose.
 
     `options` are the mechanism's own. A mechanism that is tuned for `use` (GRADIENTS or VALUES) takes the best ones for
-    it, unless one of these is given. A shipped card replaces a slow design. Raises UsageError.
-    """
+    it, unless one of these is given. A shipped card replaces a slow design. Raises UsageError."""
     mechanism = REGISTRY.named(name)
     if (epsilon is None) == (epsilon_micro is None):
         raise TypeError("give either epsilon or epsilon_micro")

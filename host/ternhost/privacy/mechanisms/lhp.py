@@ -4,8 +4,7 @@ Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ran
 own budget epsilon_t. Generalised randomised response at epsilon_t draws the level t*, Duchi's mechanism at epsilon_t*
 the sign v*; both are released. The paper states max(epsilon_t) as the price; the true one is more, since both tell
 of x. The 2 m cards (a level card for each level, then a value card for each) are one card of shape 5 (cards.md) with
-the epsilon of both. Budgets are named from the lowest range up, as in the paper; a card has them from the top down.
-"""
+the epsilon of both. Budgets are named from the lowest range up, as in the paper; a card has them from the top down."""
 
 import math
 import struct

@@ -9,8 +9,7 @@ a_i, b_i and w_i >= 0 with sum(w) = 1,
 
 (Lowering every a_i by t/n raises D by at least t everywhere, and costs t.) D is piecewise quadratic, so its minimum is
 found over the whole line and not on a grid. The bound is *certified*: the inequality holds for any numbers, however
-inexact the solver, and is evaluated in double precision with `_MARGIN` taken off for rounding.
-"""
+inexact the solver, and is evaluated in double precision with `_MARGIN` taken off for rounding."""
 
 import math
 

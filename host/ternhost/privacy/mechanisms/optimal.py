@@ -4,8 +4,7 @@ For given values of the levels the best probabilities solve a linear programme (
 programmes find the values: they and the probabilities move together within a trust region, without the products of
 their changes, from many starts, since there are several local optima. Then the values become a ratio of small
 integers, and the rows counts (integers.py). Everything is symmetric about 0 and deterministic. The objective is the
-worst variance, the worst second moment, which counts where coordinates are sampled, or its mean under a prior on x.
-"""
+worst variance, the worst second moment, which counts where coordinates are sampled, or its mean under a prior on x."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -46,8 +45,7 @@ def design(
 
     share: for "worst-variance", d/k where k of d coordinates are sampled: the worst of share E[y**2] - x**2. prior: for
     "mean-second-moment", a name of PRIORS (default: "uniform"), or a histogram's weights over [-1, 1] as a tuple or a
-    text with commas; only the prior of |x| counts. Fewer levels are used where more do not help.
-    """
+    text with commas; only the prior of |x| counts. Fewer levels are used where more do not help."""
     most = check_levels(levels, LEVELS, 2, MAX_LEVELS)
     problem = programme.problem(epsilon / MICRO, objective, knots, prior, share)
     goal = f"{objective} objective"

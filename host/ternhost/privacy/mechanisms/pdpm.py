@@ -2,8 +2,7 @@
 
 Scaled to [-1, 1], the outputs are -2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1). It is right (sums, mean, ratio), but
 two outputs have equal probabilities at every input and use only half of the ratio that epsilon allows: its worst-case
-variance is 1.6 to 2.6 times that of Duchi's mechanism. Any card can be scaled to tau instead.
-"""
+variance is 1.6 to 2.6 times that of Duchi's mechanism. Any card can be scaled to tau instead."""
 
 import math
 from collections.abc import Iterator
