@@ -48,7 +48,7 @@ BESIDE = {"ternhost.experiments": "simulated"} | dict.fromkeys(
 )
 # Tools that import a broker late, for their options, and tools that are imported late themselves.
 BROKER_OPTIONS = {"terntools.emulators.fleet_command"} | {
-    f"terntools.boards.{name}" for name in ("attach", "provision", "relay", "relay_command", "update_command")
+    f"terntools.boards.{name}" for name in ("attach", "network", "relay", "relay_command", "update_command")
 }
 ABOUT_BROKERS = {"terntools.boards.hearing", "terntools.emulators.at_broker", "terntools.emulators.programs"}
 # Lines of a room (wc -l): lowered as rooms shrink.

@@ -217,7 +217,7 @@ class FedSum(Learning):
         self._spent = int(state["spent"])
         self._plan()
 
-    def _how(self) -> dict[str, Any]:
+    def how(self) -> dict[str, Any]:
         name = type(self._learner).__name__.lower()
         return {"stopped": "rounds" if self.done else None, "optimiser": name, "learning_rate": None}
 

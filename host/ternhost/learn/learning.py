@@ -186,7 +186,7 @@ class Learning(Learner):
             **report_summary(design, self.a_question(design)),
             "bytes_per_report_float32": report_bytes(4 * self.d),
             "classes": [design.summary(self.times) for design in self.designs],
-            **self._how(),
+            **self.how(),
             **{"levels": design.card.symbols, "k": design.k, "d": self.d},
             "features": features,
             "labels": labels if self.classes > 1 else None,  # the weights come class by class
@@ -194,7 +194,7 @@ class Learning(Learner):
             "last_gradient": self._last,
         }
 
-    def _how(self) -> dict[str, Any]:
+    def how(self) -> dict[str, Any]:
         """What updated the model, its learning rate in the last round, and why it stopped."""
         trainer = self._trainer
         how = {"stopped": trainer.stopped, "optimiser": trainer.plan.optimiser}

@@ -178,9 +178,8 @@ def distribution(card: Card, v: int) -> list[float]:
         body = sums.of(card)
         gaussian = stats.norm(scale=math.sqrt(sums.variance(body)))
         noise = gaussian if body.norm == 2 else stats.laplace(scale=body.t)
-        ends = _sum_outputs(body)[1:] - 2**body.coarse / 2
-        law: list[float] = np.diff(noise.cdf(ends - v / ONE * body.radius), prepend=0, append=1).tolist()
-        return law
+        ends = _sum_outputs(body)[1:] - 2**body.coarse / 2 - v / ONE * body.radius
+        return [float(p) for p in np.diff(noise.cdf(ends), prepend=0, append=1)]
     if card.shape == LAPLACE:
         return _laplace(card, v / ONE * (1 << card.grid_bits))
     return [float(p) for p in certify.distribution(card, v)]
