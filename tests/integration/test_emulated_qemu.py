@@ -241,7 +241,8 @@ kept = station.active()
         assert repl.evaluate("(after, kept)") == (False, True)
         assert repl.evaluate("board.temperature()") == 25_000
         assert repl.evaluate("board.in_place")  # LittleFS
-        seeds = [repl.evaluate("bytes([board.generator().byte() for _ in range(16)])") for _ in range(2)]
+        draws = "(lambda generator: [generator.below(1 << 29) for _ in range(64)])(board.generator())"
+        seeds = [repl.evaluate(draws) for _ in range(2)]
         assert seeds[0] != seeds[1]
 
 
