@@ -1,13 +1,14 @@
 """Draws the pictures of the guides: `python docs/guide_pictures.py` rewrites them.
 
-epsilon.svg comes from the cards themselves; sensors-*.svg from the table of pins below.
+epsilon.svg comes from the cards themselves; unit.svg from budgets in rho; sensors-*.svg from the table of pins below.
 """
 
+import math
 from fractions import Fraction
 from pathlib import Path
 
 import ternhost
-from ternhost.privacy import cards, certify
+from ternhost.privacy import cards, certify, sums
 
 FOLDER = Path(__file__).parents[1] / "shared_specs/figures"
 EPSILONS = (0.1, 0.5, 1, 2, 4, 8)
@@ -93,6 +94,62 @@ def epsilon_picture():
     return "\n".join(lines)
 
 
+DELTA, LIVES, HELD = 1e-6, (1, 4), 500  # of the picture of units
+WHATS = (
+    ("one record", 1, "#27566c"),
+    ("an event in two records", 2, "#7d97a5"),
+    (f"all {HELD} records of a device", HELD, "#b5651d"),
+)
+
+
+def believed(prior, epsilon):
+    """The largest belief after reports that are (epsilon, delta)-DP, but with probability delta."""
+    return float(prior) / (float(prior) + (1 - float(prior)) * math.exp(-epsilon))
+
+
+def unit_picture():
+    """What budgets for life that protect a record turn beliefs into: about a record, and about more of a device."""
+    wide, left = 170, 250
+    height = 92 + len(LIVES) * (len(WHATS) * 38 + 46) + 10
+    lines = [
+        *opening(height, "Beliefs about a record, two records and a whole device, before and after"),
+        '<g font-size="14" fill="#222">',
+        '<text x="480" y="34" text-anchor="middle" font-weight="bold">The unit is a record: what an observer can '
+        "believe about ... after all reports for life</text>",
+    ]
+    for i, prior in enumerate(PRIORS):
+        lines.append(
+            f'<text x="{left + i * 230}" y="64" fill="#555">it believed {percent(prior)} before</text>'
+        )
+    y = 84
+    for life in LIVES:
+        rho = sums.rho_of(life, DELTA)
+        lines.append(
+            f'<text x="24" y="{y + 18}" font-weight="bold">({life}, 1e-6) for life, rho {rho / 1e6:.3g}</text>'
+        )
+        y += 34
+        for what, units, colour in WHATS:
+            epsilon = sums.group(rho, units, DELTA)
+            lines.append(f'<text x="{left - 14}" y="{y + 18}" text-anchor="end">{what}</text>')
+            for i, prior in enumerate(PRIORS):
+                share, x = believed(prior, epsilon), left + i * 230
+                text = "all but certain" if share > 0.9999 else percent(share)
+                lines.append(f'<rect x="{x}" y="{y}" width="{wide}" height="26" fill="#eee"/>')
+                lines.append(
+                    f'<rect x="{x}" y="{y}" width="{wide * share:.1f}" height="26" fill="{colour}"/>'
+                )
+                lines.append(
+                    f'<path d="M{x + wide * float(prior):.1f} {y - 2}v30" stroke="#222" stroke-width="1.5"/>'
+                )
+                ink = "#fff" if share > 0.45 else "#222"
+                at = x + 8 if share > 0.45 else x + wide - 8
+                anchor = "start" if share > 0.45 else "end"
+                lines.append(f'<text x="{at}" y="{y + 18}" text-anchor="{anchor}" fill="{ink}">{text}</text>')
+            y += 38
+        y += 12
+    return "\n".join([*lines, "</g>", "</svg>", ""])
+
+
 RED, BLACK, BLUE, GREEN, AMBER = "#a33", "#333", "#27466c", "#2d6a3f", "#8a6100"
 POWER = {"pico": "3V3 (pin 36)", "esp32": "3V3"}
 GROUND = {"pico": "GND (pin 38)", "esp32": "GND"}
@@ -149,6 +206,7 @@ def sensors_picture(board):
 
 PICTURES = {
     "epsilon.svg": epsilon_picture,
+    "unit.svg": unit_picture,
     "sensors-pico.svg": lambda: sensors_picture("pico"),
     "sensors-esp32.svg": lambda: sensors_picture("esp32"),
 }
