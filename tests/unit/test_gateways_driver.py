@@ -20,6 +20,7 @@ from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
+from ternhost.privacy.sums import design as sum_design
 from ternhost.reach import fleet
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.reach.gateway import driver as driving
@@ -38,6 +39,8 @@ from ternhost.store.tallies import pack_counts
 
 CARD, D = design("three-outputs", 1).card, 5
 QUESTION = Question(wire.LOGISTIC, array("h", [100] * D), -14, CARD, 1)
+OF_RECORDS = sum_design(cost=500_000, unit=1, radius=0.5, clipped=24, kept=-8, units=1, values=D + 1)
+SUM = replace(QUESTION, card=OF_RECORDS.card, k=D + 1, range=OF_RECORDS.range)
 TWO = {
     "north": {"fleet": "simulated:20", "dataset": "iris", "first_id": 1},
     "south": {"fleet": "simulated:30", "dataset": "iris", "first_id": 101},
@@ -69,13 +72,13 @@ def host(tmp_path, store):
     return Host(tmp_path, store)
 
 
-def direct_counts(number, sites=tuple(TWO)):
+def direct_counts(number, sites=tuple(TWO), question=QUESTION):
     """The counts (coordinates x symbols) of the simulated clients of these sites, without any gateway."""
     total = 0
     for runs in (SiteFleet(**TWO[site]) for site in sites):
         seed, count = runs.seed + (runs.first_id << 32), runs.count(fleet.parse(runs.fleet))
         driver = SimulatedDriver(runs.holdings(), count, seed, first=runs.first_id)
-        driver.open(number, [(QUESTION, np.asarray(driver.devices))])
+        driver.open(number, [(question, np.asarray(driver.devices))])
         total += driver.collect(number).cohorts[0].counts
     return total.tolist()
 
@@ -101,6 +104,10 @@ def test_counts_are_the_sum_over_the_gateways(host):
         assert all(messages.MODEL in kinds(site) for site in sites.values())
         assert host.warnings == []
         beyond = host.round(driver, 6, [*DEVICES, 999])
+        driver.open(7, [(SUM, DEVICES)])
+        (sums,) = driver.collect(7).cohorts
+        host.store.end_round(7, "complete")
+    assert (sums.reports, sums.counts.tolist()) == (50, direct_counts(7, question=SUM))
     assert (whole.ended, whole.asked, whole.reports, whole.refusals) == ("complete", 50, 50, {})
     (cohort,) = whole.cohorts
     assert (cohort.asked, cohort.reports) == (50, 50)

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
-from tern.ledger import EPSILON
+from tern.ledger import EPSILON, RHO
 from ternhost.count.members import Members, integers
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError
 from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of
+from ternhost.privacy import cards
 from ternhost.privacy.accounting import MEASURES, Account, Policy
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import protected
@@ -120,7 +121,11 @@ def spent_before(
         for cohort in other.cohorts:
             ids = integers(cohort.devices)
             at = wanted.find(ids if reporters is None else ids[np.isin(ids, reporters)])
-            spent[at[at >= 0]] += cost_of(decode_body(cohort.body), measure)
+            request = decode_body(cohort.body)
+            if (
+                measure == RHO or cards.measure(cards.decode(request.card)) == "epsilon"
+            ):  # else they refuse it
+                spent[at[at >= 0]] += cost_of(request, measure)
     return int(spent.max(initial=0))
 
 
