@@ -349,7 +349,7 @@ class Client:
                 if not model:
                     from tern.sums import Answerer
                 elif model == wire.SOFTMAX:
-                    from tern.inference import Answerer
+                    from tern.inference import Answerer  # type: ignore[assignment]
                 elif model == wire.SOFTMAX_GRADIENT:
                     from tern.softmax import Answerer  # type: ignore[assignment]
                 elif model >= wire.VALUES:

@@ -21,7 +21,8 @@ def encode_round(
     frames.require(classes >= 1 and len(parameters) % classes == 0, "parameters are not classes x d")
     d = len(parameters) // classes
     shape = card[0] & 15 if card else 0
-    frames.check_question(model, range_, exponent, classes, d, k, batch, *local, shape)
+    epochs, rate, tau = local
+    frames.check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, tau, shape)
     frames.require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
     if wire.VALUES <= model <= wire.CATEGORIES:
         asked = [1 if value else 0 for value in parameters]

@@ -252,7 +252,7 @@ class Answerer:
         """request: the frames.Round. `unit`: that of the board; `bound`: most records of a client, 0: no bound."""
         self._request = request
         self.unit = self.bound = 0
-        self._of = ()  # what the arrays are for
+        self._of: "object" = None  # what the arrays are for
         self.result = None
 
     def cost(self, card):
@@ -335,10 +335,10 @@ class Answerer:
         request = self._request
         of = request.model, request.classes, request.d, n
         if of != self._of:
-            self._of = ()  # until there was memory for all
+            self._of = None  # until there was memory for all
             source = _Features if request.model == wire.VALUES else _Gradients
             if request.model == wire.SOFTMAX_GRADIENT:
-                from tern.softmax import Rows as source
+                from tern.softmax import Rows as source  # type: ignore[assignment]
             self._source = source(request, n)
             self._vector = array("i", bytes(4 * n))
             self._sums = array("i", bytes(4 * n + 4))
