@@ -234,7 +234,7 @@ def test_each_class_pays_its_own_epsilon(name):
     policies = costs.policies(algorithm, np.arange(1, 201), None)
     of_class = class_of(np.arange(1, 201), SHARES, algorithm.options.seed)
     for policy, i in zip(policies, of_class, strict=True):
-        assert policy.largest == algorithm.designs[i].largest
+        assert policy.largest == algorithm.designs[i].policy.largest
         assert policy.budget == max(policy.largest, costs.costs(algorithm)[i])
         assert policy.largest <= algorithm.designs[i].epsilon
 
