@@ -210,7 +210,8 @@ def _round(data):
         (request.epochs, request.rate, request.tau),
     )  # fmt: skip
     assert again[: -wire.TAG_BYTES] == data[: -wire.TAG_BYTES]
-    assert 1 <= request.k <= request.values <= wire.MAX_VALUES
+    tally = request.card[0] & 15 == card.SUM
+    assert 1 <= request.k <= request.values <= wire.MAX_VALUES + tally
     _never_waits_in_vain(data)
     return str(request.values)
 
