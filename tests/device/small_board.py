@@ -6,7 +6,7 @@ from array import array
 
 import report_frames
 from spec.cards import THREE as THREE
-from spec.cards import THREE_ROWS, T, table, two_levels, window
+from spec.cards import THREE_ROWS, T, sum_card, table, two_levels, window
 
 from tern import frames, host_frames, ledger, storage, wire
 from tern.boards.emulated import Board
@@ -17,6 +17,8 @@ EPSILON = 2_000_000  # micro-epsilon of these cards
 TWO = two_levels(EPSILON, 940000000, T - 940000000)
 LEAKING = table(EPSILON, (-1, 0, 1), THREE_ROWS[:2] + ((112400000, 229700000),))
 WINDOW = window(EPSILON, 15, 5, 800_000_000)
+RHO_CARD = sum_card(50_000, 2, 4, 16, 1 << 14, t=51, c=51, m=1)  # 16**2 / (2 * 51**2), rounded up
+PURE_CARD = sum_card(EPSILON, 1, 4, 16, 1 << 14, t=8)
 
 
 def largest_card():

@@ -5,7 +5,7 @@ from array import array
 import scratch
 import small_board
 from checks import modules, raises
-from small_board import EPSILON, THREE, ask, book_of, error_of, put_fleet, round_frame
+from small_board import RHO_CARD, THREE, ask, book_of, error_of, put_fleet, round_frame
 from spec.cards import sum_card
 from spec.sums import bits, length_of, noise, norm_of, sums_of, symbol, unit_vector
 from streams import Drip, Keyed, Replay, Words
@@ -298,33 +298,16 @@ def test_a_unit_counts_once_whatever_the_flash_says():
     assert answerer._sums[1] == 2
 
 
-# Clients
-
-
-RHO_CARD = sum_card(50_000, 2, 4, 16, 1 << 14, t=51, c=51, m=1)  # 16**2 / (2 * 51**2), rounded up
-PURE_CARD = sum_card(EPSILON, 1, 4, 16, 1 << 14, t=8)
-
-
-def client_of(measure, unit=2, ahead=1, **options):
-    """A board's folder, and its client, for whom vectors of rounds.json have prices and refusals."""
-    folder = scratch.folder()
-    small_board.write_files(folder, measure=measure, **options)
-    put_fleet(folder, ahead=ahead, epoch=0, unit=unit)
-    return folder, Client(Board(folder))
-
-
-def sum_frame(number, card=RHO_CARD, k=5, **fields):
-    return round_frame(number, card, k=k, **fields)
-
-
 def test_a_board_without_a_module_refuses_and_pays_nothing():
     for missing, card, fields in (
         ("tern.sums", RHO_CARD, {}), ("tern.sums", THREE, {"k": 4}),
         ("tern.softmax", RHO_CARD, {"model": wire.SOFTMAX_GRADIENT, "classes": 2}),
     ):  # fmt: skip
-        folder, client = client_of(ledger.RHO)
+        folder = scratch.folder()
+        small_board.write_files(folder, measure=ledger.RHO)
+        put_fleet(folder, epoch=0, unit=2)
+        client, frame = Client(Board(folder)), round_frame(1, card, **dict({"k": 5}, **fields))
         with modules({missing: NoModule()}):
-            frame = sum_frame(1, card, **fields)
             assert error_of(ask(client, frame)) == (wire.ERR_MODEL, fields.get("model", wire.LOGISTIC))
         assert book_of(folder).spent == 0
 

@@ -75,7 +75,7 @@ MOST_LINES = {
 }
 MOST_LINES_TOGETHER = 48_957  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
-MOST_LINES_OF_TESTS = 53_660  # of Python
+MOST_LINES_OF_TESTS = 53_640  # of Python
 
 
 @cache

@@ -3,14 +3,16 @@
 import random
 
 import pytest
+import scratch
+import small_board
 from failing_disk import Disk, PowerCut
-from small_board import THREE, ask, book_of, error_of
-from test_sums import PRICE, PURE_CARD, RHO_CARD, client_of, sum_frame
+from small_board import PURE_CARD, RHO_CARD, THREE, ask, book_of, error_of, put_fleet, round_frame
 
 from tern import ledger, wire
 from tern.boards.emulated import Board
 from tern.client import Client
 
+PRICE = 1_523_189  # of EPSILON: 2 tanh(1)
 QUESTIONS = [(RHO_CARD, 5, 50_000), (PURE_CARD, 2, PRICE), (THREE, 1, PRICE), (THREE, 4, 4 * PRICE)]
 REFUSED = {wire.ERR_OLD_ROUND, wire.ERR_CHANGED_ROUND, wire.ERR_BUDGET, wire.ERR_LEDGER, wire.ERR_POLICY}
 
@@ -19,7 +21,10 @@ def live(draw, happened):
     """One history, against a twin that knows only what left the board. happened: what did in all of them."""
     ahead, budget = draw.choice((1, 1, 3)), draw.choice((100_000, 2_000_000, 9_000_000))
     most = draw.choice((PRICE, 4 * PRICE))
-    folder, client = client_of(ledger.RHO, ahead=ahead, budget=budget, largest=most)
+    folder = scratch.folder()
+    small_board.write_files(folder, measure=ledger.RHO, records=9, budget=budget, largest=most)
+    put_fleet(folder, ahead=ahead, epoch=0, unit=2)
+    client = Client(Board(folder))
     released, asked, lost = {}, [(0, None)], False
     for event in draw.choices(("new", "new", "new", "again", "changed", "restart"), k=draw.randrange(1, 9)):
         if event == "restart" or client is None:
@@ -33,7 +38,7 @@ def live(draw, happened):
         fault = draw.choice((None, None, PowerCut(), OSError(28)))
         try:
             with Disk(draw.randrange(10) if fault else -1, fault):
-                answer = ask(client, sum_frame(number, card, k, shift=shift))
+                answer = ask(client, round_frame(number, card, k=k, shift=shift))
             if answer[0] == wire.REPORT:
                 happened.add("replayed" if number in released else "paid")
                 assert released.setdefault(number, (answer, price)) == (answer, price), number

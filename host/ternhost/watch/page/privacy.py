@@ -81,7 +81,7 @@ def _lines(now: Snapshot) -> str:
     if run is None:
         return ""
     unit = parse_unit(run.options.get("unit") or "device")
-    rows: list[tuple[str, Any, str]] = [("protects", protected(unit), "what each epsilon is about")]
+    rows: list[tuple[str, Any, str]] = []
     if (spent := curves.spent(now)) is not None:
         rows.append(("spent in this run, mean per device", spent, f"by {now.accepted:,} accepted reports"))
     rows.append(("spent before it, most of any device", run.epsilon_before, "in the rounds of this store"))
@@ -96,4 +96,4 @@ def _lines(now: Snapshot) -> str:
         middle = f"as boards said, less their reports since; half of {len(left):,} heard within a day"
         middle += f" have {half:.4g} or more"
         rows.append(("left, least of any board", left[0], middle))
-    return "<p></p>" + table(("epsilon of a device", "amount", "that is"), rows)
+    return "<p></p>" + table((f"epsilon of {protected(unit)}", "amount", "that is"), rows)
