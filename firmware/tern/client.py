@@ -43,9 +43,8 @@ def work_ms(request, card, size, bound):
         work += k
     bound = bound or _MANY
     if card.shape == SUM:
-        work += card.sum.work_ms(request.values, k, bound)
-        batch = bound
-    elif request.epochs:
+        return work + card.sum.work_ms(request, bound)
+    if request.epochs:
         batch = request.epochs * (bound + bound // batch + 1)
     elif wire.SVM < request.model < wire.SOFTMAX_GRADIENT:
         batch = 1

@@ -384,12 +384,13 @@ def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, 
     """
     trains = wire.SOFTMAX < model < wire.VALUES
     collects = wire.VALUES <= model <= wire.CATEGORIES
-    many = model == wire.SOFTMAX or model == wire.SOFTMAX_GRADIENT
+    counts = model == wire.CATEGORIES and shape == SUM
+    many = counts or model == wire.SOFTMAX or model == wire.SOFTMAX_GRADIENT
     require(wire.LINEAR <= model <= wire.LAST_MODEL, "unknown model")
-    require(1 <= d <= wire.MAX_DIMENSION and classes * d <= wire.MAX_VALUES, "d out of bounds")
+    require(1 <= d <= wire.MAX_DIMENSION and (counts or classes * d <= wire.MAX_VALUES), "d out of bounds")
     require(2 <= classes <= wire.MAX_DIMENSION if many else classes == 1, "classes out of bounds")
     scaled = model < wire.SOFTMAX or model == wire.VALUES or model == wire.SOFTMAX_GRADIENT
-    require(0 <= range_ <= (wire.MAX_RANGE if scaled else model == wire.CATEGORIES), "range out of bounds")
+    require(0 <= range_ <= (wire.MAX_RANGE if scaled else collects and not counts), "range out of bounds")
     least = wire.MIN_LOCAL_EXPONENT if trains else wire.MIN_EXPONENT
     require(exponent == 0 if collects else least <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
     most = 0 if collects or model == wire.SOFTMAX else wire.MAX_BATCH
@@ -460,8 +461,8 @@ class Round:
             bit = frame[_ROUND_BYTES + (j >> 3)] >> (j & 7) & 1
             require(j < self.d or not bit, "feature out of bounds")
             self.asked[j] = bit
-            self.values += bit
-        require(self.k <= self.values, "k out of bounds")
+            self.values += bit * self.classes
+        require(self.k <= self.values <= wire.MAX_VALUES + 1, "k out of bounds")
 
     def _decode_head(self, frame):
         self._length = 0

@@ -18,15 +18,18 @@ def encode_round(
     parameters: classes x d int16 mantissas, or d times whether a feature is asked for.
     """
     frames.check_address(device, round_number)
-    frames.require(classes >= 1 and len(parameters) % classes == 0, "parameters are not classes x d")
-    d = len(parameters) // classes
+    collects = wire.VALUES <= model <= wire.CATEGORIES
+    rows = 1 if collects else classes
+    frames.require(classes >= 1 and len(parameters) % rows == 0, "parameters are not classes x d")
+    d = len(parameters) // rows
     shape = card[0] & 15 if card else 0
     epochs, rate, tau = local
     frames.check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, tau, shape)
     frames.require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
-    if wire.VALUES <= model <= wire.CATEGORIES:
+    if collects:
         asked = [1 if value else 0 for value in parameters]
-        frames.require(k <= sum(asked) + (shape == SUM), "k larger than the features asked for")
+        values = sum(asked) * classes + (shape == SUM)
+        frames.require(k <= values <= wire.MAX_VALUES + 1, "k larger than the features asked for")
         rest = bytes([sum(asked[i + j] << j for j in range(min(8, d - i))) for i in range(0, d, 8)])
     else:
         rest = _int16(parameters)

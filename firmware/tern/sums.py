@@ -75,11 +75,13 @@ class Sum:
             return epsilon * self.t >= _MILLION * (self.radius + self.tally)
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)
 
-    def work_ms(self, values, k, bound):
-        """Return the part of client.work_ms() for the units of `bound` records and the noise of k values."""
+    def work_ms(self, request, bound):
+        """Return the part of client.work_ms() for `bound` records, their units and the noise of k values."""
         units = min(bound, (bound - 1) // self.unit + 2) if self.unit else 1
         slow = self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0  # ms more than any draw
-        return (units * (values + 64) >> 6) + k * slow
+        rows = 1 if request.model == wire.CATEGORIES else request.classes
+        records = bound * (rows * (request.d + 64) + 128) >> 8
+        return records + (units * (request.values + 64) >> 6) + request.k * slow
 
     def factor(self, size):
         """Return p and K + s of arithmetic.md for n = size."""
@@ -228,7 +230,7 @@ class _Gradients:
 
 
 class _Features:
-    """The requested features, as they are."""
+    """The requested features, as they are, or one in the place of each one's category."""
 
     def __init__(self, request, n):
         self._request = request
@@ -242,7 +244,14 @@ class _Features:
     def add(self):
         n = len(self._places)
         gather(self.row, self._places, n, self._asked)
-        accumulate(self._asked, 0, ONE, self.totals, n, self._request.range)
+        request = self._request
+        if request.model == wire.VALUES:
+            accumulate(self._asked, 0, ONE, self.totals, n, request.range)
+            return
+        at = 0
+        for i in range(n):
+            self.totals[at + max(0, min(self._asked[i], request.classes - 1))] += ONE
+            at += request.classes
 
 
 class Answerer:
@@ -259,9 +268,7 @@ class Answerer:
         """Return the price of a report, micro-epsilon or micro-rho. Raises FrameError (ERR_CARD, ERR_UNIT)."""
         request = self._request
         model = request.model
-        if request.batch or request.range > MAX_FINE or not (
-            model <= wire.SVM or model == wire.VALUES or model == wire.SOFTMAX_GRADIENT
-        ):  # fmt: skip
+        if request.batch or request.range > MAX_FINE or wire.SVM < model < wire.VALUES:
             raise FrameError(wire.ERR_CARD, "no sum of this model, batch or range")
         if model == wire.SOFTMAX_GRADIENT:
             try:
@@ -336,7 +343,7 @@ class Answerer:
         of = request.model, request.classes, request.d, n
         if of != self._of:
             self._of = None  # until there was memory for all
-            source = _Features if request.model == wire.VALUES else _Gradients
+            source = _Gradients if request.model < wire.VALUES else _Features
             if request.model == wire.SOFTMAX_GRADIENT:
                 from tern.softmax import Rows as source  # type: ignore[assignment]
             self._source = source(request, n)

@@ -15,6 +15,7 @@ from tern import ledger, sums, wire
 from tern.boards.emulated import Board
 from tern.client import Client
 from tern.entropy import POSITION, EntropyError
+from tern.fixed import ONE
 from tern.recorder import Recorder
 
 COMPILED = True
@@ -231,6 +232,18 @@ def check_runs(client, records, places, rows, bound=0, d=4):
 
 def row(i):
     return [(i * 977 * (j + 1) + 31 * j) % 16385 - 8192 for j in range(3)]
+
+
+def test_categories_are_counted_feature_by_feature():
+    rows = [(i % 7 - 1, 9, i * i % 6, -32768, 32767) for i in range(130)]
+    question = Question(5, [1, 0, 1, 1, 1])
+    question.model, question.classes, question.values = wire.CATEGORIES, 5, 21
+    for unit in (1, 3, 60, 0):
+        answerer = answerer_of(sum_card(1, 2, unit, 4096, 30_000, 7, -2), question)
+        answerer.values(Held(130), Rows(rows), None)
+        ones = [[ONE * (max(0, min(row[j], 4)) == i) for j in (0, 2, 3, 4) for i in range(5)] for row in rows]
+        expected = sums_of(runs_of(range(130), ones, unit), 21, 2, 4096, 30_000, 7, -2)
+        assert list(answerer._sums) == expected, unit
 
 
 def test_runs_of_records_bin():

@@ -161,6 +161,7 @@ CASES = (
     ),
     Case("softmax regression, 400 values in 16 ranges", SOFTMAX, longest_hierarchy, 120, 8, 400, 1, micro=1_000_000),
     Case("sums of features", wire.VALUES, total(1, 32, 32), k=129, records=640),
+    Case("counts of 8 x 128 categories", wire.CATEGORIES, total(1, 32, 32, bits=3), 8, 128, 641, records=640),
     *(
         Case(f"noise of variance {c} / {t} t**2", wire.VALUES, total(1, t, c), k=129, records=1)
         for t, c in ((65537, 4 * 65537), (65537, 65538), (65537, 22000), (65537, 1025))

@@ -136,21 +136,24 @@ static int parse_round(struct round *r, const u8 *f, int n) {               /* f
     if (r->device == 0 || r->number < 1 || r->number > LAST_ROUND || model < 1 || model > 10) return 0;
     if (r->d < 1 || r->d > 128 || r->range > (model <= 3 || model == 8 || model == 10 ? 12 : model == 9)) return 0;
     if (collect ? r->exponent != 0 : r->exponent > -12 || r->exponent < (local ? -16 : -30)) return 0;
-    if (softmax ? r->classes < 2 || r->classes > 128 : r->classes != 1) return 0;
-    if (r->classes * r->d > 1024 || r->batch > (collect || model == 4 ? 0 : 32)) return 0;
+    if (!collect && r->classes * r->d > 1024) return 0;
+    if (r->batch > (collect || model == 4 ? 0 : 32)) return 0;
     if (local ? r->epochs < 1 || r->rate > 16 || r->tau < 1 || r->tau > 1 << 23 : r->epochs || r->rate || r->tau) return 0;
     int size = collect ? (r->d + 7) / 8 : 2 * r->classes * r->d;
     r->card.n = get16(f + 24);
     r->card.at = r->question + size;
     if (r->card.n < 1 || r->card.n > 2048 || n != 26 + size + r->card.n + 8) return 0;
+    int sum = (r->card.at[0] & 15) == SUM, counts = sum && model == 9;      /* counts: categories, of which `classes` are counted */
+    if (softmax || counts ? r->classes < 2 || r->classes > 128 : r->classes != 1) return 0;
+    if (counts && r->range) return 0;
     if (collect) {
         for (int j = 0; j < 8 * size; j++) {
             if (asks(r, j) && j >= r->d) return 0;
-            r->values += asks(r, j);
+            r->values += asks(r, j) * r->classes;
         }
     } else r->values = model == 4 ? r->k : r->classes * r->d;
-    if (model != 4 && (r->card.at[0] & 15) == SUM) r->values++;             /* the tally */
-    return r->k >= 1 && r->k <= r->values && (model != 4 || r->k == 1 || r->k == r->classes);
+    if (model != 4 && sum) r->values++;                                     /* the tally */
+    return r->values <= MOST_VALUES && r->k >= 1 && r->k <= r->values && (model != 4 || r->k == 1 || r->k == r->classes);
 }
 
 static u64 cost(const struct round *r, int in_rho) {
@@ -309,18 +312,22 @@ static void sum_units(i32 *sums, const struct round *r, const struct records *s)
     int n = r->values - 1, fine = r->range, d = r->d;
     i32 m[MOST_VALUES], residual_of[128];
     i64 totals[MOST_VALUES], vector[MOST_VALUES], most = 1 << 29;
-    for (int j = 0; r->model != 8 && j < n; j++) m[j] = get_i16(r->question + 2 * j);
+    int collect = r->model == 8 || r->model == 9;
+    for (int j = 0; !collect && j < n; j++) m[j] = get_i16(r->question + 2 * j);
     memset(sums, 0, (n + 1) * sizeof *sums);
     for (i64 i = 0; i < s->n;) {
         i64 end = card.unit ? least(s->n, (i / card.unit + 1) * card.unit) : s->n;
         memset(totals, 0, sizeof totals);
         for (; i < end; i++) {
             const u8 *x = record(s, i);
-            if (r->model == 8) {
-                for (int j = 0, at = 0; j < d; j++)
-                    if (asks(r, j)) { totals[at] = clamp(totals[at] + scaled(get_i16(x + 2 * j), fine), most); at++; }
-                continue;
+            for (int j = 0, at = 0; collect && j < d; j++) {
+                if (!asks(r, j)) continue;
+                i64 v = get_i16(x + 2 * j), last = r->classes - 1;
+                i64 *total = totals + at + (r->model == 8 ? 0 : v < 0 ? 0 : least(v, last));
+                *total = clamp(*total + (r->model == 8 ? scaled(v, fine) : ONE), most);
+                at += r->classes;
             }
+            if (collect) continue;
             residuals(residual_of, r->model, m, r->exponent, r->classes, fine, x, d);
             for (int j = 0; j < n; j++)
                 totals[j] = clamp(totals[j] + nearest((i64)residual_of[j / d] * get_i16(x + 2 * (j % d)), 14 - fine), most);
@@ -625,7 +632,7 @@ static int slot_exceeded(const struct round *r, int size) {
         records = bound;
         slow = c ? wide / (3 * c) + c / wide : 0;
     } else units = 0;
-    i64 work = 240 + (records * (r->classes * (r->d + 64) + 128) >> 8) + (r->k * size >> 11);
+    i64 work = 240 + (records * ((r->model == 9 ? 1 : r->classes) * (r->d + 64) + 128) >> 8) + (r->k * size >> 11);
     work += (units * (r->values + 64) >> 6) + r->k * slow + (r->k >> 2) + (r->card.shape > WINDOW ? r->k : 0) + (r->card.n >> (r->card.shape == HIERARCHY ? 3 : 6));
     return fleet.slot && work > fleet.slot;
 }
@@ -646,10 +653,10 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     int size = decode(&r.card) ? packed_size(r.card.symbols, r.k) : -1;
     int label = r.model == 4 && r.k == 1, category = label || r.model == 9;
     if (size < 0 || (r.model == 4 && !label && r.card.shape != LAPLACE)) return ERR_CARD;
-    if (category && (r.card.shape != WINDOW || get16(r.card.at + 7) != 1)) return ERR_CARD;
+    if (category && r.card.shape != SUM && (r.card.shape != WINDOW || get16(r.card.at + 7) != 1)) return ERR_CARD;
     if (label && r.card.symbols != r.classes) return ERR_CARD;
     int sum = r.card.shape == SUM;
-    if (sum && (r.batch || r.range > 10 || (r.model > 3 && r.model != 8 && r.model != 10))) return ERR_CARD;
+    if (sum && (r.batch || r.range > 10 || (r.model > 3 && r.model < 8))) return ERR_CARD;
     u32 unit = sum ? get16(r.card.at + 6) : 0;
     *detail = fleet.unit;
     if (fleet.unit ? unit % fleet.unit : unit) return ERR_UNIT;

@@ -288,7 +288,7 @@ def test_frequencies_are_printed_and_drawn(tern):
     assert "randomised response" in page
 
 
-# Means as sums over units
+# Means and histograms as sums over units
 
 
 def _means(table, devices, **options):
@@ -300,17 +300,30 @@ def _numbers(values):
     return Table("numbers", tuple(f"x{i}" for i in range(fixed.shape[1])), fixed)
 
 
-def test_intervals_of_means_as_sums_cover_what_the_boards_hold():
-    algorithm = _means(_table(500, 5, ()), 5, records=100, life="4")
-    initial, covered, widths = algorithm.state(), [], []
+def test_intervals_of_sums_cover_what_the_boards_hold():
+    algorithm = _means(_table(500, 5, (3, 7, 3)), 5, records=100, life="4")
+    initial, covered, shares, widths = algorithm.state(), [], [], []
     for seed in range(120):
         algorithm.restore(initial)
         finished(algorithm, fleet_of(algorithm, seed=seed + 1))
-        for entry in algorithm.result([])["attributes"]:
+        result = algorithm.result([])
+        for entry in result["attributes"][:5]:
             low, high = entry["interval"]
             covered.append(low <= entry["true"] <= high)
             widths.append(high - low)
+        for entry in result["attributes"][5:]:
+            bounds = zip(entry["intervals"], entry["true"], strict=True)
+            shares += [low <= true <= high for (low, high), true in bounds]
     assert 0.91 < np.mean(covered) < 0.985
+    assert 0.93 < np.mean(shares) < 0.97
+    assert [entry["name"] for entry in result["attributes"]] == [
+        *(f"n{i}" for i in range(5)),
+        "c0",
+        "c1",
+        "c2",
+    ]
+    assert [part["name"] for part in result["parts"]] == ["numbers", "of 3 categories", "of 7 categories"]
+    assert result["rho"] * 1e6 <= algorithm.options.budget == costs.costs(algorithm)[0]
     # sqrt(5 boards (1 + 1 / sqrt(5)) 5 / (2 rho)) / 500, for a mean of 0: two numbers cost what one costs, and more.
     expected = 2 * 1.96 * math.sqrt(5 * (1 + 5**-0.5) * 5 / (2 * algorithm.designs[0].cost / 1e6)) / 500
     assert expected < np.mean(widths) < 1.25 * expected
@@ -338,6 +351,23 @@ def test_sums_of_many_records_stay_within_the_symbols():
         assert costs.costs(algorithm)[0] <= algorithm.options.budget
 
 
+def test_categories_of_all_records_and_of_long_runs_are_counted():
+    for categories, unit in ((128, "record"), (2, "4000"), (64, "7")):
+        codes = np.arange(65535).reshape(-1, 1) % categories // 2 * 2
+        table = Table(
+            "codes",
+            (),
+            np.empty((65535, 0), np.int16),
+            ("c",),
+            codes.astype(np.int16),
+            (tuple(map(str, range(categories))),),
+        )
+        entry = finished(_means(table, 1, records=65535, life="900", unit=unit)).result([])["attributes"][0]
+        assert entry["frequencies"] == pytest.approx(entry["true"], abs=0.1 if unit == "4000" else 0.002)
+        assert entry["frequencies"][1] < 0.1
+        assert entry["intervals"]
+
+
 def test_a_quotient_has_no_interval_where_its_divisor_may_be_zero():
     assert fieller(1.0, 1.0, 1.9, 1.0) is None
     assert fieller(1.0, 1.0, -5.0, 1.0) is None
@@ -359,7 +389,10 @@ def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):
     )
     assert 0 < result["rho"] <= result["accounting"][0]["rho_user_level"] + 1e-9
     assert result["epsilon_per_client"] <= 2
-    assert all("mean" in entry for entry in result["attributes"])  # no categories
+    assert (
+        sum("frequencies" in entry for entry in result["attributes"]) == 14 == len(result["attributes"]) - 5
+    )
+    assert result["frequency_squared_error"] < 0.01
     report = (Path(result["directory"]) / "report.html").read_text()
     assert "Protected is one run of 10 consecutive records of a device" in report
 
@@ -367,7 +400,7 @@ def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):
 def test_means_as_sums_are_refused_where_they_cannot_be():
     with pytest.raises(UsageError, match="need 600, and numbers has 500"):
         _means(_numbers(np.zeros((500, 2))), 6, records=100)
-    with pytest.raises(UsageError, match="0 numbers among 3 attributes"):
-        _means(_table(50, 0), 1, records=50)
-    with pytest.raises(UsageError, match="in one round"):
+    with pytest.raises(UsageError, match="c0 has 129 categories"):
+        _means(_table(50, 0, (129,)), 1, records=50)
+    with pytest.raises(UsageError, match="in a planned number of rounds"):
         Means(Means.Options(), Population(schedule=Schedule(), devices=5), _table(600))

@@ -12,6 +12,7 @@ from spec import answers
 
 from tern import __version__, frames, host_frames, wire
 from tern.model import decode_model
+from tern.shapes import SUM
 
 keys = st.binary(min_size=wire.KEY_BYTES, max_size=wire.KEY_BYTES)
 u32, u16, u8 = st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.integers(0, 255)
@@ -23,16 +24,19 @@ def rounds(draw):
     model = draw(st.integers(wire.LINEAR, wire.LAST_MODEL))
     collects = wire.VALUES <= model <= wire.CATEGORIES
     local = wire.SOFTMAX < model < wire.VALUES
-    many = model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT)
+    card = draw(st.binary(min_size=1, max_size=300))
+    tally = card[0] & 15 == SUM and model != wire.SOFTMAX
+    counts = tally and model == wire.CATEGORIES
+    many = counts or model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT)
     classes = draw(st.integers(2, wire.MAX_DIMENSION)) if many else 1
     d = draw(st.integers(1, min(wire.MAX_DIMENSION, wire.MAX_VALUES // classes)))
     # A few values are repeated, since drawing a thousand takes long.
     few = draw(st.lists(st.integers(-32768, 32767), min_size=1, max_size=9))
-    parameters = [few[i % len(few)] for i in range(classes * d)]
+    parameters = [few[i % len(few)] for i in range(d if collects else classes * d)]
     if collects:
         parameters = [int(value % 3 > 0) for value in parameters]
         parameters[draw(st.integers(0, d - 1))] = 1
-    values = classes if model == wire.SOFTMAX else sum(parameters) if collects else classes * d
+    values = classes if model == wire.SOFTMAX else classes * (sum(parameters) if collects else d) + tally
     least = wire.MIN_LOCAL_EXPONENT if local else wire.MIN_EXPONENT
     scaled = model < wire.SOFTMAX or model in (wire.VALUES, wire.SOFTMAX_GRADIENT)
     return {
@@ -45,7 +49,7 @@ def rounds(draw):
         "k": draw(st.sampled_from((1, values)) if model == wire.SOFTMAX else st.integers(1, values)),
         "batch": 0 if collects or model == wire.SOFTMAX else draw(st.integers(0, wire.MAX_BATCH)),
         "parameters": parameters,
-        "card": draw(st.binary(min_size=1, max_size=300)),
+        "card": card,
         "local": draw(
             st.tuples(st.integers(1, 255), st.integers(0, wire.MAX_RATE), st.integers(1, wire.MAX_TAU))
             if local
@@ -125,11 +129,11 @@ def test_a_decoded_round_is_the_encoded_one(fields, key):
     decoded.decode(frame)
     encoded = {**fields, "round": fields["round_number"], "range": fields["range_"]}
     encoded["epochs"], encoded["rate"], encoded["tau"] = fields["local"]
-    encoded["d"] = len(fields["parameters"]) // fields["classes"]
+    collects = wire.VALUES <= decoded.model <= wire.CATEGORIES
+    encoded["d"] = len(fields["parameters"]) // (1 if collects else fields["classes"])
     names = vars(decoded).keys() & encoded.keys() - {"parameters", "card"}
     assert len(names) == 12
     assert {name: getattr(decoded, name) for name in names} == {name: encoded[name] for name in names}
-    collects = wire.VALUES <= decoded.model <= wire.CATEGORIES
     assert list(decoded.asked[: decoded.d] if collects else decoded.parameters) == fields["parameters"]
     assert bytes(decoded.card) == fields["card"]
     assert report_frames.question_of(key, fields["device"], frame)[:8] == frame[-8:]

@@ -105,7 +105,7 @@ def test_what_devices_refuse_is_refused():
     weak = question.card[:1] + bytes((1, 0, 0, 0)) + question.card[5:]
     for error, bad in (
         (RefusedError, {"batch": 4}), (RefusedError, {"card": weak}), (UsageError, {"k": 6}),
-        (UsageError, {"range": 11}), (UsageError, {"model": wire.CATEGORIES}),
+        (UsageError, {"range": 11}), (UsageError, {"model": wire.LOCAL + 1}),
     ):  # fmt: skip
         with pytest.raises(error):
             ask(driver, [(replace(question, **bad), range(1, 9))])

@@ -24,12 +24,13 @@ def _card(norm=2, unit=1, radius=128, reach=1 << 17, tally=(92, -36), noise=(512
     return cards.decode(struct.pack(cards.HEADER, cards.VERSION << 4 | cards.SUM, 20_000_000) + body)
 
 
-def _by_firmware(card, model, parameters, exponent, records, range_=0, first=0):
+def _by_firmware(card, model, parameters, exponent, records, range_=0, first=0, categories=1):
     weights = np.asarray(parameters)
     softmax = model == wire.SOFTMAX_GRADIENT
-    values = np.count_nonzero(weights) if model == wire.VALUES else weights.size
+    collects = model in (wire.VALUES, wire.CATEGORIES)
+    values = np.count_nonzero(weights) * categories if collects else weights.size
     request = SimpleNamespace(
-        model=model, range=range_, batch=0, values=int(values) + 1, classes=len(weights) if softmax else 1,
+        model=model, range=range_, batch=0, values=int(values) + 1, classes=len(weights) if softmax else categories,
         d=weights.shape[-1], exponent=exponent, asked=weights.reshape(-1).tolist(),
         parameters=array("h", weights.reshape(-1).tolist()),
     )  # fmt: skip
@@ -50,12 +51,14 @@ def _by_firmware(card, model, parameters, exponent, records, range_=0, first=0):
 
 
 def _parameters(rng, model, d):
-    if model == wire.VALUES:
+    if model in (wire.VALUES, wire.CATEGORIES):
         return np.append(rng.integers(0, 2, d - 1), 1)
     return rng.integers(-32768, 32768, (3, d) if model == wire.SOFTMAX_GRADIENT else d)
 
 
-@pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.VALUES, wire.SOFTMAX_GRADIENT])
+@pytest.mark.parametrize(
+    "model", [wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.VALUES, wire.CATEGORIES, wire.SOFTMAX_GRADIENT]
+)
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize("hostile", [False, True])
 def test_sums_equal_those_of_the_firmware(model, norm, hostile, monkeypatch):
@@ -75,7 +78,12 @@ def test_sums_equal_those_of_the_firmware(model, norm, hostile, monkeypatch):
         records[3, :, 1:] = 0
         if model == wire.SOFTMAX_GRADIENT:
             records[:, :, -1] = rng.integers(-1, 4, records.shape[:2])
-        asked = model, _parameters(rng, model, d), int(rng.integers(-30, -11)), records, range_, first
+        categories = 1
+        if model == wire.CATEGORIES:
+            categories = int(rng.integers(2, 20))
+            records[2:] = rng.integers(-1, categories + 1, records[2:].shape)
+        weights, exponent = _parameters(rng, model, d), int(rng.integers(-30, -11))
+        asked = model, weights, exponent, records, range_, first, categories
         expected, _ = _by_firmware(card, *asked)
         monkeypatch.setattr(vectorised.sums, "_CHUNK", 1 << (6 + trial))  # from a client at a time to all
         assert np.array_equal(vectorised.sums.sums(card, *asked), expected)

@@ -47,10 +47,12 @@ ROUND["parameters"] = [1, -1, 32767, -32768]
 SOFTMAX = dict(ROUND, model=4, classes=2, d=2, k=2, batch=0)
 LOCAL = dict(ROUND, model=6, epochs=3, rate=2, tau=0x123456)
 COLLECT = dict(ROUND, model=8, exponent=0, batch=0, d=4, k=2, parameters=[1, 0, 1, 1])
+COUNTS = dict(COLLECT, model=9, classes=5)
 REGRESSION = dict(ROUND, model=10, classes=2, d=2, k=3, batch=4)
 
 
-def round_body(f, card=CARD):
+def round_body(f, card=None):
+    card = f.get("card", CARD) if card is None else card
     values = f["parameters"]
     if f["model"] in frames.COLLECTIONS:
         question = frames.features([j for j, bit in enumerate(values) if bit], len(values))
@@ -99,6 +101,8 @@ def round_vectors():
         ("four sums and the tally", dict(ROUND, k=5), SUM),
         ("sums of three features and the tally", dict(COLLECT, k=4), SUM),
         ("the tally alone", dict(COLLECT, k=1, parameters=[0] * 4), SUM),
+        ("counts of 5 categories of three features, and the tally", dict(COUNTS, k=16), SUM),
+        ("most counts", dict(COUNTS, d=128, classes=128, k=1025, parameters=[1] * 8 + [0] * 120), SUM),
         ("sums of softmax regression and the tally", dict(REGRESSION, k=5), SUM),
         ("most sums", dict(widest, k=1025), SUM),
         ("a sum of probabilities, which no client computes", SOFTMAX, SUM),
@@ -142,6 +146,14 @@ def round_vectors():
         ("tau 0", LOCAL, {"tau": 0}),
         ("tau above 2**23", LOCAL, {"tau": (1 << 23) + 1}),
         ("exponent -17 in local training", LOCAL, {"exponent": -17}),
+        *((f"sums of {n} categories", dict(COUNTS, card=SUM), {"classes": n, "k": 1}) for n in (0, 1, 129)),
+        (
+            "more than 1,025 counts",
+            dict(COUNTS, card=SUM),
+            {"d": 128, "classes": 128, "parameters": [1] * 9 + [0] * 119},
+        ),
+        ("counts with a range", dict(COUNTS, card=SUM), {"range": 1}),
+        ("five categories without a sum", COUNTS, {}),
         ("exponent -31", ROUND, {"exponent": -31}),
         ("exponent -11", ROUND, {"exponent": -11}),
         ("k 0", ROUND, {"k": 0}),
@@ -157,7 +169,7 @@ def round_vectors():
         ("card shorter than what follows", ROUND, {"length": len(CARD) - 1}),
     ):
         tests.append(bad_frame("round", comment, sealed(KEY, round_body(dict(base, **change))), KEY))
-    for base, k in ((ROUND, 6), (COLLECT, 5), (REGRESSION, 6), (widest, 1026), (SOFTMAX, 3)):
+    for base, k in ((ROUND, 6), (COLLECT, 5), (COUNTS, 17), (REGRESSION, 6), (widest, 1026), (SOFTMAX, 3)):
         comment = f"{k} sums of model {base['model']}"
         tests.append(bad_frame("round", comment, sealed(KEY, round_body(dict(base, k=k), SUM)), KEY))
     tests.append(bad_frame("round", "no card", sealed(KEY, round_body(ROUND, b"")), KEY))

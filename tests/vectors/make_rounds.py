@@ -10,6 +10,7 @@ import hashlib
 import struct
 import tempfile
 from dataclasses import replace
+from functools import partial
 
 from known_board import get, hello_of, put, start
 from parts import VECTORS, case, write
@@ -526,22 +527,28 @@ def paying_ahead():
 
 
 def sums():
-    for model in (1, 2, 3, 8, 10):
-        v = {8: 3, 10: 10}.get(model, 4)
+    for model, v in ((1, 4), (2, 4), (3, 4), (8, 3), (9, 9), (10, 10)):
+        of_model = partial(ask, model=model, d=3, **({"classes": 4} if model == 9 else {}))
         units = (0, v), (1, v - 1), (2, 1), (3, 2), (4, v), (65535, v)
         for norm in (1, 2):
-            steps = [ask(i, model=model, d=3, k=k, card=total(norm, unit)) for i, (unit, k) in enumerate(units, 1)]  # fmt: skip
+            steps = [of_model(i, k=k, card=total(norm, unit)) for i, (unit, k) in enumerate(units, 1)]
             rounds(f"model {model}: sums of norm {norm} over units of 0, 1, 2, 3, 4 and 65535", RHO, [*steps, steps[-1]])  # fmt: skip
         fine = [(f, total(2, 2, reach=9000 << f // 2)) for f in (1, 5, 10, 11, 12)]
-        steps = [ask(i, model=model, d=3, k=v, range=f, card=card) for i, (f, card) in enumerate(fine, 1)]
+        steps = [of_model(i, k=v, range=f, card=card) for i, (f, card) in enumerate(fine, 1)]
         rounds(f"model {model}: sums with ranges", RHO, steps)
-        steps = [ask(1, model=model, d=3, k=v, card=total()), ask(2, model=model, d=3, k=1, card=total(1)), ask(3, model=model, d=3, k=1)]  # fmt: skip
+        steps = [
+            of_model(1, k=v, card=total()),
+            of_model(2, k=1, card=total(1)),
+            ask(3, model=model, d=3, k=1),
+        ]
         rounds(f"model {model}: a client without records answers a sum, and nothing else", replace(RHO, held=0), steps)  # fmt: skip
     for bound in (1, 3, 4, 9):
         steps = [ask(i, d=3, k=4, card=total(2, unit)) for i, unit in enumerate((0, 2), 1)]
         rounds(f"sums over {bound} records at most", replace(RHO, fleet=(0, 0, 1, 1, bound, 1)), steps)
     steps = [ask(i, model=8, d=3, k=k, parameters=(), card=total(2, i % 3)) for i, k in enumerate((1, 1, 1, 2))]  # fmt: skip
     rounds("the tally alone, and one value more than it", RHO, steps[1:])
+    steps = [ask(1, model=9, classes=128, d=3, k=257, parameters=(0, 2), card=total(bits=2)), ask(2, model=9, d=3, k=1, parameters=(), classes=2, card=total(1))]  # fmt: skip
+    rounds("257 counts of 128 categories; and none", RHO, steps)
     outputs = total(2, 1, bits=2), total(1, 1, coarse=3, bits=4), total(2, 1, coarse=7, bits=16), total(1, 1, coarse=20, bits=2)  # fmt: skip
     rounds("sums made coarse, and cut", RHO, [ask(i, d=3, k=4, card=card) for i, card in enumerate(outputs, 1)])  # fmt: skip
     large = {"d": 65, "model": 10, "classes": 2, "card": total(1, steps=1, t=1, clipped=0, kept=0, bits=16)}
@@ -569,7 +576,7 @@ def measures():
     for e in (1, 2, 999, 100_000, 5_000_000, 20_000_000):
         rounds(f"the rho of epsilon {e} / 10**6", RHO, [ask(1, d=3, k=1, card=window(e, 2, 1, T // 2))])
     rounds("model 4 costs once, in rho", RHO, [ask(1, model=4, d=3), ask(2, model=9, d=3, k=2)])
-    off = {"batch": 1}, {"range": 11}, {"model": 4, "k": 3}, {"model": 5, "local": (1, 1, 1)}, {"model": 9}, {"k": 5}  # fmt: skip
+    off = {"batch": 1}, {"range": 11}, {"model": 4, "k": 3}, {"model": 5, "local": (1, 1, 1)}, {"model": 9}, {"model": 9, "classes": 2, "range": 1}, {"k": 5}  # fmt: skip
     for values in off:
         step = ask(1, d=3, **{"k": 1, "card": total(), **values})
         rounds(f"no sum: {described(values)}", RHO, [step], flags=["hostile"])

@@ -93,7 +93,7 @@ def values_of(question: Question) -> int:
         return question.k
     tally = question.card[0] & 15 == cards.SUM
     if question.model in (wire.VALUES, wire.CATEGORIES):
-        return int(np.count_nonzero(question.parameters)) + tally
+        return int(np.count_nonzero(question.parameters)) * question.classes + tally
     return len(question.parameters) + tally
 
 

@@ -200,16 +200,11 @@ class Collect(Learner):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         entries = [*self._numeric(), *self._categorical()]
-        known = [entry for entry in entries if "true" in entry]
-        means = [entry["mean"] - entry["true"] for entry in known if "mean" in entry]
-        told = [np.subtract(entry["frequencies"], entry["true"]) for entry in known if entry.get("intervals")]
-        shares = [np.mean(np.square(errors)) for errors in told]
         parts = zip(itertools.chain(*self.plan), itertools.chain(*self._reports), strict=True)
         result = {
             "dataset": self.options.dataset, "method": self.options.method, "clients": self._most,
-            "mean_squared_error": float(np.mean(np.square(means))) if means else None,
-            "frequency_squared_error": float(np.mean(shares)) if shares else None,
-            "attributes": entries, "parts": [self._part(part, reports) for part, reports in parts],
+            **squared_errors(entries), "attributes": entries,
+            "parts": [self._part(part, reports) for part, reports in parts],
         }  # fmt: skip
         if self.options.method == HIERA:  # what the paper would say
             stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
@@ -273,17 +268,9 @@ class Collect(Learner):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        numeric = any("mean" in entry for entry in result["attributes"])
-        lines = ["means are scaled: -1 and 1 are the bounds of an attribute's public range"] * numeric
-        lines += [line(entry) for entry in result["attributes"][:_SHOWN]]
-        if (more := len(result["attributes"]) - _SHOWN) > 0:
-            lines.append(f"and {more} more")
         asked = f"{counted(result['reports'], 'report')} of {counted(result['clients'], 'client')}"
-        lines.append(f"{asked} in {result['seconds']:.1f} s; {spent(result)}")
-        for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies")):
-            if result.get(name) is not None:
-                lines.append(f"mean squared error of the {what} {result[name]:.3g}")
-        return lines
+        asked += f" in {result['seconds']:.1f} s; {spent(result)}"
+        return [*attribute_lines(result), asked, *error_lines(result)]
 
 
 def _bounds(estimates: estimate.Estimate) -> list[list[float] | None]:
@@ -294,8 +281,35 @@ def _bounds(estimates: estimate.Estimate) -> list[list[float] | None]:
     ]
 
 
-def line(entry: Mapping[str, Any]) -> str:
-    """An attribute of a result, for people."""
+def squared_errors(entries: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """The mean squared errors of the attributes of a result whose true values are known, means and frequencies."""
+    known = [entry for entry in entries if "true" in entry]
+    means = [(entry["mean"] - entry["true"]) ** 2 for entry in known if "mean" in entry]
+    told = [np.subtract(entry["frequencies"], entry["true"]) for entry in known if entry.get("intervals")]
+    shares = [np.mean(np.square(errors)) for errors in told]
+    return {
+        "mean_squared_error": float(np.mean(means)) if means else None,
+        "frequency_squared_error": float(np.mean(shares)) if shares else None,
+    }
+
+
+def error_lines(result: Mapping[str, Any]) -> list[str]:
+    """The squared errors of a result, for people."""
+    kinds = {"mean_squared_error": "means", "frequency_squared_error": "frequencies"}
+    known = [(what, result[name]) for name, what in kinds.items() if result.get(name) is not None]
+    return [f"mean squared error of the {what} {error:.3g}" for what, error in known]
+
+
+def attribute_lines(result: Mapping[str, Any]) -> list[str]:
+    """The attributes of a result, for people."""
+    entries = result["attributes"]
+    numeric = any("mean" in entry for entry in entries)
+    lines = ["means are scaled: -1 and 1 are the bounds of an attribute's public range"] * numeric
+    more = len(entries) - _SHOWN
+    return lines + [_line(entry) for entry in entries[:_SHOWN]] + [f"and {more} more"] * (more > 0)
+
+
+def _line(entry: Mapping[str, Any]) -> str:
     if "frequencies" in entry:
         shares = zip(entry["frequencies"], range(len(entry["frequencies"])), strict=True)
         reported = sorted((one for one in shares if one[0] is not None), reverse=True)

@@ -1,10 +1,11 @@
-"""Means of what a few devices with many records each hold: one sum of all numeric attributes from every device.
+"""Means and histograms of what a few devices with many records each hold, from sums over all their records.
 
-The record, or a run of consecutive records, is the unit of privacy, as in FedSum. A count of the units comes with the
-sums, so a mean is a quotient of two noisy numbers, and its interval is Fieller's (1954)."""
+The record, or a run of consecutive records, is the unit of privacy, as in FedSum. One round sums all numeric
+attributes, and one counts the categories of those of each size. A count of the units comes with the sums, so every
+estimate is a quotient of two noisy numbers, and its interval is Fieller's (1954)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ from ternhost.datasets import Table
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary
-from ternhost.learn.collect import dataset_option, line, load
+from ternhost.learn.collect import attribute_lines, dataset_option, error_lines, load, squared_errors
 from ternhost.learn.fedsum import SumDesign, UnitOptions, guarantee
 from ternhost.options import option, require
 from ternhost.privacy import sums
@@ -32,6 +33,7 @@ from ternhost.text import counted
 _what = partial(option, group="what to collect")
 _STEPS = 4096, 128  # grid steps of a radius: as many as there may be, or, at a tiny rho, fewer
 _LONG = 2048  # records of a unit, up to which no sum of theirs can be cut off at 2**29 (arithmetic.md)
+_MOST_SUMS = sums.MOST_BYTES - 1  # of a report, beside the tally, at 8 bits each
 
 
 @dataclass(frozen=True)
@@ -47,115 +49,185 @@ class Options(UnitOptions):
         super().__post_init__()
 
 
+@dataclass(frozen=True)
+class _Part:
+    """The attributes of one round."""
+
+    columns: tuple[int, ...]
+    categories: int  # of each attribute; 0: numbers
+    design: SumDesign
+    tally: int  # grid steps that a unit adds
+    range: int
+    slack: float  # of a unit's number, for the rounding
+
+    def question(self, width: int, first: int) -> Question:
+        """For records of `width` features; `columns` count from the `first` of them."""
+        asked = [int(column - first in self.columns) for column in range(width)]
+        card, k = self.design.card.data, self.design.k
+        if not self.categories:
+            return Question(wire.VALUES, asked, 0, card, k, range=self.range)
+        return Question(wire.CATEGORIES, asked, 0, card, k, classes=self.categories)
+
+
 class Means(Learner):
-    """Asks every device once, for the sum of all its records."""
+    """Asks every device in each round, for sums of all its records."""
 
     name = "means"
     command = "collect"
     Options: ClassVar[Any] = Options
     modules = ("sums",)
-    rounds = 1
 
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
         """data: what the devices hold, instead of the data set that the options name."""
         self.options = options
         if population.schedule is not None:
             hint = "serve the fleet with collect, or collect in runs: tern collect --unit record"
-            raise UsageError("means as sums over units spend a budget in one round", hint)
+            raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
         self._table, first = load(options.dataset) if data is None else (data, 0)
         # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
         self._first = 0 if population.knows_records else first
         records = self._table.records(self._table.training)
-        self._width, self._names = self._first + records.shape[1] - 1, self._table.numeric_names
-        if not 1 <= len(self._names) <= self._width <= wire.MAX_DIMENSION:
-            text = f"{self._table.name} has {len(self._names)} numbers among {self._width} attributes"
-            hint = f"a device holds up to {wire.MAX_DIMENSION}; sums over units are of numbers"
-            raise UsageError(text, hint)
+        self._width = self._first + records.shape[1] - 1
+        groups = self._groups()
         self.unit, self.delta = parse_unit(options.unit), sums.parse_delta(options.delta)
         self.clients = population.clients or population.boards or population.devices or None
-        self.reports, self.holdings = self.clients, None
+        self.holdings = None
         each, boards = options.records, self.clients or 1
         if population.knows_records:
             self.holdings = deal(self._table.name, records, self._table.training, boards, each, options.seed)
         self._units = math.ceil(each / self.unit) if self.unit else 1
-        self._design(min(options.budget, MAX_EPSILON))  # what one report may cost
-        self._answer: dict[str, Any] | None = None
+        attributes = sum(len(columns) for columns, _ in groups)
+        budget = min(options.budget, MAX_EPSILON)  # what one report may cost
+        self._parts = [self._part(*group, budget * len(group[0]) // attributes) for group in groups]
+        self.rounds = self.times = len(groups)
+        self.reports = None if self.clients is None else self.clients * self.rounds
+        self.designs = [max((part.design for part in self._parts), key=lambda design: design.cost)]
+        self._answers: list[dict[str, Any]] = []
 
-    def _design(self, cost: int) -> None:
-        """No unit is clipped, as |x_j| <= 1, and no sum leaves the symbols, for which more noise may be needed."""
-        d, run = len(self._names), self.unit or self.options.records
+    def _groups(self) -> list[tuple[tuple[int, ...], int]]:
+        """The columns of each round, and the categories of each of its attributes (0: numbers)."""
+        table, numbers = self._table, len(self._table.numeric_names)
+        if not 1 <= self._width <= wire.MAX_DIMENSION:
+            text = f"{table.name} has {self._width} attributes"
+            raise UsageError(text, f"a device holds up to {wire.MAX_DIMENSION}")
+        of_size: dict[int, list[int]] = {}
+        for column, (name, values) in enumerate(
+            zip(table.categorical_names, table.categories, strict=True), numbers
+        ):
+            if not 2 <= len(values) <= wire.MAX_DIMENSION:
+                text = f"{name} has {len(values)} categories"
+                raise UsageError(text, f"sums over units count 2 to {wire.MAX_DIMENSION}")
+            of_size.setdefault(len(values), []).append(column)
+        groups = [(tuple(range(numbers)), 0)] * bool(numbers)
+        for size, columns in of_size.items():
+            most = _MOST_SUMS // size
+            groups += [(tuple(columns[i : i + most]), size) for i in range(0, len(columns), most)]
+        return groups
+
+    def _part(self, columns: tuple[int, ...], categories: int, cost: int) -> _Part:
+        """No unit is clipped, as its numbers are at most those of its records, and no sum leaves the symbols, for which
+        more noise may be needed."""
+        d, run = len(columns), self.unit or self.options.records
+        values = d * (categories or 1)
         radius = run * max(math.sqrt(d), 2 if run > _LONG else 1)
         steps = _STEPS[cost < 100]
-        tally = round(steps / d**0.25)  # least variance of a quotient near 1
+        tally = round(steps / values**0.25)  # least variance of a quotient near 1
         given: dict[str, Any] = {"cost": cost, "unit": self.unit, "radius": radius, "units": self._units}
-        for bits in range(8, min(16, 8 * sums.MOST_BYTES // (d + 1)) + 1):
-            made = sums.design(**given, steps=steps, clipped=tally, kept=tally, values=d + 1, bits=bits)
+        given |= {"steps": steps, "clipped": tally, "kept": tally, "values": values + 1}
+        most = self._units * max(tally, math.ceil(run * steps / radius))
+        for bits in range(8, min(16, 8 * sums.MOST_BYTES // (values + 1)) + 1):
+            made = sums.design(**given, bits=bits, fine=0 if categories else 4)
             body = sums.of(cards.decode(made.card))
-            if self._units * tally + 8 * math.sqrt(sums.variance(body)) < 2 ** (body.coarse + bits - 1):
+            if most + 8 * math.sqrt(sums.variance(body)) < 2 ** (body.coarse + bits - 1):
                 break
         else:
-            return self._design(cost // 2)
-        self._tally, self._range, card = tally, made.range, cards.decode(made.card)
-        self._rounding = sums.grid(body, made.range) / 2  # of a unit's number
-        budget = self.options.budget
-        self.designs = [SumDesign(card, d + 1, made.sigma**2, "gaussian", budget, delta=self.delta)]
+            return self._part(columns, categories, cost // 2)
+        card, budget = cards.decode(made.card), self.options.budget
+        design = SumDesign(card, values + 1, made.sigma**2, "gaussian", budget, delta=self.delta)
+        return _Part(columns, categories, design, tally, made.range, sums.grid(body, made.range) / 2)
 
     @property
     def done(self) -> bool:
-        return self._answer is not None
-
-    def _question(self) -> Question:
-        design, end = self.designs[0], self._first + len(self._names)
-        asked = [int(self._first <= column < end) for column in range(self._width)]
-        return Question(wire.VALUES, asked, 0, design.card.data, design.k, range=self._range)
+        return len(self._answers) >= len(self._parts)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        return [(self._question(), devices)]
+        return [(self._parts[len(self._answers)].question(self._width, self._first), devices)]
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         (cohort,) = result.cohorts
-        total, error = sums_of(cohort) if cohort.reports else np.zeros((2, len(self._names) + 1))
-        self._answer = {"totals": total.tolist(), "errors": error.tolist(), "reports": result.reports}
+        total, error = sums_of(cohort) if cohort.reports else np.zeros((2, len(cohort.counts)))
+        self._answers.append({"totals": total.tolist(), "errors": error.tolist(), "reports": result.reports})
 
     def state(self) -> dict[str, Any]:
-        return {"answer": self._answer}
+        return {"answers": list(self._answers)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._answer = state["answer"]
+        self._answers = list(state["answers"])
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        answer, design, entries = self._answer, self.designs[0], []
-        assert answer is not None
-        *numbers, (units, units_error) = zip(answer["totals"], answer["errors"], strict=True)
-        # Units in records: the last run of a device may be shorter.
-        each, to_records = self.options.records, self.options.records / self._units / self._tally
-        count, spread = units * to_records, units_error * to_records
-        for j, (name, (total, error)) in enumerate(zip(self._names, numbers, strict=True)):
-            interval = fieller(total, error, count, spread)
-            slack = self._rounding * self._units / each
-            bounds = interval and [interval[0] - slack, interval[1] + slack]
-            mean = total / count if count else 0.0
-            entries.append({"name": name, "mean": mean, "interval": bounds, "reports": answer["reports"]})
-            if self.holdings is not None:
-                entries[-1]["true"] = float(self.holdings.records[self.holdings.order, j].mean() / ONE)
-        errors = [entry["mean"] - entry["true"] for entry in entries if "true" in entry]
-        part = {"name": "numbers", "d": len(numbers), **design.summary(1), "reports": answer["reports"]}
+        found: dict[int, dict[str, Any]] = {}
+        parts, counted_records = [], []
+        for part, answer in zip(self._parts, self._answers, strict=True):
+            # Units in records: the last run of a device may be shorter.
+            to_records = self.options.records / self._units / part.tally
+            *_, count = answer["totals"]
+            *_, spread = answer["errors"]
+            counted_records.append((count * to_records, spread * to_records))
+            found |= self._entries(part, answer, *counted_records[-1])
+            kind = f"of {part.categories} categories" if part.categories else "numbers"
+            design, d = part.design, len(part.columns)
+            about = report_summary(design, part.question(self._width, self._first))
+            settings = {"name": kind, "d": d, **design.summary(1), "k": d, "reports": answer["reports"]}
+            parts.append(settings | about)
+        entries = [found[column] for column in sorted(found)]
+        records, spread = min(counted_records, key=lambda each: each[1])
         return {
-            "dataset": self.options.dataset, "method": "sums over units", "clients": answer["reports"],
-            "mean_squared_error": float(np.mean(np.square(errors))) if errors else None,
-            "attributes": entries, "records": count, "records_error": spread, "unit": self.unit,
-            "delta": self.delta, "rho": design.cost / MICRO,
-            "parts": [{**part, "k": len(numbers), **report_summary(design, self._question())}],
+            "dataset": self.options.dataset, "method": "sums over units",
+            "clients": max(answer["reports"] for answer in self._answers), **squared_errors(entries),
+            "attributes": entries, "records": records, "records_error": spread, "unit": self.unit,
+            "delta": self.delta, "rho": sum(part.design.cost for part in self._parts) / MICRO, "parts": parts,
         }  # fmt: skip
+
+    def _entries(
+        self, part: _Part, answer: Mapping[str, Any], count: float, spread: float
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What was found of each column by a round that counted `count` records, with the error `spread`."""
+        each = part.categories or 1
+        slack = part.slack * self._units / self.options.records
+        names = *self._table.numeric_names, *self._table.categorical_names
+        held = None if self.holdings is None else self.holdings.records[self.holdings.order]
+        for i, column in enumerate(part.columns):
+            chosen = slice(i * each, (i + 1) * each)
+            shares, bounds = [], []
+            for total, error in zip(answer["totals"][chosen], answer["errors"][chosen], strict=True):
+                interval = fieller(total, error, count, spread)
+                bounds.append(interval and [interval[0] - slack, interval[1] + slack])
+                shares.append(total / count if count else 0.0)
+            entry: dict[str, Any] = {
+                "name": names[column],
+                "reports": answer["reports"],
+            }
+            if not part.categories:
+                entry |= {"mean": shares[0], "interval": bounds[0]}
+                if held is not None:
+                    entry["true"] = float(held[:, column].mean() / ONE)
+            else:
+                values = self._table.categories[column - len(self._table.numeric_names)]
+                entry |= {"categories": list(values), "frequencies": shares}
+                entry["intervals"] = bounds if all(bounds) else None
+                if held is not None:
+                    entry["true"] = (np.bincount(held[:, column], minlength=each) / len(held)).tolist()
+            yield column, entry
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         asked = f"{counted(result['reports'], 'report')} about {result['records']:,.0f} records"
         return [
             guarantee(result),
-            "means are scaled: -1 and 1 are the bounds of an attribute's public range; intervals are for the noise",
-            *map(line, result["attributes"]),
+            "intervals are for the noise",
+            *attribute_lines(result),
             f"{asked} (+-{QUANTILE * result['records_error']:.0f}) in {result['seconds']:.1f} s",
+            *error_lines(result),
         ]
 
 

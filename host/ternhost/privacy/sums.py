@@ -131,16 +131,17 @@ def grid(body: Sum, range_: int) -> float:
 
 def design(
     *, cost: int, norm: int = 2, unit: int, radius: float, steps: int = 128, clipped: int, kept: int, units: int,
-    values: int, bits: int | None = None,
+    values: int, bits: int | None = None, fine: int = 4,
 ) -> SumDesign:  # fmt: skip
     """The card with the smallest noise that keeps `cost`, what one report may spend: micro-rho with Gaussian noise
     (norm 2), micro-epsilon with Laplace noise (norm 1). Raises UsageError where there is none.
 
     radius: of a unit, in real units, in `steps` grid steps. clipped, kept: what a unit adds to the tally. units: of a
-    device; values: of a report, the tally included. bits: of a symbol, by default as many as the sums need, 8 to 12."""
+    device; values: of a report, the tally included. bits: of a symbol, by default as many as the sums need, 8 to 12.
+    fine: the largest range of its question."""
     tally = max(abs(clipped), abs(kept))
     room = 8 * MOST_BYTES // max(1, values)  # bits of a value
-    fine = next((f for f in range(4, -1, -1) if radius * (1 << 14 + f) <= _MOST_REACH), 0)
+    fine = next((f for f in range(fine, -1, -1) if radius * (1 << 14 + f) <= _MOST_REACH), 0)
     for holds, text, hint in (
         (1 <= cost <= MAX_EPSILON, f"a report cannot cost {cost / MICRO:g}", "at most 20"),
         (0 <= unit < 1 << 16 and units >= 1, "a unit has up to 65535 records", "0: all of the device"),

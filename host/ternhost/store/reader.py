@@ -293,7 +293,7 @@ class Reader:
 def _tally(body: bytes, packed: bytes) -> views.TallyView:
     request = decode_body(body)
     what = views.LABEL if request.model == wire.SOFTMAX and request.k == 1 else views.VALUE
-    if request.model == wire.CATEGORIES:
+    if request.model == wire.CATEGORIES and request.classes == 1:  # else they are counted: a sum
         what = views.HASH if request.range else views.CATEGORY
     return views.TallyView(request.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
 

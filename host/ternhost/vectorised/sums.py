@@ -9,7 +9,7 @@ from tern.card import Card
 from tern.fixed import ONE
 from tern.gradient import MAX_FINE
 from tern.sums import Sum
-from tern.wire import LINEAR, SOFTMAX_GRADIENT, SVM, VALUES
+from tern.wire import CATEGORIES, LINEAR, SOFTMAX_GRADIENT, SVM, VALUES
 from ternhost.vectorised.lanes import Array, Flags, Indices, Lanes, RandomLanes
 from ternhost.vectorised.models import Fixed, Whole, probabilities, residuals
 from ternhost.vectorised.sampling import bernoulli_exp, laplace
@@ -22,19 +22,21 @@ _CHUNK = 1 << 17  # numbers at a time, so that they stay in the processor's cach
 
 def sums(
     card: Card, model: int, parameters: npt.ArrayLike, exponent: int, records: Fixed,
-    range_: int = 0, first: int = 0,
+    range_: int = 0, first: int = 0, categories: int = 1,
 ) -> Whole:  # fmt: skip
     """The sums of clients' clipped, rounded unit vectors, and the tally: n x (values + 1) in grid steps, as tern.sums.
 
     records: n x records x (d + 1), the label last; `first` is the place of every client's first. parameters: d
-    mantissas; model 10: classes x d; model 8: d flags. Raises ValueError for another model, range or shape."""
+    mantissas; model 10: classes x d; models 8 and 9: d flags. categories: of an attribute (model 9). Raises ValueError
+    for another model, range or shape."""
     n, count, width = records.shape
     weights = np.asarray(parameters)
-    if not (LINEAR <= model <= SVM or model in (VALUES, SOFTMAX_GRADIENT)) or not 0 <= range_ <= MAX_FINE:
+    collects = model in (VALUES, CATEGORIES)
+    if not (LINEAR <= model <= SVM or collects or model == SOFTMAX_GRADIENT) or not 0 <= range_ <= MAX_FINE:
         raise ValueError("no sum of this model or range")
     if weights.shape[-1] != width - 1 or weights.ndim != 1 + (model == SOFTMAX_GRADIENT):
         raise ValueError("records or parameters do not fit")
-    values = int(np.count_nonzero(weights)) if model == VALUES else weights.size
+    values = int(np.count_nonzero(weights)) * categories if collects else weights.size
     body = cast(Sum, card.sum)
     result = np.zeros((n, values + 1), np.int64)
     runs = (first + np.arange(count)) // (body.unit or first + count + 1)
@@ -42,7 +44,7 @@ def sums(
     step = max(1, _CHUNK // max(1, count * values))
     for at in range(0, n if count else 0, step):
         rows = records[at : at + step].reshape(-1, width)
-        added = _added(model, weights, exponent, rows, range_).reshape(values, -1, count)
+        added = _added(model, weights, exponent, rows, range_, categories).reshape(values, -1, count)
         vectors, clipped = _clipped(body, _totals(added, starts).reshape(values, -1))
         part = result[at : at + step]
         part[:, :-1] = vectors.reshape(values, len(part), -1).sum(axis=2, dtype=np.int64).T
@@ -53,11 +55,15 @@ def sums(
 # Numbers are in columns from here on: values x records, or values x units.
 
 
-def _added(model: int, weights: Array, exponent: int, rows: Fixed, range_: int) -> Numbers:
+def _added(model: int, weights: Array, exponent: int, rows: Fixed, range_: int, categories: int) -> Numbers:
     """What each record adds to its unit's numbers."""
     x = np.ascontiguousarray(rows[:, :-1].T, np.int32)
     if model == VALUES:
         return np.left_shift(x[np.flatnonzero(weights)], range_)
+    if model == CATEGORIES:
+        held = np.clip(x[np.flatnonzero(weights), None], 0, categories - 1)
+        one: Numbers = np.where(held == np.arange(categories)[:, None], np.int32(ONE), np.int32(0))
+        return one.reshape(-1, len(rows))
     if model == SOFTMAX_GRADIENT:
         p = probabilities(weights, exponent, rows[:, :-1])
         r = p - ONE * (rows[:, -1:] == np.arange(len(weights)))

@@ -164,8 +164,9 @@ class SimulatedDriver(Driver):
             parameters = parameters.reshape(question.classes, -1)
         rows = self.holdings.rows(clients)
         totals = vectorised.sums.sums(
-            card, question.model, parameters, question.exponent, rows, question.range
-        )
+            card, question.model, parameters, question.exponent, rows, question.range,
+            categories=question.classes,
+        )  # fmt: skip
         wanted = np.take_along_axis(totals, chosen.astype(np.intp), axis=1)
         return vectorised.sums.symbols(card, RandomLanes(bits, len(rows)), wanted)
 
