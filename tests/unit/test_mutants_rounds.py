@@ -13,6 +13,8 @@ CHECKS = {
     "tern.table": ("test_sampler.py",),
     "tern.lhp": ("test_sampler.py", "test_rounds.py"),
     "tern.model": ("test_frames.py", "test_model.py"),
+    "tern.noise": ("test_sums.py",),
+    "tern.sums": ("test_sums.py", "test_rounds.py"),
 }
 
 _AHEAD = "wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD"
@@ -135,7 +137,7 @@ WRONG = [
         ("bytes behind the card", "len(frame) == end_of(layout) + rest + wire.TAG_BYTES", "len(frame) >= end_of(layout) + rest + wire.TAG_BYTES"),
         ("features from d on", "require(j < self.d or not bit, ", "require(True, "),
         ("features from the top bit", ">> (j & 7) & 1", ">> (7 - (j & 7)) & 1"),
-        ("k above the features asked for", 'require(self.k <= self.values, "k out of bounds")', "self.k = min(self.k, self.values)"),
+        ("k above the features asked for", 'require(self.k <= self.values <= wire.MAX_VALUES + 1, "k out of bounds")', "self.k = min(self.k, self.values)"),
     ),
     *of(
         "inference",
@@ -379,6 +381,39 @@ WRONG = [
         ("rows without their tags", "        reports[end + 4 : end + n - 5] = reply[9:n]\n", "        reports[end + 4 : end + n - 5] = bytes(n - 9)\n"),
         ("the round of another", "reports[1:5] = reply[5:9]", "reports[1:5] = reply[1:5]"),
         ("the size of a whole row", "n - _REPORT_BYTES)", "n)"),
+    ),
+    *of(
+        "sums",
+        ("a loss that is not certified", "return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)", "return True"),
+        ("the tally for nothing", "(self.radius**2 + self.tally**2)", "self.radius**2"),
+        ("Laplace noise for a tally of nothing", "_MILLION * (self.radius + self.tally)", "_MILLION * self.radius"),
+        ("no norm after the rounding", "            if total > limit:\n", "            if False:\n"),
+        ("rounded up", "v = a + half >> down", "v = a + 2 * half - 1 >> down"),
+        ("units that are never clipped", "clipped = size > card.reach", "clipped = False"),
+        ("a tally of clipped units alone", "card.clipped if clipped else card.kept", "card.clipped if clipped else 0"),
+        ("runs of one record more", "number = place // unit if unit else 0", "number = place // (unit + 1) if unit else 0"),
+        ("devices as records", "number = place // unit if unit else 0", "number = place // (unit or 1)"),
+        ("totals of any size", "            if rows >= _UNHELD:\n", "            if False:\n"),
+        ("a unit that covers a part of the board's", "(self.unit and self._sum.unit % self.unit) or ", ""),
+        ("records of a board that protects itself", " or (self._sum.unit and not self.unit)", ""),
+        ("rho for a ledger in epsilon", "            if measure != RHO:\n", "            if False:\n"),
+        ("pure cards at epsilon in a ledger in rho", "cost = cost // card.epsilon * rho(card.epsilon)", "pass"),
+        ("symbols rounded down", "half = 1 << card.coarse >> 1", "half = 0"),
+        ("categories from 1", "min(self._asked[i], request.classes - 1)", "min(self._asked[i] - 1, request.classes - 1)"),
+        ("negative categories", "max(0, min(self._asked[i], request.classes - 1))", "min(self._asked[i], request.classes - 1)"),
+        ("one feature's categories", "            at += request.classes\n", ""),
+    ),
+    *of(
+        "noise",
+        ("a negative zero", "if z or negative == 0:", "if True:"),
+        ("exp(-a / n) for exp(-a b / (n m))", "or (m > 1 and int(uniform(pool, job, m)) >= b)", "or False"),
+        ("no factorials", "or (k > 1 and int(uniform(pool, job, k)) > 0)", "or False"),
+        ("Laplace noise for Gaussian", "if double_c:", "if False:"),
+        ("the last factor left out", "done = int(decays(pool, job, e, double_c, g, wide))", "pass"),
+        ("a second factor less", "while i and done:\n                        done = int(decays(pool, job, g, wide, 1, 1))", "while False:\n                        done = int(decays(pool, job, g, wide, 1, 1))"),
+        ("positive noise", "if negative:\n", "if False:\n"),
+        ("numbers of one byte", "if mask > 255:", "if False:"),
+        ("uniform up to n", "while u >= n and at <= end:", "while u > n and at <= end:"),
     ),
 ]  # fmt: skip
 

@@ -18,7 +18,7 @@ from report_frames import answers_of, one_by_one
 from small_board import EPSILON, THREE, TWO, WINDOW
 from spec.boards import FLEET_KEY, Board, Round
 from spec.cards import T, hierarchy, laplace, mixture, sum_card, two_levels, window
-from spec.files import key_of, ledger_file
+from spec.files import key_of, ledger_file, records_file
 from spec.frames import COLLECTIONS, FLEET, fleet_key_body, hello_request, sealed
 
 from tern.entropy import POSITION
@@ -549,6 +549,11 @@ def sums():
     rounds("the tally alone, and one value more than it", RHO, steps[1:])
     steps = [ask(1, model=9, classes=128, d=3, k=257, parameters=(0, 2), card=total(bits=2)), ask(2, model=9, d=3, k=1, parameters=(), classes=2, card=total(1))]  # fmt: skip
     rounds("257 counts of 128 categories; and none", RHO, steps)
+    small = replace(RHO, files={"records.bin": records_file(3, [i * i % 7 - 1 for i in range(20)])})
+    steps = [ask(i, model=9, classes=n, d=3, k=2 * n + 1, parameters=(0, 2), card=total(2, i % 3, bits=2)) for i, n in enumerate((2, 4, 6, 9), 1)]  # fmt: skip
+    rounds("counts of a few categories", small, steps)
+    turning = replace(RHO, held=40, files={"records.bin": records_file(3, [32767] * 80 + [-32768] * 80)})
+    rounds("a total that is held to its bound, and turns", turning, [ask(1, model=8, d=3, k=3, range=10, card=total(reach=1 << 29))])  # fmt: skip
     outputs = total(2, 1, bits=2), total(1, 1, coarse=3, bits=4), total(2, 1, coarse=7, bits=16), total(1, 1, coarse=20, bits=2)  # fmt: skip
     rounds("sums made coarse, and cut", RHO, [ask(i, d=3, k=4, card=card) for i, card in enumerate(outputs, 1)])  # fmt: skip
     large = {"d": 65, "model": 10, "classes": 2, "card": total(1, steps=1, t=1, clipped=0, kept=0, bits=16)}
@@ -599,7 +604,8 @@ def measures():
             ask(3, d=3, k=3, card=wide),
         ]
         rounds(f"a slot of {slot} ms for sums", replace(RHO, fleet=(0, slot, 1, 1, 600, 2)), steps)
-    rounds("a sum that is not certified", RHO, [ask(1, d=3, card=total(steps=17))], flags=["hostile"])
+    for card in total(steps=17), total(kept=-17), total(1, kept=-17):
+        rounds("a sum that is not certified", RHO, [ask(1, d=3, card=card)], flags=["hostile"])
 
 
 def fleet_keys():
