@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness import verdicts
 from tern import card as cards
-from tern import frames, host_frames, wire
+from tern import frames, host_frames, shapes, wire
 
 _ROOT = Path(__file__).parents[2]
 _VECTORS = _ROOT / "shared_specs" / "vectors"
@@ -62,8 +62,8 @@ def round_frame(device, number, key, card, model=wire.LOGISTIC, k=1, **options):
     out = bytearray(2 * wire.MAX_FRAME)
     local = wire.SOFTMAX < model < wire.VALUES
     collects = wire.VALUES <= model <= wire.CATEGORIES
-    many = model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT)
-    classes = 3 if many else 1
+    counts = model == wire.CATEGORIES and card[0] & 15 == shapes.SUM
+    classes = 3 if counts or model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT) else 1
     gradient = [(997 * i) % 4000 - 2000 for i in range(classes * verdicts.D)]
     parameters = [1] * verdicts.D if collects else gradient
     n = host_frames.encode_round(

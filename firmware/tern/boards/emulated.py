@@ -27,13 +27,16 @@ class Board(Base):
         if sys.platform == "linux" and inode and name not in _held:
             import socket
 
+            # The folder stays open, so that no other gets its inode once it is removed. It was opened before the lock:
+            # a process that ends closes its last file first.
+            folder = (open if MICROPYTHON else os.scandir)(directory)
             lock = socket.socket(1, socket.SOCK_DGRAM)  # AF_UNIX
             try:
                 lock.bind(b"\1\0" + name if MICROPYTHON else name)  # a raw address, little-endian
             except OSError:
+                folder.close()
                 raise StorageError("another process runs the board in %s: end that one first" % directory)
-            # The folder stays open, so that no other gets its inode once it is removed.
-            _held[name] = lock, (open if MICROPYTHON else os.scandir)(directory)
+            _held[name] = lock, folder
 
     def unique_id(self):
         return self.directory.encode()

@@ -77,22 +77,17 @@ def score(eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[A
 
 def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
     """The clusters of reported labels (n), as of `cluster`; labels have no score."""
-    return _evaluation(labels, None if exact is None else exact.argmax(axis=1))
+    sizes = zip(*np.unique(labels, return_counts=True), strict=True)
+    clusters = {"clients": len(labels), "clusters": {str(label): int(size) for label, size in sizes}}
+    agreement = None if exact is None else float((labels == exact.argmax(axis=1)).mean())
+    return {**clusters, "score": None, "score_without_noise": None, "agreement": agreement}
 
 
 def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dict[str, Any]:
     """Cluster vectors (n x c) by their largest entry and score them, for JSON. exact: the noiseless vectors; without
     them their score and the agreement (the share of clients in the same cluster without noise) are None."""
     labels = vectors.argmax(axis=1)
-    true = None if exact is None else exact.argmax(axis=1)
-    without_noise = None if exact is None or true is None else score(eval_type, exact, true)
-    return _evaluation(labels, true, score(eval_type, vectors, labels), without_noise)
-
-
-def _evaluation(
-    labels: Labels, true: Labels | None, noisy: float | None = None, without_noise: float | None = None
-) -> dict[str, Any]:
-    sizes = zip(*np.unique(labels, return_counts=True), strict=True)
-    clusters = {"clients": len(labels), "clusters": {str(label): int(size) for label, size in sizes}}
-    agreement = None if true is None else float((labels == true).mean())
-    return {**clusters, "score": noisy, "score_without_noise": without_noise, "agreement": agreement}
+    found = labelled(labels, exact) | {"score": score(eval_type, vectors, labels)}
+    if exact is not None:
+        found["score_without_noise"] = score(eval_type, exact, exact.argmax(axis=1))
+    return found

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
-from ternhost.learn.optimisers import Momentum
+from tern.wire import LINEAR, LOGISTIC, SVM
+from ternhost.learn.optimisers import CURVATURE, Momentum
 from ternhost.learn.parameters import Floats, reading_state
 
-# By how much a loss curves at most, times |x|**2. (The hinge has a kink: it is treated as the logistic loss.)
-_CURVATURE = {LINEAR: 1.0, LOGISTIC: 0.25, SVM: 0.25, SOFTMAX_GRADIENT: 0.5}
 # The size of a record's residual at the model 0. Of regression nothing is known: a guess, rather too small.
 _RESIDUAL = {LINEAR: 0.25, LOGISTIC: 0.5, SVM: 1.0}
 
@@ -166,7 +164,7 @@ class Descent:
             walk *= record / size
         else:
             size = min(max(record / public.residual, 1.0), size)
-        rate = 5 / (_CURVATURE[public.model] * size**2)
+        rate = 5 / (CURVATURE[public.model] * size**2)
         if noise:
             rate = min(rate, walk / (noise * math.sqrt(self.rounds)))
         self._optimiser.step(gradient, rate)

@@ -128,9 +128,8 @@ class FedSGD(Learning):
 
     def _hold(self) -> Holdings | None:
         holdings = self._records()
-        if holdings is None:
-            return None
-        if self._population.clients is None:  # else those that there are report as often as it takes
+        # The clients that there are report as often as it takes.
+        if holdings is not None and self._population.clients is None:
             there = len(holdings.order)
             hint = f"ask for at most --reports {there}"
             self._population.require_enough(self.clients, there, ", each of which reports once", hint)

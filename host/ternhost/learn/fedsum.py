@@ -126,7 +126,6 @@ class FedSum(Learning):
         self.clients = boards or None
         self.reserved = np.empty(0, np.int64)  # records of the data set that are public, and no board's
         rows = self._public(options.public)
-        self.holdings = None
         if self.dataset is not None and population.knows_records:
             self.holdings = self.deal(self.dataset, max(1, boards))
         known = Public(

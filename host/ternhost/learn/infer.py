@@ -138,7 +138,6 @@ class Infer(base.Learner):
         order = np.random.default_rng(options.seed).permutation(self._dataset.test)
         there = population.clients or len(order)
         self.clients = options.cluster_client_num or None
-        self.holdings = None
         if population.knows_records:
             self.clients = self.clients or min(_CLIENTS, there)
             hint = f"ask for {there} or fewer, or hold out more records"
@@ -227,10 +226,8 @@ class Infer(base.Learner):
 
     def in_privacy(self) -> dict[str, Any]:
         """The true epsilon beside MindSpore's setting, of the class that pays most."""
-        dearest = max((design.epsilon for design in self.designs), default=None)
-        epsilon = None if dearest is None else dearest / MICRO
-        half = None if epsilon is None else epsilon / 2
-        noise = {"privacy_eval_type": self.options.privacy_eval_type, "laplace_eval_eps": half}
+        epsilon = max((design.epsilon / MICRO for design in self.designs), default=None)
+        noise = {"privacy_eval_type": self.options.privacy_eval_type, "laplace_eval_eps": epsilon and epsilon / 2}
         return {**noise, "epsilon_true": epsilon, "eval_type": self.options.eval_type}
 
     def state(self) -> dict[str, Any]:

@@ -175,12 +175,9 @@ class Learning(Learner):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         design = self.designs[0]
-        features, labels = (
-            [f"x{i}" for i in range(self.d // self.classes)],
-            list(map(str, range(self.classes))),
-        )
-        if self.dataset:
-            features, labels = list(self.dataset.feature_names), list(self.dataset.classes)
+        data = self.dataset
+        features = data.feature_names if data else [f"x{i}" for i in range(self.d // self.classes)]
+        labels = data.classes if data else map(str, range(self.classes))
         return {
             **self._judged(),
             **report_summary(design, self.a_question(design)),
@@ -188,8 +185,8 @@ class Learning(Learner):
             "classes": [design.summary(self.times) for design in self.designs],
             **self.how(),
             **{"levels": design.card.symbols, "k": design.k, "d": self.d},
-            "features": features,
-            "labels": labels if self.classes > 1 else None,  # the weights come class by class
+            "features": list(features),
+            "labels": list(labels) if self.classes > 1 else None,  # the weights come class by class
             "weights": self.weights.tolist(),
             "last_gradient": self._last,
         }
@@ -197,8 +194,7 @@ class Learning(Learner):
     def how(self) -> dict[str, Any]:
         """What updated the model, its learning rate in the last round, and why it stopped."""
         trainer = self._trainer
-        how = {"stopped": trainer.stopped, "optimiser": trainer.plan.optimiser}
-        return {**how, "learning_rate": trainer.rate}
+        return {"stopped": trainer.stopped, "optimiser": trainer.plan.optimiser, "learning_rate": trainer.rate}
 
     def _judged(self) -> dict[str, Any]:
         """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""

@@ -14,7 +14,7 @@ from ternhost.registry import Registry
 
 # A step must not overshoot: the loss curves by at most this times the mean of |x|**2, which is below d. (The hinge has
 # a kink instead of a curvature; it is treated as the logistic loss that resembles it.)
-_CURVATURE = {LINEAR: 1.0, LOGISTIC: 0.25, SVM: 0.25, SOFTMAX_GRADIENT: 0.5}
+CURVATURE = {LINEAR: 1.0, LOGISTIC: 0.25, SVM: 0.25, SOFTMAX_GRADIENT: 0.5}
 # How much noise the last iterate's prediction may carry for |x|**2 = d, on the scale that the model's loss works on.
 # `tern experiment rates` shows what other rates cost on all bundled sets.
 _NOISE = {LINEAR: 0.2, LOGISTIC: 2.0, SVM: 2.0, SOFTMAX_GRADIENT: 2.0}
@@ -101,7 +101,7 @@ class Averaging:
         """After T steps of rate r, noise in w.x has a standard deviation of up to r sqrt(T d variance), if |x|**2 <= d.
         The rate lets it grow to a set share of the loss's scale: with n reports the path r T grows as sqrt(n), and the
         size of a group hardly matters. It is capped where gradient descent without noise would overshoot."""
-        largest = 4 / (_CURVATURE[noise.model] * noise.dimension * noise.kept)
+        largest = 4 / (CURVATURE[noise.model] * noise.dimension * noise.kept)
         if noise.variance <= 0:
             return largest
         return min(largest, _NOISE[noise.model] / math.sqrt(noise.rounds * noise.dimension * noise.variance))
