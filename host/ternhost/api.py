@@ -168,8 +168,7 @@ def train(
     options: those of the command line as keywords, such as `epsilon=2, reports=20_000, silence=10`; `card` may also be
     bytes or a `Design`. Raises TypeError for an unknown option or a value of the wrong type, UsageError for a value
     that makes no sense, and other kinds of `TernError`. Warnings and notes go to the logger `ternhost`."""
-    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
-    return _run("train", algorithm, fleet, on_status, options, place)
+    return _run("train", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
 
 
 def collect(
@@ -184,8 +183,7 @@ def collect(
     **options: Any,
 ) -> Result:
     """Estimate means and frequencies of attributes, as `tern collect` does. Arguments and errors: as for `train`."""
-    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
-    return _run("collect", algorithm, fleet, on_status, options, place)
+    return _run("collect", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
 
 
 def infer(
@@ -200,8 +198,7 @@ def infer(
     **options: Any,
 ) -> Result:
     """Classify records on the devices, as `tern infer` does. Arguments and errors: as for `train`."""
-    place = {"parent": Path(directory), "name": name, "store": store, "anew": anew}
-    return _run("infer", algorithm, fleet, on_status, options, place)
+    return _run("infer", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
 
 
 def resume(
@@ -227,15 +224,17 @@ def list_runs(place: str | Path = run_directory.RUNS) -> list[dict[str, Any]]:
 
 
 def _run(
-    command: str, algorithm: str, fleet: str | None, on_status: OnStatus | None, options: Named, place: Named
-) -> Result:
+    command: str, algorithm: str, fleet: str | None, parent: Path, name: str | None, store: str | Path | None,
+    anew: bool, on_status: OnStatus | None, options: Named,
+) -> Result:  # fmt: skip
     cls = ALGORITHMS.named(algorithm)
     if cls.command != command:
         raise UsageError(f"ternhost.{command} does not run {algorithm}", hint=f"call ternhost.{cls.command}")
     algorithms = algorithms_of(command)
     named = _typed(command, algorithms, options if fleet is None else {**options, "fleet": fleet})
     run_options = RunOptions.parse(algorithm, named, algorithms)
-    with Run.begin(run_options, watcher=_watcher(on_status), **place) as begun:
+    watcher = _watcher(on_status)
+    with Run.begin(run_options, parent=parent, name=name, store=store, anew=anew, watcher=watcher) as begun:
         return _finished(begun)
 
 

@@ -400,7 +400,7 @@ def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):
 def test_means_as_sums_are_refused_where_they_cannot_be():
     with pytest.raises(UsageError, match="need 600, and numbers has 500"):
         _means(_numbers(np.zeros((500, 2))), 6, records=100)
-    with pytest.raises(UsageError, match="c0 has 129 categories"):
+    with pytest.raises(UsageError, match="count 2 to 128 categories of an attribute, not 129"):
         _means(_table(50, 0, (129,)), 1, records=50)
     with pytest.raises(UsageError, match="in a planned number of rounds"):
         Means(Means.Options(), Population(schedule=Schedule(), devices=5), _table(600))

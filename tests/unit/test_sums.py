@@ -35,12 +35,11 @@ def test_rho_is_the_largest_whose_total_keeps_epsilon_and_delta(epsilon, delta, 
     assert known is None or found / 1e6 == pytest.approx(known, abs=5e-4 if known > 1 else 5e-6)
     assert _delta(found / 1e6, epsilon) <= delta < _delta((found + 1) / 1e6, epsilon) * (1 + 1e-9)
     assert sums.epsilon_of(found, delta) <= epsilon < sums.epsilon_of(found + 1, delta)
-    assert delta * 0.98 < sums.delta_of(found, epsilon) <= delta < sums.delta_of(found + 1, epsilon)
 
 
 def test_conversions_hold_at_their_ends():
     assert sums.rho_of(1e-5, 1e-12) == sums.epsilon_of(0, 1e-6) == sums.epsilon_of(1, 0.5) == 0
-    assert sums.epsilon_of(10**15, 1e-6) > 1e9 > sums.delta_of(10**12, 1) == 1
+    assert sums.epsilon_of(10**15, 1e-6) > 1e9
     for bad in ((1, 0), (1, 1), (1, -1), (1, math.nan), (0, 0.1), (math.inf, 0.1), (math.nan, 0.1)):
         with pytest.raises(UsageError, match="must be"):
             sums.rho_of(*bad)

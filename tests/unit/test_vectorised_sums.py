@@ -15,7 +15,7 @@ from tern.entropy import POSITION
 from ternhost import vectorised
 from ternhost.privacy import sums
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
-from ternhost.vectorised.sums import _MOST_TOTAL, unit_vectors
+from ternhost.vectorised.sums import _MOST_TOTAL, _clipped
 
 
 def _card(norm=2, unit=1, radius=128, reach=1 << 17, tally=(92, -36), noise=(512, 947, 1), coarse=3, bits=10):
@@ -111,7 +111,8 @@ def test_no_vector_exceeds_the_radius_whatever_the_numbers(norm, radius):
         totals = np.clip(totals, -_MOST_TOTAL, _MOST_TOTAL).astype(np.int64)
         totals[:500] = rng.choice([-_MOST_TOTAL, _MOST_TOTAL, 0, -1, 1], (500, d))
         for reach in (1, 77, 1 << 14, 1 << 20, (1 << 30) - 1):
-            vectors, clipped = unit_vectors(_card(norm, 1, radius, reach), totals)
+            vectors, clipped = _clipped(_card(norm, 1, radius, reach).sum, totals.T.astype(np.int32))
+            vectors = vectors.T.astype(np.int64)
             assert ((np.abs(vectors) ** norm).sum(axis=1) <= radius**norm).all()
             true = (np.abs(totals.astype(np.float64)) ** norm).sum(axis=1) ** (1 / norm)
             assert clipped[true > reach].all() > clipped[true < 0.998 * reach - 2].any()

@@ -7,7 +7,6 @@ Categories are perturbed by generalised randomised response or optimised local h
 2017), whichever has less variance where categories are equally frequent."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tern import wire
@@ -51,31 +50,36 @@ def numeric_part(table: Table, design: ReportDesign) -> Part:
     return Part("numbers", tuple(range(len(table.numeric_names))), design)
 
 
+def columns_of(table: Table) -> dict[int, tuple[int, ...]]:
+    """The columns of a table by their number of categories; numbers, with 0, come first. Raises UsageError."""
+    groups: dict[int, list[int]] = {}
+    for column, size in enumerate(
+        [0] * len(table.numeric_names) + [len(values) for values in table.categories]
+    ):
+        groups.setdefault(size, []).append(column)
+    if not groups:
+        raise UsageError("there is no attribute to collect")
+    return {size: tuple(groups[size]) for size in sorted(groups)}
+
+
 def parts_of(options: Mechanised, table: Table, epsilon: int, share: float) -> list[Part]:
     """The parts of the clients of a class, each at this epsilon (micro). Raises UsageError."""
-    numeric = len(table.numeric_names)
     text = f"{epsilon / MICRO:.6f}"
     parts = []
-    if numeric:
-        design = options.design(text, options.k_of([(text, share)], numeric), share=share)
-        parts.append(numeric_part(table, design))
-    groups: dict[int, list[int]] = {}
-    for j, values in enumerate(table.categories):
-        groups.setdefault(len(values), []).append(j)
-    for size, attributes in sorted(groups.items()):
-        if not 2 <= size <= PRIME:
+    for size, columns in columns_of(table).items():
+        if not size:
+            design = options.design(text, options.k_of([(text, share)], len(columns)), share=share)
+            parts.append(numeric_part(table, design))
+        elif 2 <= size <= PRIME:
+            parts += _categorical(options.k_rule, table, columns, size, epsilon, share)
+        else:
             raise UsageError(f"a categorical attribute has 2 to {PRIME} categories, not {size}")
-        parts += _categorical(options.k_rule, table, attributes, size, epsilon, share)
-    if not parts:
-        raise UsageError("there is no attribute to collect")
     return parts
 
 
 def _categorical(
-    rule: str, table: Table, attributes: Sequence[int], size: int, epsilon: int, share: float
+    rule: str, table: Table, columns: tuple[int, ...], size: int, epsilon: int, share: float
 ) -> list[Part]:
-    columns = tuple(len(table.numeric_names) + j for j in attributes)
-
     def variance(k: int) -> float:
         return frequency_variance(_response(size, epsilon // k), size)
 
@@ -86,9 +90,9 @@ def _categorical(
         design = ReportDesign(_response(size, epsilon // k), k, 0.0, "grr", epsilon, share)
         return [Part(f"of {size} categories", columns, design, size)]
     design = ReportDesign(hashing, 1, 0.0, "olh", epsilon, share)
+    names = *table.numeric_names, *table.categorical_names
     return [
-        Part(f"{table.categorical_names[j]}, of {size} categories", (column,), design, size, True)
-        for j, column in zip(attributes, columns, strict=True)
+        Part(f"{names[column]}, of {size} categories", (column,), design, size, True) for column in columns
     ]
 
 

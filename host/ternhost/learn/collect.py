@@ -81,6 +81,21 @@ def load(name: str) -> tuple[Table, int]:
     return Table(dataset.name, dataset.feature_names[first:], dataset.features[:, first:]), first
 
 
+def table_for(
+    name: str, population: Population, data: Table | None
+) -> tuple[Table, npt.NDArray[np.int16], int, int]:
+    """What clients hold, `data` or the data set of this name: its attributes, its records, how many features come
+    before the attributes in a client's record, and how many a record has. Raises UsageError."""
+    table, first = load(name) if data is None else (data, 0)
+    # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
+    first = 0 if population.knows_records else first
+    records = table.records(table.training)
+    width = first + records.shape[1] - 1
+    if width > (most := wire.MAX_DIMENSION):
+        raise UsageError(f"{table.name} has {width} attributes; a device holds up to {most}")
+    return table, records, first, width
+
+
 def plan(options: Options, table: Table) -> list[list[Part]]:
     """The parts of the clients of each class; one costs at most their epsilon. Raises UsageError."""
     if options.method == HIERA:
@@ -111,13 +126,7 @@ class Collect(Learner):
         """data: what the clients hold, instead of the data set that the options name."""
         self.options = options
         require_everybody(population, "collecting")
-        self._table, first = load(options.dataset) if data is None else (data, 0)
-        # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
-        self._first = 0 if population.knows_records else first
-        records = self._table.records(self._table.training)
-        self._width = self._first + records.shape[1] - 1
-        if self._width > (most := wire.MAX_DIMENSION):
-            raise UsageError(f"{self._table.name} has {self._width} attributes; a device holds up to {most}")
+        self._table, records, self._first, self._width = table_for(options.dataset, population, data)
         self.plan = plan(options, self._table)
         self.individual = any(part.hashed for parts in self.plan for part in parts)
         self.modules = ("collect", "lhp") if options.method == HIERA else ("collect",)

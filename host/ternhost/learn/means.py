@@ -21,8 +21,9 @@ from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Table
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
+from ternhost.learn.attributes import columns_of
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary
-from ternhost.learn.collect import attribute_lines, dataset_option, error_lines, load, squared_errors
+from ternhost.learn.collect import attribute_lines, dataset_option, error_lines, squared_errors, table_for
 from ternhost.learn.fedsum import SumDesign, UnitOptions, guarantee
 from ternhost.options import option, require
 from ternhost.privacy import sums
@@ -83,11 +84,7 @@ class Means(Learner):
         if population.schedule is not None:
             hint = "serve the fleet with collect, or collect in runs: tern collect --unit record"
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
-        self._table, first = load(options.dataset) if data is None else (data, 0)
-        # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
-        self._first = 0 if population.knows_records else first
-        records = self._table.records(self._table.training)
-        self._width = self._first + records.shape[1] - 1
+        self._table, records, self._first, self._width = table_for(options.dataset, population, data)
         groups = self._groups()
         self.unit, self.delta = parse_unit(options.unit), sums.parse_delta(options.delta)
         self.clients = population.clients or population.boards or population.devices or None
@@ -106,22 +103,15 @@ class Means(Learner):
 
     def _groups(self) -> list[tuple[tuple[int, ...], int]]:
         """The columns of each round, and the categories of each of its attributes (0: numbers)."""
-        table, numbers = self._table, len(self._table.numeric_names)
-        if not 1 <= self._width <= wire.MAX_DIMENSION:
-            text = f"{table.name} has {self._width} attributes"
-            raise UsageError(text, f"a device holds up to {wire.MAX_DIMENSION}")
-        of_size: dict[int, list[int]] = {}
-        for column, (name, values) in enumerate(
-            zip(table.categorical_names, table.categories, strict=True), numbers
-        ):
-            if not 2 <= len(values) <= wire.MAX_DIMENSION:
-                text = f"{name} has {len(values)} categories"
-                raise UsageError(text, f"sums over units count 2 to {wire.MAX_DIMENSION}")
-            of_size.setdefault(len(values), []).append(column)
-        groups = [(tuple(range(numbers)), 0)] * bool(numbers)
-        for size, columns in of_size.items():
-            most = _MOST_SUMS // size
-            groups += [(tuple(columns[i : i + most]), size) for i in range(0, len(columns), most)]
+        groups = []
+        for size, columns in columns_of(self._table).items():
+            if size == 1 or size > wire.MAX_DIMENSION:
+                text = (
+                    f"sums over units count 2 to {wire.MAX_DIMENSION} categories of an attribute, not {size}"
+                )
+                raise UsageError(text, "collect at the device's unit, without --unit")
+            most = _MOST_SUMS // max(1, size)
+            groups += [(columns[i : i + most], size) for i in range(0, len(columns), most)]
         return groups
 
     def _part(self, columns: tuple[int, ...], categories: int, cost: int) -> _Part:
@@ -203,10 +193,7 @@ class Means(Learner):
                 interval = fieller(total, error, count, spread)
                 bounds.append(interval and [interval[0] - slack, interval[1] + slack])
                 shares.append(total / count if count else 0.0)
-            entry: dict[str, Any] = {
-                "name": names[column],
-                "reports": answer["reports"],
-            }
+            entry: dict[str, Any] = {"name": names[column], "reports": answer["reports"]}
             if not part.categories:
                 entry |= {"mean": shares[0], "interval": bounds[0]}
                 if held is not None:

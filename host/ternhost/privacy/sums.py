@@ -48,13 +48,6 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
     return found if Fraction(found) >= least else math.nextafter(found, math.inf)
 
 
-def delta_of(micro_rho: int, epsilon: float) -> float:
-    """The delta of a total of rho (micro) at `epsilon`, rounded up, at most 1."""
-    total = Decimal(micro_rho) / MICRO
-    least = _least(lambda a, b, ln, ratio, r, e: b * (a * r - e + ratio) - ln, total, epsilon)
-    return min(1.0, math.nextafter(float((Decimal(least.numerator) / least.denominator).exp()), 2))
-
-
 def group(cost: int, units: int, delta: float | None = None) -> float:
     """The epsilon of `units` units together, a whole device's, where each loses `cost`: micro-rho at this delta (n**2
     rho: Bun and Steinke 2016, proposition 1.9), or, without a delta, pure micro-epsilon (n epsilon)."""

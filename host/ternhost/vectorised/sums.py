@@ -90,15 +90,9 @@ def _totals(added: Numbers, starts: Indices) -> Numbers:
     return totals
 
 
-def unit_vectors(card: Card, totals: npt.ArrayLike) -> tuple[Whole, Flags]:
-    """The clipped and rounded vectors of units (n x values, in grid steps) with these numbers T (n x values, in units
-    of 2**-(14 + range), at most 2**29), and which of them were clipped. Their norm is at most R."""
-    columns = np.ascontiguousarray(np.asarray(totals).T, np.int32)
-    vectors, clipped = _clipped(cast(Sum, card.sum), columns)
-    return vectors.T.astype(np.int64), clipped
-
-
 def _clipped(body: Sum, t: Numbers) -> tuple[Numbers, Flags]:
+    """The clipped and rounded vectors of units (values x n, in grid steps) with these numbers T (in units of 2**-(14 +
+    range), at most 2**29), and which of them were clipped. Their norm is at most R."""
     most = np.abs(t).max(axis=0)
     s = _bits(most) - 14
     a = t << np.maximum(-s, 0).astype(np.int32)
