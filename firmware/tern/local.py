@@ -115,13 +115,8 @@ class Answerer(Gradients):
 
     _trainer = None
 
-    def values(self, client, records, _):
-        """Train on all records of the client; return how far each weight moved, as a share of tau (array('h'))."""
-        for _ in self.steps(client, records):
-            pass
-        return self.result
-
     def steps(self, client, records):
+        """Train on all records of the client; `result` is how far each weight moved, as a share of tau (array('h'))."""
         request = self._request
         d = request.d
         if self._trainer is None or self._trainer.d != d:

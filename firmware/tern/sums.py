@@ -14,6 +14,7 @@ from tern.entropy import EntropyError
 from tern.fixed import EXP_BITS, ONE, exp_lower
 from tern.frames import FrameError
 from tern.gradient import MAX_FINE, Gradient, accumulate, clear
+from tern.gradient import Answerer as Gradients
 from tern.ledger import RHO
 from tern.noise import noise
 from tern.shapes import SUM
@@ -289,14 +290,13 @@ class Answerer:
             cost = cost // card.epsilon * rho(card.epsilon)
         return cost
 
-    def values(self, client, records, _):
-        """Return the numbers 0 .. values - 1: draw() takes the sums of those that are chosen."""
-        for _ in self.steps(client, records):
-            pass
-        return self.result
+    values = Gradients.values
 
     def steps(self, client, records):
-        """Compute the sums as values() does, but yield after each record."""
+        """Compute the sums; `result` is the numbers 0 .. values - 1: draw() takes the sums of those that are chosen.
+
+        Yields after each record.
+        """
         request = self._request
         n = request.values - 1
         self._room(n)
