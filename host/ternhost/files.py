@@ -1,14 +1,28 @@
-"""Files that are written atomically, and files that only their owner may read."""
+"""Files that are written atomically, and files that only their owner may read; what is closed after use."""
 
 import json
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ternhost.errors import StorageError, UsageError
+
+
+class Closing(ABC):
+    """Is closed when its context ends."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None: ...
 
 
 def private(path: str, flags: int) -> int:

@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Self, TextIO
+from typing import TextIO
 
 from ternhost.errors import UsageError
+from ternhost.files import Closing
 from ternhost.text import visible
 
 ERASE_LINE = "\r\x1b[K"
@@ -42,7 +43,7 @@ def sleep_while_read(seconds: float, stream: TextIO) -> None:
         raise BrokenPipeError
 
 
-class Progress:
+class Progress(Closing):
     """Shows on standard error which step a long command has reached, and that it is still running.
 
     On a terminal each step replaces the previous one. Elsewhere (a file, a pipe, a dumb terminal) the latest step is
@@ -91,12 +92,6 @@ class Progress:
             self._thread.join()
         self.write(self._leave * self._drawn)
         self._drawn = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _watch(self) -> None:
         if self._thread is None and not self._quiet and not self._redraws and not self._ended.is_set():

@@ -92,7 +92,7 @@ class Arena:
         self._quiet()
         self.fleet.__exit__(*problem)
         self.proxy.__exit__(*problem)
-        self.broker.stop()
+        self.broker.close()
 
     def write_network(self, **options):
         """Write the network files of the boards, with the address of the proxy."""

@@ -165,7 +165,7 @@ class Sites:
     def __exit__(self, *problem):
         self.fleet.__exit__(*problem)
         for mosquitto in (*self.brokers, self.central):
-            mosquitto.stop()
+            mosquitto.close()
         for cable in self.cables:
             cable.__exit__()
 

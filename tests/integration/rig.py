@@ -213,7 +213,7 @@ class OnBroker:
 
     def __exit__(self, *problem):
         self.emulated.__exit__(*problem)
-        self.broker.stop()
+        self.broker.close()
 
 
 def serving_on_broker(directory, store, *options):

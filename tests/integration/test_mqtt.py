@@ -275,7 +275,7 @@ def test_a_restored_store_goes_on_after_the_rounds_that_it_lacks(arena):
 
 
 def test_a_host_that_waits_for_a_broker_can_be_stopped(arena):
-    arena.broker.stop()
+    arena.broker.close()
     process = serve(arena, rounds=1)
     assert "waiting for it" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)

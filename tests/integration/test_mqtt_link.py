@@ -119,7 +119,7 @@ async def test_a_link_connects_again_and_sends_nothing_stale(running):
 
 @asynchronous
 async def test_a_link_waits_for_a_broker_that_is_not_there(running):
-    running.stop()
+    running.close()
     link, messages = MqttLink(running.access), []
     link.on_waiting = messages.append
     with pytest.raises(DeviceError, match="does not answer"):
@@ -150,7 +150,7 @@ async def test_host_and_boards_try_the_other_nodes_of_a_cluster(tmp_path, microp
 @pytest.mark.parametrize("cancelled", [False, True])
 @asynchronous
 async def test_a_link_stops_waiting_when_it_is_closed_or_its_task_cancelled(running, cancelled):
-    running.stop()
+    running.close()
     link = MqttLink(running.access)
     waiting = asyncio.create_task(link.connect(patience=None))
     await asyncio.sleep(0.2)

@@ -45,7 +45,7 @@ class Desk:
             if proxy:
                 self.pull(i)
         self.boards.__exit__(None, None, None)
-        self.broker.stop()
+        self.broker.close()
 
     def plug(self, i):
         self.proxies[i] = rig.Proxy(self.boards.ports[i]).__enter__()

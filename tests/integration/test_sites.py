@@ -72,8 +72,8 @@ class Bridged:
     def close(self):
         for client in self.clients:
             client.close()
-        self.site.stop()
-        self.central.stop()
+        self.site.close()
+        self.central.close()
 
 
 @pytest.fixture
@@ -151,13 +151,13 @@ def test_a_host_withdraws_a_round_that_ended_while_a_site_was_cut_off(bridged):
         assert bridged.heard("tern/round", board) == b"old"
         conf = bridged.directory / CONFIG
         original = conf.read_text()
-        bridged.site.stop()  # orderly, so that it saves its retained messages
+        bridged.site.close()  # orderly, so that it saves its retained messages
         driver.link.announce(b"")
         conf.write_text(original.replace(f":{bridged.access.port}\n", f":{free_port()}\n"))
         bridged.site.start()
         driver.wait(1.0)
         assert retained(bridged.board(2), "tern/round"), "as long as the link is cut"
-        bridged.site.stop()
+        bridged.site.close()
         conf.write_text(original)
         bridged.site.start()
         wait_for(lambda: driver.wait(0.2) or "the broker of site lab is there again" in warnings)
@@ -173,7 +173,7 @@ def test_a_hello_that_a_bridge_repeats_is_no_sign_of_life(bridged):
         board.publish("tern/hello/00000001", rig.hello(1, 1), retain=True)
         wait_for(lambda: driver.wait(0.1) or boards)
         assert not boards["00000001"].kept
-        bridged.site.stop()
+        bridged.site.close()
         bridged.site.start()
         wait_for(lambda: driver.wait(0.1) or ("00000001" in boards and boards["00000001"].kept))
 

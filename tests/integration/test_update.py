@@ -232,7 +232,7 @@ class Field:
     def close(self):
         for board in self.boards:
             board.close()
-        self.broker.stop()
+        self.broker.close()
 
     def update(self, text, *arguments):
         program = self.directory / "product.py"

@@ -160,9 +160,7 @@ class Means(Learner):
         for part, answer in zip(self._parts, self._answers, strict=True):
             # Units in records: the last run of a device may be shorter.
             to_records = self.options.records / self._units / part.tally
-            *_, count = answer["totals"]
-            *_, spread = answer["errors"]
-            counted_records.append((count * to_records, spread * to_records))
+            counted_records.append((answer["totals"][-1] * to_records, answer["errors"][-1] * to_records))
             found |= self._entries(part, answer, *counted_records[-1])
             kind = f"of {part.categories} categories" if part.categories else "numbers"
             design, d = part.design, len(part.columns)

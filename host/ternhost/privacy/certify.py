@@ -117,7 +117,8 @@ def scale(card: Card) -> Fraction:
     """The rational that turns a level into a value (of a mixture or a hierarchy: `scales`). Raises Biased where there
     is none."""
     if valued(card).shape == TABLE:
-        means = [sum(n * level for n, level in zip(row, card.levels, strict=True)) for row in _counts(card)]
+        rows = [_row(card, i) for i in range((1 << card.knot_bits) + 1)]
+        means = [sum(n * level for n, level in zip(row, card.levels, strict=True)) for row in rows]
         last = len(means) - 1
         step = Fraction(means[-1], last)
         if step <= 0 or any(mean != step * (2 * i - last) for i, mean in enumerate(means)):
@@ -288,10 +289,6 @@ def at_knot(card: Card, i: int) -> Row:
     result = [(1 - g) / (1 + g) * w for w in weights]
     result[0], result[-1] = weights[0] / (1 + g), weights[-1] / (1 + g)  # with everything beyond
     return result
-
-
-def _counts(card: Card) -> list[list[int]]:
-    return [_row(card, i) for i in range((1 << card.knot_bits) + 1)]
 
 
 def _row(card: Card, i: int) -> list[int]:

@@ -70,7 +70,16 @@ def written(
         files = RunFiles(directory, opened.path, directory.name)
         undo.callback(opened.forget_run, files.name)
         skip(opened, options.after_round)
-        opened.begin_run(StoredRun(files.name, time.time(), PREPARING, asked, _begun(first)))
+        state: dict[str, Any] = {
+            "first_round": first,
+            "devices": [],  # first and last id of those that were there when it began
+            # missing: reports that did not come
+            **dict.fromkeys(("rounds", "reports", "asked", "refusals", "missing", "spent_before"), 0),
+            "seconds": 0.0,
+            # refusal: message and hint of a round in which every device refused
+            **dict.fromkeys(("refusal", "algorithm")),
+        }
+        opened.begin_run(StoredRun(files.name, time.time(), PREPARING, asked, state))
         files.write()
         undo.pop_all()
     return opened, files, learner
@@ -127,18 +136,6 @@ def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> 
     if rounds is not None and first + rounds - 1 > wire.MAX_ROUND:
         text = f"{rounds} rounds from {first} on would go beyond {wire.MAX_ROUND}"
         raise UsageError(text, hint="give a smaller --after-round, or larger groups")
-
-
-def _begun(first: int) -> dict[str, Any]:
-    return {
-        "first_round": first,
-        "devices": [],  # first and last id of those that were there when it began
-        # missing: reports that did not come
-        **dict.fromkeys(("rounds", "reports", "asked", "refusals", "missing", "spent_before"), 0),
-        "seconds": 0.0,
-        "refusal": None,  # message and hint of a round in which every device refused
-        "algorithm": None,
-    }
 
 
 def store_path(text: str | Path) -> Path:

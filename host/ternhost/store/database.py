@@ -4,9 +4,10 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ternhost.errors import StorageError
+from ternhost.files import Closing
 from ternhost.store import schema
 from ternhost.store import store_file as files
 
@@ -24,7 +25,7 @@ _HINTS = {
 }
 
 
-class Database:
+class Database(Closing):
     """The file and its transactions. Methods raise StorageError where the disk fails; what was committed stays."""
 
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
@@ -101,12 +102,6 @@ class Database:
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._lock.close()
         self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
     def changes(self) -> int:
         """A number that changes with every write of another process."""

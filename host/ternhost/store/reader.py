@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tern import wire
 from ternhost.count.members import unpack_ids
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import StorageError
+from ternhost.files import Closing
 from ternhost.privacy.base import MICRO
 from ternhost.store import read_only
 from ternhost.store import snapshot as views
@@ -69,7 +70,7 @@ class _Known:
     tallies: tuple[views.TallyView, ...] = ()
 
 
-class Reader:
+class Reader(Closing):
     """Snapshots of a store with the run of that name, else the unfinished or the newest one. Not thread-safe."""
 
     def __init__(self, path: str | Path, run: str | None = None) -> None:
@@ -81,12 +82,6 @@ class Reader:
         self._version: tuple[int, bool] | None = None  # and whether a process has the store open
         self._known = _Known()
         self._last = views.Snapshot(str(path))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file; the next snapshot opens it again."""

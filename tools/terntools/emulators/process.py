@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ternhost.errors import UsageError
-from ternhost.files import close_to_others
+from ternhost.files import Closing, close_to_others
 
 _LOCK_SECONDS = 3.0  # the board of a host that was killed ends a little after it
 
 
-class EmulatedMachine(contextlib.AbstractContextManager["EmulatedMachine"]):
+class EmulatedMachine(Closing):
     """A running emulated board; a context manager. Its console is at `url`, for serial_for_url."""
 
     def __init__(
@@ -40,9 +40,6 @@ class EmulatedMachine(contextlib.AbstractContextManager["EmulatedMachine"]):
                 stream.close()
         self._process.wait()
         self._clean()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @contextlib.contextmanager

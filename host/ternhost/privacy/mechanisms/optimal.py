@@ -143,7 +143,8 @@ def _starts(epsilon: float, levels: int) -> Iterator[Array]:
 
 def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
     """Integers from 0 up and a unit, whose products are the best values; None if Duchi's mechanism is no worse."""
-    two = _largest(problem, np.full(len(problem.knots), duchi.constant(problem.epsilon) ** 2))
+    duchis = np.full(len(problem.knots), duchi.constant(problem.epsilon) ** 2)
+    two = float(np.max(problem.weights @ duchis - problem.offsets))
     coarse = [_improve(problem, start, _free(start), _COARSE) for start in _starts(problem.epsilon, levels)]
     coarse.sort(key=lambda candidate: candidate[0])
     optima = [_improve(problem, halves, _free(halves), _EXACT) for _, halves in coarse[:_KEPT]]
@@ -153,10 +154,6 @@ def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
     if objective < two:
         objective, integers, unit = _to_integers(problem, halves)
     return None if objective > two * (1 - _WORTH) else (integers, unit)
-
-
-def _largest(problem: Problem, seconds: Array) -> float:
-    return float(np.max(problem.weights @ seconds - problem.offsets))
 
 
 def _to_integers(problem: Problem, halves: Array) -> tuple[float, Array, float]:

@@ -228,13 +228,11 @@ class Asking:
 
     def _give_up(self, board: BoardOnBroker) -> None:
         # Except for devices that another board claims, too: one of the two lies.
-        alone = [device for device in board.expected if not self._may_answer(device, board)]
+        others = {id: [b for b in self._roster.of(id) if b is not board] for id in board.expected}
+        alone = [id for id, boards in others.items() if all(b.left_out or not b.there for b in boards)]
         self._aggregator.give_up(self.number, alone)
         board.given_up, board.expected = board.expected, set()
         board.to_ask.clear()
-
-    def _may_answer(self, device: int, but: BoardOnBroker) -> bool:
-        return any(b.there and not b.left_out for b in self._roster.of(device) if b is not but)
 
     def _take_back(self, board: BoardOnBroker) -> None:
         # Its answers still count in this round, but the round does not wait for them.

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
 
 from ternhost.errors import DeviceError, UsageError
+from ternhost.files import Closing
 from ternhost.reach.addresses import LOOPBACK
 from ternhost.reach.broker import cluster
 from ternhost.reach.broker.access import CONFIG, HOST, Access
@@ -89,7 +89,7 @@ def listener(directory: Path) -> tuple[str, int]:
     return LOOPBACK.get(where[0], where[0]), where[1]
 
 
-class Mosquitto:
+class Mosquitto(Closing):
     """A Mosquitto process on a configuration of `write_configuration`. A context manager that ends it."""
 
     def __init__(self, directory: str | Path) -> None:
@@ -222,7 +222,7 @@ class Mosquitto:
         if self._process:
             self._process.send_signal(signal.SIGHUP)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Stop it cleanly: it saves its retained messages and sessions."""
         self._stopping.set()
         if self._keeper:
@@ -238,12 +238,6 @@ class Mosquitto:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 def configure_if_missing(directory: str | Path) -> Access:
