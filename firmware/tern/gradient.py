@@ -212,24 +212,37 @@ class Answerer:
         return self._request.k * card.epsilon
 
     def values(self, client, records, _):
-        """Take all steps(); return `result`."""
-        for _ in self.steps(client, records):
-            pass
+        """Return the mean gradient of the batch whose turn it is, scaled and clipped (array('h'))."""
+        first = self._begin(client)
+        for index in range(first, first + self._batch):
+            self._add(client, records, index)
+        self._gradient.finish(self.result)
         return self.result
 
     def steps(self, client, records):
-        """Compute `result`, the mean gradient of the batch whose turn it is, scaled and clipped (array('h')).
+        """Compute `result` as values() does, but yield after each record, so that a program can do other work."""
+        first = self._begin(client)
+        for index in range(first, first + self._batch):
+            self._add(client, records, index)
+            yield
+        self._gradient.finish(self.result)
 
-        Yields after each record, so that a program can do other work.
-        """
+    def _begin(self, client):
         request = self._request
         if not self._gradient or self._gradient.d != request.d:
             self.room(request.d)
         self._gradient.reset(request.range)
-        batch = batch_size(request.batch, client.records)
-        first = turn(request.round, batch, client.records)
-        for index in range(first, first + batch):
-            records.read(client.start + index % client.records, self._row)
-            self._gradient.add(request.model, request.parameters, request.exponent, self._row)
-            yield
-        self._gradient.finish(self.result)
+        self._batch = batch_size(request.batch, client.records)
+        return turn(request.round, self._batch, client.records)
+
+    def _add(self, client, records, index):
+        request = self._request
+        records.read(client.start + index % client.records, self._row)
+        self._gradient.add(request.model, request.parameters, request.exponent, self._row)
+
+
+def by_steps(answerer, client, records, _):
+    """The values() of an Answerer that has steps(). The generator leaves garbage, which gradients avoid."""
+    for _ in answerer.steps(client, records):
+        pass
+    return answerer.result

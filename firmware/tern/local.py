@@ -11,7 +11,7 @@ from array import array
 from tern import compat
 from tern.compat import micropython, ptr16, ptr32
 from tern.gradient import Answerer as Gradients
-from tern.gradient import Gradient, batch_size
+from tern.gradient import Gradient, batch_size, by_steps
 from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU, MIN_LOCAL_EXPONENT
 
 
@@ -114,6 +114,8 @@ class Answerer(Gradients):
     """Computes what a client reports to a ROUND that asks for local training."""
 
     _trainer = None
+
+    values = by_steps
 
     def steps(self, client, records):
         """Train on all records of the client; `result` is how far each weight moved, as a share of tau (array('h'))."""

@@ -6,7 +6,7 @@ A record with the label y has the loss -log p_y. The residual of row i, p_i - [y
 from array import array
 
 from tern.compat import const
-from tern.gradient import MAX_FINE, accumulate, batch_size, clear, mean, turn
+from tern.gradient import MAX_FINE, accumulate, batch_size, by_steps, clear, mean, turn
 from tern.gradient import Answerer as Gradients
 from tern.inference import Classifier
 
@@ -44,6 +44,8 @@ class Answerer(Gradients):
     """Computes what a client reports to a ROUND that asks for a gradient of softmax regression."""
 
     _of = None  # what its arrays are for
+
+    values = by_steps
 
     def steps(self, client, records):
         request = self._request

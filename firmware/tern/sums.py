@@ -13,8 +13,7 @@ from tern.coordinates import gather
 from tern.entropy import EntropyError
 from tern.fixed import EXP_BITS, ONE, exp_lower
 from tern.frames import FrameError
-from tern.gradient import MAX_FINE, Gradient, accumulate, clear
-from tern.gradient import Answerer as Gradients
+from tern.gradient import MAX_FINE, Gradient, accumulate, by_steps, clear
 from tern.ledger import RHO
 from tern.noise import noise
 from tern.shapes import SUM
@@ -290,7 +289,7 @@ class Answerer:
             cost = cost // card.epsilon * rho(card.epsilon)
         return cost
 
-    values = Gradients.values
+    values = by_steps
 
     def steps(self, client, records):
         """Compute the sums; `result` is the numbers 0 .. values - 1: draw() takes the sums of those that are chosen.

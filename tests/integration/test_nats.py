@@ -38,6 +38,7 @@ from ternhost.reach.gateway.nats import exchange as wire
 from ternhost.reach.gateway.nats import server as server_module
 from ternhost.reach.gateway.nats.directories import GatewaySite, remove_site, running, write_gateways
 from ternhost.reach.gateway.nats.server import NatsServer, node_of
+from ternhost.reach.gateway.post import Reply
 
 LATE = 60.0  # seconds: several tests at a time, on a busy machine
 AGAIN = 1.0  # seconds after which a question is asked again, as the driver does
@@ -139,6 +140,21 @@ def test_several_questions_are_answered_at_once(fleet):
     fleet.hold.set()
     replies = []
     wait_for(lambda: replies.extend(fleet.post.receive(1.0)) or len(replies) == 3, LATE)
+
+
+def test_questions_that_a_site_has_lost_make_room_for_others(fleet):
+    write_gateways(fleet.directory, ["east"])
+    place, asked, released = fleet.directory / "east", [], threading.Event()
+    with serve_site(place, lambda question: asked.append(question) or (released.wait(LATE) and question)):
+        wait_for(lambda: fleet.post.sites().get("east"), LATE)
+        for number in range(4):
+            fleet.post.send("east", b"%d" % number)
+        wait_for(lambda: len(asked) == 4, LATE)
+        threading.Timer(0.5, released.set).start()  # after the connection has ended
+    with serve_site(place, lambda question: b"east has " + question):
+        errors = fleet.ask(sites=["east"])
+    assert errors.count(Reply("east", None, "lost: the connection has ended")) == 4
+    remove_site(fleet.directory, "east")
 
 
 def test_the_fleet_goes_on_after_each_server_was_killed(fleet):

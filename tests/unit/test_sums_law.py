@@ -12,13 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+import scratch
 import small_board
 from checks import replaced
-from small_board import EPSILON, THREE, ask, book_of
+from small_board import EPSILON, PURE_CARD, RHO_CARD, THREE, ask, book_of, put_fleet, round_frame
 from spec import sums as spec
 from spec.cards import sum_card
 from streams import Replay
-from test_sums import PURE_CARD, RHO_CARD, check_int16, check_units, client_of, sum_frame
+from test_sums import check_int16, check_units
 
 from tern import ledger, sums, wire
 from tern import noise as leaves
@@ -321,7 +322,10 @@ def test_a_ledger_in_rho_adds_up(seed):
     kinds = [(RHO_CARD, 5, 50_000), (PURE_CARD, 2, pure), (THREE, 1, pure), (THREE, 4, 4 * pure)]
     for _ in range(200):
         ahead, budget = draw.choice((1, 1, 3)), draw.choice((100_000, 2_000_000, 9_000_000))
-        folder, client = client_of(ledger.RHO, ahead=ahead, budget=budget)
+        folder = scratch.folder()
+        small_board.write_files(folder, measure=ledger.RHO, records=9, budget=budget, largest=4 * pure)
+        put_fleet(folder, ahead=ahead, epoch=0, unit=2)
+        client = Client(Board(folder))
         real = durable = number = until = 0
         for _ in range(draw.randrange(1, 6)):
             if draw.randrange(5) == 0:
@@ -330,7 +334,7 @@ def test_a_ledger_in_rho_adds_up(seed):
                 real, number, until = durable, max(number, until), 0
             card, k, price = draw.choice(kinds)
             number += draw.choice((1, 1, 2))
-            answer = ask(client, sum_frame(number, card, k))
+            answer = ask(client, round_frame(number, card, k=k))
             if price > budget - real:
                 assert small_board.error_of(answer) == (wire.ERR_BUDGET, budget - real)
                 number = book_of(folder).round if not until else number - 1

@@ -63,15 +63,12 @@ def run(args: argparse.Namespace) -> int:
         text = "is about devices that report once" if fleet else "is about a fleet that exists"
         hint = "with --devices the budget is --life" if fleet else "name the number of its --devices"
         raise UsageError(f"{flag(name)} {text}", hint)
-    model = args.model or ""
-    if fleet and args.dimension is not None and model == "softmax":
-        raise UsageError("synthetic records have two classes", hint="name a --dataset for --model softmax")
     named = {"dataset": args.dataset or Planned.dataset, "dimension": args.dimension, "seed": args.seed}
     asked = {name: value for name in _WITH if (value := getattr(args, name)) is not None}
     planned: Planned | Existing
     if fleet:
         data = asked.pop("data", "")
-        options = Options(**named, **asked, model=model)
+        options = Options(**named, **asked, model=args.model or "")
         planned = Existing(args.devices, options, data, args.runs, args.workers)
     else:
         planned = Planned(
@@ -84,11 +81,11 @@ def run(args: argparse.Namespace) -> int:
         plots.check_place(Path(args.plot))
     with Progress("plan") as progress:
         if isinstance(planned, Existing):
-            result, tell, plot = existing.plan(planned, progress.step), existing.words, _plot_rounds
+            result, tell, panel = existing.plan(planned, progress.step), existing.words, _panel_of_rounds
         else:
-            result, tell, plot = plan(planned, progress.step), words, _plot
+            result, tell, panel = plan(planned, progress.step), words, _panel
     if args.plot:
-        plot(result, Path(args.plot))
+        plots.save(draw([panel(result)]), Path(args.plot))
     print_result(result, "\n".join(tell(result)), args.json)
     return OK
 
@@ -103,9 +100,7 @@ def _ladder(text: str | None) -> tuple[int, ...]:
         raise UsageError(f"--reports must be whole numbers, not {text!r}", hint=hint) from None
 
 
-def _plot(result: dict[str, Any], path: Path) -> None:
-    from ternhost.run.report import plots  # loads matplotlib
-
+def _panel(result: dict[str, Any]) -> Panel:
     name = result["measure"]
     private = _curve("private model, 95 % interval", result["curve"], "reports")
     lines = {"without privacy": result["optimum"], TRIVIAL[name]: result["baseline"]}
@@ -113,13 +108,10 @@ def _plot(result: dict[str, Any], path: Path) -> None:
         lines["goal"] = result["goal"]["figure"]
     data = result["dataset"] or "synthetic records"
     title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:g}"
-    panel = Panel(title, "devices, each with one report", WORDS[name], [private], log_x=True, lines=lines)
-    plots.save(draw([panel]), path)
+    return Panel(title, "devices, each with one report", WORDS[name], [private], log_x=True, lines=lines)
 
 
-def _plot_rounds(result: dict[str, Any], path: Path) -> None:
-    from ternhost.run.report import plots  # loads matplotlib
-
+def _panel_of_rounds(result: dict[str, Any]) -> Panel:
     name, unit, last = result["measure"], protected(result["unit"]), result["curve"][-1]["rounds"]
     curves = [_curve(f"unit: {unit}, 95 % interval", result["curve"], "rounds")]
     if result["public_curve"]:
@@ -129,7 +121,7 @@ def _plot_rounds(result: dict[str, Any], path: Path) -> None:
     devices = f"{counted(result['devices'], 'device')} of {counted(result['records'], 'record')}"
     title = f"{result['dataset'] or 'synthetic'}, {devices}, epsilon {result['life']:g} for life"
     lines = {TRIVIAL[name]: result["baseline"]}
-    plots.save(draw([Panel(title, "rounds", WORDS[name], curves, log_x=True, lines=lines)]), path)
+    return Panel(title, "rounds", WORDS[name], curves, log_x=True, lines=lines)
 
 
 def _curve(label: str, rows: Sequence[dict[str, Any]], x: str) -> Curve:

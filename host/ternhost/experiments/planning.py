@@ -48,9 +48,6 @@ class Planned:
     def __post_init__(self) -> None:
         parse_epsilon(self.epsilon)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
-        if self.dimension is not None and self.model == "softmax":
-            hint = "name a --dataset for --model softmax"
-            raise UsageError("synthetic records have two classes", hint=hint)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         least = min(self.reports, default=0)
         require(least >= 1, "reports", "numbers of 1 or more", least)
@@ -65,6 +62,8 @@ def data_of(dataset: str, dimension: int | None, model: str | None, path: str = 
         return own(Path(path), classes=model == "softmax")
     if dimension is None:
         return datasets.load(dataset, classes=model == "softmax")
+    if model == "softmax":
+        raise UsageError("synthetic records have two classes", hint="name a --dataset for --model softmax")
     return synthetic.linear(d=dimension) if model == "linear" else synthetic.logistic(d=dimension)
 
 

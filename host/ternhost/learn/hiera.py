@@ -35,14 +35,14 @@ class LevelOptions(Budgeted):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.mu <= 1, "mu", "0 to 1", self.mu)
-        lhp.proportions_of(self.budgets)
+        levels.proportions_of(self.budgets)
 
     def level_designs(self) -> list[ReportDesign]:
         """A report of one value of each class of devices."""
         return [self._of_class(parse_epsilon(epsilon), share) for epsilon, share in self.classes()]
 
     def _of_class(self, epsilon: int, share: float) -> ReportDesign:
-        card = levels.design(epsilon, lhp.proportions_of(self.budgets))
+        card = levels.design(epsilon, levels.proportions_of(self.budgets))
         return ReportDesign(card, 1, float(lhp.magnitudes(card).max()) ** 2, "lhp", epsilon, share)
 
 

@@ -32,6 +32,14 @@ def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Card:
     return cards.decode(lhp.design(epsilon, None, proportions).card)
 
 
+def proportions_of(text: str) -> tuple[float, ...]:
+    """Budgets in words, from the lowest range up: `5,4,3,2,1`. Raises UsageError."""
+    try:
+        return tuple(float(budget) for budget in text.split(","))
+    except ValueError:
+        raise UsageError(f"{text!r} is not a list of budgets", hint="such as 5,4,3,2,1") from None
+
+
 def convert(counts: Counts, source: float, target: float, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """PLC: turn reports (..., 2) of a level into those of a more private one by flipping signs. A level is the value of
     its sign (Duchi's C = 1 / (2p - 1)); target >= source. The paper's flip probability is (p_i - p_j) / (2 p_i - 1)."""

@@ -60,10 +60,6 @@ class Belief:
     def mean(self) -> float:
         return self.total / self.precision
 
-    @property
-    def variance(self) -> float:
-        return 1 / self.precision
-
 
 class Ranges:
     """Chooses the range of the next round, `exponent` (tau is 2**-exponent), from the counts of those before."""
@@ -158,8 +154,8 @@ class Ranges:
         """The share of the rarer class's labels, as far from 1/2 as is expected."""
         if not self._learns_share:
             return 1 / self._classes
-        early = self._early.mean**2 - self._early.variance
-        away = math.sqrt(max(self._always.mean**2, early) + self._always.variance)
+        early = self._early.mean**2 - 1 / self._early.precision
+        away = math.sqrt(max(self._always.mean**2, early) + 1 / self._always.precision)
         return max(0.5 - away, 0.02)
 
     def state(self) -> dict[str, Any]:

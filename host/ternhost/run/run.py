@@ -14,6 +14,7 @@ import numpy as np
 
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
+from ternhost.files import Closing
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
@@ -39,7 +40,7 @@ _IDLE = 0.5
 _OF_A_DRIVER = ("holdings", "modules", "individual")  # attributes of a learner that a driver needs
 
 
-class Run:
+class Run(Closing):
     """One run. Make it with `begin` or `resume`, then `run()`; a context manager that closes its store."""
 
     def __init__(
@@ -78,10 +79,8 @@ class Run:
     def directory(self) -> Path:
         return self.files.directory
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the store."""
         self.store.close()
 
     # Beginning

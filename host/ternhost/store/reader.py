@@ -139,22 +139,14 @@ class Reader(Closing):
             named = (run for run in runs if run.name == self._wanted)
             run = next(named, None) if self._wanted else _newest(runs)
             self._follow(run)
+            known = self._known
             return views.Snapshot(
-                store=str(self.path),
-                serial=self._last.serial + 1,
-                read=time.time(),
-                written=self._written(),
-                run=run,
-                runs=runs,
-                history=self._history(database, run),
-                open=(opened := self._rounds(database, run)),
-                boards=self._boards(database),
-                gateways=self._gateways(database, opened),
-                tallies=self._tallies(database),
-                paid=dict(self._known.paid),
-                demanded=dict(self._known.demanded),
-                devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
-            )
+                store=str(self.path), serial=self._last.serial + 1, read=time.time(), written=self._written(),
+                run=run, runs=runs, history=self._history(database, run),
+                open=(opened := self._rounds(database, run)), boards=self._boards(database),
+                gateways=self._gateways(database, opened), tallies=self._tallies(database), paid=dict(known.paid),
+                demanded=dict(known.demanded), devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
+            )  # fmt: skip
         except sqlite3.Error as error:
             if str(getattr(error, "sqlite_errorname", "")).startswith(_TORN):
                 raise StorageError(f"{self.path} is damaged", hint=_TORN_HINT) from error

@@ -70,24 +70,15 @@ def summary_of(shown: Snapshot, boards: int = _MOST_BOARDS) -> Summary:
         gateways = {**states(shown.gateways), "answered": sum(each.answered for each in shown.gateways)}
     costs = {"report": run.costliest, "spent": curves.spent(shown), "before": run.epsilon_before}
     return Summary(
-        at=now,
-        store=shown.store,
-        note=shown.note or words.old(shown),
-        run=run,
-        rounds=run.planned,
-        round=shown.open[-1] if shown.open else None,
-        last=last,
-        figures={name: float(last[name]) for name in measures},
-        interval=interval,
-        curve=curve,
-        reasons=dict(curves.reasons(history).most_common()),
-        fleet=fleet,
-        worst=tuple(worst(shown.boards, now, boards)),
-        gateways=gateways,
+        at=now, store=shown.store, note=shown.note or words.old(shown), run=run, rounds=run.planned,
+        round=shown.open[-1] if shown.open else None, last=last,
+        figures={name: float(last[name]) for name in measures}, interval=interval, curve=curve,
+        reasons=dict(curves.reasons(history).most_common()), fleet=fleet,
+        worst=tuple(worst(shown.boards, now, boards)), gateways=gateways,
         epsilon={**costs, "left": fleet.least_budget if fleet else None},
         waiting=tuple(gateway.name for gateway in shown.gateways if gateway.asked and not gateway.answered),
         offline=tuple(gateway.name for gateway in shown.gateways if not gateway.online),
-    )
+    )  # fmt: skip
 
 
 def said(entry: Mapping[str, Any], which: str, figures: Iterable[str], fleet: str = "") -> str:

@@ -5,7 +5,8 @@ the host with one reply of the site, on the subject `ask`:
     reply    status u8 (0 GO_ON, 1 ANSWER, 2 LOST) | parts u32 | part of the answer (ANSWER)
 
 The host PUTs the parts of a question one after the other; the last one is replied to with the first part of the answer,
-and the host GETs the others. Both sides sign what they send, so a NATS server can neither ask nor answer."""
+and the host GETs the others. A PING of an exchange that the site does not know is LOST. Both sides sign what they send,
+so a NATS server can neither ask nor answer."""
 
 import struct
 from collections.abc import Sequence

@@ -29,7 +29,7 @@ Received = Callable[[str, bytes | None, str], None]
 
 
 class NatsPost(Post):
-    """A Post over NATS. Questions under way are lost with the connection to their site."""
+    """A Post over NATS. Questions under way are lost with the connection to their site, or with the site's own."""
 
     def __init__(self, directory: str | Path, beside: bool = False) -> None:
         """directory: of the host, or the one above it. beside: there may be another one; this one asks nothing. Raises
@@ -123,7 +123,7 @@ class _Site:
         self._key = key
         self._received = received
         self._client: Client | None = None
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking: dict[bytes, asyncio.Task[None]] = {}  # by exchange
         self.line = line.Line(server.here, partial(server.tls, name), self._serve, self._failed).__enter__()
 
     def ask(self, question: bytes) -> None:
@@ -142,30 +142,37 @@ class _Site:
         self._client, self.trouble = client, ""
         try:
             while True:
-                self.online = await self._answers(client)
+                self.online = await self._ping(client) is not None
+                for exchange, task in list(self._asking.items()):
+                    if await self._ping(client, exchange) == wire.LOST:
+                        task.cancel()
                 await asyncio.sleep(_LOOK)
         finally:
             self._client, self.online, self.trouble = None, False, "the connection was lost"
 
-    async def _answers(self, client: Client) -> bool:
+    async def _ping(self, client: Client, exchange: bytes = b"") -> int | None:
+        """The status of the site, or of an exchange; None without an answer."""
         try:
-            await client.request(wire.SUBJECT, wire.REQUEST.pack(wire.PING, b"", 0, 0), timeout=_PONG)
+            reply = await client.request(
+                wire.SUBJECT, wire.REQUEST.pack(wire.PING, exchange, 0, 0), timeout=_PONG
+            )
         except (errors.NoRespondersError, errors.TimeoutError):
-            return False
-        return True
+            return None
+        return reply.data[0] if reply.data else wire.GO_ON
 
     def _begin(self, client: Client, question: bytes) -> None:
         if len(self._asking) >= _MOST:
             self._received(self._name, None, "it answers too slowly")
             return
-        task = asyncio.get_running_loop().create_task(self._ask(client, question))
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        exchange = secrets.token_bytes(wire.ID)
+        task = asyncio.get_running_loop().create_task(self._ask(client, exchange, question))
+        self._asking[exchange] = task
+        task.add_done_callback(lambda _: self._asking.pop(exchange))
 
-    async def _ask(self, client: Client, question: bytes) -> None:
+    async def _ask(self, client: Client, exchange: bytes, question: bytes) -> None:
         try:
             async with asyncio.timeout(_EXCHANGE):
-                failed, answer = await self._exchanged(client, question)
+                failed, answer = await self._exchanged(client, exchange, question)
         except asyncio.CancelledError:
             self._received(self._name, None, "lost: the connection has ended")
         except errors.NoRespondersError:
@@ -175,9 +182,8 @@ class _Site:
         else:
             self._received(self._name, None if failed else answer, text_of(answer) if failed else "")
 
-    async def _exchanged(self, client: Client, question: bytes) -> tuple[bool, bytes]:
+    async def _exchanged(self, client: Client, exchange: bytes, question: bytes) -> tuple[bool, bytes]:
         """Whether it is the text of an error, and the answer. Raises line.FAILURES, and ValueError if it is not one."""
-        exchange = secrets.token_bytes(wire.ID)
         parts = wire.parts_of(wire.seal_question(self._key, self._name, exchange, question))
         count, answer = 0, bytearray()
         for number, part in enumerate(parts, 1):

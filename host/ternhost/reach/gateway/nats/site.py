@@ -50,6 +50,7 @@ class _SiteEnd:
         self._tell_state = tell
         self._state = ""
         self._coming: dict[bytes, list[bytes]] = {}  # by exchange, parts of a question
+        self._handled: set[bytes] = set()  # exchanges
         self._going: dict[bytes, list[bytes]] = {}  # by exchange, parts of an answer
         self.threads = ThreadPoolExecutor(_MOST, "question")
 
@@ -61,7 +62,8 @@ class _SiteEnd:
     async def serve(self, client: Client) -> None:
         """Answer until the connection is lost."""
         answering: set[asyncio.Task[None]] = set()
-        self._coming.clear()
+        for kept in (self._coming, self._handled, self._going):
+            kept.clear()
 
         async def take(message: Msg) -> None:  # the next one does not wait for the answer
             if len(answering) < _MOST:
@@ -83,7 +85,8 @@ class _SiteEnd:
             return wire.REPLY.pack(wire.LOST, 0)
         kind, exchange, number, count = wire.REQUEST.unpack_from(data)
         if kind == wire.PING:
-            return wire.REPLY.pack(wire.GO_ON, 0)
+            known = not any(exchange) or exchange in self._handled | self._coming.keys() | self._going.keys()
+            return wire.REPLY.pack(wire.GO_ON if known else wire.LOST, 0)
         if kind == wire.GET:
             return self._part(exchange, number)
         parts = [] if number == 0 else self._coming.pop(exchange, [])
@@ -98,10 +101,12 @@ class _SiteEnd:
         except ValueError:
             return wire.REPLY.pack(wire.LOST, 0)
         loop = asyncio.get_running_loop()
+        self._handled.add(exchange)
         failed, answer = await loop.run_in_executor(self.threads, handled, self._handler, question)
         if len(answer) > LARGEST:
             failed, answer = True, f"its answer of {len(answer)} bytes is more than {LARGEST}".encode()
         sealed = wire.seal_answer(self._key, exchange, question, failed, answer)
+        self._handled.discard(exchange)
         _keep(self._going, exchange, wire.parts_of(sealed))
         return self._part(exchange, 0)
 
