@@ -41,13 +41,13 @@ model = Model()
 node = App(board, recorder, model)
 person = Person(seed)
 row = array("h", bytes(2 * window.d))
-figures = {"seed": seed, "windows": 0, "round": 0, "judged": 0, "right": 0}
+figures = {"seed": seed, "windows": 0, "model": None, "judged": 0, "right": 0}
 
 
 def whole(activity):
     """Judge and record a window of a single activity."""
-    if model.round != figures["round"]:
-        figures["round"] = model.round
+    if figures["model"] != [model.round, model.final]:
+        figures["model"] = [model.round, model.final]
         figures["judged"] = figures["right"] = 0
     if model.ready:
         figures["judged"] += 1

@@ -79,7 +79,7 @@ with TemporaryDirectory(prefix="tern-activity-") as folder:
         result = fleet.tern("train", OPTIONS)
         say("the boards judge new windows by the model that they were sent")
         live = fleet.wait_until(
-            lambda board: board["round"] == result["rounds"] and board["judged"] >= ENOUGH
+            lambda board: board["model"] == [result["rounds"], True] and board["judged"] >= ENOUGH
         )
 
 model = DeviceModel.of_result(result)  # predicts as the boards do, to the bit

@@ -36,7 +36,7 @@ model = Model()
 node = App(board, recorder, model)
 room = Room(seed)
 readings = Readings()
-figures = {"seed": seed, "hours": 0, "round": 0, "judged": 0, "off": 0, "off_as_now": 0}
+figures = {"seed": seed, "hours": 0, "model": None, "judged": 0, "off": 0, "off_as_now": 0}
 
 
 def reading():
@@ -46,8 +46,8 @@ def reading():
     if label is None or room.minute % EVERY:
         return
     if model.ready:
-        if model.round != figures["round"]:
-            figures.update({"round": model.round, "judged": 0, "off": 0, "off_as_now": 0})
+        if figures["model"] != [model.round, model.final]:
+            figures.update({"model": [model.round, model.final], "judged": 0, "off": 0, "off_as_now": 0})
         figures["judged"] += 1
         figures["off"] += abs(model.predict(readings.then) - label) * CHANGE // ONE
         figures["off_as_now"] += abs(label) * CHANGE // ONE

@@ -49,7 +49,7 @@ with TemporaryDirectory(prefix="tern-thermostat-") as folder:
         result = fleet.tern("serve", OPTIONS)
         say("the boards judge new readings by the model that they were sent")
         live = fleet.wait_until(
-            lambda board: board["round"] == result["rounds"] and board["judged"] >= ENOUGH
+            lambda board: board["model"] == [result["rounds"], True] and board["judged"] >= ENOUGH
         )
 
 judged = sum(board["judged"] for board in live)

@@ -45,21 +45,20 @@ def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int,
 class Model:
     """The device's model: that of the last MODEL; before the first one, the parameters of the last ROUND.
 
-    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py; round: the one after which it was made; d: features of a row, the
-    constant included. A prediction allocates nothing after the first call.
+    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py; round: the one before it; final: a MODEL brought it;
+    d: features of a row, the constant included. A prediction allocates nothing after the first call.
     """
 
     def __init__(self, every: int = 8) -> None:
         """every: parameters of ROUNDs are written to flash once in this many rounds; those of a MODEL always."""
         self.every = every
         self.in_place = False  # whether the file may be written over, which is quicker: tern.ledger.Ledger
-        self.ready = False
+        self.ready = self.final = False
         self.round = self.kind = self.exponent = self.classes = self.d = 0
-        self._device = _OF_A_ROUND
         self._epoch = _NO_EPOCH
         self._image: "array[int]" = None
         self._classifier: "Classifier" = None
-        self._sums = array("i", (0, 0))
+        self._sums = array("i", bytes(8))
 
     def open(self, directory: str) -> None:
         """Load the model of an earlier start from `directory`, and store new ones there. Call it once, first."""
@@ -68,11 +67,12 @@ class Model:
             self.forget_round()
             with open(directory + MODEL, "rb") as file:
                 frame = file.read()
-            self._put(check_model(frame, b""), frame[_AT_BYTES : -wire.TAG_BYTES], False)
+            fields = check_model(frame, b"")
+            self._put(fields, frame[_AT_BYTES : -wire.TAG_BYTES], False)
+            if self.final and fields[0] != self._epoch:
+                self.round = 0
         except Exception:  # whatever is wrong with it: as if there were none
-            return
-        if self._device not in (self._epoch, _OF_A_ROUND):
-            self.round = 0
+            pass
 
     def forget_round(self) -> None:
         """Accept a MODEL of any round next, since the fleet has a new key. After a restart, fleet.bin has its epoch."""
@@ -85,22 +85,19 @@ class Model:
         Raises LedgerError or OSError if it could not be written: it is then used until the next start.
         """
         fields = check_model(frame, key)
-        if self._device == _OF_A_ROUND or fields[1] >= self.round:
+        if not self.final or fields[1] >= self.round:
             self._put((self._epoch,) + fields[1:], frame[_AT_BYTES : -wire.TAG_BYTES], True)
 
     def take_round(self, request: frames.Round) -> None:
         """Use the parameters of a verified ROUND (frames.Round) until a MODEL comes. Raises LedgerError as above."""
         model = request.model
         number = request.round
-        if (
-            self._device == _OF_A_ROUND
-            and number > self.round
-            and not wire.VALUES <= model <= wire.CATEGORIES
-        ):
+        if not self.final and number > self.round and not wire.VALUES <= model <= wire.CATEGORIES:
             if model > wire.SOFTMAX:
                 model = wire.SOFTMAX if model == wire.SOFTMAX_GRADIENT else model - wire.LOCAL
-            form = model, request.classes, request.d
-            due = number // self.every > self.round // self.every or form != (self.kind, self.classes, self.d)
+            due = number // self.every > self.round // self.every or (
+                (model, request.classes, request.d) != (self.kind, self.classes, self.d)
+            )
             fields = (_OF_A_ROUND, number, model, request.exponent, request.classes, request.d)
             self._put(fields, request.parameters, due)
 
@@ -156,7 +153,8 @@ class Model:
         frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
         if array("h", frame) != self._image:
             self._image = array("h", frame)
-            self._device, self.round, self.kind, self.exponent, self.classes, self.d = values
+            device, self.round, self.kind, self.exponent, self.classes, self.d = values
+            self.final = device != _OF_A_ROUND
             self._classifier = None
             self.ready = True
             if write:

@@ -85,6 +85,7 @@ def test_a_model_replaces_the_parameters_of_rounds():
     model = opened(scratch.folder())
     model.take_round(Question(4, (100, 0)))
     assert (model.round, model.kind, model.classes, model.d, model.exponent) == (4, wire.LOGISTIC, 1, 2, -13)
+    assert not model.final
     row = array("h", (ONE, 0))
     assert model.score(row) == 200  # 100 * 2**-13 in 2**-14 units
     model.take_round(Question(4, (700, 0)))
@@ -93,7 +94,7 @@ def test_a_model_replaces_the_parameters_of_rounds():
     model.take_round(Question(5, (300, 0)))
     assert model.score(row) == 600
     model.take_model(frame_of(2, (40, 1)), KEY)  # even a MODEL of an earlier round
-    assert model.score(row) == 80 and model.round == 2
+    assert model.score(row) == 80 and model.round == 2 and model.final
     model.take_round(Question(9, (300, 0)))
     assert model.score(row) == 80 and model.round == 2
 

@@ -76,6 +76,8 @@ class Fleet:
 
     def ready(self):
         wait_for(lambda: not self.post.condition() and all(self.post.sites().values()), LATE)
+        wait_for(lambda: not any(site._asking for site in self.post._sites.values()), LATE)
+        self.post.receive(0.0)  # what tests before have left
 
     def ask(self, question=b"question", sites=SITES):
         """Ask the sites, and those again that have not answered; return the errors on the way."""

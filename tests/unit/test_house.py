@@ -53,7 +53,7 @@ BROKER_OPTIONS = {"terntools.emulators.fleet_command"} | {
 ABOUT_BROKERS = {"terntools.boards.hearing", "terntools.emulators.at_broker", "terntools.emulators.programs"}
 # Lines of a room (wc -l): lowered as rooms shrink.
 MOST_LINES = {
-    "firmware": 7611,
+    "firmware": 7609,
     "ternhost/": 1206,
     "ternhost/cli": 1384,
     "ternhost/count": 1115,
@@ -73,9 +73,9 @@ MOST_LINES = {
     "terntools/emulators": 2070,
     "terntools/testing": 1318,
 }
-MOST_LINES_TOGETHER = 48_999  # of all rooms, whatever moves between them
+MOST_LINES_TOGETHER = 48_997  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
-MOST_LINES_OF_TESTS = 53_783  # of Python
+MOST_LINES_OF_TESTS = 53_786  # of Python
 
 
 @cache
