@@ -36,7 +36,7 @@ BOUT = 4  # as in main.py
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--boards", type=int, default=20)
-parser.add_argument("--windows", type=int, default=640, help="of a board, of which the newest count")
+parser.add_argument("--windows", type=int, default=640, help="windows of a board; it keeps the newest")
 parser.add_argument("--life", default="4", help=f"epsilon, at delta {DELTA}, of a minute for life")
 parser.add_argument("--speed", type=int, default=40, help="times as fast as life")
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")

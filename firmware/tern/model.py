@@ -45,7 +45,7 @@ def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int,
 class Model:
     """The device's model: that of the last MODEL; before the first one, the parameters of the last ROUND.
 
-    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py; round: the one before it; final: a MODEL brought it;
+    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py; round: that of its frame; final: a MODEL brought it;
     d: features of a row, the constant included. A prediction allocates nothing after the first call.
     """
 

@@ -230,7 +230,7 @@ class _Gradients:
 
 
 class _Features:
-    """The requested features, as they are, or one in the place of each one's category."""
+    """The requested features, or the category of each one, one-hot."""
 
     def __init__(self, request, n):
         self._request = request

@@ -85,9 +85,8 @@ def test_a_model_replaces_the_parameters_of_rounds():
     model = opened(scratch.folder())
     model.take_round(Question(4, (100, 0)))
     assert (model.round, model.kind, model.classes, model.d, model.exponent) == (4, wire.LOGISTIC, 1, 2, -13)
-    assert not model.final
     row = array("h", (ONE, 0))
-    assert model.score(row) == 200  # 100 * 2**-13 in 2**-14 units
+    assert model.score(row) == 200 and not model.final  # 100 * 2**-13 in 2**-14 units
     model.take_round(Question(4, (700, 0)))
     model.take_round(Question(3, (700, 0)))
     assert model.score(row) == 200

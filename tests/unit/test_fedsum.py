@@ -56,9 +56,8 @@ def test_boards_pay_in_rho_and_never_more_than_for_life(unit):
         assert account.spent == round(run["rho"] * 1e6) <= life
         assert storage.read_fleet(str(directory / storage.FLEET))[-1] == (1 if unit == "record" else 60)
     assert run["epsilon_per_client"] <= 4
-    assert run["protects"].startswith(
-        "one record" if unit == "record" else "one run of 60 consecutive records"
-    )
+    what = "one record" if unit == "record" else "one run of 60 consecutive records"
+    assert run["protects"].startswith(what)
     assert run["accuracy"] > (0.6 if unit == "record" else 0.3)
 
 
@@ -100,8 +99,9 @@ def test_public_rows_come_from_a_file(tmp_path):
     np.savetxt("rows.csv", data.features[:400] / 16384, delimiter=",")
     assert train("simulated:5", **SMALL, public="rows.csv")["optimiser"] == "refit"
     np.savetxt("rows.csv", data.features[:400, :3] / 16384, delimiter=",")
-    with pytest.raises(UsageError, match="must have rows of 16 features"):
-        train("simulated:5", **SMALL, public="rows.csv")
+    for name, words in (("rows", "must have rows of 16 features"), ("none", r"cannot read none\.csv")):
+        with pytest.raises(UsageError, match=words):
+            train("simulated:5", **SMALL, public=f"{name}.csv")
 
 
 def test_the_model_of_several_classes_has_a_unit_too():
@@ -135,16 +135,24 @@ def test_the_named_unit_chooses_the_algorithm(capsys):
     assert "--records belongs to fedavg and fedsum" in capsys.readouterr().err
 
 
-def test_boards_whose_ledgers_count_epsilon_refuse(monkeypatch):
+@pytest.mark.parametrize(
+    ("most", "measure", "message", "hint"),
+    [
+        (
+            10**6,
+            ledger.EPSILON,
+            "their ledgers count epsilon, and this report costs rho",
+            "tern provision --budget E --delta D",
+        ),
+        (10, ledger.RHO, "would cost more than the rho of 1e-05 that they allow", "a card of a smaller rho"),
+    ],
+)
+def test_boards_of_another_measure_or_policy_refuse(monkeypatch, most, measure, message, hint):
     """They say why, and what to do."""
-    monkeypatch.setattr(
-        fedsum.SumDesign, "policy", property(lambda self: fedsum.Policy(1_000_000, 1_000_000, ledger.EPSILON))
-    )
-    with pytest.raises(
-        RefusedError, match="their ledgers count epsilon, and this report costs rho"
-    ) as caught:
+    monkeypatch.setattr(fedsum.SumDesign, "policy", fedsum.Policy(most, 10**6, measure))
+    with pytest.raises(RefusedError, match=message) as caught:
         train("inprocess:2", **SMALL)
-    assert "tern provision --budget E --delta D" in caught.value.hint
+    assert hint in caught.value.hint
 
 
 def test_the_sums_of_gateways_merge():
@@ -167,7 +175,7 @@ def test_observers_see_epsilons_and_no_rho():
     with Reader(Path(run["store"])) as reader:
         now = reader.snapshot()
     spent = run["epsilon_per_client"]
-    assert curves.spent(now) == pytest.approx(spent, rel=0.01)
+    assert curves.spent(now) == pytest.approx(spent, rel=0.01) == now.run.classes[0]["epsilon_run"]
     assert curves.spent_by_class(now) == [pytest.approx(spent, rel=0.01)]
     *_, last = curves.positions(now.run, now.history, curves.EPSILON, 5)
     assert last == pytest.approx(spent, rel=0.01)

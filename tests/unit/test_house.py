@@ -59,7 +59,7 @@ MOST_LINES = {
     "ternhost/count": 1115,
     "ternhost/datasets": 1274,
     "ternhost/experiments": 2847,
-    "ternhost/learn": 3925,
+    "ternhost/learn": 3922,
     "ternhost/privacy": 3063,
     "ternhost/provision": 303,
     "ternhost/reach": 7669,
@@ -73,9 +73,9 @@ MOST_LINES = {
     "terntools/emulators": 2070,
     "terntools/testing": 1318,
 }
-MOST_LINES_TOGETHER = 48_997  # of all rooms, whatever moves between them
+MOST_LINES_TOGETHER = 48_994  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
-MOST_LINES_OF_TESTS = 53_786  # of Python
+MOST_LINES_OF_TESTS = 53_784  # of Python
 
 
 @cache

@@ -12,19 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-import scratch
-import small_board
 from checks import replaced
-from small_board import EPSILON, PURE_CARD, RHO_CARD, THREE, ask, book_of, put_fleet, round_frame
 from spec import sums as spec
 from spec.cards import sum_card
 from streams import Replay
 from test_sums import check_int16, check_units
 
-from tern import ledger, sums, wire
 from tern import noise as leaves
-from tern.boards.emulated import Board
-from tern.client import Client
+from tern import sums
 from terntools.emulators.micropython import device_command, find_micropython
 
 ROOT = Path(__file__).parents[2]
@@ -310,39 +305,3 @@ def test_units_on_32_bits_stay_within_the_radius(seed, tmp_path):
     subprocess.run(device_command(find_micropython(), program), env=env, cwd=tmp_path, check=True)
     check_units(seed + 1000, 2000)
     check_int16(61 if seed else 1)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("seed", range(50))
-def test_a_ledger_in_rho_adds_up(seed):
-    """200 histories of a client each, against a twin that keeps the account in the formulas of ledger.md."""
-    draw = random.Random(seed)
-    pure = math.ceil(EPSILON * math.tanh(EPSILON / 2e6) - 1e-6)
-    kinds = [(RHO_CARD, 5, 50_000), (PURE_CARD, 2, pure), (THREE, 1, pure), (THREE, 4, 4 * pure)]
-    for _ in range(200):
-        ahead, budget = draw.choice((1, 1, 3)), draw.choice((100_000, 2_000_000, 9_000_000))
-        folder = scratch.folder()
-        small_board.write_files(folder, measure=ledger.RHO, records=9, budget=budget, largest=4 * pure)
-        put_fleet(folder, ahead=ahead, epoch=0, unit=2)
-        client = Client(Board(folder))
-        real = durable = number = until = 0
-        for _ in range(draw.randrange(1, 6)):
-            if draw.randrange(5) == 0:
-                client.close()
-                client = Client(Board(folder))
-                real, number, until = durable, max(number, until), 0
-            card, k, price = draw.choice(kinds)
-            number += draw.choice((1, 1, 2))
-            answer = ask(client, round_frame(number, card, k=k))
-            if price > budget - real:
-                assert small_board.error_of(answer) == (wire.ERR_BUDGET, budget - real)
-                number = book_of(folder).round if not until else number - 1
-                continue
-            assert answer[0] == wire.REPORT
-            if number > until or real + price > durable:
-                n = min(ahead, (budget - real) // price)
-                until, durable = (number + n - 1 if n > 1 else 0), real + n * price
-            real += price
-            assert book_of(folder).spent == durable
-        client.close()

@@ -1,30 +1,36 @@
 """Random histories of a client whose ledger counts rho: never over its budget, never two answers to one round."""
 
+import math
 import random
 
 import pytest
 import scratch
 import small_board
 from failing_disk import Disk, PowerCut
-from small_board import PURE_CARD, RHO_CARD, THREE, ask, book_of, error_of, put_fleet, round_frame
+from small_board import EPSILON, PURE_CARD, RHO_CARD, THREE, ask, book_of, error_of, put_fleet, round_frame
 
 from tern import ledger, wire
 from tern.boards.emulated import Board
 from tern.client import Client
 
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(1), pytest.mark.parametrize("seed", range(50))]
 PRICE = 1_523_189  # of EPSILON: 2 tanh(1)
 QUESTIONS = [(RHO_CARD, 5, 50_000), (PURE_CARD, 2, PRICE), (THREE, 1, PRICE), (THREE, 4, 4 * PRICE)]
 REFUSED = {wire.ERR_OLD_ROUND, wire.ERR_CHANGED_ROUND, wire.ERR_BUDGET, wire.ERR_LEDGER, wire.ERR_POLICY}
+
+
+def client_of(ahead, budget, most):
+    folder = scratch.folder()
+    small_board.write_files(folder, measure=ledger.RHO, records=9, budget=budget, largest=most)
+    put_fleet(folder, ahead=ahead, epoch=0, unit=2)
+    return folder, Client(Board(folder))
 
 
 def live(draw, happened):
     """One history, against a twin that knows only what left the board. happened: what did in all of them."""
     ahead, budget = draw.choice((1, 1, 3)), draw.choice((100_000, 2_000_000, 9_000_000))
     most = draw.choice((PRICE, 4 * PRICE))
-    folder = scratch.folder()
-    small_board.write_files(folder, measure=ledger.RHO, records=9, budget=budget, largest=most)
-    put_fleet(folder, ahead=ahead, epoch=0, unit=2)
-    client = Client(Board(folder))
+    folder, client = client_of(ahead, budget, most)
     released, asked, lost = {}, [(0, None)], False
     for event in draw.choices(("new", "new", "new", "again", "changed", "restart"), k=draw.randrange(1, 9)):
         if event == "restart" or client is None:
@@ -55,12 +61,38 @@ def live(draw, happened):
         assert book.spent == paid or lost or ahead > 1
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("seed", range(50))
 def test_random_histories_are_paid_for(seed):
     """200 of them: 10,000 with --exhaustive."""
     draw, happened = random.Random(seed), set()
     for _ in range(200):
         live(draw, happened)
     assert happened == REFUSED | {"paid", "replayed"}
+
+
+def test_a_ledger_in_rho_adds_up(seed):
+    """200 histories of a client each, against a twin that keeps the account in the formulas of ledger.md."""
+    draw = random.Random(seed)
+    assert math.ceil(EPSILON * math.tanh(EPSILON / 2e6) - 1e-6) == PRICE
+    for _ in range(200):
+        ahead, budget = draw.choice((1, 1, 3)), draw.choice((100_000, 2_000_000, 9_000_000))
+        folder, client = client_of(ahead, budget, 4 * PRICE)
+        real = durable = number = until = 0
+        for _ in range(draw.randrange(1, 6)):
+            if draw.randrange(5) == 0:
+                client.close()
+                client = Client(Board(folder))
+                real, number, until = durable, max(number, until), 0
+            card, k, price = draw.choice(QUESTIONS)
+            number += draw.choice((1, 1, 2))
+            answer = ask(client, round_frame(number, card, k=k))
+            if price > budget - real:
+                assert error_of(answer) == (wire.ERR_BUDGET, budget - real)
+                number = book_of(folder).round if not until else number - 1
+                continue
+            assert answer[0] == wire.REPORT
+            if number > until or real + price > durable:
+                n = min(ahead, (budget - real) // price)
+                until, durable = (number + n - 1 if n > 1 else 0), real + n * price
+            real += price
+            assert book_of(folder).spent == durable
+        client.close()

@@ -27,8 +27,8 @@ class Board(Base):
         if sys.platform == "linux" and inode and name not in _held:
             import socket
 
-            # The folder stays open, so that no other gets its inode once it is removed. It was opened before the lock:
-            # a process that ends closes its last file first.
+            # The folder stays open, so that no other gets its inode once it is removed. It is opened before the lock,
+            # since a process that ends closes its last file first.
             folder = (open if MICROPYTHON else os.scandir)(directory)
             lock = socket.socket(1, socket.SOCK_DGRAM)  # AF_UNIX
             try:

@@ -11,7 +11,7 @@ from tern.wire import MAX_DIMENSION
 from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION, Dataset, Fixed, held_out
 from ternhost.errors import UsageError
 
-_LEAST = 50  # records of a data set, of which a tenth judges models
+_LEAST = 50  # records of a data set: a tenth of them judges models
 _ROW = "a row is a record: its features, then its label"
 
 

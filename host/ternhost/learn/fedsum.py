@@ -237,7 +237,9 @@ def read_rows(path: Path, d: int) -> Floats:
     try:
         rows: Floats = np.loadtxt(path, delimiter=",", usecols=range(d), ndmin=2)
         fits = len(rows) > 1 and np.abs(rows).max() <= 1
-    except (OSError, ValueError):
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    except ValueError:
         fits = False
     if not fits:
         hint = "a row for each record, without a head"

@@ -227,10 +227,8 @@ class Infer(base.Learner):
     def in_privacy(self) -> dict[str, Any]:
         """The true epsilon beside MindSpore's setting, of the class that pays most."""
         epsilon = max((design.epsilon / MICRO for design in self.designs), default=None)
-        noise = {
-            "privacy_eval_type": self.options.privacy_eval_type,
-            "laplace_eval_eps": epsilon and epsilon / 2,
-        }
+        half = None if epsilon is None else epsilon / 2
+        noise = {"privacy_eval_type": self.options.privacy_eval_type, "laplace_eval_eps": half}
         return {**noise, "epsilon_true": epsilon, "eval_type": self.options.eval_type}
 
     def state(self) -> dict[str, Any]:

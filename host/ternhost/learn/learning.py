@@ -194,11 +194,8 @@ class Learning(Learner):
     def how(self) -> dict[str, Any]:
         """What updated the model, its learning rate in the last round, and why it stopped."""
         trainer = self._trainer
-        return {
-            "stopped": trainer.stopped,
-            "optimiser": trainer.plan.optimiser,
-            "learning_rate": trainer.rate,
-        }
+        how = {"stopped": trainer.stopped, "optimiser": trainer.plan.optimiser}
+        return {**how, "learning_rate": trainer.rate}
 
     def _judged(self) -> dict[str, Any]:
         """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""

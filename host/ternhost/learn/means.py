@@ -179,7 +179,7 @@ class Means(Learner):
     def _entries(
         self, part: _Part, answer: Mapping[str, Any], count: float, spread: float
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """What was found of each column by a round that counted `count` records, with the error `spread`."""
+        """The entry of each column of a round. count: of the records, as the round told it; spread: its error."""
         each = part.categories or 1
         slack = part.slack * self._units / self.options.records
         names = *self._table.numeric_names, *self._table.categorical_names

@@ -18,7 +18,7 @@ class Schedule:
     rounds: int | None = _when(
         None, "stop after N rounds, those of earlier starts included", shown="no limit", metavar="N"
     )
-    interval: float = _when(0.0, "seconds from the start of one round to that of the next", metavar="SECONDS")
+    interval: float = _when(0.0, "seconds between the starts of two rounds", metavar="SECONDS")
     share: float = _when(1.0, "share of the devices asked in each round", metavar="SHARE")
     horizon: int | None = _when(
         None, "number of rounds for which the learning rate is chosen",

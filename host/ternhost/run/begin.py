@@ -76,8 +76,8 @@ def written(
             # missing: reports that did not come
             **dict.fromkeys(("rounds", "reports", "asked", "refusals", "missing", "spent_before"), 0),
             "seconds": 0.0,
-            # refusal: message and hint of a round in which every device refused
-            **dict.fromkeys(("refusal", "algorithm")),
+            "refusal": None,  # message and hint of a round in which every device refused
+            "algorithm": None,
         }
         opened.begin_run(StoredRun(files.name, time.time(), PREPARING, asked, state))
         files.write()

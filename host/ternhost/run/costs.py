@@ -62,8 +62,8 @@ def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
     """The figures to compare a run with while it goes on, for JSON: its plan, and the learner's references. devices:
     that there are when it begins; 0: not known."""
     classes = [
-        {"mechanism": design.mechanism, **design.summary(learner.times), "epsilon_run": cost / MICRO}
-        for design, cost in zip(learner.designs, costs(learner), strict=True)
+        {"mechanism": design.mechanism, **design.summary(learner.times), "epsilon_run": account.epsilon}
+        for design, account in zip(learner.designs, accounts(learner, None), strict=True)
     ]
     plan = {"clients": learner.clients, "rounds": learner.rounds, "reports": learner.reports}
     return {**plan, "classes": classes, **learner.references(), "devices": devices or None}
@@ -89,16 +89,17 @@ def tell(
         watcher.note(words)
         if account.budget is not None and before + account.user_level > account.budget:
             raise RefusedError(
-                f"with the epsilon of {before / MICRO:g} that was spent before, this would cost a client "
+                f"with the {account.measure} of {before / MICRO:g} that was spent before, this would cost a client "
                 f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
-                hint="ask fewer rounds or values, use a smaller epsilon, or raise --budget",
+                hint=f"ask fewer rounds or values, use a smaller {account.measure}, or raise --budget",
             )
     if left is None or not accounts:
         return
     release = min((account.releases[0] for account in accounts), key=lambda each: each.user_level)
     if left < release.user_level:
         enough = left * release.times // release.user_level
-        words = f"a board says that an epsilon of {left / MICRO:g} is left"
+        amount = "a rho" if accounts[0].measure == "rho" else "an epsilon"
+        words = f"a board says that {amount} of {left / MICRO:g} is left"
         if release.times > 1:
             words += f", enough for {enough} of its {release.times} rounds"
         elif alone:
@@ -122,9 +123,8 @@ def spent_before(
             ids = integers(cohort.devices)
             at = wanted.find(ids if reporters is None else ids[np.isin(ids, reporters)])
             request = decode_body(cohort.body)
-            if (
-                measure == RHO or cards.measure(cards.decode(request.card)) == "epsilon"
-            ):  # else they refuse it
+            # A ledger in epsilon refuses what costs rho.
+            if measure == RHO or cards.measure(cards.decode(request.card)) == "epsilon":
                 spent[at[at >= 0]] += cost_of(request, measure)
     return int(spent.max(initial=0))
 

@@ -45,13 +45,9 @@ class GatewaysDriver(StoredDriver):
     """Gateways that `post` reaches."""
 
     def __init__(
-        self,
-        store: Store,
-        post: Post,
-        terms: Terms,
-        registered: Registered = dict,
+        self, store: Store, post: Post, terms: Terms, registered: Registered = dict,
         **options: Unpack[DriverOptions],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """registered: by gateway, the ids that its devices may have; others may have any. Single results lack ids."""
         super().__init__(store, terms, **options)
         self._post = post

@@ -142,9 +142,10 @@ class _Site:
         self._client, self.trouble = client, ""
         try:
             while True:
+                asked = list(self._asking.items())  # their first part is sent before their PING
                 self.online = await self._ping(client) is not None
-                for exchange, task in list(self._asking.items()):
-                    if await self._ping(client, exchange) == wire.LOST:
+                for exchange, task in asked if self.online else ():
+                    if not task.done() and await self._ping(client, exchange) == wire.LOST:
                         task.cancel()
                 await asyncio.sleep(_LOOK)
         finally:
@@ -152,10 +153,9 @@ class _Site:
 
     async def _ping(self, client: Client, exchange: bytes = b"") -> int | None:
         """The status of the site, or of an exchange; None without an answer."""
+        request = wire.REQUEST.pack(wire.PING, exchange, 0, 0)
         try:
-            reply = await client.request(
-                wire.SUBJECT, wire.REQUEST.pack(wire.PING, exchange, 0, 0), timeout=_PONG
-            )
+            reply = await client.request(wire.SUBJECT, request, timeout=_PONG)
         except (errors.NoRespondersError, errors.TimeoutError):
             return None
         return reply.data[0] if reply.data else wire.GO_ON
