@@ -147,16 +147,10 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def train(
-    algorithm: str = "fedsgd",
-    *,
-    fleet: str | None = None,
-    directory: str | Path = run_directory.RUNS,
-    name: str | None = None,
-    store: str | Path | None = None,
-    anew: bool = False,
-    on_status: OnStatus | None = None,
-    **options: Any,
-) -> Result:
+    algorithm: str = "fedsgd", *, fleet: str | None = None, directory: str | Path = run_directory.RUNS,
+    name: str | None = None, store: str | Path | None = None, anew: bool = False,
+    on_status: OnStatus | None = None, **options: Any,
+) -> Result:  # fmt: skip
     """Train a model on a fleet under local differential privacy, as `tern train` does.
 
     algorithm: fedsgd, fedavg, fedsum, hiera, or another that is registered. fleet: the devices, in a form that
@@ -172,31 +166,19 @@ def train(
 
 
 def collect(
-    algorithm: str = "collect",
-    *,
-    fleet: str | None = None,
-    directory: str | Path = run_directory.RUNS,
-    name: str | None = None,
-    store: str | Path | None = None,
-    anew: bool = False,
-    on_status: OnStatus | None = None,
-    **options: Any,
-) -> Result:
+    algorithm: str = "collect", *, fleet: str | None = None, directory: str | Path = run_directory.RUNS,
+    name: str | None = None, store: str | Path | None = None, anew: bool = False,
+    on_status: OnStatus | None = None, **options: Any,
+) -> Result:  # fmt: skip
     """Estimate means and frequencies of attributes, as `tern collect` does. Arguments and errors: as for `train`."""
     return _run("collect", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
 
 
 def infer(
-    algorithm: str = "infer",
-    *,
-    fleet: str | None = None,
-    directory: str | Path = run_directory.RUNS,
-    name: str | None = None,
-    store: str | Path | None = None,
-    anew: bool = False,
-    on_status: OnStatus | None = None,
-    **options: Any,
-) -> Result:
+    algorithm: str = "infer", *, fleet: str | None = None, directory: str | Path = run_directory.RUNS,
+    name: str | None = None, store: str | Path | None = None, anew: bool = False,
+    on_status: OnStatus | None = None, **options: Any,
+) -> Result:  # fmt: skip
     """Classify records on the devices, as `tern infer` does. Arguments and errors: as for `train`."""
     return _run("infer", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
 

@@ -2,10 +2,14 @@
 
 import argparse
 import json
+import sys
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 from ternhost.text import visible
+
+_PRINTING = threading.RLock()
 
 
 def add_command(
@@ -57,4 +61,15 @@ def help_hint(prog: str) -> str:
 
 def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
     """Print a command's result: one JSON object, or `text` for people."""
-    print(json.dumps(result) if as_json else visible(text, lines=True))
+    print_line(json.dumps(result) if as_json else visible(text, lines=True))
+
+
+def warn(message: str) -> None:
+    """Print a message of several lines for people on standard error at once."""
+    print_line(f"tern: {visible(message, lines=True)}", sys.stderr)
+
+
+def print_line(line: str, stream: TextIO | None = None) -> None:
+    """Print a line, to standard output by default, so that its reader has it at once. Several threads may print."""
+    with _PRINTING:
+        print(line, file=stream or sys.stdout, flush=True)

@@ -223,8 +223,7 @@ ALWAYS = ("silent", "no ping", "reads nothing", "floods")
 
 
 @pytest.mark.parametrize(
-    "case",
-    [case if case in ALWAYS else pytest.param(case, marks=pytest.mark.exhaustive) for case in SERVERS],
+    "case", [case if case in ALWAYS else pytest.param(case, marks=pytest.mark.exhaustive) for case in SERVERS]
 )
 def test_a_step_never_waits_with_tls(micropython, broker, case):
     assert_no_waits(micropython, case, secured(broker, SERVERS[case]), authority=broker / DEVICE_AUTHORITY)

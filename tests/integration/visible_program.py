@@ -25,11 +25,7 @@ CAPACITY = 2048
 CLIENTS = 3
 FLEET_KEY = bytes(range(100, 132))
 DOWN = "tern/down/00000007"
-FAILURES = (
-    (),
-    ((recorder, "readinto"),),
-    ((recorder, "write"), (recorder, "flush")),
-)
+FAILURES = ((), ((recorder, "readinto"),), ((recorder, "write"), (recorder, "flush")))
 CUTS = range(5)  # of the power, in a payment
 UPDATE_CUTS = (0, 1, 2, 5, 13, 20)
 

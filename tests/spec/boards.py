@@ -27,8 +27,7 @@ class Board:
     files: dict = field(default_factory=dict)  # instead of those above; None: missing
 
     def image(self):
-        rows = b""
-        files = {}
+        rows, files = b"", {}
         for i in range(self.clients):
             device = self.first + i
             start = self.start + i * self.held

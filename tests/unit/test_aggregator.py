@@ -149,8 +149,7 @@ def test_no_flipped_bit_is_accepted(asked):
 
 
 @pytest.mark.parametrize(
-    ("ends", "why", "now", "n"),
-    [({"quorum": 2}, QUORUM, 101.0, 2), ({"deadline": 10.0}, DEADLINE, 110.0, 1)],
+    ("ends", "why", "now", "n"), [({"quorum": 2}, QUORUM, 101.0, 2), ({"deadline": 10.0}, DEADLINE, 110.0, 1)]
 )
 def test_a_quorum_or_a_deadline_ends_a_round_and_later_reports_are_late(aggregator, store, ends, why, now, n):
     start(aggregator, **ends)

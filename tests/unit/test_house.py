@@ -54,26 +54,26 @@ ABOUT_BROKERS = {"terntools.boards.hearing", "terntools.emulators.at_broker", "t
 # Lines of a room (wc -l): lowered as rooms shrink.
 MOST_LINES = {
     "firmware": 7609,
-    "ternhost/": 1206,
-    "ternhost/cli": 1384,
+    "ternhost/": 1203,
+    "ternhost/cli": 1382,
     "ternhost/count": 1115,
     "ternhost/datasets": 1274,
     "ternhost/experiments": 2847,
     "ternhost/learn": 3922,
     "ternhost/privacy": 3063,
     "ternhost/provision": 303,
-    "ternhost/reach": 7669,
+    "ternhost/reach": 7660,
     "ternhost/run": 2416,
     "ternhost/store": 1451,
     "ternhost/vectorised": 799,
-    "ternhost/watch": 2784,
-    "terntools/": 35,
+    "ternhost/watch": 2783,
+    "terntools/": 28,
     "terntools/bench": 2027,
-    "terntools/boards": 5702,
-    "terntools/emulators": 2070,
+    "terntools/boards": 5698,
+    "terntools/emulators": 2065,
     "terntools/testing": 1318,
 }
-MOST_LINES_TOGETHER = 48_994  # of all rooms, whatever moves between them
+MOST_LINES_TOGETHER = 48_963  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
 MOST_LINES_OF_TESTS = 53_784  # of Python
 

@@ -85,8 +85,7 @@ def test_a_wheel_with_a_changed_byte_is_not_installed(checkout, tampered):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root installs Debian packages")
 @pytest.mark.parametrize(
-    ("policy", "apt_ends", "started"),
-    [("", 0, False), ("", 100, False), ("#!/bin/sh\nexit 0\n", 0, True)],
+    ("policy", "apt_ends", "started"), [("", 0, False), ("", 100, False), ("#!/bin/sh\nexit 0\n", 0, True)]
 )
 def test_a_service_that_is_installed_does_not_start(checkout, policy, apt_ends, started):
     """... unless a policy of this machine lets it. The machine's own stays, and tern's goes, also after an error."""

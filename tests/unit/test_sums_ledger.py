@@ -19,22 +19,22 @@ QUESTIONS = [(RHO_CARD, 5, 50_000), (PURE_CARD, 2, PRICE), (THREE, 1, PRICE), (T
 REFUSED = {wire.ERR_OLD_ROUND, wire.ERR_CHANGED_ROUND, wire.ERR_BUDGET, wire.ERR_LEDGER, wire.ERR_POLICY}
 
 
-def client_of(ahead, budget, most):
+def client_of(draw, most):
+    ahead, budget = draw.choice((1, 1, 3)), draw.choice((100_000, 2_000_000, 9_000_000))
     folder = scratch.folder()
     small_board.write_files(folder, measure=ledger.RHO, records=9, budget=budget, largest=most)
     put_fleet(folder, ahead=ahead, epoch=0, unit=2)
-    return folder, Client(Board(folder))
+    return folder, Client(Board(folder)), ahead, budget
 
 
 def live(draw, happened):
     """One history, against a twin that knows only what left the board. happened: what did in all of them."""
-    ahead, budget = draw.choice((1, 1, 3)), draw.choice((100_000, 2_000_000, 9_000_000))
-    most = draw.choice((PRICE, 4 * PRICE))
-    folder, client = client_of(ahead, budget, most)
-    released, asked, lost = {}, [(0, None)], False
+    folder, client, ahead, budget = client_of(draw, draw.choice((PRICE, 4 * PRICE)))
+    released, asked, lost, cut = {}, [(0, None)], False, False
     for event in draw.choices(("new", "new", "new", "again", "changed", "restart"), k=draw.randrange(1, 9)):
-        if event == "restart" or client is None:
-            client = Client(Board(folder))
+        if event == "restart" or cut:
+            client.close()
+            client, cut = Client(Board(folder)), False
         number, question = draw.choice(asked)
         if event != "again" or not number:
             number = max(asked)[0] + (0 if event == "changed" and number else draw.choice((1, 1, 2)))
@@ -55,10 +55,11 @@ def live(draw, happened):
                 assert code in (REFUSED if fault else REFUSED - {wire.ERR_LEDGER})
                 assert code != wire.ERR_BUDGET or detail < price
         except PowerCut:
-            lost, client = True, None
+            lost = cut = True
         book, paid = book_of(folder), sum(price for _, price in released.values())
         assert paid <= book.spent <= budget
         assert book.spent == paid or lost or ahead > 1
+    client.close()
 
 
 def test_random_histories_are_paid_for(seed):
@@ -74,8 +75,7 @@ def test_a_ledger_in_rho_adds_up(seed):
     draw = random.Random(seed)
     assert math.ceil(EPSILON * math.tanh(EPSILON / 2e6) - 1e-6) == PRICE
     for _ in range(200):
-        ahead, budget = draw.choice((1, 1, 3)), draw.choice((100_000, 2_000_000, 9_000_000))
-        folder, client = client_of(ahead, budget, 4 * PRICE)
+        folder, client, ahead, budget = client_of(draw, 4 * PRICE)
         real = durable = number = until = 0
         for _ in range(draw.randrange(1, 6)):
             if draw.randrange(5) == 0:

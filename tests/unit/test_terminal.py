@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from harness.raw_client import wait_for
 from ternhost import terminal
 from ternhost.cli import progress
 from ternhost.cli.progress import ProgressPrinter
+from ternhost.command import print_line
 from ternhost.run.status import END, PROGRESS, Status
 from ternhost.terminal import ERASE_LINE, Progress, can_redraw, heeding_interrupts
 
@@ -38,6 +40,17 @@ def test_only_a_terminal_that_can_redraw_has_changing_lines(monkeypatch):
     assert not can_redraw(Terminal())
     monkeypatch.delenv("TERM")  # as on Windows
     assert can_redraw(Terminal())
+
+
+def test_lines_of_several_threads_stay_whole():
+    class Slow(io.StringIO):
+        def write(self, text):
+            time.sleep(0.001)  # another thread comes first
+            return super().write(text)
+
+    with ThreadPoolExecutor(4) as threads, Slow() as out:
+        list(threads.map(lambda line: print_line(line, out), ["a line"] * 20))
+        assert out.getvalue() == "a line\n" * 20
 
 
 def test_steps_replace_each_other_and_lines_stay():

@@ -113,8 +113,7 @@ def board(request):
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["device info {}", "device info {} --json", "monitor {} --seconds 2 --every 0.3"],
+    "command", ["device info {}", "device info {} --json", "monitor {} --seconds 2 --every 0.3"]
 )
 def test_the_text_of_a_board_is_escaped(board, command, tern):
     printed = tern(*command.format(board.port).split())

@@ -1,12 +1,10 @@
-"""Shared by commands of the tools: a progress bar, warnings, checks of options."""
+"""Shared by commands of the tools: a progress bar, checks of options."""
 
 import argparse
 import math
-import sys
 
 from ternhost.options import require
 from ternhost.terminal import Progress
-from ternhost.text import visible
 
 _WIDTH = 30
 
@@ -20,11 +18,6 @@ class Bar(Progress):
         percent = 100 * done // max(total, 1)
         bar = "#" * (_WIDTH * percent // 100)
         self.step(f"[{bar:<{_WIDTH}}] {percent:3} %")
-
-
-def warn(message: str) -> None:
-    """Print a message of several lines on standard error at once."""
-    print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)
 
 
 def require_positive(args: argparse.Namespace, *names: str) -> None:

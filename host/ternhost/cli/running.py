@@ -1,14 +1,13 @@
 """The commands that run an algorithm. Their parsers are made from the options of their algorithms."""
 
 import argparse
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ternhost import options as fields
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Schedule, Terms
@@ -175,6 +174,5 @@ def print_run(args: argparse.Namespace, result: dict[str, Any]) -> int:
         lines.append(f"report: {result['report']}")
     print_result(result, "\n".join(lines), args.json)
     if words := results.missing_words(result):
-        sys.stdout.flush()
-        print(f"tern: {words}", file=sys.stderr)
+        warn(words)
     return results.exit_code(result)

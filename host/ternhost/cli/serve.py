@@ -13,7 +13,7 @@ from typing import Any
 from ternhost import extras
 from ternhost import options as fields
 from ternhost.cli import running
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS, settings
 from ternhost.learn.schedule import Schedule, Terms
@@ -113,7 +113,7 @@ def _print_json() -> Callable[[Status], None]:
             return
         else:
             progress_at = time.monotonic()
-        print(json.dumps(asdict(status)), flush=True)
+        print_line(json.dumps(asdict(status)))
 
     return show
 
@@ -125,11 +125,11 @@ def _watcher(args: argparse.Namespace) -> Watcher:
 
 
 def _note_json(message: str) -> None:
-    print(json.dumps({"event": "note", "message": message}), flush=True)
+    print_line(json.dumps({"event": "note", "message": message}))
 
 
 def _note(message: str) -> None:
-    print(visible(message, lines=True), flush=True)
+    print_line(visible(message, lines=True))
 
 
 def _print_line(status: Status) -> None:
@@ -140,4 +140,4 @@ def _print_line(status: Status) -> None:
     fleet += f", {status.strangers} of another version (tern deploy)" if status.strangers else ""
     entry = {**vars(status), **status.figures}
     line = said(entry, of_rounds(status.round, status.rounds), status.figures, fleet)
-    print("; ".join([line, *settings(status.chosen)]), flush=True)
+    print_line("; ".join([line, *settings(status.chosen)]))

@@ -1,7 +1,6 @@
 """`tern dashboard`: a page on loopback over the store of a run, while it goes on or afterwards."""
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ternhost import extras
-from ternhost.command import add_command, add_option
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK
 
 _PATIENCE = 5.0  # seconds that the other process has to end
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
         def ready(url: str) -> None:
             result = {"url": url, "store": str(path)}
-            print(json.dumps(result) if args.json else f"{path} is shown on {url} until Ctrl-C", flush=True)
+            print_result(result, f"{path} is shown on {url} until Ctrl-C", args.json)
 
         server.serve(made, lambda app: add_to(app, live), ready, sys.stdin if args.while_stdin else None)
     return OK

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.run.directory import RUNS
@@ -106,7 +106,7 @@ def _as_json() -> Show:
         now = shown.store, shown.serial, shown.note
         if now != last:
             last = now
-            print(json.dumps(summary_of(shown).as_json()), flush=True)
+            print_line(json.dumps(summary_of(shown).as_json()))
 
     return show
 
@@ -145,7 +145,7 @@ def _by_line() -> Show:
     def say(line: str | None) -> None:
         nonlocal noted
         if line is not None and line != noted:
-            print(visible(line), flush=True)
+            print_line(visible(line))
         noted = line
 
     def show(shown: Snapshot) -> None:
@@ -160,7 +160,7 @@ def _by_line() -> Show:
             before = run, shown.history[-2]["round"] if len(shown.history) > 1 else 0
         for count, entry in enumerate(shown.history, 1):
             if entry["round"] > before[1]:
-                print(visible(said(entry, words.of_rounds(count, shown.run.planned), figures)), flush=True)
+                print_line(visible(said(entry, words.of_rounds(count, shown.run.planned), figures)))
                 before = run, entry["round"]
 
     return show

@@ -5,14 +5,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.files import private, storage_errors
 from ternhost.provision import keys
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
 from ternhost.text import counted
-from terntools.terminal import warn
 
 _STAYS = "the fleet's key stays; a thief of a device's key has it too: see 'tern device rotate --fleet-key'"
 

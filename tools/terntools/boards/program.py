@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tern.update import MAIN
+from ternhost.command import warn
 from ternhost.errors import TernError, UsageError
 from terntools.boards import modules, mpy
-from terntools.terminal import warn
 
 EMULATED = "emulated"  # a board of this computer runs the sources
 MACHINES = (*mpy.BOARDS, EMULATED)

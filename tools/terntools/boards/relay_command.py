@@ -1,16 +1,14 @@
 """`tern relay`: boards on USB on a broker."""
 
 import argparse
-import sys
 import time
 from typing import Any
 
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import OK
 from ternhost.reach.ports import names
 from ternhost.terminal import heeding_interrupts
 from terntools.boards.relay import Relay, passwords_of
-from terntools.terminal import warn
 
 _CHECK_EVERY = 0.5
 
@@ -43,7 +41,6 @@ def _run(args: argparse.Namespace) -> int:
             what = "1 board is" if len(boards) == 1 else f"{len(boards)} boards are"
             text = f"{what} relayed to the broker at {access.host} port {access.port}; Ctrl-C ends it"
             print_result({"ports": boards, "host": access.host, "port": access.port}, text, args.json)
-            sys.stdout.flush()
             while True:
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from tern import storage
 from tern.links import mqtt
 from tern.mqtt import Session
 from tern.tcp import Connection, Lost, client_context
+from ternhost.command import warn
 from ternhost.errors import UsageError
 from ternhost.reach.absence import refuses
 from ternhost.reach.broker.access import Access, host_file
@@ -19,7 +20,6 @@ from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.mosquitto import reload
 from ternhost.store.store import Store
 from terntools.boards.attach import attach
-from terntools.terminal import warn
 
 _EVERY = 1.0  # seconds
 _PATIENCE = 3.0

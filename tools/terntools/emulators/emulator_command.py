@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,6 @@ def _run(args: argparse.Namespace) -> int:
         raise UsageError(text, hint="such as --volume boot")
     with heeding_interrupts(), _booted(args) as board, contextlib.suppress(KeyboardInterrupt):
         print_result({"port": board.url}, board.url, args.json)
-        sys.stdout.flush()
         while board.is_running:
             time.sleep(0.2)
         raise DeviceError(f"the emulated {args.what} has ended", hint="its messages are above")

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from tern import ledger
 from ternhost import datasets
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.options import flag, require
 from ternhost.privacy.accounting import Policy
@@ -29,7 +28,6 @@ from terntools.boards.policy import policy
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
-from terntools.terminal import warn
 
 _CHECK_EVERY = 0.5
 _AMPLE = "1000"  # the largest that a ledger holds: a trial may ask round after round
@@ -112,7 +110,6 @@ def run_emulate(args: argparse.Namespace) -> int:
         text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
         try:
             print_result(result, text, args.json)
-            sys.stdout.flush()
             while True:
                 for error in fleet.failed().values():
                     raise error

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ternhost.command import warn
 from ternhost.errors import DeviceError
 from ternhost.files import close_to_others, private
 from ternhost.privacy.accounting import Policy
@@ -25,7 +26,6 @@ from ternhost.store.store import Store
 from terntools.boards import attach
 from terntools.emulators.micropython import device_command, find_micropython
 from terntools.emulators.unix_fleet import FIRMWARE, LOG_NAME
-from terntools.terminal import warn
 
 _PATIENCE = 300  # seconds
 

@@ -1,14 +1,13 @@
 """`tern broker`: configures a fleet's broker, Mosquitto or a cluster of NATS, and runs Mosquitto for a first try."""
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.provision.keys import parse_range
 from ternhost.reach.broker import cluster, configuration
@@ -19,7 +18,7 @@ from ternhost.reach.broker.sites import HERE, SITES, BrokerSite, load_all
 from ternhost.reach.broker.sites import check as check_site
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
-from ternhost.text import counted, visible
+from ternhost.text import counted
 
 _CHECK_EVERY = 0.5
 
@@ -92,7 +91,7 @@ def run_config(args: argparse.Namespace) -> int:
     if site:
         made = configuration.add_site(args.directory, **site)
         for warning in _warnings(made, access):
-            print(f"tern: {warning}", file=sys.stderr)
+            warn(warning)
     reloaded = reload(args.directory)
     start = f"mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}"
     if access.is_cluster:
@@ -169,8 +168,7 @@ def run_run(args: argparse.Namespace) -> int:
         text = f"the broker listens at {access.host} port {access.port}{keys}; Ctrl-C ends it"
         try:
             print_result(_result(args.directory, access), text, args.json)
-            sys.stdout.flush()
-            running.keep(_say)
+            running.keep(warn)
             while True:
                 time.sleep(_CHECK_EVERY)
                 if (now := passwords.stat().st_mtime_ns) != written:
@@ -178,10 +176,6 @@ def run_run(args: argparse.Namespace) -> int:
                     running.reload()
         except KeyboardInterrupt:
             return OK
-
-
-def _say(message: str) -> None:
-    print(f"tern: {visible(message, lines=True)}", file=sys.stderr, flush=True)
 
 
 def _result(directory: str, access: Access) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """`tern gateway`: gateways of sites that keep their keys, and the NATS servers that they connect to."""
 
 import argparse
-import json
-import sys
 import threading
 import time
 from pathlib import Path
@@ -119,7 +117,6 @@ def run_server(args: argparse.Namespace) -> int:
                 if (condition := server.condition) != shown:
                     shown = condition
                     print_result({"condition": condition}, condition or "the NATS server runs", args.json)
-                    sys.stdout.flush()
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:
             return OK
@@ -133,7 +130,7 @@ def run_run(args: argparse.Namespace) -> int:
     directory = Path(args.directory)
 
     def tell(message: str, event: str = "note") -> None:
-        print(json.dumps({"event": event, "message": message}) if args.json else visible(message), flush=True)
+        print_result({"event": event, "message": message}, visible(message), args.json)
 
     def ready() -> None:
         if (count := gateway.ready()) is not None:
