@@ -297,7 +297,7 @@ def test_a_device_of_a_small_epsilon_refuses_the_card_of_another(tmp_path, micro
         fleet, watcher = "port:" + boards.ports[0], Watcher(warn=warnings.append)
         result = rig.finish(epsilon="4", reports=20, fleet=fleet, store=path, watcher=watcher)
     assert warnings == [
-        "round 1: 10 of 20 devices refuse: a report would cost more than the epsilon of 1 that they allow for one, "
+        "round 1: 10 of 20 devices refuse: a report would cost more than they allow for one, 1, "
         "or needs a mechanism that they do not allow"
     ]
     (entry,) = result["history"]

@@ -53,7 +53,7 @@ def test_devices_answer_round_after_round_until_their_budget_is_spent(site):
         with pytest.raises(RefusedError, match="10 of 10 devices refuse: their budget is spent") as caught:
             fleet.round(boards.ports, range(1, 11), 4)
     assert [left(board) for board in fleet.store.boards()] == [1]
-    assert "1e-06 is left" in caught.value.message
+    assert "1e-06 of it is left" in caught.value.message
     assert {spent for spent, _, _ in fleet.ledgers().values()} == {3 * rig.COST}
 
 
@@ -69,10 +69,7 @@ def test_devices_that_refuse_do_not_stop_the_others(site):
 
 @pytest.mark.parametrize(
     ("largest", "claimed", "message"),
-    [
-        (rig.COST - 1, rig.COST, "more than the epsilon of"),
-        (rig.COST, rig.COST // 2, "does not keep the epsilon"),  # the card claims too little
-    ],
+    [(rig.COST - 1, rig.COST, "more than they allow"), (rig.COST, rig.COST // 2, "does not keep its claim")],
 )
 def test_a_card_that_is_refused_costs_nothing(site, largest, claimed, message):
     card = rig.CARD[:1] + claimed.to_bytes(4, "little") + rig.CARD[5:]

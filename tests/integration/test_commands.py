@@ -36,7 +36,7 @@ def test_an_emulated_fleet_keeps_what_its_boards_have_spent(here, micropython):
         result = rig.tern(*train, "--fleet", fleet, "--store", store).json
         assert (result["reports"], result["epsilon_spent"]) == (80, [])
         refused = rig.tern(*train, "--fleet", fleet, "--store", store, "--epsilon", 3, code=4)
-        assert "more than the epsilon of 2 that they allow" in refused.err
+        assert "more than they allow for one, 2" in refused.err
     with emulated(*arguments) as (fleet, _):  # the same boards
         boards = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
         assert [round(board["epsilon_left"], 3) for board in boards] == [2, 2]

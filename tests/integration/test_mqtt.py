@@ -249,7 +249,7 @@ def test_a_served_fleet_whose_budget_is_spent_gets_advice(arena):
     finish(serve(arena))  # until the budget is spent
     lines = finish(serve(arena, "--new-model", rounds=2), code=REFUSED)
     assert [line["refusals"] for line in ends(lines)] == [3, 3]
-    error = "3 of 3 devices refuse: their budget is spent; an epsilon of 0 is left"
+    error = "3 of 3 devices refuse: their budget is spent; 0 of it is left"
     warned = [line["message"] for line in lines if "refuse" in line.get("message", "")]
     assert warned == [f"round 6: {error}; {NEW_BUDGET}"]
     assert lines[-1] == {"error": error, "hint": NEW_BUDGET, "exit_code": REFUSED}

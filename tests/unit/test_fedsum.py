@@ -142,9 +142,9 @@ def test_the_named_unit_chooses_the_algorithm(capsys):
             10**6,
             ledger.EPSILON,
             "their ledgers count epsilon, and this report costs rho",
-            "tern provision --budget E --delta D",
+            "tern provision --budget",
         ),
-        (10, ledger.RHO, "would cost more than the rho of 1e-05 that they allow", "a card of a smaller rho"),
+        (10, ledger.RHO, "would cost more than they allow for one, 1e-05", "use a cheaper card"),
     ],
 )
 def test_boards_of_another_measure_or_policy_refuse(monkeypatch, most, measure, message, hint):

@@ -62,8 +62,8 @@ MOST_LINES = {
     "ternhost/learn": 3922,
     "ternhost/privacy": 3063,
     "ternhost/provision": 303,
-    "ternhost/reach": 7660,
-    "ternhost/run": 2416,
+    "ternhost/reach": 7667,
+    "ternhost/run": 2415,
     "ternhost/store": 1451,
     "ternhost/vectorised": 799,
     "ternhost/watch": 2783,
@@ -73,7 +73,7 @@ MOST_LINES = {
     "terntools/emulators": 2065,
     "terntools/testing": 1318,
 }
-MOST_LINES_TOGETHER = 48_963  # of all rooms, whatever moves between them
+MOST_LINES_TOGETHER = 48_969  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
 MOST_LINES_OF_TESTS = 53_784  # of Python
 

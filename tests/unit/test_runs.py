@@ -352,15 +352,17 @@ def test_a_round_reads_nothing_of_earlier_ones(command, monkeypatch):
 # How a run ends
 
 
+IN_RHO = 1_523_189  # millionths: 2 tanh(1)
+
+
 @pytest.fixture
 def provisioned(here):
     """`provisioned(*reports)`: the options of a command for two boards of 20 clients with records of flights. Each
-    client has a budget for this number of reports at epsilon 2.
-    """
+    client has a budget for this number of reports at epsilon 2."""
 
-    def make(*reports, clients=40):
+    def make(*reports, clients=40, price=2_000_000):
         rows = datasets.load("flights").records(range(clients))
-        policies = [Policy(2_000_000, 2_000_000 * reports[i % len(reports)]) for i in range(clients)]
+        policies = [Policy(price, price * reports[i % len(reports)], price == IN_RHO) for i in range(clients)]
         boards = [here / "a", here / "b"][:clients]
         with Store("keys.sqlite") as store:
             provision.provision_fleet(store, boards, rows, policies)
@@ -383,10 +385,11 @@ def test_a_run_that_devices_refuse_ends_with_4_and_changes_no_earlier_result(pro
     assert stored("again").status == FINISHED
 
 
-def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(provisioned, command):
-    fleet = [*provisioned(5, clients=1)[:4], "--no-report"]
+@pytest.mark.parametrize(("price", "left"), [(2_000_000, "an epsilon of 10"), (IN_RHO, "a rho of 7.61594")])
+def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(price, left, provisioned, command):
+    fleet = [*provisioned(5, clients=1, price=price)[:4], "--no-report"]
     _, refused, _ = command("train", *fleet, "--reports", "10", code=errors.REFUSED)
-    assert refused["error"] == "a board says that an epsilon of 10 is left, enough for 5 of its 10 rounds"
+    assert refused["error"] == f"a board says that {left} is left, enough for 5 of its 10 rounds"
     assert "ask for --rounds 5" in refused["hint"]
     assert "tern provision BOARD" in refused["hint"]
     assert not Path("runs").exists()
@@ -514,10 +517,10 @@ def test_the_cost_is_shown_before_the_run_and_with_earlier_runs(provisioned, com
     assert result["epsilon_before"] == 0
     code, result, err = command("train", *fleet, "--budget", "10")
     assert (code, result["epsilon_before"]) == (0, 2)
-    assert "; earlier runs cost up to 2, 4 together, of a budget of 10; the boards say that 8 is left" in err
+    assert "cost up to 2, 4 together, of a budget of 10; the boards say that an epsilon of 8 is left" in err
     code, result, err = command("train", *fleet, "--epsilon", "1.5")
     assert (code, result["epsilon_before"]) == (0, 4)
-    assert "; earlier runs cost up to 4, 5.5 together; the boards say that 6 is left" in err
+    assert "; earlier runs cost up to 4, 5.5 together; the boards say that an epsilon of 6 is left" in err
 
 
 def test_a_budget_includes_the_cost_of_earlier_runs(provisioned, command):

@@ -3,7 +3,7 @@ learning; it asks again where reports are missing, and stores accepted reports b
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -17,6 +17,17 @@ from ternhost.learn.schedule import Terms
 
 Devices = Sequence[int] | npt.NDArray[np.int64]
 Cohorts = Sequence[tuple[Question, Devices]]
+Left = tuple[int | None, int | None]  # budgets by measure (tern.ledger), millionths; None: none is known
+NOT_TOLD: Left = None, None
+
+
+def least(budgets: Iterable[Left]) -> Left:
+    """The smallest of these budgets, for each measure."""
+    epsilon, rho = (
+        min((one for one in column if one is not None), default=None)
+        for column in zip(NOT_TOLD, *budgets, strict=True)
+    )
+    return epsilon, rho
 
 
 def is_label(question: Question) -> bool:
@@ -74,9 +85,9 @@ class Driver(ABC):
         return FleetStatus()
 
     @property
-    def budget_left(self) -> int | None:
-        """The smallest budget that a board has just reported for its first device (micro-epsilon), or None."""
-        return None
+    def budget_left(self) -> Left:
+        """The smallest budget that a board has just reported for its first device."""
+        return NOT_TOLD
 
     def resume(self) -> list[int]:
         """Resume the rounds that were open when the host ended; return their numbers, oldest first."""

@@ -3,12 +3,10 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from tern import wire
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import RefusedError
-from ternhost.privacy import cards
 from ternhost.reach.driver import Warn
 
 
@@ -76,9 +74,7 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
     one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
     if code == wire.ERR_OLD_ROUND and (later := later_rounds(result)):
         return code, *later
-    rho = any(cards.measure(cohort.card) == "rho" for cohort in result.cohorts)
-    words: dict[str, Any] = {"amount": one.detail / 1e6, "detail": one.detail, "number": result.number}
-    words |= {"measure": "rho", "a": "a"} if rho else {"measure": "epsilon", "a": "an"}
+    words = {"amount": one.detail / 1e6, "detail": one.detail, "number": result.number}
     what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
     if (code, one.detail) == (wire.ERR_LEDGER, wire.OLD_LEDGER):
         what, hint = _TEXTS["OLD_LEDGER"]

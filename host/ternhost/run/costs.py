@@ -19,10 +19,12 @@ from ternhost.privacy import cards
 from ternhost.privacy.accounting import MEASURES, Account, Policy
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import protected
+from ternhost.reach.driver import Left
 from ternhost.reach.refusals import NEW_BUDGET
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
 
+_AMOUNTS = "an epsilon", "a rho"  # by measure
 _SPENT = wire.error_name(wire.ERR_BUDGET)
 
 
@@ -37,14 +39,10 @@ def accounts(learner: Learner, budget: int | None) -> list[Account]:
     if learner.unit:
         who = f"what is protected, {protected(learner.unit)},"
     return [
-        Account(
-            (each.release(learner.times),),
-            budget,
-            who.format(each.epsilon / MICRO, 100 * each.share),
-            learner.delta,
-        )
+        Account((each.release(learner.times),), budget,
+                who.format(each.epsilon / MICRO, 100 * each.share), learner.delta)
         for each in learner.designs
-    ]
+    ]  # fmt: skip
 
 
 def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Policy]:
@@ -54,8 +52,7 @@ def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Pol
         replace(design.policy, budget=budget or max(design.policy.budget, cost))
         for design, cost in zip(designs, costs(learner), strict=True)
     ]
-    classes = class_of(devices, [design.share for design in designs], learner.options.seed)
-    return [of_classes[i] for i in classes]
+    return [of_classes[i] for i in class_of(devices, [each.share for each in designs], learner.options.seed)]
 
 
 def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
@@ -69,12 +66,15 @@ def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
     return {**plan, "classes": classes, **learner.references(), "devices": devices or None}
 
 
-def tell(
-    watcher: Watcher, accounts: Sequence[Account], before: int, left: int | None, endless: bool, alone: bool
-) -> None:
+def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
+         endless: bool, alone: bool) -> None:  # fmt: skip
     """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
-    spent, and the least that a board reports as left, micro-epsilon. endless: the accounts are of a round. alone: there
-    is one device. Raises RefusedError where a named budget, or the only device's, does not cover the run."""
+    spent in the run's measure, and the least that a board reports as left, millionths. endless: the accounts are of a
+    round. alone: there is one device. Raises RefusedError where a named budget, or the only device's, does not cover
+    the run."""
+    asked = [account.releases[0] for account in accounts]
+    pay = [bool(asked) and not asked[0].gaussian, bool(asked)]  # by measure: whether its ledgers can
+    told = [(measure, amount) for measure, amount in enumerate(left) if pay[measure] and amount is not None]
     for account in accounts:
         words = account.words("in every round") if endless else account.words()
         if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
@@ -84,8 +84,8 @@ def tell(
             words += f"; earlier runs cost up to {before / MICRO:g}" + ("" if endless else total)
             if account.budget is not None:
                 words += f", of a budget of {account.budget / MICRO:g}"
-        if left is not None:
-            words += f"; the boards say that {left / MICRO:g} is left"
+        for measure, amount in told:
+            words += f"; the boards say that {_AMOUNTS[measure]} of {amount / MICRO:g} is left"
         watcher.note(words)
         if account.budget is not None and before + account.user_level > account.budget:
             raise RefusedError(
@@ -93,20 +93,19 @@ def tell(
                 f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
                 hint=f"ask fewer rounds or values, use a smaller {account.measure}, or raise --budget",
             )
-    if left is None or not accounts:
-        return
-    release = min((account.releases[0] for account in accounts), key=lambda each: each.user_level)
-    if left < release.user_level:
-        enough = left * release.times // release.user_level
-        amount = "a rho" if accounts[0].measure == "rho" else "an epsilon"
-        words = f"a board says that {amount} of {left / MICRO:g} is left"
+    for measure, amount in told:
+        paid = [one if one.measure == measure else replace(one, measure=measure, total=0) for one in asked]
+        release = min(paid, key=lambda each: each.user_level)
+        if amount >= release.user_level:
+            continue
+        enough = amount * release.times // release.user_level
+        words = f"a board says that {_AMOUNTS[measure]} of {amount / MICRO:g} is left"
         if release.times > 1:
             words += f", enough for {enough} of its {release.times} rounds"
         elif alone:
             words += f", and a report costs {release.user_level / MICRO:g}"
         if alone:
-            hint = f"ask for --rounds {enough}; or: " if enough else ""
-            raise RefusedError(words, hint=hint + NEW_BUDGET)
+            raise RefusedError(words, (f"ask for --rounds {enough}; or: " if enough else "") + NEW_BUDGET)
         watcher.warn(f"{words}: it will refuse the rest")
 
 

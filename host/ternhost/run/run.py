@@ -20,7 +20,7 @@ from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet, refusals
-from ternhost.reach.driver import Driver, RoundProgress
+from ternhost.reach.driver import NOT_TOLD, Driver, RoundProgress
 from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.run import begin, costs, plugins
 from ternhost.run import directory as run_directory
@@ -292,7 +292,7 @@ class Run(Closing):
         self.state["spent_before"] = before
         if under_way:  # they were told before
             return
-        left = None if made else driver.budget_left
+        left = NOT_TOLD if made else driver.budget_left
         endless, alone = self.algorithm.rounds is None, len(driver.devices) == 1
         costs.tell(self._watcher, self.accounts, before, left, endless=endless, alone=alone)
 

@@ -13,7 +13,7 @@ from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Cohorts, FleetStatus, RoundProgress, Tell
+from ternhost.reach.driver import Cohorts, FleetStatus, Left, RoundProgress, Tell, least
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.post import Post, Reply
@@ -169,9 +169,8 @@ class GatewaysDriver(StoredDriver):
         return FleetStatus(boards=sum(boards) if boards else None, connected=connected)
 
     @property
-    def budget_left(self) -> int | None:
-        budgets = (here.budget_left for _, here in self._roster.there)
-        return min((left for left in budgets if left is not None), default=None)
+    def budget_left(self) -> Left:
+        return least(here.budget_left for _, here in self._roster.there)
 
     def resume(self) -> list[int]:
         now = time.monotonic()

@@ -17,6 +17,7 @@ from tern import frames, ledger, wire
 from ternhost.count.members import Integers, id_bytes, pack_ids, unpack_ids
 from ternhost.count.questions import Averaged, decode_body
 from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, Cohort
+from ternhost.reach.driver import NOT_TOLD, Left
 from ternhost.reach.gateway.post import MOST_TEXT
 
 PROTOCOL = 1
@@ -104,7 +105,7 @@ class Here:
     fleet: str
     version: str
     boards: int | None = None
-    budget_left: int | None = None  # the smallest reported for the first device of a board, micro-epsilon
+    budget_left: Left = NOT_TOLD  # the smallest reported for the first device of a board
     single_results: bool = False
 
     def encode(self) -> bytes:
@@ -280,7 +281,7 @@ _HEADS: dict[int, dict[str, Check]] = {
         "fleet": _text(100),
         "version": _text(100),
         "boards": _or_none(_COUNT),
-        "budget_left": _or_none(_whole(0, ledger.MAX_BUDGET)),
+        "budget_left": _list(_or_none(_whole(0, ledger.MAX_BUDGET)), 2, 2),
         "single_results": _flag,
     },
     STILL: {"number": _ROUND, "reports": _COUNT},

@@ -15,7 +15,7 @@ from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import RoundProgress, Tell
+from ternhost.reach.driver import Left, RoundProgress, Tell, least
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, drain
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
@@ -88,9 +88,8 @@ class BoardsDriver(ReportsDriver):
                     raise DeviceError(f"device {device} is on {other.port} and on {board.port}", hint)
 
     @property
-    def budget_left(self) -> int | None:
-        left = [board.budget_left for board in self.boards if board.budget_left is not None]
-        return min(left, default=None)
+    def budget_left(self) -> Left:
+        return least(board.left for board in self.boards)
 
     @property
     def devices(self) -> list[int]:
