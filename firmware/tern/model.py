@@ -45,8 +45,8 @@ def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int,
 class Model:
     """The device's model: that of the last MODEL; before the first one, the parameters of the last ROUND.
 
-    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py; round: that of its frame; final: a MODEL brought it;
-    d: features of a row, the constant included. A prediction allocates nothing after the first call.
+    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py. round: the number in its frame. final: whether its frame was a
+    MODEL. d: features of a row, the constant included. A prediction allocates nothing after the first call.
     """
 
     def __init__(self, every: int = 8) -> None:

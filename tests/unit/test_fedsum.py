@@ -142,7 +142,7 @@ def test_the_named_unit_chooses_the_algorithm(capsys):
             10**6,
             ledger.EPSILON,
             "their ledgers count epsilon, and this report costs rho",
-            "tern provision --budget",
+            "tern provision --budget E --delta D",
         ),
         (10, ledger.RHO, "would cost more than they allow for one, 1e-05", "use a cheaper card"),
     ],

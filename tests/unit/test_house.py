@@ -55,15 +55,15 @@ ABOUT_BROKERS = {"terntools.boards.hearing", "terntools.emulators.at_broker", "t
 MOST_LINES = {
     "firmware": 7609,
     "ternhost/": 1203,
-    "ternhost/cli": 1382,
+    "ternhost/cli": 1377,
     "ternhost/count": 1115,
     "ternhost/datasets": 1274,
     "ternhost/experiments": 2847,
     "ternhost/learn": 3922,
     "ternhost/privacy": 3063,
     "ternhost/provision": 303,
-    "ternhost/reach": 7667,
-    "ternhost/run": 2415,
+    "ternhost/reach": 7666,
+    "ternhost/run": 2414,
     "ternhost/store": 1451,
     "ternhost/vectorised": 799,
     "ternhost/watch": 2783,
@@ -73,9 +73,9 @@ MOST_LINES = {
     "terntools/emulators": 2065,
     "terntools/testing": 1318,
 }
-MOST_LINES_TOGETHER = 48_969  # of all rooms, whatever moves between them
+MOST_LINES_TOGETHER = 48_962  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
-MOST_LINES_OF_TESTS = 53_784  # of Python
+MOST_LINES_OF_TESTS = 53_783  # of Python
 
 
 @cache

@@ -30,6 +30,7 @@ from ternhost.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("here")
 SIMULATED = ["--fleet", "simulated:200", "--reports", "200", "--group", "50", "--no-report", "--quiet"]
+IN_RHO = 1_523_189  # millionths, of an epsilon of 2: 2 tanh(1)
 BOARDS = ["--fleet", "inprocess:2", "--reports", "40", "--group", "10", "--no-report", "--quiet"]
 
 
@@ -352,9 +353,6 @@ def test_a_round_reads_nothing_of_earlier_ones(command, monkeypatch):
 # How a run ends
 
 
-IN_RHO = 1_523_189  # millionths: 2 tanh(1)
-
-
 @pytest.fixture
 def provisioned(here):
     """`provisioned(*reports)`: the options of a command for two boards of 20 clients with records of flights. Each
@@ -517,10 +515,11 @@ def test_the_cost_is_shown_before_the_run_and_with_earlier_runs(provisioned, com
     assert result["epsilon_before"] == 0
     code, result, err = command("train", *fleet, "--budget", "10")
     assert (code, result["epsilon_before"]) == (0, 2)
-    assert "cost up to 2, 4 together, of a budget of 10; the boards say that an epsilon of 8 is left" in err
+    words = "; earlier runs cost up to {}; the boards say that an epsilon of {} is left"
+    assert words.format("2, 4 together, of a budget of 10", 8) in err
     code, result, err = command("train", *fleet, "--epsilon", "1.5")
     assert (code, result["epsilon_before"]) == (0, 4)
-    assert "; earlier runs cost up to 4, 5.5 together; the boards say that an epsilon of 6 is left" in err
+    assert words.format("4, 5.5 together", 6) in err
 
 
 def test_a_budget_includes_the_cost_of_earlier_runs(provisioned, command):

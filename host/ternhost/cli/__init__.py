@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Protocol
 
 from ternhost import errors, extras
 from ternhost.cli import plugins
-from ternhost.command import help_hint
+from ternhost.command import help_hint, print_line
 from ternhost.errors import TernError, UsageError
 from ternhost.options import flag
 from ternhost.registry import Registry
@@ -116,10 +116,10 @@ def _wants_json(argv: Sequence[str]) -> bool:
 def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
     """Print an error for people and, with --json, as an object for programs. Returns `code`."""
     with contextlib.suppress(OSError):  # a closed pipe or a full disk
-        print(f"tern: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr, flush=True)
+        print_line(f"tern: {message}" + (f"\n  {hint}" if hint else ""), sys.stderr)
     if as_json:
         with contextlib.suppress(OSError):
-            print(json.dumps({"error": message, "hint": hint, "exit_code": code}), flush=True)
+            print_line(json.dumps({"error": message, "hint": hint, "exit_code": code}))
     _drop_output()
     return code
 

@@ -22,7 +22,7 @@ from ternhost.run import result as results
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
-from ternhost.text import counted, visible
+from ternhost.text import counted
 from ternhost.watch.dashboard_command import shown_beside
 from ternhost.watch.home_assistant import HomeAssistant, shown
 from ternhost.watch.summary import said
@@ -119,17 +119,12 @@ def _print_json() -> Callable[[Status], None]:
 
 
 def _watcher(args: argparse.Namespace) -> Watcher:
-    if args.json:
-        return Watcher(_print_json(), _note_json, _note_json)
-    return Watcher() if args.quiet else Watcher(_print_line, _note, _note)
+    def note(message: str) -> None:
+        print_result({"event": "note", "message": message}, message, args.json)
 
-
-def _note_json(message: str) -> None:
-    print_line(json.dumps({"event": "note", "message": message}))
-
-
-def _note(message: str) -> None:
-    print_line(visible(message, lines=True))
+    if args.quiet and not args.json:
+        return Watcher()
+    return Watcher(_print_json() if args.json else _print_line, note, note)
 
 
 def _print_line(status: Status) -> None:

@@ -23,10 +23,8 @@ NOT_TOLD: Left = None, None
 
 def least(budgets: Iterable[Left]) -> Left:
     """The smallest of these budgets, for each measure."""
-    epsilon, rho = (
-        min((one for one in column if one is not None), default=None)
-        for column in zip(NOT_TOLD, *budgets, strict=True)
-    )
+    columns = zip(NOT_TOLD, *budgets, strict=True)
+    epsilon, rho = (min((one for one in column if one is not None), default=None) for column in columns)
     return epsilon, rho
 
 

@@ -24,7 +24,7 @@ from ternhost.reach.refusals import NEW_BUDGET
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
 
-_AMOUNTS = "an epsilon", "a rho"  # by measure
+_LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"  # by measure
 _SPENT = wire.error_name(wire.ERR_BUDGET)
 
 
@@ -73,8 +73,9 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
     round. alone: there is one device. Raises RefusedError where a named budget, or the only device's, does not cover
     the run."""
     asked = [account.releases[0] for account in accounts]
-    pay = [bool(asked) and not asked[0].gaussian, bool(asked)]  # by measure: whether its ledgers can
-    told = [(measure, amount) for measure, amount in enumerate(left) if pay[measure] and amount is not None]
+    # A ledger in epsilon refuses Gaussian noise, whatever is left.
+    pays = RHO if any(each.gaussian for each in asked) else EPSILON
+    told = [(i, amount) for i, amount in enumerate(left) if i >= pays and amount is not None]
     for account in accounts:
         words = account.words("in every round") if endless else account.words()
         if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
@@ -84,8 +85,7 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
             words += f"; earlier runs cost up to {before / MICRO:g}" + ("" if endless else total)
             if account.budget is not None:
                 words += f", of a budget of {account.budget / MICRO:g}"
-        for measure, amount in told:
-            words += f"; the boards say that {_AMOUNTS[measure]} of {amount / MICRO:g} is left"
+        words += "".join(f"; the boards say that {_LEFT[i].format(amount / MICRO)}" for i, amount in told)
         watcher.note(words)
         if account.budget is not None and before + account.user_level > account.budget:
             raise RefusedError(
@@ -93,13 +93,12 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
                 f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
                 hint=f"ask fewer rounds or values, use a smaller {account.measure}, or raise --budget",
             )
-    for measure, amount in told:
-        paid = [one if one.measure == measure else replace(one, measure=measure, total=0) for one in asked]
-        release = min(paid, key=lambda each: each.user_level)
+    for measure, amount in told if asked else ():
+        release = min((replace(each, measure=measure) for each in asked), key=lambda each: each.user_level)
         if amount >= release.user_level:
             continue
         enough = amount * release.times // release.user_level
-        words = f"a board says that {_AMOUNTS[measure]} of {amount / MICRO:g} is left"
+        words = f"a board says that {_LEFT[measure].format(amount / MICRO)}"
         if release.times > 1:
             words += f", enough for {enough} of its {release.times} rounds"
         elif alone:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tern import frames, wire
 from ternhost import errors
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import DeviceError
 from ternhost.reach.absence import describe as describe_absence
 from ternhost.reach.links import hello_request, read_hello
@@ -220,12 +220,12 @@ def _run(args: argparse.Namespace) -> int:
     start = time.monotonic()
 
     def show(line: str) -> None:
-        stream = sys.stderr if args.json else sys.stdout
-        print(f"{time.monotonic() - start:9.3f} {visible(line)}", file=stream, flush=True)
+        line = f"{time.monotonic() - start:9.3f} {visible(line)}"
+        print_line(line, sys.stderr if args.json else sys.stdout)
 
     tell = (lambda line: None) if args.quiet else show
     monitor = Monitor(names.resolve(args.board), tell, args.every, show=show)
-    print(f"talk to the board through {monitor.tap}", file=sys.stderr, flush=True)
+    print_line(f"talk to the board through {monitor.tap}", sys.stderr)
     with contextlib.closing(monitor), contextlib.suppress(KeyboardInterrupt):
         monitor.run(start + args.seconds if args.seconds is not None else None)
     state = monitor.state

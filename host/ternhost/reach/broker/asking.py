@@ -228,8 +228,8 @@ class Asking:
 
     def _give_up(self, board: BoardOnBroker) -> None:
         # Except for devices that another board claims, too: one of the two lies.
-        others = {id: [b for b in self._roster.of(id) if b is not board] for id in board.expected}
-        alone = [id for id, boards in others.items() if all(b.left_out or not b.there for b in boards)]
+        others = {each: [b for b in self._roster.of(each) if b is not board] for each in board.expected}
+        alone = [each for each, boards in others.items() if all(b.left_out or not b.there for b in boards)]
         self._aggregator.give_up(self.number, alone)
         board.given_up, board.expected = board.expected, set()
         board.to_ask.clear()

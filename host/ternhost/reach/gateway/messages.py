@@ -21,6 +21,7 @@ from ternhost.reach.driver import NOT_TOLD, Left
 from ternhost.reach.gateway.post import MOST_TEXT
 
 PROTOCOL = 1
+_WRONG = "a message of a gateway or its host is wrong, or of another version of tern"
 MOST_DEVICES = 1 << 24  # of a gateway
 MOST_COHORTS = 4000
 MOST_REASONS = 64  # different refusals in one answer
@@ -204,7 +205,7 @@ def decode_ask(data: bytes) -> Ask:
 
 def _require(condition: bool, what: str) -> None:
     if not condition:
-        raise MessageError(f"a message of a gateway or its host is wrong: {what}")
+        raise MessageError(f"{_WRONG}: {what}")
 
 
 def _parts(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
@@ -301,7 +302,7 @@ def _devices(blob: bytes, most: int = MOST_DEVICES) -> Integers:
     try:
         ids = np.asarray(unpack_ids(blob, most), np.int64)
     except ValueError as error:
-        raise MessageError(f"a message of a gateway or its host is wrong: {error}") from error
+        raise MessageError(f"{_WRONG}: {error}") from error
     _require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id cannot be a device's")
     _require(bool(np.all(ids[1:] > ids[:-1])), "devices are out of order")
     return ids
