@@ -5,7 +5,7 @@ import math
 import random
 from array import array
 
-from tern.card import count, decode
+from tern.card import decode
 from tern.compat import const, ticks_diff
 from tern.sampler import sample
 from tern.shapes import TABLE, T
@@ -68,9 +68,10 @@ def _duchi(e):
 def _three_outputs(card):
     # Zhao et al., 2021: the probability of each output is linear between the inputs 0 and 1, as in the card
     zero = 1 << card.knot_bits - 1
-    h = count(card, zero, 2) / T
-    more = count(card, 2 * zero, 2) / T - h
-    less = h - count(card, 2 * zero, 0) / T
+    thresholds = card.thresholds
+    h = 1 - thresholds[2 * zero + 1] / T
+    more = 1 - thresholds[4 * zero + 1] / T - h
+    less = h - thresholds[4 * zero] / T
     c = 1 / (more + less)
     uniform = random.random
 

@@ -9,6 +9,7 @@ from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
 from tern.shapes import HIERARCHY as HIERARCHY
 from tern.shapes import LAPLACE as LAPLACE
 from tern.shapes import MIXTURE as MIXTURE
+from tern.shapes import PROJECTION as PROJECTION
 from tern.shapes import SUM as SUM
 from tern.shapes import T_BITS as T_BITS
 from tern.shapes import TABLE as TABLE
@@ -45,7 +46,7 @@ def _require(condition, what=""):
 class Card:
     """A decoded card: its bytes `data`, its `shape`, and its claimed `epsilon` (micro-epsilon; micro-rho: tern.sums).
 
-    `job`: the int32 parameters of its sampler (tern.sampler), not for a mixture, a hierarchy or a sum.
+    `job`: the int32 parameters of its sampler (tern.sampler), not for a mixture or a card with a `body`.
     """
 
     symbols: int  # how many outputs
@@ -59,11 +60,9 @@ class Card:
     t: int
     s: int
     lowest: int
-    highest: int
     first: "Card"  # mixture
     second: "Card"
-    hierarchy: "object"  # tern.lhp.Hierarchy
-    sum: "object"  # tern.sums.Sum
+    body: "object"  # tern.lhp.Hierarchy, tern.sums.Sum or tern.projection.Projection
 
     def __init__(self, data, shape, epsilon):
         self.data = data
@@ -90,16 +89,18 @@ def _decode(data, nested):
         _laplace(card)
     elif card.shape == MIXTURE and not nested:
         _mixture(card)
-    elif HIERARCHY <= card.shape <= SUM and not nested:
+    elif HIERARCHY <= card.shape <= PROJECTION and not nested:
         try:  # loaded only when asked for
             if card.shape == SUM:
                 from tern.sums import Sum as Body
+            elif card.shape > SUM:
+                from tern.projection import Projection as Body  # type: ignore[assignment]
             else:
                 from tern.lhp import Hierarchy as Body  # type: ignore[assignment]
-            card.hierarchy = card.sum = body = Body(data, decode)
+            card.body = Body(data, decode)
         except (ImportError, ValueError) as error:  # not every board has it: tern deploy
             raise CardError(str(error))
-        card.symbols = body.symbols
+        card.symbols = card.body.symbols
     else:
         raise CardError("unknown shape")
     return card
@@ -161,7 +162,6 @@ def _laplace(card):
     card.t = t
     card.s = s
     card.lowest = lowest
-    card.highest = highest
     card.job = array("i", (0, 0, 0, 0, q + 1, t, s, lowest, highest, _mask(t)))
 
 
@@ -193,7 +193,7 @@ def certify(card, epsilon=None):
     if card.shape == MIXTURE:
         return certify(card.first, epsilon) and certify(card.second, epsilon)
     if card.shape >= HIERARCHY:
-        return card.hierarchy.keeps(epsilon)
+        return card.body.keeps(epsilon)
     bound = exp_lower(epsilon)
     if card.shape == WINDOW:
         inside = card.threshold * (card.symbols - card.window)
@@ -203,14 +203,6 @@ def certify(card, epsilon=None):
         if most << EXP_BITS > bound * least:
             return False
     return True
-
-
-def count(card, knot, symbol):
-    """Return how many of the T draws at `knot` give `symbol` (table cards)."""
-    columns = card.symbols - 1
-    row = knot * columns
-    above = card.thresholds[row + symbol] if symbol < columns else T
-    return above - (card.thresholds[row + symbol - 1] if symbol else 0)
 
 
 def card_hash(data):

@@ -43,7 +43,7 @@ def work_ms(request, card, size, bound):
         work += k
     bound = bound or _MANY
     if card.shape == SUM:
-        return work + card.sum.work_ms(request, bound)
+        return work + card.body.work_ms(request, bound)
     if request.epochs:
         batch = request.epochs * (bound + bound // batch + 1)
     elif wire.SVM < request.model < wire.SOFTMAX_GRADIENT:
@@ -238,7 +238,8 @@ class Client:
         return self._hello(epoch)
 
     def _begin_round(self, frame, member):
-        device, self._number = self._address
+        device, number = self._address
+        self._number = number
         device = member or device
         client = self._clients
         if not client or client.device != device:
@@ -253,7 +254,6 @@ class Client:
         self._key = self._answer_key
         self._device = device
         self.round.decode(frame, self._address)
-        number = self._number
         ledger = self._load(device)
         last = ledger.round
         if number < last:
@@ -267,7 +267,9 @@ class Client:
         request = self.round
         if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
-        model = 0 if request.card[0] & 15 == SUM else request.model
+        model = SUM - (request.card[0] & 15)
+        if model + 1 >> 1:  # neither a sum, 0, nor a projection, -1
+            model = request.model
         self.answerer = self._gradients if 0 < model <= wire.SVM else self._answerer(model)
         if request.k != self._k or request.card != self._form[0].data:
             self._decode(request.card, request.k)
@@ -276,10 +278,11 @@ class Client:
     def allow(self):
         """Raise one of REFUSALS if policy, slot, certificate, records, entropy, budget or pause forbid the report."""
         client = self._clients
+        ledger = self._ledger
         card = self._form[0]
         cost = self.answerer.cost(card)
-        if self._ledger.measure or card.shape == SUM:
-            cost = self._answerer(0).price(self._ledger.measure, cost, card)
+        if ledger.measure or card.shape == SUM:
+            cost = self._answerer(0).price(ledger.measure, cost, card)
         self._cost = cost
         if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
             raise FrameError(wire.ERR_POLICY, "too dear, or not this shape", client.largest)
@@ -292,7 +295,6 @@ class Client:
         self.records = self.open_records(client)
         if self.entropy.state == wire.FAILED:
             raise EntropyError
-        ledger = self._ledger
         left = min(client.budget, ledger.budget) - ledger.spent
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
@@ -342,11 +344,13 @@ class Client:
         self._k = k
 
     def _answerer(self, model):
-        """Return what answers for `model`, 0 for a sum, by cost(card), values(client, records, card) and draw()."""
+        """Return what answers for `model`, 0 for a sum, -1 for a projection: it has cost(), values() and draw()."""
         if model not in self._answerers:
             try:  # loaded only when asked for
                 if not model:
                     from tern.sums import Answerer
+                elif model < 0:
+                    from tern.projection import Answerer  # type: ignore[assignment]
                 elif model == wire.SOFTMAX:
                     from tern.inference import Answerer  # type: ignore[assignment]
                 elif model == wire.SOFTMAX_GRADIENT:
@@ -360,6 +364,7 @@ class Client:
             self._answerers[model] = answerer = Answerer(self.round)
             answerer.unit = self._unit
             answerer.bound = self._bound
+            answerer.question = self._question  # type: ignore[attr-defined]
         return self._answerers[model]
 
     def close(self):

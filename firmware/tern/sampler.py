@@ -247,7 +247,7 @@ def sample(card, stream, xs, out, n):
                     out[i] += card.first.symbols
         else:
             for i in range(n):
-                out[i] = card.hierarchy.draw(stream, xs[i])
+                out[i] = card.body.draw(stream, xs[i])
     except EntropyError:
         for i in range(n):  # may hold inputs that wait for their noise
             out[i] = 0

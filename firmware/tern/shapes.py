@@ -8,6 +8,7 @@ LAPLACE = const(3)
 MIXTURE = const(4)
 HIERARCHY = const(5)
 SUM = const(6)
+PROJECTION = const(7)
 
 T_BITS = const(30)
 T = const(1 << 30)  # thresholds are out of T

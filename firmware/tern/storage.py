@@ -21,7 +21,7 @@ FLEET_FIELDS = "<4s32sIHHIHH"  # magic, key, pause (s), slot (ms), reports paid 
 FLEET_MAGIC = b"TFL3"
 MAX_PAUSE = const(86400)
 MAX_AHEAD = const(1000)
-_SHAPES = const(0x7E)  # bits of the shapes of cards.md
+_SHAPES = const(0xFE)  # bits of the shapes of cards.md
 
 
 class StorageError(Exception):

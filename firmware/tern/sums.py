@@ -275,14 +275,14 @@ class Answerer:
                 from tern.softmax import Rows  # noqa: F401, see _room()
             except ImportError:
                 raise FrameError(wire.ERR_MODEL, "no module for this model here", model)
-        self._sum = card.sum
+        self._sum = card.body
         if (self.unit and self._sum.unit % self.unit) or (self._sum.unit and not self.unit):
             raise FrameError(wire.ERR_UNIT, "the question's unit does not cover the board's", self.unit)
         return card.epsilon
 
     def price(self, measure, cost, card):
         """Return `cost`, of a report with any card, in the measure of a ledger. Raises FrameError (ERR_MEASURE)."""
-        if card.shape == SUM and card.sum.norm == 2:
+        if card.shape == SUM and card.body.norm == 2:
             if measure != RHO:
                 raise FrameError(wire.ERR_MEASURE, "costs rho, and the ledger counts epsilon")
         elif measure == RHO:
@@ -387,7 +387,7 @@ class Answerer:
 
     def draw(self, card, stream, places, out, k):
         """Draw symbols for the sums at places[:k] into out[:k]. After EntropyError no symbol counts."""
-        card = card.sum
+        card = card.body
         job = card.job
         cursor = stream.cursor
         sums = self._sums

@@ -147,17 +147,18 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def train(
-    algorithm: str = "fedsgd", *, fleet: str | None = None, directory: str | Path = run_directory.RUNS,
+    algorithm: str | None = None, *, fleet: str | None = None, directory: str | Path = run_directory.RUNS,
     name: str | None = None, store: str | Path | None = None, anew: bool = False,
     on_status: OnStatus | None = None, **options: Any,
 ) -> Result:  # fmt: skip
     """Train a model on a fleet under local differential privacy, as `tern train` does.
 
-    algorithm: fedsgd, fedavg, fedsum, hiera, or another that is registered. fleet: the devices, in a form that
-    `tern fleet kinds` lists; default: emulated boards. directory: the run gets its own directory there, called `name`
-    (default: the time). store: file with the fleet's keys and rounds, which its runs share; default: the fleet's own,
-    or one in the run's directory. anew: abandon an unfinished run of that store. on_status: called with a `Status` as
-    each round begins, progresses and ends.
+    algorithm: direct, fedsgd, fedavg, fedsum, hiera, or another that is registered; by default direct for two classes
+    with public rows, else fedsgd. fleet: the devices, in a form that `tern fleet kinds` lists; default: emulated
+    boards. directory: the run gets its own directory there, called `name` (default: the time). store: file with the
+    fleet's keys and rounds, which its runs share; default: the fleet's own, or one in the run's directory. anew:
+    abandon an unfinished run of that store. on_status: called with a `Status` as each round begins, progresses and
+    ends.
 
     options: those of the command line as keywords, such as `epsilon=2, reports=20_000, silence=10`; `card` may also be
     bytes or a `Design`. Raises TypeError for an unknown option or a value of the wrong type, UsageError for a value
@@ -206,11 +207,10 @@ def list_runs(place: str | Path = run_directory.RUNS) -> list[dict[str, Any]]:
 
 
 def _run(
-    command: str, algorithm: str, fleet: str | None, parent: Path, name: str | None, store: str | Path | None,
+    command: str, algorithm: str | None, fleet: str | None, parent: Path, name: str | None, store: str | Path | None,
     anew: bool, on_status: OnStatus | None, options: Named,
 ) -> Result:  # fmt: skip
-    cls = ALGORITHMS.named(algorithm)
-    if cls.command != command:
+    if algorithm is not None and (cls := ALGORITHMS.named(algorithm)).command != command:
         raise UsageError(f"ternhost.{command} does not run {algorithm}", hint=f"call ternhost.{cls.command}")
     algorithms = algorithms_of(command)
     named = _typed(command, algorithms, options if fleet is None else {**options, "fleet": fleet})

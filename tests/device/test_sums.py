@@ -181,7 +181,7 @@ def test_noise_is_drawn_as_specified():
 class Card:
     def __init__(self, data):
         self.data = data
-        self.sum = sums.Sum(data)
+        self.body = sums.Sum(data)
 
 
 # Runs

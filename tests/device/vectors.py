@@ -1,5 +1,6 @@
 """Vectors of shared_specs/vectors, on every interpreter: in a checkout, an installed package, or on a board."""
 
+import gc
 import json
 
 # The fields of a ROUND in the order of the frame, as vectors and the decoded message name them.
@@ -33,6 +34,7 @@ def cases(name, group="tests"):
             if line.startswith(' "'):
                 inside = line.startswith(' "%s"' % group)
             elif inside and line.startswith("  {"):
+                gc.collect()  # room for a second copy
                 case = json.loads(line.rstrip(",\n"))
                 line = None  # a long line takes much of a board's heap
                 yield case

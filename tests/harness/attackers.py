@@ -10,6 +10,8 @@ import threading
 import time
 from collections import Counter
 
+from framing import encoded
+
 from harness.raw_client import RawClient, board_client
 from tern import card as cards
 from tern import host_frames, wire
@@ -75,11 +77,9 @@ class Liar:
                 yield "round backwards", self._round(key, device, number)
 
     def _round(self, key, device, number, card=None, k=None):
-        out = bytearray(wire.MAX_FRAME)
         parameters = [self._random.randrange(-(1 << 15), 1 << 15) for _ in range(self._d)]
         question = wire.LOGISTIC, parameters, card or self._card, k or self._k
-        n = host_frames.encode_round(out, key, device, number, *question, exponent=-14)
-        return bytes(out[:n])
+        return encoded(host_frames.encode_round, key, device, number, *question, exponent=-14)
 
 
 class Flood(threading.Thread):

@@ -28,7 +28,7 @@ _guides = atheris is not None and __name__ == "__main__"
 with atheris.instrument_imports(include=["tern", "ternhost"]) if _guides else nullcontext():
     from harness import host_targets, seeds, targets, verdicts
     from terntools.emulators.micropython import device_command, find_micropython
-    from terntools.testing.device_tests import FIRMWARE
+    from terntools.emulators.unix_fleet import FIRMWARE
 
 _TESTS = Path(__file__).parents[1]
 _ON_BOARD = ("client", "ahead")

@@ -142,16 +142,10 @@ class Arena:
         self.sites.stop()
 
     def _start_host(self):
-        options = f"--algorithm fedsgd --dataset iris --epsilon 1 --interval {self.pause} --json --no-report"
-        command = [
-            *TERN,
-            "serve",
-            "--fleet",
-            self.sites.fleet,
-            "--rounds",
-            str(self.rounds),
-            *options.split(),
-        ]
+        options = (
+            f"--algorithm fedsgd --dataset iris --epsilon 1 --rounds {self.rounds} --interval {self.pause}"
+        )
+        command = [*TERN, "serve", "--fleet", self.sites.fleet, *options.split(), "--json", "--no-report"]
         self._host = _started(command, self.directory / "host.log", cwd=self.directory)
 
     # Kills

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from terntools.emulators.micropython import device_command, find_micropython
-from terntools.testing.device_tests import FIRMWARE
+from terntools.emulators.unix_fleet import FIRMWARE
 
 _TESTS = Path(__file__).parents[1]
 _CUTS = {

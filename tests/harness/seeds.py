@@ -6,6 +6,8 @@ import struct
 from functools import cache
 from pathlib import Path
 
+from framing import encoded
+
 from harness import verdicts
 from tern import card as cards
 from tern import frames, host_frames, shapes, wire
@@ -59,31 +61,31 @@ def some_cards():
 
 def round_frame(device, number, key, card, model=wire.LOGISTIC, k=1, **options):
     """A ROUND for the board of verdicts.py, without its tag."""
-    out = bytearray(2 * wire.MAX_FRAME)
     local = wire.SOFTMAX < model < wire.VALUES
     collects = wire.VALUES <= model <= wire.CATEGORIES
     counts = model == wire.CATEGORIES and card[0] & 15 == shapes.SUM
     classes = 3 if counts or model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT) else 1
     gradient = [(997 * i) % 4000 - 2000 for i in range(classes * verdicts.D)]
     parameters = [1] * verdicts.D if collects else gradient
-    n = host_frames.encode_round(
-        out, key, device, number, model, parameters, card, 3 if model == wire.SOFTMAX else k,
+    return _untagged(
+        host_frames.encode_round, key, device, number, model, parameters, card, 3 if model == wire.SOFTMAX else k,
         exponent=0 if collects else -14, classes=classes, local=_LOCAL if local else (0, 0, 0), **options,
     )  # fmt: skip
-    return bytes(out[: n - wire.TAG_BYTES])
+
+
+def _untagged(encode, *fields, **named):
+    return encoded(encode, *fields, **named)[: -wire.TAG_BYTES]
 
 
 @cache
 def client_inputs():
     """Conversations with the board of verdicts.py, as inputs of its `talk`."""
     first, second = verdicts.DEVICES
-    out = bytearray(wire.MAX_FRAME)
-    hello = bytes(out[: frames.encode_hello_request(out, 77) - wire.TAG_BYTES])
     key = verdicts.key_of(first)
-    n = host_frames.encode_fleet_key(out, key, first, 2, verdicts.FLEET_KEY[::-1])
-    new_key = bytes(out[: n - wire.TAG_BYTES])
-    n = host_frames.encode_model(out, verdicts.FLEET_KEY, wire.FLEET, 3, wire.LINEAR, [1, -2, 3, -4], -14)
-    model = bytes(out[: n - wire.TAG_BYTES])
+    hello = _untagged(frames.encode_hello_request, 77)
+    new_key = _untagged(host_frames.encode_fleet_key, key, first, 2, verdicts.FLEET_KEY[::-1])
+    fields = (verdicts.FLEET_KEY, wire.FLEET, 3, wire.LINEAR, [1, -2, 3, -4], -14)
+    model = _untagged(host_frames.encode_model, *fields)
     ask_hello = verdicts.message(verdicts.EMPTY, hello)
     news = verdicts.message(verdicts.CLIENT, new_key) + verdicts.message(verdicts.FLEET, model)
     (table,) = [card for shape, card in some_cards() if shape == cards.TABLE]

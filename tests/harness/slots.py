@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from framing import encoded
 from spec import cards as spec
 from spec.cards import T
 
@@ -69,6 +70,11 @@ def total(unit, t, c, m=1, bits=8, norm=2):
     return card
 
 
+def projection(epsilon):
+    """A card for reports about 128 values."""
+    return spec.projection_card(epsilon, 7, 40, 5459, 100)
+
+
 def one_of(symbols):
     """A function from epsilon to a window card of width 1, for labels and categories."""
     return lambda epsilon: window(epsilon, symbols, 1)
@@ -114,12 +120,10 @@ class Case:
         exponent = 0 if self.model in (wire.VALUES, wire.CATEGORIES) else -14
         values = [1] * self.d if not exponent else [self.weight - 7 * j for j in range(self.d * self.classes)]
         card = self.card(self.micro + self.anew * (2 * number + device))
-        out = bytearray(wire.MAX_FRAME)
-        n = host_frames.encode_round(
-            out, KEYS[device - 1], device, number, self.model, values, card, self.k, exponent, 0,
+        return encoded(
+            host_frames.encode_round, KEYS[device - 1], device, number, self.model, values, card, self.k, exponent, 0,
             self.classes, self.batch, self.local,
         )  # fmt: skip
-        return bytes(out[:n])
 
     @property
     def slot(self):
@@ -172,6 +176,8 @@ CASES = (
     ),
     Case("sums, softmax regression 6 x 13", SOFTMAX, total(47, 32, 32), 13, 6, 79, records=640),
     Case("sums, softmax regression 10 x 64", SOFTMAX, total(47, 32, 32, bits=3), 64, 10, 641, records=640),
+    Case("about 128 values", wire.LOGISTIC, projection, batch=32),
+    Case("about 128 values of softmax regression", SOFTMAX, projection, 16, 8, batch=32),
     Case("sums over units of one record", wire.LOGISTIC, total(1, 32, 32), 28, k=29, records=640, weight=99),
 )  # fmt: skip
 

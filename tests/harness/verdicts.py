@@ -15,7 +15,7 @@ from scratch import write
 from spec import answers
 from streams import Keyed
 
-from tern import card, dns, frames, host_frames, ledger, recorder, sampler, storage, sums, wire
+from tern import card, dns, frames, host_frames, ledger, projection, recorder, sampler, storage, sums, wire
 from tern.boards.emulated import Board
 from tern.client import Client
 from tern.fixed import exp_lower
@@ -311,13 +311,18 @@ def _keeps_epsilon(decoded):
     # By the definition of local differential privacy, if a card names all its probabilities.
     bound = exp_lower(decoded.epsilon)
     if decoded.shape == card.TABLE:
+        columns = decoded.symbols - 1
+        ends = list(decoded.thresholds)
+        rows = [[0] + ends[i : i + columns] + [card.T] for i in range(0, len(ends), columns)]  # noqa: RUF005
         for symbol in range(decoded.symbols):
-            counts = [card.count(decoded, knot, symbol) for knot in range((1 << decoded.knot_bits) + 1)]
+            counts = [row[symbol + 1] - row[symbol] for row in rows]
             assert max(counts) << 40 <= bound * min(counts)
     elif decoded.shape == card.WINDOW:
         inside = decoded.threshold * (decoded.symbols - decoded.window)
         outside = (card.T - decoded.threshold) * decoded.window
         assert max(inside, outside) << 40 <= bound * min(inside, outside)
+    elif decoded.shape == card.PROJECTION:
+        assert decoded.body.a << 40 <= bound * decoded.body.b
 
 
 def draws(decoded):
@@ -328,6 +333,13 @@ def draws(decoded):
         answerer = sums.Answerer(None)
         answerer._sums = array("i", xs)
         answerer.draw(decoded, Keyed(KEY, b"draws"), range(len(xs)), out, len(xs))
+    elif decoded.shape == card.PROJECTION:
+        request = frames.Round()
+        request.values = min(len(xs), decoded.body.size)
+        answerer = projection.Answerer(request)
+        answerer.question = KEY
+        answerer.result = xs
+        answerer.draw(decoded, Keyed(KEY, b"draws"), None, out, 1)
     else:
         sampler.sample(decoded, Keyed(KEY, b"draws"), xs, out, len(xs))
     return list(out)

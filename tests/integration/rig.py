@@ -22,7 +22,7 @@ from harness.raw_client import wait_for
 from warm import TERN
 
 from tern import card as cards
-from tern import frames, wire
+from tern import wire
 from ternhost import datasets
 from ternhost.cli import main
 from ternhost.count.aggregator import Aggregator
@@ -162,14 +162,6 @@ def files_below(directory):
     """The files below a board's directory: path on the board -> content."""
     paths = [path for path in directory.rglob("*") if path.is_file()]
     return {f"/{path.relative_to(directory)}": path.read_bytes() for path in paths}
-
-
-def hello(first, clients, epoch=0, nonce=0):
-    """The HELLO of a board whose devices begin with `first`."""
-    out = bytearray(200)
-    return bytes(
-        out[: frames.encode_hello(out, nonce, first, clients, 0, epoch, 0, 0, 0, 0, 1, 0, 0, 0, "test")]
-    )
 
 
 # An ESP32 in QEMU reaches the broker of this machine over its Wi-Fi: `on_broker(..., **WIFI)`.

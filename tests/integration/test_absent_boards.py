@@ -19,6 +19,7 @@ from queue import SimpleQueue
 
 import pytest
 import rig
+from framing import hello
 from harness.raw_client import board_client, wait_for
 
 from tern import absence as A
@@ -213,7 +214,7 @@ def another_version(place):
     place.stack.callback(client.close)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(wire, "SCHEMA", bytes(len(wire.SCHEMA)))
-        client.publish("tern/hello/00000001", rig.hello(1, 1), retain=True)
+        client.publish("tern/hello/00000001", hello(1), retain=True)
     place.port = "none"
 
 

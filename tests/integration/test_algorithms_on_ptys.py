@@ -48,10 +48,10 @@ def test_emulated_boards_report_means_and_frequencies_near_the_truth(tmp_path, m
 
 
 def test_emulated_boards_with_a_unit_tell_the_sums_of_their_records(micropython):
-    words = ("--unit", 10, "--dataset", "wine", "--records", 80, "--life", 1000, "--fleet", "emulated:2")
+    words = ("--unit", 10, "--dataset", "wine", "--records", 60, "--life", 1000, "--fleet", "emulated:2")
     result = rig.tern("collect", *words, "--no-report", "--json").json
     assert (result["algorithm"], result["reports"], result["unit"]) == ("means", 2, 10)
-    assert result["records"] == pytest.approx(160, abs=8 * result["records_error"])
+    assert result["records"] == pytest.approx(120, abs=8 * result["records_error"])
     for entry in result["attributes"]:
         assert abs(entry["mean"] - entry["true"]) < 3 * (entry["interval"][1] - entry["interval"][0]) < 2, (
             entry
@@ -116,7 +116,7 @@ def test_an_interrupted_collection_is_resumed(tmp_path, micropython):
 def test_hiera_costs_each_device_what_the_result_says(tmp_path, micropython):
     options = {"dataset": "wine", "method": "hiera", "epsilon": "18", "budgets": "4,3,2"}
     result = rig.finish("collect", fleet="emulated:2", **options)
-    assert result["epsilon_spent"] == [[result["epsilon_per_client"], 178]]
+    assert result["epsilon_spent"] == [[result["epsilon_per_client"], 125]]
     assert result["epsilon_stated"] < result["epsilon_per_client"] <= 18
     assert result["mean_squared_error"] < 0.4  # 0.08 is usual, at 14 reports an attribute; 0.3 a rare chance
     ledgers = rig.ledgers_of_run(tmp_path / result["directory"])

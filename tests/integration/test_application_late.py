@@ -1,4 +1,5 @@
-"""A task runs beside tern on a board with a slot, whose broker hangs, dies and returns."""
+"""A task runs beside tern on a board with a slot, whose broker hangs, dies and returns: tern never waits in a call. How
+long it computes in one is a matter of the emulated Pico (test_application_pico.py)."""
 
 import json
 import os
@@ -12,8 +13,6 @@ from harness.raw_client import wait_for
 from ternhost.reach.broker.mosquitto import Mosquitto
 from terntools.emulators.unix_fleet import EmulatedBoard
 
-# Without TLS, and with it: one call of Mbed TLS verifies a certificate in 40 ms.
-BUSY_MS = {False: 50, True: 150}
 SLOT_MS = 500
 PATIENCE_RUNS = 500  # of the task, 100 a second, while tern waits 10 s for an answer
 
@@ -76,15 +75,7 @@ from tern.recorder import Recorder
 
 tern.tcp.select = Select
 tern.links.slot.ticks_ms = tern.links.beside.ticks_ms = time.ticks_ms  # no loop waits for a clock that stands
-late = array("i", (0, 0, 0))  # simulated ms; runs; ms that tern computed between two runs
-
-
-def used_ms():
-    try:
-        with open("/proc/self/schedstat") as file:
-            return int(file.read().split()[0]) // 1000000
-    except OSError:  # a kernel that does not count it
-        return 0
+late = array("i", (0, 0))  # simulated ms; runs
 
 
 async def task():
@@ -100,9 +91,7 @@ async def task():
             with open("progress", "w") as file:
                 json.dump((list(late), node.reports, node.model.round, str(links[-1].error)), file)
         due += 10
-        used = used_ms()
         await asyncio.sleep_ms(due - ticks_ms())
-        late[2] = max(late[2], used_ms() - used)
 
 
 async def main():
@@ -129,7 +118,7 @@ asyncio.run(main())
 
 
 def progress(board):
-    """((late by at most, runs, busy), reports, round of the model, error of the last connection)."""
+    """((late by at most, runs), reports, round of the model, error of the last connection)."""
 
     def whole():
         with suppress(OSError, ValueError):  # it is being written
@@ -173,13 +162,11 @@ def test_no_call_of_tern_waits(tmp_path, micropython, tls):
             wait_for(lambda: runs() > before + 100)
             broker.start()
             wait_for_reports(3)
-            (late, count, busy), reports, number, _ = progress(board)
+            (late, _), _, number, _ = progress(board)
         finally:
             host.process.kill()
             host.process.communicate()
             emulated.close()
     assert (board / "board.log").read_text() == ""
     assert number > 2
-    print(f"busy for {busy} ms at most in {count} runs, {reports} reports")
     assert late == 0
-    assert busy <= BUSY_MS[tls]

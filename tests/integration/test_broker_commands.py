@@ -122,25 +122,14 @@ def test_boards_on_a_broker_keep_their_unit_and_count_rho(tmp_path, start):
     """Also when they run again: training with sums spends what their ledgers hold, and no more."""
     where = ("--broker", "my-broker", "--start-broker", "--json")
     made = ("--clients", 2, "--records", 60, "--unit", 30, "--budget", 4, "--delta", "1e-6")
-    train = (
-        "train",
-        "--fleet",
-        "mqtt:my-broker",
-        "--unit",
-        30,
-        "--life",
-        4,
-        "--records",
-        60,
-        "--no-report",
-        "--json",
-    )
+    on_broker = ("train", "--fleet", "mqtt:my-broker", "--no-report", "--json")
+    train = (*on_broker, "--unit", 30, "--life", 4, "--records", 60)
     fleet = start("fleet", "emulate", 2, *made, *where)
     fleet.result()
     fleet.end()
     fleet = start("fleet", "emulate", 2, *where)
     fleet.result()
-    smaller = (*train[:3], "--unit", "record", *train[5:])
+    smaller = (*on_broker, "--unit", "record", "--life", 4, "--records", 60)
     assert "unit" in rig.tern(*smaller, cwd=tmp_path).err
     result = rig.tern(*train, "--anew", cwd=tmp_path, code=0).json
     assert result["unit"] == 30

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from rig import hello
+from framing import hello
 from spec import answers
 
 from tern import card as cards

@@ -13,6 +13,7 @@ from subprocess import PIPE
 
 import pytest
 import small_board
+from framing import encoded
 from harness.raw_client import wait_for
 from spec.frames import cobs
 
@@ -71,8 +72,7 @@ class Port:
 
     def hello(self):
         """Ask for the hello; errors that are still on their way come before it."""
-        out = bytearray(64)
-        self.send(bytes(out[: frames.encode_hello_request(out, 5)]))
+        self.send(encoded(frames.encode_hello_request, 5))
         while (answer := self.read()) and answer[0] == wire.ERROR:
             pass
         return host_frames.Hello(answer)

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import rig
+from framing import encoded
 from harness.raw_client import RawClient, wait_for
 
 from tern import frames, host_frames, storage, wire
@@ -104,9 +105,8 @@ class Fleet(rig.OnBroker):
         return host.collect(number, lambda progress: None).reports
 
     def announcement(self, key, number):
-        out, values = bytearray(wire.MAX_FRAME), self.question.parameters
-        n = host_frames.encode_round(out, key, wire.FLEET, number, wire.LOGISTIC, values, CARD, 1, -14)
-        return bytes(out[:n])
+        question = wire.LOGISTIC, self.question.parameters, CARD, 1, -14
+        return encoded(host_frames.encode_round, key, wire.FLEET, number, *question)
 
 
 @pytest.fixture

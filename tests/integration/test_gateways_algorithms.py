@@ -12,6 +12,7 @@ import hashlib
 import shutil
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -93,6 +94,9 @@ RUNS = {
     "fedsgd svm": ("fedsgd", {**IRIS, **GROUPS, "model": "svm", "epsilon": "4", "k": 2}),
     "fedsgd softmax": ("fedsgd", {**IRIS, **GROUPS, "model": "softmax", "epsilon": "4"}),
     "fedsgd personalised": ("fedsgd", {**IRIS, **GROUPS, "epsilons": "1:0.5,4:0.5"}),
+    "fedsgd projection": ("fedsgd", {**IRIS, **GROUPS, "epsilon": "4", "mechanism": "projection"}),
+    "direct": ("direct", {**IRIS, "reports": ALL, "epsilon": "4"}),
+    "direct personalised": ("direct", {**IRIS, "reports": ALL, "epsilons": "1:0.5,4:0.5", "then": "fedsgd"}),
     "fedavg": ("fedavg", {**IRIS, "epsilon": "8", "clients": ALL, "records": 1, "rounds": 2, "share": 0.5}),
     "hiera": ("hiera", {**IRIS, "epsilon": "9", "budgets": "3,2,1", "reports": ALL, "group": ALL}),
     "collect values": ("collect", {**IRIS, "epsilon": "8", "clients": ALL}),
@@ -136,11 +140,16 @@ def ran(name, fleet, store=None):
         result = run.run()
         assert warnings == []
         tallies = [
-            (row.number, i, tally.body, tally.asked, tally.reports, tally.counts.tolist())
+            (row.number, i, tally.body, tally.asked, tally.reports, numbers(tally))
             for row in run.store.rounds()
             for i, tally in enumerate(run.store.tallies(row.number))
         ]
     return result, tallies
+
+
+def numbers(cohort):
+    """The counts of a cohort, and of a projection the vectors that its symbols stand for."""
+    return cohort.counts.tolist(), None if cohort.vectors is None else cohort.vectors.tolist()
 
 
 # Members of a result in which equal runs differ.
@@ -185,7 +194,7 @@ MADE = {
     "simulated": {**OPTIONS, "fleet": f"simulated:{CLIENTS}", "first_id": 101},
 }
 SOME = [
-    *("fedsgd logistic", "fedsgd personalised", "fedavg", "hiera"),
+    *("fedsgd logistic", "fedsgd personalised", "direct", "fedavg", "hiera"),
     *("collect values", "infer label", "infer vector"),
 ]
 
@@ -221,7 +230,7 @@ def beside(tmp_path_factory):
 
 
 def counted_by_one(place, row, directory):
-    """The counts of a round's cohorts, by one host that has every key and every report."""
+    """The numbers of a round's cohorts, by one host that has every key and every report."""
     path = directory / f"one-{row.number}.sqlite"
     site = SiteFleet(**MADE["simulated"])
     seed = site.seed + (site.first_id << 32)
@@ -231,14 +240,17 @@ def counted_by_one(place, row, directory):
     real = [Cohort(body, ids[~s]) for (body, ids), s in zip(cohorts, is_simulated, strict=True)]
     stores = [Store(place / name, beside=True) for name in ("emulated/store.sqlite", "mqtt/keys.sqlite")]
     result = recounted(path, stores, [replace(row, cohorts=[c for c in real if len(c.devices)])])
-    real_counts = iter([cohort.counts for cohort in result[row.number].cohorts])
+    counted = iter(result[row.number].cohorts)
     simulated = [(body, np.sort(ids[s])) for (body, ids), s in zip(cohorts, is_simulated, strict=True)]
     driver.open(row.number, [(question_of(decode_body(body)), ids) for body, ids in simulated if len(ids)])
-    simulated_counts = iter([cohort.counts for cohort in driver.collect(row.number).cohorts])
-    return [
-        (next(real_counts) if not s.all() else 0) + (next(simulated_counts) if s.any() else 0)
-        for s in is_simulated
-    ]
+    drawn = iter(driver.collect(row.number).cohorts)
+    sources = [[counted] * (not s.all()) + [drawn] * bool(s.any()) for s in is_simulated]
+    return [numbers(reduce(merged, map(next, some))) for some in sources]
+
+
+def merged(one, other):
+    vectors = None if one.vectors is None else one.vectors + other.vectors
+    return replace(one, counts=one.counts + other.counts, vectors=vectors)
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -262,8 +274,7 @@ def count(fleet, federation, tmp_path, name):
     assert result["reports"] == ALL
     cost = dict.fromkeys(before, 0)
     for row, tallies in rounds:
-        expected = [counts.tolist() for counts in counted_by_one(federation, row, tmp_path)]
-        assert [tally.counts.tolist() for tally in tallies] == expected
+        assert [numbers(tally) for tally in tallies] == counted_by_one(federation, row, tmp_path)
         for cohort in row.cohorts:
             question = decode_body(cohort.body)
             price = cards.decode(bytes(question.card)).epsilon * (1 if algorithm == "infer" else question.k)

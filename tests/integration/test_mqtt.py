@@ -11,6 +11,7 @@ import pytest
 import report_frames
 import rig
 import warm
+from framing import encoded
 from harness.arena import CARD, Arena, D, K
 from harness.proxy import Faults
 from harness.raw_client import RawClient, board_client, wait_for
@@ -26,10 +27,8 @@ PATIENCE = 60.0  # seconds to wait for a message that must come
 
 
 def round_frame(key, device, number, card=CARD, k=K, shift=0):
-    out = bytearray(wire.MAX_FRAME)
-    parameters = [100 + shift] * D
-    n = host_frames.encode_round(out, key, device, number, wire.LOGISTIC, parameters, card, k, -14)
-    return bytes(out[:n])
+    question = wire.LOGISTIC, [100 + shift] * D, card, k, -14
+    return encoded(host_frames.encode_round, key, device, number, *question)
 
 
 @pytest.fixture
@@ -199,11 +198,10 @@ def test_a_board_cannot_report_for_another_device(arena, host):
     announcement = wait_for(lambda: next((body for body in _announcements(arena) if body), None))
     number = struct.unpack_from("<I", announcement, 5)[0]
     thief = board_client(arena.access, arena.keys, 2)
-    out = bytearray(64)
     for key, device in ((arena.keys[2], 1), (arena.fleet_key, 1), (bytes(32), 1), (arena.keys[2], 3)):
-        n = frames.encode_report(out, key, device, number, [0, 0], K, 3, 2)
-        thief.publish("tern/up/00000002", bytes(out[:n]))
-        thief.publish("tern/up/00000001", bytes(out[:n]))
+        report = encoded(frames.encode_report, key, device, number, [0, 0], K, 3, 2)
+        thief.publish("tern/up/00000002", report)
+        thief.publish("tern/up/00000001", report)
     lines = finish(process, code=3)
     assert [line["reports"] for line in ends(lines)] == [0]
     assert ends(lines)[-1]["frames"]["forged"] == 4, "those on its own topic; the broker stopped the rest"

@@ -6,6 +6,7 @@ import functools
 import struct
 from contextlib import asynccontextmanager
 
+import framing
 import pytest
 import rig
 from harness.raw_client import board_client
@@ -76,7 +77,7 @@ def hello(flipped):
     """A HELLO with these bits of its schema flipped; None: the will of a board that has gone."""
     if flipped is None:
         return b""
-    frame = bytearray(rig.hello(2, 1))
+    frame = bytearray(framing.hello(2))
     frame[6] ^= flipped
     frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
     return bytes(frame)

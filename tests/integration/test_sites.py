@@ -6,6 +6,7 @@ import time
 
 import pytest
 import rig
+from framing import hello
 from harness import sites
 from harness.raw_client import RawClient, board_client, wait_for
 from test_broker_commands import Command
@@ -170,7 +171,7 @@ def test_a_hello_that_a_bridge_repeats_is_no_sign_of_life(bridged):
     bridged.host.close()
     with Store(bridged.store) as store, bridged.driver(store) as driver:
         boards, board = driver.link.boards, bridged.board(1)
-        board.publish("tern/hello/00000001", rig.hello(1, 1), retain=True)
+        board.publish("tern/hello/00000001", hello(1), retain=True)
         wait_for(lambda: driver.wait(0.1) or boards)
         assert not boards["00000001"].kept
         bridged.site.close()

@@ -3,10 +3,18 @@
 On the emulated Pico, in simulated time, with opposite data of two clients, and with as much work as a slot admits.
 """
 
+import shutil
+from pathlib import Path
+
 import pytest
 from harness import slots
 
 from tern import wire
+from terntools.boards import mpy
+from terntools.boards.repl import Repl
+from terntools.emulators import flash_image
+from terntools.emulators.pico import boot_pico
+from terntools.testing import prepared_flash
 
 BATCH = slots.Case("", wire.LINEAR, slots.table, 28, batch=32, anew=False)  # of one record, and of 32
 SLOT, ROUNDS = 500, 20
@@ -106,3 +114,20 @@ def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_
                 for (what, us), (_, other) in zip(events, expected, strict=True):
                     assert abs(us - other) <= APART_US, (collected, what, us, other)
             assert wakes[4][1][3] > 2 * least[3], "the work itself shows how many records there are"
+
+
+@pytest.mark.slow
+def test_a_report_about_a_vector_takes_as_many_cycles_for_any(tmp_path, sampled):
+    """... random ones, zeros, ties and extremes: each leaf, and the whole draw. The counter may round by one cycle."""
+    made, program = prepared_flash.deployed("pico"), Path(__file__).with_name("cycles_program.py")
+    flash = tmp_path / "flash.bin"
+    shutil.copyfile(made.flash, flash)
+    compiled = mpy.compiled(program.read_text(), made.processor, program.name)
+    flash_image.add(flash, {f"/lib/{program.stem}.mpy": compiled})
+    with boot_pico(flash, seed=1, skip_idle=True) as running, Repl(running.url) as repl:
+        repl.run(f"from {program.stem} import *")
+        for n in (1, 5, 7):
+            for count in sampled((120, 1200), 1):
+                cycles = repl.evaluate(f"leaves({n}, {count})", 600)
+                print(f"N = {1 << n}: norm, spread, rotate, find, draw: {cycles}")
+                assert all(most - least <= 1 for least, most in cycles), (n, cycles)

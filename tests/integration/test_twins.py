@@ -95,8 +95,8 @@ def test_boards_and_their_twin_scale_gradients_alike(tmp_path, kind, index):
 def test_a_run_on_boards_learns_the_classes(here):
     data = datasets.load("digits", classes=True)
     options = {"dataset": "digits", "model": "softmax", "group": 100, "epsilon": "20", "k": 4}
-    result = rig.finish(fleet="emulated:2", reports=1600, **options)
-    assert (result["reports"], result["d"], result["k"]) == (1600, 10 * data.dimension, 4)
+    result = rig.finish(fleet="emulated:2", reports=1000, **options)
+    assert (result["reports"], result["d"], result["k"]) == (1000, 10 * data.dimension, 4)
     assert result["labels"] == [str(digit) for digit in range(10)]
     assert result["accuracy"] > result["accuracy_baseline"] + 0.1  # 0.34 to 0.54 on simulated clients
     assert result["accuracy_optimum"] > 0.95
@@ -106,7 +106,7 @@ def test_a_run_on_boards_narrows_its_range(here):
     options = {"dataset": "synthetic-linear", "model": "linear", "epsilon": "8", "k": 1}
     result = rig.finish(fleet="emulated:2", reports=400, group=50, **options)
     taus = [entry["tau"] for entry in result["history"]]
-    assert taus[0] == 1
-    assert min(taus) < 1
+    assert taus[0] == 0.5  # by priors, at this number of reports
+    assert min(taus) < 0.5
     assert result["taus"] == {f"{tau:g}": taus.count(tau) for tau in taus}
     assert result["refusals"] == result["missing"] == 0

@@ -10,6 +10,7 @@ import pytest
 import rig
 import sample_store
 import serial
+from framing import encoded
 from harness.port import silent
 from harness.raw_client import wait_for
 from spec.files import uf2_file
@@ -224,9 +225,8 @@ def test_an_erased_board_has_no_second_budget_and_takes_no_package_of_its_first_
     with pytest.raises(frames.FrameError) as refused:
         taken.take(recorded, store.keys()[7], bytearray(wire.MAX_FRAME))
     assert refused.value.code == wire.ERR_TAG
-    out = bytearray(wire.MAX_FRAME)
-    n = host_frames.encode_model(out, fleet.key, wire.FLEET, 1, wire.LOGISTIC, [1, 2], -14)
-    recorded = memoryview(out)[:n]
+    sent = encoded(host_frames.encode_model, fleet.key, wire.FLEET, 1, wire.LOGISTIC, [1, 2], -14)
+    recorded = memoryview(sent)
     model = Model()  # none is left of the first life
     model.open(str(box))
     with pytest.raises(frames.FrameError):

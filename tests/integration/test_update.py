@@ -12,6 +12,7 @@ import field
 import pytest
 import rig
 import warm
+from framing import encoded
 from harness.raw_client import RawClient, wait_for
 
 from tern import host_frames, wire
@@ -291,10 +292,9 @@ def publish_without_a_key(fleet):
     """Send UPDATEs to board 1 with the host's password, but without the device's key."""
     thief = RawClient(fleet.access, fleet.access.user, fleet.access.password)
     thief.subscribe("tern/up/+")
-    out = bytearray(wire.MAX_FRAME)
     for key in (bytes(32), b"", fleet.keys[2]):
-        n = host_frames.encode_update(out, key, 1, 5, 0, 1000, bytes(500))
-        thief.publish("tern/down/00000001", bytes(out[:n]))
+        update = encoded(host_frames.encode_update, key, 1, 5, 0, 1000, bytes(500))
+        thief.publish("tern/down/00000001", update)
     for _, payload in thief.messages(2.0):
         assert payload[2] == wire.ERROR
     thief.close()

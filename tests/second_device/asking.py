@@ -11,7 +11,7 @@ from pathlib import Path
 
 from small_board import LEAKING, THREE, TWO, WINDOW, largest_card
 from spec.boards import FIELDS, Round
-from spec.cards import sum_card
+from spec.cards import projection_card, sum_card
 from spec.files import checked_ledger, client_row, fleet_file, key_of, ledger_file, records_file
 from spec.frames import FLEET, cobs, features, fleet_key_body, int16s, sealed
 from test_hostile_host import EDGES, GRR, LAPLACE, LHP, lie
@@ -88,9 +88,9 @@ def some_board(draw):
         held = max(0, records - draw.choice((0, 0, 0, 1)))
         largest = draw.choice((2_000_000, 20_000_000, *[10**9] * 6, FLEET))
         budget = draw.choice((8_000_000, 100_000_000, *[10**9] * 4, FLEET))
-        shapes = draw.choice((*[0] * 8, 0x7E, 0x02, 0x1C, 0x60))
+        shapes = draw.choice((*[0] * 8, 0xFE, 0x7E, 0x02, 0x1C, 0xE0))
         if draw.randrange(40) == 0:
-            shapes = draw.choice((1, 128, 0x8002))
+            shapes = draw.choice((1, 256, 0x8002))
         listed = device + (draw.randrange(60) == 0) if device > first else device
         rows += client_row(listed, largest, budget, start, held, shapes, key_of(device))
         start += records
@@ -157,8 +157,19 @@ def some_sum(draw):
     return card[:1] + draw.choice((20_000_000, 2_000_000)).to_bytes(4, "little") + card[5:]
 
 
-def some_card(draw, is_sum=False):
-    card = some_sum(draw) if is_sum else draw.choice(GOOD)
+def some_projection(draw, values):
+    """A projection card that is nearly always certified, and mostly has as many directions as there are values."""
+    n = draw.choice((min(max((values - 1).bit_length(), 1), 7), 7, draw.randrange(1, 8)))
+    k = draw.choice((1, 1 << n, draw.randrange(1, (1 << n) + 1)))
+    b = draw.choice((1, 1000, 2 ** (19 - n)))
+    a = b + draw.randrange((2**20 - (2 << n) * b) // k + 1)
+    radius = draw.choice((1, 100, draw.randrange(1, 2**12), 2**15))
+    return projection_card(*draw.choice(((20_000_000, n, k, a), (2_000_000, n, k, min(a, 7 * b)))), b, radius)
+
+
+def some_card(draw, made=None):
+    """made: a card that suits the ROUND."""
+    card = made or draw.choice(GOOD)
     kind = draw.randrange(12)
     if kind == 0:
         card = draw.choice(CARDS)
@@ -197,12 +208,16 @@ def some_round(draw, board, device, number):
         weight = lambda: draw.choice((draw.randrange(-size, size + 1), 0, -32768, 32767))  # noqa: E731
         question = int16s([weight() for _ in range(classes * d)])
         values = classes if model == 4 else classes * d
-    is_sum = draw.randrange(3) == 0 and model in (1, 2, 3, 8, 10)
+    is_projection = draw.randrange(6) == 0 and model in (1, 2, 3, 8, 10)
+    is_sum = not is_projection and draw.randrange(3) == 0 and model in (1, 2, 3, 8, 10)
     values += is_sum
     k = values
     if model != 4:
         k = draw.choice((1, 1, 1, min(values, 2), min(values, 5), values, draw.randrange(1, values + 1)))
-    card = some_card(draw, is_sum)
+    made = some_sum(draw) if is_sum else some_projection(draw, values) if is_projection else None
+    card = some_card(draw, made)
+    if is_projection and draw.randrange(9):
+        k = 1
     if is_sum and draw.randrange(9):
         batch, range_ = 0, min(range_, 10)
     if draw.randrange(8) and model in (4, 9):

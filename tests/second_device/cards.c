@@ -96,6 +96,23 @@ static int decode_sum(struct card *c) {
     return within(s.q, 0, 20) && within(s.b, 2, 16);
 }
 
+/* The fields of a projection card, from n on; the weights of all symbols together. */
+struct projection { i64 n, k, a, b, radius, total; };
+
+static struct projection projection_of(const struct card *c) {
+    const u8 *at = c->at;
+    struct projection p = {at[5], at[6], get32(at + 7), get32(at + 11), get16(at + 15), 0};
+    p.total = p.k * p.a + ((i64)(2 << p.n % 8) - p.k) * p.b;
+    return p;
+}
+
+static int decode_projection(struct card *c) {
+    if (c->n != 17) return 0;
+    struct projection p = projection_of(c);
+    c->symbols = 2 << p.n % 8;
+    return within(p.n, 1, 7) && within(p.k, 1, c->symbols / 2) && within(p.b, 1, p.a) && p.total <= 1 << 20 && within(p.radius, 1, 1 << 15);
+}
+
 static int decode(struct card *c) {
     if (c->n < 5 || c->n > 2048 || c->at[0] >> 4 != 1) return 0;
     c->shape = c->at[0] & 15;
@@ -109,6 +126,7 @@ static int decode(struct card *c) {
         case MIXTURE: return decode_mixture(c);
         case HIERARCHY: return decode_hierarchy(c);
         case SUM: return decode_sum(c);
+        case PROJECTION: return decode_projection(c);
     }
     return 0;
 }
@@ -235,6 +253,7 @@ static int certified(const struct card *c, u32 epsilon) {
         return certified(&a, epsilon) && certified(&b, epsilon);
     }
     if (c->shape == SUM) return certified_sum(c, epsilon);
+    if (c->shape == PROJECTION) return ratio_kept(e, wide(get32(at + 7)), wide(get32(at + 11)));
     return certified_hierarchy(c, e);
 }
 
@@ -367,4 +386,46 @@ static void draw_all(const struct card *c, i32 *values, int k, int categorical, 
     if (c->shape == LAPLACE)
         for (int i = 0; i < k; i++) values[i] = rounded((values[i] + ONE) * (2 << q)) - (1 << q);
     for (int i = 0; i < k; i++) symbols[i] = draw(c, values[i], categorical);
+}
+
+static int odd(int i) { return i ? (i & 1) ^ odd(i >> 1) : 0; }             /* whether it has an odd number of ones */
+
+static i64 magnitude(i64 a) { return a < 0 ? -a : a; }
+
+/* The symbol for the d values of a question. */
+static u32 draw_projection(const struct card *c, const i32 *x, int d, const u8 question[32]) {
+    struct projection p = projection_of(c);
+    int size = 1 << p.n;
+    u8 s[64];
+    i64 v[128] = {0}, w[128], squares = 0, length = 0;
+    hash(s, question, 32, "rotation", 8);
+    if (size == 128) hash(s + 32, s, 32, "", 0);
+    for (int j = 0; j < d; j++) {
+        i64 y = (magnitude(x[j]) + 4) >> 3;
+        squares += y * y;
+        v[j] = x[j];
+    }
+    for (int turn = 0; turn < 3; turn++) {
+        for (int j = 0, i = turn * size; j < size; j++, i++) if (s[i / 8] >> i % 8 & 1) v[j] = -v[j];
+        for (int j = 0; j < size; j++) {
+            w[j] = 0;
+            for (int i = 0; i < size; i++) w[j] += odd(i & j) ? -v[i] : v[i];
+        }
+        memcpy(v, w, sizeof v);
+    }
+    while ((length + 1) * (length + 1) <= squares) length++;
+    int t = uniform(2 * p.radius) >= p.radius + least(length, p.radius);
+    i64 u = uniform(p.total), rank = u / p.a;
+    if (u >= p.k * p.a) {
+        i64 q = (u - p.k * p.a) / p.b;
+        rank = q < p.k ? q : p.k + (q - p.k) / 2;
+        t ^= q < p.k ? 1 : (q - p.k) % 2;
+    }
+    for (int j = 0; j < size; j++) {
+        int above = 0;
+        for (int i = 0; i < size; i++)
+            above += magnitude(v[i]) > magnitude(v[j]) || (magnitude(v[i]) == magnitude(v[j]) && i < j);
+        if (above == rank) return j + size * ((v[j] < 0) ^ t);
+    }
+    return 0;                                                               /* no random bytes: the report is lost */
 }

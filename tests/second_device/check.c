@@ -19,21 +19,37 @@ static void check_card(void) {                                              /* c
     print_hex(digest, 8);
 }
 
+static int feed(const u8 *bytes, int n) {                                    /* all random bytes that there are */
+    random_file = tmpfile();
+    random_failed = !random_file || fwrite(bytes, 1, n, random_file) != (size_t)n;
+    if (!random_failed) rewind(random_file);
+    return !random_failed;
+}
+
 static void check_draw(void) {                                              /* card, values i16 (sums i32), bytes -> bytes used, symbols */
     static i32 values[MOST_VALUES];
     static u32 symbols[MOST_VALUES];
     struct card c = {arguments[0], sizes[0], 0, 0, 0};
     int wide_values = sizes[0] && (arguments[0][0] & 15) == SUM, size = wide_values ? 4 : 2, k = sizes[1] / size;
     for (int i = 0; i < k; i++) values[i] = wide_values ? get_i32(arguments[1] + 4 * i) : get_i16(arguments[1] + 2 * i);
-    random_file = tmpfile();
-    random_failed = !random_file || fwrite(arguments[2], 1, sizes[2], random_file) != (size_t)sizes[2];
-    if (random_failed || !decode(&c)) { printf("refused"); return; }
-    rewind(random_file);
+    if (!feed(arguments[2], sizes[2]) || !decode(&c)) { printf("refused"); return; }
     draw_all(&c, values, k, 0, symbols);
     if (random_failed) printf("refused"); else printf("%ld", ftell(random_file));
     fclose(random_file);
     if (random_failed) return;
     for (int i = 0; i < k; i++) printf(" %u", (unsigned)symbols[i]);
+}
+
+static void check_projection(void) {                                        /* card, bytes, question, values i16, how many -> bytes used, symbols */
+    i32 values[MOST_VALUES];
+    u32 symbols[99], n = get32(arguments[4]);
+    struct card c = {arguments[0], sizes[0], 0, 0, 0};
+    if (!feed(arguments[1], sizes[1]) || !decode(&c) || n > 99) { printf("refused"); return; }
+    for (int i = 0; i < sizes[3] / 2; i++) values[i] = get_i16(arguments[3] + 2 * i);
+    for (u32 i = 0; i < n; i++) symbols[i] = draw_projection(&c, values, sizes[3] / 2, arguments[2]);
+    if (random_failed) printf("refused"); else printf("%ld", ftell(random_file));
+    fclose(random_file);
+    for (u32 i = 0; i < n && !random_failed; i++) printf(" %u", (unsigned)symbols[i]);
 }
 
 static void check_unit(void) {                                              /* norm, R, r, totals i32 -> clipped, vector */
@@ -160,6 +176,7 @@ static void check_line(const char *name) {
     u8 digest[32];
     if (!strcmp(name, "card")) check_card();
     else if (!strcmp(name, "draw")) check_draw();
+    else if (!strcmp(name, "projection")) check_projection();
     else if (!strcmp(name, "unit")) check_unit();
     else if (!strcmp(name, "pack")) check_pack();
     else if (!strcmp(name, "coordinates")) check_coordinates();

@@ -31,7 +31,7 @@ static const u8 SCHEMA[8] = {0x17, 0x1e, 0x95, 0xbe, 0x44, 0x21, 0x3d, 0x1a};
 enum { HELLO_REQUEST = 1, ROUND, MODEL = 4, FLEET_KEY, HELLO = 0x81, REPORT, ERROR = 0x84, REPORTS };
 enum { OK, ERR_FRAME, ERR_TAG, ERR_DEVICE, ERR_OLD_ROUND, ERR_CHANGED_ROUND, ERR_CARD, ERR_NOT_CERTIFIED, ERR_POLICY,
        ERR_BUDGET, ERR_LEDGER, ERR_ENTROPY, ERR_DATA, ERR_TOO_SOON, ERR_AHEAD, ERR_MODEL, ERR_SLOT, ERR_UNIT, ERR_MEASURE };
-enum { TABLE = 1, WINDOW, LAPLACE, MIXTURE, HIERARCHY, SUM };
+enum { TABLE = 1, WINDOW, LAPLACE, MIXTURE, HIERARCHY, SUM, PROJECTION };
 
 /* ---- Bytes and integers. C leaves `>>` of a negative number to the compiler, and `<<` of one undefined. ---- */
 static u32 get16(const u8 *p) { return p[0] | (u32)p[1] << 8; }
@@ -157,7 +157,7 @@ static int parse_round(struct round *r, const u8 *f, int n) {               /* f
 }
 
 static u64 cost(const struct round *r, int in_rho) {
-    int sum = r->card.shape == SUM, times_ = r->model == 4 || sum ? 1 : r->k;
+    int sum = r->card.shape == SUM, times_ = r->model == 4 || r->card.shape >= SUM ? 1 : r->k;
     return times_ * (in_rho && !(sum && r->card.at[5] == 2) ? rho_of(r->card.epsilon) : r->card.epsilon);
 }
 
@@ -442,7 +442,7 @@ static void load_board(void) {
     free(f);
     board.rows = read_file("clients.bin", &n);
     if (damaged) memset(&fleet, 0, sizeof fleet);
-    if (damaged || !board.rows || n == 0 || n % 52 || get32(board.rows) == 0 || get16(board.rows + 50) & ~0x7Eu) return;
+    if (damaged || !board.rows || n == 0 || n % 52 || get32(board.rows) == 0 || get16(board.rows + 50) & ~0xFEu) return;
     board.first = get32(board.rows);
     board.clients = n / 52;
     board.paid_at = calloc(board.clients, sizeof *board.paid_at);
@@ -455,7 +455,7 @@ static int find_client(struct client *c, u32 id) {
     const u8 *row = board.rows + 52 * (size_t)(id - board.first);
     *c = (struct client){get32(row), get32(row + 36), get32(row + 40), get32(row + 44), get16(row + 48), get16(row + 50),
                          row + 4, board.paid_at + (id - board.first)};
-    return c->id == id && id != FLEET && !(c->shapes & ~0x7Eu);
+    return c->id == id && id != FLEET && !(c->shapes & ~0xFEu);
 }
 
 /* The client's records that count, read whole; -1 if they are there, else the detail of ERR_DATA. */
@@ -657,6 +657,8 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     if (label && r.card.symbols != r.classes) return ERR_CARD;
     int sum = r.card.shape == SUM;
     if (sum && (r.batch || r.range > 10 || (r.model > 3 && r.model < 8))) return ERR_CARD;
+    int projection = r.card.shape == PROJECTION, many = 2 * r.values > r.card.symbols;
+    if (projection && ((r.model > 3 && r.model != 8 && r.model != 10) || r.k > 1 || many)) return ERR_CARD;
     u32 unit = sum ? get16(r.card.at + 6) : 0;
     *detail = fleet.unit;
     if (fleet.unit ? unit % fleet.unit : unit) return ERR_UNIT;
@@ -683,9 +685,12 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
         u16 chosen[MOST_VALUES];
         u8 digest[32], ledger[60 + sizeof l->report];
         compute(values, &r, &s, c->id);
-        choose(chosen, q, r.values, r.k);
-        for (int i = 0; i < r.k; i++) values[i] = values[chosen[i]];        /* chosen[i] >= i: they ascend */
-        draw_all(&r.card, values, r.k, category, symbols);
+        if (projection) symbols[0] = draw_projection(&r.card, values, r.values, q);
+        else {
+            choose(chosen, q, r.values, r.k);
+            for (int i = 0; i < r.k; i++) values[i] = values[chosen[i]];    /* chosen[i] >= i: they ascend */
+            draw_all(&r.card, values, r.k, category, symbols);
+        }
         l->report[0] = REPORT;
         pack(put32(put32(l->report + 1, c->id), r.number), size, r.card.symbols, symbols, r.k);
         hash(digest, q + 8, 16, l->report, 9 + size);

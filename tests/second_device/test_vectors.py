@@ -120,6 +120,15 @@ def test_sums(device):
         assert list(map(int, answer)) == [case["clipped"], *case["vector"]], case["comment"]
 
 
+def test_projections(device):
+    def line(c):
+        data = [h(name, c) for name in ("card", "stream", "question")]
+        return "projection", *data, int16s(c["values"]), u32(len(c["symbols"]))
+
+    for case, answer in answered(device, cases("sampler.json", "projections"), line):
+        assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
+
+
 def test_cobs(device):
     tests = cases("cobs.json")
     for case, answer in answered(device, tests, lambda c: ("decode", h("coded", c)[:-1])):

@@ -53,5 +53,10 @@ def sum_card(
     )
 
 
+def projection_card(epsilon, n=5, k=8, a=7000, b=1000, radius=1 << 11):
+    """A projection card of 2**n directions and their negatives, of which k have the weight a, all others b."""
+    return struct.pack("<BIBBIIH", 0x17, epsilon, n, k, a, b, radius)
+
+
 THREE_ROWS = (844_000_000, 959_000_000), (114_800_000, 958_900_000), (114_700_000, 229_700_000)
 THREE = table(2_000_000, (-1, 0, 1), THREE_ROWS)

@@ -103,7 +103,7 @@ def test_a_run_that_stopped_is_resumed(tmp_path):
 
 def test_a_result_says_which_figures_are_chance():
     single = ternhost.train(fleet="simulated:1", reports=1, epsilon=2)
-    assert "the model has 28 weights, and all reports together 1 value: the figure is chance" in str(single)
+    assert "all reports together 1 direction: the figure is chance" in str(single)
     good = ternhost.train(fleet="simulated:5000", reports=5000, epsilon=8)
     assert "chance" not in str(good)
     bad = ternhost.Result({**good, "auc": good["auc_baseline"] - 0.1})

@@ -57,7 +57,7 @@ def test_a_correct_sampler_passes_and_the_bound_is_near_its_epsilon():
 
 def test_the_bound_holds_as_often_as_stated():
     data = mechanisms.design("duchi", "0.5").card
-    p = [cards.count(cards.decode(data), knot, 0) / cards.T for knot in (0, 1)]
+    p = [cards.decode(data).thresholds[knot] / cards.T for knot in (0, 1)]
     draws, wrong = random.Random(5), 0
     for _ in range(400):
 

@@ -33,6 +33,13 @@ def test_a_report_is_as_long_as_its_symbols_need():
     assert latency.Case().report_bytes == 18
     assert latency.Case(k=28).report_bytes <= 26
     assert latency.Case("pm-sub", k=28).report_bytes == latency.OVERHEAD + 28
+    assert latency.Case("projection").report_bytes == latency.OVERHEAD + 1
+
+
+def test_a_projection_is_about_all_coordinates():
+    assert latency.Case("projection").label == "projection, all 28, logistic"
+    with pytest.raises(UsageError, match="--k must be 1, not 2"):
+        latency.Case("projection", k=2)
 
 
 def test_a_missing_compiler_is_named_before_anything_is_measured(monkeypatch):

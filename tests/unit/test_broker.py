@@ -15,8 +15,7 @@ from cryptography import x509
 
 from tern import storage
 from tern.links import mqtt
-from ternhost.cli import main
-from ternhost.errors import OK, USAGE, StorageError, UsageError
+from ternhost.errors import USAGE, StorageError, UsageError
 from ternhost.provision import keys
 from ternhost.provision.boards import fleet_file
 from ternhost.reach.addresses import AUTHORITY
@@ -313,5 +312,5 @@ def test_a_directory_keeps_its_kind_of_broker_and_a_cluster_is_not_run_by_tern(h
         ("run three", "nodes of a cluster run without tern"),
     ):
         assert message in tern("broker", *words.split(), code=USAGE).err
-    assert main(["broker", "config", "three", "--relay", "desk", "--boards", "1-9"]) == OK
+    tern("broker", "config", "three", "--relay", "desk", "--boards", "1-9")
     assert Access.load(host_file("three/sites/desk")).hosts == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]

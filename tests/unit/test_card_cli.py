@@ -41,10 +41,10 @@ def test_lhp_has_at_zero_the_variance_of_the_range_above(tern):
     """With an even number of ranges, 0 is a bound, and devices count it to the range above."""
     result = tern("card", "design", "lhp", "--epsilon", "1", "--budgets", "2,1", "--json").json
     card = cards.decode(design("lhp", 1, budgets=(2, 1)).card)
-    assert card.hierarchy.level(0) == 0
-    value = T / (T - 2 * card.hierarchy.value_cards[0].thresholds[1])
-    other = T / (T - 2 * card.hierarchy.value_cards[1].thresholds[1])
-    p = card.hierarchy.level_cards[0].threshold / T
+    assert card.body.level(0) == 0
+    value = T / (T - 2 * card.body.value_cards[0].thresholds[1])
+    other = T / (T - 2 * card.body.value_cards[1].thresholds[1])
+    p = card.body.level_cards[0].threshold / T
     assert result["variance_at_zero"] == pytest.approx(p * value**2 + (1 - p) * other**2)
 
 

@@ -49,8 +49,8 @@ def ratios_of(data, nested=False):
     tag, epsilon = struct.unpack_from("<BI", data)
     require(tag >> 4 == 1 and 1 <= epsilon <= MAX_EPSILON)
     shape = tag & 15
-    require(shape in (1, 2) or (shape in (3, 4, 5) and not nested))
-    return {1: table, 2: window, 3: laplace, 4: mixture, 5: hierarchy}[shape](data)
+    require(shape in (1, 2) or (shape in (3, 4, 5, 7) and not nested))
+    return {1: table, 2: window, 3: laplace, 4: mixture, 5: hierarchy, 7: projection}[shape](data)
 
 
 def rows_of(data):
@@ -127,6 +127,13 @@ def hierarchy(data):
     return "ratio", pairs, 2 * m
 
 
+def projection(data):
+    n, k, a, b, radius = fields(data, "<BBIIH")
+    require(1 <= n <= 7 and 1 <= k <= 2**n and 1 <= b <= a <= 2**20 and 1 <= radius <= 2**15)
+    require(k * a + (2 * 2**n - k) * b <= 2**20)
+    return "ratio", [(a, b)], 2 * 2**n
+
+
 def holds(kind, pairs, epsilon):
     unit, bound = (1, epsilon) if kind == "laplace" else (2**40, exp_by_the_text(epsilon))
     return all(a * unit <= bound * b for a, b in pairs)
@@ -181,6 +188,13 @@ def some_hierarchy(rng):
     return cards.hierarchy(MAX_EPSILON, bounds, inside, values)
 
 
+def some_projection(rng):
+    n = rng.randrange(1, 8)
+    k, b = rng.randrange(1, 2**n + 1), rng.randrange(1, 2 ** rng.randrange(1, 20 - n))
+    a = b + rng.randrange(1 + (2**20 - 2 * 2**n * b) // k)
+    return cards.projection_card(rng.randrange(1, MAX_EPSILON + 1), n, k, a, b, rng.randrange(1, 2**15 + 1))
+
+
 def some_change(rng, data):
     """A byte changed, the end cut off, or nothing."""
     kind, at = rng.randrange(8), rng.randrange(len(data))
@@ -189,7 +203,9 @@ def some_change(rng, data):
     return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :] if kind == 1 else data
 
 
-@pytest.mark.parametrize("make", [some_table, some_window, some_laplace, some_mixture, some_hierarchy])
+@pytest.mark.parametrize(
+    "make", [some_table, some_window, some_laplace, some_mixture, some_hierarchy, some_projection]
+)
 def test_each_card_is_judged_as_the_specification_says(make):
     rng = random.Random(make.__name__)
     judged = {True: 0, False: 0}
@@ -244,6 +260,8 @@ def test_no_integer_is_wider_than_the_text_says():
     assert bound * 255 * (T - 1) < 2**107
     assert MAX_EPSILON << 20 < 2**45
     assert 2_000_000 << 34 < 2**55
+    assert 1 << 20 + 40 < 2**61
+    assert bound << 20 < 2**89
     w = (T - 1) * 15 * (T - 1) * 2**15
     assert w < 2**79
     assert w << 40 < 2**119

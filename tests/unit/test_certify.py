@@ -283,7 +283,7 @@ def reference(card, v, uniform, rounds_up, bernoulli=bernoulli_exp):
         if magnitude or not negative:
             break
     y += -magnitude if negative else magnitude
-    return min(max(y, card.lowest), card.highest) - card.lowest
+    return min(max(y - card.lowest, 0), card.symbols - 1)
 
 
 CARDS = [

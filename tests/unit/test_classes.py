@@ -169,7 +169,7 @@ def test_a_share_below_a_millionth_is_refused():
 def test_an_unknown_algorithm_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match="no algorithm 'adam'") as caught:
         base.ALGORITHMS.named("adam")
-    assert "fedsgd, fedavg, fedsum, hiera, collect, means, infer" in caught.value.hint
+    assert "fedsgd, fedavg, fedsum, direct, hiera, collect, means, infer" in caught.value.hint
 
 
 # Personalised budgets: the card of each class, its cost, and the model

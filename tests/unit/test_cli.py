@@ -224,15 +224,15 @@ def test_a_full_disk_under_both_streams_keeps_the_exit_code():
     assert ended.returncode == errors.USAGE
 
 
-def test_an_experiment_is_refused_at_once_if_its_output_cannot_be_written(tmp_path, capsys):
+def test_an_experiment_is_refused_at_once_if_its_output_cannot_be_written(tmp_path, tern):
     (tmp_path / "file").touch()
-    assert cli.main(["experiment", "mean", "--output", str(tmp_path / "file" / "below")]) == errors.STORAGE
-    assert "--output" in capsys.readouterr().err
+    refused = tern("experiment", "mean", "--output", str(tmp_path / "file" / "below"), code=errors.STORAGE)
+    assert "--output" in refused.err
 
 
 def test_an_experiment_that_is_refused_leaves_no_directory(tmp_path, tern, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["experiment", "variance", "--dataset", "iris"]) == errors.USAGE
+    tern("experiment", "variance", "--dataset", "iris", code=errors.USAGE)
     assert list((tmp_path / "runs").iterdir()) == []
     (tmp_path / "runs").rmdir()
     (tmp_path / "runs").touch()
@@ -265,9 +265,9 @@ def test_an_error_without_a_remedy_of_its_own_names_the_help_of_its_subcommand(w
         "--with no.py train",
     ],
 )  # fmt: skip
-def test_a_file_that_is_not_there_is_bad_input_with_a_remedy_in_every_command(words, here, capsys):
-    assert cli.main(words.split()) == errors.USAGE
-    *_, message, remedy = capsys.readouterr().err.split("\n", 1 + words.count("gateways:"))
+def test_a_file_that_is_not_there_is_bad_input_with_a_remedy_in_every_command(words, here, tern):
+    refused = tern(*words.split(), code=errors.USAGE).err
+    *_, message, remedy = refused.split("\n", 1 + words.count("gateways:"))
     assert message.startswith("tern: ")
     assert "no" in message
     assert remedy.startswith("  ")
@@ -275,7 +275,8 @@ def test_a_file_that_is_not_there_is_bad_input_with_a_remedy_in_every_command(wo
 
 
 def test_more_reports_than_a_life_allows_are_refused_with_advice_that_is_possible(here, tern):
-    message = tern("train", "--fleet", "simulated:9", "--reports", "100000000000", code=errors.USAGE).err
+    words = ("--algorithm", "fedsgd", "--fleet", "simulated:9", "--reports", "100000000000")
+    message = tern("train", *words, code=errors.USAGE).err
     assert "no budget for life is above 1000" in message
     assert "ask for fewer --reports or --rounds" in message
     assert list(here.iterdir()) == []
@@ -305,14 +306,14 @@ def test_the_cache_is_shown_and_cleared_by_kind(tmp_path, monkeypatch, capsys):
     assert run("clear", "data", "--yes")[1]["freed"] == {"data": 7}
 
 
-def test_clearing_the_cache_leaves_what_others_keep_in_its_folder(tmp_path, monkeypatch, capsys):
+def test_clearing_the_cache_leaves_what_others_keep_in_its_folder(tmp_path, monkeypatch, tern):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path / "home"))
     kept = ["home/letters/one", "home/notes", "home/notes.lock", "elsewhere/flights.npz"]
     for name in (*kept, "home/board-1-abc.lock", "home/board-1-abc/thing", "home/board-1-abc.tmp-9/work"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(bytes(5))
     (tmp_path / "home/datasets").symlink_to(tmp_path / "elsewhere")
-    assert cli.main(["cache", "clear", "--yes"]) == errors.OK
+    tern("cache", "clear", "--yes")
     assert all((tmp_path / name).is_file() for name in kept), "a link is removed, and not what it leads to"
     left = {path.name for path in (tmp_path / "home").iterdir()}
     assert left == {"letters", "notes", "notes.lock", "board-1-abc.lock"}

@@ -1,5 +1,6 @@
 """The data sets: real flights, their split, and the messages where files are missing."""
 
+import hashlib
 import importlib.util
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def test_the_split_is_fixed_and_a_tenth(flights):
     again = datasets.held_out(len(flights.labels))
     assert (again == flights.held_out).all()
     assert flights.held_out.mean() == pytest.approx(0.1, abs=1e-4)
-    assert len(flights.training) + len(flights.test) == len(flights.labels)
+    assert len(flights.training) + len(flights.public) + len(flights.test) == len(flights.labels)
     # No stretch of a thousand flights has much more or less than its share.
     assert set(np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000)).tolist()) <= set(range(95, 106))
 
@@ -66,6 +67,7 @@ def test_the_cache_gives_the_same_flights(flights, monkeypatch):
     monkeypatch.setattr(nycflights, "from_tables", lambda _: pytest.fail("made although it is in the cache"))
     again = datasets.flights()
     assert (again.features == flights.features).all()
+    assert (again.public == flights.public).all()
     assert again.feature_names == flights.feature_names
 
 
@@ -148,6 +150,49 @@ def test_delays_of_planned_flights_are_predictable_but_not_well():
     late = model.predict_proba(x[data.test])[:, 1]
     assert roc_auc_score(y[data.test], late) == pytest.approx(0.706, abs=0.001)
     assert log_loss(y[data.test], late) == pytest.approx(0.497, abs=0.001)
+
+
+# Records for training, public and held out; the last ones as they were when no row was public.
+PARTS = {
+    "flights": (293_612, 1000, 32_734, "ca4e9ba9552d66f8"),
+    "flights-planned": (293_612, 1000, 32_734, "8affa18f0d6b3a14"),
+    "breast-cancer": (342, 170, 57, "50e29eef598b684c"),
+    "digits": (1079, 539, 179, "616b7b07a8a64d89"),
+    "iris": (90, 45, 15, "0bc0ef60133063e8"),
+    "wine": (107, 53, 18, "da5fa3173036b4d7"),
+    "synthetic-logistic": (90_002, 1000, 9998, "39aca27bcafdfe02"),
+    "synthetic-linear": (90_002, 0, 9998, "f81aaa0bdd71d6d4"),
+    "diabetes": (399, 0, 43, "f7ad6314e8349dc5"),
+}
+
+
+def fingerprint(records):
+    return hashlib.sha256(np.ascontiguousarray(records).data).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_public_rows_are_nobodys_records(name):
+    data = datasets.load(name)
+    parts = data.training, data.public, data.test
+    assert (*map(len, parts), fingerprint(data.records(data.test))) == PARTS[name]
+    assert sorted(np.concatenate(parts)) == [*range(len(data.labels))]
+    if name in ("breast-cancer", "digits", "iris", "wine"):
+        assert (datasets.load(name, classes=True).public == data.public).all()
+    if name == "synthetic-logistic":
+        assert fingerprint(data.records(data.training)) == "8badd98efee59405"
+
+
+def test_any_first_public_rows_are_evenly_spread(flights):
+    for count in (100, 1000):
+        bounds = np.linspace(0, len(flights.labels), 11)
+        tenths, _ = np.histogram(flights.public[:count], bounds)
+        assert np.abs(tenths - count / 10).max() <= 2
+
+
+def test_records_that_are_divided_anew_have_no_public_rows():
+    iris = datasets.load("iris")
+    again = iris.divided(datasets.held_out(150, 0.5))
+    assert (len(again.training), len(again.public), len(again.test)) == (75, 0, 75)
 
 
 def test_an_unknown_name_lists_the_known_ones():

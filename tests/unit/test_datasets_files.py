@@ -334,7 +334,7 @@ def test_an_idx_file_that_cannot_be_used_is_refused(folder, which, damage, probl
         ("iris", 150, 5, CLASSIFICATION),
         ("wine", 178, 14, CLASSIFICATION),
         ("synthetic-linear", 100_000, 16, REGRESSION),
-        ("synthetic-logistic", 100_000, 16, CLASSIFICATION),
+        ("synthetic-logistic", 101_000, 16, CLASSIFICATION),
     ],
 )
 def test_bundled_and_synthetic_sets_have_their_shapes(name, records, dimension, task):

@@ -6,6 +6,7 @@ from array import array
 
 import numpy as np
 import pytest
+from framing import encoded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from tern import host_frames, wire
 from tern.fixed import ONE
 from tern.model import MODEL, Model
 from ternhost import DeviceModel, StorageError, UsageError
-from ternhost.cli import main
 from ternhost.count.questions import Averaged
 from ternhost.datasets import load
 from ternhost.learn.schedule import Schedule
@@ -124,15 +124,14 @@ def test_the_twin_is_read_from_frames_and_stores(tmp_path):
         assert kept_model.kept(store) == b""
         with pytest.raises(UsageError, match="keeps no model"):
             DeviceModel.of_store(store.path)
-        out = bytearray(wire.MAX_FRAME)
-        n = host_frames.encode_model(out, key, wire.FLEET, 9, wire.SVM, [5, -5], -13)
-        store.save_state({"model": bytes(out[: n - wire.TAG_BYTES]).hex()})
+        made = encoded(host_frames.encode_model, key, wire.FLEET, 9, wire.SVM, [5, -5], -13)
+        store.save_state({"model": made[: -wire.TAG_BYTES].hex()})
         twin = DeviceModel.of_store(store.path)
         assert (twin.model, twin.number, twin.mantissas.tolist()) == (wire.SVM, 9, [[5, -5]])
         assert kept_model.for_device(kept_model.kept(store), 7)[1:5] == b"\x07\0\0\0"
 
 
-def test_the_command_shows_and_saves_the_model_of_a_run(here, capsys, tern):
+def test_the_command_shows_and_saves_the_model_of_a_run(here, tern):
     result = ternhost.train(fleet="simulated:500", reports=500, dataset="synthetic-logistic", name="mine")
     text = tern("runs", "--model", "mine").out
     assert "a logistic model of" in text
@@ -142,12 +141,13 @@ def test_the_command_shows_and_saves_the_model_of_a_run(here, capsys, tern):
     assert np.array_equal(np.array(model["mantissas"][0]) * 2.0 ** model["exponent"], result.weights)
     assert (here / "model.bin").read_bytes() == result.device_model.file()
     assert opened(here).d == result["d"]
-    assert main(["runs", "--model", "mine", "--save", "nowhere/model.bin"]) == StorageError.exit_code
-    assert "nowhere" in capsys.readouterr().err
+    nowhere = tern("runs", "--model", "mine", "--save", "nowhere/model.bin", code=StorageError.exit_code)
+    assert "nowhere" in nowhere.err
     ternhost.collect(fleet="simulated:100", dataset="synthetic-logistic", clients=100, name="other")
-    assert main(["runs", "--model", "other"]) == UsageError.exit_code
-    assert "a run of collect learns no model" in capsys.readouterr().err
-    assert main(["runs", "--model", "none"]) == main(["runs", "--save", "model.bin"]) == UsageError.exit_code
+    refused = tern("runs", "--model", "other", code=UsageError.exit_code)
+    assert "a run of collect learns no model" in refused.err
+    tern("runs", "--model", "none", code=UsageError.exit_code)
+    tern("runs", "--save", "model.bin", code=UsageError.exit_code)
     assert ternhost.Result.load("other").device_model is None
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from tern import recorder, storage
 from tern.recorder import Recorder
-from ternhost.cli import main
 from ternhost.datasets import own
 from ternhost.errors import USAGE, UsageError
 from terntools.boards import records
@@ -96,11 +95,10 @@ def test_a_damaged_segment_is_named():
         records.read(Files({"/samples/7": b"TRS1" + four[4:]}))
 
 
-def test_a_csv_that_fits_no_board_is_refused_before_the_port_is_opened(tmp_path, capsys):
+def test_a_csv_that_fits_no_board_is_refused_before_the_port_is_opened(tmp_path, tern):
+    fill = ("device", "records", "/dev/none", "--fill", str(tmp_path / "records.csv"))
     path = tmp_path / "records.csv"
     path.write_text("1,2\n")
-    assert main(["device", "records", "/dev/none", "--fill", str(path)]) == USAGE
-    assert "values must be in [-1, 1], not 2" in capsys.readouterr().err
+    assert "values must be in [-1, 1], not 2" in tern(*fill, code=USAGE).err
     path.write_text(",".join(["0"] * 130) + "\n")
-    assert main(["device", "records", "/dev/none", "--fill", str(path)]) == USAGE
-    assert "a device cannot hold 1 record of 129 features" in capsys.readouterr().err
+    assert "a device cannot hold 1 record of 129 features" in tern(*fill, code=USAGE).err

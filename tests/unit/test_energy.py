@@ -11,7 +11,6 @@ import pytest
 from harness.port import silent
 from ppk2_api import ppk2_api
 
-from ternhost.cli import main
 from ternhost.errors import DeviceError, TernError, UsageError
 from terntools.bench import battery, current_model, energy
 from terntools.bench.battery import Phase, Wakes
@@ -485,7 +484,7 @@ def test_the_guide_has_the_years_of_the_model():
         assert any(sleep.startswith(kind[1]) or kind[1] == "devkit" for sleep in sleeps), kind
 
 
-def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, capsys, tern):
+def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, tern):
     picture = tmp_path / "battery.png"
     words = ["bench", "battery", "--chip", "pico-w", "--awake-ms", "join=1000"]
     result = tern(*words, "--json", "--plot", str(picture)).json
@@ -498,8 +497,8 @@ def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, capsy
     assert "cannot sleep longer than 4290 s" in text
     assert max(map(len, text.splitlines())) < 120
     assert "measured by" not in text
-    assert main([*words, "--interval-s", "7200", "--sources"]) == 0
-    assert text.splitlines()[:-1] == (sourced := capsys.readouterr().out.splitlines())[: text.count("\n") - 1]
+    sourced = tern(*words, "--interval-s", "7200", "--sources").out.splitlines()
+    assert text.splitlines()[:-1] == sourced[: text.count("\n") - 1]
     assert "measured by" in "".join(sourced[text.count("\n") - 1 :])
     for wrong in ("join", "join=x", "join=-1"):
         assert "--awake-ms must be PHASE=MS" in tern(*words, "--awake-ms", wrong, code=2).err

@@ -12,7 +12,6 @@ import simulating
 
 from tern.fixed import ONE
 from ternhost import datasets, experiments
-from ternhost.cli import main
 from ternhost.datasets import synthetic
 from ternhost.errors import StorageError, UsageError
 from ternhost.experiments import baseline, coordinates, erm, hiera, pldp, reports_needed, rounds, variance
@@ -158,7 +157,7 @@ def test_a_mechanism_named_by_an_option_is_compared(tmp_path, tern, monkeypatch)
     monkeypatch.setattr(pldp, "_ALL_WEIGHTS", ())
     arguments = ["--dataset", "breast-cancer", "--quick", "--runs", "1", "--output", str(tmp_path)]
     arguments += ["--mechanism", "pm-sub", "--window", "best", "--levels", "31", "--workers", "1"]
-    assert main(["experiment", "pldp", *arguments, "--json"]) == 0
+    tern("experiment", "pldp", *arguments, "--json")
     with (tmp_path / "tau.csv").open(newline="") as file:
         compared = [row["mechanism"] for row in csv.DictReader(file)]
     assert set(compared) == {"duchi", "pm-sub, 31 levels, window best"}
@@ -327,11 +326,11 @@ def test_taking_the_level_of_another_number_costs_more(unit):
     levels = hiera.levels(unit)
     assert lhp.budgets_of(levels) == tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5))
     most = Fraction(0)
-    for reported, card in enumerate(levels.hierarchy.value_cards):  # brute force over both numbers
+    for reported, card in enumerate(levels.body.value_cards):  # brute force over both numbers
         for sign in (0, 1):
             probabilities = [
                 certify.at_knot(level_card, level)[reported] * certify.distribution(card, value)[sign]
-                for level, level_card in enumerate(levels.hierarchy.level_cards)
+                for level, level_card in enumerate(levels.body.level_cards)
                 for value in (-ONE, -5000, 0, 77, ONE)
             ]
             most = max(most, Fraction(max(probabilities)) / Fraction(min(probabilities)))

@@ -1,6 +1,5 @@
 """Windows and their features against NumPy in float64; their scale, and the command that computes it."""
 
-import json
 from array import array
 
 import numpy as np
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tern.features import Window
-from ternhost import cli, errors
+from ternhost import errors
 
 ONE = 16384
 int16 = st.integers(-32768, 32767)
@@ -88,9 +87,9 @@ def scale_of(folder, text):
 
 
 @pytest.mark.parametrize("names", ["", "x,y,z\n"])
-def test_a_scale_is_computed_from_recordings(tmp_path, capsys, names):
-    assert cli.main([*scale_of(tmp_path, names + recordings()), "--times", "8192", "--json", "--length"]) == 0
-    scale = json.loads(capsys.readouterr().out)["scale"]
+def test_a_scale_is_computed_from_recordings(tmp_path, tern, names):
+    words = scale_of(tmp_path, names + recordings())
+    scale = tern(*words, "--times", "8192", "--json", "--length").json["scale"]
     assert len(scale) == 16
     (low, high), (least, most) = scale[:2]  # of the mean and of the deviation of x: 0 and .3, 128 samples
     error = 0.3 * 8192 / 128**0.5

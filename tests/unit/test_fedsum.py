@@ -10,7 +10,6 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 import ternhost
 from tern import ledger, storage
 from ternhost import datasets
-from ternhost.cli import main
 from ternhost.count import estimate
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedsum
@@ -94,6 +93,24 @@ def test_public_rows_need_fewer_rounds():
     assert run["auc"] > 0.69
 
 
+def test_a_number_of_public_rows_takes_those_of_the_data_set_and_then_records_that_no_board_gets():
+    def made(dataset, number):
+        options = fedsum.Options(**SMALL | {"dataset": dataset, "records": 5}, public=str(number))
+        learner = fedsum.FedSum(options, fedsum.Population(clients=10))
+        assert not {*learner.reserved} & {*learner.holdings.order}
+        assert not {*learner.dataset.public} & {*learner.holdings.order}
+        return learner.dataset, learner.reserved
+
+    wine, rows = made("wine", 50)
+    assert (rows == wine.public[:50]).all()
+    wine, rows = made("wine", 400)
+    assert (rows[:53] == wine.public).all()
+    assert set(rows[53:]) < set(wine.training)
+    assert len(rows) == 53 + 107 // 3
+    linear, rows = made("synthetic-linear", 400)
+    assert len(set(rows) & set(linear.training)) == 400
+
+
 def test_public_rows_come_from_a_file(tmp_path):
     data = datasets.load("synthetic-logistic")
     np.savetxt("rows.csv", data.features[:400] / 16384, delimiter=",")
@@ -105,7 +122,7 @@ def test_public_rows_come_from_a_file(tmp_path):
 
 
 def test_the_model_of_several_classes_has_a_unit_too():
-    run = train("simulated:10", dataset="iris", model="softmax", records=12, life="20")
+    run = train("simulated:10", dataset="iris", model="softmax", records=9, life="20")
     assert run["accuracy"] > 0.5
 
 
@@ -121,18 +138,16 @@ def test_the_model_of_several_classes_has_a_unit_too():
         ("--unit record --fleet simulated:900000", "devices of 500 records need 450,000,000"),
     ],
 )
-def test_what_makes_no_sense_is_refused(words, message, capsys):
-    assert main(["train", *words.split()]) == 2
-    assert message in capsys.readouterr().err
+def test_what_makes_no_sense_is_refused(words, message, tern):
+    assert message in tern("train", *words.split(), code=2).err
 
 
-def test_the_named_unit_chooses_the_algorithm(capsys):
+def test_the_named_unit_chooses_the_algorithm(tern):
     words = ["train", "--dataset", "synthetic-logistic", "--fleet", "simulated:4", "--records", "50"]
     words += ["--no-report", "--quiet"]
-    assert main([*words, "--unit", "record"]) == 0
-    assert "protects one record of a device" in capsys.readouterr().out
-    assert main([*words, "--unit", "device"]) == 2  # --records is of units
-    assert "--records belongs to fedavg and fedsum" in capsys.readouterr().err
+    assert "protects one record of a device" in tern(*words, "--unit", "record").out
+    refused = tern(*words, "--unit", "device", code=2)  # --records is of units
+    assert "--records belongs to fedavg and fedsum" in refused.err
 
 
 @pytest.mark.parametrize(

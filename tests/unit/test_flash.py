@@ -14,7 +14,6 @@ from esptool.loader import ESPLoader
 from harness.port import Port, silent
 from spec.files import uf2_file
 
-from ternhost.cli import main
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
 from terntools.boards import esp32, flash, uf2
 
@@ -249,18 +248,17 @@ def test_a_silent_port_has_no_esp32():
         esp32.flash(port, firmware_for(), "firmware.bin", chip="esp32", reset=False, attempts=1)
 
 
-def test_the_command_reports_its_result_and_has_the_documented_exit_codes(rom, tmp_path, capsys, tern):
+def test_the_command_reports_its_result_and_has_the_documented_exit_codes(rom, tmp_path, tern):
     good, other = save(tmp_path, firmware_for()), save(tmp_path, firmware_for("esp32s3"), "s3.bin")
     board = rom("esp32")
     common = ["--no-reset", "--no-stub"]
-    assert main(["flash", board.port, "--firmware", str(other), *common]) == 2
     message = r"is for ESP32-S3, and the board on .* has an ESP32; nothing was changed"
-    assert re.search(message, capsys.readouterr().err)
+    assert re.search(message, tern("flash", board.port, "--firmware", str(other), *common, code=2).err)
     assert not board.erased
     assert not any(board.flash)
     assert '"verified": true' in tern("flash", board.port, "--firmware", str(good), *common, "--json").out
     assert "micropython.org/download" in tern("flash", board.port, *common, code=2).err
-    assert main(["flash", "/dev/no-such-port", "--firmware", str(good), *common]) == 3
+    tern("flash", "/dev/no-such-port", "--firmware", str(good), *common, code=3)
 
 
 # UF2 files are checked block by block before they are copied to a Pico

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import report_frames
+from framing import encoded
 from hypothesis import example, given
 from hypothesis import strategies as st
 from spec import answers
@@ -65,12 +66,6 @@ def packings(draw):
     return base, draw(st.lists(st.integers(0, base - 1), min_size=1, max_size=wire.MAX_DIMENSION))
 
 
-def encoded_by(encode, *fields, **named):
-    """The frame that a function encodes."""
-    out = bytearray(wire.MAX_FRAME * (2 if encode is host_frames.encode_round else 1))
-    return bytes(out[: encode(out, *fields, **named)])
-
-
 def round_trip(data, cuts):
     """Data that was encoded, and received in pieces with these ends."""
     coded = bytearray(frames.cobs_size(len(data)))
@@ -123,17 +118,17 @@ def assert_refused(code, function, *args):
 
 @given(rounds(), keys)
 def test_a_decoded_round_is_the_encoded_one(fields, key):
-    frame = encoded_by(host_frames.encode_round, key, **fields)
+    frame = encoded(host_frames.encode_round, key, **fields)
     frames.verify(key, frame)
     decoded = frames.Round()
     decoded.decode(frame)
-    encoded = {**fields, "round": fields["round_number"], "range": fields["range_"]}
-    encoded["epochs"], encoded["rate"], encoded["tau"] = fields["local"]
+    written = {**fields, "round": fields["round_number"], "range": fields["range_"]}
+    written["epochs"], written["rate"], written["tau"] = fields["local"]
     collects = wire.VALUES <= decoded.model <= wire.CATEGORIES
-    encoded["d"] = len(fields["parameters"]) // (1 if collects else fields["classes"])
-    names = vars(decoded).keys() & encoded.keys() - {"parameters", "card"}
+    written["d"] = len(fields["parameters"]) // (1 if collects else fields["classes"])
+    names = vars(decoded).keys() & written.keys() - {"parameters", "card"}
     assert len(names) == 12
-    assert {name: getattr(decoded, name) for name in names} == {name: encoded[name] for name in names}
+    assert {name: getattr(decoded, name) for name in names} == {name: written[name] for name in names}
     assert list(decoded.asked[: decoded.d] if collects else decoded.parameters) == fields["parameters"]
     assert bytes(decoded.card) == fields["card"]
     assert report_frames.question_of(key, fields["device"], frame)[:8] == frame[-8:]
@@ -141,8 +136,8 @@ def test_a_decoded_round_is_the_encoded_one(fields, key):
 
 @given(rounds(), keys, keys, st.integers(1, 2**32 - 2))
 def test_a_question_is_one_client_s_in_frames_for_a_device_and_for_the_fleet(fields, key, fleet_key, device):
-    to_device = encoded_by(host_frames.encode_round, key, **{**fields, "device": device})
-    to_fleet = encoded_by(host_frames.encode_round, fleet_key, **{**fields, "device": wire.FLEET})
+    to_device = encoded(host_frames.encode_round, key, **{**fields, "device": device})
+    to_fleet = encoded(host_frames.encode_round, fleet_key, **{**fields, "device": wire.FLEET})
     assert len(to_fleet) == len(to_device)
     question = report_frames.question_of(key, device, to_device)
     assert question == report_frames.question_of(key, device, to_fleet)
@@ -153,7 +148,7 @@ def test_a_question_is_one_client_s_in_frames_for_a_device_and_for_the_fleet(fie
 
 @given(keys, u32, u32, st.integers(0, 255), u32)
 def test_a_decoded_error_is_the_encoded_one(key, device, number, code, detail):
-    frame = encoded_by(frames.encode_error, key, device, number, code, detail)
+    frame = encoded(frames.encode_error, key, device, number, code, detail)
     assert host_frames.decode_error(frame, key) == (device, number, code, detail)
     assert_refused(wire.ERR_TAG, host_frames.decode_error, frame, bytes(32) if any(key) else b"k" * 32)
 
@@ -162,7 +157,7 @@ def test_a_decoded_error_is_the_encoded_one(key, device, number, code, detail):
 @example((0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), "é" * 200)
 @example((0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), "x" + "€" * 100)
 def test_a_decoded_hello_is_the_encoded_one(fields, text):
-    hello = host_frames.Hello(encoded_by(frames.encode_hello, *fields, text))
+    hello = host_frames.Hello(encoded(frames.encode_hello, *fields, text))
     names = (
         "nonce", "first", "clients", "budget", "epoch", "heap", "records", "exceptions", "restarts", "entropy",
         "assessed", "measure", "unit",
@@ -183,7 +178,7 @@ def test_reports_come_back_from_a_batch(devices, packing, data):
     reports = []
     for device, key in devices:
         fields = (device, number, array("H", symbols[:k]), k, base, size)
-        reports.append(encoded_by(frames.encode_report, key, *fields))
+        reports.append(encoded(frames.encode_report, key, *fields))
     batch = answers.reports(*reports)
     assert len(batch) == 7 + len(reports) * (4 + size + 8)
     assert report_frames.reports_of(batch) == reports
@@ -201,7 +196,7 @@ def test_reports_come_back_from_a_batch(devices, packing, data):
 def test_a_decoded_model_is_the_encoded_one(key, device, number, model, exponent, row, many):
     classes = many if model == wire.SOFTMAX else 1
     parameters = row * classes
-    frame = encoded_by(host_frames.encode_model, key, device, number, model, parameters, exponent, classes)
+    frame = encoded(host_frames.encode_model, key, device, number, model, parameters, exponent, classes)
     *fields, decoded = decode_model(frame, key)
     assert fields == [device, number, model, exponent, classes]
     assert decoded.tolist() == parameters

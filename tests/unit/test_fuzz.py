@@ -15,7 +15,7 @@ from harness import fuzzing, seeds, verdicts
 from spec import answers
 
 from tern import card as cards
-from tern import client, frames, host_frames, lease, ledger, recorder, sampler, storage, update
+from tern import client, frames, host_frames, lease, ledger, projection, recorder, sampler, storage, update
 from ternhost.count import batches
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +113,9 @@ def error_of(name, folder, data):
 
 
 def test_the_targets_detect_likely_bugs_with_their_seeds_alone(tmp_path, monkeypatch):
-    (card,) = [data for shape, data in seeds.some_cards() if shape == cards.TABLE]
+    some = dict(seeds.some_cards())
+    card = some[cards.TABLE]
+    claiming_least = some[cards.PROJECTION][:1] + bytes((1, 0, 0, 0)) + some[cards.PROJECTION][5:]
     forged = seeds.round_frame(verdicts.DEVICES[0], 1, verdicts.KEY, card) + bytes(8)
     forged = verdicts.message(verdicts.RAW, forged)
     talk = seeds.client_inputs()[1]
@@ -122,6 +124,8 @@ def test_the_targets_detect_likely_bugs_with_their_seeds_alone(tmp_path, monkeyp
         ("client", talk, ledger.Ledger, "pay", lambda *arguments: None),
         ("client", talk, frames, "answer_key", lambda question: question[:16]),
         ("card", card, sampler, "sample", lambda card, stream, xs, out, n: out.__setitem__(0, card.symbols)),
+        ("card", some[cards.PROJECTION], projection, "find", lambda vector, n, wanted, top: 2 * n),
+        ("card", claiming_least, projection.Projection, "keeps", lambda card, epsilon: True),
         ("boot", seeds.of("boot")[-1], update, "crc32", lambda data: 0),
         ("lease", seeds.of("lease")[-1], lease.Lease, "forget", lambda self: None),
         ("model", seeds.of("model")[1], frames, "verify", lambda key, frame: key),

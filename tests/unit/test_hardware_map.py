@@ -9,7 +9,6 @@ from harness.port import silent
 from serial.tools import list_ports
 from serial.tools.list_ports_common import ListPortInfo
 
-from ternhost.cli import main
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports import names
@@ -116,7 +115,7 @@ def test_the_history_names_the_commits_that_moved_a_figure(tmp_path, monkeypatch
     history.write_text("{}\n")
     (tmp_path / "map.yaml").write_text(expecting("{heap-bytes: 1}"))
     words = [*words[:-1], "--sessions", str(tmp_path / "sessions")]
-    assert main(words) == 2  # before any test
+    tern(*words, code=2)  # before any test
     assert "--history-file" in tern(*words, "--history-file", str(tmp_path / "none" / "file"), code=5).err
     assert not (tmp_path / "sessions").exists()
 
@@ -211,18 +210,16 @@ def test_an_ambiguous_or_invalid_name_lists_what_there_is(plugged):
 @pytest.mark.parametrize(
     ("name", "code"), [("pico", 2), ("id:", 2), ("auto", 3), ("id:77", 3), ("/dev/ttyACM99", 3), ("a99", 3)]
 )
-def test_a_name_means_the_same_in_every_command(name, code, plugged, capsys, tmp_path):
+def test_a_name_means_the_same_in_every_command(name, code, plugged, tern, tmp_path):
     plugged(METER)
     (tmp_path / "main.py").write_text("import tern.update\n")
     store = ["--store", str(tmp_path / "store")]
-    assert main(["device", "add", "7", *store]) == 0
+    tern("device", "add", "7", *store)
     package = ["--machine", "pico", "--main", str(tmp_path / "main.py")]
     commands = [["device", "ping", name], ["update", "7", *store, *package, "--board", name]]
     commands.append(["deploy", name] if code == 3 else ["relay", name, "--broker", str(tmp_path)])
     commands += [[*words, "--fleet", f"port:{name}"] for words in (["device", "ping"], ["train", *store])]
-    capsys.readouterr()
-    outcomes = {(main(command), capsys.readouterr().err) for command in commands}
-    assert [outcome[0] for outcome in outcomes] == [code], outcomes
+    assert len({tern(*command, code=code).err for command in commands}) == 1
 
 
 def test_a_board_that_cannot_be_opened_stays_on_the_list(plugged, tern):

@@ -5,8 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
+from framing import hello
 
-from tern import absence, frames
+from tern import absence
 from ternhost.learn.schedule import Terms
 from ternhost.provision import keys
 from ternhost.reach import absence as reach_absence
@@ -19,11 +20,6 @@ from ternhost.store.boards import hello_fields
 
 ROOT = Path(__file__).parents[2]
 ACCESS = Access("localhost", 8883, "tern-host", "secret", None)
-
-
-def hello(first, clients=1, text="test"):
-    frame = bytearray(200)
-    return bytes(frame[: frames.encode_hello(frame, 0, first, clients, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, text)])
 
 
 def say(link, first, clients=1, live=True):

@@ -48,11 +48,11 @@ def test_the_true_joint_loss(e, loss):
 def test_every_pair_of_inputs_keeps_the_joint_loss():
     # every 8th value and the neighbours of all bounds, by brute force over the device's cards
     card = _levels(1)
-    around = {v + o for v in (16384, *card.hierarchy.bounds, -16384) for o in (-1, 0, 1)}
+    around = {v + o for v in (16384, *card.body.bounds, -16384) for o in (-1, 0, 1)}
     grid = sorted({*range(-16384, 16385, 8), *(v for v in around if abs(v) <= 16384)})
-    levels = [card.hierarchy.level(v) for v in grid]
+    levels = [card.body.level(v) for v in grid]
     worst = Fraction(1)
-    for reported, value_card in enumerate(card.hierarchy.value_cards):
+    for reported, value_card in enumerate(card.body.value_cards):
         shares = [_level_law(card, level)[reported] for level in range(5)]
         for symbol in (0, 1):
             pairs = zip(levels, grid, strict=True)
@@ -65,10 +65,10 @@ def test_every_pair_of_inputs_keeps_the_joint_loss():
 def test_reports_equal_those_of_the_device():
     rng, card = np.random.default_rng(1), _levels(0.5)
     xs = rng.integers(-17000, 17000, 400).astype(np.int16)
-    xs[:10] = *card.hierarchy.bounds, *(b - 1 for b in card.hierarchy.bounds), 32767, -32768
+    xs[:10] = *card.body.bounds, *(b - 1 for b in card.body.bounds), 32767, -32768
     streams = rng.integers(0, 256, (400, 64), np.uint8)
     symbols = sample(card, ReplayLanes(streams), xs)
-    expected = [card.hierarchy.draw(Replay(streams[i].tobytes()), int(xs[i])) for i in range(400)]
+    expected = [card.body.draw(Replay(streams[i].tobytes()), int(xs[i])) for i in range(400)]
     assert symbols.tolist() == expected
 
 
@@ -85,12 +85,12 @@ def test_the_estimate_is_unbiased(mu):
 
 def _level_law(card, level):
     """The exact probability of every reported level, for a value in a level."""
-    return certify.at_knot(card.hierarchy.level_cards[level], level)
+    return certify.at_knot(card.body.level_cards[level], level)
 
 
 def _law(card, v):
     """The exact probability of every symbol, level and sign, for an input."""
-    pairs = zip(_level_law(card, card.hierarchy.level(v)), card.hierarchy.value_cards, strict=True)
+    pairs = zip(_level_law(card, card.body.level(v)), card.body.value_cards, strict=True)
     return [p * q for p, value_card in pairs for q in certify.distribution(value_card, v)]
 
 
@@ -100,7 +100,7 @@ def _law(card, v):
 def test_figures_of_a_card_follow_from_its_report_probabilities(budgets):
     card = decode(lhp.card([budget * 100_000 for budget in budgets]))
     moments, values = certify.moments(card), certify.values(card)
-    bounds = card.hierarchy.bounds
+    bounds = card.body.bounds
     for v in (-16384, -9830, -3277, 0, 1, 12345, 16384, *bounds, *(bound - 1 for bound in bounds)):
         law, x = _law(card, v), Fraction(v, 16384)
         assert certify.distribution(card, v) == law
@@ -205,10 +205,10 @@ def test_invalid_budgets_make_no_levels(budgets):
 
 def _true_ratio(card):
     # the ratio for level and sign, over the ends of the ranges: in between, a sign's law is linear in x
-    bounds, laws = [16385, *card.hierarchy.bounds, -16384], []
+    bounds, laws = [16385, *card.body.bounds, -16384], []
     for level in range(len(bounds) - 1):
         for v in (bounds[level + 1], bounds[level] - 1):
-            assert card.hierarchy.level(v) == level
+            assert card.body.level(v) == level
             laws.append(_law(card, v))
     return max(max(column) / min(column) for column in zip(*laws, strict=True))
 

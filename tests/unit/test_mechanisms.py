@@ -127,7 +127,7 @@ def test_cards_are_small_and_claim_the_smallest_epsilon():
 
 @pytest.mark.parametrize("epsilon", ["0.01", "0.693147", "0.693148", "1.710392", "1.710393", "7.5", "20"])
 @pytest.mark.parametrize(
-    "name", [name for name, mechanism in mechanisms.REGISTRY.items() if not mechanism.slow]
+    "name", [name for name, its in mechanisms.REGISTRY.items() if not its.slow and name != "projection"]
 )
 def test_mechanisms_cover_the_whole_range_of_epsilon(name, epsilon):
     design = mechanisms.design(name, epsilon)

@@ -11,7 +11,6 @@ from designing import worst, worst_variance
 
 from tern import card as cards
 from ternhost import errors
-from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.experiments import discretisation
 from ternhost.learn.designs import Mechanised
@@ -28,13 +27,13 @@ QUICK = [name for name, mechanism in mechanisms.REGISTRY.items() if not mechanis
 def test_every_mechanism_designs_certifies_and_shows_a_card(tern, tmp_path, name):
     path = tmp_path / "c"
     result = tern("card", "design", name, "--epsilon", "1.7", "-o", str(path), "--json").json
-    assert (result["mechanism"], result["bias"]) == (name, 0)
+    assert (result["mechanism"], result["bias"]) == (name, None if name == "projection" else 0)
     assert 1.5 < result["epsilon_certified"] <= 1.7
     assert result["bits_per_value"] == pytest.approx(math.log2(result["levels"]))
     assert path.stat().st_size == result["card_bytes"]
-    assert main(["card", "certify", str(path), "--epsilon", "1.7"]) == errors.OK
-    assert main(["card", "certify", str(path), "--epsilon", "1.4"]) == errors.FAILED
-    assert main(["card", "show", str(path)]) == errors.OK
+    tern("card", "certify", str(path), "--epsilon", "1.7")
+    tern("card", "certify", str(path), "--epsilon", "1.4", code=errors.FAILED)
+    tern("card", "show", str(path))
 
 
 def test_auto_takes_the_best_mechanism_and_gives_the_reason():
@@ -191,7 +190,7 @@ def test_the_record_of_a_mechanism_is_consistent_with_its_cards(name):
     if not mechanism.slow:
         design = mechanisms.design(name, "1.5")
         assert design.mechanism == name
-        assert (cards.decode(design.card).shape != cards.HIERARCHY) == mechanism.single_valued
+        assert (cards.decode(design.card).shape < cards.HIERARCHY) == mechanism.single_valued
         if mechanism.levels:
             assert cards.decode(design.card).symbols == mechanism.levels
 

@@ -6,6 +6,7 @@ from array import array
 from contextlib import closing
 
 import pytest
+from framing import encoded
 from harness.port import Port
 
 from tern import frames, wire
@@ -35,14 +36,9 @@ def run(monitor, done):
         monitor.run(time.monotonic() + 0.01)
 
 
-def made(encode, *arguments):
-    out = bytearray(wire.MAX_FRAME)
-    return bytes(out[: encode(out, *arguments)])
-
-
 KEY = bytes(32)
-REFUSED = made(frames.encode_error, KEY, 7, 3, wire.ERR_BUDGET, 0)
-REPORT = made(frames.encode_report, KEY, 7, 3, array("H", [1]), 1, 3, 1)
+REFUSED = encoded(frames.encode_error, KEY, 7, 3, wire.ERR_BUDGET, 0)
+REPORT = encoded(frames.encode_report, KEY, 7, 3, array("H", [1]), 1, 3, 1)
 
 
 def test_the_state_is_shown_while_it_runs(board, monkeypatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from harness.raw_client import wait_for
 
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration, mosquitto
@@ -98,18 +99,21 @@ def test_an_unreachable_address_does_not_count_as_a_started_broker(replaced, mon
         mosquitto.Mosquitto(place)
 
 
+def kept(place, count):
+    """The messages of a Mosquitto that is kept running, until there are `count`."""
+    messages = []
+    with mosquitto.Mosquitto(place) as running:
+        running.keep(messages.append)
+        wait_for(lambda: len(messages) >= count, 20)
+    return messages
+
+
 def test_the_pause_before_a_restart_is_short_again_after_healthy_time(replaced, monkeypatch):
     place = replaced("socket.create_server(('127.0.0.1', port)).accept()[0].close()\ntime.sleep(0.5)")
     monkeypatch.setattr(mosquitto, "_PAUSE", 0.01)
     monkeypatch.setattr(mosquitto, "_LOOK_EVERY", 0.01)
     monkeypatch.setattr(mosquitto, "_HEALTHY", 0.1)
-    messages = []
-    with mosquitto.Mosquitto(place) as running:
-        running.keep(messages.append)
-        end = time.monotonic() + 20
-        while len(messages) < 3 and time.monotonic() < end:
-            time.sleep(0.05)
-    assert messages[:3] == 3 * ["mosquitto has ended with exit code 0; it is restarted in 0.01 s"]
+    assert kept(place, 3)[:3] == 3 * ["mosquitto has ended with exit code 0; it is restarted in 0.01 s"]
 
 
 def test_the_error_says_why_mosquitto_has_ended_after_its_log_was_emptied(replaced, monkeypatch):
@@ -120,13 +124,7 @@ def test_the_error_says_why_mosquitto_has_ended_after_its_log_was_emptied(replac
     (place / LOG).write_text("1: Error: of another day\n" * 10)
     for name, value in {"_LOOK_EVERY": 0.01, "_ASK_EVERY": 0.3, "_LARGEST_LOG": 100, "_PAUSE": 60.0}.items():
         monkeypatch.setattr(mosquitto, name, value)
-    messages = []
-    with mosquitto.Mosquitto(place) as running:
-        running.keep(messages.append)
-        end = time.monotonic() + 20
-        while not messages and time.monotonic() < end:
-            time.sleep(0.05)
-    assert messages == ["mosquitto has ended: Error: out of memory; it is restarted in 60 s"]
+    assert kept(place, 1) == ["mosquitto has ended: Error: out of memory; it is restarted in 60 s"]
 
 
 NEW = "New connection from {0}:{1} on port 8883."

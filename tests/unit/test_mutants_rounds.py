@@ -14,6 +14,8 @@ CHECKS = {
     "tern.lhp": ("test_sampler.py", "test_rounds.py"),
     "tern.model": ("test_frames.py", "test_model.py"),
     "tern.noise": ("test_sums.py",),
+    "tern.rotation": ("test_projection.py", "test_rounds.py"),
+    "tern.projection": ("test_projection.py", "test_card.py", "test_rounds.py"),
     "tern.sums": ("test_sums.py", "test_rounds.py"),
 }
 
@@ -25,7 +27,9 @@ _OLD = """        if number < last:
 _TOO_FAR = f"""        if number - last > ({_AHEAD}):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
 """
-_ANSWERER = """        model = 0 if request.card[0] & 15 == SUM else request.model
+_ANSWERER = """        model = SUM - (request.card[0] & 15)
+        if model + 1 >> 1:  # neither a sum, 0, nor a projection, -1
+            model = request.model
         self.answerer = self._gradients if 0 < model <= wire.SVM else self._answerer(model)
 """
 _CARD = """        if request.k != self._k or request.card != self._form[0].data:
@@ -46,8 +50,7 @@ _RECORDS = "        self.records = self.open_records(client)\n"
 _ENTROPY = """        if self.entropy.state == wire.FAILED:
             raise EntropyError
 """
-_BUDGET = """        ledger = self._ledger
-        left = min(client.budget, ledger.budget) - ledger.spent
+_BUDGET = """        left = min(client.budget, ledger.budget) - ledger.spent
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
 """
@@ -340,9 +343,10 @@ WRONG = [
         ("a new fleet's key alone", "FLEET_MAGIC, key, pause, slot, ahead, epoch, records, unit)", "FLEET_MAGIC, key, 0, 0, 1, epoch, 0, 0)"),
         ("clients of any length", "if not self.count or self._size % CLIENT_BYTES:", "if not self.count:"),
         ("a first id of 0", "if not self.first:", "if False:"),
-        ("shape 0", "_SHAPES = const(0x7E)", "_SHAPES = const(0x7F)"),
-        ("shape 7", "_SHAPES = const(0x7E)", "_SHAPES = const(0xFE)"),
-        ("no hierarchies", "_SHAPES = const(0x7E)", "_SHAPES = const(0x5E)"),
+        ("shape 0", "_SHAPES = const(0xFE)", "_SHAPES = const(0xFF)"),
+        ("shape 8", "_SHAPES = const(0xFE)", "_SHAPES = const(0x1FE)"),
+        ("no hierarchies", "_SHAPES = const(0xFE)", "_SHAPES = const(0xDE)"),
+        ("no projections", "_SHAPES = const(0xFE)", "_SHAPES = const(0x7E)"),
         ("ids in any order", "if self.shapes & ~_SHAPES or (self.first and self.device != self.first + index):", "if self.shapes & ~_SHAPES:"),
         ("all records count", "if self._most and self.records > self._most:", "if False:"),
         ("no more than the bound, and no fewer", "if self._most and self.records > self._most:", "if self._most:"),
@@ -414,6 +418,72 @@ WRONG = [
         ("positive noise", "if negative:\n", "if False:\n"),
         ("numbers of one byte", "if mask > 255:", "if False:"),
         ("uniform up to n", "while u >= n and at <= end:", "while u > n and at <= end:"),
+    ),
+    *of(
+        "projection",
+        ("256 bytes of bits", "_MOST_BITS = const(7)", "_MOST_BITS = const(8)"),
+        ("64 directions at most", "_MOST_BITS = const(7)", "_MOST_BITS = const(6)"),
+        ("one direction", "1 <= n <= _MOST_BITS", "0 <= n <= _MOST_BITS"),
+        ("no likely direction", "1 <= self.k <= 1 << n", "0 <= self.k <= 1 << n"),
+        ("as many likely directions as symbols", "1 <= self.k <= 1 << n", "1 <= self.k <= 2 << n"),
+        ("fewer likely directions than N", "1 <= self.k <= 1 << n", "1 <= self.k < 1 << n"),
+        ("likely ones that are not likelier", "1 <= self.b <= self.a <= _MOST_TOTAL", "1 <= self.b <= _MOST_TOTAL"),
+        ("weights that must differ", "1 <= self.b <= self.a", "1 <= self.b < self.a"),
+        ("an impossible direction", "1 <= self.b <= self.a", "0 <= self.b <= self.a"),
+        ("no radius", "1 <= self.radius <= _MOST_RADIUS", "0 <= self.radius <= _MOST_RADIUS"),
+        ("any radius", "1 <= self.radius <= _MOST_RADIUS", "1 <= self.radius"),
+        ("a smaller radius", "self.radius <= _MOST_RADIUS", "self.radius < _MOST_RADIUS"),
+        ("any weights", "self.total > _MOST_TOTAL", "False"),
+        ("weights below 2**20", "self.total > _MOST_TOTAL", "self.total >= _MOST_TOTAL"),
+        ("any length", "len(data) != _BODY_AT + calcsize(BODY)", "len(data) < _BODY_AT + calcsize(BODY)"),
+        ("a certificate of the whole", "self.a << EXP_BITS <= exp_lower(epsilon) * self.b", "self.a << EXP_BITS <= exp_lower(epsilon) * self.total"),
+        ("no certificate", "return self.a << EXP_BITS <= exp_lower(epsilon) * self.b", "return True"),
+        ("a certificate in 64 bits", "exp_lower(epsilon) * self.b\n", "exp_lower(epsilon) * self.b % 2**64\n"),
+        ("lengths of the highest bits", "((a ^ sign) - sign + 4) >> 3", "((a ^ sign) - sign) >> 3"),
+        ("lengths without a sign", "a = ((a ^ sign) - sign + 4) >> 3", "a = (a + 4) >> 3"),
+        ("a root rounded up", "root += bit * (1 + ((total - a * a) >> 31))", "root += bit * (1 + ((total - a * a + 2 * a) >> 31))"),
+        ("a root of 14 bits", "bit = 1 << 14\n", "bit = 1 << 13\n"),
+        ("values from before behind the last", "        out[j] = nothing\n", "        pass\n"),
+        ("a top of N alone", "14 + 2 * n", "14 + n"),
+        ("another rotation", 'b"rotation"', 'b"rotations"'),
+        ("the same rotation for all", "hashlib.sha256(question)", "hashlib.sha256()"),
+        ("two symbols", "            request.k > 1\n            or request", "            request"),
+        ("more values than N", "            or request.values > card.body.size\n", ""),
+        ("fewer values than N", "request.values > card.body.size", "request.values >= card.body.size"),
+        ("of any model", "model <= wire.SVM or", "True or"),
+        ("of no values", "model == wire.VALUES or ", ""),
+        ("of linear models", " or model == wire.SOFTMAX_GRADIENT", ""),
+        ("a gradient of another model", "            self._answerer = self._others[model]\n", ""),
+        ("half of the signs for 128 values", "if size <= 64", "if size <= 128"),
+        ("a price for each value", "return card.epsilon\n", "return card.epsilon * request.values\n"),
+        ("a sign that is wrong once too often", "radius + size - 1 - self", "radius + size - 2 - self"),
+        ("a sign that is right once too often", "radius + size - 1 - self", "radius + size - self"),
+        ("a length of the sign's full range", "self._uniform(stream, 2 * radius)", "self._uniform(stream, radius + radius // 2)"),
+        ("weights drawn first", "        turned = self", "        self._uniform(stream, card.total)\n        turned = self"),
+        ("a number too many that is near", "if u < k * card.a:", "if u <= k * card.a:"),
+        ("ranks of opposites that are the next ones", "                turned ^= 1\n", "                turned ^= 1\n                u = k - 1 - u\n"),
+        ("opposites that are not", "turned ^= 1\n", "pass\n"),
+        ("others of one sign", "turned ^= (u - k) & 1", "pass"),
+        ("others from the first rank", "k + (u - k >> 1)", "(u - k >> 1)"),
+        ("a symbol of before", "        out[0] = 0\n", ""),
+    ),
+    *of(
+        "rotation",
+        ("two rotations", "while begin < n + n + n:", "while begin < n + n:"),
+        ("the same signs twice", "at = begin + j\n", "at = j\n"),
+        ("signs from the highest bit", "(at & 7)", "(7 - (at & 7))"),
+        ("signs where the bit is 0", "sign = 0 - (signs[", "sign = -1 + (signs["),
+        ("no last step of the transform", "while h < n:", "while h + h < n:"),
+        ("differences the other way", "vector[k] = a - b", "vector[k] = b - a"),
+        ("ranks of values with their signs", "vector[j] = ((vector[j] ^ sign) - sign << 1) - sign", "vector[j] = (vector[j] << 1) - sign"),
+        ("symbols without a sign", "(vector[j] & 1))", "0)"),
+        ("the other sign", "(vector[j] & 1))", "(1 - (vector[j] & 1)))"),
+        ("the sign decides between equal ones", "((vector[j] ^ size) >> 1) - 1 >> 31", "(vector[j] ^ size) - 1 >> 31"),
+        ("of equal ones the last first", "rest = wanted - n  #", "rest = n - 1 - wanted  #"),
+        ("of equal ones the first alone", "rest += same\n", "rest = rest if same and rest > 0 else rest + same\n"),
+        ("ranks from the smallest", "more = n - wanted - 1\n", "more = wanted\n"),
+        ("ranks from 1", "more = n - wanted - 1\n", "more = n - wanted\n"),
+        ("sizes of multiples of 8", "while bit > 1:", "while bit > 8:"),
     ),
 ]  # fmt: skip
 

@@ -79,7 +79,7 @@ def test_every_extension_is_a_choice_of_the_command_line(outside, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "--algorithm {fedsgd,fedavg,fedsum,hiera,signs}" in text
+    assert "--algorithm {fedsgd,fedavg,fedsum,direct,hiera,signs}" in text
     assert "--dead-zone X up to which size a mean gradient counts as 0" in text
     assert "--flip P flipped: the least probability of the wrong sign" in text
     assert "--optimiser {averaging,momentum,adam,amsgrad}" in text
@@ -137,7 +137,7 @@ def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern, und
 
 @pytest.mark.parametrize("algorithm", ["fedsgd", "hiera"])
 def test_an_optimiser_from_outside_serves_other_algorithms(outside, tern, algorithm):
-    argv = [*TRAIN, "--algorithm", algorithm, "--fleet", "simulated:100", "--no-report"]
+    argv = [*TRAIN, "--reports", "1000", "--algorithm", algorithm, "--fleet", "simulated:100", "--no-report"]
     ams, adam = (tern(*argv, "--optimiser", name) for name in ("amsgrad", "adam"))
     assert ams["optimiser"] == "amsgrad"
     assert ams["weights"] != adam["weights"]

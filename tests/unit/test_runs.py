@@ -385,7 +385,7 @@ def test_a_run_that_devices_refuse_ends_with_4_and_changes_no_earlier_result(pro
 
 @pytest.mark.parametrize(("price", "left"), [(2_000_000, "an epsilon of 10"), (IN_RHO, "a rho of 7.61594")])
 def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(price, left, provisioned, command):
-    fleet = [*provisioned(5, clients=1, price=price)[:4], "--no-report"]
+    fleet = [*provisioned(5, clients=1, price=price)[:4], "--algorithm", "fedsgd", "--no-report"]
     _, refused, _ = command("train", *fleet, "--reports", "10", code=errors.REFUSED)
     assert refused["error"] == f"a board says that {left} is left, enough for 5 of its 10 rounds"
     assert "ask for --rounds 5" in refused["hint"]

@@ -18,6 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 import serial
+from framing import encoded, hello
 from harness.port import Port
 from spec.frames import cobs
 
@@ -75,13 +76,6 @@ class Peer(Port):
             if self.thread:
                 self.thread.join(60)
             self.hang_up()
-
-
-def hello(nonce, first=1, clients=3):
-    out = bytearray(wire.MAX_FRAME)
-    return bytes(
-        out[: frames.encode_hello(out, nonce, first, clients, 5, 0, 6, 0, 0, 0, 1, 0, 0, 0, "a; b; c")]
-    )
 
 
 @pytest.fixture
@@ -169,7 +163,7 @@ def test_a_hello_restores_lost_credits(peer, link, monkeypatch):
     time.sleep(0.05)
     while peer.waiting():  # the link sends nothing else until the board has answered
         nonce = frames.decode_hello_request(peer.read_frame())
-    peer.send(hello(nonce))
+    peer.send(hello(1, nonce=nonce))
     while (frame := peer.read_frame())[0] == wire.HELLO_REQUEST:  # sent before the answer arrived
         pass
     # The second frame was cut in two, so it is lost and left out; the third arrives whole.
@@ -186,9 +180,9 @@ def test_a_hello_is_requested_until_it_arrives(peer, link, monkeypatch):
         peer,
         lambda nonce: b"",
         lambda nonce: b"Traceback: noise\r\n\x00",
-        lambda nonce: cobs(hello(nonce ^ 1)),  # of another question
-        lambda nonce: cobs(hello(nonce)[:-1] + b"\x00"),  # damaged
-        lambda nonce: cobs(hello(nonce, first=7, clients=9)),
+        lambda nonce: cobs(hello(1, nonce=nonce ^ 1)),  # of another question
+        lambda nonce: cobs(hello(1, nonce=nonce)[:-1] + b"\x00"),  # damaged
+        lambda nonce: cobs(hello(7, 9, nonce=nonce, text="a; b; c")),
     )
     received = link.hello(60)
     assert (received.first, received.clients, received.text) == (7, 9, "a; b; c")
@@ -213,7 +207,7 @@ def test_a_board_that_does_not_answer_is_an_error(link, monkeypatch):
 )
 def test_the_error_of_another_schema_names_the_side_to_update(peer, link, newer, advice):
     def other(nonce):
-        frame = bytearray(hello(nonce)[: -wire.TAG_BYTES])
+        frame = bytearray(hello(1, nonce=nonce)[: -wire.TAG_BYTES])
         frame[5] = wire.VERSION + newer
         frame[6:14] = b"another!"
         frame += bytes(wire.TAG_BYTES)
@@ -240,7 +234,7 @@ def test_received_frames_become_events(peer, link, events):
 
 
 def test_unsolicited_hellos_are_not_kept(peer, link, events):
-    unasked = cobs(hello(0))
+    unasked = cobs(hello(1))
     end = bytes([wire.REPORT]) + bytes(20)
 
     def flood():
@@ -251,7 +245,7 @@ def test_unsolicited_hellos_are_not_kept(peer, link, events):
         assert link._hellos.empty()
 
     flood()
-    answering(peer, lambda nonce: unasked + cobs(hello(nonce)))
+    answering(peer, lambda nonce: unasked + cobs(hello(1, 3, nonce=nonce)))
     assert link.hello(60).clients == 3
     flood()  # after its answer, the question is closed
 
@@ -349,7 +343,7 @@ def test_a_board_that_claims_impossible_clients_is_refused(monkeypatch, first, c
 
 
 def some_frames(seed):
-    draw, out = random.Random(seed), bytearray(wire.MAX_FRAME)
+    draw = random.Random(seed)
     for _ in range(60):
         d = draw.choice((1, 2, 28, 100, 128))
         spread = draw.choice((0, 3, 300, 32767))
@@ -357,11 +351,11 @@ def some_frames(seed):
         card = draw.randbytes(draw.choice((1, 14, 40, 300, 2048)))
         key = draw.randbytes(32)
         arguments = (draw.randint(1, 2**32 - 1), draw.randint(1, wire.MAX_ROUND), wire.LOGISTIC)
-        yield cobs(bytes(out[: host_frames.encode_round(out, key, *arguments, parameters, card, 1, -14)]))
+        yield cobs(encoded(host_frames.encode_round, key, *arguments, parameters, card, 1, -14))
         arguments = (*arguments[:2], wire.VALUES)
         chosen = [draw.randrange(2) for _ in range(d - 1)] + [1]
-        yield cobs(bytes(out[: host_frames.encode_round(out, key, *arguments, chosen, card, 1)]))
-        yield cobs(bytes(out[: frames.encode_hello_request(out, draw.getrandbits(32))]))
+        yield cobs(encoded(host_frames.encode_round, key, *arguments, chosen, card, 1))
+        yield cobs(encoded(frames.encode_hello_request, draw.getrandbits(32)))
 
 
 def test_a_receiver_expects_only_bytes_that_must_come():

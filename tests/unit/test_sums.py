@@ -1,6 +1,5 @@
 """Sums under exact noise on the host: what rho means, the design of cards, and what `tern card` says of them."""
 
-import json
 import math
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from tern import card as cards
 from tern.sums import rho
 from ternhost import errors
-from ternhost.cli import main
 from ternhost.count import estimate
 from ternhost.errors import UsageError
 from ternhost.privacy import base, certify, sums
@@ -96,14 +94,13 @@ def files(tmp_path):
     return {norm: str(tmp_path / str(norm)) for norm in (1, 2)}
 
 
-def _said(capsys, words):
-    code = main(["card", *words.split()])
-    captured = capsys.readouterr()
-    return code, json.loads(captured.out) if "--json" in words else captured.out or captured.err
+def _said(tern, words):
+    said = tern("card", *words.split(), code=None)
+    return said.code, said.json if "--json" in words else said.out or said.err
 
 
-def test_show_and_certify_say_what_a_sum_keeps_and_costs(capsys, files):
-    text = _said(capsys, f"show {files[2]}")[1]
+def test_show_and_certify_say_what_a_sum_keeps_and_costs(tern, files):
+    text = _said(tern, f"show {files[2]}")[1]
     for words in [
         "0.025624 certified",
         "one record of a device",
@@ -112,18 +109,18 @@ def test_show_and_certify_say_what_a_sum_keeps_and_costs(capsys, files):
         "█",
     ]:
         assert words in text
-    result = _said(capsys, f"show {files[2]} --json")[1]
+    result = _said(tern, f"show {files[2]} --json")[1]
     assert (result["shape"], result["epsilon_certified"], result["rho_certified"]) == ("sum", None, 0.025624)
-    assert "0.02565 of a ledger in epsilon" in _said(capsys, f"show {files[1]}")[1]
+    assert "0.02565 of a ledger in epsilon" in _said(tern, f"show {files[1]}")[1]
     for norm, name, kept, less in ((2, "rho", 0.025624, 0.025623), (1, "epsilon", 0.02565, 0.025649)):
-        assert _said(capsys, f"certify {files[norm]}")[0] == errors.OK
-        assert _said(capsys, f"certify {files[norm]} --{name} {kept}")[0] == errors.OK
-        code, text = _said(capsys, f"certify {files[norm]} --{name} {less}")
+        assert _said(tern, f"certify {files[norm]}")[0] == errors.OK
+        assert _said(tern, f"certify {files[norm]} --{name} {kept}")[0] == errors.OK
+        code, text = _said(tern, f"certify {files[norm]} --{name} {less}")
         assert (code, f"it keeps {name} {kept}, not {less}" in text) == (errors.FAILED, True)
-        assert f"not {name}" in _said(capsys, f"certify {files[3 - norm]} --{name} 1")[1]
+        assert f"not {name}" in _said(tern, f"certify {files[3 - norm]} --{name} 1")[1]
 
 
-def test_what_averages_values_refuses_a_sum(capsys, files):
+def test_what_averages_values_refuses_a_sum(tern, files):
     card = cards.decode(Path(files[2]).read_bytes())
     for refused in (
         certify.moments, certify.values, certify.scale, certify.bias, certify.levels,
@@ -132,7 +129,7 @@ def test_what_averages_values_refuses_a_sum(capsys, files):
     ):  # fmt: skip
         with pytest.raises(UsageError, match="sums under noise"):
             refused(card)
-    code, text = _said(capsys, f"account {files[2]} --reports 100 --delta 1e-6")
+    code, text = _said(tern, f"account {files[2]} --reports 100 --delta 1e-6")
     assert (code, "sums under noise" in text) == (errors.USAGE, True)
 
 
@@ -148,19 +145,19 @@ def test_the_law_of_a_sum_is_drawn_around_what_a_unit_adds(files, norm):
         assert math.sqrt(law @ values**2 - (law @ values) ** 2) == pytest.approx(width, rel=0.05)
 
 
-def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(capsys, files):
+def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(tern, files):
     life = "--delta 1e-6 --times 8760 --unit 60 --units 100"
-    text = _said(capsys, f"account --epsilon 10 {life}")[1]
+    text = _said(tern, f"account --epsilon 10 {life}")[1]
     assert "rho 1.53928 in total, which is (epsilon 10, delta 1e-06) for one run of 60 consecutive" in text
     assert "of a pure mechanism each has epsilon 0.0187" in text
     assert "a whole device has 100 units: rho 15,392.8, which is (epsilon" in text
-    code, result = _said(capsys, f"account --epsilon 10 {life} --json")
+    code, result = _said(tern, f"account --epsilon 10 {life} --json")
     assert (code, result["epsilon_device"]) == (errors.OK, sums.group(sums.rho_of(10, 1e-6), 100, 1e-6))
     assert rho(round(1e6 * result["epsilon_each_pure"])) <= 1e6 * result["rho_each"] <= 1_539_278 / 8760
-    assert _said(capsys, f"account --rho 1.539278 {life} --json")[1] == result
-    by_card = _said(capsys, f"account {files[2]} --delta 1e-6 --times 60 --json")[1]
+    assert _said(tern, f"account --rho 1.539278 {life} --json")[1] == result
+    by_card = _said(tern, f"account {files[2]} --delta 1e-6 --times 60 --json")[1]
     assert (by_card["rho"], by_card["protects"]) == (round(60 * 0.025624, 6), "one record of a device")
-    pure = _said(capsys, "account duchi --epsilon 1 --delta 1e-6 --values 2 --json")[1]
+    pure = _said(tern, "account duchi --epsilon 1 --delta 1e-6 --values 2 --json")[1]
     assert pure["rho"] == 2 * rho(1_000_000) / 1e6
 
 
@@ -173,6 +170,6 @@ def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(capsys, files)
         ("--rho 1 --plot a.png", "shuffler"), ("--epsilon 1 --reports 9 --times 2", "--times is about a ledger"),
     ],
 )  # fmt: skip
-def test_an_account_that_makes_no_sense_is_a_message(capsys, argv, says):
-    code, text = _said(capsys, f"account --delta 1e-6 {argv}")
+def test_an_account_that_makes_no_sense_is_a_message(tern, argv, says):
+    code, text = _said(tern, f"account --delta 1e-6 {argv}")
     assert (code, says in text) == (errors.USAGE, True)

@@ -9,6 +9,7 @@ import unicodedata
 
 import pytest
 import sample_store
+from framing import encoded
 from harness.port import Port
 from serial.tools import list_ports
 from serial.tools.list_ports_common import ListPortInfo
@@ -81,9 +82,8 @@ class HostileBoard(Port):
                     self._answer(struct.unpack_from("<I", receiver.frame, 1)[0])
 
     def _answer(self, nonce):
-        frame = bytearray(wire.MAX_FRAME)
-        n = frames.encode_hello(frame, nonce, 1, 1, 1_000_000, 1, 50_000, 64, *self._state, 0, 0, HOSTILE)
-        os.write(self.far, b"\x00" + cobs(bytes(frame[:n])))
+        told = (1, 1, 1_000_000, 1, 50_000, 64, *self._state, 0, 0, HOSTILE)
+        os.write(self.far, b"\x00" + cobs(encoded(frames.encode_hello, nonce, *told)))
 
     def close(self):
         os.write(self._ending, b"x")

@@ -1,7 +1,6 @@
 """The interpreter of the emulated device must compute like a board; builds are reproducible and explain failures."""
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import tarfile
 
 import pytest
 
-from ternhost import cache, cli
+from ternhost import cache
 from ternhost.errors import DeviceError, UsageError
 from terntools.emulators import debian, micropython
 from terntools.emulators.debian import BuildError, Requirement, Shell
@@ -75,11 +74,10 @@ def test_an_interpreter_on_the_path_is_used_only_if_suitable(monkeypatch, tmp_pa
     assert micropython.build_device(pytest.fail) == tmp_path / "bin/micropython"
 
 
-def test_info_and_build_can_print_json(capsys):
-    assert cli.main(["emulator", "build", "--what", "device", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"device": str(micropython.find_micropython())}
-    assert cli.main(["emulator", "info", "--json"]) == 0
-    info = json.loads(capsys.readouterr().out)
+def test_info_and_build_can_print_json(tern):
+    built = tern("emulator", "build", "--what", "device", "--json").json
+    assert built == {"device": str(micropython.find_micropython())}
+    info = tern("emulator", "info", "--json").json
     assert info["micropython"] == str(micropython.find_micropython())
     assert "MicroPython v" in info["version"]
     assert set(info["pico"]) == {"firmware", "machine", "node"}

@@ -100,18 +100,6 @@ def test_training_without_a_last_round_does_not_stop():
     assert chosen.learning_rate == fifty.learning_rate
 
 
-def test_a_noisy_model_has_a_smaller_learning_rate():
-    chosen = training.plan(wire.LOGISTIC, 60, rounds=100, group=1000, k=1, variance=4.0)
-    rng, rates = np.random.default_rng(1), {}
-    for name, gradient in (("noise", 0.0), ("signal", -0.2)):
-        trainer = Trainer(chosen)
-        for _ in range(99):
-            trainer.update(gradient + rng.normal(0, (4.0 / chosen.expected) ** 0.5, 60), chosen.expected)
-        rates[name] = trainer.rate
-    assert rates["signal"] == chosen.learning_rate
-    assert rates["noise"] < 0.9 * chosen.learning_rate
-
-
 # State
 
 

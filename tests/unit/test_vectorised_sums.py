@@ -35,7 +35,7 @@ def _by_firmware(card, model, parameters, exponent, records, range_=0, first=0, 
         parameters=array("h", weights.reshape(-1).tolist()),
     )  # fmt: skip
     answerer = firmware.Answerer(request)
-    answerer.unit = card.sum.unit
+    answerer.unit = card.body.unit
     answerer.cost(card)
     result = []
     for rows in records:
@@ -111,7 +111,7 @@ def test_no_vector_exceeds_the_radius_whatever_the_numbers(norm, radius):
         totals = np.clip(totals, -_MOST_TOTAL, _MOST_TOTAL).astype(np.int64)
         totals[:500] = rng.choice([-_MOST_TOTAL, _MOST_TOTAL, 0, -1, 1], (500, d))
         for reach in (1, 77, 1 << 14, 1 << 20, (1 << 30) - 1):
-            vectors, clipped = _clipped(_card(norm, 1, radius, reach).sum, totals.T.astype(np.int32))
+            vectors, clipped = _clipped(_card(norm, 1, radius, reach).body, totals.T.astype(np.int32))
             vectors = vectors.T.astype(np.int64)
             assert ((np.abs(vectors) ** norm).sum(axis=1) <= radius**norm).all()
             true = (np.abs(totals.astype(np.float64)) ** norm).sum(axis=1) ** (1 / norm)
@@ -134,7 +134,7 @@ def test_noise_and_symbols_equal_those_of_the_firmware_draw_for_draw(norm, noise
     data[:100, :4] = 0
     records = rng.integers(-16384, 16385, (400, 3, 3)).astype(np.int16)
     totals, _ = _by_firmware(card, wire.LOGISTIC, [9000, -9000], -13, records, 4)
-    lanes, one, values, job = ReplayLanes(data), ReplayLanes(data), (2, 0), card.sum.job
+    lanes, one, values, job = ReplayLanes(data), ReplayLanes(data), (2, 0), card.body.job
     drawn, z = vectorised.sums.symbols(card, lanes, totals[:, values]), vectorised.sums.noise(card, one)
     for i in range(len(data)):
         stream, out = Replay(data[i].tobytes()), array("H", [0, 0])
@@ -154,4 +154,4 @@ def test_random_lanes_draw_the_law(norm):
     law /= law.sum() if norm == 2 else (1 + np.exp(-1 / 8)) / (1 - np.exp(-1 / 8))
     counts = np.bincount(z + 4000, minlength=8000)[4000 + at]
     assert (np.abs(counts - 200_000 * law) < 5 * np.sqrt(200_000 * law) + 5).all()
-    assert z.var() == pytest.approx(sums.variance(card.sum), rel=0.02)
+    assert z.var() == pytest.approx(sums.variance(card.body), rel=0.02)

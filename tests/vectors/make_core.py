@@ -11,8 +11,8 @@ from array import array
 from itertools import accumulate
 
 from parts import VECTORS, case, stream, write
-from spec import cards, sums
-from spec.cards import laplace, mixture, sum_card, two_levels, window
+from spec import cards, projection, sums
+from spec.cards import laplace, mixture, projection_card, sum_card, two_levels, window
 from streams import Replay
 
 from tern import sampler
@@ -81,7 +81,8 @@ HOSTILE = [
     ("another version", changed(THREE, 0, "B", 0x21)),
     ("shape 0", changed(THREE, 0, "B", 0x10)),
     ("a table as a sum", changed(THREE, 0, "B", 0x16)),
-    ("shape 7", changed(THREE, 0, "B", 0x17)),
+    ("a table as a projection", changed(THREE, 0, "B", 0x17)),
+    ("shape 8", changed(THREE, 0, "B", 0x18)),
     ("a table as a hierarchy", changed(THREE, 0, "B", 0x15)),
     ("epsilon 0", changed(THREE, 1, "<I", 0)),
     ("epsilon above 20", changed(THREE, 1, "<I", 20_000_001)),
@@ -403,6 +404,97 @@ SUM_EDGES = [
 ]
 
 
+PROJECTION = projection_card(2_000_000)
+OF_128 = projection_card(4_000_000, 7, 40, 5459, 100, 1 << 14)
+LIKELIEST = projection_card(20_000_000, 1, 1, (1 << 20) - 3, 1, 1)
+ONE_OF_256 = projection_card(8_000_000, 7, 1, (1 << 20) - 255 * 352, 352, 1 << 15)
+PROJECTIONS = [
+    ("a projection on 64 directions", PROJECTION),
+    ("a projection on 256 directions", OF_128),
+    ("a projection of the largest a and the least R, on 4 directions", LIKELIEST),
+    ("a projection with Z of 2**20, one direction of 256, and the largest R", ONE_OF_256),
+    ("a projection with k of N", projection_card(20_000_000, 3, 8, 131_071, 1, 9)),
+    ("a projection whose directions are all as likely", projection_card(1, 7, 128, 1 << 12, 1 << 12)),
+]
+# exp_lower times b is far above a * 2**40, and below it modulo 2**64.
+_B = next(b for b in range(1, 99) if exp_lower(MAX_EPSILON) * b % (1 << 64) < (1 << 20) - 3 * b << EXP_BITS)
+PROJECTIONS.append(
+    ("a projection, small modulo 2**64", projection_card(MAX_EPSILON, 1, 1, (1 << 20) - 3 * _B, _B))
+)
+BAD_PROJECTIONS = [
+    (f"a projection: {comment}", changed(card, *change))
+    for comment, card, *change in (
+        ("n 0", projection_card(9_000_000, 1, 1), 5, "B", 0), ("n 8", OF_128, 5, "B", 8),
+        ("k 0", PROJECTION, 6, "B", 0),
+        ("k above N", projection_card(2_000_000, 5, 32), 6, "B", 33), ("k of 2 N", PROJECTION, 6, "B", 64),
+        ("a below b", PROJECTION, 7, "<I", 999), ("a 0", PROJECTION, 7, "<I", 0), ("b 0", PROJECTION, 11, "<I", 0),
+        ("Z above 2**20", LIKELIEST, 7, "<I", (1 << 20) - 2), ("a above 2**20", LIKELIEST, 7, "<I", (1 << 20) + 1),
+        ("Z above 2**20 by b", ONE_OF_256, 11, "<I", 353), ("a of 2**31", OF_128, 7, "<I", 1 << 31),
+        ("Z of 2**32", projection_card(20_000_000, 1, 1), 7, "<II", 1 << 30, 1 << 30), ("R 0", PROJECTION, 15, "<H", 0),
+        ("R above 2**15", ONE_OF_256, 15, "<H", (1 << 15) + 1), ("claims 0", PROJECTION, 1, "<I", 0),
+        ("claims above 20", PROJECTION, 1, "<I", 20_000_001), ("a byte too many", PROJECTION, 17, "B", 0),
+        ("leaks", PROJECTION, 7, "<I", 7390),
+    )
+]  # fmt: skip
+BAD_PROJECTIONS.append(("a mixture of a projection", half(PROJECTION, THREE)))
+PROJECTION_EDGES = [
+    (f"{name}, claiming {what}", data)
+    for name, card in PROJECTIONS[:5]
+    for what, data in zip(_CLAIMS, claims(card), strict=True)
+]
+
+
+def some_values(comment, d):
+    """Q1.14 values that the comment determines."""
+    data = stream(comment, 2 * d)
+    return [int.from_bytes(data[2 * j : 2 * j + 2], "little") % 32769 - 16384 for j in range(d)]
+
+
+VECTORS_OF_VALUES = [
+    ("any values, fewer than N", PROJECTION, some_values("28 values", 28)),
+    ("any values, N of 128", OF_128, some_values("128 values", 128)),
+    ("zeros, whose coordinates are all equal", PROJECTION, [0] * 32),
+    ("a single value: coordinates of one size and any sign", PROJECTION, [0, 0, -16384, 0]),
+    (
+        "all values 1, of the largest length",
+        projection_card(4_000_000, 7, 40, 5459, 100, 23170),
+        [16384] * 128,
+    ),
+    ("all values -1, longer than R", OF_128, [-16384] * 128),
+    ("values of 1 and -1, many of them equal", OF_128, [16384 - 32768 * (i * i % 7 % 2) for i in range(100)]),
+    ("few small values, rounded to eighths", PROJECTION, [4, -4, 3, -3, 11, 12, -12, 5]),
+    ("two values on 4 directions", projection_card(3_000_000, 1, 1, 20, 1, 2048), [9000, -700]),
+    ("a value on 4 directions, of the largest a", LIKELIEST, [-7]),
+    ("one likelier direction", ONE_OF_256, some_values("100 values", 100)),
+    ("N likelier directions", PROJECTIONS[4][1], some_values("8 values", 8)),
+]
+
+
+def projection_case(comment, card, values):
+    """Draws at both ends of each step of the two numbers, and any."""
+    fields = struct.unpack_from("<BBIIH", card, 5)
+    n, k, a, b, radius = fields
+    total = k * a + (2 * 2**n - k) * b
+    right = radius + min(projection.length(values), radius)
+    firsts = sorted({0, right - 1, min(right, 2 * radius - 1), 2 * radius - 1})
+    steps = [0, a, (k - 1) * a, k * a, k * a + b, k * a + k * b, k * a + (k + 1) * b, total]
+    seconds = sorted({u for step in steps for u in (step - 1, step) if 0 <= u < total})
+    pairs = [(firsts[0], second) for second in seconds] + [(first, a) for first in firsts[1:]]
+    data = b"".join(
+        number.to_bytes((sums.bits(bound - 1) + 7) // 8, "little")
+        for pair in pairs
+        for number, bound in zip(pair, (2 * radius, total), strict=True)
+    )
+    data += stream(comment, 400)
+    question, replay = stream(f"question of {comment}", 32), Replay(data)
+    symbols = [projection.symbol(replay.byte, values, question, *fields) for _ in range(len(pairs) + 6)]
+    used = replay.cursor[POSITION]
+    return case(
+        comment, "valid", card=card, question=question, values=values, stream=data[: used + 2], symbols=symbols,
+        bytes_used=used,
+    )  # fmt: skip
+
+
 def sum_case(comment, card, values):
     t, c, m, coarse, b = struct.unpack_from("<IIIBB", card, 18)
     data = stream(comment, 1200)
@@ -431,7 +523,10 @@ def exp_case(epsilon):
 
 def main():
     tests = [card_case(c, d, []) for c, d in GOOD] + [card_case(c, d, ["hostile"]) for c, d in HOSTILE]
-    edges = [card_case(c, d, []) for c, d in EDGES + SUMS + BAD_SUMS + SUM_EDGES]
+    edges = [
+        card_case(c, d, [])
+        for c, d in (*EDGES, *SUMS, *BAD_SUMS, *SUM_EDGES, *PROJECTIONS, *BAD_PROJECTIONS, *PROJECTION_EDGES)
+    ]
     for test in edges:
         test["flags"] = [] if test["certified"] else ["hostile"]
     write(
@@ -442,9 +537,11 @@ def main():
     )
     write(
         VECTORS / "sampler.json",
-        "cards.md: the symbols that these bytes draw for these inputs; for these sums, to each of which noise is added",
+        "cards.md: symbols that these bytes draw for these inputs; for these sums, to each of which noise is added; "
+        "of projections for these values and this question, one after the other",
         tests=[sample_case(c, d) for c, d in GOOD] + [sample_case(*sample) for sample in SAMPLES],
         sums=[sum_case(c, d, [0, 1, -1, 100, -3000, 1 << 28, -(1 << 28), 5]) for c, d in SUMS],
+        projections=[projection_case(*vector) for vector in VECTORS_OF_VALUES],
     )
 
 

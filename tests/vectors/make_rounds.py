@@ -17,7 +17,7 @@ from parts import VECTORS, case, write
 from report_frames import answers_of, one_by_one
 from small_board import EPSILON, THREE, TWO, WINDOW
 from spec.boards import FLEET_KEY, Board, Round
-from spec.cards import T, hierarchy, laplace, mixture, sum_card, two_levels, window
+from spec.cards import T, hierarchy, laplace, mixture, projection_card, sum_card, two_levels, window
 from spec.files import key_of, ledger_file, records_file
 from spec.frames import COLLECTIONS, FLEET, fleet_key_body, hello_request, sealed
 
@@ -237,7 +237,8 @@ def cards():
         ("a byte behind the card", THREE + b"\0", {}),
         ("another version", b"\x21" + THREE[1:], {}),
         ("a table as a sum", b"\x16" + THREE[1:], {}),
-        ("shape 7", b"\x17" + THREE[1:], {}),
+        ("a table as a projection", b"\x17" + THREE[1:], {}),
+        ("shape 8", b"\x18" + THREE[1:], {}),
         ("a card of one byte", b"\x11", {}),
     ):
         rounds(f"{what}: no such card", BOARD, [ask(1, card=card, **more)], flags=["hostile"])
@@ -318,8 +319,8 @@ def bounds():
     fleet = Board(ledgers=(spent,), fleet=POLICY)
     for number in (1024 + 9, 1024 + 10):
         rounds(f"round {number} after 9, by the fleet's key", fleet, [ask(number, device=FLEET)])
-    for shapes in (0, 2, 4, 8, 16, 32, 64, 62, 126):
-        kinds = TWO, WINDOW, noise(), MIXED, RANGES, total(1)
+    for shapes in (0, 2, 4, 8, 16, 32, 64, 128, 62, 126, 254):
+        kinds = TWO, WINDOW, noise(), MIXED, RANGES, total(1), projection_card(EPSILON)
         steps = [ask(i + 1, card=card, k=1) for i, card in enumerate(kinds)]
         rounds(f"shapes allowed: {shapes}", Board(shapes=shapes), steps)
     for model in (4, 10):
@@ -435,9 +436,9 @@ def fleets():
     for what, file in (
         ("with a byte too many", rows + b"\0"), ("with a row cut short", rows[:-1]), ("empty", b""),
         ("whose first id is 0", bytes(4) + rows[4:]), ("whose second row has the id of the third", rows[:52] + rows[104:] + rows[104:]),
-        ("whose second row allows shape 7", rows[:102] + b"\x82\0" + rows[104:]),
+        ("whose second row allows shape 8", rows[:102] + b"\2\1" + rows[104:]),
         ("whose second row allows shape 0", rows[:102] + b"\x03\0" + rows[104:]),
-        ("whose first row allows shape 7", rows[:50] + b"\x80\0" + rows[52:]),
+        ("whose first row allows shape 8", rows[:50] + b"\0\1" + rows[52:]),
     ):  # fmt: skip
         rounds(f"clients.bin {what}", replace(THREE_CLIENTS, files={"clients.bin": file}), [ask(1, device=FLEET), ask(1, device=6),
                ask(2, device=7), hello_request()], flags=["hostile"])  # fmt: skip
@@ -608,6 +609,64 @@ def measures():
         rounds("a sum that is not certified", RHO, [ask(1, d=3, card=card)], flags=["hostile"])
 
 
+def projections():
+    for model, n in ((1, 2), (2, 2), (3, 2), (10, 4)):
+        of_model = partial(ask, model=model, d=3, k=1)
+        cards = [projection_card(EPSILON, n + i // 2, *more) for i, more in enumerate(((1,), (4,), (2, 3000, 3000), (4, 5, 1, 1), (4, 5, 1, 1 << 15)))]  # fmt: skip
+        steps = [of_model(i, card=card, parameters=(900, -7000)) for i, card in enumerate(cards, 1)]
+        rounds(
+            f"model {model}: reports about the whole vector; the last again",
+            Board(d=3, held=5),
+            [*steps, steps[-1]],
+        )
+        steps = [of_model(i, card=cards[1], range=f, batch=f) for i, f in enumerate((1, 2, 5, 11, 12), 1)]
+        rounds(f"model {model}: about the whole vector, with ranges and batches", Board(d=3, held=5), steps)
+        large = projection_card(EPSILON, 7)
+        rounds(f"model {model}: a vector longer than 1", Board(d=3, files={"records.bin": records_file(3, [32767] * 12)}), [of_model(1, range=12, card=large)])  # fmt: skip
+        steps = [of_model(1, k=2, card=large), of_model(2, card=projection_card(EPSILON, n - 1, 1))]
+        rounds(f"model {model}: two symbols about the whole vector; more values than N", Board(d=3), steps, flags=["hostile"])  # fmt: skip
+    steps = [ask(i, model=8, d=3, k=1, range=f, parameters=asked, card=projection_card(EPSILON, 2, 2)) for i, (f, asked) in enumerate(((0, (0, 1, 2)), (0, (1,)), (1, (0, 2)), (12, (0, 1, 2))), 1)]  # fmt: skip
+    rounds("model 8: reports about all features asked for", Board(d=3, held=5), steps)
+    for model in (4, 5, 6, 7, 9):
+        step = ask(1, model=model, k=1, card=projection_card(EPSILON))
+        rounds(f"model {model}: no report about the whole vector", BOARD, [step], flags=["hostile"])
+    rounds(
+        "about 128 values", Board(d=128, held=3), [ask(1, d=128, k=1, card=projection_card(EPSILON, 7, 40))]
+    )
+    steps = [ask(1, model=10, d=64, k=1, classes=n, card=projection_card(EPSILON, 7)) for n in (3, 2)]
+    rounds("about 192 values, which are too many, and 128", Board(d=64, held=3), steps)
+    rounds("about one value, with the fewest directions", Board(d=1), [ask(1, d=1, k=1, card=projection_card(EPSILON, 1, 1))])  # fmt: skip
+    steps = [ask(1, k=1, device=device, card=projection_card(EPSILON)) for device in (FLEET, 8)]
+    rounds("about the whole vectors of a fleet of two", replace(BOARD, clients=2, fleet=POLICY), steps)
+    first, other = (ask(1, k=1, card=projection_card(EPSILON), parameters=(weight,)) for weight in (5, 6))
+    second = replace(first, round=2)
+    rounds("a report about the whole vector without random bytes is paid for", BOARD, [Start(b"\0"), first, first, Start(), first, second, other])  # fmt: skip
+    price, step = 1_523_189, replace(first, d=3)
+    for what, board in (
+        ("as much as is allowed", replace(RHO, largest=price)), ("more than is allowed", replace(RHO, largest=price - 1)),
+        ("more than is left", replace(RHO, ledgers=(ledger_file(budget=price - 1, measure=1),))),
+    ):  # fmt: skip
+        rounds(
+            f"a report about the whole vector costs {price} of rho, {what}", board, [step, hello_request()]
+        )
+    once = replace(BOARD, largest=EPSILON)
+    rounds("a report about the whole vector costs its epsilon once", once, [first, hello_request()])
+    rounds("and one too dear", replace(once, largest=EPSILON - 1), [first], flags=["hostile"])
+    leaking = projection_card(EPSILON, 5, 8, 7390)
+    for what, board, fields in (
+        ("is not certified", BOARD, {"card": leaking}),
+        ("which comes after the slot", Board(fleet=(0, 263, 1, 1, 0)), {"card": leaking}),
+        ("which comes after the policy", Board(fleet=(0, 263, 1, 1, 0), shapes=126), {"card": leaking}),
+        ("and before that the card", Board(fleet=(0, 263, 1, 1, 0), shapes=126), {"card": leaking, "k": 2}),
+        ("without records", Board(held=0), {}), ("with one byte too many", BOARD, {"card": first.card + b"\0"}),
+    ):  # fmt: skip
+        rounds(
+            f"a report about the whole vector {what}", board, [replace(first, **fields)], flags=["hostile"]
+        )
+    for slot in (264, 265):
+        rounds(f"a slot of {slot} ms for the whole vector", Board(fleet=(0, slot, 1, 1, 0)), [first])
+
+
 def fleet_keys():
     board = replace(BOARD, fleet=(0, 0, 1, 5, 9, 258))
     new = hashlib.sha256(b"new").digest()
@@ -641,6 +700,7 @@ def main():
         fleet_keys,
         sums,
         measures,
+        projections,
     )
     for group in groups:
         group()
@@ -652,7 +712,7 @@ def main():
         "-> answers, frame by frame in order of devices, with a REPORT for each row of REPORTS; or hello, the fields of a "
         "HELLO that every device tells alike (entropy: whether it is not 0). files: those that have changed then",
         board=[case("a board", "valid", files={name: data.hex() for name, data in BOARD.image().items()})],
-        rounds=ROUNDS,
+        rounds=sorted(ROUNDS, key=lambda each: len(str(each)) < 6000),  # at first a board has the most room
     )
 
 

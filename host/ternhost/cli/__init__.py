@@ -108,11 +108,6 @@ def _needed(argv: Sequence[str]) -> Iterable[str]:
     return (first,) if first and first in COMMANDS else COMMANDS
 
 
-def _wants_json(argv: Sequence[str]) -> bool:
-    # argparse also accepts a prefix of --json.
-    return any(len(argument) > 2 and "--json".startswith(argument) for argument in argv)
-
-
 def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
     """Print an error for people and, with --json, as an object for programs. Returns `code`."""
     with contextlib.suppress(OSError):  # a closed pipe or a full disk
@@ -178,7 +173,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises only SystemExit, for `--help`, `--version` and SIGTERM."""
     _prepare_streams()
     arguments = sys.argv[1:] if argv is None else argv
-    report = partial(_report, as_json=_wants_json(arguments))
+    # argparse also accepts a prefix of --json.
+    as_json = any(len(argument) > 2 and "--json".startswith(argument) for argument in arguments)
+    report = partial(_report, as_json=as_json)
     previous = None
     with contextlib.suppress(ValueError):  # not the main thread
         previous = signal.signal(signal.SIGTERM, _terminate)

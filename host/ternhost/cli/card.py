@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tern import ledger
-from tern.card import SUM, Card
+from tern.card import PROJECTION, SUM, Card
 from tern.fixed import MAX_EPSILON
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
@@ -175,7 +175,8 @@ def _card(args: argparse.Namespace) -> tuple[Card, dict[str, Any]]:
 def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
     from ternhost.run.report import plots  # loads matplotlib
 
-    certify.valued(card)
+    if card.shape != PROJECTION:
+        certify.valued(card)
     title = "{shape} card, epsilon {epsilon_certified}, {levels} outputs".format_map(description)
     plots.check_place(path)
     plots.save(plots.card_distribution(card, title), path)
@@ -217,8 +218,12 @@ def _accounted(args: argparse.Namespace) -> tuple[str, Card | None, int]:
     """(name, card, local epsilon of one value in micro) of the named mechanism or card file; without a name the card is
     None: any mechanism. Raises UsageError."""
     if args.name is not None:
+        card: Card | None
         card, description = _card(args)
-        certify.valued(card)
+        if card.shape == PROJECTION:  # known by its epsilon alone
+            card = None
+        else:
+            certify.valued(card)
         epsilon = description["epsilon_certified"]
         if epsilon is None:
             hint = f"'tern card show {args.name}' shows its distribution"
@@ -249,7 +254,7 @@ def _run_ledger(args: argparse.Namespace) -> int:
         card, description = _card(args)
         each = certify.epsilon_certified(card) or 0
         if cards.measure(card) == "epsilon":
-            each = sums.rho_of_pure(each) * (1 if card.shape == SUM else args.values)
+            each = sums.rho_of_pure(each) * (1 if card.shape >= SUM else args.values)
         unit = description.get("unit", 0) if args.unit is None else unit
         total = each * args.times
     elif args.rho is not None:
@@ -352,6 +357,16 @@ def _sum_summary(result: dict[str, Any]) -> str:
     return "\n".join(lines).format_map(result | {"at_4": result["radius"] / 2**18})
 
 
+_PROJECTION = (
+    "  vectors    of up to {values} values, clipped to {radius:g} of 2**-range in the l2 norm",
+    "  law        {likely} directions with {probabilities[0]:.5g} each, the others with {probabilities[1]:.5g}, "
+    "exactly, for each vector",
+    "  variance   of all coordinates of one report together: {second_moment:.4g} radii squared, less the vector's own",
+    "  bias       privacy is exact, the mean of reports nearly so: its squared error is at most {bias_bound:g} of the "
+    "mean's square (measured)",
+)
+
+
 def _summary(result: dict[str, Any]) -> str:
     if result["shape"] == "sum":
         return _sum_summary(result)
@@ -361,6 +376,8 @@ def _summary(result: dict[str, Any]) -> str:
     if result["bias"] is not None:
         most = "at most {worst_case_variance:.6g} (at |x| = {worst_case_at:.4g}), {variance_at_zero:.6g} at 0"
         accuracy = [f"  variance   {most.format_map(result)}", f"  bias       {result['bias']} (exact)"]
+    if result["shape"] == "projection":
+        accuracy = [line.format_map(result) for line in _PROJECTION]
     lines = [
         f"{head}: epsilon {result['epsilon_certified']} certified, {result[name]} {verb}",
         f"  meaning    a guess about a value that was 50 % likely is {_posterior(result)} likely after its report",

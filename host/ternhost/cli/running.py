@@ -38,7 +38,10 @@ class RunCommand:
         parser = add_command(subparsers, self.name, self.summary, self.example, run)
         algorithms = algorithms_of(self.name)
         if len(algorithms) > 1:
-            text = f"algorithm to run (default: {next(iter(algorithms))})"
+            chosen = (
+                "direct or fedsgd, by data and options" if "direct" in algorithms else next(iter(algorithms))
+            )
+            text = f"algorithm to run (default: {chosen})"
             add_option(parser, "--algorithm", text, choices=tuple(algorithms))
         fields.add_arguments(parser, *(cls.Options for cls in algorithms.values()))
         fields.add_arguments(parser, Terms, RunOptions, leave_out=("fleet",))
@@ -113,15 +116,14 @@ def named(args: argparse.Namespace) -> dict[str, Any]:
 def parsed(
     args: argparse.Namespace, algorithms: Mapping[str, type[Learner]], served: bool = False
 ) -> RunOptions:
-    """The options of a new run, from the command line; the first algorithm is the default. Raises UsageError."""
+    """The options of a new run, from the command line. Raises UsageError."""
     values = named(args)
     if values.get("unit") == "device" and "algorithm" not in values:  # what all other algorithms protect
         del values["unit"]
-    units = [name for name, cls in algorithms.items() if "unit" in fields.names_of(cls.Options)]
-    implied = units[0] if "unit" in values and units else next(iter(algorithms))
-    algorithm = values.pop("algorithm", None) or implied
+    algorithm = values.pop("algorithm", None)
     if given := mechanisms.options_named(args):
-        mechanism = values.get("mechanism", getattr(algorithms[algorithm].Options, "mechanism", None))
+        first = algorithms[algorithm or next(iter(algorithms))].Options
+        mechanism = values.get("mechanism", getattr(first, "mechanism", None))
         if mechanism is None or "card" in values:
             text = f"{given[0]} is an option of a mechanism, and this run chooses none"
             raise UsageError(text, hint="leave it out")

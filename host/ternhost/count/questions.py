@@ -101,8 +101,8 @@ def cost_of(request: frames.Round, measure: int = ledger.EPSILON) -> int:
     """The price of a report to a ledger of this measure, in millionths. That of a sum with Gaussian noise is rho in
     either case: a ledger in epsilon refuses it."""
     card = cards.decode(request.card)
-    at_once = request.model == wire.SOFTMAX or card.shape == cards.SUM
-    pure = card.shape != cards.SUM or card.sum.norm == 1
+    at_once = request.model == wire.SOFTMAX or card.shape in (cards.SUM, cards.PROJECTION)
+    pure = card.shape != cards.SUM or card.body.norm == 1
     each = rho_of_pure(card.epsilon) if measure == ledger.RHO and pure else int(card.epsilon)
     return each if at_once else each * int(request.k)
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern import frames, wire
+from ternhost import vectorised
 from ternhost.count import batches
 from ternhost.count.members import Integers, Keyring, Members, Positions, id_bytes, integers
 from ternhost.count.questions import Question, cost_of, decode_body, question_of, round_body, round_start
@@ -72,7 +73,8 @@ class Answers:
 
 @dataclass(frozen=True)
 class CohortCounts:
-    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols."""
+    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols. A projection has one row:
+    its symbols are about all d coordinates, and `vectors` is the sum of what they stand for (d, cards.md, Decoding)."""
 
     card: cards.Card
     k: int
@@ -82,16 +84,18 @@ class CohortCounts:
     answers: Answers | None = None  # where the reports of single devices are needed
     asked: int = 0
     supports: Counts | None = None  # of hashed answers: the reports that support each category
+    vectors: Counts | None = None
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The stored counts (d x symbols) of a cohort; `body`: as in `Cohort`."""
+    """The stored counts of a cohort, and its `vectors`, as in `CohortCounts`; `body`: as in `Cohort`."""
 
     body: bytes
     asked: int
     reports: int
     counts: Counts
+    vectors: Counts | None = None
 
     @property
     def question(self) -> Question:
@@ -119,8 +123,8 @@ class RoundResult:
     def tallies(self) -> list[Tally]:
         """The counts of the cohorts for the store."""
         return [
-            Tally(round_body(self.number, cohort.question), cohort.asked, cohort.reports, cohort.counts)
-            for cohort in self.cohorts
+            Tally(round_body(self.number, each.question), each.asked, each.reports, each.counts, each.vectors)
+            for each in self.cohorts
         ]
 
 
@@ -157,8 +161,11 @@ class CohortInFlight:
         self.card = cards.decode(self.question.card)
         self.k = request.k
         self.d = request.values
-        self.size = self.d * self.card.symbols
+        projects = self.card.shape == cards.PROJECTION
+        self.rows = 1 if projects else self.d
+        self.size = self.rows * self.card.symbols
         self.counts: Counts = np.zeros(self.size, np.int64)
+        self.vectors: Counts | None = np.zeros(self.d, np.int64) if projects else None
         self.reports = 0
         self.cost = cost_of(request)  # of a report, micro-epsilon
         self.payload_bytes = frames.packed_size(self.card.symbols, self.k)
@@ -169,23 +176,30 @@ class CohortInFlight:
             return np.zeros((len(packed), self.k), np.int64), np.zeros(len(packed), bool)
         return batches.unpack(packed, self.k, self.card.symbols)
 
-    def digests(self, keys: batches.Bytes, devices: Integers) -> batches.Bytes:
-        """The digests (n x 32) of the requests to these devices (n) with these keys (n x 32) (wire.md)."""
-        return batches.hashes(keys, bytes((wire.ROUND,)), id_bytes(devices), self.body)
-
     def cells(self, digests: batches.Bytes, symbols: Integers) -> Integers:
-        """The cells (reports x k) of the count matrix that these symbols increment."""
+        """The cells (reports x k) of the count matrix that these symbols increment. Those of a projection are its
+        symbols, with what each stands for (reports x (1 + d))."""
+        if self.vectors is not None:
+            rotations = vectorised.projection.signs(self.card, digests)
+            vectors = vectorised.projection.decode(self.card, rotations, symbols[:, 0], self.d)
+            return np.concatenate([symbols, vectors], axis=1)
         chosen = batches.choose(digests, self.d, self.k)
         return np.asarray(chosen * np.int64(self.card.symbols) + symbols)
 
     def add(self, cells: Integers) -> None:
         """Count these reports (reports x k)."""
+        if self.vectors is not None:
+            self.vectors += cells[:, 1:].sum(axis=0)
+            cells = cells[:, :1]
         self.counts += np.bincount(cells.reshape(-1), minlength=self.size)
         self.reports += len(cells)
 
     def result(self) -> CohortCounts:
-        counts = self.counts.reshape(self.d, self.card.symbols).copy()
-        return CohortCounts(self.card, self.k, counts, self.reports, self.question, asked=self._devices)
+        counts = self.counts.reshape(self.rows, self.card.symbols).copy()
+        vectors = None if self.vectors is None else self.vectors.copy()
+        return CohortCounts(
+            self.card, self.k, counts, self.reports, self.question, asked=self._devices, vectors=vectors
+        )
 
 
 class RoundInFlight:
@@ -216,8 +230,9 @@ class RoundInFlight:
             yield self.cohorts[index], np.flatnonzero(of == index)
 
     def digests(self, cohort: CohortInFlight, places: Positions) -> batches.Bytes:
-        """The digests (n x 32) of the requests to the devices at these places, of that cohort."""
-        return cohort.digests(self._keyring.keys[self._key_at[places]], self.members.ids[places])
+        """The digests (n x 32, wire.md) of the requests to the devices at these places, of that cohort."""
+        keys, devices = self._keyring.keys[self._key_at[places]], id_bytes(self.members.ids[places])
+        return batches.hashes(keys, bytes((wire.ROUND,)), devices, cohort.body)
 
     def request(self, device: int) -> tuple[bytes, bytes]:
         """The ROUND frame for a device, and the digest of its request."""

@@ -1,4 +1,4 @@
-"""Data sets: the records that devices hold, and the held-out records that judge a model.
+"""Data sets: the records that devices hold, held-out records that judge a model, and public rows, nobody's records.
 
 Every feature lies in [-1, 1] and is stored as on a device, Q1.14 in an int16. The first feature is always 1 (the bias).
 Domains are fixed beforehand or published, since a domain learnt from the records would be a release without noise."""
@@ -88,10 +88,9 @@ def load(name: str, *, classes: bool = False) -> Dataset:
         several = ", ".join((*_CLASSES, *_CLASSES_OF_FILES))
         raise UsageError(f"the data set {kind} does not name its classes", hint=f"one of: {several}")
     file = Path(path).expanduser() if colon else None
-    if kind == "ipums":
-        return ipums.ipums(file).above_mean(ipums.INCOME)
-    if kind == "ipums-regression":
-        return ipums.ipums(file, dataset=kind).regression(ipums.INCOME)
+    if kind in ("ipums", "ipums-regression"):
+        table = ipums.ipums(file, dataset=kind)
+        return (table.regression if kind in _REGRESSION else table.above_mean)(ipums.INCOME)
     if kind in _WITHOUT_FILES:
         return _WITHOUT_FILES[kind]()
     if kind in _CLASSES:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +23,7 @@ Fixed = npt.NDArray[np.int16]
 Indices = npt.NDArray[np.int64]
 
 CONSTANT = "constant"
+PUBLIC = 1000  # records of a data set, at most, that are public
 _HELD_OUT = 0.1
 _GOLDEN = 2654435769  # 2**32 over the golden ratio
 
@@ -30,7 +31,8 @@ _GOLDEN = 2654435769  # 2**32 over the golden ratio
 @dataclass(frozen=True)
 class Dataset:
     """n records with labels. features: n x d, Q1.14, the constant first. labels: n, Q1.14 or classes. held_out: n flags
-    of the records that only judge a model."""
+    of the records that only judge a model. public: positions of the public rows, records that are nobody's: neither
+    for training nor held out; their first ones are as evenly spread as all."""
 
     name: str
     task: str
@@ -39,6 +41,7 @@ class Dataset:
     labels: Fixed
     held_out: npt.NDArray[np.bool_]
     classes: tuple[str, ...] = ()
+    public: Indices = field(default_factory=lambda: np.arange(0))
 
     @property
     def dimension(self) -> int:
@@ -47,7 +50,7 @@ class Dataset:
     @property
     def training(self) -> Indices:
         """Positions of the records for training, in order."""
-        return np.flatnonzero(~self.held_out)
+        return np.setdiff1d(np.flatnonzero(~self.held_out), self.public)
 
     @property
     def test(self) -> Indices:
@@ -82,6 +85,15 @@ class Dataset:
         labels = np.where(np.isin(self.labels, chosen), ONE, -ONE).astype(np.int16)
         return replace(self, task=CLASSIFICATION, labels=labels)
 
+    def divided(self, held_out: npt.NDArray[np.bool_], public: npt.ArrayLike = ()) -> Self:
+        """The same records, divided in another way: by n flags, and positions of public rows, by default none."""
+        return replace(self, held_out=held_out, public=np.asarray(public, np.int64))
+
+    def with_public_rows(self) -> Self:
+        """The same records; those that the fixed split would hold out next are public: a third, but at most PUBLIC."""
+        others = np.argsort(_multiples(len(self.labels)))[len(self.test) :]
+        return self.divided(self.held_out, others[: min(PUBLIC, len(others) // 3)])
+
 
 @dataclass(frozen=True)
 class Table:
@@ -110,28 +122,24 @@ class Table:
 
     def regression(self, label: str) -> Dataset:
         """Predict the numeric attribute `label` from all others. Raises UsageError if there is no such attribute."""
-        return self._predicting(label, REGRESSION, self._numeric(label))
-
-    def above_mean(self, label: str) -> Dataset:
-        """Tell whether the numeric attribute `label` is above its mean over all records, as the papers do. Raises
-        UsageError if there is no such attribute."""
-        values = self._numeric(label)
-        return self._predicting(label, CLASSIFICATION, np.where(values > values.mean(), ONE, -ONE))
-
-    def _numeric(self, label: str) -> Fixed:
         if label not in self.numeric_names:
             known = ", ".join(self.numeric_names) or "none"
             raise UsageError(f"{self.name} has no numeric attribute {label!r}", hint=f"it has: {known}")
-        return self.numeric[:, self.numeric_names.index(label)]
-
-    def _predicting(self, label: str, task: str, labels: npt.NDArray[Any]) -> Dataset:
         names = [name for name in self.numeric_names if name != label]
         columns = [self.numeric[:, [name != label for name in self.numeric_names]]]
         for j, (name, values) in enumerate(zip(self.categorical_names, self.categories, strict=True)):
             assert self.codes is not None
             names += [f"{name}={value}" for value in values[:-1]]
             columns.append(expand(self.codes[:, j], len(values)))
-        return with_constant(self.name, task, names, np.concatenate(columns, axis=1), labels)
+        labels = self.numeric[:, self.numeric_names.index(label)]
+        return with_constant(self.name, REGRESSION, names, np.concatenate(columns, axis=1), labels)
+
+    def above_mean(self, label: str) -> Dataset:
+        """Tell whether the numeric attribute `label` is above its mean over all records, as the papers do. Raises
+        UsageError if there is no such attribute."""
+        found = self.regression(label)
+        labels = np.where(found.labels > found.labels.mean(), ONE, -ONE).astype(np.int16)
+        return replace(found, task=CLASSIFICATION, labels=labels)
 
 
 def with_constant(
@@ -146,8 +154,11 @@ def with_constant(
 
 def held_out(n: int, share: float = _HELD_OUT) -> npt.NDArray[np.bool_]:
     """The fixed split, n flags: `share` of them are set, evenly spread (multiples of the golden ratio, modulo 1)."""
-    multiples = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GOLDEN) % np.uint64(1 << 32)
-    return multiples < np.uint64(round(share * (1 << 32)))
+    return _multiples(n) < np.uint64(round(share * (1 << 32)))
+
+
+def _multiples(n: int) -> npt.NDArray[np.uint64]:
+    return np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GOLDEN) % np.uint64(1 << 32)
 
 
 def to_fixed(values: npt.ArrayLike) -> Fixed:

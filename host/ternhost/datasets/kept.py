@@ -10,7 +10,7 @@ from ternhost.cache import cache_root, kept_file
 from ternhost.datasets.base import Dataset
 
 _NAMES = ("feature_names", "classes")
-_PARTS = ("features", "labels", "held_out")
+_PARTS = ("features", "labels", "held_out", "public")
 
 
 def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
@@ -21,8 +21,8 @@ def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
 def _read(path: Path) -> Dataset:
     with path.open("rb") as file, np.load(file) as parts:
         features, classes = (tuple(map(str, parts[part])) for part in _NAMES)
-        values, labels, held_out = (parts[part] for part in _PARTS)
-        return Dataset(str(parts["name"]), str(parts["task"]), features, values, labels, held_out, classes)
+        records = {part: parts[part] for part in _PARTS}
+        return Dataset(str(parts["name"]), str(parts["task"]), features, classes=classes, **records)
 
 
 def _write(path: Path, dataset: Dataset) -> None:

@@ -5,7 +5,6 @@ package aeon (BSD-3-Clause) contains both files. They state no licence of their 
 reads them from that package, or from where the user has put them."""
 
 import importlib.util
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +74,7 @@ def motions(path: Path | None = None) -> Dataset:
     features = np.concatenate([statistics(samples, [_ACCELERATION] * 3 + [_ROTATION] * 3), *both], axis=1)
     names = [*(f"{kind}_{axis}" for kind in KINDS for axis in _AXES), "acceleration", "rotation"]
     data = with_constant("basic-motions", MULTICLASS, names, features, np.repeat(codes, counts), CLASSES)
-    return replace(data, held_out=np.repeat(held_out(len(windows)), counts))
+    return data.divided(np.repeat(held_out(len(windows)), counts))
 
 
 def _bundled() -> Path | None:

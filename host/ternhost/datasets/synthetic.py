@@ -37,23 +37,27 @@ def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
     """n records of d features: the constant and uniform ones. The label is w.x for a hidden w of L1 norm 1, plus
     Gaussian noise. Raises UsageError for a d below 2."""
     rng = np.random.default_rng(seed)
-    names, features, score = _scores(n, d, rng)
+    names, features, score = _scores(d, (n, rng))
     labels = base.to_fixed(score + rng.normal(0, _NOISE, n))
     return base.with_constant("synthetic-linear", base.REGRESSION, names, features, labels)
 
 
 def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
-    """The same with the sign of w.x plus logistic noise as the label. Raises UsageError for a d below 2."""
-    rng = np.random.default_rng(seed)
-    names, features, score = _scores(n, d, rng)
-    labels = base.to_fixed(np.where(score + rng.logistic(0, _NOISE, n) > 0, 1, -1))
-    return base.with_constant("synthetic-logistic", base.CLASSIFICATION, names, features, labels)
+    """The same with the sign of w.x plus logistic noise as the label, and after the n records 1,000 public rows,
+    nobody's records. Raises UsageError for a d below 2."""
+    draws = (n, np.random.default_rng(seed)), (base.PUBLIC, np.random.default_rng([seed, 1]))
+    names, features, score = _scores(d, *draws)
+    noise = np.concatenate([rng.logistic(0, _NOISE, count) for count, rng in draws])
+    labels = base.to_fixed(np.where(score + noise > 0, 1, -1))
+    data = base.with_constant("synthetic-logistic", base.CLASSIFICATION, names, features, labels)
+    last = np.arange(len(labels)) >= n
+    return data.divided(data.held_out & ~last, np.flatnonzero(last))
 
 
-def _scores(n: int, d: int, rng: np.random.Generator) -> tuple[list[str], base.Fixed, base.Floats]:
+def _scores(d: int, *draws: tuple[int, np.random.Generator]) -> tuple[list[str], base.Fixed, base.Floats]:
     if d < 2:
         raise UsageError(f"a data set needs a feature beside the constant: 2 features or more, not {d}")
-    features = rng.uniform(-1, 1, (n, d - 1))
-    weights = rng.uniform(-1, 1, d - 1)
+    features = np.concatenate([rng.uniform(-1, 1, (n, d - 1)) for n, rng in draws])
+    weights = draws[0][1].uniform(-1, 1, d - 1)
     score = features @ (weights / np.abs(weights).sum())
     return [f"x{j}" for j in range(1, d)], base.to_fixed(features), score

@@ -21,7 +21,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Self
 
-from ternhost.errors import StorageError, TernError, UsageError
+from ternhost.errors import TernError, UsageError
+from ternhost.files import storage_errors
 from ternhost.terminal import duration
 
 Row = dict[str, Any]
@@ -91,11 +92,9 @@ class Kept:
         self._path = directory and directory / KEPT
         if self._path is None:
             return
-        try:
+        with storage_errors(_OTHER_DIRECTORY, self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
-        except OSError as error:
-            raise self._unwritable(error) from error
         complete = [line for line in lines if line.endswith(b"\n")]
         if complete:
             self._read(complete, options)
@@ -126,19 +125,14 @@ class Kept:
     def _write(self, line: Any) -> None:
         if self._path is None:
             return
-        try:
-            with self._path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> StorageError:
-        return StorageError(f"{self._path}: {error.strerror}", hint="name another directory with --output")
+        with storage_errors(_OTHER_DIRECTORY, self._path), self._path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
-_OTHER_PLACE = "name another directory with --output, or continue with the same options"
+_OTHER_DIRECTORY = "name another directory with --output"
+_OTHER_PLACE = f"{_OTHER_DIRECTORY}, or continue with the same options"
 
 
 def cores() -> int:

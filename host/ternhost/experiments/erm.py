@@ -8,7 +8,6 @@ that, like those of gradients, are mostly small."""
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -49,7 +48,7 @@ def fold(name: str, index: int, seed: int) -> Dataset:
     order = np.random.default_rng([seed, division]).permutation(len(dataset.labels))
     held_out = np.zeros(len(order), bool)
     held_out[order[part::_FOLDS]] = True
-    return replace(dataset, held_out=held_out)
+    return dataset.divided(held_out)
 
 
 def cells(options: Options) -> list[Cell]:

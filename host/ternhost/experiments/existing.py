@@ -12,7 +12,7 @@ from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
 from ternhost.experiments.cells import Cell, Kept, Row, tables
 from ternhost.experiments.planning import RUNS, data_of
-from ternhost.experiments.rounds import figure_of, fleet_of, rounds, sgd, simulate
+from ternhost.experiments.rounds import default, figure_of, fleet_of, rounds, simulate
 from ternhost.experiments.statistics import grouped, interval, pick
 from ternhost.learn import judging
 from ternhost.learn.base import Population
@@ -77,11 +77,11 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     (data, model), holdings = existing.loaded, existing.learner(seed).holdings
     assert holdings is not None
     dealt, none = holdings.order, np.zeros(len(holdings.order), np.bool_)
-    same = replace(data, features=data.features[dealt], labels=data.labels[dealt], held_out=none)
+    same = replace(data, features=data.features[dealt], labels=data.labels[dealt]).divided(none)
     weights = fit(MODELS[model], same, TrainingPlan.regularisation)
     plain = next(iter(judging.figures(data, MODELS[model], weights).values()))
     epsilon = existing.asked.life
-    device = simulate(sgd(data, existing.devices, seed, group=0, epsilon=epsilon, model=model), seed)
+    device = simulate(default(data, existing.devices, seed, model, epsilon), seed)
     return [{"plain": plain, "device": figure_of(device)}]
 
 

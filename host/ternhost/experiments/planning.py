@@ -1,7 +1,8 @@
-"""How many devices a model needs: several runs of FedSGD on simulated fleets of increasing size.
+"""How many devices a model needs: several runs on simulated fleets of increasing size.
 
-Every device reports once. It trains as `tern train` does, with its defaults, on the records of a data set or on
-synthetic ones. The curve shows the figure of a run and how much it varies between runs; both depend on the data."""
+Every device reports once. A run trains as `tern train` does, with the algorithm that it chooses and its defaults, on
+the records of a data set or on synthetic ones. The curve shows the figure of a run and how much it varies between runs;
+both depend on the data."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from ternhost.datasets import Dataset, synthetic
 from ternhost.datasets.own import own
 from ternhost.errors import UsageError
 from ternhost.experiments.cells import Cell, Kept, Row, tables
-from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
+from ternhost.experiments.rounds import default, figure_of, optimal_figures, simulate
 from ternhost.experiments.statistics import enough, interval
 from ternhost.learn import judging
 from ternhost.learn.base import MOST_SIMULATED
@@ -71,7 +72,7 @@ def _learned(
     dataset: str, dimension: int | None, model: str, epsilon: str, reports: int, seed: int
 ) -> list[Row]:
     data = data_of(dataset, dimension, model)
-    learner = simulate(sgd(data, reports, seed, group=0, epsilon=epsilon, model=model), seed)
+    learner = simulate(default(data, reports, seed, model, epsilon), seed)
     return [{"reports": reports, "figure": figure_of(learner)}]
 
 

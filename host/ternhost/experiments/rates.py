@@ -4,9 +4,6 @@ The experiment justifies the constant of the automatic rate (optimisers.py), whi
 model. It compares the loss at rates from a quarter of the automatic one to four times it with the loss at the best of
 them, on every bundled data set at four values of epsilon, in 100 rounds."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 
 from ternhost.experiments.base import BUNDLED, CLIENTS, Options, Outcome, load
@@ -29,25 +26,16 @@ def cells(options: Options) -> list[Cell]:
     return Cell.each("losses", _trained, common, name=sets, epsilon=epsilons, factor=factors)
 
 
-@contextmanager
-def _scaled(factor: float) -> Iterator[str]:
-    """Registers an optimiser whose automatic rate is this multiple of the default's; yields its name."""
-
+def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: range) -> list[Row]:
     class Scaled(Averaging):
         @staticmethod
         def automatic_rate(noise: Noise) -> float:
             return factor * Averaging.automatic_rate(noise)
 
-    name = f"averaging, rate times {factor:g}"
-    with OPTIMISERS.lent(name, Scaled):
-        yield name
-
-
-def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: range) -> list[Row]:
     dataset = load(name)
     model, loss = trained_by(dataset)
-    with _scaled(factor) as optimiser:
-        training = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": optimiser}
+    training = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": f"averaging, rate times {factor:g}"}
+    with OPTIMISERS.lent(training["optimiser"], Scaled):
         losses = [learner.figures()[loss] for learner in learned(dataset, reports, seeds, **training)]
     setting = {"data": name, "model": model, "epsilon": epsilon, "reports": reports, "factor": factor}
     return [{**setting, "measure": loss, **averaged("loss", losses)}]

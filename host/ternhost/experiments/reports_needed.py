@@ -18,7 +18,7 @@ from ternhost.experiments import baseline
 from ternhost.experiments.base import DATASET, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import learned, optimal_figures
+from ternhost.experiments.rounds import default, optimal_figures, simulate
 from ternhost.experiments.statistics import averaged, enough, grouped, half_interval, pick
 from ternhost.learn import judging
 from ternhost.learn.judging import LOG_LOSS, SQUARED_ERROR, WORDS
@@ -54,8 +54,8 @@ def cells(options: Options) -> list[Cell]:
 def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]:
     dataset = load(name)
     model, loss = trained_by(dataset)
-    learners = learned(dataset, reports, seeds, group=0, model=model, epsilon=f"{epsilon:g}")
-    losses = [learner.figures()[loss] for learner in learners]
+    limit = f"{epsilon:g}"
+    losses = [simulate(default(dataset, reports, seed, model, limit), seed).figures()[loss] for seed in seeds]
     return [_row(name, epsilon, reports, _TERN, run, figure) for run, figure in enumerate(losses)]
 
 

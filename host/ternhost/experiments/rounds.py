@@ -5,9 +5,10 @@ from typing import Any, TypeVar
 
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Fixed, Table
-from ternhost.learn import judging
+from ternhost.learn import choice, judging
 from ternhost.learn.base import Learner, Population
 from ternhost.learn.collect import Collect
+from ternhost.learn.direct import Direct
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.learning import Learning
 from ternhost.learn.optimum import optimum
@@ -73,6 +74,14 @@ def sgd(dataset: Dataset, reports: int, seed: int, **options: Any) -> FedSGD:
     """FedSGD with these options and one report of each client, by default in GROUPS groups (group=0: tern's choice)."""
     training = FedSGD.Options(reports=reports, seed=seed, **{"group": group_of(reports), **options})
     return FedSGD(training, Population(clients=reports), dataset)
+
+
+def default(dataset: Dataset, reports: int, seed: int, model: str, epsilon: str) -> Learning:
+    """What `tern train` runs where no algorithm is named, with one report of each client."""
+    if not choice.suits_direct(model, dataset):
+        return sgd(dataset, reports, seed, group=0, model=model, epsilon=epsilon)
+    options = Direct.Options(reports=reports, seed=seed, model=model, epsilon=epsilon)
+    return Direct(options, Population(clients=reports), dataset)
 
 
 def learned(dataset: Dataset, reports: int, seeds: Iterable[int], **options: Any) -> Iterator[FedSGD]:

@@ -83,7 +83,9 @@ def _categorical(
     def variance(k: int) -> float:
         return frequency_variance(_response(size, epsilon // k), size)
 
-    cards = [_response(buckets, epsilon) for buckets in _buckets(epsilon)]
+    best = 1 + math.exp(epsilon / MICRO)  # number of hashes
+    buckets = {min(MAX_SYMBOLS, n) for n in (math.floor(best), math.ceil(best))}
+    cards = [_response(n, epsilon) for n in buckets]
     hashing = min(cards, key=lambda card: frequency_variance(card, size, hashed=True))
     k = coordinates_by_rule(rule, epsilon, len(columns), variance) if size <= MAX_SYMBOLS else 1
     if size <= MAX_SYMBOLS and variance(k) / k <= frequency_variance(hashing, size, hashed=True):
@@ -98,9 +100,3 @@ def _categorical(
 
 def _response(symbols: int, epsilon: int) -> Card:
     return mechanisms.design("grr", levels=symbols, epsilon_micro=epsilon).decode()
-
-
-def _buckets(epsilon: int) -> set[int]:
-    """Numbers of hashes near the best, e**epsilon + 1."""
-    best = 1 + math.exp(epsilon / MICRO)
-    return {min(MAX_SYMBOLS, n) for n in (math.floor(best), math.ceil(best))}

@@ -100,16 +100,13 @@ class Turns:
         if number < self._next - 1:
             self._begin()
         while self._next <= number:
-            self._deal()
+            if len(self._queue) < self._group:
+                rest = np.setdiff1d(np.arange(self.clients), self._queue)
+                again = np.concatenate([self._rng.permutation(rest), self._rng.permutation(self._queue)])
+                self._queue = np.concatenate([self._queue, again])
+            self._dealt, self._queue = self._queue[: self._group], self._queue[self._group :]
+            self._next += 1
         return self._dealt
-
-    def _deal(self) -> None:
-        if len(self._queue) < self._group:
-            rest = np.setdiff1d(np.arange(self.clients), self._queue)
-            again = np.concatenate([self._rng.permutation(rest), self._rng.permutation(self._queue)])
-            self._queue = np.concatenate([self._queue, again])
-        self._dealt, self._queue = self._queue[: self._group], self._queue[self._group :]
-        self._next += 1
 
 
 def most_turns(clients: int, group: int, rounds: int) -> int:
@@ -138,6 +135,7 @@ class Learner:
     holdings: Holdings | None = None  # None: the host does not know what devices hold
     modules: tuple[str, ...] = ()  # that boards need beside their client (terntools.boards.mpy.ON_DEMAND)
     individual: bool = False  # it needs each device's report by itself
+    once: bool = False  # it asks no device again that has answered
     unit: int = 0  # records of a run that its reports protect; 0: the client
     delta: float = 1e-6  # of a total in rho
 
@@ -211,6 +209,7 @@ ALGORITHMS: Registry[type[Learner]] = Registry(
         "fedsgd": "ternhost.learn.fedsgd:FedSGD",
         "fedavg": "ternhost.learn.fedavg:FedAvg",
         "fedsum": "ternhost.learn.fedsum:FedSum",
+        "direct": "ternhost.learn.direct:Direct",
         "hiera": "ternhost.learn.hiera:HierA",
         "collect": "ternhost.learn.collect:Collect",
         "means": "ternhost.learn.means:Means",

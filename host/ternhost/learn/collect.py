@@ -24,7 +24,7 @@ from ternhost.errors import UsageError
 from ternhost.learn import attributes, levels
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
-from ternhost.learn.designs import Mechanised, ReportDesign, by_class, class_of, in_privacy, spent
+from ternhost.learn.designs import Mechanised, by_class, class_of, in_privacy, spent
 from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, options_of, require
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -78,7 +78,8 @@ def load(name: str) -> tuple[Table, int]:
         return TABLES[kind](Path(path).expanduser() if path else None), 0
     dataset = datasets.load(name)
     first = int(dataset.feature_names[0] == CONSTANT)
-    return Table(dataset.name, dataset.feature_names[first:], dataset.features[:, first:]), first
+    features = np.delete(dataset.features, dataset.public, axis=0)  # nobody holds public rows
+    return Table(dataset.name, dataset.feature_names[first:], features[:, first:]), first
 
 
 def table_for(
@@ -109,12 +110,6 @@ def _key(question: Question) -> tuple[Any, ...]:
     return question.model, question.range, tuple(question.parameters), bytes(question.card), question.k
 
 
-def _dearest(parts: Sequence[Part]) -> ReportDesign:
-    """The report of a client of a class that costs most, whichever part it gives."""
-    design = max((part.design for part in parts), key=lambda design: design.cost)
-    return replace(design, epsilon=design.cost, what="attribute")
-
-
 class Collect(Learner):
     """Asks every client once, for one part of its attributes; a fleet that is served over and over."""
 
@@ -130,7 +125,11 @@ class Collect(Learner):
         self.plan = plan(options, self._table)
         self.individual = any(part.hashed for parts in self.plan for part in parts)
         self.modules = ("collect", "lhp") if options.method == HIERA else ("collect",)
-        self.designs = [_dearest(parts) for parts in self.plan]
+        # Whichever part a client of a class gives, it pays at most for the dearest.
+        dearest = [
+            max((part.design for part in parts), key=lambda design: design.cost) for parts in self.plan
+        ]
+        self.designs = [replace(design, epsilon=design.cost, what="attribute") for design in dearest]
         self.rounds = population.schedule.rounds if population.schedule else 1
         self.times = self.rounds or 1
         self.holdings, self.clients = None, options.clients or None

@@ -12,7 +12,7 @@ from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
-from ternhost.learn import ranges, training
+from ternhost.learn import projections, ranges, training
 from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class
 from ternhost.learn.learning import Learning, LearningOptions, to_learn
@@ -21,7 +21,7 @@ from ternhost.learn.parameters import MODELS, Floats, reading_state
 from ternhost.learn.ranges import Ranges
 from ternhost.learn.training import Trainer
 from ternhost.options import require
-from ternhost.privacy import mechanisms
+from ternhost.privacy import mechanisms, projection
 from ternhost.text import clipped
 
 _REPORTS = 20_000
@@ -109,6 +109,9 @@ class FedSGD(Learning):
         variance = 1 / sum(design.share / design.variance for design in self.designs)  # of their combination
         rounds = schedule.planned if schedule else self.rounds or 1
         model, fixed, k = MODELS[self.model], ranges.named(options.range), self.designs[0].k
+        self._projects = self.designs[0].mechanism == projections.NAME
+        if self._projects:  # each report is about all coordinates
+            k = self.d
         values = (self.reports or rounds * self._group) * k
         noise = {"values_reported": values, "variance": variance}
         self._ranges = Ranges(model, self.d, self.classes, rounds=rounds, fixed=fixed, **noise)
@@ -119,10 +122,18 @@ class FedSGD(Learning):
         self._tau = 2.0**-self._ranges.exponent  # of the last round
         self._scouts = [scout(design) if fixed is None else design for design in self.designs]
 
+    def begin_at(self, weights: Floats) -> None:
+        """Begin at these weights (d) instead of 0."""
+        at = weights.tolist()
+        optimiser = self._trainer.optimiser
+        optimiser.restore({**optimiser.state(), "weights": at, "average": at})
+
     def designed(self) -> list[ReportDesign]:
         """The design of each class's reports."""
         classes = self.options.classes()
         self.options.require_one_epsilon(len(classes))
+        if self.options.mechanism == projections.NAME and self.options.card is None:
+            return [projections.designed(epsilon, self.d, share) for epsilon, share in classes]
         k = self.options.k_of(classes, self.d, of_gradients=True)
         return [self.options.design(epsilon, k, share=share, of_gradients=True) for epsilon, share in classes]
 
@@ -154,19 +165,36 @@ class FedSGD(Learning):
         ]
 
     def a_question(self, design: ReportDesign) -> Question:
-        asked, card, batch = self._trainer.question(), design.card.data, self.options.batch
-        parts = self._trainer.plan.model, asked.mantissas, asked.exponent, card, design.k, batch
-        return Question(*parts, classes=self.classes, range=self._ranges.exponent)
+        asked, range_ = self._trainer.question(), self._ranges.exponent
+        if design.mechanism == projections.NAME:
+            design, range_ = projections.asked(design, self.d, self._radius)
+        parts = self._trainer.plan.model, asked.mantissas, asked.exponent, design.card.data, design.k
+        return Question(*parts, self.options.batch, classes=self.classes, range=range_)
+
+    @property
+    def _radius(self) -> float:
+        """Of the next round's projections: a fixed range names it, else it follows from the size of coordinates."""
+        if ranges.named(self.options.range) is not None:
+            return float(2.0**-self._ranges.exponent)
+        return projections.radius(self._ranges.mean_size, self.d)
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Step along the mean gradient, the classes combined by inverse variance."""
         if not result.reports:
             self._trainer.fail()
             return
-        tau = self._tau = 2.0 ** -result.cohorts[0].question.range  # the same for all
-        mean, reports = self.estimate_of(result.number, result.cohorts, tau)
-        kept = self._ranges.kept(tau)
-        self._ranges.learn(self._trainer.weights, mean, reports, result.cohorts)
+        first = result.cohorts[0]  # the same for all
+        tau = self._tau = 2.0**-first.question.range
+        if first.vectors is None:
+            mean, reports = self.estimate_of(result.number, result.cohorts, tau)
+            kept = self._ranges.kept(tau)
+            self._ranges.learn(self._trainer.weights, mean, reports, result.cohorts)
+            mean[0] -= self._ranges.skew(self._trainer.weights, tau)
+        else:
+            means = estimate.mean_of_projections(*result.cohorts)
+            self.last = {"round": result.number, **means.summary()}
+            mean, reports, kept = means.mean, means.reports.astype(np.float64), 1.0
+            tau = self._tau = projection.real_radius(projection.of(first.card), first.question.range)
         self._trainer.update(self.direction(mean), reports, tau, kept)
 
     def direction(self, mean: Floats) -> Floats:
@@ -177,7 +205,7 @@ class FedSGD(Learning):
         """The mean gradient, and how many reports each coordinate of it rests on."""
         parts = [(cohort.card, cohort.counts) for cohort in cohorts]
         means = estimate.combine(parts, bound=True, tau=tau)  # few reports a coordinate
-        self._last = {"round": number, **means.summary()}
+        self.last = {"round": number, **means.summary()}
         return means.mean, means.reports.astype(np.float64)
 
     def chosen(self) -> dict[str, float]:
@@ -193,8 +221,7 @@ class FedSGD(Learning):
             self._tau = float(state["range"]["tau"])
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        taus = Counter(f"{entry['tau']:g}" for entry in history)
-        return {**super().result(history), "tau": self._tau, "taus": dict(taus)}
+        return {**super().result(history), "tau": self._tau, "taus": taus_of(history)}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -205,9 +232,16 @@ class FedSGD(Learning):
         return lines
 
 
+def taus_of(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of rounds of each tau."""
+    return dict(Counter(f"{entry['tau']:g}" for entry in history))
+
+
 def scout(design: ReportDesign) -> ReportDesign:
     """A report of the same cost that tells the size of values, too; the same one where it does, or where none can."""
-    if design.mechanism == "lhp" or estimate.magnitude(design.card.data) is not None:
+    if design.mechanism == "lhp":
+        return design
+    if design.mechanism != projections.NAME and estimate.magnitude(design.card.data) is not None:
         return design
     card = mechanisms.design("rr3", epsilon_micro=design.card.epsilon).decode()
     return design if estimate.magnitude(card.data) is None else replace(design, card=card, mechanism="rr3")

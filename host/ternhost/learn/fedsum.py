@@ -6,13 +6,11 @@ exact discrete Gaussian noise on each board, so that the host needs no trust. Th
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tern import card as cards
-from tern.fixed import ONE
 from tern.ledger import RHO
 from tern.wire import MAX_DIMENSION
 from ternhost.count.estimate import sums_of
@@ -21,6 +19,7 @@ from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Holdings
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
+from ternhost.learn import public
 from ternhost.learn.base import Cohort, Devices, Population, take
 from ternhost.learn.descent import Public
 from ternhost.learn.designs import ReportDesign, in_privacy
@@ -63,10 +62,7 @@ class Options(UnitOptions, ModelOptions):
     """Options of sums over units."""
 
     public: str = to_learn(
-        "",
-        "public rows without labels, which need fewer rounds: a CSV file of the records' features, or a number of "
-        "the data set's records that no device gets",
-        metavar="FILE|N",
+        "", public.HELP, metavar=public.METAVAR, shown="none; direct: those of the data set"
     )
 
     def __post_init__(self) -> None:
@@ -124,8 +120,8 @@ class FedSum(Learning):
         self.delta = sums.parse_delta(options.delta)
         self._budget: int = options.budget
         self.clients = boards or None
-        self.reserved = np.empty(0, np.int64)  # records of the data set that are public, and no board's
-        rows = self._public(options.public)
+        found = public.named(options.public, self.dataset, self.d // self.classes, options.seed)
+        self.reserved = found.reserved  # records of the data set that are no board's
         if self.dataset is not None and population.knows_records:
             self.holdings = self.deal(self.dataset, max(1, boards))
         known = Public(
@@ -133,22 +129,10 @@ class FedSum(Learning):
             boards=max(1, boards), records=options.records, unit=self.unit or options.records,
             rho=self._budget / MICRO,
         )  # fmt: skip
-        self._learner = learner(known, rows)
+        self._learner = learner(known, found.rows)
         self._spent = 0  # micro-rho
         self._plan()
         self.modules = ("softmax", "sums") if self.classes > 1 else ("sums",)
-
-    def _public(self, named: str) -> Floats | None:
-        if not named:
-            return None
-        if named.isdecimal():
-            if self.dataset is None:
-                raise UsageError("--public needs a file where only the devices know the records")
-            count = min(int(named), len(self.dataset.training) // 3)
-            order = np.random.default_rng([self.options.seed, 7]).permutation(self.dataset.training)
-            self.reserved = order[:count]
-            return np.asarray(self.dataset.features[self.reserved] / ONE)
-        return read_rows(Path(named), self.d // self.classes)
 
     def deal(self, data: Dataset, boards: int, *, again: bool = False) -> Holdings:
         """All records but the public ones, dealt to boards (`datasets.holdings.deal`)."""
@@ -229,19 +213,3 @@ class FedSum(Learning):
         *lines, _ = super().summary(result)
         values = f"a report has {result['k']} of the {result['d']} sums and a tally"
         return [guarantee(result), *lines, f"{values}, with discrete Gaussian noise"]
-
-
-def read_rows(path: Path, d: int) -> Floats:
-    """Public rows of d features each (the constant among them) from a CSV file; a label after them is left out. Raises
-    UsageError."""
-    try:
-        rows: Floats = np.loadtxt(path, delimiter=",", usecols=range(d), ndmin=2)
-        fits = len(rows) > 1 and np.abs(rows).max() <= 1
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
-    except ValueError:
-        fits = False
-    if not fits:
-        hint = "a row for each record, without a head"
-        raise UsageError(f"{path} must have rows of {d} features within [-1, 1], as the records have", hint)
-    return rows

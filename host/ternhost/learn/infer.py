@@ -5,7 +5,7 @@ randomised response, which is far more accurate for its epsilon. Clients that te
 that their results can be compared with those without noise."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -127,14 +127,19 @@ class Infer(base.Learner):
         """data: instead of the data set that the options name; its held-out records are the clients'."""
         self.options = options
         base.require_everybody(population, "inference")
-        self._population = population
         if data is None:
             named = clustering.load(options.dataset)
-            data = replace(named, held_out=held_out(len(named.labels), options.held_out))
+            data = named.divided(held_out(len(named.labels), options.held_out))
         self._dataset = data
         self._mantissas, self._exponent = clustering.train_classifier(data)
         self._label = options.answer == LABEL
-        self._check_size()
+        classes, features = self._mantissas.shape
+        if classes * features > wire.MAX_VALUES:
+            raise UsageError(
+                f"{classes} classes of {features} features are more than the {wire.MAX_VALUES} parameters "
+                "that a device takes",
+                hint=f"one of: {', '.join(clustering.CLASSES)}",
+            )
         order = np.random.default_rng(options.seed).permutation(self._dataset.test)
         there = population.clients or len(order)
         self.clients = options.cluster_client_num or None
@@ -143,7 +148,12 @@ class Infer(base.Learner):
             hint = f"ask for {there} or fewer, or hold out more records"
             population.require_enough(self.clients, there, " to be clustered", hint)
             self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
-        self.designs = self._designs()
+        self.designs = []
+        if options.privacy_eval_type != clustering.NOT_ENCRYPT:
+            self.designs = [self._design(epsilon, share) for epsilon, share in options.classes()]
+        elif not population.knows_records or population.clients is None:
+            text = f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
+            raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
         self.rounds = population.schedule.rounds if population.schedule else 1
         self.times = self.rounds or 1
         self.reports = None if self.clients is None or self.rounds is None else self.clients * self.rounds
@@ -156,23 +166,6 @@ class Infer(base.Learner):
             sums = np.bincount(labels, minlength=exact.shape[1]) if self._label else exact.sum(axis=0)
             found = self._evaluate(labels if self._label else exact, everyone)
             self._round, self._found = self.rounds, found | _shares(sums / len(exact))
-
-    def _check_size(self) -> None:
-        classes, features = self._mantissas.shape
-        if classes * features > wire.MAX_VALUES:
-            raise UsageError(
-                f"{classes} classes of {features} features are more than the {wire.MAX_VALUES} parameters "
-                "that a device takes",
-                hint=f"one of: {', '.join(clustering.CLASSES)}",
-            )
-
-    def _designs(self) -> list[ReportDesign]:
-        if self.options.privacy_eval_type == clustering.NOT_ENCRYPT:
-            if not self._population.knows_records or self._population.clients is None:
-                text = f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
-                raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
-            return []
-        return [self._design(epsilon, share) for epsilon, share in self.options.classes()]
 
     def _design(self, epsilon: int, share: float) -> ReportDesign:
         if self._label:

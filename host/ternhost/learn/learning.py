@@ -12,7 +12,7 @@ from ternhost import datasets
 from ternhost.count.questions import Averaged, Question, report_bytes
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Indices
 from ternhost.errors import UsageError
-from ternhost.learn import judging
+from ternhost.learn import judging, projections
 from ternhost.learn.base import Learner, Population, Turns, report_summary
 from ternhost.learn.designs import Budgeted, ReportDesign, spent
 from ternhost.learn.optimum import optimum
@@ -110,14 +110,15 @@ class Learning(Learner):
         if self.d > MAX_VALUES:
             hint = f"a device computes at most {MAX_VALUES:,}: use fewer classes or features"
             raise UsageError(f"{self.classes} classes of {features} features have {self.d:,} weights", hint)
-        self._last: dict[str, Any] | None = None  # the estimate of the last round that had one
+        self.last: dict[str, Any] | None = None  # the estimate of the last round that had one
         self._turns: Turns | None = None
 
-    def _records(self, each: int = 1) -> Holdings | None:
+    def _records(self, each: int = 1, leave_out: Indices | tuple[()] = ()) -> Holdings | None:
         """The training records, `each` to a client; None where the host does not know what clients hold."""
         if self.dataset is None or not self._population.knows_records:
             return None
-        order = np.random.default_rng(self.options.seed).permutation(self.dataset.training)
+        held = np.setdiff1d(self.dataset.training, leave_out)
+        order = np.random.default_rng(self.options.seed).permutation(held)
         return Holdings(self.dataset.records(np.arange(len(self.dataset.labels))), order, each)
 
     def _turn(self, clients: int, group: int, number: int) -> Indices:
@@ -142,11 +143,11 @@ class Learning(Learner):
         return Averaged(model, parameters.mantissas, parameters.exponent, self.classes)
 
     def state(self) -> dict[str, Any]:
-        return {"trainer": self._trainer.state(), "last": self._last}
+        return {"trainer": self._trainer.state(), "last": self.last}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._trainer.restore(state["trainer"])
-        self._last = state["last"]
+        self.last = state["last"]
 
     def figures(self) -> dict[str, float]:
         if self.dataset is None:
@@ -188,7 +189,7 @@ class Learning(Learner):
             "features": list(features),
             "labels": list(labels) if self.classes > 1 else None,  # the weights come class by class
             "weights": self.weights.tolist(),
-            "last_gradient": self._last,
+            "last_gradient": self.last,
         }
 
     def how(self) -> dict[str, Any]:
@@ -215,10 +216,11 @@ class Learning(Learner):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         lines = _figures(result)
         unit = "weights" if result["classes"][0]["tau"] is not None else "coordinates of the gradient"
+        part = projections.part(result["mechanism"], result["k"])
         lines += [
             f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
             f"{counted(result['rounds'], 'round')} and {result['seconds']:.1f} s; {spent(result)}",
-            f"a report has {result['k']} of {result['d']} {unit} (mechanism: {result['mechanism']})",
+            f"a report has {part} {result['d']} {unit} (mechanism: {result['mechanism']})",
         ]
         return lines + [_class(each) for each in result["classes"]] * (len(result["classes"]) > 1)
 
@@ -235,27 +237,22 @@ def _figures(result: Mapping[str, Any]) -> list[str]:
         for word, each in zip(words, result["measures"], strict=True)
         for low, high in [result[f"{each}_interval"]]
     ]
+    told = "direction" if result["mechanism"] == projections.NAME else "value"
     values = result["reports"] * result["k"]
     if values < result["d"]:
         lines.append(
-            f"  the model has {result['d']} weights, and all reports together {counted(values, 'value')}: "
+            f"  the model has {result['d']} weights, and all reports together {counted(values, told)}: "
             "the figure is chance"
         )
-    elif not told_apart(result):
+        return lines
+    baseline, (low, high) = result[f"{name}_baseline"], result[f"{name}_interval"]
+    if low <= baseline <= high or not judging.better(name, result[name], baseline):
         lines.append(
             f"  {result['reports']:,} reports at this epsilon do not tell this model from the answer that knows no "
             "features: the figure is chance; a few boards with many records each learn with the record as the unit of "
             "privacy: --unit record"
         )
     return lines
-
-
-def told_apart(result: Mapping[str, Any]) -> bool:
-    """Whether the model of a result is better than the answer that knows no features, beyond chance."""
-    name = result["measure"]
-    low, high = result[f"{name}_interval"]
-    baseline = result[f"{name}_baseline"]
-    return judging.better(name, result[name], baseline) and not low <= baseline <= high
 
 
 def _class(cost: Mapping[str, Any]) -> str:

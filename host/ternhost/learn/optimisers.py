@@ -76,15 +76,10 @@ class Averaging:
     def step(self, gradient: Floats, rate: float) -> None:
         self._move(self.weights - rate * gradient)
 
-    @classmethod
-    def share(cls, steps: int) -> float:
-        """The weight of the last iterate in the average of `steps` iterates."""
-        return (cls._POWER + 1) / (cls._POWER + steps)
-
     def _move(self, to: Floats) -> None:
         self.weights = np.clip(to, -LARGEST_WEIGHT, LARGEST_WEIGHT)
         self._steps += 1
-        share = self.share(self._steps)
+        share = (self._POWER + 1) / (self._POWER + self._steps)  # of the last iterate
         self._average = self._average + share * (self.weights - self._average)
 
     def state(self) -> dict[str, Any]:

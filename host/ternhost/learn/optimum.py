@@ -18,7 +18,7 @@ def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
     """The weights (d, or classes * d) of the least mean loss plus regularisation / 2 times their squares, cached."""
     fitted = f"{_VERSION} {model} {regularisation!r} {dataset.features.shape} {len(dataset.classes)}".encode()
     key = hashlib.sha256(fitted)
-    for part in (dataset.features, dataset.labels, dataset.held_out):
+    for part in (dataset.features, dataset.labels, dataset.training):
         key.update(np.ascontiguousarray(part).data)
     path = cache_root() / "optima" / f"{dataset.name}-{key.hexdigest()[:24]}.npy"
     return kept_file(path, np.load, lambda: fit(model, dataset, regularisation), np.save)

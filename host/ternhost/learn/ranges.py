@@ -4,15 +4,17 @@ With tau = 2**-r each device multiplies its values by 2**r and clips them before
 by 2**r. The noise's variance falls by 4**r, but clipping leaves a bias that more reports do not remove. Privacy is that
 of the card: it is certified for every input in [-1, 1], and the range depends only on earlier reports.
 
-The choice is the largest tau whose expected squared error is within a fifth of the least. With n reports of k of d
-values and a card of variance V at 0, the error has these parts:
+The choice is the tau of the least expected squared error. With n reports of k of d values and a card of variance V at
+0, the error has these parts:
 
 - noise: (d**2 V / (k n)) (tau / (1 - exp(-tau / m)))**2, summed over the values. Sizes are taken to be exponential with
   mean m: a share exp(-tau / m) of them is clipped, and shrinks the signal together with the noise.
 - clipping: m exp(-tau / m) of a value, which cancels among records but for a share `_UNBALANCED` of it.
 - unequal classes: with a share p of positive labels, residuals of logistic and softmax regression are about p or 1 - p,
-  and are clipped unequally. `_class_error` is the square of the bias. It weighs `_FEATURE`, the mean square of a
-  feature (a prior).
+  and are clipped unequally. `_class_error` is the square of the bias of the constant's gradient. In logistic
+  regression `Ranges.skew` corrects it, and the bias of the other features remains. There the weight of `_class_error`
+  is their squared means: `_CENTRED`, plus up to `_LEANING` if many values are clipped. In softmax regression it is
+  `_FEATURE`. All are priors.
 
 A card's estimate of |x| tells m (`estimate.magnitude`); where it has none, each `SCOUTED`-th round is asked with a card
 that has. For LHP and any card of an epsilon of 1/4 or less, m is a prior. The constant feature's gradient tells p: its
@@ -21,6 +23,7 @@ so that early rounds are believed beside all of them."""
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -31,18 +34,19 @@ from ternhost.count.rounds import CohortCounts
 from ternhost.errors import UsageError
 from ternhost.learn.parameters import Floats, reading_state
 
-SCOUTED = 5  # rounds
+SCOUTED = 10  # rounds
 _NARROWEST = 7
 _TAUS: Floats = 2.0 ** -np.arange(_NARROWEST + 1, dtype=np.float64)
-_WITHIN = 1.2
 _UNBALANCED = 0.05
-_FEATURE = 0.35
+_FEATURE = 0.35  # mean square of a feature
+_CENTRED, _LEANING = 0.05, 0.7
 _SHARE = 0.07  # prior standard deviation of the share of positive labels from 1/2
 _MEMORY = 0.1  # of the run: sizes of longer ago count little
 _LEAST_MEMORY = 5  # rounds
 _LARGEST_MEAN = 1.0
 _PRIOR_SIZE = 0.25  # of what is lossless at first: the mean size of values where no card tells it
 _BETWEEN = 0.5  # standard errors that are added to an estimated size: too small a range costs more than too large a one
+_NORMAL: Floats = np.array([NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9)])  # equally likely values
 
 
 class Belief:
@@ -80,20 +84,32 @@ class Ranges:
         # The hinge's residual is 0 or 1: a gradient that is not 0 is as large as its feature.
         self._taus = _TAUS[:3] if model == SVM else _TAUS
         self._memory = max(_LEAST_MEMORY, _MEMORY * rounds)
-        # Lossless at a model of 0: a residual is then at most 1/2 for two classes, else at most 1.
+        # At a model of 0 a residual is at most 1/2 for two classes, else at most 1: a range of `start` is lossless.
         start = int(model == LOGISTIC)
         self.exponent = start if fixed is None else fixed
-        self._mean = _PRIOR_SIZE * 2.0**-start  # size of values
+        self.mean_size = _PRIOR_SIZE * 2.0**-start  # of values, as far as known
         self._sizes = 0.0  # estimated sum of min(|x|, tau) of recent values, weighted
         self._seen = 0.0  # how many they were
         self._spread = 0.0  # standard deviation of the estimate from one value
         # The share of positive labels, less 1/2: from all rounds, and from those whose model is near 0.
         self._always, self._early = Belief(_SHARE), Belief(_SHARE)
         self._rounds = 0  # rounds with evidence of it
+        if fixed is None:
+            self._choose()  # by the priors
 
     def kept(self, tau: float) -> float:
         """The share of values that a round of range tau does not clip: as much of the loss's curvature is left."""
-        return -math.expm1(-tau / self._mean)
+        return -math.expm1(-tau / self.mean_size)
+
+    def skew(self, weights: Floats, tau: float) -> float:
+        """What clipping adds to the constant's mean gradient where these weights are right, so that it should be 0: the
+        rarer class has the larger residuals, and loses more. Scores are taken to be normal around the constant's."""
+        if not self._learns_share:
+            return 0.0
+        spread = math.sqrt(_FEATURE * float(np.square(weights[1:]).sum()))
+        positive = 1 / (1 + np.exp(-weights[0] - spread * _NORMAL))
+        negative = 1 - positive
+        return float((negative * np.minimum(positive, tau) - positive * np.minimum(negative, tau)).mean())
 
     def learn(self, weights: Floats, mean: Floats, reports: Floats, cohorts: Sequence[CohortCounts]) -> None:
         """Learn from a round at these weights: the mean gradient, the reports of each coordinate, and the counts."""
@@ -138,14 +154,16 @@ class Ranges:
         tau = 2.0**-self.exponent
         if self._seen:
             clipped = self._sizes / self._seen + _BETWEEN * tau * self._spread / math.sqrt(self._seen)
-            self._mean = _mean_size(clipped, tau)
-        mean = self._mean
+            self.mean_size = _mean_size(clipped, tau)
+        mean = self.mean_size
         taus = self._taus
         error = self._noise * (taus / -np.expm1(-taus / mean)) ** 2
         error += self._values * (_UNBALANCED * mean * np.exp(-taus / mean)) ** 2
         if self._two_sizes:
-            error += _FEATURE * self._classes * _class_error(self._positives(), taus)
-        new = int(np.argmax(error <= _WITHIN * error.min()))
+            left = _CENTRED + _LEANING * np.exp(-taus / mean)  # by `skew`
+            weight = left if self._learns_share else _FEATURE * self._classes
+            error += weight * _class_error(self._positives(), taus)
+        new = int(np.argmin(error))
         if new != self.exponent:  # what is remembered is what the new range would have told
             self._sizes = self._seen * mean * -math.expm1(-(2.0**-new) / mean)
             self.exponent = new
@@ -160,7 +178,7 @@ class Ranges:
 
     def state(self) -> dict[str, Any]:
         """All that changes, for JSON."""
-        sizes = {"sizes": self._sizes, "seen": self._seen, "spread": self._spread, "mean": self._mean}
+        sizes = {"sizes": self._sizes, "seen": self._seen, "spread": self._spread, "mean": self.mean_size}
         beliefs = {"always": self._always, "early": self._early}
         positives = {name: [belief.total, belief.precision] for name, belief in beliefs.items()}
         return {"exponent": self.exponent, **sizes, "rounds": self._rounds, **positives}
@@ -169,7 +187,7 @@ class Ranges:
         """Take back a `state()`. Raises UsageError for something else."""
         with reading_state("the range"):
             self._sizes, self._seen = float(state["sizes"]), float(state["seen"])
-            self._spread, self._mean = float(state["spread"]), float(state["mean"])
+            self._spread, self.mean_size = float(state["spread"]), float(state["mean"])
             for belief, name in ((self._always, "always"), (self._early, "early")):
                 belief.total, belief.precision = map(float, state[name])
             self._rounds = int(state["rounds"])

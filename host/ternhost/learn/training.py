@@ -10,13 +10,9 @@ import numpy.typing as npt
 
 from tern.wire import MAX_DIMENSION, MAX_VALUES, SOFTMAX_GRADIENT
 from ternhost.errors import UsageError
-from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise, Optimiser
+from ternhost.learn.optimisers import OPTIMISERS, Noise, Optimiser
 from ternhost.learn.parameters import MODELS, Floats, Parameters, quantise, reading_state
 from ternhost.options import require
-
-# How a model that is mostly noise moves on: see `Drift`.
-_LEAST_CAUTION = 0.4
-_ENOUGH = 0.2
 
 # Why a run stopped.
 ROUNDS = "rounds"  # all planned rounds are done
@@ -41,11 +37,11 @@ class TrainingPlan:
     optimiser: str = "averaging"
     noise: Noise | None = None  # that the rate follows from; None where it was named
 
-    def rate(self, tau: float, kept: float = 1.0, caution: float = 1.0) -> float:
-        """The learning rate at range tau: the less noise, the larger. kept: see `Noise`; caution: see `Drift`."""
+    def rate(self, tau: float, kept: float = 1.0) -> float:
+        """The learning rate at range tau: the less noise, the larger. kept: see `Noise`."""
         if self.noise is None:
             return self.learning_rate
-        noise = replace(self.noise, variance=self.noise.variance * (tau / caution) ** 2, kept=kept)
+        noise = replace(self.noise, variance=self.noise.variance * tau**2, kept=kept)
         return OPTIMISERS.named(self.optimiser).automatic_rate(noise)
 
     def __post_init__(self) -> None:
@@ -87,31 +83,6 @@ def plan(
     )  # fmt: skip
 
 
-@dataclass
-class Drift:
-    """The part of an averaged model that is the noise of its steps, as if no later step took any of it back."""
-
-    walked: float = 0.0  # the variance of the weights, summed
-    spread: float = 0.0  # the variance of their average (`optimisers.Averaging`)
-    shared: float = 0.0  # their covariance
-    steps: int = 0
-    caution: float = 1.0  # less, to _LEAST_CAUTION, where a model is mostly noise; 1 in the first quarter
-
-    def add(self, variance: float, model: Floats, late: bool) -> None:
-        """Take a step whose noise has this variance, summed over the weights; model: the average after it."""
-        self.steps += 1
-        share = Averaging.share(self.steps)
-        self.walked += variance
-        both = 2 * share * (1 - share) * self.shared
-        self.spread = (1 - share) ** 2 * self.spread + share**2 * self.walked + both
-        self.shared = (1 - share) * self.shared + share * self.walked
-        if late:
-            # Without the constant's weight, which is large where classes are unequal.
-            length = float(np.square(model[1:]).sum())
-            signal = 1 - self.spread / length if length else 0.0
-            self.caution = min(1.0, max(_LEAST_CAUTION, signal / _ENOUGH))
-
-
 class Trainer:
     """One run: ask `question()`, estimate the mean gradient of a group, `update()`, until `stopped` says why."""
 
@@ -122,7 +93,6 @@ class Trainer:
         self.stopped: str | None = None
         self._still = 0
         self._failed = 0
-        self._drift = Drift()
         self.rate = plan.learning_rate  # of the last round
 
     @property
@@ -154,12 +124,8 @@ class Trainer:
         plan = self.plan
         before = self.weights
         direction = gradient * (counts / plan.expected) + plan.regularisation * before
-        rate = self.rate = plan.rate(tau, kept, self._drift.caution)
+        rate = self.rate = plan.rate(tau, kept)
         self.optimiser.step(direction, rate)
-        if plan.noise is not None:
-            reports = float(np.broadcast_to(counts, gradient.shape).sum())
-            noise = plan.noise.variance * tau**2 * reports / plan.expected
-            self._drift.add(rate**2 * noise, self.optimiser.model, late=4 * self.round >= plan.noise.rounds)
         step = float(np.abs(self.weights - before).max())
         self._still = self._still + 1 if step < plan.tolerance * rate else 0
         self._failed = 0
@@ -189,8 +155,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """All that changes in a run, for JSON; `restore` takes it back exactly."""
         rounds = {"round": self.round, "stopped": self.stopped, "still": self._still, "failed": self._failed}
-        drift = dict(vars(self._drift))
-        return {**rounds, "optimiser": self.optimiser.state(), "drift": drift, "rate": self.rate}
+        return {**rounds, "optimiser": self.optimiser.state(), "rate": self.rate}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take back a `state()`. Raises UsageError for one of another dimension, or for something else."""
@@ -198,7 +163,6 @@ class Trainer:
             self.optimiser.restore(state["optimiser"])
             self.round, self.stopped = int(state["round"]), state["stopped"]
             self._still, self._failed = int(state["still"]), int(state["failed"])
-            self._drift = Drift(**state["drift"])
             self.rate = float(state["rate"])
             if self.stopped == ROUNDS and (self.plan.rounds or self.round + 1) > self.round:
                 self.stopped = None  # there are more by now

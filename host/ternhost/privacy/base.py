@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from itertools import accumulate
 
 from tern import card as cards
 from tern.card import Card, T
@@ -26,12 +27,12 @@ class Design:
     notes: tuple[str, ...] = ()
 
     def decode(self) -> Card:
-        """The decoded card. Raises UsageError for a hierarchy or a sum: their symbols do not stand for values."""
+        """The decoded card. Raises UsageError for a hierarchy, sum or projection, whose symbols stand for no values."""
         return single_valued(cards.decode(self.card), self.mechanism)
 
 
 def single_valued(card: Card, name: str) -> Card:
-    """`card`, called `name`, if its symbols stand for values. Raises UsageError for a hierarchy's and a sum's."""
+    """`card`, called `name`, if its symbols stand for values. Raises UsageError as `Design.decode`."""
     if card.shape == cards.HIERARCHY:
         raise UsageError(
             f"{name} reports a level and a sign, which are not averaged as a card's values are",
@@ -83,10 +84,7 @@ def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
         raise cards.CardError("rows are not 2**p + 1 rows of positive counts that add up to T")
     body = struct.pack(cards.TABLE_BODY, knot_bits, len(levels)) + struct.pack(f"{len(levels)}b", *levels)
     for row in rows:
-        total = 0
-        for count in row[:-1]:
-            total += count
-            body += struct.pack("<I", total)
+        body += struct.pack(f"<{len(row) - 1}I", *accumulate(row[:-1]))
     return finish(cards.TABLE, body)
 
 

@@ -9,17 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern.card import HIERARCHY, LAPLACE, MAX_CARD, MIXTURE, SUM, TABLE, WINDOW, Card, CardError
+from tern.card import HIERARCHY, LAPLACE, MAX_CARD, MIXTURE, PROJECTION, SUM, TABLE, WINDOW, Card, CardError
 from tern.fixed import ONE
 from tern.sums import Sum
 from ternhost.errors import UsageError
-from ternhost.privacy import certify, sums
+from ternhost.privacy import certify, projection, sums
 from ternhost.privacy.base import MICRO, Design, posterior
 from ternhost.privacy.certify import Biased
 from ternhost.privacy.units import protected
 
 SHAPES = {
     TABLE: "table", WINDOW: "window", LAPLACE: "laplace", MIXTURE: "mixture", HIERARCHY: "hierarchy", SUM: "sum",
+    PROJECTION: "projection",
 }  # fmt: skip
 
 
@@ -75,6 +76,8 @@ def describe(card: Card) -> dict[str, Any]:
     }  # fmt: skip
     if card.shape == SUM:
         return description | _sum_fields(sums.of(card))
+    if card.shape == PROJECTION:
+        return description | projection.fields(projection.of(card))
     try:
         moments, bias, scales = certify.moments(card), certify.bias(card), certify.scales(card)
     except Biased:
@@ -148,7 +151,7 @@ def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> di
         if card.epsilon > most:
             reason += f", though it claims {claimed}, which a device would charge"
     certified = cards.certify(card, most) and cards.certify(card)
-    if worth["bias"] != 0 and card.shape != SUM:
+    if worth["bias"] != 0 and card.shape < SUM:
         reason += "; its outputs are not unbiased"
     return {"certified": certified, name: wanted, "reason": reason, **worth}
 
@@ -160,7 +163,10 @@ _INPUTS = range(-ONE, ONE + 1, ONE // 2)
 
 
 def output_values(card: Card) -> list[float]:
-    """The value of every output, of a sum in radii; of a card that is not unbiased, its level."""
+    """The value of every output; of a sum in radii, of a projection its cosine with the vector, nearest last; of a card
+    that is not unbiased, its level."""
+    if card.shape == PROJECTION:
+        return [float(value) for value in projection.law(projection.of(card), 1)[0]]
     if card.shape == SUM:
         return [float(value) for value in _sum_outputs(sums.of(card)) / sums.of(card).radius]
     try:
@@ -171,7 +177,10 @@ def output_values(card: Card) -> list[float]:
 
 def distribution(card: Card, v: int) -> list[float]:
     """The probability of every output for an input (Q1.14), from exact fractions or, for a laplace card, in floats. Of
-    a sum the input is a share of the radius, what one unit can add to a coordinate; noise as if it were continuous."""
+    a sum the input is a share of the radius, what one unit can add to a coordinate; noise as if it were continuous.
+    Of a projection it is the vector's length as a share of the radius, below 0 for the opposite vector."""
+    if card.shape == PROJECTION:
+        return [float(p) for p in projection.law(projection.of(card), v / ONE)[1]]
     if card.shape == SUM:
         from scipy import stats  # slow to load
 
@@ -193,7 +202,7 @@ def _sum_outputs(body: Sum) -> npt.NDArray[np.float64]:
 def _laplace(card: Card, at: float) -> list[float]:
     """At an input in grid steps: a share of the law around each of its neighbours on the grid."""
     g = math.exp(-card.s / card.t)
-    outputs = np.arange(card.lowest, card.highest + 1)
+    outputs = np.arange(card.lowest, card.lowest + card.symbols)
     row = np.zeros(len(outputs))
     below = math.floor(at)
     for centre, share in ((below, 1 - (at - below)), (below + 1, at - below)):

@@ -12,8 +12,11 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
+
 from tern import card as cards
-from tern.card import HIERARCHY, LAPLACE, MIXTURE, SUM, TABLE, WINDOW, Card, CardError, T
+from tern.card import HIERARCHY, LAPLACE, MIXTURE, PROJECTION, SUM, TABLE, WINDOW, Card, CardError, T
 from tern.fixed import MAX_EPSILON, ONE
 from tern.lhp import Hierarchy
 from ternhost.errors import UsageError
@@ -48,6 +51,11 @@ class Moments:
         """The variance of a value of the card where the inputs are spread evenly over [-1, 1]."""
         pieces = zip(pairwise(self.knots), pairwise(self.seconds), strict=True)
         return float(sum((b - a) * (low + high) for (a, b), (low, high) in pieces) / 4)
+
+    def mean_second_moment(self, inputs: npt.NDArray[np.float64]) -> float:
+        """The mean second moment of a value of the card over these inputs."""
+        knots, seconds = (np.array(list(map(float, each))) for each in (self.knots, self.seconds))
+        return float(np.interp(inputs, knots, seconds).mean())
 
     def worst_variance(self, share: Fraction = Fraction(1)) -> tuple[Fraction, Fraction]:
         """The largest variance over all x in [-1, 1], and an x that has it; the mean must be x. With `share` = d/k, of
@@ -93,11 +101,16 @@ def bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 def hierarchy(card: Card) -> Hierarchy:
     """The ranges and cards of a card of shape HIERARCHY."""
-    return cast(Hierarchy, card.hierarchy)
+    return cast(Hierarchy, card.body)
 
 
 def valued(card: Card) -> Card:
-    """`card`, if its symbols stand for values of one input. Raises UsageError for a sum's."""
+    """`card`, if its symbols stand for values of one input. Raises UsageError for a sum's or a projection's."""
+    if card.shape == PROJECTION:
+        raise UsageError(
+            "a projection's symbols stand for directions of whole vectors, which no card's values do",
+            hint="'tern card show' describes it; count.estimate.mean_of_projections averages its reports",
+        )
     if card.shape == SUM:
         raise UsageError(
             "a sum's symbols stand for sums under noise, which are not averaged as a card's values are",
@@ -146,8 +159,8 @@ def levels(card: Card) -> list[Fraction]:
     if card.shape == WINDOW:
         return [Fraction(2 * j - (card.symbols - 1), 2) for j in range(card.symbols)]
     if card.shape == LAPLACE:
-        g = _geometric(card)
-        result = [Fraction(y) for y in range(card.lowest, card.highest + 1)]
+        g = _geometric(card.s, card.t)
+        result = [Fraction(y) for y in range(card.lowest, card.lowest + card.symbols)]
         result[0] -= g / (1 - g)
         result[-1] += g / (1 - g)
         return result
@@ -229,10 +242,13 @@ def _window_sums(card: Card, factor: Fraction, power: int) -> list[Fraction]:
 
 def _laplace_seconds(card: Card) -> list[Fraction]:
     """Second moments on the grid. Clamping replaces each tail by its mean, without its variance g/(1-g)**2."""
-    g, powers = _geometric(card), _powers(card)
+    g, powers = _geometric(card.s, card.t), _powers(card)
     tail = g / (1 - g) ** 2
     one = 1 << card.grid_bits
-    ends = [(i, powers[card.highest - i] + powers[i - card.lowest]) for i in range(-one, one + 1)]
+    ends = [
+        (i, powers[card.symbols - 1 + card.lowest - i] + powers[i - card.lowest])
+        for i in range(-one, one + 1)
+    ]
     return [(i * i + 2 * tail - tail * both / (1 + g)) / one**2 for i, both in ends]
 
 
@@ -282,17 +298,20 @@ def at_knot(card: Card, i: int) -> Row:
         inside = Fraction(card.threshold, T * card.window)
         outside = Fraction(T - card.threshold, T * (card.symbols - card.window))
         return [inside if i <= j < i + card.window else outside for j in range(card.symbols)]
-    g = _geometric(card)
+    g = _geometric(card.s, card.t)
     centre = i - (1 << card.grid_bits)
     powers = _powers(card)
-    weights = [powers[abs(y - centre)] for y in range(card.lowest, card.highest + 1)]
+    weights = [powers[abs(y - centre)] for y in range(card.lowest, card.lowest + card.symbols)]
     result = [(1 - g) / (1 + g) * w for w in weights]
     result[0], result[-1] = weights[0] / (1 + g), weights[-1] / (1 + g)  # with everything beyond
     return result
 
 
 def _row(card: Card, i: int) -> list[int]:
-    return [cards.count(card, i, j) for j in range(card.symbols)]
+    """How many of the T draws at knot `i` of a table card give each symbol."""
+    columns = card.symbols - 1
+    row = card.thresholds[i * columns : (i + 1) * columns]
+    return [above - below for below, above in pairwise((0, *row, T))]
 
 
 def _rounded(value: Fraction) -> Fraction:
@@ -301,17 +320,13 @@ def _rounded(value: Fraction) -> Fraction:
 
 def _powers(card: Card) -> list[Fraction]:
     """g**n for each distance n between two outputs of a laplace card."""
-    g, steps = _geometric(card), range(card.highest - card.lowest)
+    g, steps = _geometric(card.s, card.t), range(card.symbols - 1)
     return list(accumulate(steps, lambda power, _: _rounded(power * g), initial=Fraction(1)))
 
 
-def _geometric(card: Card) -> Fraction:
-    """g = exp(-s/t) within 2**-199 (alternating Taylor series, after halving the argument below 1/2)."""
-    return _exp_minus(card.s, card.t)
-
-
 @lru_cache(maxsize=64)
-def _exp_minus(s: int, t: int) -> Fraction:
+def _geometric(s: int, t: int) -> Fraction:
+    """g = exp(-s/t) within 2**-199 (alternating Taylor series, after halving the argument below 1/2)."""
     halvings = max((2 * s // t).bit_length(), 0)
     guard = _EXP_BITS + halvings + 40
     one = 1 << guard

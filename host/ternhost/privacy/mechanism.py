@@ -11,11 +11,6 @@ from ternhost.privacy.base import Design, check_levels, checked
 GRADIENTS, VALUES = "gradients", "values"
 
 
-def its_default(most: int) -> Iterable[Mapping[str, Any]]:
-    """`auto` tries the design without options."""
-    return ({},)
-
-
 def untried(most: int) -> Iterable[Mapping[str, Any]]:
     """`auto` leaves the mechanism out, because another that it tries is never worse."""
     return ()
@@ -41,7 +36,7 @@ class Mechanism:
     levels: int | None = None
     drawn: tuple[int, ...] = ()
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    tries: Callable[[int], Iterable[Mapping[str, Any]]] = its_default
+    tries: Callable[[int], Iterable[Mapping[str, Any]]] = lambda most: ({},)  # the design without options
     single_valued: bool = True
     slow: bool = False
 

@@ -106,7 +106,7 @@ class SumDesign:
 
 def of(card: cards.Card) -> Sum:
     """The body of a card of shape 6."""
-    return cast(Sum, card.sum)
+    return cast(Sum, card.body)
 
 
 def variance(body: Sum) -> float:

@@ -22,7 +22,10 @@ class Refusals:
         if result.refusals and not result.reports:
             raise AllRefused(result)
         if result.refusals:
-            self.tell_of_later_rounds(result)
+            if wire.ERR_OLD_ROUND not in self._warned and (later := later_rounds(result)):
+                self._warned.add(wire.ERR_OLD_ROUND)
+                words, hint = later
+                self._warn(f"round {result.number}: {words}" + (f"; {hint}" if hint else ""))
             code, words, _ = explain(result)
             if code not in self._warned:  # once in a run: most devices will refuse again
                 self._warned.add(code)
@@ -31,13 +34,6 @@ class Refusals:
             text = f"no device reported in round {result.number}: they have other keys than this store"
             hint = "use their store, or give each its key in this one: tern provision BOARD --store FILE --device ID"
             raise RefusedError(text, hint=hint)
-
-    def tell_of_later_rounds(self, result: RoundResult) -> None:
-        """Warn once of devices that claim to have seen rounds which this store has not asked."""
-        if wire.ERR_OLD_ROUND not in self._warned and (later := later_rounds(result)):
-            self._warned.add(wire.ERR_OLD_ROUND)
-            words, hint = later
-            self._warn(f"round {result.number}: {words}" + (f"; {hint}" if hint else ""))
 
 
 def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:

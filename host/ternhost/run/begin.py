@@ -24,7 +24,7 @@ from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
 from ternhost.store import store_file
 from ternhost.store.round_numbers import check_skip, skip
-from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, StoredRun
+from ternhost.store.runs import ABANDONED, PREPARING, StoredRun
 from ternhost.store.store import Store
 from ternhost.text import counted
 
@@ -127,6 +127,9 @@ def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> 
     if options.schedule is None and cost > ledger.MAX_BUDGET:
         text = f"a client would spend epsilon {cost / MICRO:g}, and no budget for life is above 1000"
         raise UsageError(text, hint="ask for fewer --reports or --rounds, or a smaller --epsilon")
+    if options.schedule is not None and algorithm.once and kind.simulated:
+        text = f"{algorithm.name} asks each device once, and a store does not know which simulated ones have answered"
+        raise UsageError(text, hint=f"'tern train --algorithm {algorithm.name}' asks simulated ones once")
     if kind.provisions:
         clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
         if kind.count > clients:
@@ -168,14 +171,6 @@ def take_back(store: Store, files: RunFiles, error: TernError) -> None:
         store.forget_run(files.name)
         store.close()
         run_directory.remove(files.directory)
-
-
-def require_result_or_unfinished(run: StoredRun, files: RunFiles) -> None:
-    """Raise UsageError where a run has ended without a result."""
-    has_result = run.status == FINISHED and (files.directory / run_directory.RESULT_NAME).exists()
-    if not (run.unfinished or has_result):
-        how = "has finished, and nobody reported in it" if run.status == FINISHED else "was abandoned"
-        raise UsageError(f"the run {run.name} {how}", hint="begin another: tern train --help")
 
 
 def moved(saved: str, named: str) -> str:

@@ -127,6 +127,18 @@ def spent_before(
     return int(spent.max(initial=0))
 
 
+def heard(store: Store, run: str) -> npt.NDArray[np.int64]:
+    """The devices that have reported in ended rounds of a run. By gateways every device counts as having reported."""
+    ended = {entry["round"] for entry in store.history(run)}
+    ids = [np.empty(0, np.int64)]
+    for each in [each for each in store.rounds() if each.number in ended]:
+        if store.by_gateways(each.number):
+            ids += [integers(cohort.devices) for cohort in each.cohorts]
+        else:
+            ids.append(integers(store.reporters(each.number)))
+    return np.unique(np.concatenate(ids))
+
+
 def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:
     """The largest number of rounds of a run that asked the same device, without those that nobody paid for since every
     budget was spent: by the store, or, where it lacks the run's rounds, by their number and the size of a group."""

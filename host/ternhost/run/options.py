@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from tern import ledger, wire
 from ternhost.errors import UsageError
+from ternhost.learn import choice
 from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.learn.designs import in_privacy
 from ternhost.learn.schedule import Schedule, Terms, how
@@ -24,6 +25,7 @@ class RunOptions:
     fleet: str = how("emulated:2", "the devices: see 'tern fleet kinds'", metavar="KIND:...")
     terms: Terms = field(default_factory=Terms)
     schedule: Schedule | None = None
+    reason: str = ""  # for the algorithm, where nobody named it
     after_round: int | None = how(
         None,
         "continue after round N, for a store restored from a backup, whose boards have already seen later rounds",
@@ -56,13 +58,19 @@ class RunOptions:
     @classmethod
     def parse(
         cls,
-        algorithm: str,
+        algorithm: str | None,
         named: Mapping[str, Any],
         algorithms: Mapping[str, type[Learner]],
         served: bool = False,
     ) -> Self:
-        """From the named options of any part; `served` gives those of a schedule to the schedule. Raises UsageError for
-        one that belongs to another of `algorithms`, and for options that do not go together."""
+        """From the named options of any part; `served` gives those of a schedule to the schedule. algorithm: None where
+        nobody named one. Raises UsageError for an option that belongs to another of `algorithms`, and for options that
+        do not go together."""
+        reason = ""
+        if algorithm is None:
+            kind = fleet.parse(named.get("fleet", default_fleet(next(iter(algorithms.values())).command)))
+            made = kind.provisions or kind.simulated
+            algorithm, reason = choice.of(named, algorithms, names_of(cls), made, served)
         learner = algorithms[algorithm]
         learning = dict(named)
 
@@ -76,7 +84,8 @@ class RunOptions:
             text = f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}"
             raise UsageError(text, hint=f"leave it out, or choose the algorithm {others[0]}")
         check_named(learner.Options, {name: value for name, value in learning.items() if value is not None})
-        return cls(algorithm, learner.Options(**learning), terms=terms, schedule=schedule, **rest)
+        options = learner.Options(**learning)
+        return cls(algorithm, options, terms=terms, schedule=schedule, reason=reason, **rest)
 
     @classmethod
     def stored(cls, asked: Mapping[str, Any]) -> Self:

@@ -25,6 +25,7 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
     return {
         "run": files.name,
         "algorithm": algorithm.name,
+        "reason": run.options.reason or None,  # for the algorithm, where nobody named it
         **algorithm.result(history),
         **({"epsilon_per_client": max(each.epsilon for each in run.accounts)} if run.accounts else {}),
         **{name: state[name] for name in ("reports", "asked", "refusals", "missing", "rounds")},

@@ -72,6 +72,7 @@ class Run(Closing):
         self._driver: Driver | None = None
         self._stopped = False
         self._published = self._empty = 0  # rounds, when models last went out; rounds without a report
+        self._heard: tuple[int, Devices] | None = None  # rounds, and the devices that have reported in them
         self._refused = 0  # rounds in a row that every device refused
         self._round_began = 0.0  # seconds since 1970
 
@@ -119,8 +120,11 @@ class Run(Closing):
         store = Store(files.store, create=False)
         try:
             stored = store.run(files.name)
-            if stored is not None:
-                begin.require_result_or_unfinished(stored, files)
+            if stored is not None and not stored.unfinished:
+                finished = stored.status == FINISHED
+                if not finished or not (files.directory / run_directory.RESULT_NAME).exists():
+                    how = "has finished, and nobody reported in it" if finished else "was abandoned"
+                    raise UsageError(f"the run {files.name} {how}", hint="begin another: tern train --help")
             skip(store, after)
             if stored is not None and fleet_now is not None:
                 moved = {"fleet": begin.moved(stored.asked["fleet"], fleet_now)}
@@ -260,6 +264,8 @@ class Run(Closing):
             else:
                 if self.schedule is not None:
                     members = self._members(driver)
+                    if self.algorithm.once:
+                        members = self._unheard(driver, members)
                     if not len(members):
                         driver.wait(_IDLE)
                         continue
@@ -278,6 +284,16 @@ class Run(Closing):
         if self.algorithm.done or self.schedule is not None:
             self._publish(driver)
 
+    def _unheard(self, driver: Driver, members: Sequence[int] | Devices) -> Devices:
+        """The members that have not reported in this run; once there are none, the devices get the model."""
+        if self._heard is None or self._heard[0] != self.state["rounds"]:
+            self._heard = self.state["rounds"], costs.heard(self.store, self.files.name)
+        unheard = np.setdiff1d(members, self._heard[1])
+        if len(members) and not len(unheard) and self._published != self.state["rounds"]:
+            self._publish(driver)
+            self._watcher.note(f"all {counted(len(members), 'device')} have answered; waiting for others")
+        return unheard
+
     def _publish(self, driver: Driver) -> None:
         """Send the devices what was learned since the last time, for their own use."""
         anew = self.state["reports"] and self._published != self.state["rounds"]
@@ -292,8 +308,11 @@ class Run(Closing):
         self.state["spent_before"] = before
         if under_way:  # they were told before
             return
+        if self.options.reason:
+            self._watcher.note(self.options.reason)
         left = NOT_TOLD if made else driver.budget_left
-        endless, alone = self.algorithm.rounds is None, len(driver.devices) == 1
+        endless = self.algorithm.rounds is None and not self.algorithm.once
+        alone = len(driver.devices) == 1
         costs.tell(self._watcher, self.accounts, before, left, endless=endless, alone=alone)
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
@@ -325,7 +344,7 @@ class Run(Closing):
         state["refusals"] += refusals
         state["missing"] += max(0, wanted - result.reports)
         state["seconds"] = time.monotonic() - self._started
-        state["algorithm"] = self.algorithm.state()
+        state["algorithm"], state["planned"] = self.algorithm.state(), self.algorithm.rounds
         figures, chosen = self.algorithm.figures(), self.algorithm.chosen()
         end: dict[str, Any] = {"ended": result.ended, "reports": result.reports, "refusals": refusals}
         entry = {"round": result.number, "asked": result.asked, **end, **figures, **chosen}

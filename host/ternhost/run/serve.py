@@ -37,7 +37,10 @@ def serve(
     if path is not None and path.is_file():
         with Store(path, create=False) as opened:
             options = _long_enough(options, opened, watcher)
-            last = _last(opened)
+            runs = [
+                run for run in opened.runs() if run.asked["schedule"] is not None and run.status != ABANDONED
+            ]
+            last = runs[-1] if runs else None
             if last is not None and new_model:
                 if last.unfinished:
                     opened.save_run(last.name, status=ABANDONED)
@@ -72,11 +75,6 @@ def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOpti
         watcher.note(f"{many}: rounds have {least} s, not {deadline:g} (--deadline)")
         return replace(options, terms=replace(options.terms, deadline=float(least)))
     return options
-
-
-def _last(store: Store) -> StoredRun | None:
-    served = [run for run in store.runs() if run.asked["schedule"] is not None and run.status != ABANDONED]
-    return served[-1] if served else None
 
 
 def _check_the_same(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tern import wire
+from tern.card import PROJECTION
 from ternhost.count.members import unpack_ids
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import StorageError
@@ -26,7 +27,7 @@ from ternhost.store.runs import status_now
 from ternhost.store.store_file import in_use
 from ternhost.store.tallies import unpack_counts
 
-_STATE = ("rounds", "reports", "asked", "refusals", "seconds", "spent_before")
+_STATE = ("rounds", "reports", "asked", "refusals", "seconds", "spent_before", "planned")
 _VALUES = ", ".join(f"json_extract(state, '$.{name}')" for name in _STATE)
 _RUN = f"SELECT began, status, asked, {_VALUES} FROM run WHERE name = ?"
 _RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0) FROM run ORDER BY rowid"
@@ -136,10 +137,13 @@ class Reader(Closing):
         database.execute("BEGIN")  # one moment for all of it
         try:
             runs = self._runs(database)
-            named = (run for run in runs if run.name == self._wanted)
-            run = next(named, None) if self._wanted else _newest(runs)
-            self._follow(run)
-            known = self._known
+            newest = next((run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None)
+            run = next((run for run in runs if run.name == self._wanted), None) if self._wanted else newest
+            # A run that began at another time or has fewer rounds than before is another one, perhaps in another file:
+            # a new file may have the inode of a removed one.
+            now, known = None if run is None else (run.name, run.began), self._known
+            if now != known.run or (run is not None and run.rounds < len(known.history)):
+                known = self._known = _Known(known.runs, now)
             return views.Snapshot(
                 store=str(self.path), serial=self._last.serial + 1, read=time.time(), written=self._written(),
                 run=run, runs=runs, history=self._history(database, run),
@@ -175,14 +179,6 @@ class Reader(Closing):
             runs.append(known)
         self._known.runs = {run.name: run for run in runs}
         return tuple(runs)
-
-    def _follow(self, run: views.RunView | None) -> None:
-        # A run that began at another time or has fewer rounds than before is another one, perhaps in another file: a
-        # new file may have the inode of a removed one.
-        known = self._known
-        now = None if run is None else (run.name, run.began)
-        if now != known.run or (run is not None and run.rounds < len(known.history)):
-            self._known = _Known(known.runs, now)
 
     def _history(
         self, database: sqlite3.Connection, run: views.RunView | None
@@ -282,11 +278,11 @@ def _tally(body: bytes, packed: bytes) -> views.TallyView:
     what = views.LABEL if request.model == wire.SOFTMAX and request.k == 1 else views.VALUE
     if request.model == wire.CATEGORIES and request.classes == 1:  # else they are counted: a sum
         what = views.HASH if request.range else views.CATEGORY
-    return views.TallyView(request.card.hex(), tuple(unpack_counts(packed, body).sum(axis=0).tolist()), what)
-
-
-def _newest(runs: tuple[views.RunView, ...]) -> views.RunView | None:
-    return next((run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None)
+    if request.card[0] & 15 == PROJECTION:
+        what = views.DIRECTION
+    return views.TallyView(
+        request.card.hex(), tuple(unpack_counts(packed, body)[0].sum(axis=0).tolist()), what
+    )
 
 
 def _run(name: str, row: tuple[Any, ...], store: Path) -> views.RunView:
@@ -303,5 +299,6 @@ def _run(name: str, row: tuple[Any, ...], store: Path) -> views.RunView:
         schedule=options["schedule"],
         references=options.get("references") or {},
         epsilon_before=(now.pop("spent_before") or 0) / MICRO,
+        replanned=now.pop("planned"),
         **{name: value or 0 for name, value in now.items()},
     )

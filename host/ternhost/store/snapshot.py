@@ -7,7 +7,7 @@ from typing import Any
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import STOPPED, UNFINISHED
 
-VALUE, LABEL, CATEGORY, HASH = "value", "label", "category", "hash"
+VALUE, LABEL, CATEGORY, HASH, DIRECTION = "value", "label", "category", "hash", "direction"
 PATIENCE = 300.0  # seconds beyond a deadline: rounds of simulated clients and their evaluation take time
 
 
@@ -29,6 +29,7 @@ class RunView:
     refusals: int = 0
     seconds: float = 0.0  # that it has taken
     epsilon_before: float = 0.0
+    replanned: int | None = None  # the number of rounds that it plans by now
 
     @property
     def unfinished(self) -> bool:
@@ -48,7 +49,9 @@ class RunView:
     @property
     def planned(self) -> int | None:
         """The number of rounds of the run, None without an end; for a served run as its last start set it."""
-        return (self.references if self.schedule is None else self.schedule).get("rounds")
+        if self.schedule is None:
+            return self.replanned or self.references.get("rounds")
+        return self.schedule.get("rounds")
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class TallyView:
 
     card: str  # in hex
     symbols: tuple[int, ...]
-    what: str = VALUE  # the meaning of a symbol: VALUE, LABEL, CATEGORY or HASH
+    what: str = VALUE  # the meaning of a symbol: one of the words above
 
 
 @dataclass(frozen=True)

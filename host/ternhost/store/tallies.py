@@ -16,10 +16,17 @@ def pack_counts(counts: Counts) -> bytes:
     return zlib.compress(np.ascontiguousarray(counts, "<i8").tobytes(), 1)
 
 
-def unpack_counts(packed: bytes, body: bytes) -> Counts:
-    """The counts (d x symbols) of a cohort with this question."""
-    symbols = cards.decode(bytes(decode_body(body).card)).symbols
-    return np.frombuffer(zlib.decompress(packed), "<i8").astype(np.int64).reshape(-1, symbols)
+def unpack_counts(packed: bytes, body: bytes) -> tuple[Counts, Counts | None]:
+    """The counts and the vectors of a cohort with this question, as in `CohortCounts`."""
+    card = cards.decode(bytes(decode_body(body).card))
+    numbers = np.frombuffer(zlib.decompress(packed), "<i8").astype(np.int64)
+    if card.shape == cards.PROJECTION:
+        return numbers[None, : card.symbols], numbers[card.symbols :]
+    return numbers.reshape(-1, card.symbols), None
+
+
+def _numbers(tally: Tally) -> Counts:
+    return tally.counts if tally.vectors is None else np.concatenate([tally.counts[0], tally.vectors])
 
 
 class TallyTable(Database):
@@ -27,7 +34,7 @@ class TallyTable(Database):
 
     def _add_tallies(self, number: int, tallies: Sequence[Tally]) -> None:
         rows = (
-            (number, position, tally.body, tally.asked, tally.reports, pack_counts(tally.counts))
+            (number, position, tally.body, tally.asked, tally.reports, pack_counts(_numbers(tally)))
             for position, tally in enumerate(tallies)
         )
         self._db.executemany("INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?)", rows)
@@ -36,6 +43,6 @@ class TallyTable(Database):
         """The cohorts of an ended round of a run."""
         statement = "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
         return [
-            Tally(body, asked, reports, unpack_counts(packed, body))
+            Tally(body, asked, reports, *unpack_counts(packed, body))
             for body, asked, reports, packed in self._rows(statement, number)
         ]

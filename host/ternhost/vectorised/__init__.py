@@ -5,7 +5,7 @@ order: on `ReplayLanes` the results equal those of tern.sampler and tern.coordin
 a NumPy generator. The first byte nearly always decides a draw, so whole arrays are looked up and only the lanes still
 in doubt go on. All arithmetic that decides a symbol is integer, as on the device."""
 
-from ternhost.vectorised import sums
+from ternhost.vectorised import projection, sums
 from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, ReplayLanes, choose, random_bits
 from ternhost.vectorised.models import (
     class_probabilities,
@@ -25,6 +25,6 @@ from ternhost.vectorised.sampling import sample, sample_categories
 
 __all__ = [
     "Array", "Lanes", "RandomLanes", "ReplayLanes", "choose", "class_probabilities", "gradients", "hashed",
-    "hashes", "labels", "probabilities", "random_bits", "residuals", "sample", "sample_categories", "scores",
-    "shares", "sigmoids", "softmax_gradients", "sums", "train_locally",
+    "hashes", "labels", "probabilities", "projection", "random_bits", "residuals", "sample", "sample_categories",
+    "scores", "shares", "sigmoids", "softmax_gradients", "sums", "train_locally",
 ]  # fmt: skip

@@ -49,10 +49,7 @@ def residuals(model: int, parameters: Array, exponent: int, records: Fixed, fine
         most = (_MAX_RESIDUAL >> fine) * ONE
         return np.asarray(np.clip(z - label, -most, most))
     assert model == wire.LOGISTIC
-    margin = np.where(positive, z, -z)
-    tail = _sigmoid_tails().take(np.abs(margin), mode="clip")
-    size = np.where(margin >= 0, tail, ONE - tail)
-    return np.where(positive, -size, size)
+    return sigmoids(z) - ONE * positive
 
 
 def gradients(

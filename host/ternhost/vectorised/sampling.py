@@ -44,7 +44,7 @@ def _column(card: Card, lanes: Lanes, xs: Fixed) -> Array:
     if card.shape == LAPLACE:
         return _noise(card, lanes, _grid(card, lanes, xs))
     if card.shape == HIERARCHY:
-        return _level_and_sign(cast(Hierarchy, card.hierarchy), lanes, np.clip(xs, -ONE, ONE))
+        return _level_and_sign(cast(Hierarchy, card.body), lanes, np.clip(xs, -ONE, ONE))
     assert card.shape == MIXTURE
     first = _below(lanes, card.threshold)
     result = np.empty(len(xs), np.uint8)
@@ -188,7 +188,7 @@ def _noise(card: Card, lanes: Lanes, y: Whole) -> npt.NDArray[np.uint16]:
     while pending.size:
         which, z, pending = laplace(lanes, pending, card.t, card.s)
         y[which] += z
-    return np.clip(y, 0, card.highest - card.lowest).astype(np.uint16)
+    return np.clip(y, 0, card.symbols - 1).astype(np.uint16)
 
 
 def laplace(

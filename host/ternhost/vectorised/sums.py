@@ -37,7 +37,7 @@ def sums(
     if weights.shape[-1] != width - 1 or weights.ndim != 1 + (model == SOFTMAX_GRADIENT):
         raise ValueError("records or parameters do not fit")
     values = int(np.count_nonzero(weights)) * categories if collects else weights.size
-    body = cast(Sum, card.sum)
+    body = cast(Sum, card.body)
     result = np.zeros((n, values + 1), np.int64)
     runs = (first + np.arange(count)) // (body.unit or first + count + 1)
     starts = np.flatnonzero(np.diff(runs, prepend=-1))
@@ -149,7 +149,7 @@ def _scaled(n: Whole, by: Whole) -> Whole:
 
 def symbols(card: Card, lanes: Lanes, totals: Whole) -> npt.NDArray[np.uint16]:
     """Draw the symbols for sums (a row a lane) in grid steps: noise for each, then coarser steps, then clamped."""
-    body = cast(Sum, card.sum)
+    body = cast(Sum, card.body)
     if isinstance(lanes, RandomLanes):
         z = noise(card, RandomLanes(lanes.bits, totals.size)).reshape(totals.shape)
     else:
@@ -160,7 +160,7 @@ def symbols(card: Card, lanes: Lanes, totals: Whole) -> npt.NDArray[np.uint16]:
 
 def noise(card: Card, lanes: Lanes) -> Whole:
     """Z of every lane: exactly discrete Laplace noise of scale t (norm 1), or Gaussian noise of variance c t / m."""
-    body = cast(Sum, card.sum)
+    body = cast(Sum, card.body)
     result = np.zeros(lanes.count, np.int64)
     pending: Indices = np.arange(lanes.count)
     while pending.size:

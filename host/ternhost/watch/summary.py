@@ -12,7 +12,7 @@ from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
 from ternhost.watch.fleet_view import FleetView, fleet_of, states, worst
 
-_MOST_BOARDS = 20
+_MOST_BOARDS = 20  # in `worst`
 _MOST_POINTS = 200
 _OF_RUN = ("name", "began", "status", "algorithm", "fleet", "rounds", "reports", "asked", "refusals")
 
@@ -51,8 +51,8 @@ class Summary:
         return {**asdict(self), "run": run, "worst": boards}
 
 
-def summary_of(shown: Snapshot, boards: int = _MOST_BOARDS) -> Summary:
-    """The summary of a snapshot. boards: the number of boards in `worst`."""
+def summary_of(shown: Snapshot) -> Summary:
+    """The summary of a snapshot."""
     now = time.time()
     run, history = shown.run, shown.history
     if run is None:
@@ -74,7 +74,7 @@ def summary_of(shown: Snapshot, boards: int = _MOST_BOARDS) -> Summary:
         round=shown.open[-1] if shown.open else None, last=last,
         figures={name: float(last[name]) for name in measures}, interval=interval, curve=curve,
         reasons=dict(curves.reasons(history).most_common()), fleet=fleet,
-        worst=tuple(worst(shown.boards, now, boards)), gateways=gateways,
+        worst=tuple(worst(shown.boards, now, _MOST_BOARDS)), gateways=gateways,
         epsilon={**costs, "left": fleet.least_budget if fleet else None},
         waiting=tuple(gateway.name for gateway in shown.gateways if gateway.asked and not gateway.answered),
         offline=tuple(gateway.name for gateway in shown.gateways if not gateway.online),

@@ -92,11 +92,6 @@ def tiles(now: Snapshot) -> list[Tile]:
     return shown
 
 
-def alarming(tile: Tile) -> bool:
-    """Whether a tile needs attention."""
-    return tile[0] == REFUSALS and tile[1] != "0"
-
-
 def refusing(now: Snapshot) -> str | None:
     """The most frequent reason why the last ended round had only refusals, with a remedy; else None."""
     last = now.history[-1] if now.history else {}

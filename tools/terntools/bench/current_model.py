@@ -40,11 +40,6 @@ class ChipCurrents:
     def compute_microjoules(self, seconds: float) -> float:
         return self.volts * self.active_ma * seconds * 1000
 
-    def link_microjoules(self, link: str, n: int) -> float:
-        """Energy of a message of n bytes: what the link draws, and the processor while it waits for it."""
-        of = self.links[link]
-        return self.volts * (of.ma + self.active_ma) * of.seconds(n) * 1000
-
     def report_microjoules(self, figures: Mapping[str, Any]) -> tuple[float, float]:
         """Energy of computing and of the link for a report over serial; figures: of latency.Bench.figures."""
         line, serial = (figures["receive"] + figures["send"]) / 1e6, self.links["serial"]
@@ -82,9 +77,12 @@ def by_link(model: ChipCurrents, reports: Sequence[Mapping[str, Any]]) -> dict[s
         f"serial: {one['name']}": dict(zip(("computing", "link"), model.report_microjoules(one), strict=True))
         for one in reports
     }
-    wifi = load("esp32")
+    esp32 = load("esp32")
+    wifi = esp32.links["wifi"]
     sizes = {f"{one['bytes_out']} bytes": one["bytes_out"] for one in reports}
     sizes |= {f"float32 x {one['d']}": one["bytes_float32"] for one in reports}
     for name, n in sizes.items():
-        energies[f"Wi-Fi (ESP32), sending alone: {name}"] = {"link": wifi.link_microjoules("wifi", n)}
+        # What the link draws, and the processor while it waits for it.
+        joules = esp32.volts * (wifi.ma + esp32.active_ma) * wifi.seconds(n) * 1000
+        energies[f"Wi-Fi (ESP32), sending alone: {name}"] = {"link": joules}
     return energies

@@ -4,6 +4,7 @@ After warm-ups, five windows of at least ten iterations are measured. The main c
 reports show what garbage, its collection and the flash cost. The emulated Pico simulates cycles, so that two boots with
 one seed must agree to the microsecond. QEMU's machines count instructions, a lower bound for a chip."""
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +18,10 @@ from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
 from tern.fixed import ONE
 from ternhost.errors import UsageError
+from ternhost.learn import projections
+from ternhost.learn.observations import DIRECTION
 from ternhost.learn.parameters import LINEAR_MODELS
-from ternhost.privacy import mechanisms, sums
+from ternhost.privacy import mechanisms, projection, sums
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_files, fleet_file
 from ternhost.reach import fleet
@@ -67,11 +70,14 @@ class Case:
             text = f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, not {self.k} and {self.d}"
             hint = "--d is how many coordinates there are, --k how many of them a device reports"
             raise UsageError(text, hint)
+        if self.mechanism == projections.NAME and self.k > 1:
+            text = f"a projection tells one direction of all --d coordinates: --k must be 1, not {self.k}"
+            raise UsageError(text, "leave out --k")
 
     @property
     def label(self) -> str:
         over = f" sum of {self.records} records" if self.records else ""
-        return f"{self.mechanism}{over}, {self.k} of {self.d}, {self.model}"
+        return f"{self.mechanism}{over}, {projections.part(self.mechanism, self.k)} {self.d}, {self.model}"
 
     @property
     def values(self) -> int:
@@ -83,7 +89,19 @@ class Case:
         return OVERHEAD + int(frames.packed_size(cards.decode(self.card).symbols, self.values))
 
     @property
+    def range(self) -> int:
+        """Of the question."""
+        if self.mechanism == projections.NAME:
+            return self._projection().range
+        return 4 if self.records else 0
+
+    def _projection(self) -> projection.ProjectionDesign:
+        return projection.design(mechanisms.parse_epsilon(self.epsilon), self.d, DIRECTION)
+
+    @property
     def card(self) -> bytes:
+        if self.mechanism == projections.NAME:
+            return self._projection().card
         micro = mechanisms.parse_epsilon(self.epsilon)
         if self.records:
             more = {"unit": 1, "units": self.records, "values": self.values, "clipped": 92, "kept": -36}
@@ -125,7 +143,7 @@ class Bench:
             self._round += 1
             size = host_frames.encode_round(
                 out, self._key, DEVICE, self._round, LINEAR_MODELS[case.model], parameters, card, case.values,
-                -14, 4 if case.records else 0,
+                -14, case.range,
             )  # fmt: skip
             rounds.append(bytes(out[:size]))
         return rounds
@@ -252,7 +270,7 @@ def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> 
     unit = bench.device.unit
     return {
         "device": bench.device.name, "chip": bench.device.chip, "unit": unit,
-        "case": {**asdict(case), "card_bytes": len(card), "symbols": cards.decode(card).symbols},
+        "case": {"name": case.label, **asdict(case), "card_bytes": len(card), "symbols": cards.decode(card).symbols},
         f"{unit}_per_coordinate": coordinate,
         f"{unit}_per_coordinate_plain_float": plain,
         f"{unit}_per_coordinate_native_c": in_c,
@@ -270,8 +288,11 @@ def at_least(report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _cases(case: Case, names: Sequence[str]) -> list[Case]:
-    mechanisms_ = dict.fromkeys((case.mechanism, *names))
-    cases = [replace(case, mechanism=name, k=k) for name in mechanisms_ for k in (1, case.d)]
+    of_coordinates = [name for name in (case.mechanism, *names) if name != projections.NAME]
+    cases = [replace(case, mechanism=name, k=k) for name in of_coordinates for k in (1, case.d)]
+    with contextlib.suppress(UsageError):  # there is none at the least epsilons
+        projections.designed(case.epsilon, case.d)
+        cases.append(replace(case, mechanism=projections.NAME, k=1))
     cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
     cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]
     return list(dict.fromkeys((*cases, *SUMS)))

@@ -5,6 +5,7 @@ from typing import Any
 
 from ternhost import errors
 from ternhost.command import add_command, add_option
+from ternhost.learn import projections
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
 from terntools.bench import current_model, latency, subjects
@@ -55,10 +56,8 @@ def summary(result: dict[str, Any]) -> str:
     is_time = unit == subjects.MICROSECONDS
     thousands = "ms" if is_time else "thousand instructions"
     report = result[f"{unit}_per_report"]
-    case = result["case"]
-    about = f"{case['mechanism']}, {case['k']} of {case['d']}, {case['model']}"
     times = f"median {report['median'] / 1000:,.2f} {thousands}, slowest {report['slowest'] / 1000:,.2f}"
-    lines = [result["device"], f"a report ({about}): {times}"]
+    lines = [result["device"], f"a report ({result['case']['name']}): {times}"]
     lines += [f"  {part:12}{value / 1000:10,.2f} {thousands}" for part, value in report["breakdown"].items()]
     if not is_time:
         least = result["us_per_report_at_least"].items()
@@ -78,8 +77,8 @@ def summary(result: dict[str, Any]) -> str:
     line += f"{result['heap_bytes_peak']:,} bytes in use, {result['heap']['free']:,} free; "
     lines.append(f"{line}library {result['mpy_bytes']:,} bytes of .mpy (Pico)")
     for one in result["reports"]:
-        if one["records"]:
-            noise = f"noise {one['noise'] / 1000:.2f} a coordinate"
+        if one["records"] or one["mechanism"] == projections.NAME:
+            noise = f"noise {one['noise'] / 1000:.2f} a " + ("coordinate" if one["records"] else "report")
             lines.append(f"{one['name']}: median {one['median'] / 1000:,.2f} {thousands}, {noise}")
     if result["runs_differ_by"] is not None:
         lines.append(f"two boots differ by {100 * result['runs_differ_by']:.2f} % in a report")

@@ -66,7 +66,7 @@ def watch():
     _timed(client._ledger, "pay", "ledger pay")
     _timed(client, "_decode", "certify")
     client._open_clients()  # they tell the unit of sums, 0
-    for answerer in (client._gradients, client._answerer(0)):
+    for answerer in (client._gradients, client._answerer(0), client._answerer(-1)):
         _timed(answerer, "values", "gradient")
         _timed(answerer, "draw", "sample")
     _timed(client.round, "decode", "decode")

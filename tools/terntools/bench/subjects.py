@@ -66,7 +66,7 @@ class BoardSubject(Subject):
         """marker: number of the pin that marks windows for a meter, where the board has no other."""
         self._repl = repl
         self._marker = marker
-        self.machine, changes = deploy.plan(repl, more=("bench", "sums"))
+        self.machine, changes = deploy.plan(repl, more=("bench", "sums", "projection"))
         deploy.install(repl, self.machine, changes)
         text = fold.fold_program(program.read_text(), mpy.library(self.machine.processor))
         compiled = mpy.compiled(text, self.machine.processor, program.name, optimise=True)
@@ -164,24 +164,18 @@ def subject(spec: str, marker: int | None = None) -> Iterator[Subject]:
     if named.count != 1 or named.simulated:
         raise UsageError(f"--fleet must be one board, not {spec}", hint="such as --fleet pico-emulated:1")
     with contextlib.ExitStack() as stack:
-        if isinstance(named, OnFirmware):
-            yield stack.enter_context(_on_firmware(named))
+        if isinstance(named, OnFirmware) and named.firmware in qemu.MACHINES:
+            if not qemu.MACHINES[named.firmware].counts:
+                hint = "take --fleet rv32-emulated:1"
+                raise UsageError(f"the clock of {named.text} counts no instructions", hint)
+            machine = stack.enter_context(qemu.boot(named.firmware, seed=_SEED, count_instructions=True))
+            yield CountingSubject(stack.enter_context(Repl(machine.url)))
+        elif isinstance(named, OnFirmware):
+            pico = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True))
+            yield BoardSubject(stack.enter_context(Repl(pico.url)))
         elif isinstance(named, OnPorts):
             repl = stack.enter_context(Repl(named.ports[0], visits=True))
             yield BoardSubject(repl, marker=marker)
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))
             yield UnixSubject(Path(folder))
-
-
-@contextmanager
-def _on_firmware(named: OnFirmware) -> Iterator[Subject]:
-    if named.firmware not in qemu.MACHINES:
-        with boot_pico(seed=_SEED, skip_idle=True) as pico, Repl(pico.url) as repl:
-            yield BoardSubject(repl)
-        return
-    if not qemu.MACHINES[named.firmware].counts:
-        hint = "take --fleet rv32-emulated:1"
-        raise UsageError(f"the clock of {named.text} counts no instructions", hint)
-    with qemu.boot(named.firmware, seed=_SEED, count_instructions=True) as machine, Repl(machine.url) as repl:
-        yield CountingSubject(repl)

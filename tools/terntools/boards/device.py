@@ -43,10 +43,10 @@ def boards(spec: str) -> Iterator[list[str]]:
             yield list(there.ports)
 
 
-def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
+def info(port: str) -> dict[str, Any]:
     """The board's own description at `port`. Raises DeviceError, and RefusedError for another schema."""
     with closing(open_link(port, SimpleQueue())) as link:
-        hello = link.hello(timeout)
+        hello = link.hello()
     fields = hello_fields(hello)
     board, interpreter, version = [*(hello.text or "").split("; "), "", "", ""][:3]
     return {
@@ -62,14 +62,14 @@ def info(port: str, timeout: float = 5.0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ping(port: str, count: int = 5, timeout: float = 5.0) -> dict[str, Any]:
+def ping(port: str, count: int = 5) -> dict[str, Any]:
     """Say hello to the board at `port` `count` times; milliseconds until its answer. Raises as `info` does."""
     with closing(open_link(port, SimpleQueue())) as link:
-        link.hello(timeout)  # the first may find it still starting
+        link.hello()  # the first may find it still starting
         times = []
         for _ in range(count):
             start = time.perf_counter()
-            link.hello(timeout)
+            link.hello()
             times.append(1000 * (time.perf_counter() - start))
     return {"port": port, "ms": {"n": count, "median": median(times), "min": min(times), "max": max(times)}}
 

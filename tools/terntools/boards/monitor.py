@@ -25,7 +25,7 @@ from ternhost.errors import DeviceError
 from ternhost.reach.absence import describe as describe_absence
 from ternhost.reach.links import hello_request, read_hello
 from ternhost.reach.ports import names
-from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
+from ternhost.reach.ports.link import PORT_ERRORS, open_port
 from ternhost.store.boards import hello_fields
 from ternhost.text import counted, visible
 from terntools.boards import devices
@@ -102,7 +102,7 @@ class Monitor:
     """
 
     def __init__(
-        self, port: str, tell: Callable[[str], None], hello_every: float = 2.0, baud: int = BAUD,
+        self, port: str, tell: Callable[[str], None], hello_every: float = 2.0,
         show: Callable[[str], None] = lambda line: None,
     ) -> None:  # fmt: skip
         """Raises DeviceError and UsageError."""
@@ -110,7 +110,7 @@ class Monitor:
         self._tell, self._show = tell, show
         self._shown = time.monotonic()
         self._every = hello_every
-        self._board = open_port(port, baud)
+        self._board = open_port(port)
         self._board.timeout = 0
         self._far, near = os.openpty()
         tty.setraw(near)

@@ -21,15 +21,16 @@ def policy(
     if budget_rho is not None and (budget is not None or delta is not None):
         raise UsageError("--budget-rho is a budget by itself", hint="leave out --budget and --delta")
     total = str(_BUDGET if budget is None else budget)
+    rho = None
     if delta is not None:
         epsilon = parse_epsilon(total, MAX_BUDGET, "--budget") / MICRO
-        limit = sums.rho_of(epsilon, sums.parse_delta(delta))
-        parsed = Policy(_rho(largest, "--largest") if largest else limit, limit, RHO)
-        total = f"rho {limit / MICRO:g}"
+        rho = sums.rho_of(epsilon, sums.parse_delta(delta))
+        total = f"rho {rho / MICRO:g}"
     elif budget_rho is not None:
-        limit = _rho(budget_rho, "--budget-rho")
-        parsed = Policy(_rho(largest, "--largest") if largest else limit, limit, RHO)
+        rho = parse_epsilon(budget_rho, MAX_BUDGET, "--budget-rho")
         total = budget_rho
+    if rho is not None:
+        parsed = Policy(parse_epsilon(largest, MAX_BUDGET, "--largest") if largest else rho, rho, RHO)
     else:
         allowed = parse_epsilon(largest or _LARGEST, option="--largest")
         parsed = Policy(allowed, parse_epsilon(total, MAX_BUDGET, "--budget"))
@@ -42,7 +43,3 @@ def policy(
             hint="--budget = --largest x the number of reports pays for that many",
         )
     return parsed
-
-
-def _rho(text: str, option: str) -> int:
-    return parse_epsilon(text, MAX_BUDGET, option)

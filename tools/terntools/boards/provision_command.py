@@ -26,13 +26,6 @@ from terntools.boards.repl import Repl
 from terntools.terminal import Bar
 
 _SLOT_MS = 500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency), and erasing flash more
-_HAS_SUMS = """
-try:
-    import tern.sums
-    print(True)
-except ImportError:
-    print(False)
-"""
 _OF_A_RECORDER = 256  # records that count: the capacity that it has by itself
 
 
@@ -159,9 +152,9 @@ def run_provision(
 ) -> dict[str, Any]:
     """Provision the board on `port` and start it, as `start` does. Returns a summary, with the board's hello."""
     with Repl(port, visits=True) as repl:
-        if self_check.has_library(repl):
+        if self_check.has_module(repl, "tern"):
             self_check.require_library(repl)
-        if member.modules and repl.run(_HAS_SUMS).strip() != "True":
+        if member.modules and not self_check.has_module(repl, "tern.sums"):
             hint = f"tern deploy {port} --with sums; or do both with tern up"
             raise UsageError(f"the board on {port} lacks the module for this unit and budget", hint=hint)
         with Store(store, beside=True) as opened, Bar("provisioning") as bar:

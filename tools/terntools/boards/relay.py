@@ -5,7 +5,6 @@ key."""
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 import threading
@@ -23,7 +22,8 @@ from tern import wire
 from tern.links import mqtt
 from tern.mqtt import Session
 from tern.tcp import Connection, client_context
-from ternhost.errors import DeviceError, StorageError, TernError, UsageError
+from ternhost.errors import DeviceError, TernError, UsageError
+from ternhost.files import read_object
 from ternhost.reach.absence import refuses, require_at_port
 from ternhost.reach.links import Received, drain, hello_request
 from ternhost.reach.ports import names
@@ -68,13 +68,7 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
             with Store(keys, create=False, beside=True) as opened:
                 key = opened.keys().get(first)
             return mqtt.password(key) if key else None
-        try:
-            password: str | None = json.loads(kept.read_text()).get(mqtt.name(first))
-        except OSError as error:
-            raise StorageError(f"{kept}: {error.strerror}") from error
-        except (ValueError, AttributeError) as error:
-            raise UsageError(f"{kept} holds no passwords: {error}") from error
-        return password
+        return read_object(kept).get(mqtt.name(first))
 
     return password_of
 

@@ -200,9 +200,9 @@ def library_answers(repl: Repl) -> tuple[str, ...]:
     return tuple(line for line in [*output.splitlines(), exception] if line)
 
 
-def has_library(repl: Repl) -> bool:
-    """Whether there is one on the board, however it came there: deployed, compiled by the board, or frozen."""
-    _, traceback = repl.execute("import tern", _SECONDS)
+def has_module(repl: Repl, name: str) -> bool:
+    """Whether it is on the board, however it came there: deployed, compiled by the board, or frozen."""
+    _, traceback = repl.execute(f"import {name}", _SECONDS)
     return "ImportError" not in traceback
 
 

@@ -60,15 +60,12 @@ def _defined(tree: ast.Module) -> set[str]:
     """The public names of functions, classes and attributes of `self`."""
     defined = set()
     for node in ast.walk(tree):
-        if isinstance(node, _Function | ast.ClassDef):
-            defined.add(node.name)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
-            defined.add(node.attr)
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                defined.add(node.name)
+            case ast.Attribute(value=ast.Name(id="self"), ctx=ast.Store()):
+                defined.add(node.attr)
     return {name for name in defined if not is_private(name)}
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def _elsewhere(tree: ast.Module) -> Iterator[str]:

@@ -34,16 +34,14 @@ class Requirement:
     command: str | None = None
 
     def is_met(self) -> bool:
-        return bool(self.command and shutil.which(self.command)) or _is_installed(self.package)
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        command = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package]
-        answer = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        return False
-    return answer.returncode == 0 and answer.stdout == "installed"
+        if self.command and shutil.which(self.command):
+            return True
+        try:
+            command = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", self.package]
+            answer = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError:
+            return False
+        return answer.returncode == 0 and answer.stdout == "installed"
 
 
 class BuildError(TernError):

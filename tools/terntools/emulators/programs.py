@@ -61,29 +61,24 @@ class ProgramFleet:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        try:
-            self._begin()
-        except BaseException:
-            self._stack.close()
-            raise
+        with self._stack:
+            self._stack.enter_context(ensure_running(self.broker, warn))
+            place = Access.load(host_file(self.broker)).store
+            assert place is not None
+            rows = np.zeros((len(self.directories), self._d + 1), np.int16)
+            with Store(place, beside=True) as store:
+                provision_fleet(store, self.directories, rows, self._policy, unit=self._unit)
+            configuration.configure(self.broker)
+            reload(self.broker)
+            attach.attach(self.directories, self.broker, place, **self._network)
+            for seed, directory in enumerate(self.directories, 1):
+                close_to_others(directory)
+                self._start(directory, seed)
+            self._stack = self._stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    def _begin(self) -> None:
-        self._stack.enter_context(ensure_running(self.broker, warn))
-        place = Access.load(host_file(self.broker)).store
-        assert place is not None
-        rows = np.zeros((len(self.directories), self._d + 1), np.int16)
-        with Store(place, beside=True) as store:
-            provision_fleet(store, self.directories, rows, self._policy, unit=self._unit)
-        configuration.configure(self.broker)
-        reload(self.broker)
-        attach.attach(self.directories, self.broker, place, **self._network)
-        for seed, directory in enumerate(self.directories, 1):
-            close_to_others(directory)
-            self._start(directory, seed)
 
     def _start(self, directory: Path, seed: int) -> None:
         command = device_command(find_micropython(), self._program, directory, str(seed), *self._arguments)

@@ -14,16 +14,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import tern
 from ternhost.errors import UsageError
 from ternhost.reach.ports.link import BAUD
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
 from terntools.emulators import catalogue, flash_image, micropython, qemu
+from terntools.emulators.unix_fleet import FIRMWARE
 from terntools.testing import prepared_flash
 from terntools.testing.folders import SPEC, VECTORS
 
-FIRMWARE = Path(tern.__file__).parent.parent
 _RUNNER = Path(__file__).with_name("device_runner.py")
 TIMEOUT = 120.0
 _EMULATION = 5  # times as long as a board, where other work keeps this machine busy

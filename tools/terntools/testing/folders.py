@@ -17,8 +17,3 @@ VECTORS = Path(next(iter(ternspecs.__path__)), "vectors")
 _FOLDERS = f"pythonpath={shlex.quote(str(DEVICE))} {shlex.quote(str(SPEC.parent))}"
 _DEVICE_TESTS = f"tern_device_tests={shlex.quote(str(DEVICE))}"
 PYTEST_OPTIONS = ("--import-mode=importlib", "-o", _DEVICE_TESTS, "-o", _FOLDERS)
-
-
-def come_with_tern(path: Path) -> bool:
-    """Whether these tests are in DEVICE or HIL."""
-    return any(path.resolve().is_relative_to(folder) for folder in (DEVICE, HIL))

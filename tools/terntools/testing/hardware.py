@@ -47,10 +47,6 @@ class MappedBoard:
     def has_power_control(self) -> bool:
         return bool(self.power or self.power_script)
 
-    def has_fixture(self, name: str) -> bool:
-        """Whether a fixture of that name is wired to it; twister writes `name:what` for some."""
-        return any(fixture.split(":")[0] == name for fixture in self.fixtures)
-
     def power_cycle(self) -> None:
         """Switch the board off and on again. Raises UsageError where the map names no way to, and DeviceError."""
         if self.power_script:

@@ -159,7 +159,7 @@ def _run_board(
             "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, paths), *target,
             "--baud", str(board.baud),
         ]  # fmt: skip
-        if all(map(folders.come_with_tern, paths)):
+        if all(any(path.resolve().is_relative_to(folder) for folder in TESTS) for path in paths):
             command += folders.PYTEST_OPTIONS
         with open(log, "w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)

@@ -35,6 +35,7 @@ _OWN = {
     "hm-tp": f"{_HERE}.hybrid:HM_TP",
     "pdpm": f"{_HERE}.pdpm:PDPM",
     "lhp": f"{_HERE}.lhp:LHP",
+    "projection": f"{_HERE}.projection:PROJECTION",
     "grr": f"{_HERE}.grr:GRR",
     "optimal": f"{_HERE}.optimal:OPTIMAL",
     "auto": f"{_HERE}.auto:AUTO",

@@ -50,7 +50,8 @@ def design(
     problem = programme.problem(epsilon / MICRO, objective, knots, prior, share)
     goal = f"{objective} objective"
     if objective == MEAN_SECOND_MOMENT:
-        goal += f", prior {programme.prior_name(prior)}"
+        name = "uniform" if prior is None else prior
+        goal += f", prior {name if name in programme.PRIORS else 'a histogram'}"
     elif share != 1:
         goal += f", one coordinate of {float(share):g}"
     best = _search(problem, most) if most > 2 else None

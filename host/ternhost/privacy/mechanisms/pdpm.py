@@ -5,7 +5,6 @@ two outputs have equal probabilities at every input and use only half of the rat
 variance is 1.6 to 2.6 times that of Duchi's mechanism. Any card can be scaled to tau instead."""
 
 import math
-from collections.abc import Iterator
 
 from tern import card as cards
 from tern.card import T
@@ -47,7 +46,10 @@ def card(epsilon: int) -> bytes:
         if target <= 0:
             break
         low, _, high = outputs(target)
-        for down, up in _closest(high / -low):
+        ratio = high / -low
+        pairs = [(down, min(max(round(down * ratio), 1), _MOST)) for down in range(1, _MOST + 1)]
+        pairs.sort(key=lambda pair: (abs(pair[1] / pair[0] - ratio), pair[0]))
+        for down, up in pairs[:8]:
             try:
                 data = _table(math.exp(target), down, up)
             except cards.CardError:
@@ -56,12 +58,6 @@ def card(epsilon: int) -> bytes:
                 return data
     hint = "scale another mechanism's card to tau"
     raise UsageError(f"PDPM has no card at epsilon {epsilon / MICRO}", hint)
-
-
-def _closest(ratio: float) -> Iterator[tuple[int, int]]:
-    pairs = [(down, min(max(round(down * ratio), 1), _MOST)) for down in range(1, _MOST + 1)]
-    pairs.sort(key=lambda pair: (abs(pair[1] / pair[0] - ratio), pair[0]))
-    return iter(pairs[:8])
 
 
 def _table(e: float, down: int, up: int) -> bytes:

@@ -3,6 +3,7 @@ windows over N levels, which are discrete already. They differ in t, which sets 
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,19 +48,7 @@ def worst_variance(epsilon: float, t: float) -> float:
     return variance(epsilon, t, 1.0)
 
 
-def paper_width(levels: int, epsilon: float, t: float) -> int:
-    """The better of the two whole windows on either side of the paper's, which is 1 / (t + 1) of the levels."""
-    below = math.floor(levels / (t + 1))
-    widths = {min(max(width, 1), levels - 1) for width in (below, below + 1)}
-    return min(widths, key=lambda width: _worst(levels, width, epsilon))
-
-
-def best_width(levels: int, epsilon: float) -> int:
-    """The window of the least worst-case variance."""
-    return min(range(1, levels), key=lambda width: _worst(levels, width, epsilon))
-
-
-def _worst(levels: int, width: int, epsilon: float) -> float:
+def _worst(levels: int, epsilon: float, width: int) -> float:
     """Worst-case variance of a window card, in floats: to compare windows with. Its knots and between them."""
     rest = levels - width
     e = math.exp(epsilon)
@@ -88,9 +77,11 @@ def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tu
     """The card of the paper's window or of the best (`choice`), and a note that says which."""
     if choice not in ("paper", "best"):
         raise UsageError(f"--window must be paper or best, not {choice!r}")
-    real = epsilon / MICRO
-    paper = paper_width(levels, real, t)
-    width = paper if choice == "paper" else best_width(levels, real)
+    worst = partial(_worst, levels, epsilon / MICRO)
+    # The paper's window is 1 / (t + 1) of the levels: the better of the two whole ones on either side of it.
+    below = math.floor(levels / (t + 1))
+    paper = min({min(max(width, 1), levels - 1) for width in (below, below + 1)}, key=worst)
+    width = paper if choice == "paper" else min(range(1, levels), key=worst)
     return card(epsilon, levels, width), f"window {width} of {levels} levels (the paper's t gives {paper})"
 
 

@@ -102,13 +102,6 @@ def _midpoints(bins: int) -> Array:
     return np.asarray((np.arange(bins) + 0.5) * (2 / bins) - 1, dtype=np.float64)
 
 
-def prior_name(prior: str | Sequence[float] | None) -> str:
-    """The name of a prior in a note."""
-    if prior is None:
-        return "uniform"
-    return prior if isinstance(prior, str) and prior in PRIORS else "a histogram"
-
-
 # --- the programme ------------------------------------------------------------------------------------------
 #
 # Given are E = e**epsilon, knots x_i, magnitudes h_m and their values v_j = -h_m or h_m; m(j) is the magnitude of v_j.

@@ -199,7 +199,10 @@ class BrokerDriver(ReportsDriver):
             self._refusals.check(result, 0)  # anybody may send it frames of other keys
         else:
             self.check_refusals(result)
-            self._check_somebody_is_left(result)
+            gone = all(board.left_out or not board.there for board in self._roster.boards.values())
+            if gone and not (result.reports or result.refusals):
+                hint = "see to the boards, then go on with --resume: every accepted report is safe"
+                raise DeviceError(f"no board on the broker at {self._where} answers any more", hint)
         return self.with_reports(result)
 
     async def _collect(self, number: int, tell: Tell) -> RoundResult | None:
@@ -345,10 +348,3 @@ class BrokerDriver(ReportsDriver):
                 f"a later fleet key than this store's is on {counted(len(ahead), 'board')}, {ahead[0]} among them: if "
                 "the store is a copy, revoke again what was revoked since, or run 'tern device rotate --fleet-key'"
             )
-
-    def _check_somebody_is_left(self, result: RoundResult) -> None:
-        if result.reports or result.refusals:
-            return
-        if all(board.left_out or not board.there for board in self._roster.boards.values()):
-            hint = "see to the boards, then go on with --resume: every accepted report is safe"
-            raise DeviceError(f"no board on the broker at {self._where} answers any more", hint)

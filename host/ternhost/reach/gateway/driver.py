@@ -18,7 +18,7 @@ from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.post import Post, Reply
 from ternhost.reach.gateway.roster import HOLD, GatewayRoster, KnownGateway, Registered
-from ternhost.reach.gateway.round import RoundAtGateways, parts
+from ternhost.reach.gateway.round import RoundAtGateways, check, parts
 from ternhost.reach.refusals import AllRefused
 from ternhost.reach.stored import DriverOptions, StoredDriver
 from ternhost.store.round_numbers import last_number
@@ -134,7 +134,7 @@ class GatewaysDriver(StoredDriver):
             gateway.next, gateway.hold = now, min(2 * gateway.hold, HOLD[1])
         elif isinstance(message, Answer) and message.number == round_.number:
             try:
-                by_cohort = round_.checked(gateway.name, message)
+                by_cohort = check(message, round_.asks[gateway.name])
             except MessageError as error:
                 self._go_on_without(gateway, round_, f"does not get its answer counted: {error}")
                 return
@@ -239,8 +239,8 @@ class GatewaysDriver(StoredDriver):
         round_.begun = now
         for gateway in self._roster.all.values():
             gateway.hold, gateway.next, gateway.heard = HOLD[0], now, max(gateway.heard, now)
-        if round_.unreached:
-            self._warn(f"round {round_.number}: on no gateway: {counted(round_.unreached, 'device')}")
+        if unreached := round_.asked - sum(ask.asked for ask in round_.asks.values()):
+            self._warn(f"round {round_.number}: on no gateway: {counted(unreached, 'device')}")
 
     def _leave_out(self, round_: RoundAtGateways, now: float) -> None:
         for name in sorted(round_.outstanding):

@@ -44,6 +44,8 @@ def answer_to(ask: Ask, result: rounds.RoundResult) -> Answer:
             hashes, buckets, categories = answers.symbols[:, 0], cohort.card.symbols, ask.categories[i]
             supports = estimate.supports(answers.devices, hashes, ask.number, buckets, categories)
             results[i] = pack_counts(supports)
+        elif cohort.vectors is not None:
+            results[i] = pack_counts(cohort.vectors)
         elif answers is not None and is_vector(cohort.question):  # sorted: their order is to reveal nothing
             results[i] = pack_counts(answers.symbols[np.lexsort(answers.symbols.T[::-1])])
     reports = [cohort.reports for cohort in result.cohorts]
@@ -73,6 +75,7 @@ class CohortAnswer:
     counts: rounds.Counts
     results: Rows | None = None  # reports x k
     supports: rounds.Counts | None = None  # by category, for hashed answers
+    vectors: rounds.Counts | None = None  # of a projection
 
 
 def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
@@ -86,22 +89,25 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
     for i, (reports, cohort) in enumerate(zip(answer.reports, ask.cohorts, strict=True)):
         _require(reports <= len(cohort.devices), "has more reports than devices were asked")
         empty = rounds.CohortInFlight(cohort.body)
-        counts = _integers(answer.counts[i], empty.size).reshape(empty.d, empty.card.symbols)
+        counts = _integers(answer.counts[i], empty.size).reshape(empty.rows, empty.card.symbols)
         _require(counts >= 0, "has counts below 0")
         # A report names k coordinates, none of them twice. (No sum overflows: no summand is beyond `reports`.)
         _require(counts <= reports, "has counts beyond its reports")
         _require(int(counts.sum()) == empty.k * reports, "has counts that are not those of its reports")
         _require(counts.sum(axis=1) <= reports, "counts a coordinate more often than there are reports")
         single = ask.individual and (is_hashed(empty.question) or is_vector(empty.question))
+        single |= empty.vectors is not None
         _require(single or not any(answer.results[i : i + 1]), "has single results that nobody asked for")
-        results = supports = None
-        if ask.individual and is_hashed(empty.question):
+        results = supports = vectors = None
+        if empty.vectors is not None:
+            vectors = _vectors(answer, i, reports, empty)
+        elif ask.individual and is_hashed(empty.question):
             supports = _supports(answer, i, reports, ask.categories[i])
         elif ask.individual and is_label(empty.question):
             results = np.repeat(np.arange(empty.card.symbols), counts[0])[:, None]
         elif ask.individual and is_vector(empty.question):
             results = _results(answer, i, reports, empty, counts)
-        checked.append(CohortAnswer(reports, counts, results, supports))
+        checked.append(CohortAnswer(reports, counts, results, supports, vectors))
     return checked
 
 
@@ -110,6 +116,15 @@ def _supports(answer: Answer, i: int, reports: int, categories: int) -> rounds.C
     supports = _integers(answer.results[i], categories)
     _require((supports >= 0) & (supports <= reports), "has more support for a category than reports")
     return supports
+
+
+def _vectors(answer: Answer, i: int, reports: int, asked: rounds.CohortInFlight) -> rounds.Counts:
+    _require(bool(answer.results), "lacks the vectors of a projection")
+    vectors = _integers(answer.results[i], asked.d)
+    length = float(np.sqrt(np.square(vectors.astype(np.float64)).sum()))
+    most = (asked.card.symbols // 2) ** 1.5 * reports  # the length of as many vectors of one direction
+    _require(length <= most * (1 + 1e-9), "has vectors that are longer than its reports together")
+    return vectors
 
 
 def _results(
@@ -205,14 +220,10 @@ class RoundAtGateways:
                 message = messages.decode(answer)
                 if not isinstance(message, Answer):
                     raise MessageError("this is not an answer of a gateway")
-                restored.take(name, message, restored.checked(name, message))
+                restored.take(name, message, check(message, asks[name]))
         return restored
 
     # Answers
-
-    def checked(self, gateway: str, answer: Answer) -> list[CohortAnswer]:
-        """An answer by cohort, checked. Raises MessageError."""
-        return check(answer, self.asks[gateway])
 
     def take(self, gateway: str, answer: Answer, by_cohort: list[CohortAnswer]) -> None:
         """Count an answer that was checked and stored."""
@@ -235,11 +246,6 @@ class RoundAtGateways:
         """The number of reports that count, and of those at gateways that have not answered yet."""
         return self.reports + sum(self.under_way.values())
 
-    @property
-    def unreached(self) -> int:
-        """The number of devices that are on no gateway."""
-        return self.asked - sum(ask.asked for ask in self.asks.values())
-
     def ended(self, waiting: Iterable[str]) -> str | None:
         """How the round has ended if it waits for these gateways only; None where it goes on."""
         if self.reports >= self._quorum and self.reports < self.asked:
@@ -260,6 +266,8 @@ class RoundAtGateways:
             for cohort, answer in answers:
                 total.counts += answer.counts.reshape(-1)
                 total.reports += answer.reports
+                if answer.vectors is not None and total.vectors is not None:
+                    total.vectors += answer.vectors
                 if answer.results is not None:  # under any of the devices: their order is unknown
                     single.append((integers(cohort.devices)[: len(answer.results)], answer.results))
                 if answer.supports is not None:

@@ -38,7 +38,7 @@ _made = partial(option, group="clients that tern makes: simulated, or on emulate
 _NEW = "new"  # directory of boards whose keys are in no store yet
 _NAME = "gateway"  # stands for the run in a gateway's store
 # Modules of the device library for emulated boards: all that a host may ask for.
-_MODULES = ("inference", "local", "collect", "lhp", "softmax")
+_MODULES = ("inference", "local", "collect", "lhp", "softmax", "sums", "projection")
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,14 @@ def _check(question: Question, card: cards.Card) -> None:
     else:
         usable = question.model != SOFTMAX or card.shape == cards.LAPLACE
         usable &= card.shape != cards.SUM or not question.batch
+        if card.shape == cards.PROJECTION:
+            known = question.model <= SVM or question.model in (SOFTMAX_GRADIENT, VALUES)
+            usable &= known and question.k == 1 and values_of(question) <= card.symbols // 2
     if not usable:
         raise RefusedError(
             "the simulated clients refuse: the card does not fit this model",
-            hint="a label needs a window of 1 over the classes, their probabilities a laplace card, a sum batch 0",
+            hint="a label needs a window of 1 over the classes, their probabilities a laplace card, a sum batch 0, a "
+            "projection a gradient of at most its size",
         )
     if not cards.certify(card):
         raise RefusedError(
@@ -101,11 +105,18 @@ class SimulatedDriver(Driver):
         for index, (question, devices) in enumerate(cohorts):
             card = cards.decode(question.card)
             _check(question, card)
-            counts = np.zeros((values_of(question), card.symbols), np.int64)
+            d = values_of(question)
+            vectors = np.zeros(d, np.int64) if card.shape == cards.PROJECTION else None
+            counts = np.zeros((d if vectors is None else 1, card.symbols), np.int64)
             bits = random_bits(self._seed, number, index)
             symbols = []
             for part in self._parts(devices):
-                chosen, drawn = self._answer(number, question, card, bits, part - 1)
+                if vectors is None:
+                    chosen, drawn = self._answer(number, question, card, bits, part - 1)
+                else:
+                    drawn, stand_for = self._project(question, card, bits, part - 1)
+                    chosen = np.zeros(drawn.shape, np.uint8)
+                    vectors += stand_for
                 counts += count(len(counts), card.symbols, chosen, drawn)
                 if self.individual:
                     symbols.append(drawn.astype(np.int64))
@@ -115,7 +126,7 @@ class SimulatedDriver(Driver):
             answers = None
             if self.individual:
                 answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
-            results.append(CohortCounts(card, question.k, counts, n, question, answers, n))
+            results.append(CohortCounts(card, question.k, counts, n, question, answers, n, vectors=vectors))
         return RoundResult(number, COMPLETE, asked, done, {}, results)
 
     def _parts(self, devices: Devices) -> Iterator[Positions]:
@@ -151,6 +162,20 @@ class SimulatedDriver(Driver):
             return chosen, np.stack(columns, axis=1)
         return chosen, vectorised.sample(card, lanes, inputs)
 
+    def _project(
+        self, question: Question, card: cards.Card, bits: np.random.BitGenerator, clients: Positions
+    ) -> tuple[vectorised.Array, Counts]:
+        # The symbol of each client (n x 1), and the sum of the vectors that they stand for.
+        lanes = RandomLanes(bits, len(clients))
+        rotations = vectorised.projection.random_signs(card, lanes)
+        try:
+            values = self._inputs(question, card, clients, None)
+        except ValueError as error:
+            raise UsageError(f"this round cannot be asked: {error}") from error
+        drawn = vectorised.projection.draw(card, lanes, values, rotations)
+        vectors = vectorised.projection.decode(card, rotations, drawn, values.shape[1])
+        return drawn[:, None], vectors.sum(axis=0, dtype=np.int64)
+
     def _sums(
         self,
         question: Question,
@@ -171,8 +196,13 @@ class SimulatedDriver(Driver):
         return vectorised.sums.symbols(card, RandomLanes(bits, len(rows)), wanted)
 
     def _inputs(
-        self, question: Question, card: cards.Card, clients: Positions, chosen: npt.NDArray[np.uint8]
+        self,
+        question: Question,
+        card: cards.Card,
+        clients: Positions,
+        chosen: npt.NDArray[np.uint8] | None,
     ) -> Fixed:
+        # Those of the chosen values; None: of all.
         rows = self.holdings.rows(clients)
         first = rows[:, 0]
         parameters = np.asarray(question.parameters)
@@ -183,6 +213,8 @@ class SimulatedDriver(Driver):
             held = first[:, np.flatnonzero(parameters)]
             if range_ and question.model == VALUES:
                 held = np.clip(held.astype(np.int32) << range_, -ONE, ONE).astype(np.int16)
+            if chosen is None:
+                return held
             return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
         if question.model in (SOFTMAX, SOFTMAX_GRADIENT):
             weights = parameters.reshape(question.classes, -1)
@@ -192,7 +224,7 @@ class SimulatedDriver(Driver):
                 return vectorised.probabilities(weights, exponent, first[:, :-1], card.grid_bits)
             if self.holdings.each == 1:
                 return vectorised.softmax_gradients(weights, exponent, first, range_=range_, chosen=chosen)
-        if not LOCAL < question.model <= LOCAL + SVM:
+        if chosen is None or not LOCAL < question.model <= LOCAL + SVM:
             raise ValueError("simulated clients train locally, or have one record each")
         epochs, rate, tau = question.local
         batch = min(question.batch or self.holdings.each, self.holdings.each, MAX_BATCH)

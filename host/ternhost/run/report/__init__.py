@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ternhost.run.report.page import Page
 
 # Draws the page of an algorithm's result, also for algorithms derived from it. Others get a page with their summary.
-_OWN = dict.fromkeys(("fedsgd", "fedsum", "fedavg", "hiera"), "ternhost.run.report.training:page")
+_OWN = dict.fromkeys(("direct", "fedsgd", "fedsum", "fedavg", "hiera"), "ternhost.run.report.training:page")
 _OWN |= dict.fromkeys(("collect", "means"), "ternhost.run.report.collecting:page")
 _OWN |= {"infer": "ternhost.run.report.inference:page"}
 PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry("report", "tern.reports", _OWN)

@@ -18,11 +18,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tern.card import LAPLACE, MIXTURE, SUM, Card
+from tern.card import LAPLACE, MIXTURE, PROJECTION, SUM, Card
 from tern.fixed import ONE
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, storage_errors
-from ternhost.privacy import cards, certify
+from ternhost.privacy import cards, certify, projection
 from ternhost.text import brief
 
 if TYPE_CHECKING:
@@ -127,9 +127,8 @@ def card_distribution(card: Card, title: str = "", inputs: Sequence[float] = (-1
     loss = np.zeros(1) if card.shape == SUM else _losses(card)  # Gaussian noise has no bound
 
     few = len(values) <= _FEW
-    telling = card.shape != SUM and bool(
-        np.ptp(loss) > 1e-3 * loss.max()
-    )  # else a panel of equal bars would say nothing
+    # Else a panel of equal bars would say nothing.
+    telling = card.shape != SUM and bool(np.ptp(loss) > 1e-3 * loss.max())
     heights = [2.6 if few else 4.0, *[1.9] * telling]
     figure = blank(_WIDTH, sum(heights) + (0.3 if title else 0))
     upper, *lower = np.ravel(np.asarray(figure.subfigures(len(heights), 1, height_ratios=heights)))
@@ -139,7 +138,7 @@ def card_distribution(card: Card, title: str = "", inputs: Sequence[float] = (-1
         _bars(upper, values, rows, inputs)
     else:
         # of a mixture a few outputs are far more likely than the others
-        _rows(upper, values, rows, inputs, log=card.shape == MIXTURE)
+        _rows(upper, values, rows, inputs, log=card.shape == MIXTURE, vector=card.shape == PROJECTION)
     if not telling:
         return figure
     axes = lower[0].subplots()
@@ -173,12 +172,16 @@ def _bars(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[floa
     legend_above(axes, len(inputs))
 
 
-def _rows(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[float], log: bool) -> None:
+def _rows(
+    figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[float], log: bool, vector: bool
+) -> None:
+    """vector: outputs are directions, and inputs lengths of vectors."""
     panels = figure.subplots(len(inputs), 1, sharex=True, sharey=True)
     for axes, row, x in zip(panels, rows, inputs, strict=True):
         dress(axes)
         _stems(axes, values, row)
-        axes.axvline(x, color=_MIDDLE, linestyle="--")
+        if not vector:
+            axes.axvline(x, color=_MIDDLE, linestyle="--")
         if log:
             axes.set_yscale("log")
             axes.set_ylim(rows.min() / 2, rows.max() * 2)
@@ -186,9 +189,10 @@ def _rows(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[floa
             axes.set_ylim(0, rows.max() * 1.1)
             axes.yaxis.set_major_locator(MaxNLocator(2))
         axes.text(1.01, 0.5, f"x = {x:g}", transform=axes.transAxes, va="center")
-    panels[-1].set_xlabel("reported value")
+    panels[-1].set_xlabel("cosine of the reported direction with the vector" if vector else "reported value")
     figure.supylabel("probability", fontsize="medium")
-    panels[0].set_title("What is reported for an input x (dashed)", fontsize="medium")
+    about = "vector of x radii" if vector else "input x (dashed)"
+    panels[0].set_title(f"What is reported for {'a' if vector else 'an'} {about}", fontsize="medium")
 
 
 def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None:
@@ -205,10 +209,13 @@ def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None
 def _losses(card: Card) -> Floats:
     """The largest log-likelihood ratio of each output over all inputs."""
     if card.shape == LAPLACE:
-        one, outputs = 1 << card.grid_bits, np.abs(np.arange(card.lowest, card.highest + 1))
+        one, outputs = 1 << card.grid_bits, np.abs(np.arange(card.lowest, card.lowest + card.symbols))
         # The farthest less the nearest input, in steps.
         reach: Floats = outputs + one - np.maximum(outputs - one, 0.0)
         return reach * (card.s / card.t)
+    if card.shape == PROJECTION:
+        body = projection.of(card)
+        return np.full(card.symbols, math.log(body.a / body.b))
     every = np.array([certify.at_knot(card, i) for i in range(len(certify.knots(card)))], np.float64)
     losses: Floats = np.log(every.max(axis=0) / every.min(axis=0))
     return losses

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ternhost.learn import projections
 from ternhost.learn.judging import WORDS
 from ternhost.privacy.units import DEVICE, protected
 from ternhost.run.report import plots
@@ -52,7 +53,8 @@ def page(result: Mapping[str, Any]) -> Page:
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     k, d = result["k"], result["d"]
     overhead = result["bytes_per_report_float32"] - 4 * d
-    sizes = {f"this report\n{k} of {d} coordinates": result["bytes_per_report"] - overhead}
+    part = projections.part(result["mechanism"], k)
+    sizes = {f"this report\n{part} {d} coordinates": result["bytes_per_report"] - overhead}
     sizes[f"float32 gradient\n{d} coordinates"] = 4 * d
     caption = "What a client sends in a round, and the plain gradient in such a frame."
     title = f"{result['mechanism']}, epsilon {result['epsilon_per_client']:.6g}"
@@ -72,21 +74,17 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     weights = np.abs(result["weights"])
     shown = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COORDINATES])
     mean, low, high = (np.array(last[key], np.float64)[shown] for key in ("mean", "low", "high"))
-    features = _coordinates(result)
+    names: Sequence[str] = result["features"]
+    names = [f"{label}: {name}" for label in result.get("labels") or () for name in names] or names
     which = f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
     which *= len(shown) < len(weights)
-    figure = plots.gradient([features[i] for i in shown], mean, low, high, last["confidence"])
+    figure = plots.gradient([names[i] for i in shown], mean, low, high, last["confidence"])
     reported = f"{sum(last['reports']):,} reported values of the last round"
+    if result["mechanism"] == projections.NAME and not result.get("then"):  # descent reports coordinates
+        reported = f"{last['reports'][0]:,} reports of the last round"
     caption = f"The mean gradient that the host estimated from the {reported}{which}. "
     caption += "An interval that holds 0 tells nothing; the model is the sum of all rounds."
     return figure, caption
-
-
-def _coordinates(result: Mapping[str, Any]) -> list[str]:
-    """A name for each weight."""
-    features: Sequence[str] = result["features"]
-    labels = result.get("labels")
-    return [f"{label}: {name}" for label in labels for name in features] if labels else list(features)
 
 
 def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
@@ -144,13 +142,13 @@ def _results(result: Mapping[str, Any]) -> list[Row]:
 
 def _settings(result: Mapping[str, Any]) -> list[Row]:
     options: Mapping[str, Any] = result["options"]
-    k = f"{result['k']} of {result['d']}"
+    k = f"{projections.part(result['mechanism'], result['k'])} {result['d']}"
     epsilon = str(
         options.get("epsilons") or options.get("epsilon") or f"{options['life']} at delta {options['delta']}"
     )
     rate = result["learning_rate"]
     rows: list[Row] = [
-        ("algorithm", str(result["algorithm"]), "how the model is learnt"),
+        ("algorithm", str(result["algorithm"]), result.get("reason") or "how the model is learnt"),
         ("data set", str(options["dataset"]), "what the clients hold"),
         ("model", str(options["model"]), _MODELS[options["model"]]),
         ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
@@ -159,8 +157,11 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         ("coordinates", k, "reported by a client, chosen independently of data"),
         ("optimiser", str(result["optimiser"]), "" if rate is None else f"at a learning rate of {rate:.4g}"),
     ]
+    if public := result.get("public_rows"):
+        misfit = f"misfit {public['misfit']:.1f}, about 1 for rows of the same population"
+        rows.append(("public rows", public["from"] or "none", misfit))
     if result.get("taus"):
-        rows.append(("range", str(options["range"]), f"{clipped(result['taus'])} (tau)"))
+        rows.append(("range", str(options.get("range", "auto")), f"{clipped(result['taus'])} (tau)"))
     if "group" in options:
         rows.append(("group", f"{options['group']:,}", "clients asked in a round"))
     return [*rows, *common_settings(result)]

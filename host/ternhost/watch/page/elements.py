@@ -141,11 +141,11 @@ def _cell(value: Any) -> tuple[str, bool]:
 
 
 def tile_html(shown: Iterable[Tile]) -> str:
-    """HTML of the tiles."""
+    """HTML of the tiles. Refusals need attention."""
     return "".join(
-        f"<div class='tile{' warn' * words.alarming(tile)}'><div class=name>{as_html(tile[0])}</div>"
-        f"<div class=value>{as_html(tile[1])}</div><div class=more>{as_html(tile[2])}</div></div>"
-        for tile in shown
+        f"<div class='tile{' warn' * (name == words.REFUSALS and value != '0')}'><div class=name>{as_html(name)}</div>"
+        f"<div class=value>{as_html(value)}</div><div class=more>{as_html(more)}</div></div>"
+        for name, value, more in shown
     )
 
 

@@ -97,7 +97,7 @@ class LiveStore:
 
     def __init__(self, reader: Reader) -> None:
         """Raises StorageError unless it is a store of this version."""
-        self._reader = reader
+        self._reader, self.path = reader, reader.path
         self._looking = asyncio.Lock()
         self._looked = 0.0
         self.table = BoardTable()
@@ -106,10 +106,6 @@ class LiveStore:
         self._first = 0.0
         self.now: Snapshot = reader.snapshot()
         self._note()
-
-    @property
-    def path(self) -> Path:
-        return self._reader.path
 
     async def look(self) -> Snapshot:
         """The store as it is now, or was less than `EVERY` seconds ago."""
@@ -151,17 +147,14 @@ class Others:
         """All runs by name, the newest first. May take a while."""
         runs: list[tuple[Path, RunView]] = []
         for path in stores.beside(self._store):
-            runs += [(path, run) for run in self._snapshot(path, None).runs]
+            runs += [(path, run) for run in self.history(path, None).runs]
         by_name: dict[str, tuple[Path, RunView]] = {}
         for path, run in sorted(runs, key=lambda entry: -entry[1].began):
             by_name.setdefault(run.name, (path, run))
         return by_name
 
-    def history(self, path: Path, run: str) -> Snapshot:
-        """That run of that store."""
-        return self._snapshot(path, run)
-
-    def _snapshot(self, path: Path, run: str | None) -> Snapshot:
+    def history(self, path: Path, run: str | None) -> Snapshot:
+        """That run of that store; None: its current one."""
         stamp = _stamp(path)
         known = self._readers.get((path, run))
         if known is not None and known[2] == stamp:

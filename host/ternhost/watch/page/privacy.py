@@ -6,7 +6,7 @@ from nicegui import ui
 
 from ternhost.errors import UsageError
 from ternhost.privacy.units import parse_unit, protected
-from ternhost.store.snapshot import LABEL, VALUE, Snapshot
+from ternhost.store.snapshot import DIRECTION, LABEL, VALUE, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import budgets
 from ternhost.watch.page import charts
@@ -46,7 +46,7 @@ class PrivacySection(Section):
 
 def _card(now: Snapshot, of_class: int) -> tuple[str, str]:
     """The card of a class of devices, in hex, and what its symbols stand for."""
-    meanings = {device_class.card: device_class.what for device_class in now.tallies}
+    meanings = {each.card: VALUE if each.what == DIRECTION else each.what for each in now.tallies}
     if now.run is None or not now.run.classes:
         return next(iter(meanings.items()), ("", VALUE))
     device_class = now.run.classes[of_class]

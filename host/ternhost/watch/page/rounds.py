@@ -108,19 +108,16 @@ def _symbols(now: Snapshot) -> dict[str, object] | None:
             order, meant = charts.outputs(bytes.fromhex(data), what)
         except UsageError:
             return None
-        whose = f"{_classes_of(now, data)}: " if len(by_card) > 1 else ""
+        # Numbered as in the section Privacy.
+        numbers = [
+            str(i) for i, each in enumerate(now.run.classes if now.run else (), 1) if each["card"] == data
+        ]
+        whose = f"{', '.join(numbers) or '–'}: " if len(by_card) > 1 else ""
         names += [whose + meant[i] for i in range(0, len(order), every)]
         counts += [sum(symbols[j] for j in order[i : i + every]) for i in range(0, len(order), every)]
     unit = ("class: " if len(by_card) > 1 else "") + "reported"
     unit += f", {every} outputs together" if every > 1 else ""
     return charts.bars(names, counts, unit, "values", 3) if by_card else None
-
-
-def _classes_of(now: Snapshot, data: str) -> str:
-    # Numbered as in the section Privacy.
-    classes = now.run.classes if now.run else ()
-    numbers = [str(i) for i, device_class in enumerate(classes, 1) if device_class["card"] == data]
-    return ", ".join(numbers) or "–"
 
 
 def _gateways(now: Snapshot) -> str:

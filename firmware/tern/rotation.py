@@ -1,0 +1,74 @@
+"""Leaves of a projection (tern.projection) that no board should wait for. firmware/thumb has them in assembler, too.
+
+No leaf has a branch on a value, or allocates.
+"""
+
+from tern.compat import micropython, ptr8, ptr32
+
+
+@micropython.viper
+def rotate(vector: ptr32, signs: ptr8, n: int):
+    """Three times: change the signs of vector[:n] by the next n bits of `signs`, and Walsh-Hadamard, not normalised."""
+    begin = 0
+    j = 0
+    while begin < n + n + n:
+        j = 0
+        while j < n:
+            at = begin + j
+            sign = 0 - (signs[at >> 3] >> (at & 7) & 1)
+            vector[j] = (vector[j] ^ sign) - sign
+            j += 1
+        h = 1
+        while h < n:
+            i = 0
+            while i < n:
+                j = i
+                while j < i + h:
+                    k = j + h
+                    a = vector[j]
+                    b = vector[k]
+                    vector[j] = a + b
+                    vector[k] = a - b
+                    j += 1
+                i += h + h
+            h += h
+        begin += n
+
+
+@micropython.viper
+def find(vector: ptr32, n: int, wanted: int, top: int) -> int:
+    """Return the index of the value of rank `wanted` in vector[:n], plus n where it is negative.
+
+    Rank 0 is the largest absolute value; of equal ones the first comes first. top: the highest bit of all of them.
+    Overwrites the vector: by the absolute values, times 2, plus 1 for negative ones.
+    """
+    j = 0
+    while j < n:
+        sign = vector[j] >> 31
+        vector[j] = ((vector[j] ^ sign) - sign << 1) - sign
+        j += 1
+    size = 0  # found bit by bit: the largest size that more than `wanted` values reach
+    bit = top << 1
+    while bit > 1:
+        level = size + bit
+        more = n - wanted - 1
+        j = 0
+        while j < n:
+            more += (vector[j] - level) >> 31
+            j += 1
+        size += bit * (1 + (more >> 31))
+        bit >>= 1
+    level = size + 2
+    rest = wanted - n  # how many of this size come before it
+    j = 0
+    while j < n:
+        rest -= (vector[j] - level) >> 31
+        j += 1
+    found = 0
+    j = 0
+    while j < n:
+        same = ((vector[j] ^ size) >> 1) - 1 >> 31
+        found |= same & (rest - 1 ^ rest) >> 31 & (j + n * (vector[j] & 1))
+        rest += same
+        j += 1
+    return found

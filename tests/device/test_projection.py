@@ -1,0 +1,242 @@
+"""Reports about a whole vector: they agree with integers of any size, and have exactly the law of their card."""
+
+import struct
+from array import array
+
+import scratch
+from checks import modules, raises
+from small_board import EPSILON, ask, book_of, error_of, provision, round_frame
+from spec.cards import projection_card
+from spec.projection import length, ranked, rotated, symbol
+from spec.sums import bits
+from streams import Drip, Keyed, Replay, Words
+from vectors import cases
+
+from tern import projection, wire
+from tern.card import decode
+from tern.client import Client
+from tern.compat import MICROPYTHON
+from tern.entropy import POSITION, EntropyError
+from tern.fixed import ONE
+from tern.rotation import find, rotate
+
+COMPILED = True
+LESS = 4 if MICROPYTHON else 1  # emulated boards are slow
+CARD = projection_card(EPSILON, 2, 2)  # for the four values of small_board
+
+
+class Question:
+    """A ROUND that asks for a report about these values."""
+
+    def __init__(self, values):
+        self.values = len(values)
+
+
+def answerer_of(values, question):
+    answerer = projection.Answerer(Question(values))
+    answerer.question = question
+    answerer.result = array("h", values)
+    return answerer
+
+
+def fields(data):
+    """n, k, a, b and R of a card."""
+    return struct.unpack_from("<BBIIH", data, 5)
+
+
+def check_draws(data, values, question, stream, symbols, used):
+    """These symbols are drawn one after the other, however the bytes arrive; none where one byte is missing."""
+    card = decode(data)
+    answerer = answerer_of(values, question)
+    out = array("H", (0,))
+    for source in (Replay(stream), Drip(stream, 1), Drip(stream, 3)):
+        for i, expected in enumerate(symbols):
+            answerer.draw(card, source, None, out, 1)
+            assert out[0] == expected, (data, values, i)
+        assert source.cursor[POSITION] == used, data
+    source = Replay(stream[: used - 1])
+    for _ in symbols[:-1]:
+        answerer.draw(card, source, None, out, 1)
+    raises(EntropyError, answerer.draw, card, source, None, out, 1)
+    assert out[0] == 0
+
+
+def test_vectors():
+    for case in cases("sampler.json", "projections"):
+        data, question, stream = (bytes.fromhex(case[name]) for name in ("card", "question", "stream"))
+        check_draws(data, case["values"], question, stream, case["symbols"], case["bytes_used"])
+
+
+def some_values(words, d):
+    """Values with many zeros, ties or extremes, or any."""
+    kind = words.below(6)
+    if kind == 0:
+        return [words.one_of((-ONE, ONE)) for _ in range(d)]
+    if kind == 1:
+        at = words.below(d)
+        return [ONE - words.below(2 * ONE + 1) if i == at else 0 for i in range(d)]
+    size = words.one_of((0, 1, 3, 4, 5, 100, ONE))
+    return [words.between(-size, size) for _ in range(d)]
+
+
+def test_random_vectors_are_drawn_as_specified():
+    words = Words(7)
+    stream = Keyed(b"projection", b"draws")
+    for turn in range(60 // LESS):
+        n = 1 + turn % 7
+        size = 1 << n
+        values = some_values(words, 1 + words.below(size))
+        k = words.one_of((1, size, 1 + words.below(size)))
+        b = 1 + words.below((1 << 20) // (2 * size))
+        a = b + words.below(((1 << 20) - 2 * size * b) // k + 1)
+        radius = words.one_of((1, 1 << 15, max(1, length(values)), 1 + words.below(1 << 12)))
+        data = projection_card(20_000_000, n, k, a, b, radius)
+        question = bytes([words.below(256) for _ in range(32)])
+        data_drawn = bytes([stream.byte() for _ in range(200)])
+        plain = Replay(data_drawn)
+        symbols = [symbol(plain.byte, values, question, *fields(data)) for _ in range(3)]
+        check_draws(data, values, question, data_drawn, symbols, plain.cursor[POSITION])
+
+
+# The law
+
+
+class Numbers(Replay):
+    """A stream of which two draws make exactly the numbers that are put into it."""
+
+    def put(self, first, bound, second):
+        """second: of at most 256."""
+        size = (bits(bound - 1) + 7) // 8
+        for at in range(size):
+            self.pool[at] = first >> 8 * at & 255
+        self.pool[size] = second
+        self.cursor[POSITION] = 0
+
+
+def symbols_of(data, values, question, seconds=0):
+    """The symbols of all numbers of the first draw, each with all of the second, or with these: (first, symbol).
+
+    Larger numbers are drawn again, which changes no probability (tests/unit/test_sums_law.py).
+    """
+    card = decode(data)
+    answerer = answerer_of(values, question)
+    out = array("H", (0,))
+    stream = Numbers(bytes(9))
+    bound = 2 * card.body.radius
+    for first in range(bound):
+        for second in range(seconds or card.body.total):
+            stream.put(first, bound, second)
+            answerer.draw(card, stream, None, out, 1)
+            yield first, out[0]
+
+
+def check_law(n, k, a, b, radius, values, question):
+    """With the right sign k symbols have a of all numbers, and each other one b; with the wrong one their opposites."""
+    data = projection_card(20_000_000, n, k, a, b, radius)
+    size = 1 << n
+    counts = [[0] * 2 * size for _ in range(2 * radius)]
+    for first, drawn in symbols_of(data, values, question):
+        counts[first][drawn] += 1
+    v = rotated(values, size, question)
+    likely = [j + size * (v[j] < 0) for j in ranked(v)[:k]]
+    right = [a if drawn in likely else b for drawn in range(2 * size)]
+    wrong = right[size:] + right[:size]
+    of_right = radius + min(length(values), radius)
+    assert counts == [right] * of_right + [wrong] * (2 * radius - of_right), (data, values, question)
+
+
+def check_laws(n, d, levels, questions):
+    """Of all vectors of d values of these levels, and of two of N values."""
+    size = 1 << n
+    vectors = [[]]
+    for _ in range(d):
+        vectors = [vector + [level] for vector in vectors for level in levels]
+    for i in range(questions):
+        for values in vectors + [[ONE] * size, [-20, 0] * (size >> 1)]:
+            for k in {1, size >> 1, size}:
+                check_law(n, k, 5, 1, 4, values, bytes([i]) * 32)
+
+
+def test_the_law_is_exact_on_a_grid():
+    """All draws of all vectors of a small grid; of larger ones in tests/unit/test_projection_law.py."""
+    for n, d in ((1, 2), (2, 1)) if MICROPYTHON else ((1, 2), (2, 1), (3, 1)):
+        check_laws(n, d, (-20, 0, 12), 1)
+
+
+def check_sign(radius, values):
+    """Of the first draw's 2 R numbers, R + min(L, R) give the sign of the vector: the mean of a sign is its length."""
+    data = projection_card(20_000_000, 1, 1, 3, 1, radius)
+    symbols = [drawn for _, drawn in symbols_of(data, values, bytes(32), 1)]
+    right = radius + min(length(values), radius)
+    assert symbols == [symbols[0]] * right + [symbols[0] ^ 2] * (2 * radius - right), (radius, values)
+
+
+def test_the_mean_of_the_sign_is_the_length():
+    for radius in (1, 2, 300 // LESS):
+        for values in ([0], [3], [4], [ONE], [-ONE], [ONE, -ONE], [-2396, 5]):
+            check_sign(radius, values)
+
+
+# Leaves
+
+
+def test_norms_and_rotations_of_random_vectors():
+    words = Words(3)
+    for _ in range(200 // LESS):
+        n = 1 << 1 + words.below(5)
+        values = some_values(words, 1 + words.below(n))
+        assert projection.norm(array("h", values), len(values)) == length(values), values
+        question = bytes([words.below(256) for _ in range(32)])
+        vector = array("i", [77] * n)
+        projection.spread(array("h", values), len(values), vector, n)
+        rotate(vector, projection.signs_of(question, n), n)
+        assert list(vector) == rotated(values, n, question)
+
+
+def test_every_rank_is_found():
+    words = Words(4)
+    for turn in range(60 // LESS):
+        bits = 1 + turn % 7
+        n = 1 << bits
+        top = 14 + 2 * bits
+        size = words.one_of((1, 2, 3, 1 << top, (2 << top) - 1))  # with ties, up to the largest
+        sizes = [words.one_of((words.below(1 << 20) * size >> 20, size)) for _ in range(n)]
+        vector = [words.one_of((-1, 1)) * one for one in sizes]
+        order = ranked(vector)
+        for rank in {0, n - 1, words.below(n), words.below(n)}:
+            found = find(array("i", vector), n, rank, 1 << top)
+            assert found == order[rank] + n * (vector[order[rank]] < 0), (vector, rank)
+
+
+def test_a_rotated_vector_can_be_as_long_as_its_bound():
+    """... where no sign changes. A search that finds nothing returns 0, so the largest value is not the first."""
+    for n in range(1, 8):
+        size = 1 << n
+        vector = array("i", [ONE, -ONE] * (size >> 1))
+        rotate(vector, bytes(48), size)
+        assert vector[1] == projection.Projection(projection_card(1, n, 1, 1, 1, 1)).top
+        assert find(vector, size, 0, vector[1]) == 1
+
+
+# Rounds
+
+
+def test_a_board_without_a_module_refuses_and_pays_nothing():
+    for missing, card, fields, code in (
+        ("tern.projection", CARD, {}, wire.ERR_MODEL),
+        ("tern.projection", CARD[:1] + bytes(20), {}, wire.ERR_MODEL),
+        ("tern.projection", b"\x18" + CARD[1:], {}, wire.ERR_CARD),
+        ("tern.softmax", projection_card(EPSILON, 3), {"model": wire.SOFTMAX_GRADIENT, "classes": 2}, wire.ERR_MODEL),
+        ("tern.softmax", CARD, {"model": wire.SOFTMAX_GRADIENT, "classes": 2}, wire.ERR_CARD),
+    ):  # fmt: skip
+        folder = scratch.folder()
+        board = provision(folder)
+        client, frame = Client(board), round_frame(1, card, **dict({"k": 1}, **fields))
+        with modules({missing: NoModule()}):
+            detail = fields.get("model", wire.LOGISTIC) if code == wire.ERR_MODEL else 0
+            assert error_of(ask(client, frame)) == (code, detail), (missing, card)
+        assert book_of(folder).spent == 0
+
+
+class NoModule:
+    """A module without the class that is imported from it."""
