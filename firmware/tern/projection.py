@@ -151,17 +151,17 @@ class Answerer:
         turned = self._turned(card.radius, stream)
         u = self._uniform(stream, card.total)
         k = card.k
-        if u < k * card.a:
-            u = u // card.a
-        else:
-            u = (u - k * card.a) // card.b
-            if u < k:  # the opposite of one of the k
-                turned ^= 1
-            else:
-                turned ^= (u - k) & 1
-                u = k + (u - k >> 1)
+        # No branch here either: whether the direction is one of the k likelier ones tells more than its symbol.
+        rest = u - k * card.a
+        likely = rest >> 31  # -1 or 0
+        rest = (rest & ~likely) // card.b
+        far = rest - k
+        near = far >> 31  # the opposite of one of the k
+        rest ^= (rest ^ k + (far >> 1)) & ~near
+        rank = rest ^ (rest ^ u // card.a) & likely
+        turned ^= (far ^ (far ^ 1) & near) & ~likely & 1
         opposite = card.size & 0 - turned  # a product by 0 is found 3 cycles sooner
-        out[0] = self._find(card.size, u, card.top) ^ opposite
+        out[0] = self._find(card.size, rank, card.top) ^ opposite
 
     def _turned(self, radius, stream):
         # A direction has no length: its sign is right with the probability (1 + |x| / R) / 2, or 1 beyond R.

@@ -35,8 +35,8 @@ def counted(n: int, what: str) -> str:
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
-def clipped(rounds: Mapping[str, int]) -> str:
+def clipped(rounds: Mapping[str, int], sign: str = "+-") -> str:
     """Bounds and their numbers of rounds: "gradients were clipped to +-0.5 in 1 round, +-0.25 in 37 rounds"."""
     several = len(rounds) > 1
-    bounds = [f"+-{bound}" + f" in {counted(n, 'round')}" * several for bound, n in rounds.items()]
+    bounds = [f"{sign}{bound}" + f" in {counted(n, 'round')}" * several for bound, n in rounds.items()]
     return f"gradients were clipped to {', '.join(bounds)}"

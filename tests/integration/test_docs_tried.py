@@ -127,5 +127,5 @@ def test_readme_works_from_top_to_bottom_in_one_shell(tmp_path, micropython):
             script.append(f"python - <<'END'\n{code}END")
     (tmp_path / "readme.sh").write_text("\n".join(script) + "\n")
     # In a session of its own: its end ends all that it began.
-    ended, said = run(["sh", "readme.sh"], tmp_path, 1200, start_new_session=True)
+    ended, said = run(["sh", "readme.sh"], tmp_path, 2700, start_new_session=True)
     assert ended == 0, said

@@ -14,9 +14,12 @@ from ternhost.errors import UsageError
 from ternhost.learn import choice
 from ternhost.learn.base import Population, algorithms_of
 from ternhost.learn.direct import Direct, Options
+from ternhost.learn.observations import DIRECTION
 from ternhost.learn.parameters import quantise
+from ternhost.learn.public import read
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.options import names_of
+from ternhost.run.costs import costs
 from ternhost.run.options import RunOptions
 from ternhost.run.report import training
 from ternhost.run.run import Run
@@ -148,6 +151,31 @@ def test_descent_takes_no_device_that_good_rows_or_few_answers_need():
     assert finished(begin("direct", **SMALL, then="fedsgd")).rounds == 7
 
 
+def test_descent_begins_after_half_of_any_number_of_devices():
+    for devices in (2, 3, 5, 7):
+        learner = finished(begin("direct", dataset="iris", then="fedsgd", moments=0.2, reports=devices))
+        assert learner._second_half == slice(devices // 2, devices)
+        assert learner._descent.options.reports == devices - devices // 2, devices
+
+
+def test_descent_costs_what_the_run_says():
+    for more in ({"epsilon": "20"}, {"epsilons": "15:0.5,20:0.5"}):
+        learner = finished(begin("direct", **{**SMALL, "epsilon": "2", **more}, then="fedsgd"))
+        assert max(costs(learner)) < 15_000_000, "no projection of 16 values costs more"
+        assert max(costs(learner._descent)) <= max(costs(learner))
+        assert len(learner._descent.designs) == len(learner.designs)
+
+
+def test_the_fit_knows_each_clip_of_a_device():
+    learner = begin("direct", dataset="flights-planned", epsilon="4", reports=20_000)
+    results = rounds(learner, fleet_of(learner))
+    question = next(results).cohorts[0].question
+    seen = learner._seen._seen[0]
+    assert (seen.tau, seen.radius) == (2.0**-question.range, DIRECTION)
+    steep = np.array([[0.9, 0.1], [0.1, 0.1]])
+    assert np.abs(replace(seen, radius=0.6).clipped(steep)).max() == seen.tau == 0.5
+
+
 def test_a_fit_does_not_overshoot():
     options = {"dataset": "breast-cancer", "epsilon": "4", "reports": 300_000, "moments": 0.15}
     learner = finished(begin("direct", **options, seed=3, then="none"))
@@ -200,6 +228,8 @@ def test_personalised_budgets_are_combined():
         ({"public": "9", "moments": 0.1}, "--moments takes the place"), ({"moments": 1.0}, "--moments must be"),
         ({"reports": 0}, "--reports must be"), ({"public": "nowhere.csv"}, "cannot read nowhere.csv"),
         ({"dimension": 5, "public": "9"}, "--public needs a file"), ({"then": "hiera"}, "--then"),
+        ({"dataset": "iris", "public": "4"}, "4 public rows for 5 features"), ({"public": "0"}, "0 public rows"),
+        ({"then": "fedsgd", "reports": 1}, "no second half"), ({"epsilon": "0.00001"}, "too little for a projection"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(options, words):
@@ -215,7 +245,9 @@ def test_what_makes_no_sense_is_refused(options, words):
         ({"dataset": "diabetes"}, "fedsgd", "two classes"), ({"model": "softmax"}, "fedsgd", "two classes"),
         ({"dimension": 9}, "fedsgd", "no public rows"), ({"dimension": 9, "public": "a.csv"}, "direct", ""),
         ({"dataset": "iris", "public": "none"}, "fedsgd", "to be no public rows"), ({"unit": "record"}, "fedsum", ""),
-        ({"dataset": "iris", "public": "none", "moments": 0.1}, "direct", ""), ({"moments": 0.1}, "direct", ""),
+        ({"dataset": "iris", "public": "none", "moments": 0.1}, "direct", "--moments is"),
+        ({"then": "none"}, "direct", "--then is an option of it"), ({"moments": 0.1}, "direct", "--moments is"),
+        ({"rounds": 9}, "fedsgd", "--rounds is an option of it"), ({"moments": 0.1, "rounds": 9}, "fedsgd", "--rounds"),
     ],
 )  # fmt: skip
 def test_train_chooses_by_data_and_options(named, algorithm, words):
@@ -228,8 +260,32 @@ def test_boards_that_may_lack_the_module_go_round_after_round():
     chosen, reason = choice.of({}, algorithms_of("train"), names_of(RunOptions), made=False)
     assert chosen == "fedsgd"
     assert "--algorithm direct" in reason
+    chosen, reason = choice.of({"then": "none"}, algorithms_of("train"), names_of(RunOptions), made=False)
+    assert (chosen, "--then is an option of it" in reason) == ("direct", True)
     served = choice.of({}, algorithms_of("train"), names_of(RunOptions), served=True)
     assert served == ("fedsgd", "")
+
+
+def test_public_rows_have_the_constant_first_and_may_have_a_head_and_labels(tmp_path):
+    iris = datasets.load("iris", classes=True)
+    rows = iris.records(iris.public) / 16384
+    path = tmp_path / "rows.csv"
+    np.savetxt(
+        path, rows, delimiter=",", header=",".join((*iris.feature_names, "species")), comments="\ufeff"
+    )
+    assert np.array_equal(read(path, iris.dimension), rows[:, :-1])
+    np.savetxt(path, rows[:, 1:], delimiter=",")
+    with pytest.raises(UsageError, match="record 1: the first of the 5 features must be the constant 1"):
+        read(path, iris.dimension)
+
+
+def test_an_option_of_the_other_algorithm_is_refused_with_the_reason_of_the_choice():
+    given = {"dataset": "iris", "fleet": "simulated:100"}
+    parsed = RunOptions.parse(None, {**given, "public": "none"}, algorithms_of("train"))
+    assert parsed.algorithm == "fedsgd"
+    with pytest.raises(UsageError, match=r"this run is fedsgd: .*--group is an option of it") as refused:
+        RunOptions.parse(None, {**given, "public": "30", "group": 9}, algorithms_of("train"))
+    assert "direct" in refused.value.hint
 
 
 def test_the_choice_is_told_and_in_the_result(here, tern):

@@ -116,7 +116,7 @@ def test_public_rows_come_from_a_file(tmp_path):
     np.savetxt("rows.csv", data.features[:400] / 16384, delimiter=",")
     assert train("simulated:5", **SMALL, public="rows.csv")["optimiser"] == "refit"
     np.savetxt("rows.csv", data.features[:400, :3] / 16384, delimiter=",")
-    for name, words in (("rows", "must have rows of 16 features"), ("none", r"cannot read none\.csv")):
+    for name, words in (("rows", "line 1 must have 16 values, not 3"), ("none", r"cannot read none\.csv")):
         with pytest.raises(UsageError, match=words):
             train("simulated:5", **SMALL, public=f"{name}.csv")
 

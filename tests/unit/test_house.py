@@ -55,27 +55,27 @@ ABOUT_BROKERS = {"terntools.boards.hearing", "terntools.emulators.at_broker", "t
 MOST_LINES = {
     "firmware": 8028,
     "ternhost/": 1203,
-    "ternhost/cli": 1407,
+    "ternhost/cli": 1411,
     "ternhost/count": 1149,
-    "ternhost/datasets": 1285,
+    "ternhost/datasets": 1286,
     "ternhost/experiments": 2838,
-    "ternhost/learn": 4580,
-    "ternhost/privacy": 3225,
+    "ternhost/learn": 4585,
+    "ternhost/privacy": 3227,
     "ternhost/provision": 303,
     "ternhost/reach": 7698,
-    "ternhost/run": 2458,
+    "ternhost/run": 2454,
     "ternhost/store": 1458,
     "ternhost/vectorised": 879,
-    "ternhost/watch": 2768,
+    "ternhost/watch": 2777,
     "terntools/": 28,
     "terntools/bench": 2039,
     "terntools/boards": 5679,
     "terntools/emulators": 2058,
     "terntools/testing": 1309,
 }
-MOST_LINES_TOGETHER = 50_392  # of all rooms, whatever moves between them
+MOST_LINES_TOGETHER = 50_409  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
-MOST_LINES_OF_TESTS = 55_322  # of Python
+MOST_LINES_OF_TESTS = 55_370  # of Python
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import struct
 from array import array
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import projections
 from ternhost.privacy import projection
+from ternhost.privacy.base import finish
 from ternhost.privacy.cards import describe, distribution, output_values
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
@@ -78,7 +80,8 @@ def test_too_small_an_epsilon_too_many_values_and_no_radius_are_refused():
     for arguments, words in (
         ((1, 8, 1.0), "too little"),
         ((10**6, 129, 1.0), "128"),
-        ((10**6, 8, 0.0), "radius"),
+        ((10**6, 8.0, 1.0), "128"),
+        *(((10**6, 8, radius), "radius") for radius in (0.0, -1.0, math.nan, math.inf)),
     ):
         with pytest.raises(UsageError, match=words):
             projection.design(*arguments)
@@ -242,13 +245,12 @@ def test_a_card_is_described_by_its_law():
     card = card_of(1)
     about = describe(card)
     assert (about["shape"], about["epsilon_certified"], about["likely"], about["levels"]) == (
-        "projection",
-        1.0,
-        22,
-        64,
-    )
+        "projection", 1.0, 22, 64,
+    )  # fmt: skip
     assert about["probabilities"] == [card.body.a / card.body.total, card.body.b / card.body.total]
     assert about["bias_bound"] == 0.001
+    coarse = cards.decode(finish(cards.PROJECTION, struct.pack(firmware.BODY, 1, 1, 3, 1, 2048)))
+    assert describe(coarse)["bias_bound"] is None, "two dimensions"
     for length in (-ONE, 0, ONE // 2, ONE):
         law = np.array(distribution(card, length))
         assert law.sum() == pytest.approx(1)
@@ -279,11 +281,10 @@ def test_the_command_designs_shows_certifies_and_accounts(tmp_path):
 
 def test_fedsgd_takes_projections_and_learns_their_radius():
     options = {
-        "dataset": "synthetic-logistic",
-        "epsilon": "4",
-        "reports": 20_000,
-        "mechanism": projections.NAME,
-    }
+        "dataset": "synthetic-logistic", "epsilon": "4", "reports": 20_000, "mechanism": projections.NAME,
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="about all coordinates"):
+        begin("fedsgd", **options, k=3)
     learner = finished(begin("fedsgd", **options))
     figures = learner.figures()
     assert figures["accuracy"] > 0.82

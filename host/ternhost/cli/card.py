@@ -13,7 +13,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.options import exclude, require
-from ternhost.privacy import cards, certify, matrix, mechanisms, sums
+from ternhost.privacy import cards, certify, matrix, mechanisms, projection, sums
 from ternhost.privacy.base import MICRO, Design, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
 from ternhost.privacy.units import parse_unit, protected
@@ -362,8 +362,7 @@ _PROJECTION = (
     "  law        {likely} directions with {probabilities[0]:.5g} each, the others with {probabilities[1]:.5g}, "
     "exactly, for each vector",
     "  variance   of all coordinates of one report together: {second_moment:.4g} radii squared, less the vector's own",
-    "  bias       privacy is exact, the mean of reports nearly so: its squared error is at most {bias_bound:g} of the "
-    "mean's square (measured)",
+    "  bias       privacy is exact, the mean of reports nearly so: {bias}",
 )
 
 
@@ -377,7 +376,11 @@ def _summary(result: dict[str, Any]) -> str:
         most = "at most {worst_case_variance:.6g} (at |x| = {worst_case_at:.4g}), {variance_at_zero:.6g} at 0"
         accuracy = [f"  variance   {most.format_map(result)}", f"  bias       {result['bias']} (exact)"]
     if result["shape"] == "projection":
-        accuracy = [line.format_map(result) for line in _PROJECTION]
+        bias = "in so few dimensions no bound of its error is known"
+        if (most := result["bias_bound"]) is not None:
+            bias = f"its squared error was at most {most:g} of the mean's square on the bundled data up to epsilon 8"
+            bias += f", and {projection.WORST_BIAS:g} in the worst case known"
+        accuracy = [line.format_map({**result, "bias": bias}) for line in _PROJECTION]
     lines = [
         f"{head}: epsilon {result['epsilon_certified']} certified, {result[name]} {verb}",
         f"  meaning    a guess about a value that was 50 % likely is {_posterior(result)} likely after its report",

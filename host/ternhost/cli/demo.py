@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
         found = simulate(default(data, args.reports, 1, "logistic", args.epsilon), 1).figures()["auc"]
         print_line(
             f"the same devices could have answered once, about their whole gradient: AUC {found:.4f} in two rounds "
-            f"(simulated; tern train --dataset {_DATASET} --fleet emulated:{args.boards} --epsilon {args.epsilon})"
+            f"(simulated; tern train --dataset {_DATASET} --fleet emulated:{args.boards} --reports {args.reports} "
+            f"--epsilon {args.epsilon})"
         )
     return code

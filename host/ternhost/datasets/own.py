@@ -40,14 +40,15 @@ def has_labels_0_and_1(rows: Fixed) -> bool:
     return 0 in labels and labels <= {0, ONE}
 
 
-def read_csv(path: str | Path, *, classes: bool = False) -> Fixed:
+def read_csv(path: str | Path, *, classes: bool = False, most: int | None = None) -> Fixed:
     """Records of a CSV file (features, then label, in [-1, 1]) as int16 Q1.14. Raises UsageError, which names the line.
 
-    classes: labels are numbers of classes, from 0. A first row of names and empty lines are skipped."""
-    return _read(path, classes)[1]
+    classes: labels are numbers of classes, from 0. most: only the first so many values of each row, and no fewer. A
+    first row of names and empty lines are skipped."""
+    return _read(path, classes, most)[1]
 
 
-def _read(path: str | Path, classes: bool) -> tuple[list[str], Fixed]:
+def _read(path: str | Path, classes: bool, most: int | None = None) -> tuple[list[str], Fixed]:
     # The names, if there are any, and the records.
     names: list[str] = []
     values: list[list[float]] = []
@@ -59,8 +60,8 @@ def _read(path: str | Path, classes: bool) -> tuple[list[str], Fixed]:
                 if number == 1 and not any(map(_is_number, row)):
                     names = row
                 elif row:
-                    width = len(values[0]) if values else None
-                    values.append(_record(row, f"{path}, line {rows.line_num}", width, classes))
+                    width = most or (len(values[0]) if values else None)
+                    values.append(_record(row[:most], f"{path}, line {rows.line_num}", width, classes))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:

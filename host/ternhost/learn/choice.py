@@ -6,11 +6,11 @@ from typing import Any
 from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION
 from ternhost.learn.base import Learner
-from ternhost.learn.schedule import Schedule, Terms
+from ternhost.learn.schedule import Terms
 from ternhost.options import flag, names_of
 
 _DIRECT, _FEDSGD = "direct", "fedsgd"
-_ROUNDS = "many rounds (--algorithm fedsgd)"
+_ONCE, _ROUNDS = "one answer of each device (--algorithm direct)", "many rounds (--algorithm fedsgd)"
 
 
 def suits_direct(model: str, dataset: datasets.Dataset) -> bool:
@@ -31,21 +31,25 @@ def of(
     first = next(iter(algorithms))
     if served or first != _FEDSGD:
         return first, ""
-    common = of_runs | names_of(Terms) | names_of(Schedule) | names_of(algorithms[_DIRECT].Options)
-    if others := sorted(named.keys() - common):
+    direct, fedsgd = (names_of(algorithms[name].Options) for name in (_DIRECT, _FEDSGD))
+    if others := sorted(named.keys() - (of_runs | names_of(Terms) | direct)):
         return _FEDSGD, f"{_ROUNDS}: {flag(others[0])} is an option of it"
-    if not made:
+    without = {"public"} if named.get("public") == "none" else set()
+    wanted = sorted((named.keys() & (direct - fedsgd)) - without)
+    if not made and not wanted:
         hint = "boards with the module projection can do with one answer: --algorithm direct"
         return _FEDSGD, f"{_ROUNDS}; {hint}"
-    if "dimension" in named and named.get("public", "none") == "none":
-        return _FEDSGD, f"{_ROUNDS}: no public rows are known (--public FILE)"
     model, dataset = named.get("model"), named.get("dataset", "flights")
     if model not in (None, "", "logistic") or (
         "dimension" not in named and datasets.task_of(dataset) != CLASSIFICATION
     ):
         return _FEDSGD, f"{_ROUNDS}: one answer of each device is for two classes (--model logistic)"
-    if "public" not in named and not suits_direct("logistic", datasets.load(dataset)):
-        return _FEDSGD, f"{_ROUNDS}: {dataset} declares no public rows (--public FILE|N)"
-    if named.get("public") == "none" and "moments" not in named:
+    if wanted:
+        return _DIRECT, f"{_ONCE}: {flag(wanted[0])} is an option of it"
+    if "public" in named:
         return _FEDSGD, f"{_ROUNDS}: there are to be no public rows"
-    return _DIRECT, "one answer of each device (--algorithm direct): two classes, and public rows are known"
+    if "dimension" in named:
+        return _FEDSGD, f"{_ROUNDS}: no public rows are known (--public FILE)"
+    if not suits_direct("logistic", datasets.load(dataset)):
+        return _FEDSGD, f"{_ROUNDS}: {dataset} declares no public rows (--public FILE|N)"
+    return _DIRECT, f"{_ONCE}: two classes, and public rows are known"

@@ -33,6 +33,7 @@ from ternhost.learn.observations import DIRECTION, Observation, Observations, ma
 from ternhost.learn.parameters import Floats, quantise, reading_state
 from ternhost.options import names_of, require
 from ternhost.privacy import certify, projection
+from ternhost.privacy.base import MICRO
 from ternhost.text import clipped, counted
 
 _REPORTS = 20_000
@@ -50,23 +51,17 @@ class Options(LearningOptions):
     """Options of learning from one answer of each device."""
 
     reports: int | None = to_learn(
-        None,
-        "number of reports, each of another device",
-        metavar="R",
-        shown=f"one per device, else {_REPORTS}",
-    )
+        None, "number of reports, each of another device", metavar="R", shown=f"one per device, else {_REPORTS}"
+    )  # fmt: skip
     public: str = to_learn("", public.HELP, metavar=public.METAVAR, shown="those of the data set")
     moments: float | None = to_learn(
-        None,
-        "share of the devices that tell of their features instead of their gradients, in place of public rows",
-        metavar="SHARE",
-        shown=f"{_MOMENTS} without public rows",
-    )
+        None, "share of the devices that tell of their features instead of their gradients, in place of public rows",
+        metavar="SHARE", shown=f"{_MOMENTS} without public rows",
+    )  # fmt: skip
     then: str = to_learn(
-        "auto",
-        "the second half of the devices go on by descent; auto: where that is expected to be better",
+        "auto", "the second half of the devices go on by descent; auto: where that is expected to be better",
         choices=_THEN,
-    )
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,8 +83,8 @@ class Direct(Learning):
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         super().__init__(options, population, data)
         if self.model != "logistic":
-            text = f"one answer of each device learns no {self.model} model"
-            raise UsageError(text, "name --algorithm fedsgd, or --model logistic")
+            hint = "name --algorithm fedsgd, or --model logistic"
+            raise UsageError(f"one answer of each device learns no {self.model} model", hint)
         declared = len(self.dataset.public) if self.dataset and options.moments is None else 0
         text = options.public or (str(declared) if declared else "none")
         self._public = public.named(text, self.dataset, self.d, options.seed)
@@ -108,9 +103,10 @@ class Direct(Learning):
                 raise UsageError(text, "serve --algorithm fedsgd, or leave out --then")
         else:
             hint = f"ask for at most --reports {there}, or for more of each with --algorithm fedsgd"
-            population.require_enough(
-                options.reports, there or expected, ", each of which answers once", hint
-            )
+            why = ", each of which answers once"
+            population.require_enough(options.reports, there or expected, why, hint)
+            if options.then == FedSGD.name and expected < 2:
+                raise UsageError("one device has no second half to descend", "leave out --then")
             self.reports = self.clients = expected
             self.rounds = min(_ROUNDS if self._share == 0 else _WITHOUT, expected)
         self._designed(expected)
@@ -182,6 +178,9 @@ class Direct(Learning):
     def _descend(self) -> FedSGD:
         """Let the second half of the devices go on from the model so far."""
         same = {name: getattr(self.options, name) for name in names_of(LearningOptions)}
+        # Its reports cost no more than an answer. Each class has more decimals, as equal texts would name one twice.
+        costs = (f"{each.cost / MICRO:.{6 + i}f}:{each.share}" for i, each in enumerate(self.designs))
+        same["epsilons"] = ",".join(costs)
         options = FedSGD.Options(**same, reports=self._second_half.stop - self._second_half.start)
         population = replace(self._population, clients=options.reports)
         descent = self._descent = FedSGD(options, population, self.dataset)
@@ -250,7 +249,8 @@ class Direct(Learning):
         if cohorts and self.last:
             self._seen.fit()
             self._model = self._seen.lengthened()
-        if not self._schedule and 2 * self._round == self.rounds and self._helps:
+        asked = self.reports and self.rounds and self.reports * self._round // self.rounds
+        if asked and asked == self._second_half.start and self._helps:
             self._descend()
 
     def state(self) -> dict[str, Any]:
@@ -318,9 +318,8 @@ def _together(designs: Sequence[ReportDesign], variances: Sequence[float]) -> fl
 def _observed(cohorts: Sequence[CohortCounts]) -> tuple[Observation, estimate.Estimate]:
     """The mean vector of the reports to one question."""
     question, card = cohorts[0].question, cohorts[0].card  # the same for all but their epsilon
-    radius = tau = None
+    radius, tau = None, 2.0**-question.range
     if cohorts[0].vectors is None:
-        tau = 2.0**-question.range
         means = estimate.combine([(each.card, each.counts) for each in cohorts], bound=True, tau=tau)
     else:
         radius = projection.real_radius(projection.of(card), question.range)

@@ -12,6 +12,7 @@ from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
+from ternhost.errors import UsageError
 from ternhost.learn import projections, ranges, training
 from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class
@@ -34,11 +35,9 @@ class GroupOptions(LearningOptions):
     """Options of algorithms that ask one group of devices after the other for a gradient."""
 
     reports: int | None = to_learn(
-        None,
-        "number of reports; with fewer devices than that, each reports in several rounds, and spends as much in each",
-        metavar="R",
-        shown=f"one per device, at most {_REPORTS}",
-    )
+        None, "number of reports; with fewer devices than that, each reports in several rounds, and spends as much in "
+        "each", metavar="R", shown=f"one per device, at most {_REPORTS}",
+    )  # fmt: skip
     group: int = to_learn(
         0, "number of devices asked in each round", metavar="G",
         shown=f"{_GROUP}, or a hundredth of the reports if that is more, but never more than there are",
@@ -53,10 +52,9 @@ class GroupOptions(LearningOptions):
     regularisation: float = to_learn(1e-4, "add X times the weights to the gradient", metavar="X")
     optimiser: str = to_learn("averaging", "what updates the model", choices=lambda: OPTIMISERS)
     range: str = to_learn(
-        "auto",
-        f"clip values to +-2**-R, R from 0 to {MAX_RANGE}; auto chooses R for each round from earlier reports",
+        "auto", f"clip values to +-2**-R, R from 0 to {MAX_RANGE}; auto chooses R for each round from earlier reports",
         metavar="auto|R",
-    )
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,8 +107,7 @@ class FedSGD(Learning):
         variance = 1 / sum(design.share / design.variance for design in self.designs)  # of their combination
         rounds = schedule.planned if schedule else self.rounds or 1
         model, fixed, k = MODELS[self.model], ranges.named(options.range), self.designs[0].k
-        self._projects = self.designs[0].mechanism == projections.NAME
-        if self._projects:  # each report is about all coordinates
+        if self.designs[0].mechanism == projections.NAME:  # each report is about all coordinates
             k = self.d
         values = (self.reports or rounds * self._group) * k
         noise = {"values_reported": values, "variance": variance}
@@ -133,6 +130,9 @@ class FedSGD(Learning):
         classes = self.options.classes()
         self.options.require_one_epsilon(len(classes))
         if self.options.mechanism == projections.NAME and self.options.card is None:
+            if self.options.k or self.options.levels or self.options.mechanism_options:
+                text = "a projection is about all coordinates, on a radius that is learned"
+                raise UsageError(text, "leave out --k, --levels and the mechanism's options")
             return [projections.designed(epsilon, self.d, share) for epsilon, share in classes]
         k = self.options.k_of(classes, self.d, of_gradients=True)
         return [self.options.design(epsilon, k, share=share, of_gradients=True) for epsilon, share in classes]
@@ -228,7 +228,8 @@ class FedSGD(Learning):
         lines = super().summary(result)
         if result["taus"]:
             how = "tau, chosen by --range auto" if result["options"]["range"] == "auto" else "tau, by --range"
-            lines.append(f"{clipped(result['taus'])} ({how})")
+            sign = "a length of " if result["mechanism"] == projections.NAME else "+-"
+            lines.append(f"{clipped(result['taus'], sign)} ({how})")
         return lines
 
 

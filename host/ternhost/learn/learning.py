@@ -29,16 +29,12 @@ class ModelOptions:
     """Options of every algorithm that learns a linear model."""
 
     dataset: str = to_learn(
-        "flights",
-        f"data set to learn from: {', '.join(datasets.DATASETS)}; or NAME:PATH, in a file",
-        metavar="D",
-    )
+        "flights", f"data set to learn from: {', '.join(datasets.DATASETS)}; or NAME:PATH, in a file", metavar="D"
+    )  # fmt: skip
     dimension: int | None = to_learn(
-        None,
-        "instead of --dataset: number of features, the constant included, of records that only the devices know",
-        instead_of=("dataset",),
-        metavar="N",
-    )
+        None, "instead of --dataset: number of features, the constant included, of records that only the devices know",
+        instead_of=("dataset",), metavar="N",
+    )  # fmt: skip
     labels: int | None = to_learn(None, "with --dimension, --model softmax: number of classes", metavar="N")
     model: str = to_learn(
         "", "model to train; softmax is for several classes", choices=tuple(MODELS),

@@ -23,7 +23,7 @@ from ternhost.vectorised.projection import of as of
 Floats = npt.NDArray[np.float64]
 
 MOST_VALUES = 128
-BIAS = 0.001  # upper bound of the squared bias of a mean over devices, as a share of its square
+BIAS, WORST_BIAS = 0.001, 0.002  # squared, over the mean's square: on the bundled sets, and the worst known
 _MOST_TOTAL, _MOST_RADIUS = 1 << 20, 1 << 15  # bounds of cards.md
 _STEP = 1 << 11  # of a radius
 _MOST_B = 1 << 13  # among which b is chosen
@@ -82,7 +82,7 @@ def variance(body: Projection, range_: int) -> float:
 
 def size_of(values: int) -> int:
     """N for this number of values. Raises UsageError."""
-    if not 1 <= values <= MOST_VALUES:
+    if not isinstance(values, int) or not 1 <= values <= MOST_VALUES:
         text = f"a projection is about 1 to {MOST_VALUES} values, not {values}"
         raise UsageError(text, "use another mechanism, or fewer features")
     return max(_LEAST, 1 << (values - 1).bit_length())
@@ -102,7 +102,8 @@ def weights(epsilon: int, size: int) -> tuple[int, int, int]:
             full = total >= _FULL * (1 << (total - 1).bit_length())
             found.append((a / b * (1 if full else 1 - _UNFULL), a, b))
     if not found:
-        raise UsageError(f"{epsilon / MICRO:g} is too little for a projection", "spend more on a report")
+        hint = "spend more on a report, or report about coordinates (--algorithm fedsgd)"
+        raise UsageError(f"an epsilon of {epsilon / MICRO:g} is too little for a projection", hint)
     return k, *max(found)[1:]
 
 
@@ -110,8 +111,9 @@ def design(epsilon: int, values: int, radius: float) -> ProjectionDesign:
     """The card of the least variance that keeps `epsilon` (micro) for vectors of so many values, which are clipped to
     this radius (l2 norm, real units). Raises UsageError."""
     size = size_of(values)
-    range_ = min(MAX_FINE, max(0, math.floor(-math.log2(radius)))) if radius > 0 else 0
-    steps = round(radius * (_STEP << range_))
+    positive = math.isfinite(radius) and radius > 0
+    range_ = min(MAX_FINE, max(0, math.floor(-math.log2(radius)))) if positive else 0
+    steps = round(radius * (_STEP << range_)) if positive else 0
     if not 1 <= steps <= _MOST_RADIUS:
         raise UsageError(f"a radius cannot be {radius:g}", f"from {0.5 / (_STEP << MAX_FINE):.2g} to 16")
     body = struct.pack(BODY, size.bit_length() - 1, *weights(epsilon, size), steps)
@@ -136,5 +138,5 @@ def fields(body: Projection) -> dict[str, Any]:
     return {  # "radius" is in units of 2**-range; "second_moment" of all N coordinates of an estimate, in radii
         "values": body.size, "likely": body.k, "weights": [body.a, body.b], "radius": body.radius / _STEP,
         "probabilities": [inside, outside], "gain": gain(body), "second_moment": gain(body) ** -2,
-        "bias_bound": BIAS,
+        "bias_bound": BIAS if body.size >= _LEAST else None,
     }  # fmt: skip

@@ -27,16 +27,13 @@ class RunOptions:
     schedule: Schedule | None = None
     reason: str = ""  # for the algorithm, where nobody named it
     after_round: int | None = how(
-        None,
-        "continue after round N, for a store restored from a backup, whose boards have already seen later rounds",
+        None, "continue after round N, for a store restored from a backup, whose boards have already seen later rounds",
         metavar="N",
-    )
+    )  # fmt: skip
     budget: str | None = in_privacy(
-        None,
-        "lifetime epsilon of a device, which its runs together must not exceed",
-        metavar="E",
+        None, "lifetime epsilon of a device, which its runs together must not exceed", metavar="E",
         shown="the cost of the run",
-    )
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.after_round is not None:
@@ -57,12 +54,9 @@ class RunOptions:
 
     @classmethod
     def parse(
-        cls,
-        algorithm: str | None,
-        named: Mapping[str, Any],
-        algorithms: Mapping[str, type[Learner]],
+        cls, algorithm: str | None, named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]],
         served: bool = False,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """From the named options of any part; `served` gives those of a schedule to the schedule. algorithm: None where
         nobody named one. Raises UsageError for an option that belongs to another of `algorithms`, and for options that
         do not go together."""
@@ -73,6 +67,8 @@ class RunOptions:
             algorithm, reason = choice.of(named, algorithms, names_of(cls), made, served)
         learner = algorithms[algorithm]
         learning = dict(named)
+        if reason and named.get("public") == "none" and "public" not in names_of(learner.Options):
+            del learning["public"]  # it told what to choose
 
         def take(part: Any) -> dict[str, Any]:
             return {name: learning.pop(name) for name in names_of(part) & learning.keys()}
@@ -82,7 +78,8 @@ class RunOptions:
         for name in learning.keys() - {each.name for each in fields(learner.Options)}:
             others = [other for other, its in algorithms.items() if name in names_of(its.Options)]
             text = f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}"
-            raise UsageError(text, hint=f"leave it out, or choose the algorithm {others[0]}")
+            text += f": {reason}" * bool(reason)
+            raise UsageError(text, hint=f"leave it out, or choose the algorithm {' or '.join(others)}")
         check_named(learner.Options, {name: value for name, value in learning.items() if value is not None})
         options = learner.Options(**learning)
         return cls(algorithm, options, terms=terms, schedule=schedule, reason=reason, **rest)

@@ -83,7 +83,8 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     if result["mechanism"] == projections.NAME and not result.get("then"):  # descent reports coordinates
         reported = f"{last['reports'][0]:,} reports of the last round"
     caption = f"The mean gradient that the host estimated from the {reported}{which}. "
-    caption += "An interval that holds 0 tells nothing; the model is the sum of all rounds."
+    caption += "An interval that holds 0 tells nothing"
+    caption += "." if result["optimiser"] == "direct" else "; the model is the sum of all rounds."
     return figure, caption
 
 

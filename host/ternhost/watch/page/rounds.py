@@ -5,6 +5,7 @@ from collections import Counter
 
 from nicegui import ui
 
+from tern.card import PROJECTION, decode
 from ternhost.errors import UsageError
 from ternhost.store.snapshot import OpenRound, Snapshot
 from ternhost.watch import curves, words
@@ -98,9 +99,11 @@ def _table(now: Snapshot) -> str:
 def _symbols(now: Snapshot) -> dict[str, object] | None:
     """How often each symbol was reported, card by card, since a symbol's meaning depends on its card."""
     by_card: dict[tuple[str, str], list[int]] = {}
+    classes = [_law(each["card"]) for each in now.run.classes] if now.run else []
     for tally in now.tallies:
-        before = by_card.get((tally.card, tally.what), [0] * len(tally.symbols))
-        by_card[tally.card, tally.what] = [a + b for a, b in zip(before, tally.symbols, strict=True)]
+        key = _law(tally.card), tally.what
+        before = by_card.get(key, [0] * len(tally.symbols))
+        by_card[key] = [a + b for a, b in zip(before, tally.symbols, strict=True)]
     every = -(-sum(len(symbols) for symbols in by_card.values()) // _MOST_SYMBOLS)
     names, counts = [], []
     for (data, what), symbols in by_card.items():
@@ -109,15 +112,21 @@ def _symbols(now: Snapshot) -> dict[str, object] | None:
         except UsageError:
             return None
         # Numbered as in the section Privacy.
-        numbers = [
-            str(i) for i, each in enumerate(now.run.classes if now.run else (), 1) if each["card"] == data
-        ]
+        numbers = [str(i) for i, law in enumerate(classes, 1) if law == data]
         whose = f"{', '.join(numbers) or '–'}: " if len(by_card) > 1 else ""
         names += [whose + meant[i] for i in range(0, len(order), every)]
         counts += [sum(symbols[j] for j in order[i : i + every]) for i in range(0, len(order), every)]
     unit = ("class: " if len(by_card) > 1 else "") + "reported"
     unit += f", {every} outputs together" if every > 1 else ""
     return charts.bars(names, counts, unit, "values", 3) if by_card else None
+
+
+def _law(card: str) -> str:
+    """The card (hex) with the law of its symbols: of projections, which differ by round in their radius, one of 1."""
+    data = bytearray.fromhex(card)
+    if decode(data).shape == PROJECTION:
+        data[-2:] = b"\1\0"
+    return data.hex()
 
 
 def _gateways(now: Snapshot) -> str:
