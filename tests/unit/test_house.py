@@ -65,7 +65,7 @@ MOST_LINES = {
     "ternhost/reach": 7698,
     "ternhost/run": 2454,
     "ternhost/store": 1458,
-    "ternhost/vectorised": 879,
+    "ternhost/vectorised": 882,
     "ternhost/watch": 2777,
     "terntools/": 28,
     "terntools/bench": 2039,
@@ -73,7 +73,7 @@ MOST_LINES = {
     "terntools/emulators": 2058,
     "terntools/testing": 1309,
 }
-MOST_LINES_TOGETHER = 50_409  # of all rooms, whatever moves between them
+MOST_LINES_TOGETHER = 50_412  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
 MOST_LINES_OF_TESTS = 55_370  # of Python
 

@@ -40,12 +40,15 @@ def _unpacked(packed: Bytes, size: int) -> Numbers:
 def transform(vectors: Numbers) -> Numbers:
     """The Walsh-Hadamard transforms of the rows of `vectors` (n x N), not normalised."""
     n, size = vectors.shape
+    turned = np.array(vectors.T, order="C")  # long rows, one of each coordinate, are added sooner
     h = 1
     while h < size:
-        pairs = vectors.reshape(n, size // (2 * h), 2, h)
-        vectors = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
+        pairs = turned.reshape(-1, 2, h * n)
+        less = pairs[:, 0] - pairs[:, 1]
+        pairs[:, 0] += pairs[:, 1]
+        pairs[:, 1] = less
         h *= 2
-    return vectors.reshape(n, size)
+    return np.ascontiguousarray(turned.T)
 
 
 def decode(card: Card, rotations: Numbers, symbols: Array, d: int) -> Numbers:
