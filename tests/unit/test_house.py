@@ -75,7 +75,7 @@ MOST_LINES = {
 }
 MOST_LINES_TOGETHER = 50_412  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
-MOST_LINES_OF_TESTS = 55_370  # of Python
+MOST_LINES_OF_TESTS = 55_371  # of Python
 
 
 @cache
