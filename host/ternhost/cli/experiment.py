@@ -18,15 +18,20 @@ from ternhost.terminal import Progress
 
 def add_parser(subparsers: Any) -> None:
     summary = "repeat an experiment of the papers; write CSV, JSON and PNG"
-    example = """tern experiment variance --output variance
+    example = """tern experiment zhao --figure 6 --output zhao-6
+    tern experiment variance --output variance
     tern experiment erm --dataset digits --quick --output erm-digits"""
     parser = add_command(subparsers, "experiment", summary, example, run)
-    names = "; ".join(f"{name}: {summary}" for name, summary in experiments.EXPERIMENTS.items())
-    parser.add_argument("name", metavar="NAME", choices=experiments.EXPERIMENTS, help=names)
+    known = {**experiments.PAPERS, **experiments.EXPERIMENTS}
+    names = "; ".join(f"{name}: {summary}" for name, summary in known.items())
+    parser.add_argument("name", metavar="NAME", choices=known, help=names)
+    papers = ", ".join(experiments.PAPERS)
+    add_option(parser, "--figure N", f"figure of {papers}: 4, or table-1 (default: list them)")
     chosen = "(default: chosen by the experiment)"
     add_option(parser, "--dataset D", f"data set, of those in 'tern train --help' {chosen}")
     add_option(parser, "--runs R", f"number of runs, for erm of folds {chosen}", type=int)
     add_option(parser, "--quick", "run a small, fast version")
+    add_option(parser, "--in-full", "repeat a figure as often as its paper does, with all records")
     add_option(parser, "--seed S", "seed of all random numbers", 1)
     output = "directory of the results (default: runs/<time>); the same command with the same DIR resumes"
     add_option(parser, "--output DIR", output)
@@ -38,12 +43,16 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.name in experiments.PAPERS and args.figure is None:
+        return _list(args)
     with Progress(args.name) as bar:
         contender = _contender(args)
-        options = Options(args.dataset, args.runs, args.quick, args.seed, contender, bar.step, args.workers)
+        options = Options(
+            args.dataset, args.runs, args.quick, args.seed, contender, bar.step, args.workers, args.in_full
+        )
         with _place(args.output) as directory:  # made first: this may fail
             try:
-                outcome = experiments.run(args.name, options, directory)
+                outcome = experiments.run(args.name, options, directory, args.figure)
             except KeyboardInterrupt:
                 hint = f"run the same command with --output {directory} to resume"
                 text = f"interrupted: finished parts are kept in {directory}"
@@ -51,6 +60,15 @@ def run(args: argparse.Namespace) -> int:
             paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
     print_result(result, "\n".join([*outcome.lines, "", *paths]), args.json)
+    return OK
+
+
+def _list(args: argparse.Namespace) -> int:
+    """The figures of a paper."""
+    titles = {number: figure.title for number, figure in experiments.figures(args.name).items()}
+    lines = [f"{number:<10}{title}" for number, title in titles.items()]
+    text = "\n".join([*lines, "", f"compute one with: tern experiment {args.name} --figure N"])
+    print_result({"experiment": args.name, "figures": titles}, text, args.json)
     return OK
 
 

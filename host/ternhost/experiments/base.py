@@ -57,8 +57,8 @@ class Contender:
 class Options:
     """Options of an experiment; None means the default of the experiment.
 
-    quick: run a small version. contender: a mechanism to compare with those of the experiment. progress: called with
-    messages. workers: number of processes (default: one for each core), which does not change the results.
+    quick: run a small version. in_full: run as often as the paper does. contender: a mechanism to compare with those of
+    the experiment. progress: called with messages. workers: number of processes (default: one for each core), which does not change the results.
     Raises UsageError for a number that is too small."""
 
     dataset: str | None = None
@@ -68,6 +68,7 @@ class Options:
     contender: Contender | None = None
     progress: Callable[[str], None] = lambda message: None
     workers: int | None = None
+    in_full: bool = False
 
     def __post_init__(self) -> None:
         if self.runs is not None and self.runs < 1:
@@ -76,22 +77,24 @@ class Options:
             raise UsageError(f"--seed must be 0 or more, not {self.seed}")
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"--workers must be 1 or more, not {self.workers}")
+        if self.quick and self.in_full:
+            raise UsageError("--quick and --in-full exclude each other")
 
     @property
     def decisive(self) -> dict[str, Any]:
         """The options that determine the results, for the file of finished cells."""
-        options = {name: getattr(self, name) for name in ("dataset", "runs", "quick", "seed")}
+        options = {name: getattr(self, name) for name in ("dataset", "runs", "quick", "seed", "in_full")}
         return {**options, "mechanism": self.contender and self.contender.label}
 
-    def runs_or(self, full: int, quick: int) -> int:
-        """The number of runs: --runs, or the default of the full or the quick version."""
+    def runs_or(self, default: int, quick: int, paper: int | None = None) -> int:
+        """The number of runs: --runs, or that of the quick version, the default, or the paper with --in-full."""
         if self.runs is not None:
             return self.runs
-        return quick if self.quick else full
+        return quick if self.quick else paper if self.in_full and paper else default
 
-    def seeds(self, full: int, quick: int, step: int = 1) -> range:
+    def seeds(self, default: int, quick: int, step: int = 1, paper: int | None = None) -> range:
         """A seed for each run. step: the number of seeds that a run uses."""
-        return range(self.seed, self.seed + step * self.runs_or(full, quick), step)
+        return range(self.seed, self.seed + step * self.runs_or(default, quick, paper), step)
 
     def sets(self, *names: str) -> tuple[str, ...]:
         """The names of the data sets: --dataset alone, or these. Raises UsageError if --dataset cannot be loaded."""

@@ -1,8 +1,8 @@
 """LDP-FedSGD in floats, as the papers describe it: the baseline for tern's learner. For simulations only.
 
-Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7; mechanisms of Duchi et al. (2018), Wang et al. (2019) and Zhao et
-al. Each client reports once: k of the d coordinates of its gradient, clipped to [-1, 1], at epsilon / k each. The other
-coordinates count as 0. A step follows the mean of a group of clients, multiplied by d / k."""
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1. Each client reports once: k of
+the d coordinates of its gradient, clipped to [-1, 1], at epsilon / k each. The other coordinates count as 0. A step
+follows the mean of a group of clients, multiplied by d / k."""
 
 import math
 from collections.abc import Callable
@@ -13,67 +13,13 @@ import numpy as np
 from tern.fixed import ONE
 from tern.wire import LINEAR, SVM
 from ternhost.datasets import Dataset, Floats, Indices
+from ternhost.experiments.perturbing import Perturb
 from ternhost.experiments.rounds import GROUPS
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.parameters import MODELS
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
-
-# (values in [-1, 1], generator) -> unbiased reports of the values
-Perturb = Callable[[Floats, np.random.Generator], Floats]
 
 _DRAWS = 1  # distinguishes the draws of runs from those of synthetic records
-
-
-def by_duchi(epsilon: float) -> Perturb:
-    """Duchi's mechanism for one value, which is also Harmony's: reports C or -C."""
-    c = duchi.constant(epsilon)
-    return lambda x, rng: np.where(rng.random(x.shape) < 0.5 + x / (2 * c), c, -c)
-
-
-def by_three_outputs(epsilon: float) -> Perturb:
-    """Three-Outputs, as corrected in shared_specs/errata.md."""
-    e = math.exp(epsilon)
-    a = three_outputs.zero_probability(epsilon)
-    c, middle, high = three_outputs.constant(epsilon, a), (1 - a) / 2, (e - a) / (e + 1)
-
-    def perturb(x: Floats, rng: np.random.Generator) -> Floats:
-        size, u = np.abs(x), rng.random(x.shape)
-        likely = middle + (high - middle) * size
-        zero = a - (a - a / e) * size
-        drawn = np.where(u < likely, c, np.where(u < likely + zero, 0.0, -c))
-        return np.copysign(1.0, x) * drawn
-
-    return perturb
-
-
-def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
-    """PM or PM-SUB by their t: reports a point of a window around x with probability E / (t + E), else one outside."""
-
-    def mechanism(epsilon: float) -> Perturb:
-        e, parameter = math.exp(epsilon), t(epsilon)
-        scale = (e + parameter) / (parameter * (e - 1))
-        bound = scale * (parameter + 1)
-        width = 2 * scale
-
-        def perturb(x: Floats, rng: np.random.Generator) -> Floats:
-            low = scale * (x * parameter - 1)
-            u, inside = rng.random(x.shape), rng.random(x.shape) < e / (parameter + e)
-            outside = u * (2 * bound - width) - bound
-            outside += np.where(outside > low, width, 0.0)
-            return np.where(inside, low + u * width, outside)
-
-        return perturb
-
-    return mechanism
-
-
-MECHANISMS: dict[str, Callable[[float], Perturb]] = {
-    "duchi": by_duchi,
-    "pm": by_piecewise(piecewise.t_pm),
-    "three-outputs": by_three_outputs,
-    "pm-sub": by_piecewise(piecewise.t_sub),
-}
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -132,18 +78,22 @@ def descend(
     return weights
 
 
+def slopes(model: str, x: Floats, y: Floats, weights: Floats) -> Floats:
+    """The slope of each record's loss over its score (n): its gradient is this times its features."""
+    z = np.einsum("ij,j->i", x, weights)
+    sign = np.where(y > 0, 1.0, -1.0)
+    if MODELS[model] == LINEAR:
+        return np.asarray(z - y)
+    if MODELS[model] == SVM:
+        return np.where(sign * z < 1, -sign, 0.0)
+    return np.asarray(-sign / (1 + np.exp(np.minimum(sign * z, 700))))
+
+
 def gradients(
     model: str, x: Floats, y: Floats, weights: Floats, k: int, rng: np.random.Generator
 ) -> tuple[Indices, Floats]:
     """k different random coordinates of each record, and its gradient there, clipped to [-1, 1]: both n x k."""
     n, d = x.shape
     chosen = rng.integers(d, size=(n, 1)) if k == 1 else rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k]
-    z = np.einsum("ij,j->i", x, weights)
-    sign = np.where(y > 0, 1.0, -1.0)
-    if MODELS[model] == LINEAR:
-        slope = z - y
-    elif MODELS[model] == SVM:
-        slope = np.where(sign * z < 1, -sign, 0.0)
-    else:
-        slope = -sign / (1 + np.exp(np.minimum(sign * z, 700)))
+    slope = slopes(model, x, y, weights)
     return chosen, np.clip(slope[:, None] * np.take_along_axis(x, chosen, axis=1), -1, 1)

@@ -1,6 +1,6 @@
 """Empirical risk minimisation by epsilon: linear and logistic regression and SVM, every mechanism, every data set.
 
-LDP-FedSGD (Zhao et al. 2021, Algorithm 7, and their figures of trained models): every client reports once, k
+LDP-FedSGD (Zhao et al. 2021, Algorithm 1, and their figures of trained models): every client reports once, k
 coordinates of its gradient by the paper's rule, on a range of 1. It is compared with tern in as many rounds, with its
 default mechanism and automatic ranges. Each of ten folds is held out in turn. Small data sets are divided into ten
 folds twice, and many clients hold each of their records. The optimal card has the least mean second moment for values
@@ -31,24 +31,31 @@ _COMPARED = (
 )  # fmt: skip
 _TERN = "tern"
 _LIKE_TERN = "three-outputs"  # tern's default mechanism, on a range of 1
-_FOLDS = 10
+FOLDS = 10
 _MOST = 90_000  # reports
-_SHARED = 1 / (_FOLDS - 1)  # held-out records over training records
+_SHARED = 1 / (FOLDS - 1)  # held-out records over training records
 _BY = ("data", "model", "epsilon")
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
 # Used if the publishers' files are on this machine.
 _FILES = ("ipums", "ipums-regression", "wisdm", "vehicle", "basic-motions")
 
 
-@lru_cache(maxsize=_FOLDS)
+@lru_cache(maxsize=FOLDS)
 def fold(name: str, index: int, seed: int) -> Dataset:
     """The data set with a fold held out: index 0 to 9 for ten random folds, 10 to 19 for ten others, and so on."""
     dataset = load(name)
-    division, part = divmod(index, _FOLDS)
+    division, part = divmod(index, FOLDS)
     order = np.random.default_rng([seed, division]).permutation(len(dataset.labels))
     held_out = np.zeros(len(order), bool)
-    held_out[order[part::_FOLDS]] = True
+    held_out[order[part::FOLDS]] = True
     return dataset.divided(held_out)
+
+
+def reports_of(dataset: Dataset, quick: bool) -> int:
+    """How many clients report once in a run: all that hold training records; of a small data set CLIENTS."""
+    records = len(dataset.labels)
+    reports = CLIENTS if records < SMALL else min(_MOST, records * (FOLDS - 1) // FOLDS)
+    return min(reports, 10_000) if quick else reports
 
 
 def cells(options: Options) -> list[Cell]:
@@ -60,10 +67,9 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
+    reports = reports_of(dataset, options.quick)
     records = len(dataset.labels)
-    reports = CLIENTS if records < SMALL else min(_MOST, records * (_FOLDS - 1) // _FOLDS)
-    reports = min(reports, 10_000) if options.quick else reports
-    folds = options.runs_or(2 * _FOLDS if records < SMALL else _FOLDS, 2)
+    folds = options.runs_or(2 * FOLDS if records < SMALL else FOLDS, 2)
     common = {"name": name, "folds": folds, "seed": options.seed}
     models = {"model": _MODELS[dataset.task]}
     epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
@@ -127,7 +133,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     lines.append(f"{line}errors in {better} of {len(ranges)} cases, worse in {worse}")
     figures = {f"erm-{name}": _figure(pick(rows, data=name)) for name in values_of(rows, "data")}
     kept = {"erm": rows, "best": best, "ranges": ranges, "folds": folds}
-    return Outcome({"folds": _FOLDS}, kept, figures, lines)
+    return Outcome({"folds": FOLDS}, kept, figures, lines)
 
 
 def _summaries(folds: Sequence[Row]) -> list[Row]:

@@ -60,7 +60,8 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
     return rows
 
 
-def _unary(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
+def unary(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
+    """Estimated frequencies by optimised unary encoding, from how many clients hold each category."""
     n, q = holders.sum(), 1 / (math.exp(epsilon) + 1)
     bits = rng.binomial(holders, 0.5) + rng.binomial(n - holders, q)
     return np.asarray((bits / n - q) / (0.5 - q))
@@ -86,13 +87,13 @@ def _split(holders: list[Indices], d: int, epsilon: float, rng: np.random.Genera
     part = epsilon / d
     unary_variance = 4 * math.exp(part) / math.expm1(part) ** 2
     return [
-        (_response if frequency_variance(part, len(counts)) < unary_variance else _unary)(counts, part, rng)
+        (_response if frequency_variance(part, len(counts)) < unary_variance else unary)(counts, part, rng)
         for counts in holders
     ]
 
 
 _WAYS: dict[str, Callable[[list[Indices], int, float, np.random.Generator], list[Floats]]] = {
-    "one attribute, unary encoding": partial(_sampled, _unary),
+    "one attribute, unary encoding": partial(_sampled, unary),
     "one attribute, randomised response": partial(_sampled, _response),
     "all attributes, epsilon split": _split,
 }

@@ -17,6 +17,7 @@ from ternhost.datasets import REGRESSION, Dataset
 from ternhost.experiments import baseline
 from ternhost.experiments.base import DATASET, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.perturbing import MECHANISMS
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import default, optimal_figures, simulate
 from ternhost.experiments.statistics import averaged, enough, grouped, half_interval, pick
@@ -27,6 +28,7 @@ from ternhost.learn.parameters import MODELS, SUITED
 _SETS = (DATASET, "synthetic-logistic", "synthetic-linear")
 _RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _ROUNDS = (25, 100)
+_MECHANISMS = ("duchi", "pm", "three-outputs", "pm-sub")  # of the papers
 _DESCRIBED = "rate 1 / sqrt(t), 100 rounds"
 _PAPERS, _TUNED, _TERN = "LDP-FedSGD in floats", "LDP-FedSGD, tuned on the held-out records", "tern"
 
@@ -47,7 +49,7 @@ def cells(options: Options) -> list[Cell]:
 
     return [
         *Cell.each("losses", _by_tern, common, **choices),
-        *Cell.each("losses", _by_papers, common, cost, **choices, mechanism=baseline.MECHANISMS),
+        *Cell.each("losses", _by_papers, common, cost, **choices, mechanism=_MECHANISMS),
     ]
 
 
@@ -67,7 +69,7 @@ def _by_papers(name: str, epsilon: float, reports: int, seeds: range, mechanism:
         training = baseline.Training(model, epsilon, reports, rate, decays, rounds)
         setting = f"{mechanism}, rate {rate:g}{' / sqrt(t)' if decays else ''}, {rounds} rounds"
         for run, seed in enumerate(seeds):
-            weights = baseline.train(training, dataset, baseline.MECHANISMS[mechanism], seed)
+            weights = baseline.train(training, dataset, MECHANISMS[mechanism], seed)
             figure = judging.figures(dataset, MODELS[model], weights)[loss]
             rows.append(_row(name, epsilon, reports, setting, run, figure))
     return rows

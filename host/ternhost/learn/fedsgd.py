@@ -1,4 +1,4 @@
-"""LDP-FedSGD (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7): each group of devices makes one step of the model."""
+"""LDP-FedSGD (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1): each group of devices makes one step of the model."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

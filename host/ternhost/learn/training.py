@@ -1,4 +1,4 @@
-"""Training by rounds (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 7): one optimiser step a round, and when to stop."""
+"""Training by rounds (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1): one optimiser step a round, and when to stop."""
 
 import math
 from collections.abc import Mapping

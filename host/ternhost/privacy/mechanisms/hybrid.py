@@ -12,7 +12,7 @@ from ternhost.privacy.base import MICRO, Design, check_levels, checked, mixture
 from ternhost.privacy.mechanism import Mechanism
 from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
 
-_HM_FROM = 0.609352  # epsilon up to which HM is Duchi's mechanism
+HM_FROM = 0.609352  # epsilon up to which HM is Duchi's mechanism
 _HM_TP_FROM = 0.6109863  # epsilon up to which HM-TP is Three-Outputs
 LEVELS = 255  # in all
 _FEW = 8  # levels: with fewer, a window is too coarse for a hybrid to be worth a try
@@ -20,7 +20,7 @@ _FEW = 8  # levels: with fewer, a window is too coarse for a hybrid to be worth 
 
 def hm_share(epsilon: float) -> float:
     """The probability of PM in HM."""
-    return 1 - math.exp(-epsilon / 2) if epsilon > _HM_FROM else 0.0
+    return 1 - math.exp(-epsilon / 2) if epsilon > HM_FROM else 0.0
 
 
 def hm_tp_share(epsilon: float) -> float:
@@ -82,7 +82,7 @@ def _hybrid(
     return Mechanism(name, design, options, variance, worst, LEVELS, tries=_tries)
 
 
-_NOTE = f"up to epsilon {_HM_FROM} HM is Duchi's mechanism"
+_NOTE = f"up to epsilon {HM_FROM} HM is Duchi's mechanism"
 HM = _hybrid("hm", hm_share, piecewise.t_pm, duchi.card, duchi.variance, _NOTE)
 _NOTE_TP = f"up to epsilon {_HM_TP_FROM} HM-TP is Three-Outputs"
 HM_TP = _hybrid("hm-tp", hm_tp_share, piecewise.t_sub, three_outputs.card, three_outputs.variance, _NOTE_TP)

@@ -1,0 +1,283 @@
+"""Mechanisms of the papers compared in floats: means and frequencies of tables, and models by LDP-FedSGD.
+
+As in Wang et al. (ICDE 2019) and Zhao et al. (2021): Laplace, SCDF and Staircase noise at epsilon / d for each of d
+numbers; Duchi's mechanism for tuples; of the others k of the d numbers, at epsilon / k each. Where a table has numbers
+and categories, the first two ways and optimised unary encoding (OUE) split epsilon: d_n epsilon / d for the d_n
+numbers, and epsilon / d for each category; the others report k of all d attributes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from tern.fixed import ONE
+from ternhost.datasets import CLASSIFICATION, REGRESSION, Floats, synthetic
+from ternhost.errors import UsageError
+from ternhost.experiments import baseline, erm
+from ternhost.experiments.base import Options, load
+from ternhost.experiments.cells import Cell, Row
+from ternhost.experiments.figure import RUNS, Axis, Figure, Trends, no_trends
+from ternhost.experiments.frequencies import unary
+from ternhost.experiments.perturbing import MECHANISMS, WINDOWED, duchi_tuples, largest_output, rounded
+from ternhost.experiments.rounds import optimal_figures
+from ternhost.learn import collect, judging
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.learn.judging import SQUARED_ERROR
+from ternhost.learn.parameters import MODELS
+from ternhost.privacy.base import MICRO
+
+_SPLIT = ("laplace", "scdf", "staircase")  # at epsilon / d for each number
+_TUPLES = "duchi"
+_D = 16
+_CHUNK = 100_000  # clients at once
+_EPSILONS = (0.5, 1.0, 2.0, 4.0)
+OUE, SAMPLED = "OUE, epsilon / d each", "k of d attributes"
+NON_PRIVATE = "without privacy"
+EPSILON = Axis("epsilon", "epsilon of a client", log=True)
+OUTPUTS = Axis("outputs", "number of outputs of a report", log=True)
+CLIENTS = Axis("clients", "number of clients", log=True)
+DIMENSION = Axis("d", "number of attributes")
+_ERROR = Axis("squared_error", "mean squared error", log=True)
+_SHAPES: Mapping[str, Mapping[str, Any]] = {
+    **{f"Gaussian, mean {mean:.2g}": {"mean": mean} for mean in (0.0, 1 / 3, 2 / 3, 1.0)},
+    "uniform": {"shape": "uniform"},
+    "power law": {"shape": "power"},
+}
+GAUSSIANS = tuple(_SHAPES)[:4]
+
+
+def reported(
+    x: Floats, name: str, epsilon: float, rng: np.random.Generator, outputs: int | None = None
+) -> Floats:
+    """Unbiased reports of tuples (n x d) by a mechanism of perturbing.py; 0 where a client does not report a number.
+
+    outputs: the number of values of a report of a windowed mechanism, by Algorithm 5 of Zhao et al."""
+    n, d = x.shape
+    if name == _TUPLES:
+        return duchi_tuples(x, epsilon, rng)
+    k = d if name in _SPLIT else coordinates_by_rule("paper", round(epsilon * MICRO), d)
+    perturb = MECHANISMS[name](epsilon / k)
+    if outputs and name in WINDOWED:
+        perturb = rounded(perturb, largest_output(name, epsilon / k), outputs)
+    if k == d:
+        return perturb(x, rng)
+    chosen = rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k] if k > 1 else rng.integers(d, size=(n, 1))
+    reports = np.zeros((n, d))
+    values = d / k * perturb(np.take_along_axis(x, chosen, axis=1), rng)
+    np.put_along_axis(reports, chosen, values, axis=1)
+    return reports
+
+
+# Means
+
+
+def means(
+    title: str, mechanisms: Sequence[str], sources: Sequence[str], x: Axis = EPSILON, *,
+    settings: Mapping[str, Sequence[Any]] | None = None, trends: Callable[[Sequence[Row]], Trends] = no_trends,
+) -> Figure:  # fmt: skip
+    """Errors of means: a panel for each source (a name of _SHAPES, or a data set).
+
+    settings: lists of epsilon, d, outputs and clients (as a share of all) where they are not the defaults."""
+    work = partial(_mean_cells, tuple(mechanisms), tuple(sources), settings or {})
+    return Figure(title, x, _ERROR, work, trends=trends)
+
+
+def _mean_cells(
+    mechanisms: Sequence[str], sources: Sequence[str], settings: Mapping[str, Sequence[Any]], options: Options
+) -> list[Cell]:
+    most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
+    common = {"most": most, "seeds": options.seeds(20, 3, paper=100)}
+    named = (options.dataset,) if options.dataset else sources
+    for source in named:
+        if source not in _SHAPES:
+            collect.load(source)  # raises if it cannot be loaded
+    choices = {"epsilon": _EPSILONS, "d": [None], "outputs": [None], "share": [1.0], **settings}
+    return Cell.each(RUNS, _means, common, source=named, **choices, mechanism=_asked(mechanisms, options))
+
+
+def _asked(mechanisms: Sequence[str], options: Options) -> Sequence[str]:
+    """The mechanisms of a figure and that of --mechanism. Raises UsageError if that is not one of the papers'."""
+    if options.contender is None:
+        return mechanisms
+    name = options.contender.label
+    if name not in MECHANISMS:
+        hint = f"one of {', '.join(MECHANISMS)}, without options"
+        raise UsageError(f"the figures of the papers compare their mechanisms, not {name}", hint)
+    return tuple(dict.fromkeys((*mechanisms, name)))
+
+
+@lru_cache(maxsize=2)
+def _numbers(source: str, most: int) -> Floats:
+    if source in _SHAPES:
+        values = synthetic.attributes(min(most, 1_000_000), _D, seed=0, **_SHAPES[source]).numeric
+    else:
+        values = collect.load(source)[0].numeric[:most]
+    return values / ONE
+
+
+def _means(
+    source: str, epsilon: float, mechanism: str, d: int | None, outputs: int | None, share: float, most: int,
+    seeds: Sequence[int],
+) -> list[Row]:  # fmt: skip
+    x = _numbers(source, most)
+    x = x[: round(share * len(x)), :d]
+    common = {"panel": source, "curve": mechanism, "epsilon": epsilon, "clients": len(x), "d": x.shape[1]}
+    rows = []
+    for seed in seeds:
+        rng, total = baseline.generator(seed), np.zeros(x.shape[1])
+        for start in range(0, len(x), _CHUNK):
+            total += reported(x[start : start + _CHUNK], mechanism, epsilon, rng, outputs).sum(axis=0)
+        error = float(np.mean((total / len(x) - x.mean(axis=0)) ** 2))
+        rows.append({**common, "outputs": outputs, "run": seed, "squared_error": error})
+    return rows
+
+
+# Tables of numbers and categories
+
+
+def tables(title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[Any]) -> Figure:
+    """Errors of means and of frequencies of a table: two panels."""
+    return Figure(title, x, _ERROR, partial(_table_cells, tuple(mechanisms), settings))
+
+
+def _table_cells(
+    mechanisms: Sequence[str], settings: Mapping[str, Sequence[Any]], options: Options
+) -> list[Cell]:
+    name = options.dataset or "flights-table"
+    if not collect.load(name)[0].categories:
+        raise UsageError(f"{name} has no categorical attribute", hint="leave --dataset out")
+    most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
+    common = {"source": name, "most": most, "seeds": options.seeds(20, 2, paper=100)}
+    epsilons = _EPSILONS[::3] if options.quick else _EPSILONS
+    choices = {"epsilon": epsilons, "share": [1.0], "d": [None], **settings}
+    return [
+        *Cell.each(RUNS, _table_means, common, **choices, mechanism=_asked(mechanisms, options)),
+        *Cell.each(RUNS, _table_frequencies, common, **choices, way=(OUE, SAMPLED)),
+    ]
+
+
+def _sizes(numbers: int, categories: int, d: int | None) -> tuple[int, int]:
+    """How many numbers and categories there are among the first d attributes, which alternate in that proportion."""
+    if d is None:
+        return numbers, categories
+    kept = max(1, round(d * numbers / (numbers + categories)))
+    return kept, d - kept
+
+
+def _table_means(
+    source: str, epsilon: float, mechanism: str, share: float, d: int | None, most: int, seeds: Sequence[int]
+) -> list[Row]:
+    table = collect.load(source)[0]
+    clients = round(share * min(most, len(table.numeric)))
+    numbers, categories = _sizes(table.numeric.shape[1], len(table.categories), d)
+    total = numbers + categories
+    x = table.numeric[:clients, :numbers] / ONE
+    rows = []
+    for seed in seeds:
+        rng, sums = baseline.generator(seed), np.zeros(numbers)
+        for start in range(0, clients, _CHUNK):
+            part = x[start : start + _CHUNK]
+            if mechanism == _TUPLES:
+                sums += reported(part, mechanism, epsilon * numbers / total, rng).sum(axis=0)
+            else:  # of all attributes, where those that are no numbers do not count
+                whole = np.pad(part, ((0, 0), (0, categories)))
+                sums += reported(whole, mechanism, epsilon, rng).sum(axis=0)[:numbers]
+        error = float(np.mean((sums / clients - x.mean(axis=0)) ** 2))
+        row = {"panel": f"numbers of {source}", "curve": mechanism, "epsilon": epsilon, "clients": clients}
+        rows.append({**row, "d": total, "run": seed, "squared_error": error})
+    return rows
+
+
+def _table_frequencies(
+    source: str, epsilon: float, way: str, share: float, d: int | None, most: int, seeds: Sequence[int]
+) -> list[Row]:
+    table = collect.load(source)[0]
+    clients = round(share * min(most, len(table.numeric)))
+    numbers, categories = _sizes(table.numeric.shape[1], len(table.categories), d)
+    total = numbers + categories
+    assert table.codes is not None
+    sizes = [len(names) for names in table.categories[:categories]]
+    holders = [np.bincount(table.codes[:clients, j], minlength=size) for j, size in enumerate(sizes)]
+    k = total if way == OUE else coordinates_by_rule("paper", round(epsilon * MICRO), total)
+    rows = []
+    for seed in seeds:
+        rng = baseline.generator(seed)
+        asked = (rng.binomial(counts, k / total) for counts in holders)
+        frequencies = [unary(counts, epsilon / k, rng) for counts in asked]
+        errors = [
+            np.mean((estimate - counts / clients) ** 2)
+            for estimate, counts in zip(frequencies, holders, strict=True)
+        ]
+        row = {"panel": f"categories of {source}", "curve": way, "epsilon": epsilon, "clients": clients}
+        rows.append({**row, "d": total, "run": seed, "squared_error": float(np.mean(errors))})
+    return rows
+
+
+# Models
+
+
+def models(
+    title: str, model: str, mechanisms: Sequence[str], sources: Sequence[str], y: Axis, x: Axis = EPSILON, *,
+    settings: Mapping[str, Sequence[Any]] | None = None, trends: Callable[[Sequence[Row]], Trends] = no_trends,
+) -> Figure:  # fmt: skip
+    """Models trained by LDP-FedSGD with each mechanism and without privacy: a panel for each data set.
+
+    y: accuracy, misclassification or squared_error. settings: as in `means`, without clients and d."""
+    work = partial(_model_cells, model, tuple(mechanisms), tuple(sources), y.column, settings or {})
+    return Figure(title, x, y, work, y.column == "accuracy", trends)
+
+
+ACCURACY = Axis("accuracy", "accuracy on the held-out fold")
+MISCLASSIFICATION = Axis("misclassification", "misclassification rate")
+LINEAR_ERROR = Axis(SQUARED_ERROR, "mean squared error", log=True)
+
+
+def _model_cells(
+    model: str, mechanisms: Sequence[str], sources: Sequence[str], measure: str,
+    settings: Mapping[str, Sequence[Any]], options: Options,
+) -> list[Cell]:  # fmt: skip
+    named = (options.dataset,) if options.dataset else sources
+    task = REGRESSION if model == "linear" else CLASSIFICATION
+    for name in named:
+        if load(name).task != task:
+            raise UsageError(
+                f"the labels of {name} do not suit a {model} model", hint="name another --dataset"
+            )
+    folds = options.runs_or(5, 1, 5 * erm.FOLDS)
+    common = {
+        "model": model,
+        "measure": measure,
+        "folds": folds,
+        "seed": options.seed,
+        "quick": options.quick,
+    }
+    epsilons = _EPSILONS[::3] if options.quick else _EPSILONS
+    choices = {"epsilon": epsilons, "outputs": [None], **settings}
+    compared = (*_asked(mechanisms, options), NON_PRIVATE)
+    return Cell.each(RUNS, _trained, common, source=named, **choices, mechanism=compared)
+
+
+def _trained(
+    source: str, model: str, epsilon: float, mechanism: str, outputs: int | None, measure: str, folds: int,
+    seed: int, quick: bool,
+) -> list[Row]:  # fmt: skip
+    common = {"panel": source, "curve": mechanism, "epsilon": epsilon, "outputs": outputs}
+    rows = []
+    for i in range(folds):
+        part = erm.fold(source, i, seed)
+        if mechanism == NON_PRIVATE:
+            figures = optimal_figures(part, model)
+        else:
+            rng = baseline.generator(seed + i)
+
+            def mean(x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng) -> Floats:
+                gradient = np.clip(baseline.slopes(model, x, y, weights)[:, None] * x, -1, 1)
+                return np.asarray(reported(gradient, mechanism, epsilon, rng, outputs).mean(axis=0))
+
+            training = baseline.Training(model, epsilon, erm.reports_of(part, quick), 1.0, decays=True)
+            weights = baseline.descend(training, part, mean, rng)
+            figures = judging.figures(part, MODELS[model], weights)
+        figure = 1 - figures["accuracy"] if measure == "misclassification" else figures[measure]
+        rows.append({**common, "run": i, measure: figure})
+    return rows

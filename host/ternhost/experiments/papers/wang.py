@@ -1,0 +1,148 @@
+"""Wang et al., Collecting and Analyzing Multidimensional Data with Local Differential Privacy, ICDE 2019.
+
+Brazil's and Mexico's census records (IPUMS) are not free to pass on. Where the paper uses them, these figures use
+flights of New York, or `--dataset ipums:FILE.csv`, an extract of your own."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ternhost.experiments.base import DATASET
+from ternhost.experiments.cells import Row
+from ternhost.experiments.comparison import (
+    CLIENTS,
+    DIMENSION,
+    EPSILON,
+    GAUSSIANS,
+    LINEAR_ERROR,
+    MISCLASSIFICATION,
+    means,
+    models,
+    tables,
+)  # fmt: skip
+from ternhost.experiments.figure import Axis, Figure, Trends, below, by_curve
+from ternhost.experiments.formula import curves, formula, worst_variance, worst_variance_of_tuples
+from ternhost.experiments.statistics import pick
+from ternhost.experiments.variance import crossing
+from ternhost.privacy.mechanisms import hybrid
+
+_MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
+_LEARNERS = ("laplace", "duchi", "pm", "hm")
+_CLASSIFIED = (DATASET, "synthetic-logistic")
+_VARIANCE = Axis("variance", "worst-case variance")
+_BORDER = Axis("border", "border")
+_PDF_EPSILON = 2.0  # the paper gives none
+
+
+def _variances() -> list[Row]:
+    epsilons = [round(0.1 * i, 1) for i in range(4, 81)]
+    laws = {name: worst_variance(name) for name in ("laplace", "duchi", "pm", "hm")}
+    return curves("one number", "epsilon", "variance", laws, epsilons)
+
+
+def _variance_trends(rows: Sequence[Row]) -> Trends:
+    laws = by_curve(rows, "variance")
+    epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
+    return {
+        "PM's worst-case variance is smaller than Laplace's at every epsilon": bool((laws["pm"] < laws["laplace"]).all()),
+        "PM's is smaller than Duchi's from epsilon 1.29": bool(((laws["pm"] < laws["duchi"]) == (epsilon >= 1.29)).all()),
+        "HM's is never larger than PM's or Duchi's": bool(
+            (laws["hm"] <= np.minimum(laws["pm"], laws["duchi"]) * (1 + 1e-12)).all()
+        ),
+    }  # fmt: skip
+
+
+def _densities() -> list[Row]:
+    e, root = math.exp(_PDF_EPSILON), math.exp(_PDF_EPSILON / 2)
+    c = (root + 1) / (root - 1)
+    high = (e - root) / (2 * root + 2)
+    rows = []
+    for value in (0.0, 0.5, 1.0):
+        left = (c + 1) / 2 * value - (c - 1) / 2
+        for x in np.linspace(-c, c, 401).tolist():
+            density = high if left <= x <= left + c - 1 else high / e
+            rows.append(
+                {
+                    "panel": f"input {value:g}",
+                    "curve": f"PM, epsilon {_PDF_EPSILON:g}",
+                    "output": x,
+                    "density": density,
+                }
+            )
+    return rows
+
+
+def _ratios() -> list[Row]:
+    epsilons = [round(0.1 * i, 1) for i in range(1, 81)]
+    rows = []
+    for d in (5, 10, 20, 40):
+        laws = {
+            name: lambda epsilon, name=name, d=d: (
+                worst_variance_of_tuples(name, d, epsilon) / worst_variance_of_tuples("duchi", d, epsilon)
+            )
+            for name in ("pm", "hm")
+        }
+        rows += curves(f"d = {d}", "epsilon", "ratio", laws, epsilons)
+    return rows
+
+
+def _ratio_trends(rows: Sequence[Row]) -> Trends:
+    return {
+        "PM and HM have less worst-case variance than Duchi's mechanism for d > 1": all(
+            row["ratio"] < 1 for row in rows
+        ),
+        "at most 77 % of it": all(row["ratio"] <= 0.77 for row in rows),
+    }
+
+
+def _regimes() -> list[Row]:
+    """Table I, for d = 1: the epsilons where the order of the worst-case variances changes."""
+    equal = crossing("pm", "duchi", 1, 1.6)
+    borders = {"HM becomes better than Duchi's": hybrid.HM_FROM, "PM becomes better than Duchi's": equal}
+    return [
+        {"panel": "d = 1", "curve": name, "border": i, "epsilon": e}
+        for i, (name, e) in enumerate(borders.items())
+    ]
+
+
+def _mean_trends(rows: Sequence[Row]) -> Trends:
+    return {
+        f"{better} has smaller errors than {worse}": below(rows, "squared_error", better, worse)
+        for better in ("pm", "hm") for worse in ("laplace", "scdf", "duchi")
+    }  # fmt: skip
+
+
+def _learned_trends(column: str, rows: Sequence[Row]) -> Trends:
+    return {
+        f"{better} has smaller errors than {worse}": below(rows, column, better, worse)
+        for better in ("pm", "hm") for worse in ("laplace", "duchi")
+    }  # fmt: skip
+
+
+_OUTPUT, _DENSITY = Axis("output", "output"), Axis("density", "probability density")
+_EPSILON, _RATIO = Axis("epsilon", "epsilon"), Axis("ratio", "ratio")
+_SHARES = {"share": (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), "epsilon": (1.0,)}
+_DIMENSIONS = {"d": (5, 10, 15, 19), "epsilon": (1.0,)}
+_CLASSES_TRENDS = partial(_learned_trends, MISCLASSIFICATION.column)
+_LINEAR = ("synthetic-linear", "diabetes")
+
+FIGURES: dict[str, Figure] = {
+    "1": formula("worst-case variance for one number", _EPSILON, _VARIANCE, _variances, _variance_trends),
+    "2": formula("density of PM's output for three inputs", _OUTPUT, _DENSITY, _densities),
+    "3": formula("worst-case variance for d numbers over Duchi's", _EPSILON, _RATIO, _ratios, _ratio_trends),
+    "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
+    "5": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_mean_trends),
+    "6": means(
+        "errors for two other distributions", _MECHANISMS, ("uniform", "power law"), trends=_mean_trends
+    ),
+    "7": tables("errors by the number of clients", _MECHANISMS, CLIENTS, **_SHARES),
+    "8": tables("errors by the number of attributes", _MECHANISMS, DIMENSION, **_DIMENSIONS),
+    "9": models(
+        "logistic regression", "logistic", _LEARNERS, _CLASSIFIED, MISCLASSIFICATION, trends=_CLASSES_TRENDS
+    ),
+    "10": models("SVM", "svm", _LEARNERS, _CLASSIFIED, MISCLASSIFICATION, trends=_CLASSES_TRENDS),
+    "11": models("linear regression", "linear", _LEARNERS[1:], _LINEAR, LINEAR_ERROR),
+    "table-1": formula("epsilons where the order of the variances changes", _BORDER, _EPSILON, _regimes),
+}
