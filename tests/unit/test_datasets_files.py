@@ -375,7 +375,24 @@ def test_uniform_and_power_attributes_follow_their_laws():
         synthetic.linear(10, 1)
     with pytest.raises(UsageError, match="no distribution 'triangular'") as caught:
         synthetic.attributes(10, shape="triangular")
-    assert "gaussian, uniform, power" in caught.value.hint
+    assert "gaussian, exponential, uniform, power" in caught.value.hint
+
+
+def test_exponential_and_narrow_attributes_follow_their_laws():
+    table = synthetic.attributes(40_000, 4, shape="exponential", mean=0.3, seed=1).numeric / ONE
+    assert 0 <= table.min() < 0.001 < 0.99 < table.max() <= 1
+    # P(X <= x) = (1 - exp(-x / 0.3)) / (1 - exp(-1 / 0.3))
+    for x in (0.1, 0.5, 0.9):
+        assert (table <= x).mean() == pytest.approx(np.expm1(-x / 0.3) / np.expm1(-1 / 0.3), abs=0.005)
+    narrow = synthetic.attributes(40_000, 4, mean=0.3, deviation=0.2, seed=1).numeric / ONE
+    assert (narrow.mean(), narrow.std()) == (pytest.approx(0.3, abs=0.003), pytest.approx(0.2, abs=0.003))
+    for options, message in (
+        ({"shape": "exponential"}, "the mean of an exponential must be above 0 and at most 5, not 0"),
+        ({"deviation": 0.0}, "a deviation must be above 0 and at most 5, not 0"),
+        ({"deviation": 0.2, "mean": 1.25}, "the mean of a Gaussian must be -1.2 to 1.2, not 1.25"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            synthetic.attributes(10, 4, **options)
 
 
 @pytest.mark.parametrize("mean", [1.3, -1.3, float("nan")])

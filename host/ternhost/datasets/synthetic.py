@@ -1,35 +1,44 @@
 """Synthetic records with a known truth, the same for the same seed."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ternhost.datasets import base
 from ternhost.errors import UsageError
 
-_DEVIATION = 0.25  # of Gaussian attributes
+_MOST = 5  # standard deviation of Gaussian attributes, and mean of exponential ones
 _NOISE = 0.05
 
 
-def attributes(n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0, seed: int = 0) -> base.Table:
-    """n records of d independent attributes in [-1, 1], to estimate means of.
+def attributes(
+    n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0, deviation: float = 0.25, seed: int = 0
+) -> base.Table:
+    """n records of d independent attributes in [-1, 1], to estimate means of. Values outside are drawn again.
 
-    The shape is that of their distribution. gaussian: of this mean and standard deviation 1/4, where values outside
-    [-1, 1] are drawn again (Zhao et al. 2021, with means 0, 1/3, 2/3 and 1, and 16 dimensions). uniform: over [-1, 1].
-    power: density proportional to (x + 2)**-10 (Wang et al. 2019).
-    Raises UsageError for another shape, or a mean that leaves hardly any value in [-1, 1]."""
+    The shape is that of their distribution. gaussian: of this mean and standard deviation (Zhao et al. 2021: means 0,
+    1/3, 2/3 and 1, deviation 1/4, 16 dimensions; Hao et al. 2023: 0.3 and 0.2). exponential: of this mean (Hao et al.:
+    0.3). uniform: over [-1, 1]. power: density proportional to (x + 2)**-10 (Wang et al. 2019).
+    Raises UsageError for another shape, or a mean or deviation that leaves hardly any value in [-1, 1]."""
     rng = np.random.default_rng(seed)
-    if shape == "gaussian":
-        if not abs(mean) <= 1 + _DEVIATION:
-            raise UsageError(f"the mean of a Gaussian must be -1.25 to 1.25, not {mean}")
-        values = rng.normal(mean, _DEVIATION, n * d)
-        while (outside := np.flatnonzero(np.abs(values) > 1)).size:
-            values[outside] = rng.normal(mean, _DEVIATION, outside.size)
-    elif shape == "uniform":
-        values = rng.uniform(-1, 1, n * d)
-    elif shape == "power":
+    draws: dict[str, Callable[[int], base.Floats]] = {
+        "gaussian": lambda size: rng.normal(mean, deviation, size),
+        "exponential": lambda size: rng.exponential(mean, size),
+        "uniform": lambda size: rng.uniform(-1, 1, size),
         # Inverse of F(x) = (1 - (x+2)**-9) / (1 - 3**-9).
-        values = (1 - rng.random(n * d) * (1 - 3.0**-9)) ** (-1 / 9) - 2
-    else:
-        raise UsageError(f"there is no distribution {shape!r}", hint="one of: gaussian, uniform, power")
+        "power": lambda size: (1 - rng.random(size) * (1 - 3.0**-9)) ** (-1 / 9) - 2,
+    }
+    if shape not in draws:
+        raise UsageError(f"there is no distribution {shape!r}", hint=f"one of: {', '.join(draws)}")
+    if not 0 < deviation <= _MOST:
+        raise UsageError(f"a deviation must be above 0 and at most {_MOST}, not {deviation}")
+    if shape == "gaussian" and not abs(mean) <= (most := 1 + deviation):
+        raise UsageError(f"the mean of a Gaussian must be -{most} to {most}, not {mean}")
+    if shape == "exponential" and not 0 < mean <= _MOST:
+        raise UsageError(f"the mean of an exponential must be above 0 and at most {_MOST}, not {mean}")
+    values = draws[shape](n * d)
+    while (outside := np.flatnonzero(np.abs(values) > 1)).size:
+        values[outside] = draws[shape](outside.size)
     return base.Table(shape, tuple(f"x{j}" for j in range(d)), base.to_fixed(values.reshape(n, d)))
 
 
