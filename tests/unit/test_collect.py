@@ -247,7 +247,7 @@ def test_a_data_set_without_a_table_gives_its_features():
 
 
 def test_a_collection_by_hiera_has_its_true_loss_beside_the_stated_one():
-    options = {"dataset": "iris", "method": "hiera", "epsilon": "8", "mu": 0.2}
+    options = {"dataset": "iris", "method": "hiera", "epsilon": "8", "mu": 2}
     result = run("collect", "simulated:50000", **options)
     assert result["epsilon_per_client"] == pytest.approx(8, abs=1e-3)
     assert result["epsilon_per_client"] <= 8
@@ -258,6 +258,13 @@ def test_a_collection_by_hiera_has_its_true_loss_beside_the_stated_one():
     assert (card.shape, card.symbols, part["k"]) == (cards.HIERARCHY, 10, 1)
     assert cards.certify(card)
     assert not cards.certify(card, card.epsilon - 200)
+
+
+def test_means_by_hiera_are_clamped_on_demand():
+    options = {"dataset": "iris", "method": "hiera", "epsilon": "1", "clients": 8}
+    for clamp in (False, True):
+        entries = finished(begin("collect", 8, clamp=clamp, **options)).result([])["attributes"]
+        assert (max(abs(entry["mean"]) for entry in entries) <= 1) == clamp
 
 
 def test_an_attribute_without_reports_is_left_out(table):

@@ -321,6 +321,34 @@ def test_the_baseline_and_synthetic_records_have_different_draws():
     assert baseline.generator(1).random() != np.random.default_rng(1).random()
 
 
+def test_the_more_often_reports_count_the_larger_is_the_error():
+    assert len(hiera._SHAPES) == 7
+    rows = [
+        row for unit in hiera._UNITS for source in hiera._SHAPES
+        for row in hiera._reused(unit, source, clients=100_000, seed=1)
+    ]  # fmt: skip
+    assert [line.partition(" than")[0] for line in hiera._about_mu(rows)] == [
+        "mu 2: the error of a mean is 2.87 to 10.6 % larger",
+        "mu 3: the error of a mean is 6.12 to 11.2 % larger",
+        "mu 4: the error of a mean is 4.46 to 12.1 % larger",
+        "mu 5: the error of a mean is 3.29 to 28.6 % larger",
+    ]
+
+
+def test_regression_of_hiera_is_on_the_named_data_set_in_the_paper_s_groups():
+    cells = hiera.cells(Options("diabetes", 1, quick=True))
+    named = {cell.table: cell.arguments.get("dataset", cell.arguments.get("source")) for cell in cells}
+    assert named == {"mu": "diabetes", "means": "diabetes", "regression": "diabetes"}
+    d = datasets.load("diabetes").dimension
+    (row,) = hiera._on_devices(1.0, "diabetes", 2000, range(1))
+    assert (row["data"], row["group"]) == ("diabetes", math.ceil(d * math.log(d)))
+    assert hiera._group(0.1, d, 10_000) == math.ceil(100 * d * math.log(d))
+    assert hiera._group(0.1, d, 1000) == 1000
+    weights = np.full(d, 0.25)
+    figure = judging.figures(datasets.load("diabetes"), 1, weights)["squared_error"]
+    assert hiera._squared_error(datasets.load("diabetes"), weights) == pytest.approx(figure)
+
+
 @pytest.mark.parametrize("unit", [0.1, 1.0])
 def test_taking_the_level_of_another_number_costs_more(unit):
     levels = hiera.levels(unit)

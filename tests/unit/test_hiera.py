@@ -54,6 +54,8 @@ def test_reuse_of_reports_depends_only_on_the_seed_and_the_round(monkeypatch):
     data = datasets.synthetic.linear(2000, 4)
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     options = {"model": "linear", "epsilon": "8", "reports": 1000, "group": 250}
-    weights = [finished(begin("hiera", 1000, mu=mu, **options)).weights for mu in (0.5, 0.5, 0.0)]
+    weights = [finished(begin("hiera", 1000, mu=mu, **options)).weights for mu in (3, 3, 1)]
     assert (weights[0] == weights[1]).all()
     assert (weights[0] != weights[2]).any()
+    clamped = finished(begin("hiera", 1000, mu=1, clamp=True, **options)).weights
+    assert (weights[2] != clamped).any()

@@ -1,4 +1,4 @@
-"""LHP and HierA's estimator: the true loss of a report, unbiased means at every mu, the device's report by draws."""
+"""LHP and HierA's estimator: the true loss of a report, exact bias and variance at every mu, the device's draws."""
 
 import math
 from fractions import Fraction
@@ -72,7 +72,7 @@ def test_reports_equal_those_of_the_device():
     assert symbols.tolist() == expected
 
 
-@pytest.mark.parametrize("mu", [0, 0.3, 1])
+@pytest.mark.parametrize("mu", [1, 2, 5])
 def test_the_estimate_is_unbiased(mu):
     rng = np.random.default_rng(2)
     fixed = datasets.to_fixed(np.clip(rng.normal(-0.55, 0.3, 2000), -1, 1))  # most in private ranges
@@ -81,6 +81,97 @@ def test_the_estimate_is_unbiased(mu):
     error = np.std(estimates) / 20
     assert abs(np.mean(estimates) - truth) < 4 * error
     assert error < 0.02
+
+
+def _copies(card, v, mu):
+    """All outcomes of one report of an input: its probability, and its copies at mu as (level, sign), by brute force.
+
+    A report of one of m levels is used at its own and converted to each of the next mu - 1. If k of these are beyond
+    the most private level, the report itself is used k times more."""
+    scales, m = certify.scales(card), len(card.body.value_cards)
+    order = sorted(range(m), key=lambda level: scales[level])
+    for symbol, p in enumerate(_law(card, v)):
+        level, sign = symbol // 2, 2 * (symbol % 2) - 1
+        more = order[order.index(level) + 1 :][: mu - 1]
+        for signs in product((sign, -sign), repeat=len(more)):
+            q = p
+            for other, converted in zip(more, signs, strict=True):
+                q *= (1 + converted * sign * scales[level] / scales[other]) / 2
+            yield q, [(level, sign)] * (mu - len(more)) + list(zip(more, signs, strict=True))
+
+
+@pytest.mark.parametrize("mu", [1, 2, 3])
+def test_bias_and_variance_are_exact_by_enumeration(mu):
+    """All outcomes of two reports: without the copies of step 5, the mean leans to the less private range."""
+    card = decode(lhp.card([500_000, 1_000_000, 2_500_000]))
+    scales, values = certify.scales(card), (card.body.bounds[0], -13_000)
+    laws = [list(_copies(card, v, mu)) for v in values]
+    total = mean = square = naive = Fraction(0)
+    for (p, first), (q, second) in product(*laws):
+        copies = first + second
+        estimated = sum(sign * scales[level] for level, sign in copies) / (2 * mu)
+        once = [
+            *dict.fromkeys(first),
+            *dict.fromkeys(second),
+        ]  # copies of a report at its own level are equal
+        total += p * q
+        mean += p * q * estimated
+        square += p * q * estimated**2
+        naive += p * q * sum(sign * scales[level] for level, sign in once) / len(once)
+    truth = Fraction(sum(values), 2 * 16384)
+    assert (total, mean) == (1, truth)
+    assert square - mean**2 == hiera.variance(card, np.array(values, np.int16), mu)
+    assert naive == truth if mu == 1 else naive < truth - Fraction(1, 100)
+
+
+@pytest.mark.parametrize("mu", [1, 3, 5])
+def test_the_estimate_has_the_exact_variance(mu):
+    rng, runs = np.random.default_rng(4), 50_000
+    card, values = _levels(1), np.array([-16_000, -9000, -100, 500, 4000, 15_000], np.int16)
+    laws = [np.array(_law(card, int(v)), float) for v in values]
+    counts = sum(rng.multinomial(1, law, runs) for law in laws).reshape(runs, 5, 2)
+    means = hiera.estimate(card, counts, mu)
+    exact = float(hiera.variance(card, values, mu))
+    assert abs(means.mean() - values.mean() / 16384) < 4 * (exact / runs) ** 0.5
+    assert means.var() == pytest.approx(exact, rel=0.025)
+
+
+def test_conversion_makes_reports_of_the_other_level():
+    p = [math.exp(e) / (1 + math.exp(e)) for e in (2, 1)]
+    c = [1 / (2 * each - 1) for each in p]  # what a sign stands for
+    flip = (1 - c[0] / c[1]) / 2
+    assert flip == pytest.approx((p[0] - p[1]) / (2 * p[0] - 1)), "the paper's 1 - q"
+    n = 1_000_000
+    before, after = ([round(n * (0.5 + sign * 0.7 / (2 * each))) for sign in (-1, 1)] for each in c)
+    converted = hiera.convert(np.array(before), *c, np.random.default_rng(3))
+    assert converted.sum() == n
+    assert converted[1] == pytest.approx(after[1], abs=5 * n**0.5 / 2)
+    assert before[1] > after[1] + 50_000
+
+
+def test_a_clamped_mean_is_never_beyond_1_but_biased():
+    """Clamping a single report keeps nothing but its sign; of many reports it changes nothing."""
+    card, x = _levels(0.2), 8000
+    counts = np.eye(10, dtype=np.int64).reshape(10, 5, 2)  # each outcome of one report
+    law = np.array(_law(card, x), float)
+    plain, clamped = (hiera.estimate(card, counts, clamp=clamp) for clamp in (False, True))
+    assert law @ plain == pytest.approx(x / 16384)
+    assert np.abs(plain).min() > 1
+    assert np.abs(clamped).max() == 1
+    assert law @ clamped < 0.5 * x / 16384
+    many = _collect(card, np.full(20_000, x, np.int16), 1)
+    assert hiera.estimate(card, many, clamp=True) == hiera.estimate(card, many)
+
+
+@pytest.mark.parametrize("mu", [0, 6, -1, 0.5])
+def test_reports_count_from_once_to_as_often_as_there_are_levels(mu):
+    counts = np.ones((5, 2), np.int64)
+    for refused in (
+        lambda: hiera.estimate(_levels(1), counts, mu),
+        lambda: hiera.variance(_levels(1), np.zeros(2, np.int16), mu),
+    ):
+        with pytest.raises(UsageError, match=f"--mu must be 1 to 5, the number of levels, not {mu}"):
+            refused()
 
 
 def _level_law(card, level):
@@ -160,7 +251,7 @@ def test_combined_classes_are_unbiased_by_enumeration():
 
 
 def test_combined_classes_estimate_better_than_the_stricter_class():
-    mu = 0.4
+    mu = 3
     values = datasets.to_fixed(np.clip(np.random.default_rng(5).normal(0.3, 0.3, 2000), -1, 1))
     strict, loose = hiera.design(2_000_000), hiera.design(10_000_000)
     together, alone = [], []

@@ -189,7 +189,7 @@ def test_experiments_compare_a_mechanism_from_outside(outside):
         ([*TRAIN, "--dead-zone", "0.1"], "--dead-zone belongs to signs, and this run is fedsgd"),
         ([*SIGNS, "--dead-zone", "1"], "--dead-zone must be 0 or more and below 1, not 1.0"),
         ([*TRAIN, "--flip", "0.1"], "three-outputs has no option --flip"),
-        ([*SIGNS, "--mu", "0.1"], "--mu belongs to hiera, and this run is signs"),
+        ([*SIGNS, "--mu", "2"], "--mu belongs to hiera, and this run is signs"),
     ],
 )
 def test_wrong_options_of_extensions_are_refused_like_tern_s_own(outside, capsys, argv, message):

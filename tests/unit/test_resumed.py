@@ -29,11 +29,11 @@ CASES = {
     "svm": ("fedsgd", FEDSGD | {"model": "svm", "mechanism": "pm-sub", "levels": 7, "k": 2}),
     "fedavg": ("fedavg", {"dataset": "toy", "clients": 60, "rounds": 7, "share": 0.3, "epsilon": "8"}),
     "personalised fedavg": ("fedavg", {"dataset": "toy", "choices": "both", "rounds": 7, "share": 0.3}),
-    "hiera": ("hiera", FEDSGD | {"mu": 0.3}),
+    "hiera": ("hiera", FEDSGD | {"mu": 3}),
     "personalised hiera": ("hiera", FEDSGD | {"epsilons": PERSONAL}),
     "collect": ("collect", {"dataset": "ipums:people.csv", "epsilon": "10"}),
     "personalised collect": ("collect", {"dataset": "ipums:people.csv", "epsilons": "4:0.5,10:0.5"}),
-    "collect by hiera": ("collect", {"dataset": "toy", "method": "hiera", "mu": 0.2}),
+    "collect by hiera": ("collect", {"dataset": "toy", "method": "hiera", "mu": 2}),
     "infer": ("infer", {"dataset": "iris", "epsilon": "8"}),
     "personalised infer": ("infer", {"dataset": "iris", "epsilons": PERSONAL}),
 }

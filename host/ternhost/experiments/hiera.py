@@ -1,4 +1,5 @@
-"""HierA: errors of means and regression, compared with other mechanisms; reuse of reports; the true cost of a report.
+"""HierA: reuse of reports (Fig. 1 of the paper); errors of means (Fig. 2) and of regression (Fig. 3), compared with
+other mechanisms; the true cost of a report.
 
 HierA has five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up (Hao, Wu, Wan 2023). It is compared with PM
 and Harmony at the least of the budgets and at the true cost of a report of HierA, and with Laplace noise at the budget
@@ -19,19 +20,21 @@ import numpy as np
 
 from tern.card import Card
 from tern.fixed import ONE
-from ternhost.datasets import Fixed, Floats, Indices, synthetic
+from ternhost.datasets import Dataset, Fixed, Floats, Indices, synthetic
 from ternhost.experiments import baseline
 from ternhost.experiments.base import Contender, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import collection, figure_of, group_of, optimal_figures, repeated, simulate
-from ternhost.experiments.statistics import beyond_noise, grouped, pick, summaries, values_of
+from ternhost.experiments.rounds import collection, repeated, simulate
+from ternhost.experiments.statistics import pick, summaries, values_of
 from ternhost.learn import judging
 from ternhost.learn import levels as system
 from ternhost.learn.base import Population
 from ternhost.learn.collect import HIERA
 from ternhost.learn.hiera import HierA
+from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS
+from ternhost.learn.training import TrainingPlan
 from ternhost.privacy import cards, certify
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.mechanisms import lhp
@@ -40,15 +43,20 @@ _BUDGETS = (5, 4, 3, 2, 1)
 _X_LABEL = "unit e of the budgets (5, 4, 3, 2, 1) e"
 _UNITS = (0.1, 0.2, 0.5, 1.0)
 _MOST = 20 * MICRO  # epsilon of the other mechanisms
+_MUS = tuple(range(1, len(_BUDGETS) + 1))
 _SHAPES: dict[str, dict[str, Any]] = {
-    "uniform": {"shape": "uniform"},
+    "uniform": {"shape": "uniform"},  # Fig. 2 has these three
+    "Gaussian(0.3, 0.2)": {"mean": 0.3, "deviation": 0.2},
+    "exponential(0.3)": {"shape": "exponential", "mean": 0.3},
     "Gaussian, mean -0.5": {"mean": -0.5},
     "Gaussian, mean 0": {"mean": 0.0},
     "Gaussian, mean 0.5": {"mean": 0.5},
     "power law": {"shape": "power"},
 }
+_REGRESSION = "synthetic-linear"
 _RATES = (0.01, 0.03, 0.1, 0.3, 1.0)  # of each trainer the best one counts, constant or decaying
 _LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of the gradient"
+_WITH_MU = "HierA, mu {}"
 _LEAST, _TRUE = "the least epsilon", "the true epsilon"
 _OTHERS = ("pm", "harmony")
 _TRAINERS = (_ATTRIBUTE, _LAPLACE, *(f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS))
@@ -81,51 +89,92 @@ def _options(card: Card) -> dict[str, Any]:
 
 
 def cells(options: Options) -> list[Cell]:
-    shares = (0.0, 0.5, 1.0) if options.quick else (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     clients = 20_000 if options.quick else 100_000
-    common = {"clients": clients, "shares": shares, "seeds": options.seeds(200, 20)}
-    training = {"reports": 20_000 if options.quick else 80_000, "seeds": options.seeds(10, 2)}
     units = _UNITS[1::2] if options.quick else _UNITS
+    sources = options.sets(*_SHAPES)
+    common = {"clients": clients, "seeds": options.seeds(200, 20)}
+    dataset = options.dataset or _REGRESSION
+    training = {
+        "dataset": dataset,
+        "reports": 20_000 if options.quick else 80_000,
+        "seeds": options.seeds(10, 2),
+    }
     return [
-        *Cell.each("means", _estimated, common, cost=8, unit=units, source=options.sets(*_SHAPES)),
+        *Cell.each("mu", _reused, {"clients": clients, "seed": options.seed}, unit=units, source=sources),
+        *Cell.each("means", _estimated, common, cost=8, unit=units, source=sources),
         *Cell.each("regression", _trained, training, unit=units, trainer=_TRAINERS),
         *Cell.each("regression", _on_devices, training, unit=units),
     ]
 
 
 def _values(source: str, clients: int, seed: int) -> Fixed:
+    """A value of each client: of a distribution, or the first attribute of a data set, cyclically."""
     if source in _SHAPES:
         return synthetic.attributes(clients, 1, seed=seed, **_SHAPES[source]).numeric[:, 0]
-    return load(source).features[:clients, 1]
+    return np.resize(load(source).features[:, 1], clients)
 
 
-def _estimated(unit: float, source: str, clients: int, shares: Sequence[float], seeds: range) -> list[Row]:
+# Reuse of reports
+
+
+def _reused(unit: float, source: str, clients: int, seed: int) -> list[Row]:
+    """The exact root mean squared error of the mean at each mu."""
+    card, values = levels(unit), _values(source, clients, seed)
+    errors = {mu: float(system.variance(card, values, mu)) ** 0.5 for mu in _MUS}
+    common = {"data": source, "unit": unit, "epsilon": card.epsilon / MICRO}
+    return [
+        {**common, "mu": mu, "error": error, "over_mu_1": error / errors[1]} for mu, error in errors.items()
+    ]
+
+
+def _about_mu(rows: list[Row]) -> list[str]:
+    """How much larger the error is at each mu, over all data and units."""
+    lines = []
+    for mu in _MUS[1:]:
+        ratios = [row["over_mu_1"] for row in pick(rows, mu=mu)]
+        low, high = (100 * (ratio - 1) for ratio in (min(ratios), max(ratios)))
+        lines.append(
+            f"mu {mu}: the error of a mean is {low:.3g} to {high:.3g} % larger than at mu 1, exactly"
+        )
+    return lines
+
+
+def _by_mu(rows: list[Row], name: str) -> Panel:
+    groups = {mu: pick(rows, data=name, mu=mu) for mu in _MUS}
+    curves = [Curve.of(f"mu = {mu}", group, "unit", "over_mu_1") for mu, group in groups.items()]
+    return Panel(f"HierA: {name}", _X_LABEL, "error of the mean over that at mu = 1", curves, log_x=True)
+
+
+# Means
+
+
+def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row]:
     card = levels(unit)
     values = _values(source, clients, seeds[0])
     truth = float(values.mean()) / ONE
     rows: list[Row] = []
 
-    def add(estimate: str, mu: float | None, epsilon: float | None, means: Sequence[float]) -> None:
-        common = {"data": source, "unit": unit, "estimate": estimate, "mu": mu, "epsilon": epsilon}
+    def add(estimate: str, epsilon: float | None, means: Sequence[float]) -> None:
+        common = {"data": source, "unit": unit, "estimate": estimate, "epsilon": epsilon}
         errors = [mean - truth for mean in means]
         rows.extend({**common, "run": i, "bias": e, "absolute_error": abs(e)} for i, e in enumerate(errors))
 
     algorithm = collection(values[:, None], method=HIERA, **_options(card))
     counts = [collected.counts[0][0] for collected in repeated(algorithm, seeds)]
-    for mu in shares:
+    for mu in _MUS:
         pairs = zip(counts, seeds, strict=True)
         means = [float(system.combine([(card, reports)], mu, seed=seed)[0]) for reports, seed in pairs]
-        add(f"HierA, mu {mu:g}", mu, card.epsilon / MICRO, means)
+        add(_WITH_MU.format(mu), card.epsilon / MICRO, means)
     x = values / ONE
     noisy = (_graded(card, x, x, baseline.generator(seed)) for seed in seeds)
-    add(_LAPLACE, None, None, [float(reports.mean()) for reports in noisy])
+    add(_LAPLACE, None, [float(reports.mean()) for reports in noisy])
     for at, epsilon in _epsilons(card, card.epsilon / MICRO).items():
         for name in _OTHERS:
             other = Contender(name).card(epsilon).data.hex()
             algorithm = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=other)
             results = (collected.result([]) for collected in repeated(algorithm, seeds))
             means = [result["attributes"][0]["mean"] for result in results]
-            add(f"{name} at {at}", None, epsilon / MICRO, means)
+            add(f"{name} at {at}", epsilon / MICRO, means)
     return rows
 
 
@@ -139,18 +188,34 @@ def _level(card: Card, x: Floats) -> Indices:
     return np.asarray((x[..., None] * ONE < bounds).sum(axis=-1))
 
 
-def _trained(unit: float, trainer: str, reports: int, seeds: range) -> list[Row]:
+# Regression
+
+
+def _group(unit: float, d: int, reports: int) -> int:
+    """The number of devices in a round: the paper's d log d / epsilon^2 at the least of the budgets, at which the paper
+    compares; at most all the reports."""
+    return min(math.ceil(d * math.log(d) / unit**2), reports)
+
+
+def _squared_error(dataset: Dataset, weights: Floats) -> float:
+    """On the held-out records, also where their labels are two classes, -1 and 1."""
+    features, labels = dataset.judged
+    return float(np.square(judging.scores(features, weights) - labels / ONE).mean())
+
+
+def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range) -> list[Row]:
     """Linear regression by mini-batches in floats, at the learning rate with the least mean error."""
-    card, dataset = levels(unit), load("synthetic-linear")
+    card, data = levels(unit), load(dataset)
     cost = loss_by_attribute(card)
     epsilon = None if trainer == _LAPLACE else cost
     name, _, at = trainer.partition(" at ")
     if at:
         epsilon = _epsilons(card, cost)[at] / MICRO
         perturb = baseline.MECHANISMS["duchi" if name == "harmony" else name](epsilon)
+    group = _group(unit, data.dimension, reports)
     errors_by_rate: dict[tuple[float, bool], list[float]] = {}
     for rate, decays in product(_RATES, (False, True)):
-        run = baseline.Training("linear", cost, reports, rate, decays)
+        run = baseline.Training("linear", cost, reports, rate, decays, math.ceil(reports / group))
         errors = []
         for seed in seeds:
             rng = baseline.generator(seed)
@@ -166,11 +231,11 @@ def _trained(unit: float, trainer: str, reports: int, seeds: range) -> list[Row]
                     noisy = perturb(values, rng)
                 return baseline.mean_of(chosen, noisy, x.shape)
 
-            weights = baseline.descend(run, dataset, mean, rng)
-            errors.append(judging.figures(dataset, MODELS["linear"], weights)["squared_error"])
+            errors.append(_squared_error(data, baseline.descend(run, data, mean, rng)))
         errors_by_rate[rate, decays] = errors
     best = min(errors_by_rate, key=lambda key: float(np.mean(errors_by_rate[key])))
-    common = {"unit": unit, "trainer": trainer, "epsilon": epsilon, "reports": reports, "rate": best[0]}
+    common = {"data": dataset, "unit": unit, "trainer": trainer, "epsilon": epsilon, "reports": reports}
+    common |= {"group": group, "rate": best[0]}
     return [{**common, "run": i, "squared_error": error} for i, error in enumerate(errors_by_rate[best])]
 
 
@@ -184,50 +249,60 @@ def _by_attribute(card: Card, values: Floats, attributes: Floats, rng: np.random
     return np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
 
 
-def _on_devices(unit: float, reports: int, seeds: range) -> list[Row]:
+def _on_devices(unit: float, dataset: str, reports: int, seeds: range) -> list[Row]:
     """HierA as devices run it, with the level of the gradient."""
-    card, dataset = levels(unit), load("synthetic-linear")
-    epsilon = card.epsilon / MICRO
-    common = {"unit": unit, "trainer": _GRADIENT, "epsilon": epsilon, "reports": reports, "rate": None}
-    training = {"model": "linear", "reports": reports, "group": group_of(reports), **_options(card)}
+    card, data = levels(unit), load(dataset)
+    group = _group(unit, data.dimension, reports)
+    common = {"data": dataset, "unit": unit, "trainer": _GRADIENT, "epsilon": card.epsilon / MICRO}
+    common |= {"reports": reports, "group": group, "rate": None}
+    training = {"model": "linear", "reports": reports, "group": group, **_options(card)}
     rows = []
     for i, seed in enumerate(seeds):
-        learner = HierA(HierA.Options(seed=seed, **training), Population(clients=reports), dataset)
-        rows.append({**common, "run": i, "squared_error": figure_of(simulate(learner, seed))})
+        learner = HierA(HierA.Options(seed=seed, **training), Population(clients=reports), data)
+        error = _squared_error(data, simulate(learner, seed).weights)
+        rows.append({**common, "run": i, "squared_error": error})
     return rows
 
 
+def _regression_panel(rows: list[Row]) -> Panel:
+    data = load(rows[0]["data"])
+    optimal = optimum(MODELS["linear"], data, TrainingPlan.regularisation)
+    title = f"Linear regression by mini-batches, {rows[0]['reports']:,} reports: {data.name}"
+    curves, lines = (
+        Curve.each(rows, "trainer", "unit", "squared_error"),
+        {"without privacy": _squared_error(data, optimal)},
+    )
+    y_label = "squared error on held-out records"
+    return Panel(title, _X_LABEL, y_label, curves, log_x=True, log_y=True, lines=lines)
+
+
+# Conclusions
+
+
 def outcome(options: Options, tables: Tables) -> Outcome:
-    rows = summaries(tables["means"], ("data", "unit"), "estimate", "absolute_error")
-    for row in rows:
+    means = summaries(tables["means"], ("data", "unit"), "estimate", "absolute_error")
+    for row in means:
         runs = pick(tables["means"], data=row["data"], unit=row["unit"], estimate=row["estimate"])
         row["bias"] = float(np.mean([run["bias"] for run in runs]))
     regression = summaries(tables["regression"], ("unit",), "trainer", "squared_error")
-    losses = [_losses(unit) for unit in values_of(rows, "unit")]
-    reused = [row for row in rows if row["mu"] is not None]
+    losses = [_losses(unit) for unit in values_of(means, "unit")]
     lines = [
         f"unit {row['unit']:g}: the paper states epsilon {row['epsilon_stated']:g}; a report costs "
         f"{row['epsilon_true']:.3f}, in training with the level of the attribute {row['epsilon_by_attribute']:.3f}"
         for row in losses
     ]
-    larger, smaller = [], []
-    for group in grouped(tables["means"], "data", "unit").values():
-        by_mu = (pick(group, mu=mu) for mu in (0.0, 1.0))
-        none, all_reports = (np.array([row["absolute_error"] for row in of_mu]) for of_mu in by_mu)
-        larger.append(beyond_noise(all_reports - none))
-        smaller.append(beyond_noise(none - all_reports))
-    line = "reusing all reports (mu 1) had a larger error than reusing none (mu 0) beyond noise in "
-    line += f"{sum(larger)} of {len(larger)} cases, a smaller one in {sum(smaller)}"
-    lines.append(line)
+    lines += _about_mu(tables["mu"])
     for row in regression:
         line = f"regression, unit {row['unit']:g}, {row['trainer']}: squared error "
         line += f"{row['squared_error']:.4f} +- {row['standard_error']:.4f}, {row['verdict']}"
         lines.append(line)
-    best = optimal_figures(load("synthetic-linear"), "linear")["squared_error"]
-    figures = {"hiera-regression": draw([_regression_panel(regression, best)])}
-    figures["hiera"] = draw([_by_unit(rows, name) for name in values_of(rows, "data")], 2)
-    figures["hiera-mu"] = draw([_by_mu(reused, name) for name in values_of(rows, "data")], 2)
-    kept = {"hiera": rows, "losses": losses, "regression": regression}
+    names = values_of(means, "data")
+    figures = {
+        "hiera-mu": draw([_by_mu(tables["mu"], name) for name in names], 2),
+        "hiera": draw([_by_unit(means, name) for name in names], 2),
+        "hiera-regression": draw([_regression_panel(regression)]),
+    }
+    kept = {"hiera": means, "mu": tables["mu"], "losses": losses, "regression": regression}
     return Outcome({"budgets": _BUDGETS}, kept, figures, lines)
 
 
@@ -238,21 +313,8 @@ def _losses(unit: float) -> Row:
 
 
 def _by_unit(rows: list[Row], name: str) -> Panel:
-    extremes = [row for row in pick(rows, data=name) if row["mu"] in (None, 0, 1)]
-    curves = Curve.each(extremes, "estimate", "unit", "absolute_error")
+    left_out = [_WITH_MU.format(mu) for mu in _MUS[1:-1]]
+    shown = [row for row in pick(rows, data=name) if row["estimate"] not in left_out]
+    curves = Curve.each(shown, "estimate", "unit", "absolute_error")
     title = f"Mean of 1 attribute: {name}"
     return Panel(title, _X_LABEL, "mean absolute error", curves, log_x=True, log_y=True)
-
-
-def _by_mu(rows: list[Row], name: str) -> Panel:
-    groups = {unit: pick(rows, data=name, unit=unit) for unit in values_of(rows, "unit")}
-    curves = [Curve.of(f"e = {unit:g}", group, "mu", "absolute_error") for unit, group in groups.items()]
-    x_label = "mu, share of reports that are reused"
-    return Panel(f"HierA: {name}", x_label, "mean absolute error", curves, log_y=True)
-
-
-def _regression_panel(rows: list[Row], best: float) -> Panel:
-    title = f"Linear regression by mini-batches, {rows[0]['reports']:,} reports"
-    curves, lines = Curve.each(rows, "trainer", "unit", "squared_error"), {"without privacy": best}
-    y_label = "squared error on held-out records"
-    return Panel(title, _X_LABEL, y_label, curves, log_x=True, log_y=True, lines=lines)

@@ -51,7 +51,7 @@ def dataset_option() -> Any:
 @dataclass(frozen=True)
 class Options(Mechanised, LevelOptions):
     ONLY_WITH: ClassVar[Mapping[str, tuple[str, str]]] = {
-        **dict.fromkeys(("budgets", "mu"), ("method", HIERA)),
+        **dict.fromkeys(("budgets", "mu", "clamp"), ("method", HIERA)),
         **dict.fromkeys((each.name for each in options_of(Mechanised)), ("method", ALGORITHM6)),
         "mechanism_options": ("method", ALGORITHM6),
     }
@@ -240,7 +240,8 @@ class Collect(Learner):
         classes = [(parts[0].design.card, of[0]) for parts, of in zip(self.plan, self.counts, strict=True)]
         bounds: list[Any]
         if self.options.method == HIERA:
-            means = levels.combine(classes, self.options.mu, seed=self.options.seed)
+            options = self.options
+            means = levels.combine(classes, options.mu, clamp=options.clamp, seed=options.seed)
             bounds = [None] * len(means)
         else:
             combined = estimate.combine(classes)

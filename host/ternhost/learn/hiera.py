@@ -16,7 +16,6 @@ from ternhost.learn.base import Population
 from ternhost.learn.designs import Budgeted, ReportDesign, in_privacy
 from ternhost.learn.fedsgd import FedSGD, GroupOptions
 from ternhost.learn.parameters import Floats
-from ternhost.options import require
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import lhp
 
@@ -30,12 +29,18 @@ class LevelOptions(Budgeted):
         "hiera: proportions of the levels' budgets, from the lowest range of values up",
         metavar="B,B,...",
     )
-    mu: float = in_privacy(0.0, "hiera: share of reports reused for other levels", metavar="MU")
+    mu: int = in_privacy(
+        1, "hiera: how many times a report counts, at its level and the next more private ones", metavar="MU"
+    )
+    clamp: bool = in_privacy(
+        False,
+        "hiera: clamp each level's sum to its reports, as the paper does; biases small samples",
+        shown="no",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 <= self.mu <= 1, "mu", "0 to 1", self.mu)
-        levels.proportions_of(self.budgets)
+        levels.require_mu(self.mu, len(levels.proportions_of(self.budgets)))
 
     def level_designs(self) -> list[ReportDesign]:
         """A report of one value of each class of devices."""
@@ -66,7 +71,8 @@ class HierA(FedSGD):
         parts = [(cohort.card, cohort.counts) for cohort in cohorts]
         seed = self.options.seed + self._trainer.round
         reports: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(np.float64)
-        return tau * levels.combine(parts, self.options.mu, seed=seed), reports
+        means = levels.combine(parts, self.options.mu, clamp=self.options.clamp, seed=seed)
+        return tau * means, reports
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Also what the paper states for a report, beside the true loss."""
