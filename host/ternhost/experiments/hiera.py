@@ -54,7 +54,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "power law": {"shape": "power"},
 }
 _REGRESSION = "synthetic-linear"
-_RATES = (0.01, 0.03, 0.1, 0.3, 1.0)  # of each trainer the best one counts, constant or decaying
+_RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of each trainer the best one counts, constant or decaying
 _LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of the gradient"
 _WITH_MU = "HierA, mu {}"
 _LEAST, _TRUE = "the least epsilon", "the true epsilon"
@@ -100,9 +100,11 @@ def cells(options: Options) -> list[Cell]:
         "seeds": options.seeds(10, 2),
     }
     return [
-        *Cell.each("mu", _reused, {"clients": clients, "seed": options.seed}, unit=units, source=sources),
+        *Cell.each(
+            "mu", _reused, {"clients": clients, "seed": options.seed}, 0.1, unit=units, source=sources
+        ),
         *Cell.each("means", _estimated, common, cost=8, unit=units, source=sources),
-        *Cell.each("regression", _trained, training, unit=units, trainer=_TRAINERS),
+        *Cell.each("regression", _trained, training, 6, unit=units, trainer=_TRAINERS),
         *Cell.each("regression", _on_devices, training, unit=units),
     ]
 
