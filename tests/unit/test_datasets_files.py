@@ -11,6 +11,7 @@ from ternhost import datasets
 from ternhost.datasets import base, bundled, images, ipums, motions, synthetic, vehicle, wisdm
 from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION
 from ternhost.errors import UsageError
+from ternhost.learn import collect
 
 ONE = 16384
 
@@ -33,7 +34,7 @@ def test_a_missing_file_says_where_to_get_it(name, tmp_path):
     assert "does not exist" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["wisdm", "ipums", "vehicle", "basic-motions"])
+@pytest.mark.parametrize("name", ["wisdm", "wisdm-records", "ipums", "vehicle", "vehicle-6", "basic-motions"])
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe\x80" * 50, b"hello\n", b"\x1f\x8b\x08"])
 def test_a_file_of_another_kind_is_refused_with_the_source_of_the_right_one(name, content, tmp_path):
     path = tmp_path / "file"
@@ -138,6 +139,45 @@ def test_wisdm_windows_have_the_features_of_their_samples(tmp_path):
     assert datasets.load(f"wisdm:{path}").labels.tolist() == [ONE, ONE, -ONE, -ONE]
     six = datasets.load(f"wisdm:{path}", classes=True)
     assert (len(six.classes), six.labels.tolist()) == (6, data.labels.tolist())
+
+
+def test_wisdm_records_are_samples_with_their_user_and_activity(folder):
+    samples = ("33,Jogging,1,-0.5,20.5,0.5;", "1,Walking,2,5,-10,0;", "36,Sitting,3,0,0,-20;")
+    (folder / "WISDM_ar_v1.1_raw.txt").write_text("\n".join(samples))
+    table, data = wisdm.table(), datasets.load("wisdm-records", classes=True)
+    assert table.numeric.tolist() == [
+        [round(-ONE / 40), ONE, round(ONE / 40)],
+        [ONE // 4, -ONE // 2, 0],
+        [0, 0, -ONE],
+    ]
+    assert (table.categorical_names, [*map(len, table.categories)]) == (("user", "activity"), [36, 6])
+    assert [tuple(of[code] for of, code in zip(table.categories, codes, strict=True)) for codes in table.codes] == [
+        ("33", "Jogging"), ("1", "Walking"), ("36", "Sitting"),
+    ]  # fmt: skip
+    assert data.feature_names[:5] == ("constant", "x", "y", "z", "user=1")
+    assert data.dimension == 1 + 3 + 35
+    users = data.features[:, 4:]  # none of the last one
+    assert [row.argmax() + 1 if (row > 0).any() else None for row in users] == [33, 1, None]
+    assert [data.classes[label] for label in data.labels] == ["Jogging", "Walking", "Sitting"]
+    assert datasets.load("wisdm-records").labels.tolist() == [-ONE, ONE, -ONE]
+    columns = 3 + sum(len(values) - 1 for values in table.categories)
+    assert columns == 43  # of the paper
+    (folder / "WISDM_ar_v1.1_raw.txt").write_text("37,Jogging,1,0,0,0;")
+    with pytest.raises(UsageError, match="the users must be 1 to 36"):
+        wisdm.table()
+
+
+def test_categories_are_collected_as_such_and_not_as_columns(folder):
+    (folder / "WISDM_ar_v1.1_raw.txt").write_text("33,Jogging,1,-0.5,20.5,0.5;")
+    (folder / "ipums.csv").write_text(IPUMS_CSV)
+    for name, numeric, categorical in (
+        ("wisdm-records", ("x", "y", "z"), ("user", "activity")),
+        ("ipums", ("AGE", "HRSWORK1", "INCTOT"), ("SEX", "MARST")),
+        ("ipums-regression", ("AGE", "HRSWORK1", "INCTOT"), ("SEX", "MARST")),
+    ):
+        table, first = collect.load(name)
+        assert (table.name, table.numeric_names, table.categorical_names) == (name, numeric, categorical)
+        assert first == 0
 
 
 TS_HEADER = """\
@@ -264,6 +304,10 @@ def test_vehicle_is_read_packed_or_not(folder, pack, ending):
     ]  # fmt: skip
     assert data.features[2, [1, 99, 100]].tolist() == [0, -ONE, -ONE // 8]
     assert datasets.load("vehicle").labels.tolist() == [ONE, -ONE, -ONE]
+    six = datasets.load("vehicle-6", classes=True)
+    assert six.feature_names == ("constant", *(f"sensor{j}" for j in range(95, 101)))
+    assert (six.features[:, 1:] == data.features[:, 95:]).all()
+    assert (six.labels == data.labels).all()
 
 
 def idx(array):

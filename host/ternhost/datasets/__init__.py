@@ -52,7 +52,9 @@ _CLASSES: dict[str, tuple[str, ...]] = {
 _CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, ...]]] = {
     "basic-motions": (motions.motions, ("Running", "Badminton")),
     "wisdm": (wisdm.wisdm, ("Walking",)),
+    "wisdm-records": (wisdm.records, ("Walking",)),
     "vehicle": (vehicle.vehicle, ("3",)),
+    "vehicle-6": (partial(vehicle.vehicle, last=6), ("3",)),
     "mnist": (partial(images.load, "mnist"), ("1", "3", "5", "7", "9")),
     "fashion-mnist": (partial(images.load, "fashion-mnist"), ("sandal", "sneaker", "ankle boot")),
 }

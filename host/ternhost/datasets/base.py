@@ -125,14 +125,26 @@ class Table:
         if label not in self.numeric_names:
             known = ", ".join(self.numeric_names) or "none"
             raise UsageError(f"{self.name} has no numeric attribute {label!r}", hint=f"it has: {known}")
+        labels = self.numeric[:, self.numeric_names.index(label)]
+        return with_constant(self.name, REGRESSION, *self._without(label), labels)
+
+    def classification(self, label: str) -> Dataset:
+        """Tell the categories of the categorical attribute `label` from all other attributes."""
+        assert self.codes is not None
+        j = self.categorical_names.index(label)
+        codes, classes = self.codes[:, j], self.categories[j]
+        return with_constant(self.name, MULTICLASS, *self._without(label), codes, classes)
+
+    def _without(self, label: str) -> tuple[list[str], Fixed]:
+        """The names and columns of all other attributes; a category has a column only here, where they are features."""
         names = [name for name in self.numeric_names if name != label]
         columns = [self.numeric[:, [name != label for name in self.numeric_names]]]
         for j, (name, values) in enumerate(zip(self.categorical_names, self.categories, strict=True)):
             assert self.codes is not None
-            names += [f"{name}={value}" for value in values[:-1]]
-            columns.append(expand(self.codes[:, j], len(values)))
-        labels = self.numeric[:, self.numeric_names.index(label)]
-        return with_constant(self.name, REGRESSION, names, np.concatenate(columns, axis=1), labels)
+            if name != label:
+                names += [f"{name}={value}" for value in values[:-1]]
+                columns.append(expand(self.codes[:, j], len(values)))
+        return names, np.concatenate(columns, axis=1)
 
     def above_mean(self, label: str) -> Dataset:
         """Tell whether the numeric attribute `label` is above its mean over all records, as the papers do. Raises

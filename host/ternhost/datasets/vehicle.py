@@ -13,14 +13,15 @@ _CLASSES = ("1", "2", "3")
 _SLACK = 1e-6  # rounding of the last printed digit
 
 
-def vehicle(path: Path | None = None) -> Dataset:
+def vehicle(path: Path | None = None, *, last: int = _FEATURES) -> Dataset:
     """Records of 100 features, scaled to [-1, 1] by their publishers, and one of three classes.
 
-    The file may be packed with bzip2 or gzip. Raises UsageError if it is missing, or not in libsvm format with 100
-    scaled features."""
+    last: take only so many of the features, from the end. The file may be packed with bzip2 or gzip. Raises UsageError
+    if it is missing, or not in libsvm format with 100 scaled features."""
     from sklearn.datasets import load_svmlight_file
 
-    file = find_file("vehicle", path, FILES, SOURCE)
+    dataset = "vehicle" if last == _FEATURES else f"vehicle-{last}"
+    file = find_file(dataset, path, FILES, SOURCE)
     try:
         matrix, classes = load_svmlight_file(str(file), n_features=_FEATURES, zero_based=False)
     except (ValueError, OSError, EOFError) as error:
@@ -30,5 +31,5 @@ def vehicle(path: Path | None = None) -> Dataset:
         raise bad_file(file, "the classes must be 1, 2 and 3", SOURCE)
     if not np.isfinite(features).all() or np.abs(features).max() > 1 + _SLACK:
         raise bad_file(file, "features outside [-1, 1], so this is not the scaled file", SOURCE)
-    names = [f"sensor{j}" for j in range(1, _FEATURES + 1)]
-    return with_constant("vehicle", MULTICLASS, names, to_fixed(features), classes - 1, _CLASSES)
+    names = [f"sensor{j}" for j in range(1, _FEATURES + 1)][-last:]
+    return with_constant(dataset, MULTICLASS, names, to_fixed(features[:, -last:]), classes - 1, _CLASSES)

@@ -2,7 +2,7 @@
 number of reports that an attribute really had; the paper of Algorithm 6 scales a sum by d / k."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -35,7 +35,11 @@ ALGORITHM6 = "algorithm6"
 HIERA = "hiera"
 METHODS = (ALGORITHM6, HIERA)
 # Data sets with categorical attributes. Of the others, whose records are for training, the features are collected.
-TABLES = {"ipums": datasets.ipums.ipums}
+TABLES: dict[str, Callable[[Path | None], Table]] = {
+    "ipums": datasets.ipums.ipums,
+    "ipums-regression": partial(datasets.ipums.ipums, dataset="ipums-regression"),
+    "wisdm-records": datasets.wisdm.table,
+}
 
 _what = partial(option, group="what to collect")
 _SHOWN = 24  # attributes, for people,
