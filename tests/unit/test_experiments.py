@@ -16,6 +16,7 @@ from ternhost.datasets import synthetic
 from ternhost.errors import StorageError, UsageError
 from ternhost.experiments import baseline, coordinates, erm, hiera, pldp, reports_needed, rounds, variance
 from ternhost.experiments.base import Contender, Options, Outcome
+from ternhost.experiments.mean import _values as values_to_average
 from ternhost.experiments.statistics import beyond_noise, enough, mean_and_error, summaries, winners
 from ternhost.learn import judging
 from ternhost.learn.base import Population
@@ -125,6 +126,13 @@ def test_repeated_runs_begin_anew_with_other_draws():
     assert states[0] == states[2] != states[1]
     assert [state["reports"] for state in states] == [[[500]]] * 3
     assert 0 < rounds.squared_error(learner) < 0.1
+
+
+def test_means_are_those_of_numbers_and_not_of_columns_for_categories(tmp_path):
+    path = tmp_path / "raw.txt"
+    path.write_text("33,Jogging,1,-0.5,20.5,0.5;\n1,Walking,2,5,-10,0;\n")
+    assert values_to_average(f"wisdm-records:{path}", 1, seed=1).shape == (1, 3)
+    assert values_to_average("wine", 50, seed=1).shape == (50, 13)  # without the constant
 
 
 def test_a_fold_is_held_out_and_does_not_train():

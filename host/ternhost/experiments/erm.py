@@ -37,7 +37,7 @@ _SHARED = 1 / (FOLDS - 1)  # held-out records over training records
 _BY = ("data", "model", "epsilon")
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
 # Used if the publishers' files are on this machine.
-_FILES = ("ipums", "ipums-regression", "wisdm", "vehicle", "basic-motions")
+_FILES = ("ipums", "ipums-regression", "wisdm-records", "wisdm", "vehicle", "vehicle-6", "basic-motions")
 
 
 @lru_cache(maxsize=FOLDS)

@@ -1,4 +1,4 @@
-"""Error of estimated means by epsilon: Gaussian attributes, and the features of a data set.
+"""Error of estimated means by epsilon: Gaussian attributes, and the numbers of a data set.
 
 The paper has 16 dimensions and Gaussians of means 0, 1/3, 2/3 and 1, truncated to [-1, 1]. Every client reports k of
 its d attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared error of a mean, averaged over the d means
@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 
 from ternhost import datasets
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import Contender, Options, Outcome, load
+from ternhost.experiments.base import Contender, Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import collection, repeated, squared_error
 from ternhost.experiments.statistics import pick, summaries, values_of, winners
+from ternhost.learn import collect
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
@@ -30,7 +31,7 @@ _GAUSSIANS = {f"Gaussian, mean {mean:.2g}": mean for mean in (0.0, 1 / 3, 2 / 3,
 def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
     if source in _GAUSSIANS:
         return synthetic.attributes(clients, _D, mean=_GAUSSIANS[source], seed=seed).numeric
-    return load(source).features[:clients, 1:]  # without the constant
+    return collect.load(source)[0].numeric[:clients]
 
 
 def cells(options: Options) -> list[Cell]:
