@@ -85,12 +85,14 @@ def test_the_end_of_a_round_and_the_state_of_its_run_are_one_commit(store):
     assert store.run("a").state == {"rounds": 1}
     assert store.history("a") == [store.last_entry("a")] == [{"round": 1, "reports": 2}]
     store.open_round(Round(2, [Cohort(b"third", [1])], 1))
-    store._db.execute("UPDATE history SET number = 2")
+    store._db.execute("INSERT INTO history SELECT run, 2, entry, began, finished FROM history")
     with pytest.raises(StorageError):  # the history has a round 2 already: nothing of this is kept
         store.end_run_round("a", 2, "complete", {"rounds": 2}, {}, b"other")
     assert [open_round.number for open_round in store.open_rounds()] == [2]
     assert store.run("a").state == {"rounds": 1}
     assert kept.weights(store, 2) is None
+    assert store.models("a") == {1: b"weights"}
+    assert store.models("b") == {}
 
 
 def test_runs_are_kept_in_the_order_of_their_beginning(store):

@@ -350,7 +350,7 @@ class Run(Closing):
         entry = {"round": result.number, "asked": result.asked, **end, **figures, **chosen}
         if result.refusals:
             entry["reasons"] = result.reasons
-        model = None if self.fleet.simulated else self.algorithm.averaged
+        model = self.algorithm.averaged
         weights = None if model is None else model.weights.astype("<f8").tobytes()
         parts = state, entry, weights, result.tallies, self._round_began
         self.store.end_run_round(self.files.name, result.number, result.ended, *parts)

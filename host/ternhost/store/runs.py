@@ -89,6 +89,10 @@ class RunTable(Database):
         rows = self._rows("SELECT entry FROM history WHERE run = ? ORDER BY number", name)
         return [json.loads(entry) for (entry,) in rows]
 
+    def models(self, name: str) -> dict[int, bytes]:
+        """The weights of the model (float64, little-endian) after each round of a run that has one, by its number."""
+        return dict(self._rows("SELECT number, weights FROM model WHERE run = ? ORDER BY number", name))
+
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Store JSON values by name."""
         rows = [(name, json.dumps(value)) for name, value in state.items()]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ternhost.errors import StorageError
 
-VERSION = 7
+VERSION = 8
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 TABLES = """
@@ -21,7 +21,6 @@ CREATE TABLE cohort (
     round INTEGER NOT NULL REFERENCES round (number), position INTEGER NOT NULL, body BLOB NOT NULL,
     devices BLOB NOT NULL, PRIMARY KEY (round, position)
 ) WITHOUT ROWID;
-CREATE TABLE model (round INTEGER PRIMARY KEY REFERENCES round (number), weights BLOB NOT NULL);
 CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE run (
     name TEXT PRIMARY KEY, began REAL NOT NULL, status TEXT NOT NULL, asked TEXT NOT NULL, state TEXT NOT NULL
@@ -30,6 +29,10 @@ CREATE TABLE history (
     run TEXT NOT NULL REFERENCES run (name), number INTEGER NOT NULL, entry TEXT NOT NULL, began REAL,
     finished REAL, PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
+CREATE TABLE model (
+    run TEXT NOT NULL, number INTEGER NOT NULL, weights BLOB NOT NULL, PRIMARY KEY (run, number),
+    FOREIGN KEY (run, number) REFERENCES history (run, number)
+);
 -- Reports of one round with equally long symbols: their number, their devices (members.pack_ids) and their symbols, one
 -- after the other.
 CREATE TABLE batch (

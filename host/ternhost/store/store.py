@@ -166,4 +166,4 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             self._db.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?)", row)
             self._add_tallies(number, tallies)
             if weights is not None:
-                self._db.execute("INSERT OR REPLACE INTO model VALUES (?, ?)", (number, weights))
+                self._db.execute("INSERT INTO model VALUES (?, ?, ?)", (name, number, weights))
