@@ -12,16 +12,21 @@ from simulating import ask, begin, finished, fleet_of, run
 
 from tern import card as cards
 from tern import wire
+from tern.fixed import ONE
 from tern.inference import Classifier
+from ternhost import datasets
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import bundled
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import clustering
+from ternhost.learn import classifiers, clustering
 from ternhost.learn.base import Population
 from ternhost.learn.infer import Infer, Options
 from ternhost.learn.schedule import Schedule
+from ternhost.privacy import cards as card_law
 from ternhost.privacy import certify
 from ternhost.run import costs
+from ternhost.run.device_model import DeviceModel
+from ternhost.run.report import inference
 from ternhost.vectorised import probabilities
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -53,16 +58,20 @@ def test_without_noise_a_simulation_shows_the_exact_score():
 
 def test_clients_hold_records_that_the_classifier_has_not_seen():
     algorithm = begin("infer", 75)
-    assert set(algorithm.holdings.order) == set(algorithm._dataset.test)
-    assert not set(algorithm.holdings.order) & set(algorithm._dataset.training)
+    held_out = datasets.held_out(150, 0.5)
+    assert set(algorithm.holdings.order) == set(np.flatnonzero(held_out))
     assert (np.sort(algorithm.holdings.order) != algorithm.holdings.order).any()
 
 
 def test_the_question_is_the_classifier():
     algorithm = begin("infer", 75, epsilon="6")
     ((question, devices),) = algorithm.cohorts(range(1, 76))
-    assert (question.model, question.k, question.exponent) == (wire.SOFTMAX, 3, algorithm._exponent)
-    assert np.array_equal(question.parameters, algorithm._mantissas.reshape(-1))
+    assert (question.model, question.k, question.exponent) == (
+        wire.SOFTMAX,
+        3,
+        algorithm._classifier.exponent,
+    )
+    assert np.array_equal(question.parameters, algorithm._classifier.mantissas.reshape(-1))
     assert question.card == clustering.noise_card(6_000_000)
     assert len(devices) == 75
     assert algorithm.modules == ("inference",)
@@ -75,6 +84,165 @@ def test_the_setting_of_mindspore_is_half_of_the_true_epsilon(epsilon, scale):
     assert mine.designs[0].card.data == theirs.designs[0].card.data
     assert finished(mine).result([])["epsilon_true"] == float(epsilon)
     assert costs.accounts(theirs, None)[0].user_level == costs.accounts(mine, None)[0].user_level
+
+
+# MindSpore's guide
+
+
+@pytest.mark.parametrize("named", [{"laplace_eval_eps": "230260"}, {"noise": 1e-5, "probability": 0.9}])
+def test_a_simulation_has_noise_that_protects_nothing_and_says_so(named):
+    result = run("infer", "simulated:75", **named)
+    assert result["laplace_eval_eps"] == pytest.approx(230_260, rel=1e-5)
+    assert result["epsilon_true"] == 2 * result["laplace_eval_eps"]
+    assert (result["noise"], result["probability"]) == (pytest.approx(1e-5, rel=1e-5), 0.9)
+    assert (result["reports"], result["protects"], result["agreement"]) == (0, None, 1)
+    assert 0 < abs(result["score"] - result["score_without_noise"]) < 1e-4
+    assert "epsilon_per_client" not in result
+    (words,) = [line for line in Infer.summary(result) if "noise of" in line]
+    assert "1e-05 with probability 0.9 protects nothing: a true epsilon of 460,5" in words
+    assert "protects nothing: a true epsilon of 460,5" in inference.page(result).lead
+
+
+def test_the_most_that_a_device_accepts_is_a_setting_of_10():
+    assert begin("infer", 75, laplace_eval_eps="10").designs[0].epsilon == 20_000_000
+    assert begin("infer", 75, laplace_eval_eps="10.1").designs == []
+    for population in (Population(), Population(clients=75, schedule=Schedule(rounds=1))):
+        with pytest.raises(UsageError, match=r"true epsilon of 20\.2, above 20"):
+            Infer(Options(laplace_eval_eps="10.1"), population)
+
+
+def test_noise_is_at_most_the_named_one_with_its_probability():
+    algorithm = begin("infer", 75, noise=0.25, probability=0.75)
+    assert float(algorithm.options.setting) == pytest.approx(math.log(4) / 0.25)
+    card = algorithm.designs[0].card
+    law, middle = np.array(card_law.distribution(card, 0)), card.symbols // 2
+    steps = round(0.25 * 2**card.grid_bits)
+    assert law[middle - steps : middle + steps + 1].sum() == pytest.approx(0.75, abs=1e-3)
+
+
+def test_two_opposite_vectors_tell_twice_the_setting_of_mindspore():
+    """Its L1 sensitivity, 1, is that of neither entry's change alone: both change by 1."""
+    card = begin("infer", 75, laplace_eval_eps="2").designs[0].card
+    one, none = (np.array(card_law.distribution(card, x)) for x in (ONE, 0))
+    at = [card.symbols // 2 + (x << card.grid_bits) for x in (1, 0)]  # what (1, 0) tells without noise
+    ratio = one[at[0]] * none[at[1]] / (none[at[0]] * one[at[1]])
+    assert math.log(ratio) == pytest.approx(2 * 2, rel=1e-3)
+
+
+def test_a_silhouette_may_count_a_point_itself():
+    exact = run("infer", "simulated:75", privacy_eval_type="NOT_ENCRYPT")
+    itself = run("infer", "simulated:75", privacy_eval_type="NOT_ENCRYPT", eval_type="SILHOUETTE_WITH_ITSELF")
+    assert (round(exact["score"], 3), round(itself["score"], 3)) == (0.715, 0.726)
+
+
+def test_the_silhouette_with_itself_is_that_of_the_guide(monkeypatch):
+    rng = np.random.default_rng(3)
+    vectors = np.concatenate([rng.normal(size=(30, 3)), [[9, 9, 9]] * 2, [[0, 0, -9]]])
+    labels = np.array([*rng.integers(0, 3, 30), 3, 3, 4])
+    total = 0.0
+    for i, vector in enumerate(vectors):
+        means = {k: np.mean([np.linalg.norm(vector - v) for v in vectors[labels == k]]) for k in set(labels)}
+        a = means.pop(labels[i])
+        b = min(means.values())
+        total += (b - a) / max(a, b) if a else 0  # the two equal ones, and the one alone
+    for chunk in (1 << 22, 100):
+        monkeypatch.setattr(clustering, "_CHUNK", chunk)
+        assert clustering.score("SILHOUETTE_WITH_ITSELF", vectors, labels) == pytest.approx(total / 33)
+
+
+# The model of a run
+
+
+@pytest.fixture
+def learned(here):
+    """The result of a run of ten rounds on iris, of softmax regression."""
+    options = {"dataset": "iris", "model": "softmax", "epsilon": "8", "reports": 2000, "group": 200}
+    return run("fedsgd", "simulated:2000", **options)
+
+
+def test_the_model_of_a_run_classifies_the_records_that_it_held_out(learned):
+    algorithm = begin("infer", 15, classifier=learned["directory"], epsilon="8")
+    ((question, _),) = algorithm.cohorts(range(1, 16))
+    assert np.array(question.parameters) * 2.0**question.exponent == pytest.approx(learned["weights"])
+    assert set(algorithm.holdings.order) == set(datasets.load("iris").test)
+    assert algorithm.rounds == 1
+
+
+def test_the_models_of_several_rounds_are_scored_against_their_loss(learned):
+    options = {"classifier": learned["directory"], "score_rounds": 4, "epsilon": "20"}
+    result = run("infer", "simulated:15", **options)
+    losses = {entry["round"]: entry["log_loss"] for entry in learned["history"]}
+    assert [row["round"] for row in result["scores"]] == [1, 4, 7, 10]
+    assert [row["loss"] for row in result["scores"]] == pytest.approx([losses[i] for i in (1, 4, 7, 10)])
+    assert [entry["loss"] for entry in result["history"]] == [row["loss"] for row in result["scores"]]
+    assert [row["score"] for row in result["scores"]] == [entry["score"] for entry in result["history"]]
+    assert result["scores"][-1]["score"] == result["score"]
+    assert result["epsilon_per_client"] == pytest.approx(80, rel=1e-3)  # each model costs its own report
+    assert any("score" in line and "from round 1 to round 10" in line for line in Infer.summary(result))
+    axes = inference.page(result).pictures["scores"][0].axes[0]
+    assert [line.get_xdata().tolist() for line in axes.lines] == [
+        [row["loss"] for row in result["scores"]]
+    ] * 2
+    exact = run("infer", "simulated:15", **{**options, "epsilon": None}, laplace_eval_eps="1000000")
+    assert [row["round"] for row in exact["scores"]] == [1, 4, 7, 10]
+    pairs = [(row["score"], row["score_without_noise"]) for row in exact["scores"]]
+    assert all(score == pytest.approx(without, abs=1e-3) for score, without in pairs)
+    every = begin("infer", 15, classifier=learned["directory"], score_rounds=99)
+    assert every.rounds == every.times == 10
+
+
+def test_scores_of_several_models_go_on_from_a_state(learned):
+    options = {"classifier": learned["directory"], "score_rounds": 3, "epsilon": "20"}
+    whole, part = begin("infer", 15, **options), begin("infer", 15, **options)
+    questions = []
+    for i in range(1, 4):
+        if i == 3:
+            part.restore(json.loads(json.dumps(whole.state())))
+            assert part.cohorts(range(1, 16))[0][0] == whole.cohorts(range(1, 16))[0][0]
+        questions.append(whole.cohorts(range(1, 16)))
+        whole.learn(ask(fleet_of(whole), questions[-1], i), range(1, 16))
+    part.learn(ask(fleet_of(part), part.cohorts(range(1, 16)), 3), range(1, 16))
+    assert part.figures() == whole.figures() != {}
+    assert len({tuple(question.parameters) for ((question, _),) in questions}) == 3
+
+
+def test_a_run_of_two_classes_classifies_by_its_probability(here):
+    learned = run("fedsgd", "simulated:500", dataset="breast-cancer", epsilon="8", reports=500)
+    algorithm = begin("infer", 57, classifier=learned["directory"], dataset="breast-cancer")
+    data, model = datasets.load("breast-cancer"), DeviceModel.of_result(learned)
+    clients = np.arange(57)
+    positive = model.probability(data.features[algorithm.holdings.positions(clients)[:, 0]])
+    assert algorithm._exact(clients)[:, 1] * ONE == pytest.approx(positive, abs=4)
+
+
+def test_devices_with_records_of_their_own_are_asked_by_the_model_of_a_run(learned):
+    options = Options(classifier=learned["directory"], dataset="wine", epsilon="8")
+    algorithm = Infer(options, Population(knows_records=False))
+    ((question, _),) = algorithm.cohorts([3])
+    assert len(question.parameters) == 15
+    served = Population(schedule=Schedule(rounds=3), devices=75)
+    with pytest.raises(UsageError, match="a served fleet has one classifier"):
+        Infer(replace(options, dataset="iris", score_rounds=2), served)
+
+
+def test_a_run_that_does_not_fit_is_refused(learned, here):
+    where = learned["directory"]
+    with pytest.raises(UsageError, match="is of other data than wine") as caught:
+        begin("infer", 15, classifier=where, dataset="wine")
+    assert caught.value.hint == "--dataset iris"
+    svm = run("fedsgd", "simulated:50", dataset="iris", model="svm", reports=50)
+    means = run("collect", "simulated:50", dataset="wine")
+    for other in (svm["directory"], means["directory"]):
+        with pytest.raises(UsageError, match="has no model with probabilities"):
+            begin("infer", 15, classifier=other)
+    (here / "alone").mkdir()
+    (here / "alone" / "result.json").write_text(json.dumps({**learned, "store": "gone"}))
+    assert begin("infer", 15, classifier="alone/result.json").rounds == 1
+    with pytest.raises(UsageError, match=r"no store at alone/store\.sqlite"):
+        begin("infer", 15, classifier="alone", score_rounds=2)
+
+
+# Labels
 
 
 def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon_once():
@@ -163,6 +331,12 @@ def test_the_command(tern):
     assert "keep their cluster" in out
     assert "one report of one vector of probabilities at epsilon 6" in err
     assert "clients by label: " in tern(*command, "--answer", "label").out
+    assert "460,520 (--laplace-eval-eps 230260)" in tern(*command, "--laplace-eval-eps", "230260").out
+    tern("train", "--dataset", "iris", "--model", "softmax", "--fleet", "simulated:900", "--name", "first")
+    command[2] = "simulated:15"
+    out, err, _ = tern(*command, "--classifier", "runs/first", "--score-rounds", "2", "--epsilon", "8")
+    assert "each at epsilon 8 (one a round: --score-rounds sets how many)" in err
+    assert "log-loss" in out
     assert "keeps its options" in tern("infer", "--resume", "runs", "--seed", "3", code=2).err
 
 
@@ -218,7 +392,7 @@ def test_scores_without_noise_equal_those_of_scikit_learn(eval_type):
     assert len(result["clusters"]) == 3
 
 
-@pytest.mark.parametrize("eval_type", [clustering.SILHOUETTE_SCORE, clustering.CALINSKI_HARABASZ_SCORE])
+@pytest.mark.parametrize("eval_type", clustering.SCORES[1:])
 def test_the_order_of_reports_changes_no_bit_of_a_score(eval_type):
     source = np.random.default_rng(1)
     vectors = np.round(source.normal(size=(24, 3)) * 1000) / 1024
@@ -246,7 +420,8 @@ def test_rounding_does_not_change_the_predictions_of_the_classifier(name):
     from sklearn.linear_model import LogisticRegression
 
     dataset = bundled.multiclass(name)
-    mantissas, exponent = clustering.train_classifier(dataset)
+    classifier = classifiers.trained(dataset)
+    mantissas, exponent = classifier.mantissas, classifier.exponent
     assert np.abs(mantissas.astype(int)).max() <= 32767
     labels = probabilities(mantissas, exponent, dataset.features[dataset.test]).argmax(axis=1)
     model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000)
@@ -257,6 +432,6 @@ def test_rounding_does_not_change_the_predictions_of_the_classifier(name):
 
 def test_two_classes_have_a_row_each():
     dataset = clustering.load("breast-cancer")
-    mantissas, _ = clustering.train_classifier(dataset)
+    mantissas = classifiers.trained(dataset).mantissas
     assert mantissas.shape == (2, dataset.dimension)
     assert (mantissas[0] == 0).all()

@@ -88,6 +88,7 @@ INFER = RunCommand(
     """tern infer --dataset digits --epsilon 8 --fleet emulated:2
     tern infer --dataset iris --laplace-eval-eps 4 --eval-type CALINSKI_HARABASZ --fleet simulated:1000 --json
     tern infer --dataset digits --answer label --epsilon 4 --fleet simulated:1000
+    tern infer --dataset digits --classifier runs/first --score-rounds 5 --epsilon 20 --fleet simulated:179
     tern infer --resume 20260102-030405""",
 )
 

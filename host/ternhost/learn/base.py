@@ -136,6 +136,7 @@ class Learner:
     modules: tuple[str, ...] = ()  # that boards need beside their client (terntools.boards.mpy.ON_DEMAND)
     individual: bool = False  # it needs each device's report by itself
     once: bool = False  # it asks no device again that has answered
+    rounds_option: ClassVar[str] = "rounds"  # sets how often a client reports
     unit: int = 0  # records of a run that its reports protect; 0: the client
     delta: float = 1e-6  # of a total in rho
 

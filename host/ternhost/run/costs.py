@@ -67,11 +67,11 @@ def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
 
 
 def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
-         endless: bool, alone: bool) -> None:  # fmt: skip
+         endless: bool, alone: bool, rounds: str = "--rounds") -> None:  # fmt: skip
     """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
     spent in the run's measure, and the least that a board reports as left, millionths. endless: the accounts are of a
-    round. alone: there is one device. Raises RefusedError where a named budget, or the only device's, does not cover
-    the run."""
+    round. alone: there is one device. rounds: the option that sets how many there are. Raises RefusedError where a
+    named budget, or the only device's, does not cover the run."""
     asked = [account.releases[0] for account in accounts]
     # A ledger in epsilon refuses Gaussian noise, whatever is left.
     pays = RHO if any(each.gaussian for each in asked) else EPSILON
@@ -79,7 +79,7 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
     for account in accounts:
         words = account.words("in every round") if endless else account.words()
         if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
-            words += " (one a round: --rounds sets how many)"
+            words += f" (one a round: {rounds} sets how many)"
         if before:
             total = f", {(before + account.user_level) / MICRO:g} together"
             words += f"; earlier runs cost up to {before / MICRO:g}" + ("" if endless else total)
@@ -104,7 +104,7 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
         elif alone:
             words += f", and a report costs {release.user_level / MICRO:g}"
         if alone:
-            raise RefusedError(words, (f"ask for --rounds {enough}; or: " if enough else "") + NEW_BUDGET)
+            raise RefusedError(words, (f"ask for {rounds} {enough}; or: " if enough else "") + NEW_BUDGET)
         watcher.warn(f"{words}: it will refuse the rest")
 
 

@@ -32,7 +32,7 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "seconds": round(state["seconds"], 3),
         "reports_per_second": round(state["reports"] / max(state["seconds"], 1e-9), 1),
         "epsilon_spent": epsilon_spent(boards, algorithm.delta) if boards else [],
-        "protects": protected(algorithm.unit),
+        "protects": protected(algorithm.unit) if run.accounts else None,
         "epsilon_before": state["spent_before"] / MICRO,
         "accounting": [account.summary() for account in run.accounts],
         "options": replace(run.options, learning=algorithm.options).flat(),

@@ -313,7 +313,12 @@ class Run(Closing):
         left = NOT_TOLD if made else driver.budget_left
         endless = self.algorithm.rounds is None and not self.algorithm.once
         alone = len(driver.devices) == 1
-        costs.tell(self._watcher, self.accounts, before, left, endless=endless, alone=alone)
+        words: dict[str, Any] = {
+            "endless": endless,
+            "alone": alone,
+            "rounds": flag(self.algorithm.rounds_option),
+        }
+        costs.tell(self._watcher, self.accounts, before, left, **words)
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
         def tell(progress: RoundProgress) -> None:

@@ -17,16 +17,25 @@ def page(result: Mapping[str, Any]) -> Page:
     sent = "its class by randomised response" if labels else "the probabilities under noise"
     if protected:
         lead += f", and sent {sent}: a true epsilon of {result['epsilon_per_client']:.6g} each."
+    elif result.get("epsilon_true"):
+        lead += f". Their noise protects nothing: a true epsilon of {result['epsilon_true']:,.10g} each."
     else:
         lead += "; without noise, which no device does."
     title = f"{result['dataset']}, protected inference"
     data: Row = ("data set", str(result["dataset"]), f"{result['classes']} classes")
-    settings = [data, *common_settings(result)]
+    classifier = str(result["options"].get("classifier") or "trained for this")
+    settings = [data, ("classifier", classifier, "the run whose model classified"), *common_settings(result)]
     return Page(title, lead, _pictures(result), common_results(result), settings, _judged(result))
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     pictures = {}
+    scored = [row for row in result.get("scores", ()) if row["score"] is not None]
+    if len(scored) > 1:
+        caption = "The score after rounds of the run that learned the model, against the model's loss there."
+        if any(row["loss"] is None for row in scored):
+            caption = "The score of each round."
+        pictures["scores"] = plots.scores(scored, str(result["eval_type"])), caption
     labels = result.get("answer") == "label"
     if "card" in result and result.get("shares"):
         what = "share of the clients" if labels else "mean probability"

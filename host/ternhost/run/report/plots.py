@@ -330,6 +330,25 @@ def clusters(sizes: Mapping[str, int]) -> Figure:
     return figure
 
 
+def scores(rows: Sequence[Mapping[str, Any]], measure: str) -> Figure:
+    """A score of clusters (`measure`) against the loss of the model, falling, or by round where a loss is None. rows:
+    round, score, score_without_noise and loss."""
+    figure, axes = _figure(2.9)
+    known = all(row["loss"] is not None for row in rows)
+    at = [row["loss" if known else "round"] for row in rows]
+    kinds = {"score": ("with noise", "-o", _DARK), "score_without_noise": ("without noise", "--s", _MIDDLE)}
+    for name, (label, line, colour) in kinds.items():
+        if None not in (values := [row[name] for row in rows]):
+            axes.plot(at, values, line, markersize=4.5, color=colour, label=label)
+    axes.set(xlabel="log-loss" if known else "round", ylabel=measure, xmargin=0.08, ymargin=0.15)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=not known))
+    axes.xaxis.set_inverted(known)
+    for x, row, side in ((at[0], rows[0], "left"), (at[-1], rows[-1], "right")) if known else ():
+        axes.annotate(f"round {row['round']}", (x, row["score"]), (0, -14), "data", "offset points", ha=side)
+    figure.legend(loc="outside upper center", ncols=2, **_LEGEND)
+    return figure
+
+
 def plain(name: str, most: int = _LONGEST) -> str:
     """A name from a table of data as a picture shows it: not as a formula, which matplotlib makes of dollars."""
     return brief(name, most).replace("$", r"\$")

@@ -1,0 +1,124 @@
+"""What a client reports in protected inference, and its noise, also in the settings of MindSpore Federated.
+
+Its guide to the protection of inference results takes 1 for the L1 sensitivity of a vector of probabilities, and noise
+of scale 1 / laplace_eval_eps. The sensitivity is 2, so the true epsilon is twice laplace_eval_eps."""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+
+from tern.fixed import MAX_EPSILON
+from ternhost.errors import UsageError
+from ternhost.learn import designs
+from ternhost.learn.clustering import LAPLACE, NOT_ENCRYPT
+from ternhost.learn.designs import epsilons_option, in_privacy, shares
+from ternhost.options import option, require
+from ternhost.privacy.base import MICRO, parse_epsilon
+
+LABEL = "label"
+VECTOR = "vector"
+PROBABILITY = 0.9  # that noise is at most --noise, as in the guide
+
+to_classify = partial(option, group="what to classify")
+_NOISES = (NOT_ENCRYPT, LAPLACE)
+_MOST = MAX_EPSILON // MICRO  # the true epsilon of a report
+
+
+@dataclass(frozen=True)
+class NoiseOptions:
+    """Options of a report of protected inference. The true `epsilon` replaces MindSpore's `laplace_eval_eps`."""
+
+    answer: str = to_classify(
+        VECTOR,
+        "what a client reports: its class by randomised response, or all class probabilities with Laplace noise",
+        choices=(LABEL, VECTOR),
+    )
+    epsilon: str | None = in_privacy(
+        None, designs.EPSILON_HELP, metavar="E", shown="2", instead_of=("laplace_eval_eps",)
+    )
+    epsilons: str | None = epsilons_option("epsilon", "laplace_eval_eps")
+    laplace_eval_eps: str = in_privacy(
+        "1",
+        f"epsilon as MindSpore counts it, half of the true epsilon; above {_MOST // 2} it protects nothing, and is for "
+        "simulated fleets only",
+        metavar="X",
+    )
+    noise: float | None = in_privacy(
+        None,
+        "noise that a probability gets at most, with --probability P: sets laplace_eval_eps by the formula of "
+        "MindSpore's guide",
+        metavar="X",
+        instead_of=("epsilon", "epsilons", "laplace_eval_eps"),
+    )
+    probability: float | None = in_privacy(
+        None, "with --noise: how often noise is at most that", metavar="P", shown=f"{PROBABILITY}"
+    )
+    privacy_eval_type: str = in_privacy(
+        LAPLACE,
+        "noise: LAPLACE, or NOT_ENCRYPT for none, on simulated fleets only",
+        choices=_NOISES,
+    )
+
+    def __post_init__(self) -> None:
+        require(
+            self.privacy_eval_type in _NOISES,
+            "privacy_eval_type",
+            " or ".join(_NOISES),
+            self.privacy_eval_type,
+        )
+        if self.noise is not None:
+            require(0 < self.noise < math.inf, "noise", "above 0", self.noise)
+        if self.probability is not None:
+            require(0 < self.probability < 1, "probability", "above 0 and below 1", self.probability)
+            if self.noise is None:
+                text = "--probability is how often noise is at most --noise"
+                raise UsageError(text, "give both, or neither")
+        if self.answer == LABEL and self.noise is not None:
+            text = "--noise is of vectors, and labels are sent by randomised response"
+            raise UsageError(text, "name --epsilon, or --answer vector")
+        named = [name for name in ("epsilon", "epsilons", "noise") if getattr(self, name) is not None]
+        if self.privacy_eval_type == NOT_ENCRYPT and named:
+            raise UsageError(
+                f"--{named[0]} says how much noise there is, and {NOT_ENCRYPT} that there is none",
+                hint="give one of them",
+            )
+        if self.privacy_eval_type == LAPLACE and self.unprotected is None:
+            self.classes()  # an epsilon that makes no sense is refused here
+
+    def classes(self) -> list[tuple[int, float]]:
+        """(true epsilon of a result in micro-epsilon, share) of each class of clients. Raises UsageError."""
+        if self.epsilons is not None:
+            return [(parse_epsilon(epsilon), share) for epsilon, share in shares(self.epsilons)]
+        if self.epsilon is not None:
+            return [(parse_epsilon(self.epsilon), 1.0)]
+        true = 2 * self.setting
+        if true > _MOST:
+            text = f"no device reports at a true epsilon of {true:,.10g}, above {_MOST}: such noise protects nothing"
+            raise UsageError(text, "vectors of a simulated fleet show what it does: --fleet simulated:1000")
+        return [(parse_epsilon(true), 1.0)]
+
+    @property
+    def setting(self) -> Decimal:
+        """laplace_eval_eps: as named, or the one at which noise is at most `noise` with this probability,
+        1 - exp(-noise laplace_eval_eps). Raises UsageError unless it is above 0."""
+        if self.noise is not None:
+            return Decimal(-math.log1p(-(self.probability or PROBABILITY)) / self.noise)
+        try:
+            setting = Decimal(self.laplace_eval_eps)
+            if setting.is_finite() and setting > 0:
+                return setting
+        except ArithmeticError:
+            pass
+        raise UsageError(
+            f"--laplace-eval-eps {self.laplace_eval_eps} must be a number above 0, half of the true epsilon",
+            hint=f"to compare without noise, give --privacy-eval-type {NOT_ENCRYPT}",
+        )
+
+    @property
+    def unprotected(self) -> float | None:
+        """laplace_eval_eps where no card has so little noise: a simulation adds it in floats. Raises UsageError."""
+        vectors = self.answer == VECTOR and self.privacy_eval_type == LAPLACE
+        if not vectors or self.epsilon is not None or self.epsilons is not None:
+            return None
+        return float(self.setting) if 2 * self.setting > _MOST else None
