@@ -135,6 +135,26 @@ def test_means_are_those_of_numbers_and_not_of_columns_for_categories(tmp_path):
     assert values_to_average("wine", 50, seed=1).shape == (50, 13)  # without the constant
 
 
+def test_a_picture_of_a_data_set_in_a_file_is_named_without_its_path():
+    common = {
+        "data": "vehicle:/a/b",
+        "model": "svm",
+        "epsilon": 1.0,
+        "measure": "accuracy",
+        "reports": 9,
+        "d": 2,
+        "k": 1,
+    }
+    runs = [
+        {"mechanism": name, "run": i, "figure": i / 9}
+        for name in ("tern", "three-outputs", "pm")
+        for i in (1, 2)
+    ]
+    optima = [{"data": "vehicle:/a/b", "model": "svm", "run": 1, "optimum": 0.9}]
+    outcome = erm.outcome(Options(), {"folds": [{**common, **each} for each in runs], "optima": optima})
+    assert [*outcome.figures] == ["erm-vehicle"]
+
+
 def test_a_fold_is_held_out_and_does_not_train():
     folds = [erm.fold("breast-cancer", i, seed=5) for i in range(10)]
     assert (sum(fold.held_out.astype(int) for fold in folds) == 1).all()

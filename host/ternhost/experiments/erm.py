@@ -131,7 +131,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     better, worse = (len(pick(ranges, verdict=verdict)) for verdict in ("better", "worse"))
     line = f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard "
     lines.append(f"{line}errors in {better} of {len(ranges)} cases, worse in {worse}")
-    figures = {f"erm-{name}": _figure(pick(rows, data=name)) for name in values_of(rows, "data")}
+    names = {name: name.partition(":")[0] for name in values_of(rows, "data")}  # without the path of a file
+    figures = {f"erm-{short}": _figure(pick(rows, data=name)) for name, short in names.items()}
     kept = {"erm": rows, "best": best, "ranges": ranges, "folds": folds}
     return Outcome({"folds": FOLDS}, kept, figures, lines)
 
