@@ -46,7 +46,7 @@ def work_ms(request, card, size, bound):
         return work + card.body.work_ms(request, bound)
     if request.epochs:
         batch = request.epochs * (bound + bound // batch + 1)
-    elif wire.SVM < request.model < wire.SOFTMAX_GRADIENT:
+    elif request.model in wire.OF_ONE_RECORD:
         batch = 1
     return work + (batch * (request.classes * (request.d + 64) + 128) >> 8)
 
@@ -355,13 +355,13 @@ class Client:
                     from tern.inference import Answerer  # type: ignore[assignment]
                 elif model == wire.SOFTMAX_GRADIENT:
                     from tern.softmax import Answerer  # type: ignore[assignment]
-                elif model >= wire.VALUES:
+                elif model in wire.COLLECTIONS:
                     from tern.collect import Answerer  # type: ignore[assignment]
                 else:
                     from tern.local import Answerer  # type: ignore[assignment]
+                self._answerers[model] = answerer = Answerer(self.round)
             except ImportError:  # not every board has it: tern deploy
                 raise FrameError(wire.ERR_MODEL, "no module for this model here", self.round.model)
-            self._answerers[model] = answerer = Answerer(self.round)
             answerer.unit = self._unit
             answerer.bound = self._bound
             answerer.question = self._question  # type: ignore[attr-defined]

@@ -232,7 +232,7 @@ class Receiver:
 
 def question_bytes(model, classes, d):
     """Return how many bytes of a ROUND are its parameters, or the features that it asks for."""
-    return d + 7 >> 3 if wire.VALUES <= model <= wire.CATEGORIES else 2 * classes * d
+    return d + 7 >> 3 if model in wire.COLLECTIONS else 2 * classes * d
 
 
 def packed_size(base, k):
@@ -382,19 +382,17 @@ def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, 
 
     shape: of the card.
     """
-    trains = wire.SOFTMAX < model < wire.VALUES
-    collects = wire.VALUES <= model <= wire.CATEGORIES
-    counts = model == wire.CATEGORIES and shape == SUM
-    many = counts or model == wire.SOFTMAX or model == wire.SOFTMAX_GRADIENT
     require(wire.LINEAR <= model <= wire.LAST_MODEL, "unknown model")
+    trains = model in wire.TRAININGS
+    collects = model in wire.COLLECTIONS
+    counts = model == wire.CATEGORIES and shape == SUM
     require(1 <= d <= wire.MAX_DIMENSION and (counts or classes * d <= wire.MAX_VALUES), "d out of bounds")
+    many = counts or model in wire.OF_CLASSES
     require(2 <= classes <= wire.MAX_DIMENSION if many else classes == 1, "classes out of bounds")
-    scaled = model < wire.SOFTMAX or model == wire.VALUES or model == wire.SOFTMAX_GRADIENT
-    require(0 <= range_ <= (wire.MAX_RANGE if scaled else collects and not counts), "range out of bounds")
+    require(0 <= range_ <= (wire.MAX_RANGE if model in wire.SCALED else collects and not counts), "range")
     least = wire.MIN_LOCAL_EXPONENT if trains else wire.MIN_EXPONENT
     require(exponent == 0 if collects else least <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
-    most = 0 if collects or model == wire.SOFTMAX else wire.MAX_BATCH
-    require(0 <= batch <= most, "batch out of bounds")
+    require(0 <= batch <= (0 if model in wire.OF_ONE_RECORD else wire.MAX_BATCH), "batch out of bounds")
     local = 1 <= epochs <= 255 and 0 <= rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU
     require(local if trains else not (epochs or rate or tau), "local training out of bounds")
     values = k if model == wire.SOFTMAX else classes * d + (shape == SUM)
@@ -450,7 +448,7 @@ class Round:
             or difference(frame, n - wire.TAG_BYTES - len(card), card, len(card))
         ):
             self._decode_head(frame)
-        if wire.VALUES <= self.model <= wire.CATEGORIES:
+        if self.model in wire.COLLECTIONS:
             self._decode_asked(frame)
         else:
             copy_int16(frame, _ROUND_BYTES, self.parameters, len(self.parameters))

@@ -124,22 +124,26 @@ def batch_size(batch, count):
 
 
 class Gradient:
-    """Mean gradient of a batch of records of d features, 1..128, the constant included. Only __init__ allocates."""
+    """Mean gradient of a batch of records of d features, 1..128, the constant included. Only __init__ allocates.
 
-    def __init__(self, d):
+    values: d; in softmax.Batch classes x d.
+    """
+
+    def __init__(self, d, classes=1):
         if not 1 <= d <= MAX_DIMENSION:
             raise ValueError("d must be 1..128")
         self.d = d
+        self.values = classes * d
         self.count = self._fine = self._up = 0
         self._sums = array("i", (0, 0))
-        self.totals = array("i", bytes(4 * d))
+        self.totals = array("i", bytes(4 * self.values))
 
     def reset(self, range_=0):
         """Begin a new batch, whose mean is to be multiplied by 2**range_ (0..12)."""
         self.count = 0
         self._fine = fine = min(range_, MAX_FINE)
         self._up = range_ - fine
-        clear(self.totals, self.d)
+        clear(self.totals, self.values)
 
     def add(self, model, params, exponent, row, start=0):
         """Add a record: its d features in `row` (array('h')) from index `start` on, then its label.
@@ -186,9 +190,9 @@ class Gradient:
         """Write the mean gradient, scaled and clipped to [-1, 1], into out (array('h'), Q1.14). Raises ValueError."""
         if not self.count:
             raise ValueError("no records")
-        if len(out) < self.d:
+        if len(out) < self.values:
             raise ValueError("lengths do not fit d")
-        mean(self.totals, self.count, out, self.d, self._up)
+        mean(self.totals, self.count, out, self.values, self._up)
 
 
 class Answerer:

@@ -18,7 +18,7 @@ def encode_round(
     parameters: classes x d int16 mantissas, or d times whether a feature is asked for.
     """
     frames.check_address(device, round_number)
-    collects = wire.VALUES <= model <= wire.CATEGORIES
+    collects = model in wire.COLLECTIONS
     rows = 1 if collects else classes
     frames.require(classes >= 1 and len(parameters) % rows == 0, "parameters are not classes x d")
     d = len(parameters) // rows

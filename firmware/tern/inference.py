@@ -46,21 +46,25 @@ def exp_minus(t):
 
 
 class Classifier:
-    """A linear softmax classifier; only __init__ allocates."""
+    """A linear softmax classifier of f features; only __init__ allocates."""
 
     def __init__(self, parameters, exponent, classes):
-        """parameters: c x f int16 mantissas, of 2**exponent (-30..-12); classes: c, 2..128. Raises ValueError."""
+        """parameters, exponent: as of use(); classes: c, 2..128. Raises ValueError."""
         features = len(parameters) // classes if classes > 0 else 0
         if not 2 <= classes <= MAX_DIMENSION or not 1 <= features <= MAX_DIMENSION:
             raise ValueError("classes or features out of bounds")
-        if len(parameters) != classes * features or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
-            raise ValueError("parameters or exponent do not fit")
         self.classes = classes
         self.features = features
-        self._rows = [array("h", parameters[i * features : (i + 1) * features]) for i in range(classes)]
-        self._shift = -8 - exponent
+        self.use(parameters, exponent)
         self._sums = array("i", (0, 0))
         self._z = array("i", (0 for _ in range(classes)))
+
+    def use(self, parameters, exponent):
+        """Take c x f int16 mantissas (array('h')), of 2**exponent (-30..-12), as they then are. Raises ValueError."""
+        if len(parameters) != self.classes * self.features or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+            raise ValueError("parameters or exponent do not fit")
+        self._parameters = parameters
+        self._shift = -8 - exponent
 
     def probabilities(self, row, out, grid_bits=14):
         """Write the class probabilities of a record (array('h'), f features) into out[:c] (array('h'), Q1.14).
@@ -74,7 +78,7 @@ class Classifier:
         shift = self._shift
         top = -(1 << 29)
         for i in range(self.classes):
-            dot(row, 0, self._rows[i], sums, self.features)
+            dot(self._parameters, i * self.features, row, sums, self.features)  # factors change places
             z[i] = sums[0] + (sums[1] >> 8) + (1 << shift - 1) >> shift
             top = max(top, z[i])
         total = 0

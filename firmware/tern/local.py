@@ -1,25 +1,37 @@
-"""Local training of a small linear model for FedAvg and PLDP-FL, in integers (shared_specs/arithmetic.md).
+"""Local training of a small model for FedAvg and PLDP-FL, in integers (shared_specs/arithmetic.md).
 
 Sources: McMahan et al., AISTATS 2017 (FedAvg); Shen et al., Entropy 2023, 25, 485 (PLDP-FL, with its safe range tau).
 Weights are in *fine* units of 2**(exponent - 8), the gradient in Q1.14; the learning rate is 2**-rate: a step is a
-shift. No step overflows for exponents of -16..-12 and rates of 0..16: a gradient of at most 2**14 is shifted left by at
-most 10, and fine weights are held to +-32767 * 256 < 2**23.
+shift. No step overflows for exponents of -16..-12 and rates of 0..16: a mean gradient of at most 2**14, whatever the
+model, is shifted left by at most 10, and fine weights are held to +-32767 * 256 < 2**23. So the mantissas stay int16,
+for which the sums of tern.gradient and the scores of tern.inference are proved.
 """
 
 from array import array
 
-from tern import compat
+from tern import compat, wire
 from tern.compat import micropython, ptr16, ptr32
 from tern.gradient import Answerer as Gradients
 from tern.gradient import Gradient, batch_size, by_steps
-from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU, MIN_LOCAL_EXPONENT
 
 
 @micropython.viper
-def step(fine: ptr32, gradient: ptr16, params: ptr16, shift: int, d: int):
+def begin(source: ptr16, start: ptr16, params: ptr16, fine: ptr32, n: int):
+    """start[j] = params[j] = source[j]; fine[j] = 256 source[j]."""
+    j = 0
+    while j < n:
+        m = ((source[j] + 32768) & 65535) - 32768
+        start[j] = m
+        params[j] = m
+        fine[j] = m * 256
+        j += 1
+
+
+@micropython.viper
+def step(fine: ptr32, gradient: ptr16, params: ptr16, shift: int, n: int):
     """fine[j] -= gradient[j] * 2**shift (rounded), saturated; params[j] = fine[j] / 256, rounded to an int16."""
     j = 0
-    while j < d:
+    while j < n:
         g = ((gradient[j] + 32768) & 65535) - 32768
         if shift >= 0:
             g <<= shift
@@ -36,10 +48,10 @@ def step(fine: ptr32, gradient: ptr16, params: ptr16, shift: int, d: int):
 
 
 @micropython.viper
-def shares(fine: ptr32, start: ptr16, tau: int, out: ptr16, d: int):
+def shares(fine: ptr32, start: ptr16, tau: int, out: ptr16, n: int):
     """out[j] = (fine[j] - 256 start[j]) / tau in Q1.14, rounded to nearest, clipped to [-1, 1]: by long division."""
     j = 0
-    while j < d:
+    while j < n:
         moved = fine[j] - (((start[j] + 32768) & 65535) - 32768) * 256
         rest = moved
         if moved < 0:
@@ -63,33 +75,42 @@ def shares(fine: ptr32, start: ptr16, tau: int, out: ptr16, d: int):
         j += 1
 
 
-class LocalTrainer:
-    """Trains from a round's parameters, d features, 1..128, the constant included. No step allocates."""
+def trained(model):
+    """Return the model that `model`, one of wire.TRAININGS, trains."""
+    return wire.SOFTMAX_GRADIENT if model == wire.LOCAL_SOFTMAX else model - wire.LOCAL
 
-    def __init__(self, d):
-        self.d = d
-        self._gradient = Gradient(d)
-        self._mean = array("h", (0 for _ in range(d)))
-        self._row = array("h", (0 for _ in range(d + 1)))
-        self._start = array("h", (0 for _ in range(d)))
-        self._params = array("h", (0 for _ in range(d)))
-        self._fine = array("i", (0 for _ in range(d)))
+
+class LocalTrainer:
+    """Trains classes x d weights from a round's parameters; d, 1..128, counts the constant. No step allocates.
+
+    classes: 1 but for softmax regression. Raises ImportError without its module.
+    """
+
+    def __init__(self, d, classes=1):
+        gradient = Gradient
+        if classes > 1:
+            from tern.softmax import Batch as gradient  # type: ignore[assignment]
+        self.gradient = gradient(d, classes)
+        n = classes * d
+        self._mean = array("h", bytes(2 * n))
+        self._row = array("h", bytes(2 * d + 2))
+        self._start = array("h", bytes(2 * n))
+        self._params = array("h", bytes(2 * n))
+        self._fine = array("i", bytes(4 * n))
 
     def steps(self, model, params, exponent, read, count, epochs, batch, rate):
         """Train for `epochs` over `count` records in batches of `batch` (0: all); yield after each record.
 
-        params: array('h') of d mantissas; exponent: -16..-12; read(i, row) writes record i. Raises ValueError.
+        params: classes x d mantissas (array('h')); exponent: -16..-12; read(i, row) writes record i. Raises ValueError.
         """
-        d = self.d
+        gradient = self.gradient
+        n = gradient.values
         size = batch or count
-        if not 1 <= size <= MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= MAX_RATE:
+        if not 1 <= size <= wire.MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= wire.MAX_RATE:
             raise ValueError("records, epochs, batch or rate out of bounds")
-        if not MIN_LOCAL_EXPONENT <= exponent <= MAX_EXPONENT or len(params) != d:
+        if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT or len(params) != n:
             raise ValueError("parameters or exponent do not fit")
-        for j in range(d):
-            self._start[j] = self._params[j] = params[j]
-            self._fine[j] = params[j] * 256
-        gradient = self._gradient
+        begin(params, self._start, self._params, self._fine, n)
         shift = -6 - exponent - rate
         for _ in range(epochs):
             i = 0
@@ -101,29 +122,37 @@ class LocalTrainer:
                     i += 1
                     yield
                 gradient.finish(self._mean)
-                step(self._fine, self._mean, self._params, shift, d)
+                step(self._fine, self._mean, self._params, shift, n)
 
     def report(self, tau, out):
         """Write how far each weight moved, as a share of `tau` (fine units, 1..2**23), into out (array('h'), Q1.14)."""
-        if not 1 <= tau <= MAX_TAU or len(out) < self.d:
+        if not 1 <= tau <= wire.MAX_TAU or len(out) < self.gradient.values:
             raise ValueError("tau or lengths do not fit")
-        shares(self._fine, self._start, tau, out, self.d)
+        shares(self._fine, self._start, tau, out, self.gradient.values)
 
 
 class Answerer(Gradients):
     """Computes what a client reports to a ROUND that asks for local training."""
 
-    _trainer = None
-
     values = by_steps
+
+    def __init__(self, request):
+        """Raises ImportError where the model of the request is softmax regression, without its module."""
+        super().__init__(request)
+        self._trainer = None
+        if request.model == wire.LOCAL_SOFTMAX:
+            from tern.softmax import Batch  # noqa: F401, see LocalTrainer
 
     def steps(self, client, records):
         """Train on all records of the client; `result` is how far each weight moved, as a share of tau (array('h'))."""
         request = self._request
         d = request.d
-        if self._trainer is None or self._trainer.d != d:
-            self.result = array("h", (0 for _ in range(d)))
-            self._trainer = LocalTrainer(d)
+        classes = request.classes
+        trainer = self._trainer
+        if not trainer or trainer.gradient.d != d or trainer.gradient.values != classes * d:
+            self._trainer = None  # until there was memory for all
+            self.result = array("h", bytes(2 * classes * d))
+            self._trainer = LocalTrainer(d, classes)
         count = client.records
 
         def read(i, row):
@@ -131,7 +160,7 @@ class Answerer(Gradients):
             records.read(client.start + i, row)
 
         yield from self._trainer.steps(
-            request.model - LOCAL, request.parameters, request.exponent, read, count, request.epochs,
+            trained(request.model), request.parameters, request.exponent, read, count, request.epochs,
             batch_size(request.batch, count), request.rate,
         )  # fmt: skip
         self._trainer.report(request.tau, self.result)

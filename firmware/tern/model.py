@@ -92,9 +92,9 @@ class Model:
         """Use the parameters of a verified ROUND (frames.Round) until a MODEL comes. Raises LedgerError as above."""
         model = request.model
         number = request.round
-        if not self.final and number > self.round and not wire.VALUES <= model <= wire.CATEGORIES:
+        if not self.final and number > self.round and model not in wire.COLLECTIONS:
             if model > wire.SOFTMAX:
-                model = wire.SOFTMAX if model == wire.SOFTMAX_GRADIENT else model - wire.LOCAL
+                model = wire.SOFTMAX if request.classes > 1 else model - wire.LOCAL
             due = number // self.every > self.round // self.every or (
                 (model, request.classes, request.d) != (self.kind, self.classes, self.d)
             )

@@ -111,11 +111,7 @@ class Answerer:
         """Return the price of a report in micro-epsilon. Raises FrameError (ERR_CARD, ERR_MODEL)."""
         request = self._request
         model = request.model
-        if (
-            request.k > 1
-            or request.values > card.body.size
-            or not (model <= wire.SVM or model == wire.VALUES or model == wire.SOFTMAX_GRADIENT)
-        ):
+        if request.k > 1 or request.values > card.body.size or model not in wire.SCALED:
             raise FrameError(wire.ERR_CARD, "no projection of this model, k or size")
         self._answerer = self._gradients
         if model > wire.SVM:

@@ -1,69 +1,59 @@
-"""Gradients of softmax regression (classes x features), in integers; row by row as in tern.gradient.
+"""Gradients of softmax regression (classes x features), in integers; class by class as in tern.gradient.
 
-A record with the label y has the loss -log p_y. The residual of row i, p_i - [y = i], is in Q1.14 and at most 1.
+A record with the label y has the loss -log p_y. The residual of class i, p_i - [y = i], is in Q1.14 and at most 1: a
+record adds at most 2**fine * 2**15 to an accumulator, 32 records with fine = 10 less than 2**31.
 """
 
 from array import array
 
 from tern.compat import const
-from tern.gradient import MAX_FINE, accumulate, batch_size, by_steps, clear, mean, turn
 from tern.gradient import Answerer as Gradients
+from tern.gradient import Gradient, accumulate
 from tern.inference import Classifier
+from tern.wire import MAX_BATCH, MAX_EXPONENT
 
 _ONE = const(16384)
 
 
-class Rows:
-    """Adds the gradients of records in `row` to `totals`, row by row."""
+class Batch(Gradient):
+    """Mean gradient of a batch for classes x d weights, row by row: 2..128 classes. Only __init__ allocates."""
 
-    def __init__(self, request, n):
-        """n: classes x features."""
-        self._request = request
-        d = request.d
-        self.totals = array("i", bytes(4 * n))
-        self.row = array("h", bytes(2 * d + 2))
+    def __init__(self, d, classes):
+        super().__init__(d, classes)
+        self.classes = classes
+        self._classifier = Classifier(self.totals, MAX_EXPONENT, classes)  # no weights yet: add() names them
+        self._probabilities = array("h", bytes(2 * classes))
         totals = memoryview(self.totals)
-        self._rows = [totals[i : i + d] for i in range(0, n, d)]
-        self._probabilities = array("h", bytes(2 * request.classes))
+        self._rows = [totals[i : i + d] for i in range(0, self.values, d)]
 
-    def begin(self):
-        request = self._request
-        self._classifier = Classifier(request.parameters, request.exponent, request.classes)
+    def add(self, _, params, exponent, row):  # type: ignore[override]
+        """Add a record: its d features in `row` (array('h')), then the number of its class.
 
-    def add(self):
-        request = self._request
-        row = self.row
+        params: array('h') of classes x d mantissas; exponent: -30..-12. Raises ValueError as Gradient.add().
+        """
+        d = self.d
+        if len(row) <= d or self.count >= MAX_BATCH:
+            raise ValueError("no label, or more than 32 records in a batch")
         probabilities = self._probabilities
+        self._classifier.use(params, exponent)
         self._classifier.probabilities(row, probabilities)
-        for i in range(request.classes):
-            residual = probabilities[i] - (_ONE if row[request.d] == i else 0)
-            accumulate(row, 0, residual, self._rows[i], request.d, min(request.range, MAX_FINE))
+        for i in range(self.classes):
+            residual = probabilities[i] - (_ONE if row[d] == i else 0)
+            accumulate(row, 0, residual, self._rows[i], d, self._fine)
+        self.count += 1
 
 
 class Answerer(Gradients):
     """Computes what a client reports to a ROUND that asks for a gradient of softmax regression."""
 
-    _of = None  # what its arrays are for
+    def room(self, d):
+        classes = self._request.classes
+        self._gradient = None  # until there was memory for all
+        self._row = array("h", bytes(2 * d + 2))
+        self.result = array("h", bytes(2 * classes * d))
+        self._gradient = Batch(d, classes)
 
-    values = by_steps
-
-    def steps(self, client, records):
-        request = self._request
-        n = request.classes * request.d
-        if self._of != (request.classes, n):
-            self._of = None  # until there was memory for all
-            self._sums = Rows(request, n)
-            self.result = array("h", bytes(2 * n))
-            self._of = request.classes, n
-        sums = self._sums
-        sums.begin()
-        clear(sums.totals, n)
-        count = client.records
-        batch = batch_size(request.batch, count)
-        index = turn(request.round, batch, count)
-        for _ in range(batch):
-            records.read(client.start + index, sums.row)
-            sums.add()
-            index = (index + 1) % count
-            yield
-        mean(sums.totals, batch, self.result, n, max(0, request.range - MAX_FINE))
+    def _begin(self, client):
+        if self._gradient and self._gradient.classes != self._request.classes:
+            self._gradient = None
+        return super()._begin(client)

@@ -212,12 +212,15 @@ def add(sums: ptr32, n: int, vector: ptr32):
 
 
 class _Gradients:
-    """Adds the gradients of records in `row` to `totals`, as softmax.Rows and _Features do."""
+    """Adds the gradients of records in `row` to `totals`, as _Features does."""
 
-    def __init__(self, request, n):
+    def __init__(self, request, _):
         self._request = request
-        self.row = array("h", bytes(2 * n + 2))
-        self._gradient = Gradient(n)
+        self.row = array("h", bytes(2 * request.d + 2))
+        gradient = Gradient
+        if request.classes > 1:
+            from tern.softmax import Batch as gradient  # type: ignore[assignment]
+        self._gradient = gradient(request.d, request.classes)
         self.totals = self._gradient.totals
 
     def begin(self):
@@ -268,11 +271,12 @@ class Answerer:
         """Return the price of a report, micro-epsilon or micro-rho. Raises FrameError (ERR_CARD, ERR_UNIT)."""
         request = self._request
         model = request.model
-        if request.batch or request.range > MAX_FINE or wire.SVM < model < wire.VALUES:
+        summed = model in wire.GRADIENTS or model in wire.COLLECTIONS
+        if request.batch or request.range > MAX_FINE or not summed:
             raise FrameError(wire.ERR_CARD, "no sum of this model, batch or range")
         if model == wire.SOFTMAX_GRADIENT:
             try:
-                from tern.softmax import Rows  # noqa: F401, see _room()
+                from tern.softmax import Batch  # noqa: F401, see _Gradients
             except ImportError:
                 raise FrameError(wire.ERR_MODEL, "no module for this model here", model)
         self._sum = card.body
@@ -342,9 +346,7 @@ class Answerer:
         of = request.model, request.classes, request.d, n
         if of != self._of:
             self._of = None  # until there was memory for all
-            source = _Gradients if request.model < wire.VALUES else _Features
-            if request.model == wire.SOFTMAX_GRADIENT:
-                from tern.softmax import Rows as source  # type: ignore[assignment]
+            source = _Features if request.model in wire.COLLECTIONS else _Gradients
             self._source = source(request, n)
             self._vector = array("i", bytes(4 * n))
             self._sums = array("i", bytes(4 * n + 4))

@@ -62,7 +62,17 @@ LOCAL = const(4)  # local training of the model m is LOCAL + m
 VALUES = const(8)  # collection of features: as they are,
 CATEGORIES = const(9)  # or as categories
 SOFTMAX_GRADIENT = const(10)  # of softmax regression
-LAST_MODEL = const(10)
+LOCAL_SOFTMAX = const(11)  # local training of that
+LAST_MODEL = const(11)
+
+# Kinds of models; as bytes, which are folded into a board's modules like every constant.
+GRADIENTS = bytes((LINEAR, LOGISTIC, SVM, SOFTMAX_GRADIENT))
+TRAININGS = bytes((LOCAL + LINEAR, LOCAL + LOGISTIC, LOCAL + SVM, LOCAL_SOFTMAX))  # local
+COLLECTIONS = bytes((VALUES, CATEGORIES))
+OF_CLASSES = bytes((SOFTMAX, SOFTMAX_GRADIENT, LOCAL_SOFTMAX))  # weights for each class
+OF_ONE_RECORD = bytes((SOFTMAX, VALUES, CATEGORIES))  # others: of a batch
+SCALED = bytes((LINEAR, LOGISTIC, SVM, SOFTMAX_GRADIENT, VALUES))  # by 2**range
+
 MIN_LOCAL_EXPONENT = const(-16)
 MAX_RATE = const(16)
 MAX_TAU = const(1 << 23)
@@ -150,7 +160,7 @@ def schema_text():
         MAX_RATE, MAX_TAU, MAX_PACKAGE,
     ):  # fmt: skip
         lines.append(str(limit))
-    models = (LINEAR, LOGISTIC, SVM, SOFTMAX, LOCAL, VALUES, CATEGORIES, SOFTMAX_GRADIENT)
+    models = (LINEAR, LOGISTIC, SVM, SOFTMAX, LOCAL, VALUES, CATEGORIES, SOFTMAX_GRADIENT, LOCAL_SOFTMAX)
     lines.append("models " + " ".join(str(model) for model in models))
     lines.append("errors " + ", ".join(ERRORS))
     lines.append("updates " + ", ".join(UPDATES))

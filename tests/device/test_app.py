@@ -25,6 +25,7 @@ ROUNDS = (  # readings of the seven records, fields
     (7, {"model": wire.SVM, "batch": 7}),
     (7, {"model": wire.SOFTMAX_GRADIENT, "k": 3, "classes": 3}),
     (14, {"model": wire.LOCAL + wire.LOGISTIC, "k": 3, "batch": 2, "local": (2, 1, 1 << 20)}),
+    (14, {"model": wire.LOCAL_SOFTMAX, "k": 3, "classes": 3, "batch": 2, "local": (2, 1, 1 << 20)}),
 )
 
 

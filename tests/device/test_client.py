@@ -151,12 +151,20 @@ def test_a_board_without_a_models_module_refuses_the_model_and_pays_nothing():
     folder = scratch.folder()
     client = Client(provision(folder))
     local = local_round(wire.LINEAR, 1)
+    classes = round_frame(2, THREE, k=1, model=wire.LOCAL_SOFTMAX, exponent=-12, classes=2, local=(1, 1, 9))
     for module, model, frame in (
         ("inference", wire.SOFTMAX, round_frame(1, THREE, k=2, model=wire.SOFTMAX, classes=2)),
         ("local", wire.LOCAL + wire.LINEAR, local),
+        ("local", wire.LOCAL_SOFTMAX, classes),
+        ("softmax", wire.LOCAL_SOFTMAX, classes),
+        (
+            "softmax",
+            wire.SOFTMAX_GRADIENT,
+            round_frame(1, THREE, k=1, model=wire.SOFTMAX_GRADIENT, classes=2),
+        ),
         ("collect", wire.VALUES, round_frame(1, THREE, k=1, model=wire.VALUES, exponent=0)),
     ):
         with modules({"tern." + module: object()}):  # nothing can be imported from it
             assert error_of(ask(client, frame)) == (wire.ERR_MODEL, model), module
         assert spent(folder) == 0
-    assert ask(client, local)[0] == wire.REPORT
+    assert ask(client, local)[0] == ask(client, classes)[0] == wire.REPORT

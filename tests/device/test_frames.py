@@ -150,7 +150,7 @@ def decoded(kind, frame, key, case):
         r.decode(frame)
         for name in vectors.ROUND_FIELDS:
             f[name] = getattr(r, name)
-        collects = wire.VALUES <= r.model <= wire.CATEGORIES
+        collects = r.model in wire.COLLECTIONS
         f["parameters"] = list(r.asked[: r.d] if collects else r.parameters)
         f["card"] = bytes(r.card).hex()
         local = (r.epochs, r.rate, r.tau)

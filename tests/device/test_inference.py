@@ -12,6 +12,10 @@ from tern.inference import Classifier, exp_minus
 ONE = 16384
 
 
+def _classifier(parameters, exponent, classes):
+    return Classifier(array("h", parameters), exponent, classes)
+
+
 def _exact(parameters, exponent, classes, row):
     d = len(row)
     scale = 2.0**exponent / ONE
@@ -36,7 +40,7 @@ def test_probabilities_are_close_to_exact_ones():
             parameters = [numbers.between(-32768, 32767) for _ in range(classes * features)]
             row = array("h", [numbers.between(-ONE, ONE) for _ in range(features)])
             out = array("h", bytes(2 * classes))
-            Classifier(parameters, exponent, classes).probabilities(row, out)
+            _classifier(parameters, exponent, classes).probabilities(row, out)
             for p, exact in zip(out, _exact(parameters, exponent, classes, row)):
                 assert abs(p / ONE - exact) < 1 / 2048
 
@@ -51,7 +55,7 @@ def test_probabilities_add_up_to_at_most_one():
         parameters = [numbers.between(-wide - 1, wide) for _ in range(classes * features)]
         row = array("h", [numbers.between(-32768, 32767) for _ in range(features)])
         out = array("h", bytes(2 * classes))
-        classifier = Classifier(parameters, -12 - case % 19, classes)
+        classifier = _classifier(parameters, -12 - case % 19, classes)
         for grid_bits in (14, 10, 8, 3, 0):
             classifier.probabilities(row, out, grid_bits)
             assert min(out) >= 0
@@ -64,15 +68,36 @@ def test_arguments_out_of_bounds_are_refused():
         ([1], -12, 1), ([1, 2, 3], -12, 2), ([1, 2], -11, 2), ([1, 2], -31, 2), ([], -12, 2), ([0] * 258, -12, 2),
         ([0] * 129, -12, 129),
     ):  # fmt: skip
-        raises(ValueError, Classifier, *arguments)
-    classifier = Classifier([1, 2], -12, 2)
+        raises(ValueError, _classifier, *arguments)
+    classifier = _classifier([1, 2], -12, 2)
+    for parameters, exponent in (((1, 2, 3), -12), ((1,), -12), ((1, 2), -11), ((1, 2), -31)):
+        raises(ValueError, classifier.use, array("h", parameters), exponent)
     raises(ValueError, classifier.probabilities, array("h"), array("h", (0, 0)))
     raises(ValueError, classifier.probabilities, array("h", (0,)), array("h", (0,)))
     raises(ValueError, classifier.probabilities, array("h", (0,)), array("h", (0, 0)), 15)
 
 
 def test_probabilities_allocate_nothing():
-    classifier = Classifier([32767, -32768] * 30, -30, 6)
+    classifier = _classifier([32767, -32768] * 30, -30, 6)
+    others = array("h", [1] * 60)
     row = array("h", [-32768] * 10)
     out = array("h", bytes(12))
-    without_heap(lambda: classifier.probabilities(row, out, 8))
+
+    def calls():
+        classifier.probabilities(row, out, 8)
+        classifier.use(others, -12)
+        classifier.probabilities(row, out, 8)
+
+    without_heap(calls)
+
+
+def test_a_classifier_follows_weights_that_change():
+    parameters = array("h", (0, 0))
+    classifier = Classifier(parameters, -12, 2)
+    row, out = array("h", (ONE,)), array("h", (0, 0))
+    classifier.probabilities(row, out)
+    assert list(out) == [ONE // 2, ONE // 2]
+    parameters[1] = 32767
+    classifier.probabilities(row, out)
+    assert out[0] < 10
+    assert out[1] > ONE - 10

@@ -13,14 +13,15 @@ ONE = 16384
 
 
 class Rows:
-    """Records of d random features and a label, the same on every interpreter."""
+    """Records of d random features and a label, the same on every interpreter: a sign, or one of `classes`."""
 
-    def __init__(self, n, d, label):
+    def __init__(self, n, d, label, classes=1):
         stream = Keyed(b"rows", label)
         self.rows = []
         for _ in range(n):
             features = [uniform(stream, 2 * ONE + 1) - ONE for _ in range(d)]
-            self.rows.append(array("h", features + [ONE if uniform(stream, 2) else -ONE]))
+            y = uniform(stream, max(2, classes))
+            self.rows.append(array("h", features + [y if classes > 1 else ONE if y else -ONE]))
 
     def read(self, i, row):
         source = self.rows[i]
@@ -43,14 +44,29 @@ def test_arguments_out_of_bounds_are_refused():
     raises(ValueError, trainer.report, 0, params)
     raises(ValueError, trainer.report, (1 << 23) + 1, params)
     raises(ValueError, trainer.report, 5, array("h", (0,)))
+    trainer, params = LocalTrainer(2, 3), array("h", bytes(12))
+    raises(ValueError, LocalTrainer, 2, 129)
+    raises(ValueError, LocalTrainer, 0, 3)
+    softmax = (-12, 1, 3, 2, wire.SOFTMAX_GRADIENT)
+    raises(ValueError, _train, trainer, Rows(3, 2, b"z", 3), array("h", bytes(4)), *softmax)
+    _train(trainer, Rows(3, 2, b"z", 3), params, *softmax)
+    raises(ValueError, trainer.report, 5, array("h", bytes(10)))
+    batch, row = trainer.gradient, array("h", (1, 2, 0))
+    batch.reset()
+    raises(ValueError, batch.finish, params)  # no records
+    raises(ValueError, batch.add, wire.SOFTMAX_GRADIENT, params, -12, row[:2])  # no label
+    raises(ValueError, batch.add, wire.SOFTMAX_GRADIENT, params[:5], -12, row)
+    for _ in range(wire.MAX_BATCH):
+        batch.add(wire.SOFTMAX_GRADIENT, params, -12, row)
+    raises(ValueError, batch.add, wire.SOFTMAX_GRADIENT, params, -12, row)
 
 
-def test_steps_and_the_report_allocate_nothing():
-    trainer, rows = LocalTrainer(8), Rows(5, 8, b"heap")
-    params, out = array("h", range(8)), array("h", bytes(16))
+def _allocate_nothing(model, classes):
+    trainer, rows = LocalTrainer(8, classes), Rows(5, 8, b"heap", classes)
+    params, out = array("h", range(8 * classes)), array("h", bytes(16 * classes))
     read = rows.read
-    list(trainer.steps(wire.SVM, params, -12, read, 5, 1, 2, 0))
-    steps, report = trainer.steps(wire.SVM, params, -12, read, 5, 2, 2, 0), trainer.report
+    list(trainer.steps(model, params, -12, read, 5, 1, 2, 0))
+    steps, report = trainer.steps(model, params, -12, read, 5, 2, 2, 0), trainer.report
 
     def calls():
         for _ in steps:
@@ -58,3 +74,23 @@ def test_steps_and_the_report_allocate_nothing():
         report(777777, out)
 
     without_heap(calls)
+
+
+def test_steps_and_the_report_allocate_nothing():
+    _allocate_nothing(wire.SVM, 1)
+    _allocate_nothing(wire.SOFTMAX_GRADIENT, 3)
+
+
+def test_weights_of_classes_stay_within_16_bits():
+    # The largest steps, a thousand of them, in both directions: the bounds of the scores rest on it.
+    trainer, out = LocalTrainer(2, 2), array("h", bytes(8))
+    for label in (0, 1):
+        rows = Rows(1, 2, b"far", 2)
+        rows.rows = [array("h", (ONE, -ONE, label))]
+        params = array("h", (-32767, 32767, 32767, -32767) if label else (32767, -32767, -32767, 32767))
+        _train(trainer, rows, params, -16, 255, 0, 0, wire.SOFTMAX_GRADIENT)
+        trainer.report(1 << 23, out)
+        assert list(out) == [0, 0, 0, 0]  # they were at their ends, and the record is certain
+        _train(trainer, rows, array("h", (-v for v in params)), -16, 255, 0, 0, wire.SOFTMAX_GRADIENT)
+        trainer.report(1, out)
+        assert list(out) == [ONE if v > 0 else -ONE for v in params]

@@ -100,7 +100,7 @@ def test_a_model_replaces_the_parameters_of_rounds():
 
 def test_questions_hold_the_parameters_of_their_kind_of_model():
     parameters = (1, 2, 3, 4, 5, 6)
-    for question, kind in ((1, 1), (2, 2), (3, 3), (5, 1), (6, 2), (7, 3), (4, 4), (10, 4)):
+    for question, kind in ((1, 1), (2, 2), (3, 3), (5, 1), (6, 2), (7, 3), (4, 4), (10, 4), (11, 4)):
         model = opened(scratch.folder())
         classes = 2 if kind == wire.SOFTMAX else 1
         model.take_round(Question(1, parameters, question, -16, classes))

@@ -61,15 +61,15 @@ def some_cards():
 
 def round_frame(device, number, key, card, model=wire.LOGISTIC, k=1, **options):
     """A ROUND for the board of verdicts.py, without its tag."""
-    local = wire.SOFTMAX < model < wire.VALUES
-    collects = wire.VALUES <= model <= wire.CATEGORIES
+    collects = model in wire.COLLECTIONS
     counts = model == wire.CATEGORIES and card[0] & 15 == shapes.SUM
-    classes = 3 if counts or model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT) else 1
+    classes = 3 if counts or model in wire.OF_CLASSES else 1
     gradient = [(997 * i) % 4000 - 2000 for i in range(classes * verdicts.D)]
     parameters = [1] * verdicts.D if collects else gradient
+    local = _LOCAL if model in wire.TRAININGS else (0, 0, 0)
     return _untagged(
         host_frames.encode_round, key, device, number, model, parameters, card, 3 if model == wire.SOFTMAX else k,
-        exponent=0 if collects else -14, classes=classes, local=_LOCAL if local else (0, 0, 0), **options,
+        exponent=0 if collects else -14, classes=classes, local=local, **options,
     )  # fmt: skip
 
 

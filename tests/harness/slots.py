@@ -117,7 +117,7 @@ class Case:
 
     def frame(self, device, number):
         """The ROUND (bytes) of this number for a client."""
-        exponent = 0 if self.model in (wire.VALUES, wire.CATEGORIES) else -14
+        exponent = 0 if self.model in wire.COLLECTIONS else -14
         values = [1] * self.d if not exponent else [self.weight - 7 * j for j in range(self.d * self.classes)]
         card = self.card(self.micro + self.anew * (2 * number + device))
         return encoded(
@@ -134,7 +134,7 @@ class Case:
         return work_ms(request, card, frames.packed_size(card.symbols, self.k), self.records)
 
 
-SOFTMAX = wire.SOFTMAX_GRADIENT
+SOFTMAX, LOCAL = wire.SOFTMAX_GRADIENT, wire.LOCAL_SOFTMAX
 AFFORDABLE = 8_000_000  # micro-epsilon of a value, for several rounds
 CHEAP = 400_000  # micro-epsilon, for two rounds of 1,024 values
 CASES = (
@@ -156,6 +156,11 @@ CASES = (
     *(Case(f"local training {model}", model, table, 28, local=(1, 2, 1 << 18)) for model in (5, 6, 7)),
     Case("local training, batches of one", 5, table, 128, batch=1, local=(1, 2, 1 << 18)),
     Case("local training of one feature, batches of one", 6, table, 1, batch=1, local=(1, 2, 1 << 18)),
+    Case("local training of 8 x 128 weights", LOCAL, table, 128, 8, local=(1, 2, 1 << 18), records=64),
+    Case("local training of 128 x 8 weights", LOCAL, table, 8, 128, local=(1, 2, 1 << 18), records=64),
+    Case("local training of 8 x 128 weights, batches of one", LOCAL, table, 128, 8, 1, 1, (1, 2, 9), records=64),
+    Case("local training of two classes, batches of one", LOCAL, table, 1, 2, 1, 1, (2, 2, 1 << 18)),
+    Case("local training, 1024 values", LOCAL, table, 128, 8, 1024, 1, (1, 2, 9), micro=CHEAP, records=2),
     Case("softmax regression 8 x 128", SOFTMAX, table, 128, 8, batch=32),
     Case("softmax regression 128 x 8", SOFTMAX, table, 8, 128, batch=32),
     Case("softmax regression, 256 of 256 symbols", SOFTMAX, window, 128, 8, 256, 1, micro=1_500_000),

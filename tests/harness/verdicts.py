@@ -202,7 +202,7 @@ def _round(data):
     # A ROUND that is accepted is one that encode_round writes.
     request = frames.Round()
     request.decode(memoryview(data))
-    collects = wire.VALUES <= request.model <= wire.CATEGORIES
+    collects = request.model in wire.COLLECTIONS
     values = request.asked[: request.d] if collects else request.parameters
     again = _written(
         host_frames.encode_round, b"", request.device, request.round, request.model, values, bytes(request.card),

@@ -18,6 +18,7 @@ from ternhost.store.store import Store
 D = 4
 CARD, NOISE = design("duchi", 2), clustering.noise_card(2_000_000)
 LOCAL = Question(wire.LOCAL + wire.LOGISTIC, [100] * D, -12, CARD.card, 1, 0, (2, 2, 1 << 18))
+CLASSES = Question(wire.LOCAL_SOFTMAX, [100] * 2 * D, -12, CARD.card, 1, 0, (2, 2, 1 << 18), classes=2)
 INFERENCE = Question(wire.SOFTMAX, list(range(0, 800, 100)), -12, NOISE, 2, classes=2)
 VALUES = Question(wire.VALUES, [1, 0, 1, 1], 0, CARD.card, 1)
 
@@ -30,12 +31,14 @@ def test_a_board_answers_with_its_modules_and_refuses_for_free_without(tmp_path)
         with BoardsDriver(store, boards, Terms()) as driver:
             assert driver.devices == [1, 2]
             assert ask(driver, [(LOCAL, [1, 2])], 1).reports == 2
-            with pytest.raises(AllRefused, match="lack the module") as caught:
-                ask(driver, [(INFERENCE, [1, 2])], 2)
-            refusals = caught.value.result.refusals.values()
-            assert {(each.code, each.detail) for each in refusals} == {(wire.ERR_MODEL, wire.SOFTMAX)}
-            assert "tern deploy --with" in caught.value.hint
-            result = ask(driver, [(VALUES, [1, 2])], 3)
+            # local training of classes needs softmax, too
+            for number, question in enumerate((INFERENCE, CLASSES), 2):
+                with pytest.raises(AllRefused, match="lack the module") as caught:
+                    ask(driver, [(question, [1, 2])], number)
+                refusals = caught.value.result.refusals.values()
+                assert {(each.code, each.detail) for each in refusals} == {(wire.ERR_MODEL, question.model)}
+                assert "tern deploy --with" in caught.value.hint
+            result = ask(driver, [(VALUES, [1, 2])], 4)
             assert result.cohorts[0].counts.shape == (3, 2)
             assert result.reports == 2
-    assert rig.read_ledgers(directories)[1][:2] == (2 * CARD.decode().epsilon, 3)
+    assert rig.read_ledgers(directories)[1][:2] == (2 * CARD.decode().epsilon, 4)

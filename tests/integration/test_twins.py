@@ -21,6 +21,7 @@ from ternhost.store.store import Store
 CLIENTS = 60
 CERTAIN = design("duchi", 20).card  # never wrong at -1 and 1
 CLASSES, SOFTMAX_D = 3, 4
+MODULES = ("local", "softmax")
 NARROW, D = (1, 2, 3, 12), 6
 
 
@@ -72,6 +73,22 @@ def test_boards_and_their_twin_report_the_same_gradients_of_classes(tmp_path, ki
     for certain, reports in reports_of(tmp_path, kind, row, questions, ("softmax",)):
         assert certain.sum() > CLASSES * SOFTMAX_D / 2
         assert np.count_nonzero(reports) > CLASSES * SOFTMAX_D / 2
+
+
+@pytest.mark.parametrize(("kind", "label"), KINDS_OF_CLASSES)
+def test_boards_and_their_twin_train_alike_on_classes(tmp_path, kind, label):
+    rng = np.random.default_rng(label)
+    row = np.append(rng.integers(-16384, 16385, SOFTMAX_D), label).astype(np.int16)
+    questions = []
+    for epochs, tau in ((1, 1), (3, 1 << 19)):
+        weights = rng.integers(-900, 900, (CLASSES, SOFTMAX_D))
+        values = wire.LOCAL_SOFTMAX, weights.reshape(-1).tolist(), -12, CERTAIN, 1
+        question = Question(*values, local=(epochs, 0, tau), classes=CLASSES)
+        record = row[None, None]
+        moved = vectorised.train_locally(wire.SOFTMAX_GRADIENT, weights, -12, record, epochs, 0, 0)
+        questions.append((question, vectorised.shares(moved, np.array([tau]))[0]))
+    certain = [int(certain.sum()) for certain, _ in reports_of(tmp_path, kind, row, questions, MODULES)]
+    assert certain[0] == CLASSES * SOFTMAX_D > certain[2] > 0
 
 
 @pytest.mark.parametrize(("kind", "index"), KINDS)

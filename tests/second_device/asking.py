@@ -187,11 +187,11 @@ def some_card(draw, made=None):
 
 def some_round(draw, board, device, number):
     """A ROUND that is valid, except perhaps for its card and the client's policy."""
-    model = draw.choice((1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10))
+    model = draw.choice((1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11))
     d = board.d if draw.randrange(30) else draw.choice((1, 2, 128))
     collects = model in (8, 9)
-    local = 5 <= model <= 7
-    classes = draw.choice([n for n in (2, 3, 8, 128) if n * d <= 1024]) if model in (4, 10) else 1
+    local = model in (5, 6, 7, 11)
+    classes = draw.choice([n for n in (2, 3, 8, 128) if n * d <= 1024]) if model in (4, 10, 11) else 1
     exponent = 0 if collects else draw.choice((-16, -15, -14, -12) if local else (-30, -22, -16, -14, -12))
     range_ = draw.choice((0, 0, 1, 5, 12)) if model in (1, 2, 3, 8, 10) else draw.randrange(2) * (model == 9)
     batch = 0 if collects or model == 4 else draw.choice((0, 1, 2, 5, 32))
@@ -233,7 +233,7 @@ def altered(draw, request):
         byte = draw.choice((b"\0", b"\1", b""))
         return replace(request, question=request.question[:at] + byte + request.question[at + 1 :])
     values = {
-        "device": (*FIRSTS, 0, FLEET), "round": NUMBERS, "model": TIMES + tuple(range(12)), "range": (*TIMES, 12, 13),
+        "device": (*FIRSTS, 0, FLEET), "round": NUMBERS, "model": TIMES + tuple(range(13)), "range": (*TIMES, 12, 13),
         "exponent": (-31, -30, -29, -17, -16, -13, -12, -11, -1, 0, 1), "classes": TIMES, "d": EDGES, "k": EDGES,
         "batch": TIMES, "epochs": TIMES, "rate": (*TIMES, 17), "tau": (0, 1, 2**23 - 1, 2**23, 2**23 + 1, FLEET),
         "length": (0, 1, len(request.card) - 1, len(request.card) + 1, 2048, 2049, 65535),

@@ -26,7 +26,7 @@ typedef int64_t i64;
 enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1025, MOST_PACKED = 256, MOST_RECORDS = 32, LAST_ROUND = (1 << 30) - 1 };
 enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };               /* 1 in Q1.14; the whole of a card's probability */
 static const u32 FLEET = 0xFFFFFFFF;
-static const u8 SCHEMA[8] = {0x17, 0x1e, 0x95, 0xbe, 0x44, 0x21, 0x3d, 0x1a};
+static const u8 SCHEMA[8] = {0x65, 0xa5, 0xe8, 0x8b, 0x98, 0x8c, 0x35, 0xdc};
 
 enum { HELLO_REQUEST = 1, ROUND, MODEL = 4, FLEET_KEY, HELLO = 0x81, REPORT, ERROR = 0x84, REPORTS };
 enum { OK, ERR_FRAME, ERR_TAG, ERR_DEVICE, ERR_OLD_ROUND, ERR_CHANGED_ROUND, ERR_CARD, ERR_NOT_CERTIFIED, ERR_POLICY,
@@ -128,12 +128,14 @@ struct round {
 
 static int asks(const struct round *r, int feature) { return r->question[feature / 8] >> feature % 8 & 1; }
 
+static int is_local(int model) { return (model >= 5 && model <= 7) || model == 11; }
+
 static int parse_round(struct round *r, const u8 *f, int n) {               /* f: n bytes, 17 or more, the tag included */
     if (n < 26 + 8) return 0;
     *r = (struct round){get32(f + 1), get32(f + 5), get32(f + 20), f[9], f[10], get_i8(f + 11), f[12], get16(f + 13), get16(f + 15),
                         f[17], f[18], f[19], 0, f + 26, {f, 0, 0, 0, 0}};
-    int model = r->model, local = model >= 5 && model <= 7, collect = model == 8 || model == 9, softmax = model == 4 || model == 10;
-    if (r->device == 0 || r->number < 1 || r->number > LAST_ROUND || model < 1 || model > 10) return 0;
+    int model = r->model, local = is_local(model), collect = model == 8 || model == 9, softmax = model == 4 || model >= 10;
+    if (r->device == 0 || r->number < 1 || r->number > LAST_ROUND || model < 1 || model > 11) return 0;
     if (r->d < 1 || r->d > 128 || r->range > (model <= 3 || model == 8 || model == 10 ? 12 : model == 9)) return 0;
     if (collect ? r->exponent != 0 : r->exponent > -12 || r->exponent < (local ? -16 : -30)) return 0;
     if (!collect && r->classes * r->d > 1024) return 0;
@@ -236,19 +238,19 @@ static void mean_gradient(i32 *g, int model, const i32 *m, int e, int classes, i
 }
 
 static void local_training(i32 *values, const struct round *r, const i32 *m, const struct records *s, i64 n) {
-    i32 fine[128], p[128], g[128];
-    int d = r->d, h = -6 - r->exponent - r->rate;
-    for (int j = 0; j < d; j++) { fine[j] = 256 * m[j]; p[j] = m[j]; }
+    i32 fine[MOST_VALUES], p[MOST_VALUES], g[MOST_VALUES];
+    int v = r->values, h = -6 - r->exponent - r->rate, model = r->model == 11 ? 10 : r->model - 4;
+    for (int j = 0; j < v; j++) { fine[j] = 256 * m[j]; p[j] = m[j]; }
     for (int epoch = 0; epoch < r->epochs; epoch++)
         for (i64 from = 0; from < s->n; from += n) {
-            mean_gradient(g, r->model - 4, p, r->exponent, 1, 0, s, from, least(n, s->n - from));
-            for (int j = 0; j < d; j++) {
+            mean_gradient(g, model, p, r->exponent, r->classes, 0, s, from, least(n, s->n - from));
+            for (int j = 0; j < v; j++) {
                 i64 step = h >= 0 ? (i64)g[j] * (1 << h) : nearest(g[j], -h);
                 fine[j] = clamp(fine[j] - step, 256 * 32767);
                 p[j] = nearest(fine[j], 8);
             }
         }
-    for (int j = 0; j < d; j++) {
+    for (int j = 0; j < v; j++) {
         i64 moved = (i64)fine[j] - 256 * m[j], size = moved < 0 ? -moved : moved;
         size = size >= r->tau ? ONE : (2 * ONE * size + r->tau) / (2 * (i64)r->tau);
         values[j] = moved < 0 ? -size : size;
@@ -358,7 +360,7 @@ static void compute(i32 *values, const struct round *r, const struct records *s,
         for (int i = 1; i < r->classes; i++) if (p[i] > p[label]) label = i;
         for (int i = 0; i < r->k; i++) values[i] = r->k == 1 ? label : p[i];
     }
-    else if (r->model >= 5 && r->model <= 7) local_training(values, r, m, s, n);
+    else if (is_local(r->model)) local_training(values, r, m, s, n);
     else mean_gradient(values, r->model, m, r->exponent, r->classes, r->range, s, from, n);
 }
 
@@ -656,7 +658,7 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     if (category && r.card.shape != SUM && (r.card.shape != WINDOW || get16(r.card.at + 7) != 1)) return ERR_CARD;
     if (label && r.card.symbols != r.classes) return ERR_CARD;
     int sum = r.card.shape == SUM;
-    if (sum && (r.batch || r.range > 10 || (r.model > 3 && r.model < 8))) return ERR_CARD;
+    if (sum && (r.batch || r.range > 10 || r.model == 4 || is_local(r.model))) return ERR_CARD;
     int projection = r.card.shape == PROJECTION, many = 2 * r.values > r.card.symbols;
     if (projection && ((r.model > 3 && r.model != 8 && r.model != 10) || r.k > 1 || many)) return ERR_CARD;
     u32 unit = sum ? get16(r.card.at + 6) : 0;

@@ -5,7 +5,17 @@ import math
 import struct
 
 ONE = 2**14
-LINEAR, LOGISTIC, SVM, INFERENCE, LOCAL, VALUES, CATEGORIES, SOFTMAX = 1, 2, 3, 4, 4, 8, 9, 10
+LINEAR, LOGISTIC, SVM, INFERENCE, LOCAL, VALUES, CATEGORIES, SOFTMAX, LOCAL_SOFTMAX = (
+    1,
+    2,
+    3,
+    4,
+    4,
+    8,
+    9,
+    10,
+    11,
+)
 
 A = [round(2**14 / (1 + math.exp(i / 8))) for i in range(81)]
 W = [round(2**15 * math.exp(-a)) for a in range(12)]
@@ -76,14 +86,20 @@ def chosen(c, batch, number):
     return [((number - 1) * n + i) % c for i in range(n)]
 
 
-def local_training(model, m, e, records, epochs, batch, rate, tau):
-    c = len(records)
+def local_training(model, m, e, records, epochs, batch, rate, tau, classes=1):
+    """model: of the gradients. m: classes x d mantissas, row by row."""
+    c, d = len(records), len(m) // classes
     n = min(batch, c, 32) if batch else min(c, 32)
     fine, mantissas = [256 * mantissa for mantissa in m], list(m)
     h = -6 - e - rate
     for _ in range(epochs):
         for start in range(0, c, n):
-            gradient = mean_gradient(model, mantissas, e, records[start : start + n])
+            of_batch = records[start : start + n]
+            if model == SOFTMAX:
+                rows = [mantissas[i * d : i * d + d] for i in range(classes)]
+                gradient = softmax_gradient(rows, e, of_batch)
+            else:
+                gradient = mean_gradient(model, mantissas, e, of_batch)
             moves = [g * 2**h if h >= 0 else (g + 2 ** (-h - 1)) >> -h for g in gradient]
             fine = [clamp(weight - u, 256 * 32767) for weight, u in zip(fine, moves, strict=True)]
             mantissas = [(weight + 128) >> 8 for weight in fine]

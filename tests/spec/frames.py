@@ -5,6 +5,7 @@ import struct
 
 FLEET = 2**32 - 1
 COLLECTIONS = (8, 9)  # models: values and categories
+TRAININGS = (5, 6, 7, 11)  # local
 
 
 def tag(key, data):

@@ -73,6 +73,27 @@ def test_local_training_is_the_specified_one(model):
         assert out.tolist() == local_training(model, m, e, records, epochs, batch, rate, tau)
 
 
+def test_local_training_of_classes_is_the_specified_one():
+    rng = np.random.default_rng(11)
+    for _ in range(100):
+        classes, d, c = int(rng.integers(2, 7)), int(rng.integers(1, 8)), int(rng.integers(1, 40))
+        epochs, batch, rate = int(rng.integers(1, 4)), int(rng.integers(0, 40)), int(rng.integers(0, 17))
+        e, tau = int(rng.integers(-16, -11)), int(rng.choice([1, 7, 2**10, 2**18 + 1, 2**23]))
+        records, m = some_records(rng, c, d), some_mantissas(rng, classes * d)
+        for record in records:
+            record[d] = int(rng.integers(-1, classes + 1))
+
+        def read(i, row, records=records):
+            row[:] = array("h", records[i])
+
+        trainer, out = LocalTrainer(d, classes), array("h", bytes(2 * classes * d))
+        size = min(batch or c, c, wire.MAX_BATCH)
+        list(trainer.steps(wire.SOFTMAX_GRADIENT, array("h", m), e, read, c, epochs, size, rate))
+        trainer.report(tau, out)
+        expected = local_training(wire.SOFTMAX_GRADIENT, m, e, records, epochs, batch, rate, tau, classes)
+        assert out.tolist() == expected
+
+
 def test_probabilities_are_the_specified_ones():
     rng = np.random.default_rng(4)
     for _ in range(300):
@@ -81,6 +102,6 @@ def test_probabilities_are_the_specified_ones():
         rows = [some_mantissas(rng, features) for _ in range(classes)]
         x = some_records(rng, 1, features)[0][:-1]
         out = array("h", bytes(2 * classes))
-        classifier = Classifier([mantissa for row in rows for mantissa in row], e, classes)
+        classifier = Classifier(array("h", [mantissa for row in rows for mantissa in row]), e, classes)
         classifier.probabilities(array("h", x), out, q)
         assert out.tolist() == probabilities(rows, e, x, q)

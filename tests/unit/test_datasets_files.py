@@ -6,8 +6,11 @@ import struct
 
 import numpy as np
 import pytest
+from simulating import begin, finished
 
+from tern import wire
 from ternhost import datasets
+from ternhost.count.questions import round_body
 from ternhost.datasets import base, bundled, images, ipums, motions, synthetic, vehicle, wisdm
 from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION
 from ternhost.errors import UsageError
@@ -336,6 +339,24 @@ def test_idx_images_are_scaled_down_to_49_pixels(folder, name, packed):
     assert data.features[3, data.feature_names.index("pixel16")] == round((2 * mean / 255 - 1) * ONE)
     assert datasets.load(name).task == CLASSIFICATION
     assert images.load(name, folder / name).labels.tolist() == labels.tolist()
+
+
+def test_devices_train_the_ten_classes_of_images(folder):
+    idx_files(folder)
+    options = {
+        "dataset": "mnist",
+        "model": "softmax",
+        "records": 2,
+        "rounds": 2,
+        "share": 1.0,
+        "epsilon": "20",
+    }
+    algorithm = begin("fedavg", **options)
+    (question, _), *_ = algorithm.cohorts(range(1, algorithm.clients + 1))
+    assert (question.model, question.classes, len(question.parameters)) == (wire.LOCAL_SOFTMAX, 10, 500)
+    assert len(round_body(1, question)) < wire.MAX_FRAME - wire.TAG_BYTES
+    assert algorithm.modules == ("local", "softmax")
+    assert np.abs(finished(algorithm).weights).max() > 0
 
 
 def test_idx_needs_a_folder(folder):

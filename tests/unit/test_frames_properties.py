@@ -23,12 +23,12 @@ u32, u16, u8 = st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.integers
 def rounds(draw):
     """Valid arguments of host_frames.encode_round."""
     model = draw(st.integers(wire.LINEAR, wire.LAST_MODEL))
-    collects = wire.VALUES <= model <= wire.CATEGORIES
-    local = wire.SOFTMAX < model < wire.VALUES
+    collects = model in wire.COLLECTIONS
+    local = model in wire.TRAININGS
     card = draw(st.binary(min_size=1, max_size=300))
     tally = card[0] & 15 == SUM and model != wire.SOFTMAX
     counts = tally and model == wire.CATEGORIES
-    many = counts or model in (wire.SOFTMAX, wire.SOFTMAX_GRADIENT)
+    many = counts or model in wire.OF_CLASSES
     classes = draw(st.integers(2, wire.MAX_DIMENSION)) if many else 1
     d = draw(st.integers(1, min(wire.MAX_DIMENSION, wire.MAX_VALUES // classes)))
     # A few values are repeated, since drawing a thousand takes long.
@@ -39,16 +39,15 @@ def rounds(draw):
         parameters[draw(st.integers(0, d - 1))] = 1
     values = classes if model == wire.SOFTMAX else classes * (sum(parameters) if collects else d) + tally
     least = wire.MIN_LOCAL_EXPONENT if local else wire.MIN_EXPONENT
-    scaled = model < wire.SOFTMAX or model in (wire.VALUES, wire.SOFTMAX_GRADIENT)
     return {
         "device": draw(st.integers(1, 2**32 - 1)),
         "round_number": draw(st.integers(1, wire.MAX_ROUND)),
         "model": model,
-        "range_": draw(st.integers(0, wire.MAX_RANGE if scaled else 0)),
+        "range_": draw(st.integers(0, wire.MAX_RANGE if model in wire.SCALED else 0)),
         "exponent": 0 if collects else draw(st.integers(least, wire.MAX_EXPONENT)),
         "classes": classes,
         "k": draw(st.sampled_from((1, values)) if model == wire.SOFTMAX else st.integers(1, values)),
-        "batch": 0 if collects or model == wire.SOFTMAX else draw(st.integers(0, wire.MAX_BATCH)),
+        "batch": 0 if model in wire.OF_ONE_RECORD else draw(st.integers(0, wire.MAX_BATCH)),
         "parameters": parameters,
         "card": card,
         "local": draw(
@@ -124,7 +123,7 @@ def test_a_decoded_round_is_the_encoded_one(fields, key):
     decoded.decode(frame)
     written = {**fields, "round": fields["round_number"], "range": fields["range_"]}
     written["epochs"], written["rate"], written["tau"] = fields["local"]
-    collects = wire.VALUES <= decoded.model <= wire.CATEGORIES
+    collects = decoded.model in wire.COLLECTIONS
     written["d"] = len(fields["parameters"]) // (1 if collects else fields["classes"])
     names = vars(decoded).keys() & written.keys() - {"parameters", "card"}
     assert len(names) == 12

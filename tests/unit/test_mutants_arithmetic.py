@@ -153,6 +153,8 @@ WRONG = [
         ("last batches left out", "while i < count:\n", "while i + size <= count:\n"),
         ("the gradient at the round's parameters", "gradient.add(model, self._params,", "gradient.add(model, params,"),
         ("batches of 33", "batch_size(request.batch, count)", "min(request.batch or count, count)"),
+        ("classes whose first rows alone move", "step(self._fine, self._mean, self._params, shift, n)", "step(self._fine, self._mean, self._params, shift, gradient.d)"),
+        ("classes whose first rows alone are reported", "shares(self._fine, self._start, tau, out, self.gradient.values)", "shares(self._fine, self._start, tau, out, self.gradient.d)"),
     ),
     *of(
         "inference",
@@ -174,11 +176,12 @@ WRONG = [
     ),
     *of(
         "softmax",
-        ("residuals with the other sign", "probabilities[i] - (_ONE if row[request.d] == i else 0)", "(_ONE if row[request.d] == i else 0) - probabilities[i]"),
-        ("labels that count from 1", "row[request.d] == i else 0", "row[request.d] == i + 1 else 0"),
-        ("no residual for the other classes", "(_ONE if row[request.d] == i else 0)\n", "(_ONE if row[request.d] == i else probabilities[i])\n"),
-        ("no range", "mean(sums.totals, batch, self.result, n, max(0, request.range - MAX_FINE))", "mean(sums.totals, batch, self.result, n, 0)"),
-        ("records that do not go round", "index = (index + 1) % count", "index = min(index + 1, count - 1)"),
+        ("residuals with the other sign", "probabilities[i] - (_ONE if row[d] == i else 0)", "(_ONE if row[d] == i else 0) - probabilities[i]"),
+        ("labels that count from 1", "row[d] == i else 0", "row[d] == i + 1 else 0"),
+        ("no residual for the other classes", "(_ONE if row[d] == i else 0)\n", "(_ONE if row[d] == i else probabilities[i])\n"),
+        ("products that are never fine", "self._rows[i], d, self._fine)", "self._rows[i], d, 0)"),
+        ("records that do not count", "self.count += 1", "self.count = 1"),
+        ("one row for all classes", "totals[i : i + d] for i in", "totals[:d] for i in"),
     ),
     *of(
         "collect",

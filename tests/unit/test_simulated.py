@@ -165,6 +165,27 @@ def test_simulated_clients_train_like_the_library():
         ask(driver, [(Question(wire.LOGISTIC, [0] * d, -12, card, 1), range(1, 6))])
 
 
+def test_simulated_clients_train_on_classes_like_the_library(monkeypatch):
+    rng = np.random.default_rng(6)
+    rows = rng.integers(-16384, 16385, (40, 5)).astype(np.int16)
+    rows[:, -1] = rng.integers(0, 3, 40)
+    weights = rng.integers(-900, 900, (3, 4))
+    fields = wire.LOCAL_SOFTMAX, weights.reshape(-1).tolist(), -12, design("duchi", 20).card, 12, 2
+    question = Question(*fields, (2, 2, 1), classes=3)
+    moved = vectorised.train_locally(wire.SOFTMAX_GRADIENT, weights, -12, rows.reshape(10, 4, -1), 2, 2, 2)
+    assert np.abs(moved).min() > 0  # every weight exceeds tau
+    driver = _driver(rows, each=4, individual=True)
+    (cohort,) = ask(driver, [(question, driver.devices)]).cohorts
+    assert np.array_equal(cohort.answers.symbols == 1, moved > 0)
+    widths = []
+    name = "ternhost.reach.simulated.driver.lanes_at_a_time"
+    monkeypatch.setattr(name, lambda width: widths.append(width) or 3)
+    assert np.array_equal(ask(driver, [(question, driver.devices)]).cohorts[0].counts, cohort.counts)
+    driver = _driver(rows)
+    ask(driver, [(question, driver.devices)])
+    assert widths == [4 * 5, 3 * 4]  # numbers of a client: its records, or where those are fewer its weights
+
+
 def test_simulated_clients_learn_classes_like_the_library():
     # At range 12 most gradients are -1 or 1, where this card is never wrong, so the symbols are their signs.
     rng = np.random.default_rng(3)

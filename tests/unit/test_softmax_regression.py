@@ -27,10 +27,24 @@ def test_classes_are_learned(name, reports, least):
     assert np.mean(accuracies) > least
 
 
-@pytest.mark.parametrize("algorithm", ["fedsgd", "hiera"])
-def test_a_result_names_its_classes(algorithm):
-    options = {"dataset": "wine", "model": "softmax", "reports": 5000, "group": 500, "epsilon": "8"}
-    result = run(algorithm, "simulated:5000", **options)
+@pytest.mark.parametrize(("name", "least"), [("iris", 0.8), ("wine", 0.85), ("digits", 0.65)])
+def test_classes_are_learned_by_local_training(name, least):
+    accuracies = []
+    for seed in range(1, 4):
+        options = {"records": 4, "rounds": 20, "share": 1.0, "local_rate": 1, "tau": 0.5, "epsilon": "20"}
+        algorithm = finished(begin("fedavg", dataset=name, model="softmax", seed=seed, **options))
+        accuracies.append(algorithm.figures()["accuracy"])
+    assert np.mean(accuracies) > least
+
+
+GROUPS = {"reports": 5000, "group": 500, "epsilon": "8"}
+LOCAL = {"records": 1, "rounds": 9, "share": 1.0, "epsilon": "20"}
+
+
+@pytest.mark.parametrize(("algorithm", "more"), [("fedsgd", GROUPS), ("hiera", GROUPS), ("fedavg", LOCAL)])
+def test_a_result_names_its_classes(algorithm, more):
+    clients = 5000 if algorithm != "fedavg" else 140
+    result = run(algorithm, f"simulated:{clients}", dataset="wine", model="softmax", **more)
     d = datasets.load("wine").dimension
     assert (result["task"], result["measures"]) == ("multiclass", ["accuracy", "log_loss"])
     assert result["labels"] == ["class_0", "class_1", "class_2"]
@@ -44,9 +58,11 @@ def test_a_result_names_its_classes(algorithm):
         assert words in text
 
 
-def test_the_model_for_devices_is_a_classifier():
-    options = {"dataset": "iris", "model": "softmax", "reports": 2000, "group": 500, "epsilon": "8"}
-    algorithm = finished(begin("fedsgd", 2000, **options))
+@pytest.mark.parametrize(
+    ("name", "options"), [("fedsgd", {"reports": 2000, "group": 500, "epsilon": "8"}), ("fedavg", LOCAL)]
+)
+def test_the_model_for_devices_is_a_classifier(name, options):
+    algorithm = finished(begin(name, 2000, dataset="iris", model="softmax", **options))
     frame = algorithm.averaged.frame(5, bytes(wire.KEY_BYTES))
     _, number, kind, exponent, classes, parameters = model.decode_model(frame, bytes(wire.KEY_BYTES))
     assert (number, kind, classes) == (5, wire.SOFTMAX, 3)
@@ -76,7 +92,7 @@ def test_classes_of_devices_with_unknown_records_are_numbers():
     ("name", "options", "message"),
     [
         ("fedsgd", {"dataset": "flights"}, "the data set flights does not name its classes"),
-        ("fedavg", {"dataset": "iris"}, "no device trains a softmax model by itself"),
+        ("fedavg", {"dataset": "flights", "clients": 9}, "the data set flights does not name its classes"),
         ("fedsgd", {"dataset": "iris", "labels": 3}, "--labels is for softmax regression on records"),
         ("fedsgd", {"dimension": 6}, "--labels is for softmax regression on records"),
         ("fedsgd", {"dimension": 6, "labels": 129}, "--labels must be 2 to 128, not 129"),

@@ -244,7 +244,8 @@ def test_softmax_gradients_equal_those_of_the_firmware(exponent, batch, range_):
 def _answered(parameters, exponent, rows, range_):
     """The answer of the device library to a question for a softmax gradient over these records."""
     request = SimpleNamespace(
-        d=parameters.shape[1], classes=len(parameters), parameters=array("h", parameters.reshape(-1).tolist()),
+        model=wire.SOFTMAX_GRADIENT, d=parameters.shape[1], classes=len(parameters),
+        parameters=array("h", parameters.reshape(-1).tolist()),
         exponent=exponent, range=range_, round=len(rows), batch=len(rows),
     )  # fmt: skip
     client = SimpleNamespace(start=0, records=len(rows))
@@ -297,3 +298,40 @@ def test_local_training_equals_that_of_the_firmware(model, epochs, batch, count,
         list(trainer.steps(model, start, exponent, read, count, epochs, batch, rate))
         trainer.report(int(tau[i]), out)
         assert shares[i].tolist() == list(out)
+
+
+@pytest.mark.parametrize(("epochs", "batch", "count"), [(1, 0, 1), (2, 3, 7), (1, 32, 40)])
+@pytest.mark.parametrize(("exponent", "rate"), [(-12, 0), (-12, 9), (-16, 3), (-14, 16)])
+@pytest.mark.parametrize(("classes", "most"), [(2, 32768), (5, 3000), (128, 500)])
+def test_local_training_of_classes_equals_that_of_the_firmware(
+    classes, most, epochs, batch, count, exponent, rate
+):
+    rng = np.random.default_rng(classes + 10 * count)
+    clients, d = 4, 5
+    records = rng.integers(-16384, 16385, (clients, count, d + 1)).astype(np.int16)
+    records[:, :, d] = rng.integers(0, classes, (clients, count))
+    parameters, tau = rng.integers(-most, most, (classes, d)), rng.integers(1, 1 << 23, clients)
+    moved = vectorised.train_locally(
+        wire.SOFTMAX_GRADIENT, parameters, exponent, records, epochs, batch, rate
+    )
+    shares = vectorised.shares(moved, tau)
+    trainer, out = LocalTrainer(d, classes), array("h", bytes(2 * classes * d))
+    for i in range(clients):
+
+        def read(at, row, i=i):
+            row[:] = array("h", records[i, at].tolist())
+
+        start = array("h", parameters.reshape(-1).tolist())
+        list(trainer.steps(wire.SOFTMAX_GRADIENT, start, exponent, read, count, epochs, batch, rate))
+        trainer.report(int(tau[i]), out)
+        assert shares[i].tolist() == list(out)
+
+
+def test_local_training_of_parameters_that_do_not_fit_is_refused():
+    records = np.zeros((2, 3, 4), np.int16)
+    for model, parameters in (
+        (wire.LOGISTIC, [0] * 4), (wire.LOGISTIC, [[0] * 3]), (wire.SOFTMAX_GRADIENT, [0] * 3),
+        (wire.SOFTMAX_GRADIENT, [[0] * 4] * 2), (wire.SOFTMAX_GRADIENT, [[0] * 3]),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"do not fit|out of bounds"):
+            vectorised.train_locally(model, np.array(parameters), -12, records, 1, 0, 0)

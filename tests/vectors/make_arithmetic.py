@@ -16,6 +16,7 @@ from spec.arithmetic import (
     INFERENCE,
     LINEAR,
     LOCAL,
+    LOCAL_SOFTMAX,
     LOGISTIC,
     ONE,
     SOFTMAX,
@@ -73,9 +74,11 @@ def gradient(comment, model, parameters, exponent, records, *, range_=0, batch=0
     return case(comment, "valid", **fields, values=values)
 
 
-def local(comment, model, parameters, exponent, records, epochs, batch, rate, tau):
-    values = local_training(model, parameters, exponent, records, epochs, batch, rate, tau)
-    fields = {"round": 1, "model": LOCAL + model, "exponent": exponent, "d": len(parameters), "batch": batch}
+def local(comment, model, parameters, exponent, records, epochs, batch, rate, tau, classes=1):
+    """A case of local training by the gradients of `model`. parameters: classes x d, row by row."""
+    values = local_training(model, parameters, exponent, records, epochs, batch, rate, tau, classes)
+    fields = {"round": 1, "model": LOCAL_SOFTMAX if model == SOFTMAX else LOCAL + model, "exponent": exponent}
+    fields.update(classes=classes, d=len(parameters) // classes, batch=batch)
     fields.update(epochs=epochs, rate=rate, tau=tau, parameters=parameters, records=records)
     return case(comment, "valid", **fields, values=values)
 
@@ -201,6 +204,25 @@ def trainings():
             parameters = numbers.some(d, -3000, 3000)
             comment = f"{name}, exponent {exponent}, {n} records, {epochs} epochs of batches of {batch}, rate {rate}"
             yield local(comment, model, parameters, exponent, records, epochs, batch, rate, tau)
+    numbers = Numbers("local softmax")
+    for classes, d, exponent, n, epochs, batch, rate, tau in (
+        (2, 1, -12, 1, 1, 0, 6, ONE), (3, 2, -12, 5, 2, 2, 2, 200_000), (10, 3, -16, 7, 3, 3, 0, 2**23),
+        (2, 3, -14, 4, 2, 9, 16, 7), (4, 1, -13, 35, 2, 0, 3, 90_001), (3, 2, -15, 34, 1, 33, 4, 50_000),
+    ):  # fmt: skip
+        records = numbers.records(n, d, lambda source, classes=classes: source.between(0, classes - 1))
+        parameters = numbers.some(classes * d, -3000, 3000)
+        comment = (
+            f"softmax regression, {classes} classes, exponent {exponent}, {n} records, {epochs} epochs of "
+        )
+        comment += f"batches of {batch}, rate {rate}"
+        yield local(comment, SOFTMAX, parameters, exponent, records, epochs, batch, rate, tau, classes)
+    for y in (0, 1):
+        comment = f"weights of classes stay within +-32767: class {y}"
+        yield local(comment, SOFTMAX, [32767, -32767], -16, [[ONE, y]], 9, 0, 0, 2**23, 2)
+    same = [[ONE, -ONE // 3, 1]] * 2
+    yield local(
+        "a label that no class has", SOFTMAX, [0] * 4, -12, [[*x, 5] for *x, _ in same], 2, 0, 4, 2**20, 2
+    )
     for y in (ONE, -ONE):
         for m in (32767, -32767, 32700):
             comment = f"weights stay within +-32767: {m}, {y}"

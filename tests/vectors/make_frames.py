@@ -49,6 +49,7 @@ LOCAL = dict(ROUND, model=6, epochs=3, rate=2, tau=0x123456)
 COLLECT = dict(ROUND, model=8, exponent=0, batch=0, d=4, k=2, parameters=[1, 0, 1, 1])
 COUNTS = dict(COLLECT, model=9, classes=5)
 REGRESSION = dict(ROUND, model=10, classes=2, d=2, k=3, batch=4)
+CLASSES = dict(LOCAL, model=11, classes=2, d=2, k=3)
 
 
 def round_body(f, card=None):
@@ -78,7 +79,11 @@ def round_vectors():
     biggest = dict(ROUND, device=2**32 - 2, round=2**30 - 1, model=3, range=12, exponent=-12)
     biggest.update(k=128, batch=32, d=128, parameters=many(128))
     widest = dict(REGRESSION, classes=8, d=128, k=1024, range=12, parameters=many(1024))
-    most = dict(LOCAL, model=7, exponent=-12, epochs=255, rate=16, tau=1 << 23)
+    of_most = {"epochs": 255, "rate": 16, "tau": 1 << 23}
+    most = dict(LOCAL, model=7, exponent=-12, **of_most)
+    most_classes = dict(
+        CLASSES, exponent=-16, classes=128, d=8, k=1024, batch=32, parameters=widest["parameters"]
+    )
     for comment, fields, card in (
         ("one of four coordinates", ROUND, CARD),
         ("smallest", dict(ROUND, model=1, exponent=-30, batch=0, d=1, parameters=[0]), b"\x11"),
@@ -98,6 +103,8 @@ def round_vectors():
         ("values of 128 features", dict(COLLECT, d=128, k=128, parameters=[1] * 128), CARD),
         ("values of the ninth of nine features", dict(COLLECT, d=9, k=1, parameters=[0] * 8 + [1]), CARD),
         ("softmax regression", REGRESSION, CARD),
+        ("local training of softmax regression", CLASSES, CARD),
+        ("the most local training of softmax regression", dict(most_classes, **of_most), CARD),
         ("four sums and the tally", dict(ROUND, k=5), SUM),
         ("sums of three features and the tally", dict(COLLECT, k=4), SUM),
         ("the tally alone", dict(COLLECT, k=1, parameters=[0] * 4), SUM),
@@ -117,7 +124,7 @@ def round_vectors():
         ("round 2**30", ROUND, {"round": 2**30}),
         ("round 2**32 - 1", ROUND, {"round": 2**32 - 1}),
         ("model 0", ROUND, {"model": 0}),
-        ("model 11", ROUND, {"model": 11}),
+        ("model 12", ROUND, {"model": 12}),
         ("range 13", ROUND, {"range": 13}),
         ("a range of probabilities", SOFTMAX, {"range": 1}),
         ("a range of local training", LOCAL, {"range": 1}),
@@ -126,6 +133,12 @@ def round_vectors():
         ("two classes of a gradient", ROUND, {"classes": 2, "d": 2}),
         ("no class", ROUND, {"classes": 0, "d": 4}),
         ("one class of softmax regression", REGRESSION, {"classes": 1, "d": 4}),
+        ("local training of one class", CLASSES, {"classes": 1, "d": 4}),
+        ("local training of 129 classes", CLASSES, {"classes": 129, "d": 1, "parameters": [0] * 129}),
+        ("1,025 parameters of local training", CLASSES, {"classes": 25, "d": 41, "parameters": [0] * 1025}),
+        ("local training of classes without an epoch", CLASSES, {"epochs": 0}),
+        ("local training of classes with a range", CLASSES, {"range": 1}),
+        ("exponent -17 in local training of classes", CLASSES, {"exponent": -17}),
         ("129 classes", REGRESSION, {"classes": 129, "d": 1, "parameters": [0] * 129}),
         ("1,025 parameters", REGRESSION, {"classes": 25, "d": 41, "parameters": [0] * 1025}),
         ("values of fewer features than k", COLLECT, {"k": 2, "parameters": [0, 0, 1, 0]}),
@@ -169,7 +182,15 @@ def round_vectors():
         ("card shorter than what follows", ROUND, {"length": len(CARD) - 1}),
     ):
         tests.append(bad_frame("round", comment, sealed(KEY, round_body(dict(base, **change))), KEY))
-    for base, k in ((ROUND, 6), (COLLECT, 5), (COUNTS, 17), (REGRESSION, 6), (widest, 1026), (SOFTMAX, 3)):
+    for base, k in (
+        (ROUND, 6),
+        (COLLECT, 5),
+        (COUNTS, 17),
+        (REGRESSION, 6),
+        (CLASSES, 6),
+        (widest, 1026),
+        (SOFTMAX, 3),
+    ):
         comment = f"{k} sums of model {base['model']}"
         tests.append(bad_frame("round", comment, sealed(KEY, round_body(dict(base, k=k), SUM)), KEY))
     tests.append(bad_frame("round", "no card", sealed(KEY, round_body(ROUND, b"")), KEY))

@@ -19,7 +19,7 @@ from small_board import EPSILON, THREE, TWO, WINDOW
 from spec.boards import FLEET_KEY, Board, Round
 from spec.cards import T, hierarchy, laplace, mixture, projection_card, sum_card, two_levels, window
 from spec.files import key_of, ledger_file, records_file
-from spec.frames import COLLECTIONS, FLEET, fleet_key_body, hello_request, sealed
+from spec.frames import COLLECTIONS, FLEET, TRAININGS, fleet_key_body, hello_request, sealed
 
 from tern.entropy import POSITION
 
@@ -82,12 +82,12 @@ def ask(number=1, **fields):
     usual = {}
     if model == 4:
         usual = {"classes": 3, "k": 3, "card": noise()}
-    elif 5 <= model <= 7:
+    elif model in TRAININGS:
         usual = {"local": (2, 3, 40_000)}
     elif model in (8, 9):
         usual = {"exponent": 0, "parameters": (0, 1), "card": CATEGORIES if model == 9 else THREE}
-    elif model == 10:
-        usual = {"classes": 3, "k": 4}
+    if model in (10, 11):
+        usual |= {"classes": 3, "k": 4}
     fields = {**usual, **fields}
     local = dict(zip(("epochs", "rate", "tau"), fields.pop("local", (0, 0, 0)), strict=True))
     return Round(round=number, **local, **fields)
@@ -167,11 +167,11 @@ def rounds(comment, board, steps, flags=()):
 
 def models():
     board = Board(d=3, held=5)
-    for model in range(1, 11):
+    for model in range(1, 12):
         more = {"d": 3, "model": model}
         collects = model in COLLECTIONS
-        k = 3 if model == 4 else 6 if model == 10 else 2
-        first = ask(1, **more, k=9 if model == 10 else 3, parameters=(0, 1, 2) if collects else (900, -7000))
+        k = 3 if model == 4 else 6 if model >= 10 else 2
+        first = ask(1, **more, k=9 if model >= 10 else 3, parameters=(0, 1, 2) if collects else (900, -7000))
         second = ask(2, **more, k=k, parameters=(0, 1, 2) if collects else (-900, 700))
         third = ask(9, **more, k=3 if model == 4 else 1, parameters=(0, 2) if collects else (3000, 1))
         comment = f"model {model}: all values, some, one; then the first again"
@@ -182,7 +182,7 @@ def models():
     steps = [ask(i + 1, device=device, model=9, range=range_, d=3, k=2) for i, (device, range_) in
              enumerate(((7, 1), (8, 1), (8, 0), (FLEET, 1)))]  # fmt: skip
     rounds("model 9: hashed, as they are, hashed by all", replace(board, clients=2), steps)
-    for model in (2, 5, 10):
+    for model in (2, 5, 10, 11):
         steps = [ask(number, model=model, batch=2, d=3, k=3) for number in (1, 2, 4, LAST)]
         near = replace(board, ledgers=(ledger_file(last=LAST - 3),))
         rounds(f"model {model}: batches of 2 of 5 records", board, steps[:3])
@@ -196,11 +196,13 @@ def models():
     steps.append(ask(7, model=4, d=3))
     rounds("model 4: the label of one record after the other, and a vector", board, steps)
     bounded = replace(board, clients=2, fleet=(0, 0, 1, 1, 2))
-    for model in (2, 5, 8, 10):
-        steps = [ask(3, device=device, model=model, d=3, k=3 if model == 5 else 2) for device in (7, 8, 7)]
+    for model in (2, 5, 8, 10, 11):
+        steps = [
+            ask(3, device=device, model=model, d=3, k=3 if model in TRAININGS else 2) for device in (7, 8, 7)
+        ]
         rounds(f"model {model}: two records of five count", bounded, steps)
     many = Board(held=40)
-    for model in (2, 6):
+    for model in (2, 6, 11):
         rounds(f"model {model}: 40 records", many, [ask(2, model=model)])
 
 
@@ -326,6 +328,9 @@ def bounds():
     for model in (4, 10):
         rounds(f"one report of model {model} at the largest cost", Board(largest=2_000_000 if model == 4 else 8_000_000),
                [ask(1, model=model), ask(2, model=model, k=3 if model == 4 else 5)])  # fmt: skip
+    for slot in (265, 266):  # 240, 25 for 20 records and batches of three classes, 1 for four values
+        board = Board(fleet=(0, slot, 1, 1, 9))
+        rounds(f"a slot of {slot} ms for local training of classes", board, [ask(1, model=11)])
     rounds("a card whose claim is too small by one, and one that is just kept", BOARD,
            [ask(1, card=noise(epsilon=1_999_999)), ask(2, card=noise())])  # fmt: skip
 
@@ -384,8 +389,9 @@ def described(values):
 def fields():
     """Each field of a ROUND just outside its bounds, and just within."""
     softmax = {"model": 10, "k": 1}
+    local_softmax = {"model": 11, "k": 1}
     off = [
-        {"model": 0}, {"model": 11}, {"range": 13}, {"model": 4, "range": 1}, {"model": 5, "range": 1}, {"model": 9, "range": 2},
+        {"model": 0}, {"model": 12}, {"range": 13}, {"model": 4, "range": 1}, {"model": 5, "range": 1}, {"model": 9, "range": 2},
         {"exponent": -31}, {"exponent": -11}, {"model": 5, "exponent": -17}, {"model": 5, "exponent": -11},
         {"model": 8, "exponent": -12}, {"classes": 0}, {"classes": 2}, {**softmax, "classes": 1}, {**softmax, "classes": 129, "d": 1},
         {"d": 0}, {"d": 129}, {"k": 0}, {"k": 3}, {"model": 4, "k": 2}, {"model": 8, "k": 3},
@@ -393,7 +399,9 @@ def fields():
         {"batch": 33}, {"model": 4, "batch": 1}, {"model": 8, "batch": 1}, {"local": (1, 0, 0)}, {"local": (0, 1, 0)}, {"local": (0, 0, 1)},
         {"model": 5, "local": (0, 1, 1)}, {"model": 5, "local": (1, 17, 1)}, {"model": 5, "local": (1, 0, 0)},
         {"model": 5, "local": (1, 0, 2**23 + 1)}, {"model": 5, "local": (1, 0, 2**31)}, {"model": 10, "local": (1, 0, 1)},
-        {"card": b""},
+        {**local_softmax, "classes": 1}, {**local_softmax, "classes": 129, "d": 1}, {**local_softmax, "range": 1},
+        {**local_softmax, "exponent": -17}, {**local_softmax, "batch": 33}, {**local_softmax, "k": 7},
+        {**local_softmax, "local": (0, 0, 0)}, {**local_softmax, "local": (1, 17, 1)}, {"card": b""},
     ]  # fmt: skip
     steps = [(described(values), ask(1, **values)) for values in off]
     for i in range(0, len(steps), 10):
@@ -401,9 +409,11 @@ def fields():
     for values in (
         {"exponent": -30}, {"exponent": -12}, {"model": 5, "exponent": -16}, {"batch": 32}, {"model": 5, "batch": 32},
         {"model": 5, "local": (255, 16, 2**23)}, {"model": 5, "local": (1, 0, 1)}, {"model": 10, "classes": 128, "k": 1},
+        {**local_softmax, "classes": 128, "batch": 32, "exponent": -16, "local": (2, 16, 2**23)},
     ):  # fmt: skip
         rounds(f"just within: {described(values)}", BOARD, [ask(1, **values)])
-    rounds("128 classes of one feature", Board(d=1, held=1), [ask(1, model=10, classes=128, d=1, k=1)])
+    steps = [ask(i, model=model, classes=128, d=1, k=1) for i, model in enumerate((10, 11), 1)]
+    rounds("128 classes of one feature", Board(d=1, held=1), steps)
 
 
 def fleets():
@@ -582,7 +592,7 @@ def measures():
     for e in (1, 2, 999, 100_000, 5_000_000, 20_000_000):
         rounds(f"the rho of epsilon {e} / 10**6", RHO, [ask(1, d=3, k=1, card=window(e, 2, 1, T // 2))])
     rounds("model 4 costs once, in rho", RHO, [ask(1, model=4, d=3), ask(2, model=9, d=3, k=2)])
-    off = {"batch": 1}, {"range": 11}, {"model": 4, "k": 3}, {"model": 5, "local": (1, 1, 1)}, {"model": 9}, {"model": 9, "classes": 2, "range": 1}, {"k": 5}  # fmt: skip
+    off = {"batch": 1}, {"range": 11}, {"model": 4, "k": 3}, {"model": 5, "local": (1, 1, 1)}, {"model": 11}, {"model": 9}, {"model": 9, "classes": 2, "range": 1}, {"k": 5}  # fmt: skip
     for values in off:
         step = ask(1, d=3, **{"k": 1, "card": total(), **values})
         rounds(f"no sum: {described(values)}", RHO, [step], flags=["hostile"])
@@ -627,7 +637,7 @@ def projections():
         rounds(f"model {model}: two symbols about the whole vector; more values than N", Board(d=3), steps, flags=["hostile"])  # fmt: skip
     steps = [ask(i, model=8, d=3, k=1, range=f, parameters=asked, card=projection_card(EPSILON, 2, 2)) for i, (f, asked) in enumerate(((0, (0, 1, 2)), (0, (1,)), (1, (0, 2)), (12, (0, 1, 2))), 1)]  # fmt: skip
     rounds("model 8: reports about all features asked for", Board(d=3, held=5), steps)
-    for model in (4, 5, 6, 7, 9):
+    for model in (4, 5, 6, 7, 9, 11):
         step = ask(1, model=model, k=1, card=projection_card(EPSILON))
         rounds(f"model {model}: no report about the whole vector", BOARD, [step], flags=["hostile"])
     rounds(

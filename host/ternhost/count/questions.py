@@ -79,8 +79,7 @@ def decode_body(body: bytes) -> frames.Round:
 
 
 def question_of(request: frames.Round) -> Question:
-    collects = wire.VALUES <= request.model <= wire.CATEGORIES
-    parameters = list(request.asked[: request.d]) if collects else request.parameters
+    parameters = list(request.asked[: request.d]) if request.model in wire.COLLECTIONS else request.parameters
     return Question(
         request.model, parameters, request.exponent, bytes(request.card), request.k, request.batch,
         (request.epochs, request.rate, request.tau), request.classes, request.range,
@@ -92,7 +91,7 @@ def values_of(question: Question) -> int:
     if question.model == wire.SOFTMAX:
         return question.k
     tally = question.card[0] & 15 == cards.SUM
-    if question.model in (wire.VALUES, wire.CATEGORIES):
+    if question.model in wire.COLLECTIONS:
         return int(np.count_nonzero(question.parameters)) * question.classes + tally
     return len(question.parameters) + tally
 

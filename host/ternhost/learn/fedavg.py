@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tern.wire import LOCAL, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU
+from tern.wire import LOCAL, LOCAL_SOFTMAX, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU
 from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
@@ -22,7 +22,7 @@ from ternhost.errors import UsageError
 from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
 from ternhost.learn.designs import Mechanised, ReportDesign, by_class, shares
 from ternhost.learn.learning import Learning, LearningOptions
-from ternhost.learn.parameters import LINEAR_MODELS, Floats
+from ternhost.learn.parameters import MODELS, Floats
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.privacy import certify
@@ -122,13 +122,10 @@ class FedAvg(Learning):
 
     name = "fedavg"
     Options = Options
-    modules = ("local",)
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         super().__init__(options, population, data)
-        if self.model not in LINEAR_MODELS:
-            known = ", ".join(LINEAR_MODELS)
-            raise UsageError(f"no device trains a {self.model} model by itself", hint=f"one of: {known}")
+        self.modules = ("local", "softmax") if self.classes > 1 else ("local",)
         chosen = options.chosen()
         options.require_one_epsilon(len(chosen))
         k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
@@ -151,7 +148,7 @@ class FedAvg(Learning):
         # The server's step is the mean move itself: a rate of 1, and nothing that stops it before its last round.
         fixed: dict[str, Any] = {"expected": 1.0, "learning_rate": 1.0, "regularisation": 0.0}
         fixed |= {"patience": None, "failures": None if schedule else TrainingPlan.failures}
-        self._trainer = Trainer(TrainingPlan(LINEAR_MODELS[self.model], self.d, self.rounds, **fixed))
+        self._trainer = Trainer(TrainingPlan(MODELS[self.model], self.d, self.rounds, **fixed))
 
     def _group(self, clients: int) -> int:
         """The number of clients in a round."""
@@ -187,11 +184,12 @@ class FedAvg(Learning):
         return [(self.a_question(design), members) for _, design, members in parts]
 
     def a_question(self, design: ReportDesign) -> Question:
-        model, mantissas = LOCAL + self._trainer.plan.model, self._mantissas(self._trainer.weights).tolist()
+        model = LOCAL_SOFTMAX if self.classes > 1 else LOCAL + self._trainer.plan.model
+        mantissas = self._mantissas(self._trainer.weights).tolist()
         records: int = self.options.records
         batch = min(self.options.batch or records, records, MAX_BATCH)
         local = (self.options.local_epochs, self.options.local_rate, range_units(design))
-        return Question(model, mantissas, EXPONENT, design.card.data, design.k, batch, local)
+        return Question(model, mantissas, EXPONENT, design.card.data, design.k, batch, local, self.classes)
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Move by the mean of the clients' moves: each is where its client began, less where it ended."""

@@ -103,27 +103,45 @@ def softmax_gradients(
 def train_locally(
     model: int, parameters: Array, exponent: int, records: Fixed, epochs: int, batch: int, rate: int
 ) -> Whole:
-    """How far weights move (n x d in units of 2**(exponent - 8)), exactly tern.local's. records: n clients x their
-    records x (d + 1). Raises ValueError where tern.local does."""
+    """How far weights move (clients x weights, in units of 2**(exponent - 8)), exactly tern.local's. model: of the
+    gradients. parameters: d mantissas, or c x d of softmax regression. records: n clients x their records x (d + 1).
+    Raises ValueError where tern.local does."""
     n, count, width = records.shape
     size = batch or count
     if not 1 <= size <= wire.MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= wire.MAX_RATE:
         raise ValueError("records, epochs, batch or rate out of bounds")
-    if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT or len(parameters) != width - 1:
-        raise ValueError("parameters or exponent do not fit")
     start = np.asarray(parameters, np.int64)
-    weights = np.tile(start, (n, 1))
+    several = model == wire.SOFTMAX_GRADIENT
+    fits = start.ndim == 1 + several and start.shape[-1] == width - 1
+    if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT or not fits:
+        raise ValueError("parameters or exponent do not fit")
+    weights = np.repeat(start[None], n, axis=0)
     fine = weights * 256
     shift = -6 - exponent - rate
     for _ in range(epochs):
         for first in range(0, count, size):
             rows = records[:, first : first + size]
-            flat = rows.reshape(-1, width)
-            g = gradients(model, weights, exponent, flat, batch=rows.shape[1]).astype(np.int64)
+            if several:
+                g = _gradients_of_classes(weights, exponent, rows)
+            else:
+                flat = rows.reshape(-1, width)
+                g = gradients(model, weights, exponent, flat, batch=rows.shape[1]).astype(np.int64)
             move = g << shift if shift >= 0 else (g + (1 << (-shift - 1))) >> -shift
             fine = np.clip(fine - move, -_MOST_FINE, _MOST_FINE)
             weights = (fine + 128) >> 8
-    return fine - start * 256
+    return (fine - start * 256).reshape(n, -1)
+
+
+def _gradients_of_classes(parameters: Whole, exponent: int, records: Fixed) -> Whole:
+    # Of softmax regression, for clients with weights of their own: clients x c x d. records: clients x batch x (d + 1).
+    totals = np.zeros_like(parameters)
+    batch = records.shape[1]
+    for i in range(batch):  # one after the other, for the memory
+        features, label = records[:, i, :-1], records[:, i, -1:]
+        p = probabilities(parameters, exponent, features).astype(np.int64)
+        r = p - ONE * (label == np.arange(p.shape[1]))
+        totals += (r[:, :, None] * features[:, None].astype(np.int64) + (1 << 13)) >> 14
+    return np.asarray(np.clip((totals + batch // 2) // batch, -ONE, ONE))
 
 
 def shares(moved: Whole, tau: Array) -> Fixed:
@@ -150,14 +168,20 @@ def hashed(hashes: Whole, categories: npt.ArrayLike, buckets: int) -> Fixed:
 
 
 def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> Whole:
-    """w.x (n x c, in 2**-14 units) of features (n x d) and c x d mantissas, exactly tern.model's. Raises ValueError."""
+    """w.x (n x c, in 2**-14 units) of features (n x d) and c x d mantissas, or as many of a row, exactly tern.model's.
+    Raises ValueError."""
     weights = np.asarray(parameters, np.float64)
-    if weights.ndim != 2 or not 1 <= min(weights.shape) <= max(weights.shape) <= wire.MAX_DIMENSION:
+    shape = weights.shape[-2:]
+    if weights.ndim not in (2, 3) or not 1 <= min(shape) <= max(shape) <= wire.MAX_DIMENSION:
         raise ValueError("classes or features out of bounds")
-    if weights.shape[1] != features.shape[1] or not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
+    if shape[1] != features.shape[1] or not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
         raise ValueError("parameters or exponent do not fit")
     shift = -8 - exponent
-    total = (features @ weights.T).astype(np.int64)  # an exact integer in float64
+    # an exact integer in float64
+    if weights.ndim == 2:
+        total = (features @ weights.T).astype(np.int64)
+    else:
+        total = np.einsum("nd,ncd->nc", features.astype(np.float64), weights).astype(np.int64)
     return ((total >> 8) + (1 << (shift - 1))) >> shift
 
 
@@ -168,7 +192,7 @@ def sigmoids(z: Whole) -> Whole:
 
 
 def probabilities(parameters: npt.ArrayLike, exponent: int, features: Array, grid_bits: int = 14) -> Array:
-    """Class probabilities (n x c, Q1.14) by c x f mantissas, exactly those of tern.inference. Raises ValueError."""
+    """Class probabilities (n x c, Q1.14), exactly those of tern.inference. parameters: as of scores(), which raises."""
     return class_probabilities(scores(parameters, exponent, features), grid_bits)
 
 

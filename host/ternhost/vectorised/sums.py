@@ -9,7 +9,7 @@ from tern.card import Card
 from tern.fixed import ONE
 from tern.gradient import MAX_FINE
 from tern.sums import Sum
-from tern.wire import CATEGORIES, LINEAR, SOFTMAX_GRADIENT, SVM, VALUES
+from tern.wire import CATEGORIES, COLLECTIONS, GRADIENTS, LINEAR, SOFTMAX_GRADIENT, VALUES
 from ternhost.vectorised.lanes import Array, Flags, Indices, Lanes, RandomLanes
 from ternhost.vectorised.models import Fixed, Whole, probabilities, residuals
 from ternhost.vectorised.sampling import bernoulli_exp, laplace
@@ -31,8 +31,8 @@ def sums(
     for another model, range or shape."""
     n, count, width = records.shape
     weights = np.asarray(parameters)
-    collects = model in (VALUES, CATEGORIES)
-    if not (LINEAR <= model <= SVM or collects or model == SOFTMAX_GRADIENT) or not 0 <= range_ <= MAX_FINE:
+    collects = model in COLLECTIONS
+    if not (model in GRADIENTS or collects) or not 0 <= range_ <= MAX_FINE:
         raise ValueError("no sum of this model or range")
     if weights.shape[-1] != width - 1 or weights.ndim != 1 + (model == SOFTMAX_GRADIENT):
         raise ValueError("records or parameters do not fit")

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
+from tern import wire
 from tern.fixed import ONE
-from tern.wire import CATEGORIES, LOCAL, MAX_BATCH, SOFTMAX, SOFTMAX_GRADIENT, SVM, VALUES
+from tern.local import trained
 from ternhost import vectorised
 from ternhost.count.questions import Question, values_of
 from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
@@ -46,11 +47,12 @@ def _check(question: Question, card: cards.Card) -> None:
     if is_label(question):
         usable = card.shape == cards.WINDOW and card.window == 1 and card.symbols == question.classes
     else:
-        usable = question.model != SOFTMAX or card.shape == cards.LAPLACE
+        usable = question.model != wire.SOFTMAX or card.shape == cards.LAPLACE
         usable &= card.shape != cards.SUM or not question.batch
         if card.shape == cards.PROJECTION:
-            known = question.model <= SVM or question.model in (SOFTMAX_GRADIENT, VALUES)
-            usable &= known and question.k == 1 and values_of(question) <= card.symbols // 2
+            usable &= (
+                question.model in wire.SCALED and question.k == 1 and values_of(question) <= card.symbols // 2
+            )
     if not usable:
         raise RefusedError(
             "the simulated clients refuse: the card does not fit this model",
@@ -62,6 +64,12 @@ def _check(question: Question, card: cards.Card) -> None:
             "the simulated clients refuse: the card does not keep the epsilon that it claims",
             hint="see 'tern card certify'",
         )
+
+
+def _weights(question: Question) -> npt.NDArray[np.int64]:
+    """The parameters of a question, of a model of classes in rows; or the flags of a collection."""
+    parameters = np.asarray(question.parameters, np.int64)
+    return parameters.reshape(question.classes, -1) if question.model in wire.OF_CLASSES else parameters
 
 
 class SimulatedDriver(Driver):
@@ -110,7 +118,7 @@ class SimulatedDriver(Driver):
             counts = np.zeros((d if vectors is None else 1, card.symbols), np.int64)
             bits = random_bits(self._seed, number, index)
             symbols = []
-            for part in self._parts(devices):
+            for part in self._parts(question, devices):
                 if vectors is None:
                     chosen, drawn = self._answer(number, question, card, bits, part - 1)
                 else:
@@ -129,8 +137,10 @@ class SimulatedDriver(Driver):
             results.append(CohortCounts(card, question.k, counts, n, question, answers, n, vectors=vectors))
         return RoundResult(number, COMPLETE, asked, done, {}, results)
 
-    def _parts(self, devices: Devices) -> Iterator[Positions]:
-        step = lanes_at_a_time(self.holdings.each * self.holdings.width)
+    def _parts(self, question: Question, devices: Devices) -> Iterator[Positions]:
+        held = self.holdings.each * self.holdings.width
+        # in training every client has weights of its own
+        step = lanes_at_a_time(max(held, values_of(question)) if question.model in wire.TRAININGS else held)
         for start in range(0, len(devices), step):
             part = devices[start : start + step]
             if isinstance(part, range):  # quicker than number by number
@@ -155,7 +165,7 @@ class SimulatedDriver(Driver):
         except ValueError as error:
             raise UsageError(f"this round cannot be asked: {error}") from error
         lanes = RandomLanes(bits, len(clients))
-        if question.model == CATEGORIES or is_label(question):
+        if question.model == wire.CATEGORIES or is_label(question):
             if question.range:
                 inputs = vectorised.hashed(vectorised.hashes(clients + 1, number), inputs, card.symbols)
             columns = [vectorised.sample_categories(card, lanes, column) for column in inputs.T]
@@ -184,9 +194,7 @@ class SimulatedDriver(Driver):
         clients: Positions,
         chosen: npt.NDArray[np.uint8],
     ) -> vectorised.Array:
-        parameters = np.asarray(question.parameters)
-        if question.model == SOFTMAX_GRADIENT:
-            parameters = parameters.reshape(question.classes, -1)
+        parameters = _weights(question)
         rows = self.holdings.rows(clients)
         totals = vectorised.sums.sums(
             card, question.model, parameters, question.exponent, rows, question.range,
@@ -205,30 +213,28 @@ class SimulatedDriver(Driver):
         # Those of the chosen values; None: of all.
         rows = self.holdings.rows(clients)
         first = rows[:, 0]
-        parameters = np.asarray(question.parameters)
+        parameters = _weights(question)
         range_, exponent = question.range, question.exponent
-        if question.model <= SVM and self.holdings.each == 1:
+        if question.model <= wire.SVM and self.holdings.each == 1:
             return vectorised.gradients(question.model, parameters, exponent, first, chosen, range_=range_)
-        if question.model in (VALUES, CATEGORIES):
+        if question.model in wire.COLLECTIONS:
             held = first[:, np.flatnonzero(parameters)]
-            if range_ and question.model == VALUES:
+            if range_ and question.model == wire.VALUES:
                 held = np.clip(held.astype(np.int32) << range_, -ONE, ONE).astype(np.int16)
             if chosen is None:
                 return held
             return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
-        if question.model in (SOFTMAX, SOFTMAX_GRADIENT):
-            weights = parameters.reshape(question.classes, -1)
-            if is_label(question):
-                return vectorised.labels(weights, exponent, first[:, :-1])[:, None]
-            if question.model == SOFTMAX:
-                return vectorised.probabilities(weights, exponent, first[:, :-1], card.grid_bits)
-            if self.holdings.each == 1:
-                return vectorised.softmax_gradients(weights, exponent, first, range_=range_, chosen=chosen)
-        if chosen is None or not LOCAL < question.model <= LOCAL + SVM:
+        if is_label(question):
+            return vectorised.labels(parameters, exponent, first[:, :-1])[:, None]
+        if question.model == wire.SOFTMAX:
+            return vectorised.probabilities(parameters, exponent, first[:, :-1], card.grid_bits)
+        if question.model == wire.SOFTMAX_GRADIENT and self.holdings.each == 1:
+            return vectorised.softmax_gradients(parameters, exponent, first, range_=range_, chosen=chosen)
+        if chosen is None or question.model not in wire.TRAININGS:
             raise ValueError("simulated clients train locally, or have one record each")
         epochs, rate, tau = question.local
-        batch = min(question.batch or self.holdings.each, self.holdings.each, MAX_BATCH)
-        model = question.model - LOCAL
+        batch = min(question.batch or self.holdings.each, self.holdings.each, wire.MAX_BATCH)
+        model = trained(question.model)
         moved = vectorised.train_locally(model, parameters, exponent, rows, epochs, batch, rate)
         moves = vectorised.shares(moved, np.full(len(rows), tau))
         return np.take_along_axis(moves, chosen.astype(np.intp), axis=1)
