@@ -102,6 +102,10 @@ RUNS = {
         "fedavg",
         {**IRIS, "model": "softmax", "epsilon": "8", "clients": ALL, "records": 1, "rounds": 2, "share": 0.5},
     ),
+    "fedavg of the paper": (
+        "fedavg",
+        {**IRIS, "choices": "epsilon1,tau3", "clients": ALL, "records": 1, "rounds": 2, "share": 0.5},
+    ),
     "hiera": ("hiera", {**IRIS, "epsilon": "9", "budgets": "3,2,1", "reports": ALL, "group": ALL}),
     "collect values": ("collect", {**IRIS, "epsilon": "8", "clients": ALL}),
     "collect personalised": ("collect", {**IRIS, "epsilons": "1:0.5,4:0.5"}),

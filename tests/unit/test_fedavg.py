@@ -198,8 +198,53 @@ def test_clients_have_training_records_of_their_own():
     assert not TOY.held_out[positions].any()
 
 
+@pytest.mark.parametrize(("mode", "most"), [("1", 67.2), ("2", 336), ("3", 336)])
+def test_in_a_mode_of_the_paper_clients_report_all_weights_each_at_its_epsilon(mode, most):
+    settings = {"dataset": "flights", "rounds": 12, "share": 1.0, "mechanism": "pdpm", "clients": 50}
+    algorithm = begin("fedavg", choices=f"epsilon{mode},tau1", **settings)
+    drawn = {"1": (0.1, 0.2), "2": [i / 10 for i in range(1, 11)], "3": (0.9, 1.0)}[mode]
+    assert (algorithm.d, algorithm.times) == (28, 12)
+    assert {design.k for design in algorithm.designs} == {28}
+    assert sorted({design.card.epsilon / 10**6 for design in algorithm.designs}) == pytest.approx(drawn)
+    assert max(costs.costs(algorithm)) / 10**6 == most
+    assert max(account.user_level for account in costs.accounts(algorithm, None)) / 10**6 == most
+    fewer = begin("fedavg", choices=f"epsilon{mode},tau1", k=1, **settings)
+    assert max(costs.costs(fewer)) / 10**6 == pytest.approx(most / 28)
+
+
+@pytest.mark.parametrize("mode", ["1", "2", "3"])
+def test_modes_of_the_paper_draw_tau_and_epsilon_independently_and_evenly(mode):
+    low, high, every = (0.2, 0.4), (1.8, 2.0), [i / 5 for i in range(1, 11)]
+    drawn = {"1": low, "2": every, "3": high}[mode]
+    for other in "123":
+        chosen = Options(choices=f"epsilon{other},tau{mode}").chosen()
+        epsilons = {choice.epsilon for choice in chosen}
+        assert sorted({choice.tau for choice in chosen}) == pytest.approx(drawn)
+        assert len({(choice.tau, choice.epsilon) for choice in chosen}) == len(chosen)
+        assert len(chosen) == len(drawn) * len(epsilons)
+        assert {choice.share for choice in chosen} == {1 / len(chosen)}
+
+
+def test_a_run_of_many_classes_tells_what_the_least_and_the_most_spend():
+    notes = []
+    choices = {"choices": "epsilon2,tau2", "rounds": 2, "share": 1.0, "mechanism": "pdpm"}
+    result = run("fedavg", "simulated:200", Watcher(note=notes.append), dataset="line", **choices)
+    assert len(result["classes"]) == len(result["accounting"]) == 100
+    assert notes[0].endswith("there are 100 classes of clients; these spend the least and the most:")
+    assert ["epsilon 0.8 in total" in notes[1], "epsilon 8 in total" in notes[2], len(notes)] == [
+        True,
+        True,
+        3,
+    ]
+    lines = FedAvg.summary(result)
+    assert [line.strip().split(" of the clients: ")[-1].split(",")[0] for line in lines[-2:]] == [
+        "epsilon 0.4 a report", "epsilon 4 a report",
+    ]  # fmt: skip
+    assert "of which these spend the least and the most" in lines[-3]
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_a_mode_has_its_classes(mode):
+def test_a_preset_has_its_classes(mode):
     algorithm = finished(begin("fedavg", dataset="line", choices=mode, rounds=4, share=0.5))
     result = algorithm.result([])
     expected = [(choice.tau, float(choice.epsilon)) for choice in MODES[mode]]
@@ -270,6 +315,9 @@ def test_a_weight_without_reports_stays():
         ({"choices": "0.25:1"}, "not a choice"),
         ({"choices": "x:1:1"}, "not a choice"),
         ({"choices": "0.25:1:0.4"}, "must add up to 1"),
+        ({"choices": "epsilon4,tau1"}, "is not a class of devices"),
+        ({"choices": "epsilon1,tau2,"}, "is not a class of devices"),
+        ({"choices": "epsilon2,tau2", "k": 17}, "--k must be 1 to 16"),
         ({"records": 0}, "--records must be 1 or more"),
         ({"records": 10**6}, "no client gets 1000000"),
         ({"k": 17}, "--k must be 1 to 16"),

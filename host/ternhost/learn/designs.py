@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
 from ternhost.privacy.cards import decode, load
+
+T = TypeVar("T")
 
 # How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are spread evenly over
 # [-1, 1], as gradients are once they are scaled to their range. `tern experiment coordinates` measures the rules.
@@ -184,6 +186,11 @@ def shares(text: str) -> list[tuple[str, float]]:
 
 
 # Classes of devices
+
+
+def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Sequence[T]:
+    """These, or of more than `most` the one of the least cost and that of the largest, for people."""
+    return classes if len(classes) <= most else [min(classes, key=cost), max(classes, key=cost)]
 
 
 def spent(result: Mapping[str, Any]) -> str:

@@ -4,11 +4,17 @@ Source: Shen et al., Entropy 2023, 25, 485; FedAvg: McMahan et al., AISTATS 2017
 clients trains E epochs in batches of B (tern.local) and reports how far k of d weights have moved, as shares of tau. A
 card that is unbiased on [-1, 1] is unbiased on the scaled range, whichever mechanism it is; the paper's own is PDPM.
 A report costs a client k times its card's epsilon, and its reports add up (user level). Clients take shuffled turns, so
-that all take part equally often to within a round, and the cost is known before the run starts."""
+that all take part equally often to within a round, and the cost is known before the run starts.
 
+`--choices epsilonI,tauJ` takes the paper's settings, I and J from 1 to 3. There a client reports all d weights, and its
+epsilon is that of one weight. So its user-level epsilon grows by d times that in each of its rounds: for the 28 weights
+of `flights` in 12 rounds it is up to 67.2 in mode epsilon1, and up to 336 in epsilon2 and epsilon3."""
+
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -46,15 +52,27 @@ class Choice:
     tau: float
     epsilon: str
     share: float = 1.0  # of the clients
+    of_weight: bool = (
+        False  # the epsilon is that of one weight, and a report has all, or the k that are named
+    )
 
 
-# The modes of the paper's experiments: what clients may choose for themselves.
+# Presets of tern: what clients choose for themselves.
 MODES: dict[str, tuple[Choice, ...]] = {
     "same": (Choice(0.25, "8"),),
     "epsilon": (Choice(0.25, "2", 1 / 3), Choice(0.25, "8", 1 / 3), Choice(0.25, "16", 1 / 3)),
     "tau": (Choice(0.125, "8", 1 / 3), Choice(0.25, "8", 1 / 3), Choice(0.5, "8", 1 / 3)),
     "both": (Choice(0.125, "2", 1 / 3), Choice(0.25, "8", 1 / 3), Choice(0.5, "16", 1 / 3)),
 }
+
+# The sets of the paper's experiments: clients draw epsilon from one and tau from the other, each value equally often.
+EPSILONS = tuple(f"{i / 10:g}" for i in range(1, 11))  # of a weight
+TAUS = tuple(i / 5 for i in range(1, 11))
+# By the paper's mode: the two lowest values, all, the two highest.
+DRAWN = {"1": slice(2), "2": slice(None), "3": slice(-2, None)}
+
+_PAPER = re.compile("epsilon([123]),tau([123])")
+_HINT = f"such as 0.25:2:0.5,0.5:8:0.5, or the paper's epsilon1,tau3, or one of: {', '.join(MODES)}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +88,8 @@ class Options(Mechanised, LearningOptions):
     local_rate: int = _average(0, "the learning rate on a client is 2**-N", metavar="N")
     tau: float = _average(0.25, "clip a weight's change in a round to +-TAU", metavar="TAU")
     choices: str | None = _average(
-        None, f"tau, epsilon and share of each class of clients, or a mode of the paper: {', '.join(MODES)}",
+        None, f"tau, epsilon and share of each class of clients; or a preset: {', '.join(MODES)}; or epsilonI,tauJ: "
+        "modes I and J, 1 to 3, of the paper of PLDP-FL, where a client reports all weights, each at its epsilon",
         metavar="TAU:E:SHARE,...", instead_of=("epsilon", "epsilons", "tau"),
     )  # fmt: skip
     weights: str = _average(CLIENTS, "weight of a class: its clients, or inverse variance", choices=WEIGHTS)
@@ -91,7 +110,15 @@ class Options(Mechanised, LearningOptions):
             return [Choice(self.tau, epsilon, share) for epsilon, share in self.classes()]
         if self.choices in MODES:
             return list(MODES[self.choices])
+        if paper := _PAPER.fullmatch(self.choices):
+            return of_the_paper(*paper.groups())
         return [_choice(what, share) for what, share in shares(self.choices)]
+
+
+def of_the_paper(epsilon: str, tau: str) -> list[Choice]:
+    """The choices of clients in these modes of the paper, "1" to "3" each."""
+    pairs = list(product(EPSILONS[DRAWN[epsilon]], TAUS[DRAWN[tau]]))
+    return [Choice(tau, epsilon, 1 / len(pairs), of_weight=True) for epsilon, tau in pairs]
 
 
 def _choice(what: str, share: float) -> Choice:
@@ -100,8 +127,7 @@ def _choice(what: str, share: float) -> Choice:
         parse_epsilon(epsilon)
         return Choice(float(tau), epsilon, share)
     except (ValueError, UsageError):
-        hint = f"such as 0.25:2:0.5,0.5:8:0.5, or one of: {', '.join(MODES)}"
-        raise UsageError(f"{what!r} is not a choice of a safe range and an epsilon", hint) from None
+        raise UsageError(f"{what!r} is not a choice of a safe range and an epsilon", _HINT) from None
 
 
 def range_units(design: ReportDesign) -> int:
@@ -128,8 +154,10 @@ class FedAvg(Learning):
         self.modules = ("local", "softmax") if self.classes > 1 else ("local",)
         chosen = options.chosen()
         options.require_one_epsilon(len(chosen))
-        k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
-        self.designs = [options.design(each.epsilon, k, share=each.share, tau=each.tau) for each in chosen]
+        k = self.d
+        if options.k is not None or not chosen[0].of_weight:
+            k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
+        self.designs = [self._designed(choice, k) for choice in chosen]
         for design in self.designs:
             range_units(design)  # or refuse it here
         schedule = population.schedule
@@ -149,6 +177,12 @@ class FedAvg(Learning):
         fixed: dict[str, Any] = {"expected": 1.0, "learning_rate": 1.0, "regularisation": 0.0}
         fixed |= {"patience": None, "failures": None if schedule else TrainingPlan.failures}
         self._trainer = Trainer(TrainingPlan(MODELS[self.model], self.d, self.rounds, **fixed))
+
+    def _designed(self, choice: Choice, k: int) -> ReportDesign:
+        values = 1 if choice.of_weight else k  # that have its epsilon
+        fixed = {"share": choice.share, "tau": choice.tau}
+        design: ReportDesign = self.options.design(choice.epsilon, values, **fixed)
+        return replace(design, k=k, epsilon=design.epsilon * (k // values))
 
     def _group(self, clients: int) -> int:
         """The number of clients in a round."""

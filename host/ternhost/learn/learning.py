@@ -14,7 +14,7 @@ from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Ind
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
 from ternhost.learn.base import Learner, Population, Turns, report_summary
-from ternhost.learn.designs import Budgeted, ReportDesign, spent
+from ternhost.learn.designs import Budgeted, ReportDesign, ends, spent
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
@@ -218,7 +218,11 @@ class Learning(Learner):
             f"{counted(result['rounds'], 'round')} and {result['seconds']:.1f} s; {spent(result)}",
             f"a report has {part} {result['d']} {unit} (mechanism: {result['mechanism']})",
         ]
-        return lines + [_class(each) for each in result["classes"]] * (len(result["classes"]) > 1)
+        classes = result["classes"]
+        shown = ends(classes, lambda each: float(each["epsilon_per_client"]))
+        if len(shown) < len(classes):
+            lines.append(f"  {len(classes)} classes of clients, of which these spend the least and the most:")
+        return lines + [_class(each) for each in shown] * (len(classes) > 1)
 
 
 def _figures(result: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from ternhost.count.members import Members, integers
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError
 from ternhost.learn.base import Devices, Learner, most_turns
-from ternhost.learn.designs import class_of
+from ternhost.learn.designs import class_of, ends
 from ternhost.privacy import cards
 from ternhost.privacy.accounting import MEASURES, Account, Policy
 from ternhost.privacy.base import MICRO
@@ -76,7 +76,10 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
     # A ledger in epsilon refuses Gaussian noise, whatever is left.
     pays = RHO if any(each.gaussian for each in asked) else EPSILON
     told = [(i, amount) for i, amount in enumerate(left) if i >= pays and amount is not None]
-    for account in accounts:
+    shown = ends(accounts, lambda account: account.user_level)
+    if len(shown) < len(accounts):
+        watcher.note(f"there are {len(accounts)} classes of clients; these spend the least and the most:")
+    for account in shown:
         words = account.words("in every round") if endless else account.words()
         if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
             words += f" (one a round: {rounds} sets how many)"
