@@ -58,8 +58,8 @@ class Options:
     """Options of an experiment; None means the default of the experiment.
 
     quick: run a small version. in_full: run as often as the paper does. contender: a mechanism to compare with those of
-    the experiment. progress: called with messages. workers: number of processes (default: one for each core), which does not change the results.
-    Raises UsageError for a number that is too small."""
+    the experiment. progress: called with messages. workers: number of processes (default: one for each core), which
+    does not change the results. Raises UsageError for a number that is too small."""
 
     dataset: str | None = None
     runs: int | None = None

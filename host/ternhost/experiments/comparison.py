@@ -92,7 +92,13 @@ def _mean_cells(
     for source in named:
         if source not in _SHAPES:
             collect.load(source)  # raises if it cannot be loaded
-    choices = {"epsilon": _EPSILONS, "d": [None], "outputs": [None], "share": [1.0], **settings}
+    choices: dict[str, Any] = {
+        "epsilon": _EPSILONS,
+        "d": [None],
+        "outputs": [None],
+        "share": [1.0],
+        **settings,
+    }
     return Cell.each(RUNS, _means, common, source=named, **choices, mechanism=_asked(mechanisms, options))
 
 
@@ -150,7 +156,7 @@ def _table_cells(
     most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
     common = {"source": name, "most": most, "seeds": options.seeds(20, 2, paper=100)}
     epsilons = _EPSILONS[::3] if options.quick else _EPSILONS
-    choices = {"epsilon": epsilons, "share": [1.0], "d": [None], **settings}
+    choices: dict[str, Any] = {"epsilon": epsilons, "share": [1.0], "d": [None], **settings}
     return [
         *Cell.each(RUNS, _table_means, common, **choices, mechanism=_asked(mechanisms, options)),
         *Cell.each(RUNS, _table_frequencies, common, **choices, way=(OUE, SAMPLED)),
@@ -253,7 +259,7 @@ def _model_cells(
         "quick": options.quick,
     }
     epsilons = _EPSILONS[::3] if options.quick else _EPSILONS
-    choices = {"epsilon": epsilons, "outputs": [None], **settings}
+    choices: dict[str, Any] = {"epsilon": epsilons, "outputs": [None], **settings}
     compared = (*_asked(mechanisms, options), NON_PRIVATE)
     return Cell.each(RUNS, _trained, common, source=named, **choices, mechanism=compared)
 

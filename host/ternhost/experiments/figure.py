@@ -1,5 +1,5 @@
-"""A figure or table of a paper, as tern computes it: rows of runs, summarised, drawn with the paper's axes, and compared
-with what the paper's text says about them."""
+"""A figure or table of a paper, as tern computes it: rows of runs, summarised, drawn on the paper's axes, and compared
+with what the paper's text says."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

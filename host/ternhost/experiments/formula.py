@@ -66,4 +66,4 @@ def worst_variance_of_tuples(name: str, d: int, epsilon: float) -> float:
     law = mechanisms.REGISTRY.named(name).variance
     assert law is not None
     k = coordinates_by_rule("paper", round(epsilon * MICRO), d)
-    return max(d / k * (law(epsilon / k, x) + x * x) - x * x for x in _POINTS.tolist())
+    return float(max(d / k * (law(epsilon / k, x) + x * x) - x * x for x in _POINTS.tolist()))

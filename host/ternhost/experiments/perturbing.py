@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from ternhost.datasets import Floats
 from ternhost.privacy.mechanisms import duchi, hybrid, pdpm, piecewise, three_outputs
@@ -179,7 +180,7 @@ def tuple_bound(epsilon: float, d: int) -> float:
         constant = 2 ** (d - 1) / math.comb(d - 1, (d - 1) // 2)
     else:
         constant = (2 ** (d - 1) + math.comb(d, d // 2) / 2) / math.comb(d - 1, d // 2)
-    return constant / math.tanh(epsilon / 2)
+    return float(constant / math.tanh(epsilon / 2))
 
 
 def duchi_tuples(x: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
@@ -192,7 +193,7 @@ def duchi_tuples(x: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
     return np.asarray(tuple_bound(epsilon, d) * (kept * agreeing * signs))
 
 
-def _agreeing(n: int, d: int, rng: np.random.Generator) -> Floats:
+def _agreeing(n: int, d: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
     """n uniform draws of d signs whose sum is 0 or more."""
     drawn = np.empty((n, d), np.int8)
     left = np.arange(n)

@@ -44,13 +44,12 @@ def _variances() -> list[Row]:
 
 def _variance_trends(rows: Sequence[Row]) -> Trends:
     laws = by_curve(rows, "variance")
+    pm, duchi = laws["pm"], laws["duchi"]
     epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
     return {
-        "PM's worst-case variance is smaller than Laplace's at every epsilon": bool((laws["pm"] < laws["laplace"]).all()),
-        "PM's is smaller than Duchi's from epsilon 1.29": bool(((laws["pm"] < laws["duchi"]) == (epsilon >= 1.29)).all()),
-        "HM's is never larger than PM's or Duchi's": bool(
-            (laws["hm"] <= np.minimum(laws["pm"], laws["duchi"]) * (1 + 1e-12)).all()
-        ),
+        "PM's worst-case variance is smaller than Laplace's": bool((pm < laws["laplace"]).all()),
+        "PM's is smaller than Duchi's from epsilon 1.29": bool(((pm < duchi) == (epsilon >= 1.29)).all()),
+        "HM's is never larger than PM's or Duchi's": bool((laws["hm"] <= np.minimum(pm, duchi) * (1 + 1e-12)).all()),
     }  # fmt: skip
 
 

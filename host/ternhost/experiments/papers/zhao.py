@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -137,24 +138,42 @@ def _more_outputs(column: str, rows: Sequence[Row]) -> Trends:
 _SMALLER = partial(
     _best, "hm-tp", ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub"), "squared_error"
 )
-_AT_4 = {"epsilon": (4.0,), "outputs": _COUNTS}
+_A, _OUTPUT, _DENSITY = Axis("a", "a"), Axis("y", "output"), Axis("f", "probability density")
+_LOG_VARIANCE = Axis("variance", "worst-case variance", log=True)
 _ERRORS, _ACCURACIES = (partial(_more_outputs, column) for column in ("squared_error", "accuracy"))
+_DISCRETE = tuple(WINDOWED)
+_BY_OUTPUTS: dict[str, Any] = {"x": OUTPUTS, "settings": {"epsilon": (4.0,), "outputs": _COUNTS}}
+_AT_5: dict[str, Any] = {"x": OUTPUTS, "settings": {"epsilon": (5.0,), "outputs": _COUNTS}}
+_TWO = ("pm-sub", "three-outputs")
+
+
+def _learned(title: str, model: str, mechanisms: Sequence[str], **more: Any) -> Figure:
+    linear = model == "linear"
+    return models(
+        title,
+        model,
+        mechanisms,
+        _LINEAR if linear else _CLASSIFIED,
+        LINEAR_ERROR if linear else ACCURACY,
+        **more,
+    )
+
 
 FIGURES: dict[str, Figure] = {
     "2": formula("worst-case variance for one number", _EPSILON, _VARIANCE, _variances, _variance_trends),
-    "3": formula("a, the probability of 0 in Three-Outputs", _EPSILON, Axis("a", "a"), _zero_probabilities, _zero_trends),
-    "4": formula("density of a piecewise mechanism", Axis("y", "output"), Axis("f", "probability density"), _densities),
-    "5": formula("worst-case variance for d numbers", _EPSILON, Axis("variance", "worst-case variance", log=True), _variances_of_tuples),
+    "3": formula("a, the probability of 0 in Three-Outputs", _EPSILON, _A, _zero_probabilities, _zero_trends),
+    "4": formula("density of a piecewise mechanism", _OUTPUT, _DENSITY, _densities),
+    "5": formula("worst-case variance for d numbers", _EPSILON, _LOG_VARIANCE, _variances_of_tuples),
     "6": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "7": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
-    "8": models("logistic regression", "logistic", _MECHANISMS, _CLASSIFIED, ACCURACY),
-    "9": models("SVM", "svm", _MECHANISMS, _CLASSIFIED, ACCURACY),
-    "10": models("linear regression", "linear", _MECHANISMS[1:], _LINEAR, LINEAR_ERROR),
-    "11": means("errors of means by the number of outputs", tuple(WINDOWED), GAUSSIANS, OUTPUTS, settings=_AT_4, trends=_ERRORS),
-    "12": models("linear regression by the number of outputs", "linear", tuple(WINDOWED), _LINEAR[:1], LINEAR_ERROR, OUTPUTS, settings=_AT_4, trends=_ERRORS),
-    "13": models("logistic regression by the number of outputs", "logistic", tuple(WINDOWED), _CLASSIFIED, ACCURACY, OUTPUTS, settings=_AT_4, trends=_ACCURACIES),
-    "14": models("SVM by the number of outputs", "svm", tuple(WINDOWED), _CLASSIFIED, ACCURACY, OUTPUTS, settings=_AT_4, trends=_ACCURACIES),
-    "15": models("SVM at epsilon 5, PM-SUB and Three-Outputs", "svm", ("pm-sub", "three-outputs"), _CLASSIFIED, ACCURACY, OUTPUTS, settings={"epsilon": (5.0,), "outputs": _COUNTS}),
+    "8": _learned("logistic regression", "logistic", _MECHANISMS),
+    "9": _learned("SVM", "svm", _MECHANISMS),
+    "10": _learned("linear regression", "linear", _MECHANISMS[1:]),
+    "11": means("errors of means by the number of outputs", _DISCRETE, GAUSSIANS, **_BY_OUTPUTS, trends=_ERRORS),
+    "12": _learned("linear regression by the number of outputs", "linear", _DISCRETE, **_BY_OUTPUTS, trends=_ERRORS),
+    "13": _learned("logistic regression by outputs", "logistic", _DISCRETE, **_BY_OUTPUTS, trends=_ACCURACIES),
+    "14": _learned("SVM by the number of outputs", "svm", _DISCRETE, **_BY_OUTPUTS, trends=_ACCURACIES),
+    "15": _learned("SVM at epsilon 5, PM-SUB and Three-Outputs", "svm", _TWO, **_AT_5),
     "table-1": formula("epsilons where two mechanisms are equally good", Axis("row", "row"), _EPSILON, _crossings),
 }  # fmt: skip
 FIGURES["table-2"] = FIGURES["table-1"]

@@ -1,7 +1,6 @@
-"""HierA: reuse of reports (Fig. 1 of the paper); errors of means (Fig. 2) and of regression (Fig. 3), compared with
-other mechanisms; the true cost of a report.
+"""Hao, Wu, Wan, Hierarchical Aggregation for Numerical Data under Local Differential Privacy, Sensors 2023, 23, 1115.
 
-HierA has five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up (Hao, Wu, Wan 2023). It is compared with PM
+HierA has five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up. It is compared with PM
 and Harmony at the least of the budgets and at the true cost of a report of HierA, and with Laplace noise at the budget
 of each value's own range. The latter keeps no epsilon, since the scale of the noise reveals the range.
 
@@ -13,6 +12,7 @@ variant, at its own cost."""
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -22,11 +22,12 @@ from tern.card import Card
 from tern.fixed import ONE
 from ternhost.datasets import Dataset, Fixed, Floats, Indices, synthetic
 from ternhost.experiments import baseline
-from ternhost.experiments.base import Contender, Options, Outcome, load
-from ternhost.experiments.cells import Cell, Row, Tables
-from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.base import Contender, Options, load
+from ternhost.experiments.cells import Cell, Row
+from ternhost.experiments.figure import RUNS, Axis, Figure, Trends, below
+from ternhost.experiments.formula import formula
+from ternhost.experiments.perturbing import MECHANISMS
 from ternhost.experiments.rounds import collection, repeated, simulate
-from ternhost.experiments.statistics import pick, summaries, values_of
 from ternhost.learn import judging
 from ternhost.learn import levels as system
 from ternhost.learn.base import Population
@@ -40,7 +41,6 @@ from ternhost.privacy.base import MICRO
 from ternhost.privacy.mechanisms import lhp
 
 _BUDGETS = (5, 4, 3, 2, 1)
-_X_LABEL = "unit e of the budgets (5, 4, 3, 2, 1) e"
 _UNITS = (0.1, 0.2, 0.5, 1.0)
 _MOST = 20 * MICRO  # epsilon of the other mechanisms
 _MUS = tuple(range(1, len(_BUDGETS) + 1))
@@ -56,7 +56,6 @@ _SHAPES: dict[str, dict[str, Any]] = {
 _REGRESSION = "synthetic-linear"
 _RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of each trainer the best one counts, constant or decaying
 _LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of the gradient"
-_WITH_MU = "HierA, mu {}"
 _LEAST, _TRUE = "the least epsilon", "the true epsilon"
 _OTHERS = ("pm", "harmony")
 _TRAINERS = (_ATTRIBUTE, _LAPLACE, *(f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS))
@@ -88,25 +87,12 @@ def _options(card: Card) -> dict[str, Any]:
     return {"epsilon": str(card.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
 
 
-def cells(options: Options) -> list[Cell]:
-    clients = 20_000 if options.quick else 100_000
-    units = _UNITS[1::2] if options.quick else _UNITS
-    sources = options.sets(*_SHAPES)
-    common = {"clients": clients, "seeds": options.seeds(200, 20)}
-    dataset = options.dataset or _REGRESSION
-    training = {
-        "dataset": dataset,
-        "reports": 20_000 if options.quick else 80_000,
-        "seeds": options.seeds(10, 2),
-    }
-    return [
-        *Cell.each(
-            "mu", _reused, {"clients": clients, "seed": options.seed}, 0.1, unit=units, source=sources
-        ),
-        *Cell.each("means", _estimated, common, cost=8, unit=units, source=sources),
-        *Cell.each("regression", _trained, training, 6, unit=units, trainer=_TRAINERS),
-        *Cell.each("regression", _on_devices, training, unit=units),
-    ]
+def _units(options: Options) -> Sequence[float]:
+    return _UNITS[1::2] if options.quick else _UNITS
+
+
+def _clients(options: Options) -> int:
+    return 20_000 if options.quick else 100_000
 
 
 def _values(source: str, clients: int, seed: int) -> Fixed:
@@ -123,28 +109,20 @@ def _reused(unit: float, source: str, clients: int, seed: int) -> list[Row]:
     """The exact root mean squared error of the mean at each mu."""
     card, values = levels(unit), _values(source, clients, seed)
     errors = {mu: float(system.variance(card, values, mu)) ** 0.5 for mu in _MUS}
-    common = {"data": source, "unit": unit, "epsilon": card.epsilon / MICRO}
+    common = {"panel": source, "unit": unit, "run": 0}
     return [
-        {**common, "mu": mu, "error": error, "over_mu_1": error / errors[1]} for mu, error in errors.items()
+        {**common, "curve": f"mu = {mu}", "mu": mu, "error": error, "over_mu_1": error / errors[1]}
+        for mu, error in errors.items()
     ]
 
 
-def _about_mu(rows: list[Row]) -> list[str]:
-    """How much larger the error is at each mu, over all data and units."""
-    lines = []
-    for mu in _MUS[1:]:
-        ratios = [row["over_mu_1"] for row in pick(rows, mu=mu)]
-        low, high = (100 * (ratio - 1) for ratio in (min(ratios), max(ratios)))
-        lines.append(
-            f"mu {mu}: the error of a mean is {low:.3g} to {high:.3g} % larger than at mu 1, exactly"
-        )
-    return lines
+def _reusing(options: Options) -> list[Cell]:
+    common = {"clients": _clients(options), "seed": options.seed}
+    return Cell.each(RUNS, _reused, common, source=options.sets(*_SHAPES), unit=_units(options))
 
 
-def _by_mu(rows: list[Row], name: str) -> Panel:
-    groups = {mu: pick(rows, data=name, mu=mu) for mu in _MUS}
-    curves = [Curve.of(f"mu = {mu}", group, "unit", "over_mu_1") for mu, group in groups.items()]
-    return Panel(f"HierA: {name}", _X_LABEL, "error of the mean over that at mu = 1", curves, log_x=True)
+def _about_mu(rows: Sequence[Row]) -> Trends:
+    return {"a larger mu is more accurate": all(row["over_mu_1"] < 1 for row in rows if row["mu"] > 1)}
 
 
 # Means
@@ -157,16 +135,13 @@ def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row
     rows: list[Row] = []
 
     def add(estimate: str, epsilon: float | None, means: Sequence[float]) -> None:
-        common = {"data": source, "unit": unit, "estimate": estimate, "epsilon": epsilon}
-        errors = [mean - truth for mean in means]
-        rows.extend({**common, "run": i, "bias": e, "absolute_error": abs(e)} for i, e in enumerate(errors))
+        common = {"panel": source, "unit": unit, "curve": estimate, "epsilon": epsilon}
+        rows.extend({**common, "run": i, "absolute_error": abs(mean - truth)} for i, mean in enumerate(means))
 
     algorithm = collection(values[:, None], method=HIERA, **_options(card))
     counts = [collected.counts[0][0] for collected in repeated(algorithm, seeds)]
-    for mu in _MUS:
-        pairs = zip(counts, seeds, strict=True)
-        means = [float(system.combine([(card, reports)], mu, seed=seed)[0]) for reports, seed in pairs]
-        add(_WITH_MU.format(mu), card.epsilon / MICRO, means)
+    means = [float(system.combine([(card, reports)])[0]) for reports in counts]
+    add(_ATTRIBUTE, card.epsilon / MICRO, means)
     x = values / ONE
     noisy = (_graded(card, x, x, baseline.generator(seed)) for seed in seeds)
     add(_LAPLACE, None, [float(reports.mean()) for reports in noisy])
@@ -178,6 +153,11 @@ def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row
             means = [result["attributes"][0]["mean"] for result in results]
             add(f"{name} at {at}", epsilon / MICRO, means)
     return rows
+
+
+def _collecting(options: Options) -> list[Cell]:
+    common = {"clients": _clients(options), "seeds": options.seeds(50, 5, paper=100)}
+    return Cell.each(RUNS, _estimated, common, source=options.sets(*_SHAPES), unit=_units(options))
 
 
 def _graded(card: Card, x: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
@@ -213,7 +193,7 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
     name, _, at = trainer.partition(" at ")
     if at:
         epsilon = _epsilons(card, cost)[at] / MICRO
-        perturb = baseline.MECHANISMS["duchi" if name == "harmony" else name](epsilon)
+        perturb = MECHANISMS["duchi" if name == "harmony" else name](epsilon)
     group = _group(unit, data.dimension, reports)
     errors_by_rate: dict[tuple[float, bool], list[float]] = {}
     for rate, decays in product(_RATES, (False, True)):
@@ -236,7 +216,7 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
             errors.append(_squared_error(data, baseline.descend(run, data, mean, rng)))
         errors_by_rate[rate, decays] = errors
     best = min(errors_by_rate, key=lambda key: float(np.mean(errors_by_rate[key])))
-    common = {"data": dataset, "unit": unit, "trainer": trainer, "epsilon": epsilon, "reports": reports}
+    common = {"panel": dataset, "unit": unit, "curve": trainer, "epsilon": epsilon, "reports": reports}
     common |= {"group": group, "rate": best[0]}
     return [{**common, "run": i, "squared_error": error} for i, error in enumerate(errors_by_rate[best])]
 
@@ -255,7 +235,7 @@ def _on_devices(unit: float, dataset: str, reports: int, seeds: range) -> list[R
     """HierA as devices run it, with the level of the gradient."""
     card, data = levels(unit), load(dataset)
     group = _group(unit, data.dimension, reports)
-    common = {"data": dataset, "unit": unit, "trainer": _GRADIENT, "epsilon": card.epsilon / MICRO}
+    common = {"panel": dataset, "unit": unit, "curve": _GRADIENT, "epsilon": card.epsilon / MICRO}
     common |= {"reports": reports, "group": group, "rate": None}
     training = {"model": "linear", "reports": reports, "group": group, **_options(card)}
     rows = []
@@ -266,57 +246,77 @@ def _on_devices(unit: float, dataset: str, reports: int, seeds: range) -> list[R
     return rows
 
 
-def _regression_panel(rows: list[Row]) -> Panel:
-    data = load(rows[0]["data"])
-    optimal = optimum(MODELS["linear"], data, TrainingPlan.regularisation)
-    title = f"Linear regression by mini-batches, {rows[0]['reports']:,} reports: {data.name}"
-    curves, lines = (
-        Curve.each(rows, "trainer", "unit", "squared_error"),
-        {"without privacy": _squared_error(data, optimal)},
-    )
-    y_label = "squared error on held-out records"
-    return Panel(title, _X_LABEL, y_label, curves, log_x=True, log_y=True, lines=lines)
+def _without_privacy(unit: float, dataset: str) -> list[Row]:
+    data = load(dataset)
+    error = _squared_error(data, optimum(MODELS["linear"], data, TrainingPlan.regularisation))
+    return [{"panel": dataset, "unit": unit, "curve": "without privacy", "run": 0, "squared_error": error}]
 
 
-# Conclusions
-
-
-def outcome(options: Options, tables: Tables) -> Outcome:
-    means = summaries(tables["means"], ("data", "unit"), "estimate", "absolute_error")
-    for row in means:
-        runs = pick(tables["means"], data=row["data"], unit=row["unit"], estimate=row["estimate"])
-        row["bias"] = float(np.mean([run["bias"] for run in runs]))
-    regression = summaries(tables["regression"], ("unit",), "trainer", "squared_error")
-    losses = [_losses(unit) for unit in values_of(means, "unit")]
-    lines = [
-        f"unit {row['unit']:g}: the paper states epsilon {row['epsilon_stated']:g}; a report costs "
-        f"{row['epsilon_true']:.3f}, in training with the level of the attribute {row['epsilon_by_attribute']:.3f}"
-        for row in losses
+def _regressing(options: Options) -> list[Cell]:
+    dataset = options.dataset or _REGRESSION
+    load(dataset)  # raises if it cannot be loaded
+    common: dict[str, Any] = {"dataset": dataset, "reports": 20_000 if options.quick else 80_000}
+    common["seeds"] = options.seeds(10, 2, paper=100)
+    units = _units(options)
+    return [
+        *Cell.each(RUNS, _trained, common, 6, trainer=_TRAINERS, unit=units),
+        *Cell.each(RUNS, _on_devices, common, unit=units),
+        *Cell.each(RUNS, _without_privacy, {"dataset": dataset}, 0.1, unit=units),
     ]
-    lines += _about_mu(tables["mu"])
-    for row in regression:
-        line = f"regression, unit {row['unit']:g}, {row['trainer']}: squared error "
-        line += f"{row['squared_error']:.4f} +- {row['standard_error']:.4f}, {row['verdict']}"
-        lines.append(line)
-    names = values_of(means, "data")
-    figures = {
-        "hiera-mu": draw([_by_mu(tables["mu"], name) for name in names], 2),
-        "hiera": draw([_by_unit(means, name) for name in names], 2),
-        "hiera-regression": draw([_regression_panel(regression)]),
-    }
-    kept = {"hiera": means, "mu": tables["mu"], "losses": losses, "regression": regression}
-    return Outcome({"budgets": _BUDGETS}, kept, figures, lines)
 
 
-def _losses(unit: float) -> Row:
-    card = levels(unit)
-    stated = {"epsilon_stated": max(lhp.budgets_of(card)) / MICRO, "epsilon_true": card.epsilon / MICRO}
-    return {"unit": unit, **stated, "epsilon_by_attribute": loss_by_attribute(card)}
+# The true cost
 
 
-def _by_unit(rows: list[Row], name: str) -> Panel:
-    left_out = [_WITH_MU.format(mu) for mu in _MUS[1:-1]]
-    shown = [row for row in pick(rows, data=name) if row["estimate"] not in left_out]
-    curves = Curve.each(shown, "estimate", "unit", "absolute_error")
-    title = f"Mean of 1 attribute: {name}"
-    return Panel(title, _X_LABEL, "mean absolute error", curves, log_x=True, log_y=True)
+def _costs() -> list[Row]:
+    rows = []
+    for unit in _UNITS:
+        card = levels(unit)
+        costs = {
+            "as the paper states": max(lhp.budgets_of(card)) / MICRO,
+            "of level and sign of one number": card.epsilon / MICRO,
+            "of an attribute's level and its gradient's sign": loss_by_attribute(card),
+        }
+        rows += [
+            {"panel": "a report of HierA", "curve": of, "unit": unit, "epsilon": e} for of, e in costs.items()
+        ]
+    return rows
+
+
+def _better(column: str, rows: Sequence[Row]) -> Trends:
+    trends: dict[str, bool] = {}
+    for at in (_LEAST, _TRUE):
+        trends |= {
+            f"HierA is better than {name} at {at}": below(rows, column, _ATTRIBUTE, f"{name} at {at}")
+            for name in _OTHERS
+        }
+    return trends
+
+
+_UNIT = Axis("unit", "unit e of the budgets (5, 4, 3, 2, 1) e", log=True)
+FIGURES: dict[str, Figure] = {
+    "1": Figure(
+        "error of a mean by mu, exactly",
+        _UNIT,
+        Axis("over_mu_1", "error over that at mu = 1"),
+        _reusing,
+        trends=_about_mu,
+    ),
+    "2": Figure(
+        "errors of means",
+        _UNIT,
+        Axis("absolute_error", "mean absolute error", log=True),
+        _collecting,
+        trends=partial(_better, "absolute_error"),
+    ),
+    "3": Figure(
+        "linear regression",
+        _UNIT,
+        Axis("squared_error", "squared error on held-out records", log=True),
+        _regressing,
+        trends=partial(_better, "squared_error"),
+    ),
+    "cost": formula(
+        "what a report costs, and what the paper states", _UNIT, Axis("epsilon", "epsilon", log=True), _costs
+    ),
+}
