@@ -12,7 +12,7 @@ from designing import worst, worst_variance
 from tern import card as cards
 from ternhost import errors
 from ternhost.errors import UsageError
-from ternhost.experiments import discretisation
+from ternhost.experiments import discretisation, perturbing
 from ternhost.learn.designs import Mechanised
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import duchi, hybrid, optimal, piecewise, shipped
@@ -83,7 +83,7 @@ def test_auto_refuses_inconsistent_options(options):
 def test_the_variance_of_algorithm_5_is_that_of_its_law(epsilon, m, x):
     """The continuous mechanism's density and the rounding of its outputs, summed over a fine grid."""
     e, t = math.exp(epsilon), piecewise.t_sub(epsilon)
-    bound = discretisation.piecewise_bound(epsilon, t)
+    bound = perturbing.piecewise_bound(epsilon, t)
     half, middle = bound / (t + 1), x * bound * t / (t + 1)
     y = ((np.arange(200_000) + 0.5) / 100_000 - 1) * bound
     density = np.where(np.abs(y - middle) < half, e / half, t / (bound - half)) / (2 * (t + e))

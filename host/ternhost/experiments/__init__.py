@@ -27,7 +27,6 @@ EXPERIMENTS = {
     "variance": "worst-case variance of every mechanism, with a lower bound",
     "mean": "errors of estimated means",
     "erm": "models trained with every mechanism, cross-validated",
-    "discretisation": "loss of PM-SUB with few outputs",
     "coordinates": "how many coordinates a report should contain",
     "frequencies": "frequencies of categories, compared with other protocols",
     "reports-needed": "reports that tern needs for the loss of the papers' learner",

@@ -74,7 +74,7 @@ def reported(
 
 def means(
     title: str, mechanisms: Sequence[str], sources: Sequence[str], x: Axis = EPSILON, *,
-    settings: Mapping[str, Sequence[Any]] | None = None, trends: Callable[[Sequence[Row]], Trends] = no_trends,
+    settings: Mapping[str, Sequence[Any]] | None = None, trends: Callable[[Sequence[Row]], Trends] = no_trends
 ) -> Figure:  # fmt: skip
     """Errors of means: a panel for each source (a name of _SHAPES, or a data set).
 
@@ -92,14 +92,18 @@ def _mean_cells(
     for source in named:
         if source not in _SHAPES:
             collect.load(source)  # raises if it cannot be loaded
-    choices: dict[str, Any] = {
-        "epsilon": _EPSILONS,
-        "d": [None],
-        "outputs": [None],
-        "share": [1.0],
-        **settings,
-    }
+    choices = _choices(options, settings, d=[None], outputs=[None], share=[1.0])
     return Cell.each(RUNS, _means, common, source=named, **choices, mechanism=_asked(mechanisms, options))
+
+
+def _choices(
+    options: Options, settings: Mapping[str, Sequence[Any]], **others: Sequence[Any]
+) -> dict[str, Any]:
+    """The values that a figure has of each setting. The quick version has about three of each."""
+    chosen: dict[str, Any] = {"epsilon": _EPSILONS, **others, **settings}
+    if not options.quick:
+        return chosen
+    return {name: each[:: max(1, (len(each) - 1) // 2)] for name, each in chosen.items()}
 
 
 def _asked(mechanisms: Sequence[str], options: Options) -> Sequence[str]:
@@ -122,20 +126,40 @@ def _numbers(source: str, most: int) -> Floats:
     return values / ONE
 
 
+def _sizes(source: str, d: int | None) -> tuple[int, int]:
+    """How many numbers and categories there are among the first d attributes, which alternate in that proportion."""
+    if source in _SHAPES:
+        return d or _D, 0
+    table = collect.load(source)[0]
+    numbers, categories = table.numeric.shape[1], len(table.categories)
+    if d is None:
+        return numbers, categories
+    kept = max(1, round(d * numbers / (numbers + categories)))
+    return kept, d - kept
+
+
 def _means(
     source: str, epsilon: float, mechanism: str, d: int | None, outputs: int | None, share: float, most: int,
     seeds: Sequence[int],
 ) -> list[Row]:  # fmt: skip
     x = _numbers(source, most)
-    x = x[: round(share * len(x)), :d]
-    common = {"panel": source, "curve": mechanism, "epsilon": epsilon, "clients": len(x), "d": x.shape[1]}
+    numbers, categories = _sizes(source, d)
+    x = x[: round(share * len(x)), :numbers]
+    total = numbers + categories
+    row = {"panel": f"numbers of {source}" if categories else source, "curve": mechanism, "epsilon": epsilon}
+    row |= {"clients": len(x), "d": total, "outputs": outputs}
     rows = []
     for seed in seeds:
-        rng, total = baseline.generator(seed), np.zeros(x.shape[1])
+        rng, sums = baseline.generator(seed), np.zeros(numbers)
         for start in range(0, len(x), _CHUNK):
-            total += reported(x[start : start + _CHUNK], mechanism, epsilon, rng, outputs).sum(axis=0)
-        error = float(np.mean((total / len(x) - x.mean(axis=0)) ** 2))
-        rows.append({**common, "outputs": outputs, "run": seed, "squared_error": error})
+            part = x[start : start + _CHUNK]
+            if mechanism == _TUPLES:
+                sums += reported(part, mechanism, epsilon * numbers / total, rng).sum(axis=0)
+            else:  # of all attributes, where those that are no numbers do not count
+                whole = np.pad(part, ((0, 0), (0, categories)))
+                sums += reported(whole, mechanism, epsilon, rng, outputs).sum(axis=0)[:numbers]
+        error = float(np.mean((sums / len(x) - x.mean(axis=0)) ** 2))
+        rows.append({**row, "run": seed, "squared_error": error})
     return rows
 
 
@@ -155,52 +179,21 @@ def _table_cells(
         raise UsageError(f"{name} has no categorical attribute", hint="leave --dataset out")
     most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
     common = {"source": name, "most": most, "seeds": options.seeds(20, 2, paper=100)}
-    epsilons = _EPSILONS[::3] if options.quick else _EPSILONS
-    choices: dict[str, Any] = {"epsilon": epsilons, "share": [1.0], "d": [None], **settings}
+    choices = _choices(options, settings, share=[1.0], d=[None])
     return [
-        *Cell.each(RUNS, _table_means, common, **choices, mechanism=_asked(mechanisms, options)),
-        *Cell.each(RUNS, _table_frequencies, common, **choices, way=(OUE, SAMPLED)),
+        *Cell.each(
+            RUNS, _means, {**common, "outputs": None}, **choices, mechanism=_asked(mechanisms, options)
+        ),
+        *Cell.each(RUNS, _frequencies, common, **choices, way=(OUE, SAMPLED)),
     ]
 
 
-def _sizes(numbers: int, categories: int, d: int | None) -> tuple[int, int]:
-    """How many numbers and categories there are among the first d attributes, which alternate in that proportion."""
-    if d is None:
-        return numbers, categories
-    kept = max(1, round(d * numbers / (numbers + categories)))
-    return kept, d - kept
-
-
-def _table_means(
-    source: str, epsilon: float, mechanism: str, share: float, d: int | None, most: int, seeds: Sequence[int]
-) -> list[Row]:
-    table = collect.load(source)[0]
-    clients = round(share * min(most, len(table.numeric)))
-    numbers, categories = _sizes(table.numeric.shape[1], len(table.categories), d)
-    total = numbers + categories
-    x = table.numeric[:clients, :numbers] / ONE
-    rows = []
-    for seed in seeds:
-        rng, sums = baseline.generator(seed), np.zeros(numbers)
-        for start in range(0, clients, _CHUNK):
-            part = x[start : start + _CHUNK]
-            if mechanism == _TUPLES:
-                sums += reported(part, mechanism, epsilon * numbers / total, rng).sum(axis=0)
-            else:  # of all attributes, where those that are no numbers do not count
-                whole = np.pad(part, ((0, 0), (0, categories)))
-                sums += reported(whole, mechanism, epsilon, rng).sum(axis=0)[:numbers]
-        error = float(np.mean((sums / clients - x.mean(axis=0)) ** 2))
-        row = {"panel": f"numbers of {source}", "curve": mechanism, "epsilon": epsilon, "clients": clients}
-        rows.append({**row, "d": total, "run": seed, "squared_error": error})
-    return rows
-
-
-def _table_frequencies(
+def _frequencies(
     source: str, epsilon: float, way: str, share: float, d: int | None, most: int, seeds: Sequence[int]
 ) -> list[Row]:
     table = collect.load(source)[0]
     clients = round(share * min(most, len(table.numeric)))
-    numbers, categories = _sizes(table.numeric.shape[1], len(table.categories), d)
+    numbers, categories = _sizes(source, d)
     total = numbers + categories
     assert table.codes is not None
     sizes = [len(names) for names in table.categories[:categories]]
@@ -225,7 +218,7 @@ def _table_frequencies(
 
 def models(
     title: str, model: str, mechanisms: Sequence[str], sources: Sequence[str], y: Axis, x: Axis = EPSILON, *,
-    settings: Mapping[str, Sequence[Any]] | None = None, trends: Callable[[Sequence[Row]], Trends] = no_trends,
+    settings: Mapping[str, Sequence[Any]] | None = None, trends: Callable[[Sequence[Row]], Trends] = no_trends
 ) -> Figure:  # fmt: skip
     """Models trained by LDP-FedSGD with each mechanism and without privacy: a panel for each data set.
 
@@ -241,7 +234,7 @@ LINEAR_ERROR = Axis(SQUARED_ERROR, "mean squared error", log=True)
 
 def _model_cells(
     model: str, mechanisms: Sequence[str], sources: Sequence[str], measure: str,
-    settings: Mapping[str, Sequence[Any]], options: Options,
+    settings: Mapping[str, Sequence[Any]], options: Options
 ) -> list[Cell]:  # fmt: skip
     named = (options.dataset,) if options.dataset else sources
     task = REGRESSION if model == "linear" else CLASSIFICATION
@@ -258,15 +251,14 @@ def _model_cells(
         "seed": options.seed,
         "quick": options.quick,
     }
-    epsilons = _EPSILONS[::3] if options.quick else _EPSILONS
-    choices: dict[str, Any] = {"epsilon": epsilons, "outputs": [None], **settings}
+    choices = _choices(options, settings, outputs=[None])
     compared = (*_asked(mechanisms, options), NON_PRIVATE)
     return Cell.each(RUNS, _trained, common, source=named, **choices, mechanism=compared)
 
 
 def _trained(
     source: str, model: str, epsilon: float, mechanism: str, outputs: int | None, measure: str, folds: int,
-    seed: int, quick: bool,
+    seed: int, quick: bool
 ) -> list[Row]:  # fmt: skip
     common = {"panel": source, "curve": mechanism, "epsilon": epsilon, "outputs": outputs}
     rows = []

@@ -10,8 +10,9 @@ from ternhost.datasets import Floats
 from ternhost.experiments.base import Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.statistics import pick, summaries, values_of
+from ternhost.experiments.statistics import pick, summaries, values_of, winners
 
+_FEW = 20  # sets of curves to name the best of each
 RUNS = "runs"  # the table of all cells: rows with the columns panel, curve, run, and those of the two axes
 Trends = Mapping[str, bool]  # a sentence of the paper -> whether it holds here
 
@@ -69,10 +70,17 @@ class Figure:
             for panel in values_of(rows, "panel")
         ]  # fmt: skip
         trends = self.trends(rows)
+        compared = rows[0]["runs"] > 1 and len(values_of(rows, "curve")) > 1
+        best = winners(rows, ("panel", self.x.column), "curve", self.y.column) if compared else []
         lines = [
             self.title,
+            *(self._of_best(row) for row in best if len(best) <= _FEW),
             *(f"{'so' if holds else 'NOT SO'} here: {text}" for text, holds in trends.items()),
         ]
         told = [{"trend": text, "holds": holds} for text, holds in trends.items()]
-        kept = {"figure": rows, **({"trends": told} if told else {})}
+        kept = {"figure": rows, **{name: each for name, each in (("best", best), ("trends", told)) if each}}
         return Outcome({"title": self.title}, kept, {"figure": draw(panels, self.columns)}, lines)
+
+    def _of_best(self, row: Row) -> str:
+        others = "" if row["wins"] else f", tied with {row['tied'] or 'the others'}"
+        return f"{row['panel']}, {self.x.column} {row[self.x.column]:g}: best is {row['best']}{others}"

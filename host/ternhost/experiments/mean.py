@@ -6,15 +6,12 @@ and the runs. The optimal card has the least mean second moment for equally like
 
 from functools import lru_cache
 
-from matplotlib.figure import Figure
-
 from ternhost import datasets
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import Contender, Options, Outcome
-from ternhost.experiments.cells import Cell, Row, Tables
-from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.experiments.base import Contender, Options
+from ternhost.experiments.cells import Cell, Row
+from ternhost.experiments.figure import RUNS, Axis, Figure
 from ternhost.experiments.rounds import collection, repeated, squared_error
-from ternhost.experiments.statistics import pick, summaries, values_of, winners
 from ternhost.learn import collect
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.privacy import mechanisms
@@ -22,7 +19,6 @@ from ternhost.privacy.base import MICRO
 
 _COMPARED = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp", "rr3", "optimal")
 _D = 16
-_REFERENCE = "duchi"
 _REAL = "flights"
 _GAUSSIANS = {f"Gaussian, mean {mean:.2g}": mean for mean in (0.0, 1 / 3, 2 / 3, 1.0)}
 
@@ -40,7 +36,7 @@ def cells(options: Options) -> list[Cell]:
     epsilons = [1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
     sources, contenders = options.sets(_REAL, *_GAUSSIANS), options.compared(*_COMPARED).values()
     choices = {"source": sources, "epsilon": epsilons, "contender": contenders}
-    return Cell.each("runs", _collected, common, _cost, **choices)
+    return Cell.each(RUNS, _collected, common, _cost, **choices)
 
 
 def _cost(contender: Contender, **_: object) -> float:
@@ -52,42 +48,17 @@ def _collected(source: str, clients: int, epsilon: float, contender: Contender, 
     k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
     card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
     algorithm = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
-    common = {"data": source, "clients": len(values), "d": values.shape[1], "epsilon": epsilon, "k": k}
+    common = {"panel": source, "clients": len(values), "d": values.shape[1], "epsilon": epsilon, "k": k}
     return [
-        {**common, "mechanism": contender.label, "run": i, "squared_error": squared_error(collected)}
+        {**common, "curve": contender.label, "run": i, "squared_error": squared_error(collected)}
         for i, collected in enumerate(repeated(algorithm, seeds))
     ]
 
 
-def outcome(options: Options, tables: Tables) -> Outcome:
-    by = ("data", "epsilon")
-    rows = summaries(tables["runs"], by, "mechanism", "squared_error")
-    best = winners(rows, by, "mechanism", "squared_error")
-    figures = {"mean": _figure(rows), "mean-relative": _figure(rows, relative=True)}
-    lines = [
-        f"{row['data']}, epsilon {row['epsilon']:g}: least error {row['squared_error']:.3g} by {row['best']}"
-        + ("" if row["wins"] else f", tied with {row['tied'] or 'the others'}")
-        for row in best
-    ]
-    return Outcome({"runs": rows[0]["runs"]}, {"mean": rows, "best": best}, figures, lines)
-
-
-def _figure(rows: list[Row], relative: bool = False) -> Figure:
-    """A panel of errors for each data set. relative: as ratios to the error of Duchi's mechanism."""
-    y_label = "mean squared error of a mean" + (f", relative to {_REFERENCE}" if relative else "")
-    lines = {_REFERENCE: 1.0} if relative else {}
-    panels = []
-    for source in values_of(rows, "data"):
-        of_source = pick(rows, data=source)
-        title = f"{source}: {of_source[0]['clients']:,} clients, d = {of_source[0]['d']}"
-        if relative:
-            units = {row["epsilon"]: row["squared_error"] for row in pick(of_source, mechanism=_REFERENCE)}
-            columns = ("squared_error", "standard_error")
-            of_source = [
-                {**row, **{column: row[column] / units[row["epsilon"]] for column in columns}}
-                for row in of_source
-                if row["mechanism"] != _REFERENCE
-            ]
-        curves = Curve.each(of_source, "mechanism", "epsilon", "squared_error")
-        panels.append(Panel(title, "epsilon of a client's report", y_label, curves, log_y=True, lines=lines))
-    return draw(panels, 2 if len(panels) > 1 else 1)
+FIGURE = Figure(
+    "errors of means by tern's reports",
+    Axis("epsilon", "epsilon of a client's report"),
+    Axis("squared_error", "mean squared error of a mean", log=True),
+    cells,
+)
+outcome = FIGURE.outcome

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from ternhost.datasets import Floats
 from ternhost.privacy.mechanisms import duchi, hybrid, pdpm, piecewise, three_outputs
@@ -174,30 +173,28 @@ def largest_output(name: str, epsilon: float) -> float:
 
 
 @lru_cache(maxsize=64)
+def _agreeing(d: int) -> int:
+    """How many of the 2**d tuples of signs agree with a given one at half of the places or more."""
+    return (1 << d - 1) + (0 if d % 2 else math.comb(d, d // 2) // 2)
+
+
 def tuple_bound(epsilon: float, d: int) -> float:
-    """B, the size of each number in a report of Duchi's mechanism for tuples (Wang et al., equations 9 and 10)."""
-    if d % 2:
-        constant = 2 ** (d - 1) / math.comb(d - 1, (d - 1) // 2)
-    else:
-        constant = (2 ** (d - 1) + math.comb(d, d // 2) / 2) / math.comb(d - 1, d // 2)
-    return float(constant / math.tanh(epsilon / 2))
+    """B, the size of each number in a report of Duchi's mechanism for tuples (Wang et al., equations 9 and 10).
+
+    Where d is even, it is that of the correction in shared_specs/errata.md."""
+    few = math.expm1(epsilon)
+    return (few * _agreeing(d) + (1 << d)) / (few * math.comb(d - 1, d // 2))
 
 
 def duchi_tuples(x: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
-    """Reports (n x d) of tuples (n x d) by Duchi's mechanism for several attributes (Wang et al., Algorithm 3)."""
+    """Reports (n x d) of tuples (n x d) by Duchi's mechanism for several attributes (Wang et al., Algorithm 3, with the
+    probability of Nguyen et al., arXiv 1606.05053, for an even d)."""
     n, d = x.shape
     signs = np.where(rng.random((n, d)) < 0.5 + x / 2, 1, -1).astype(np.int8)
-    # A tuple that agrees with `signs` at half of the places or more is one of T+; its opposite is one of T-.
-    agreeing = _agreeing(n, d, rng)
-    kept = np.where(rng.random((n, 1)) < 1 / (1 + math.exp(-epsilon)), 1, -1).astype(np.int8)
-    return np.asarray(tuple_bound(epsilon, d) * (kept * agreeing * signs))
-
-
-def _agreeing(n: int, d: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
-    """n uniform draws of d signs whose sum is 0 or more."""
-    drawn = np.empty((n, d), np.int8)
-    left = np.arange(n)
-    while left.size:
+    agree = math.exp(epsilon) * _agreeing(d)
+    wanted = rng.random(n) < agree / (agree + 2**d - _agreeing(d))
+    drawn, left = np.empty((n, d), np.int8), np.arange(n)
+    while left.size:  # by rejection: signs that agree with 1, 1, ... at half of the places or more, or do not
         drawn[left] = 2 * rng.integers(2, size=(left.size, d), dtype=np.int8) - 1
-        left = left[drawn[left].sum(axis=1, dtype=np.int64) < 0]
-    return drawn
+        left = left[(drawn[left].sum(axis=1, dtype=np.int64) >= 0) != wanted[left]]
+    return np.asarray(tuple_bound(epsilon, d) * (drawn * signs))

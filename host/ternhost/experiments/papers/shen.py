@@ -106,7 +106,9 @@ def trained(
     for _ in range(_ROUNDS):
         asked = rng.choice(_CLIENTS, round(gamma * _CLIENTS), replace=False)
         start = np.clip(np.rint(weights * 2.0**-EXPONENT), -_MOST, _MOST).astype(np.int64)
-        moved: Floats = train_locally(model, start, EXPONENT, held[asked], 2, 4, 1) * 2.0 ** (EXPONENT - 8)
+        moved = np.asarray(
+            train_locally(model, start, EXPONENT, held[asked], 2, 4, 1) * 2.0 ** (EXPONENT - 8), np.float64
+        )
         if mechanism is not None:
             moved = perturbed(moved, mechanism, epsilons[asked], taus[asked], 0.0, rng)
         weights = start * 2.0**EXPONENT + moved.mean(axis=0).reshape(shape)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ternhost.experiments.base import DATASET
 from ternhost.experiments.cells import Row
 from ternhost.experiments.comparison import (
     ACCURACY,
@@ -18,6 +17,7 @@ from ternhost.experiments.comparison import (
     models,
     tables,
 )  # fmt: skip
+from ternhost.experiments.discretisation import variances
 from ternhost.experiments.figure import Axis, Figure, Trends, below, by_curve
 from ternhost.experiments.formula import curves, formula, worst_variance, worst_variance_of_tuples
 from ternhost.experiments.perturbing import WINDOWED, piecewise_bound
@@ -27,7 +27,7 @@ from ternhost.privacy.mechanisms import piecewise, three_outputs
 
 _MECHANISMS = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp")
 _ONE_NUMBER = (*_MECHANISMS, "pm-opt")
-_CLASSIFIED = (DATASET, "synthetic-logistic")
+_CLASSIFIED = ("synthetic-logistic", "breast-cancer")
 _LINEAR = ("synthetic-linear", "diabetes")
 _COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
 _EPSILON, _VARIANCE = Axis("epsilon", "epsilon"), Axis("variance", "worst-case variance")
@@ -145,6 +145,7 @@ _DISCRETE = tuple(WINDOWED)
 _BY_OUTPUTS: dict[str, Any] = {"x": OUTPUTS, "settings": {"epsilon": (4.0,), "outputs": _COUNTS}}
 _AT_5: dict[str, Any] = {"x": OUTPUTS, "settings": {"epsilon": (5.0,), "outputs": _COUNTS}}
 _TWO = ("pm-sub", "three-outputs")
+_LEVEL_RATIO = Axis("ratio", "ratio of variances")
 
 
 def _learned(title: str, model: str, mechanisms: Sequence[str], **more: Any) -> Figure:
@@ -174,6 +175,9 @@ FIGURES: dict[str, Figure] = {
     "13": _learned("logistic regression by outputs", "logistic", _DISCRETE, **_BY_OUTPUTS, trends=_ACCURACIES),
     "14": _learned("SVM by the number of outputs", "svm", _DISCRETE, **_BY_OUTPUTS, trends=_ACCURACIES),
     "15": _learned("SVM at epsilon 5, PM-SUB and Three-Outputs", "svm", _TWO, **_AT_5),
-    "table-1": formula("epsilons where two mechanisms are equally good", Axis("row", "row"), _EPSILON, _crossings),
+    "table-1": formula("epsilons where two mechanisms are equally good", Axis("row", "row"), _EPSILON, _crossings)
 }  # fmt: skip
+FIGURES["levels"] = formula(
+    "worst-case variance over the continuous one, by outputs", OUTPUTS, _LEVEL_RATIO, variances
+)
 FIGURES["table-2"] = FIGURES["table-1"]
