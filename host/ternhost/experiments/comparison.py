@@ -243,7 +243,7 @@ def _model_cells(
             raise UsageError(
                 f"the labels of {name} do not suit a {model} model", hint="name another --dataset"
             )
-    folds = options.runs_or(5, 1, 5 * erm.FOLDS)
+    folds = options.runs_or(erm.FOLDS, 1, 5 * erm.FOLDS)
     common = {
         "model": model,
         "measure": measure,
