@@ -18,6 +18,7 @@ _SHIFT = 0.006  # of the width, between neighbouring curves with error bars
 _COLOURS = ("#14406b", "#c46a1b", "#222222", "#4f83b5", "#8a4a10", "#7a7a7a")
 _MOST = 9  # curves in one panel that a reader can tell apart
 _ENOUGH = 3  # points for a line
+_TICKS = 8  # with labels, on a logarithmic axis of x
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
         axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
         if panel.log_x:
             axes.set_xscale("log")
-            ticks = sorted({x for curve in panel.curves for x in curve.x})
+            every = sorted({x for curve in panel.curves for x in curve.x}, reverse=True)
+            ticks = every[:: math.ceil(len(every) / _TICKS)][::-1]
             label = EngFormatter(sep="") if ticks[-1] >= 1000 else "{:.3g}".format
             axes.set_xticks(ticks, [label(x) for x in ticks])
             axes.xaxis.set_minor_locator(NullLocator())

@@ -23,7 +23,7 @@ from ternhost.learn.infer import Infer
 
 _DATASET = "digits"
 _GUIDE = 230_260  # laplace_eval_eps of the guide: noise of at most 1e-5 with probability .9
-_STEPS, _RATE = 30, 4.0  # of gradient descent
+_STEPS, _RATE = 40, 0.25  # of gradient descent
 _CLIENTS = 1000
 
 
