@@ -117,7 +117,10 @@ def test_nan_becomes_null():
 @pytest.mark.slow
 def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path):
     path = tmp_path / "out" / KEPT
-    words = ["experiment", "pldp", "--dataset", "synthetic-logistic", "--quick", f"--output={path.parent}"]
+    words = [
+        "experiment", "zhao", "--figure", "9", "--dataset", "synthetic-logistic", "--quick", "--runs", "3",
+        "--output", str(path.parent),
+    ]  # fmt: skip
 
     def interrupted(number, lines):
         """The exit code and the messages of a run that got this signal after this number of lines."""
@@ -143,4 +146,4 @@ def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path):
     assert second.startswith(first)
     assert main([*words, "--workers", "1"]) == 0
     assert path.read_bytes().startswith(second[: second.rindex(b"\n") + 1])
-    assert (path.parent / "pldp.png").exists()
+    assert (path.parent / "figure.png").exists()

@@ -38,8 +38,8 @@ _FEW = 4  # cells: starting other processes would cost more than it saves
 class Cell:
     """A unit of work: `work(**arguments)` returns rows of `table`, in any process.
 
-    work: a function at the top level of a module. arguments: plain values, or dataclasses of them; their repr is the
-    identity of the cell. cost: relative duration; the longest cells begin first."""
+    work: a function at the top level of a module. arguments: plain values, dataclasses of them, or functions; their
+    reprs, or their names, are the identity of the cell. cost: relative duration; the longest cells begin first."""
 
     table: str
     work: Callable[..., list[Row]]
@@ -49,7 +49,10 @@ class Cell:
     @property
     def key(self) -> str:
         """The identity of the cell."""
-        arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
+        arguments = ", ".join(
+            f"{name}={getattr(value, '__qualname__', repr(value))}"
+            for name, value in sorted(self.arguments.items())
+        )
         return f"{self.table}: {self.work.__name__}({arguments})"
 
     @classmethod

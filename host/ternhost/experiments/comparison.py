@@ -26,6 +26,7 @@ from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.judging import SQUARED_ERROR
 from ternhost.learn.parameters import MODELS
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.mechanisms import REGISTRY
 
 _SPLIT = ("laplace", "scdf", "staircase")  # at epsilon / d for each number
 _TUPLES = "duchi"
@@ -106,15 +107,16 @@ def _choices(
     return {name: each[:: max(1, (len(each) - 1) // 2)] for name, each in chosen.items()}
 
 
-def _asked(mechanisms: Sequence[str], options: Options) -> Sequence[str]:
+def _asked(compared: Sequence[str], options: Options) -> Sequence[str]:
     """The mechanisms of a figure and that of --mechanism. Raises UsageError if that is not one of the papers'."""
     if options.contender is None:
-        return mechanisms
+        return compared
     name = options.contender.label
     if name not in MECHANISMS:
-        hint = f"one of {', '.join(MECHANISMS)}, without options"
+        known = [name for name in REGISTRY if name in MECHANISMS]
+        hint = f"one of {', '.join(known)}, without options"
         raise UsageError(f"the figures of the papers compare their mechanisms, not {name}", hint)
-    return tuple(dict.fromkeys((*mechanisms, name)))
+    return tuple(dict.fromkeys((*compared, name)))
 
 
 @lru_cache(maxsize=2)

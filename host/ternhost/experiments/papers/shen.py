@@ -57,6 +57,8 @@ def perturbed(
 
 
 def _means(options: Options) -> list[Cell]:
+    if options.dataset is not None:
+        raise UsageError("this figure has no data set: its numbers are drawn", hint="leave --dataset out")
     common = {"seeds": options.seeds(400, 200, paper=1000)}
     return Cell.each(
         RUNS, _estimated, common, tau=_MODES, mechanism=("pdpm", "laplace", "duchi"), epsilon=EPSILONS
