@@ -108,7 +108,7 @@ RUNS = {
     ),
     "hiera": ("hiera", {**IRIS, "epsilon": "9", "budgets": "3,2,1", "reports": ALL, "group": ALL}),
     "collect values": ("collect", {**IRIS, "epsilon": "8", "clients": ALL}),
-    "collect personalised": ("collect", {**IRIS, "epsilons": "1:0.5,4:0.5"}),
+    "collect personalised": ("collect", {**IRIS, "choices": "0.5:1:0.5,1:4:0.5"}),
     "collect categories": ("collect", {"dataset": "flights-table", "epsilon": "1", "clients": ALL}),
     "infer label": ("infer", {**IRIS, "answer": "label", "epsilon": "4"}),
     "infer vector": ("infer", {**IRIS, "answer": "vector", "epsilon": "20"}),

@@ -15,6 +15,7 @@ from ternhost import datasets
 from ternhost.count import estimate
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
+from ternhost.experiments.rounds import simulate
 from ternhost.learn import collect
 from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, Options
@@ -168,6 +169,41 @@ def test_boards_that_hold_the_constant_are_not_asked_for_it():
     assert (algorithm.holdings, algorithm.clients) == (None, None)
     ((question, _),) = begin("collect", 50, dataset="iris").cohorts(range(1, 51))
     assert list(question.parameters) == [1, 1, 1, 1]
+
+
+def test_clients_choose_a_safe_range_with_their_epsilon():
+    held = Table(
+        "held", ("a", "b", "c", "d"), np.tile(np.array([3000, -4000, 0, 12000], np.int16), (40_000, 1))
+    )
+
+    def collected(**options):
+        return Collect(Collect.Options(k=4, seed=3, **options), Population(clients=40_000), held)
+
+    algorithm = collected(choices="0.25:1:0.5,1:4:0.5")
+    assert [parts[0].question(4).range for parts in algorithm.plan] == [2, 0]
+    assert [design.cost / 1e6 for design in algorithm.designs] == pytest.approx([1, 4], abs=1e-4)
+    assert [design.release(1).what for design in algorithm.designs] == [
+        "attribute (tau 0.25)",
+        "attribute (tau 1)",
+    ]
+    *inside, beyond = simulate(algorithm, 3).result([])["attributes"]
+    assert all(entry["interval"][0] < entry["true"] < entry["interval"][1] for entry in inside)
+    assert 0.25 < beyond["mean"] < beyond["true"], "half of the clients clip it"
+    widths = []
+    for options in ({"epsilon": "1"}, {"choices": "0.25:1:1"}):
+        low, high = simulate(collected(**options), 3).result([])["attributes"][2]["interval"]
+        widths.append(high - low)
+    assert widths[1] / widths[0] == pytest.approx(0.25, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [("0.3:1:1", "safe ranges"), ("2:1:1", "safe ranges"), ("0:1:1", "safe ranges"), ("nan:1:1", "safe ranges"),
+     ("0.5:1", "not a c"), ("x:1:1", "not a choice"), ("0.5:x:1", "not a choice"), ("0.5:1:0.5", "add up")],
+)  # fmt: skip
+def test_a_choice_that_makes_no_sense_is_refused(choices, message):
+    with pytest.raises(UsageError, match=message):
+        Collect.Options(choices=choices)
 
 
 @pytest.mark.parametrize("sizes", [(1,), (9000,), ()])

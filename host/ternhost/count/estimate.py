@@ -101,7 +101,7 @@ def magnitude(card: bytes) -> Magnitude | None:
 
 
 def combine(
-    cohorts: Sequence[tuple[Card, npt.ArrayLike]], *, bound: bool = False, tau: float = 1.0
+    cohorts: Sequence[tuple[Card, npt.ArrayLike]], *, bound: bool = False, tau: float | Sequence[float] = 1.0
 ) -> Estimate:
     """Combine count matrices (d x card.symbols) of one or several cards by inverse variance (personalised budgets).
 
@@ -109,9 +109,10 @@ def combine(
     the content of reports, so the result is unbiased if cohorts differ in their budgets only. The interval covers the
     mean of the population that the reporters were drawn from. Its variance is the sample's; below 30 reports, or with
     `bound`, the card's worst-case second moment, which V(x) + Var(x) does not exceed. tau: the divisor of values before
-    they were clipped; means are multiplied by it. Raises ValueError for counts of another shape."""
+    they were clipped, of all cohorts or of each; means are multiplied by it. Raises ValueError for counts of another
+    shape."""
     weights, means, variances, reports = [], [], [], []
-    for card, counts in cohorts:
+    for (card, counts), scale in zip(cohorts, np.broadcast_to(tau, len(cohorts)).tolist(), strict=True):
         values, worst_variance, worst_second = _card_floats(bytes(card.data))
         matrix = np.asarray(counts, np.int64)
         if matrix.ndim != 2 or matrix.shape[1] != card.symbols:
@@ -121,16 +122,16 @@ def combine(
             mean = matrix @ values / n
             sample = (matrix @ values**2 - n * mean**2) / (n - 1)
             variance = np.where((n >= _LARGE) & (not bound), np.maximum(sample, 0), worst_second)
-            means.append(np.where(n > 0, mean, 0))
-            variances.append(np.where(n > 0, variance / np.maximum(n, 1), 0))
-        weights.append(n / worst_variance)
+            means.append(np.where(n > 0, scale * mean, 0))
+            variances.append(np.where(n > 0, scale**2 * variance / np.maximum(n, 1), 0))
+        weights.append(n / (scale**2 * worst_variance))
         reports.append(n)
     weight = np.array(weights)
     total = weight.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = weight / total
-        mean = tau * (share * means).sum(axis=0)
-        error = tau * np.sqrt((share**2 * variances).sum(axis=0))
+        mean = (share * means).sum(axis=0)
+        error = np.sqrt((share**2 * variances).sum(axis=0))
     return Estimate.of(mean, error, np.sum(reports, axis=0))
 
 

@@ -20,11 +20,12 @@ from ternhost.experiments.cells import Cell, Row
 from ternhost.experiments.figure import RUNS, Axis, Figure, Trends, no_trends
 from ternhost.experiments.frequencies import unary
 from ternhost.experiments.perturbing import MECHANISMS, WINDOWED, duchi_tuples, largest_output, rounded
-from ternhost.experiments.rounds import optimal_figures
 from ternhost.learn import collect, judging
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.judging import SQUARED_ERROR
+from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS
+from ternhost.learn.training import TrainingPlan
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.mechanisms import REGISTRY
 
@@ -224,7 +225,8 @@ def models(
 ) -> Figure:  # fmt: skip
     """Models trained by LDP-FedSGD with each mechanism and without privacy: a panel for each data set.
 
-    y: accuracy, misclassification or squared_error. settings: as in `means`, without clients and d."""
+    y: accuracy or misclassification, by the sign of the score, or squared_error. settings: as in `means`, without
+    clients and d."""
     work = partial(_model_cells, model, tuple(mechanisms), tuple(sources), y.column, settings or {})
     return Figure(title, x, y, work, y.column == "accuracy", trends)
 
@@ -239,7 +241,7 @@ def _model_cells(
     settings: Mapping[str, Sequence[Any]], options: Options
 ) -> list[Cell]:  # fmt: skip
     named = (options.dataset,) if options.dataset else sources
-    task = REGRESSION if model == "linear" else CLASSIFICATION
+    task = REGRESSION if measure == SQUARED_ERROR else CLASSIFICATION
     for name in named:
         if load(name).task != task:
             raise UsageError(
@@ -267,7 +269,7 @@ def _trained(
     for i in range(folds):
         part = erm.fold(source, i, seed)
         if mechanism == NON_PRIVATE:
-            figures = optimal_figures(part, model)
+            weights = optimum(MODELS[model], part, TrainingPlan.regularisation)
         else:
             rng = baseline.generator(seed + i)
 
@@ -277,7 +279,7 @@ def _trained(
 
             training = baseline.Training(model, epsilon, erm.reports_of(part, quick), 1.0, decays=True)
             weights = baseline.descend(training, part, mean, rng)
-            figures = judging.figures(part, MODELS[model], weights)
+        figures = judging.figures(part, MODELS["linear" if measure == SQUARED_ERROR else "svm"], weights)
         figure = 1 - figures["accuracy"] if measure == "misclassification" else figures[measure]
         rows.append({**common, "run": i, measure: figure})
     return rows

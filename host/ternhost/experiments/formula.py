@@ -1,7 +1,9 @@
 """Figures of formulas: nothing is drawn at random, and a figure is one cell of rows."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -9,37 +11,39 @@ from ternhost.errors import UsageError
 from ternhost.experiments.base import Options
 from ternhost.experiments.cells import Cell, Row
 from ternhost.experiments.figure import RUNS, Axis, Figure, Trends, no_trends
-from ternhost.experiments.perturbing import tuple_bound
+from ternhost.experiments.perturbing import piecewise_bound, tuple_bound
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
 
 _POINTS = np.linspace(0, 1, 201)
+_SHOWN_EPSILON = 2.0  # of densities; the papers name none
 
 
 def formula(
     title: str,
     x: Axis,
     y: Axis,
-    rows: Callable[[], list[Row]],
+    rows: Callable[..., list[Row]],
     trends: Callable[[Sequence[Row]], Trends] = no_trends,
+    **arguments: Any,
 ) -> Figure:
-    """A figure of these rows (panel, curve, and the columns of the axes)."""
-    return Figure(title, x, y, partial(_cells, rows), trends=trends, columns=3)
+    """A figure of the rows (panel, curve, and the columns of the axes) that `rows` computes from these arguments."""
+    return Figure(title, x, y, partial(_cells, {"rows": rows, **arguments}), trends=trends, columns=3)
 
 
-def _cells(rows: Callable[[], list[Row]], options: Options) -> list[Cell]:
+def _cells(arguments: Mapping[str, Any], options: Options) -> list[Cell]:
     for name in ("dataset", "runs", "contender"):
         if getattr(options, name) is not None:
             option = "mechanism" if name == "contender" else name
             raise UsageError(
                 f"this figure is a formula, without a choice of --{option}", hint=f"leave --{option} out"
             )
-    return [Cell(RUNS, _computed, {"rows": rows})]
+    return [Cell(RUNS, _computed, arguments)]
 
 
-def _computed(rows: Callable[[], list[Row]]) -> list[Row]:
-    return [{"run": 0, **row} for row in rows()]
+def _computed(rows: Callable[..., list[Row]], **arguments: Any) -> list[Row]:
+    return [{"run": 0, **row} for row in rows(**arguments)]
 
 
 def curves(
@@ -49,6 +53,31 @@ def curves(
     return [
         {"panel": panel, "curve": name, column: x, value: law(x)} for name, law in laws.items() for x in xs
     ]
+
+
+def density(name: str, t: Callable[[float], float]) -> Figure:
+    """The density of a piecewise mechanism's output for three inputs. t: its parameter by epsilon."""
+    title, output = f"density of {name}'s output for three inputs", Axis("output", "output")
+    return formula(title, output, Axis("density", "probability density"), _densities, name=name, t=t)
+
+
+def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
+    parameter, e = t(_SHOWN_EPSILON), math.exp(_SHOWN_EPSILON)
+    bound = piecewise_bound(_SHOWN_EPSILON, parameter)
+    scale = bound / (parameter + 1)
+    outside = parameter / (parameter + e) / (2 * bound - 2 * scale)
+    rows = []
+    for x in (0.0, 0.5, 1.0):
+        low = scale * (x * parameter - 1)
+
+        def law(y: float, low: float = low) -> float:
+            return outside * (e if low <= y <= low + 2 * scale else 1)
+
+        outputs = np.linspace(-bound, bound, 401).tolist()
+        rows += curves(
+            f"input {x:g}", "output", "density", {f"{name}, epsilon {_SHOWN_EPSILON:g}": law}, outputs
+        )
+    return rows
 
 
 def worst_variance(name: str) -> Callable[[float], float]:

@@ -17,6 +17,7 @@ from ternhost.count.questions import Question
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
 from ternhost.learn.designs import Mechanised, ReportDesign, coordinates_by_rule
+from ternhost.options import require
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
 
@@ -37,12 +38,23 @@ class Part:
         model = wire.CATEGORIES if self.categories else wire.VALUES
         categories = self.categories if self.hashed else 0
         card, k = self.design.card.data, self.design.k
-        return Question(model, chosen, 0, card, k, range=int(self.hashed), categories=categories)
+        range_ = int(self.hashed) if self.categories else range_of(self.design.tau)
+        return Question(model, chosen, 0, card, k, range=range_, categories=categories)
 
     @property
     def shape(self) -> tuple[int, int]:
         """The shape of the counts: for each attribute the symbols, or, where they are hashed, the categories."""
         return len(self.columns), self.categories if self.hashed else self.design.card.symbols
+
+
+def range_of(tau: float | None) -> int:
+    """The range of a question for numbers that are clipped to [-tau, tau], or to [-1, 1]. Raises UsageError."""
+    if tau is None:
+        return 0
+    mantissa, exponent = math.frexp(tau)
+    suits = mantissa == 0.5 and 0 <= 1 - exponent <= wire.MAX_RANGE
+    require(suits, "choices", f"of safe ranges 1, 0.5, 0.25, ... or 2**-{wire.MAX_RANGE}", f"of {tau:g}")
+    return 1 - exponent
 
 
 def numeric_part(table: Table, design: ReportDesign) -> Part:
@@ -62,13 +74,16 @@ def columns_of(table: Table) -> dict[int, tuple[int, ...]]:
     return {size: tuple(groups[size]) for size in sorted(groups)}
 
 
-def parts_of(options: Mechanised, table: Table, epsilon: int, share: float) -> list[Part]:
-    """The parts of the clients of a class, each at this epsilon (micro). Raises UsageError."""
+def parts_of(
+    options: Mechanised, table: Table, epsilon: int, share: float, tau: float | None = None
+) -> list[Part]:
+    """The parts of the clients of a class, each at this epsilon (micro). tau: of their numbers. Raises UsageError."""
     text = f"{epsilon / MICRO:.6f}"
     parts = []
     for size, columns in columns_of(table).items():
         if not size:
-            design = options.design(text, options.k_of([(text, share)], len(columns)), share=share)
+            k = options.k_of([(text, share)], len(columns))
+            design = options.design(text, k, share=share, tau=tau)
             parts.append(numeric_part(table, design))
         elif 2 <= size <= PRIME:
             parts += _categorical(options.k_rule, table, columns, size, epsilon, share)

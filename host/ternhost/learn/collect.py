@@ -24,7 +24,7 @@ from ternhost.errors import UsageError
 from ternhost.learn import attributes, levels
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
-from ternhost.learn.designs import Mechanised, by_class, class_of, in_privacy, spent
+from ternhost.learn.designs import Choice, Mechanised, by_class, class_of, in_privacy, spent
 from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, options_of, require
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -57,19 +57,31 @@ class Options(Mechanised, LevelOptions):
     ONLY_WITH: ClassVar[Mapping[str, tuple[str, str]]] = {
         **dict.fromkeys(("budgets", "mu", "clamp"), ("method", HIERA)),
         **dict.fromkeys((each.name for each in options_of(Mechanised)), ("method", ALGORITHM6)),
-        "mechanism_options": ("method", ALGORITHM6),
+        **dict.fromkeys(("mechanism_options", "choices"), ("method", ALGORITHM6)),
     }
 
     dataset: str = dataset_option()
     clients: int = _what(0, "number of clients to ask", shown="all, or 1000 on emulated boards", metavar="N")
     seed: int = _what(1, "seed that assigns records to clients", metavar="S")
     method: str = in_privacy(ALGORITHM6, "report values, or levels (hiera)", choices=METHODS)
+    choices: str | None = in_privacy(
+        None, "tau, epsilon and share of each class of clients, whose numbers are clipped to +-TAU: 1, 0.5, 0.25, ...",
+        metavar="TAU:E:SHARE,...", instead_of=("epsilon", "epsilons"),
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.method in METHODS, "method", " or ".join(METHODS), self.method)
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
+        for choice in self.chosen():
+            attributes.range_of(choice.tau)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
+
+    def chosen(self) -> list[Choice]:
+        """The choice of each class of clients. Raises UsageError."""
+        if self.choices is None:
+            return [Choice(None, epsilon, share) for epsilon, share in self.classes()]
+        return Choice.read(self.choices, "such as 0.25:1:0.5,1:1:0.5")
 
 
 def load(name: str) -> tuple[Table, int]:
@@ -105,8 +117,10 @@ def plan(options: Options, table: Table) -> list[list[Part]]:
     """The parts of the clients of each class; one costs at most their epsilon. Raises UsageError."""
     if options.method == HIERA:
         return [[attributes.numeric_part(table, design)] for design in options.level_designs()]
-    classes = [(parse_epsilon(epsilon), share) for epsilon, share in options.classes()]
-    return [attributes.parts_of(options, table, epsilon, share) for epsilon, share in classes]
+    return [
+        attributes.parts_of(options, table, parse_epsilon(each.epsilon), each.share, each.tau)
+        for each in options.chosen()
+    ]
 
 
 def _key(question: Question) -> tuple[Any, ...]:
@@ -225,7 +239,7 @@ class Collect(Learner):
 
     def _part(self, part: Part, reports: int) -> dict[str, Any]:
         design = part.design
-        cost = {"k": design.k, "share": design.share, "epsilon": design.cost / MICRO}
+        cost = {"k": design.k, "share": design.share, "tau": design.tau, "epsilon": design.cost / MICRO}
         summary = report_summary(design, part.question(self._width, self._first))
         return {"name": part.name, "d": len(part.columns), **cost, **summary, "reports": reports}
 
@@ -248,7 +262,7 @@ class Collect(Learner):
             means = levels.combine(classes, options.mu, clamp=options.clamp, seed=options.seed)
             bounds = [None] * len(means)
         else:
-            combined = estimate.combine(classes)
+            combined = estimate.combine(classes, tau=[parts[0].design.tau or 1.0 for parts in self.plan])
             means, bounds = combined.mean, _bounds(combined)
         reports = np.sum([counts.sum(axis=1) for _, counts in classes], axis=0)
         entries = []

@@ -188,6 +188,29 @@ def shares(text: str) -> list[tuple[str, float]]:
 # Classes of devices
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The choice of a class of clients: a safe range tau, or none, and the epsilon of one report of k values."""
+
+    tau: float | None
+    epsilon: str
+    share: float = 1.0  # of the clients
+    of_value: bool = False  # the epsilon is that of one value, and a report has all, or the k that are named
+
+    @classmethod
+    def read(cls, text: str, hint: str) -> "list[Choice]":
+        """The choices `TAU:E:SHARE,...`. Raises UsageError with this hint."""
+        choices = []
+        for what, share in shares(text):
+            tau, _, epsilon = what.partition(":")
+            try:
+                parse_epsilon(epsilon)
+                choices.append(cls(float(tau), epsilon, share))
+            except (ValueError, UsageError):
+                raise UsageError(f"{what!r} is not a choice of a safe range and an epsilon", hint) from None
+        return choices
+
+
 def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Sequence[T]:
     """These, or of more than `most` the one of the least cost and that of the largest, for people."""
     return classes if len(classes) <= most else [min(classes, key=cost), max(classes, key=cost)]
@@ -210,7 +233,7 @@ class ReportDesign:
     mechanism: str
     epsilon: int
     share: float = 1.0  # of the devices
-    tau: float | None = None  # the safe range, in local training only
+    tau: float | None = None  # the safe range, of clients that choose one
     what: str = "coordinate"  # one value of the report
 
     @property
@@ -225,7 +248,7 @@ class ReportDesign:
 
     def release(self, times: int) -> Release:
         """The release of a device of the class in this number of reports."""
-        what = self.what if self.tau is None else f"weight (tau {self.tau:g})"
+        what = self.what if self.tau is None else f"{self.what} (tau {self.tau:g})"
         return Release(what, self.card.epsilon, self.k, times)
 
     def summary(self, times: int) -> dict[str, Any]:

@@ -26,13 +26,12 @@ from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
-from ternhost.learn.designs import Mechanised, ReportDesign, by_class, shares
+from ternhost.learn.designs import Choice, Mechanised, ReportDesign, by_class
 from ternhost.learn.learning import Learning, LearningOptions
 from ternhost.learn.parameters import MODELS, Floats
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.privacy import certify
-from ternhost.privacy.base import parse_epsilon
 
 EXPONENT = MAX_EXPONENT  # of the model's mantissas: weights to +-8, in steps of 2**-12
 FINE = 2.0 ** (EXPONENT - 8)  # the unit of local training
@@ -43,18 +42,6 @@ VARIANCE = "variance"  # inverse variance: where the clients are of one populati
 WEIGHTS = (CLIENTS, VARIANCE)
 
 _average = partial(option, group="fedavg")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The choice of a class of clients: the safe range tau and the epsilon of one report (all of its k weights)."""
-
-    tau: float
-    epsilon: str
-    share: float = 1.0  # of the clients
-    of_weight: bool = (
-        False  # the epsilon is that of one weight, and a report has all, or the k that are named
-    )
 
 
 # Presets of tern: what clients choose for themselves.
@@ -112,22 +99,13 @@ class Options(Mechanised, LearningOptions):
             return list(MODES[self.choices])
         if paper := _PAPER.fullmatch(self.choices):
             return of_the_paper(*paper.groups())
-        return [_choice(what, share) for what, share in shares(self.choices)]
+        return Choice.read(self.choices, _HINT)
 
 
 def of_the_paper(epsilon: str, tau: str) -> list[Choice]:
     """The choices of clients in these modes of the paper, "1" to "3" each."""
     pairs = list(product(EPSILONS[DRAWN[epsilon]], TAUS[DRAWN[tau]]))
-    return [Choice(tau, epsilon, 1 / len(pairs), of_weight=True) for epsilon, tau in pairs]
-
-
-def _choice(what: str, share: float) -> Choice:
-    tau, _, epsilon = what.partition(":")
-    try:
-        parse_epsilon(epsilon)
-        return Choice(float(tau), epsilon, share)
-    except (ValueError, UsageError):
-        raise UsageError(f"{what!r} is not a choice of a safe range and an epsilon", _HINT) from None
+    return [Choice(tau, epsilon, 1 / len(pairs), of_value=True) for epsilon, tau in pairs]
 
 
 def range_units(design: ReportDesign) -> int:
@@ -155,7 +133,7 @@ class FedAvg(Learning):
         chosen = options.chosen()
         options.require_one_epsilon(len(chosen))
         k = self.d
-        if options.k is not None or not chosen[0].of_weight:
+        if options.k is not None or not chosen[0].of_value:
             k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
         self.designs = [self._designed(choice, k) for choice in chosen]
         for design in self.designs:
@@ -179,10 +157,10 @@ class FedAvg(Learning):
         self._trainer = Trainer(TrainingPlan(MODELS[self.model], self.d, self.rounds, **fixed))
 
     def _designed(self, choice: Choice, k: int) -> ReportDesign:
-        values = 1 if choice.of_weight else k  # that have its epsilon
+        values = 1 if choice.of_value else k  # that have its epsilon
         fixed = {"share": choice.share, "tau": choice.tau}
         design: ReportDesign = self.options.design(choice.epsilon, values, **fixed)
-        return replace(design, k=k, epsilon=design.epsilon * (k // values))
+        return replace(design, k=k, epsilon=design.epsilon * (k // values), what="weight")
 
     def _group(self, clients: int) -> int:
         """The number of clients in a round."""

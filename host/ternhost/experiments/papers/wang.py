@@ -3,7 +3,6 @@
 Brazil's and Mexico's census records (IPUMS) are not free to pass on. Where the paper uses them, these figures use
 flights of New York, or `--dataset ipums:FILE.csv`, an extract of your own."""
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -22,17 +21,22 @@ from ternhost.experiments.comparison import (
     tables,
 )  # fmt: skip
 from ternhost.experiments.figure import Axis, Figure, Trends, below, by_curve
-from ternhost.experiments.formula import curves, formula, worst_variance, worst_variance_of_tuples
+from ternhost.experiments.formula import (
+    curves,
+    density,
+    formula,
+    worst_variance,
+    worst_variance_of_tuples,
+)
 from ternhost.experiments.statistics import pick
 from ternhost.experiments.variance import crossing
-from ternhost.privacy.mechanisms import hybrid
+from ternhost.privacy.mechanisms import hybrid, piecewise
 
 _MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
 _LEARNERS = ("laplace", "duchi", "pm", "hm")
 _CLASSIFIED = ("synthetic-logistic", "breast-cancer")
 _VARIANCE = Axis("variance", "worst-case variance")
 _BORDER = Axis("border", "border")
-_PDF_EPSILON = 2.0  # the paper gives none
 
 
 def _variances() -> list[Row]:
@@ -50,26 +54,6 @@ def _variance_trends(rows: Sequence[Row]) -> Trends:
         "PM's is smaller than Duchi's from epsilon 1.29": bool(((pm < duchi) == (epsilon >= 1.29)).all()),
         "HM's is never larger than PM's or Duchi's": bool((laws["hm"] <= np.minimum(pm, duchi) * (1 + 1e-12)).all())
     }  # fmt: skip
-
-
-def _densities() -> list[Row]:
-    e, root = math.exp(_PDF_EPSILON), math.exp(_PDF_EPSILON / 2)
-    c = (root + 1) / (root - 1)
-    high = (e - root) / (2 * root + 2)
-    rows = []
-    for value in (0.0, 0.5, 1.0):
-        left = (c + 1) / 2 * value - (c - 1) / 2
-        for x in np.linspace(-c, c, 401).tolist():
-            density = high if left <= x <= left + c - 1 else high / e
-            rows.append(
-                {
-                    "panel": f"input {value:g}",
-                    "curve": f"PM, epsilon {_PDF_EPSILON:g}",
-                    "output": x,
-                    "density": density,
-                }
-            )
-    return rows
 
 
 def _ratios() -> list[Row]:
@@ -119,7 +103,6 @@ def _learned_trends(column: str, rows: Sequence[Row]) -> Trends:
     }  # fmt: skip
 
 
-_OUTPUT, _DENSITY = Axis("output", "output"), Axis("density", "probability density")
 _EPSILON, _RATIO = Axis("epsilon", "epsilon"), Axis("ratio", "ratio")
 _SHARES = {"share": (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), "epsilon": (1.0,)}
 _DIMENSIONS = {"d": (5, 10, 15, 19), "epsilon": (1.0,)}
@@ -128,7 +111,7 @@ _LINEAR = ("synthetic-linear", "diabetes")
 
 FIGURES: dict[str, Figure] = {
     "1": formula("worst-case variance for one number", _EPSILON, _VARIANCE, _variances, _variance_trends),
-    "2": formula("density of PM's output for three inputs", _OUTPUT, _DENSITY, _densities),
+    "2": density("PM", piecewise.t_pm),
     "3": formula("worst-case variance for d numbers over Duchi's", _EPSILON, _RATIO, _ratios, _ratio_trends),
     "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "5": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_mean_trends),

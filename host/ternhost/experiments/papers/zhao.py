@@ -19,8 +19,14 @@ from ternhost.experiments.comparison import (
 )  # fmt: skip
 from ternhost.experiments.discretisation import variances
 from ternhost.experiments.figure import Axis, Figure, Trends, below, by_curve
-from ternhost.experiments.formula import curves, formula, worst_variance, worst_variance_of_tuples
-from ternhost.experiments.perturbing import WINDOWED, piecewise_bound
+from ternhost.experiments.formula import (
+    curves,
+    density,
+    formula,
+    worst_variance,
+    worst_variance_of_tuples,
+)
+from ternhost.experiments.perturbing import WINDOWED
 from ternhost.experiments.statistics import pick, values_of
 from ternhost.experiments.variance import CROSSINGS, crossing
 from ternhost.privacy.mechanisms import piecewise, three_outputs
@@ -31,7 +37,6 @@ _CLASSIFIED = ("synthetic-logistic", "breast-cancer")
 _LINEAR = ("synthetic-linear", "diabetes")
 _COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
 _EPSILON, _VARIANCE = Axis("epsilon", "epsilon"), Axis("variance", "worst-case variance")
-_SHOWN_EPSILON = 2.0  # of figures that draw one law
 
 
 def _variances() -> list[Row]:
@@ -73,27 +78,6 @@ def _zero_trends(rows: Sequence[Row]) -> Trends:
         "a is 0 up to epsilon ln 2": all(row["a"] == 0 for row in rows if row["epsilon"] < 0.69),
         "a rises with epsilon": bool((np.diff(a) >= 0).all()),
     }
-
-
-def _densities() -> list[Row]:
-    e, t = np.exp(_SHOWN_EPSILON), piecewise.t_sub(_SHOWN_EPSILON)
-    bound = piecewise_bound(_SHOWN_EPSILON, t)
-    scale = bound / (t + 1)
-    outside = t / (t + e) / (2 * bound - 2 * scale)
-    rows = []
-    for value in (0.0, 0.5, 1.0):
-        low = scale * (value * t - 1)
-        for y in np.linspace(-bound, bound, 401).tolist():
-            density = outside * e if low <= y <= low + 2 * scale else outside
-            rows.append(
-                {
-                    "panel": f"x = {value:g}",
-                    "curve": f"PM-SUB, epsilon {_SHOWN_EPSILON:g}",
-                    "y": y,
-                    "f": density,
-                }
-            )
-    return rows
 
 
 def _variances_of_tuples() -> list[Row]:
@@ -138,7 +122,7 @@ def _more_outputs(column: str, rows: Sequence[Row]) -> Trends:
 _SMALLER = partial(
     _best, "hm-tp", ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub"), "squared_error"
 )
-_A, _OUTPUT, _DENSITY = Axis("a", "a"), Axis("y", "output"), Axis("f", "probability density")
+_A = Axis("a", "a")
 _LOG_VARIANCE = Axis("variance", "worst-case variance", log=True)
 _ERRORS, _ACCURACIES = (partial(_more_outputs, column) for column in ("squared_error", "accuracy"))
 _DISCRETE = tuple(WINDOWED)
@@ -148,32 +132,25 @@ _TWO = ("pm-sub", "three-outputs")
 _LEVEL_RATIO = Axis("ratio", "ratio of variances")
 
 
-def _learned(title: str, model: str, mechanisms: Sequence[str], **more: Any) -> Figure:
-    linear = model == "linear"
-    return models(
-        title,
-        model,
-        mechanisms,
-        _LINEAR if linear else _CLASSIFIED,
-        LINEAR_ERROR if linear else ACCURACY,
-        **more,
-    )
+def _learned(title: str, model: str, mechanisms: Sequence[str], y: Axis = ACCURACY, **more: Any) -> Figure:
+    sources = _LINEAR if y is LINEAR_ERROR else _CLASSIFIED
+    return models(title, model, mechanisms, sources, y, **more)
 
 
 FIGURES: dict[str, Figure] = {
     "2": formula("worst-case variance for one number", _EPSILON, _VARIANCE, _variances, _variance_trends),
     "3": formula("a, the probability of 0 in Three-Outputs", _EPSILON, _A, _zero_probabilities, _zero_trends),
-    "4": formula("density of a piecewise mechanism", _OUTPUT, _DENSITY, _densities),
+    "4": density("PM-SUB", piecewise.t_sub),
     "5": formula("worst-case variance for d numbers", _EPSILON, _LOG_VARIANCE, _variances_of_tuples),
     "6": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "7": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
     "8": _learned("logistic regression", "logistic", _MECHANISMS),
     "9": _learned("SVM", "svm", _MECHANISMS),
-    "10": _learned("linear regression", "linear", _MECHANISMS[1:]),
+    "10": _learned("linear regression", "linear", _MECHANISMS[1:], LINEAR_ERROR),
     "11": means("errors of means by the number of outputs", _DISCRETE, GAUSSIANS, **_BY_OUTPUTS, trends=_ERRORS),
-    "12": _learned("linear regression by the number of outputs", "linear", _DISCRETE, **_BY_OUTPUTS, trends=_ERRORS),
+    "12": _learned("linear regression by outputs", "linear", _DISCRETE, LINEAR_ERROR, **_BY_OUTPUTS, trends=_ERRORS),
     "13": _learned("logistic regression by outputs", "logistic", _DISCRETE, **_BY_OUTPUTS, trends=_ACCURACIES),
-    "14": _learned("SVM by the number of outputs", "svm", _DISCRETE, **_BY_OUTPUTS, trends=_ACCURACIES),
+    "14": _learned("accuracy of linear regression by outputs", "linear", _DISCRETE, **_BY_OUTPUTS, trends=_ACCURACIES),
     "15": _learned("SVM at epsilon 5, PM-SUB and Three-Outputs", "svm", _TWO, **_AT_5),
     "table-1": formula("epsilons where two mechanisms are equally good", Axis("row", "row"), _EPSILON, _crossings)
 }  # fmt: skip
