@@ -156,6 +156,6 @@ def spoil(path, name=NAME):
             row = (whole, pack_ids(range(1, 4)), 0, 0.0, json.dumps({whole: whole}))
             execute("INSERT INTO gateway VALUES (?, ?, ?, ?, ?)", row)
             execute("PRAGMA defer_foreign_keys = ON")
-            for table, column in (("run", "name"), ("history", "run"), ("round", "run")):
+            for table, column in (("run", "name"), ("history", "run"), ("model", "run"), ("round", "run")):
                 execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (whole, name))
     return whole

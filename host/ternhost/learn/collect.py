@@ -65,7 +65,7 @@ class Options(Mechanised, LevelOptions):
     seed: int = _what(1, "seed that assigns records to clients", metavar="S")
     method: str = in_privacy(ALGORITHM6, "report values, or levels (hiera)", choices=METHODS)
     choices: str | None = in_privacy(
-        None, "tau, epsilon and share of each class of clients, whose numbers are clipped to +-TAU: 1, 0.5, 0.25, ...",
+        None, "tau, epsilon and share of each class of clients, whose numbers are clipped to +-TAU, a power of two",
         metavar="TAU:E:SHARE,...", instead_of=("epsilon", "epsilons"),
     )  # fmt: skip
 
