@@ -24,6 +24,7 @@ from ternhost.learn.means import Means, fieller
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy import certify, mechanisms
 from ternhost.run import costs
+from ternhost.run.report import collecting
 
 EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
     f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{1 + i % 4 // 2},{i % 5 // 2}\n" for i in range(600)
@@ -194,6 +195,22 @@ def test_clients_choose_a_safe_range_with_their_epsilon():
         low, high = simulate(collected(**options), 3).result([])["attributes"][2]["interval"]
         widths.append(high - low)
     assert widths[1] / widths[0] == pytest.approx(0.25, rel=0.02)
+
+
+@pytest.mark.parametrize(("choices", "clipped"), [("0.25:1:0.5,1:4:0.5", [0.25]), ("1:1:0.5,1:4:0.5", [])])
+def test_intervals_that_do_not_cover_clipped_numbers_say_so(choices, clipped):
+    result = run("collect", "simulated:500", dataset="iris", choices=choices)
+    assert [result[key] for key in result if key == "clipped_at"] == clipped
+    words = "safe range, from 0.25, are clipped; intervals do not cover that"
+    assert [words in line for line in Collect.summary(result)].count(True) == len(clipped)
+    assert (words in collecting.page(result).pictures["means"][1]) == bool(clipped)
+
+
+@pytest.mark.parametrize("choices", ["same", "1:0.5,x"])
+def test_the_hint_about_a_wrong_choice_is_a_right_one(choices):
+    with pytest.raises(UsageError) as caught:
+        Collect.Options(choices=choices)
+    assert Collect.Options(choices=caught.value.hint.removeprefix("such as ")).chosen()
 
 
 @pytest.mark.parametrize(

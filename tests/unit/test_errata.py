@@ -122,6 +122,7 @@ def test_the_rules_for_k_lose_the_stated_variance():
     assert most("hm-tp", 2, "wide") == pytest.approx(0.0824, abs=5e-5)
     assert max(most(name, 16, "wide") for name in ("three-outputs", "pm-sub", "hm-tp")) < 0.06
     assert 0.1 < most("duchi", 16, "wide") < 0.12
+    assert most("hm", 2, "wide") == pytest.approx(0.1655, abs=5e-4)
 
 
 def test_random_rounding_costs_a_vector_privacy():

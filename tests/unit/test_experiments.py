@@ -472,7 +472,7 @@ def test_the_more_often_reports_count_the_larger_is_the_error():
 
 def test_regression_with_hiera_is_on_the_named_data_set_in_the_paper_s_groups():
     for number in ("1", "2", "3"):
-        cells = hao.FIGURES[number].cells(Options("diabetes", 1, quick=True))
+        cells = hao.FIGURES[number].cells(Options("diabetes", quick=True))
         named = {cell.arguments.get("dataset", cell.arguments.get("source")) for cell in cells}
         assert named == {"diabetes"}
     d = datasets.load("diabetes").dimension

@@ -312,11 +312,16 @@ def test_a_weight_without_reports_stays():
         ({"tau": 0.0}, "--tau must be"),
         ({"tau": 9.0}, "--tau must be"),
         ({"tau": 1e-9}, "--tau must be"),
+        ({"tau": float("nan")}, "--tau must be"),
+        ({"choices": "nan:1:1"}, "--choices must be of safe ranges .* not nan"),
+        ({"choices": "0:1:1"}, "--choices must be of safe ranges .* not 0"),
+        ({"choices": "0.5:1:0.5,9:1:0.5"}, "--choices must be of safe ranges .* to 8, not 9"),
         ({"choices": "0.25:1"}, "not a choice"),
         ({"choices": "x:1:1"}, "not a choice"),
         ({"choices": "0.25:1:0.4"}, "must add up to 1"),
-        ({"choices": "epsilon4,tau1"}, "is not a class of devices"),
-        ({"choices": "epsilon1,tau2,"}, "is not a class of devices"),
+        ({"choices": "foo"}, "'foo' is not a class of devices such as 0.25:2:0.5,0.5:8:0.5, or"),
+        ({"choices": "epsilon4,tau1"}, "is not a class of devices such as 0.25:2:0.5,0.5:8:0.5, or"),
+        ({"choices": "epsilon1,tau2,"}, "is not a class of devices such as 0.25:2:0.5,0.5:8:0.5, or"),
         ({"choices": "epsilon2,tau2", "k": 17}, "--k must be 1 to 16"),
         ({"records": 0}, "--records must be 1 or more"),
         ({"records": 10**6}, "no client gets 1000000"),
@@ -343,6 +348,7 @@ def test_the_command_takes_choices(tern, tmp_path):
 
 def test_choices_are_made_from_the_options():
     assert [choice.tau for choice in Options(choices="0.5:4:0.5,1:8:0.5").chosen()] == [0.5, 1]
+    assert Options(choices="epsilon1, tau3").chosen() == Options(choices="epsilon1,tau3").chosen()
     (choice,) = Options(tau=0.5, epsilon="3").chosen()
     assert (choice.tau, choice.epsilon, choice.share) == (0.5, "3", 1)
     assert [choice.tau for choice in Options(epsilons="1:0.5,2:0.5").chosen()] == [0.25, 0.25]

@@ -103,6 +103,18 @@ def test_a_simulation_has_noise_that_protects_nothing_and_says_so(named):
     assert "protects nothing: a true epsilon of 460,5" in inference.page(result).lead
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [("10.1", "is for simulations only: a true epsilon of 20.2, and no board reports above 20"),
+     ("100", "is for simulations only: a true epsilon of 200, and no board reports above 20"),
+     ("101", "protects nothing: a true epsilon of 202")],
+)  # fmt: skip
+def test_little_noise_is_not_called_none(setting, words):
+    result = run("infer", "simulated:75", laplace_eval_eps=setting)
+    assert any(f"{words} (--laplace-eval-eps {setting})" in line for line in Infer.summary(result))
+    assert inference.page(result).lead.endswith(f"Their noise {words}.")
+
+
 def test_the_most_that_a_device_accepts_is_a_setting_of_10():
     assert begin("infer", 75, laplace_eval_eps="10").designs[0].epsilon == 20_000_000
     assert begin("infer", 75, laplace_eval_eps="10.1").designs == []
@@ -238,8 +250,26 @@ def test_a_run_that_does_not_fit_is_refused(learned, here):
     (here / "alone").mkdir()
     (here / "alone" / "result.json").write_text(json.dumps({**learned, "store": "gone"}))
     assert begin("infer", 15, classifier="alone/result.json").rounds == 1
-    with pytest.raises(UsageError, match=r"no store at alone/store\.sqlite"):
+    with pytest.raises(UsageError, match=r"neither gone nor alone/store\.sqlite") as caught:
         begin("infer", 15, classifier="alone", score_rounds=2)
+    assert caught.value.hint == "leave out --score-rounds, or bring the store back"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"options": None}, "learned a model: "),
+        ({"history": [1]}, "learned a model: "),
+        ({"weights": [1.0]}, "learned a model: cannot reshape"),
+        ({"weights": [float("nan")] * 15}, "learned a model: not a finite number"),
+        ({}, "learned a model: there is no 'options'"),
+    ],
+)
+def test_a_file_that_is_not_the_result_of_a_run_is_refused(learned, here, change, message):
+    (here / "w.json").write_text(json.dumps({**learned, **change} if change else {"weights": [1]}))
+    with pytest.raises(UsageError, match=message) as caught:
+        begin("infer", 15, classifier="w.json")
+    assert caught.value.hint == "name the directory of a finished run, such as runs/first"
 
 
 # Labels

@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--dataset D", f"data set, of those in 'tern train --help' {chosen}")
     add_option(parser, "--runs R", f"number of runs, for erm of folds {chosen}", type=int)
     add_option(parser, "--quick", "run a small, fast version")
-    add_option(parser, "--in-full", "repeat a figure as often as its paper does, with all records")
+    add_option(parser, "--in-full", "repeat a figure as often as its paper does, with more clients")
     add_option(parser, "--seed S", "seed of all random numbers", 1)
     output = "directory of the results (default: runs/<time>); the same command with the same DIR resumes"
     add_option(parser, "--output DIR", output)
@@ -54,8 +54,11 @@ def run(args: argparse.Namespace) -> int:
             try:
                 outcome = experiments.run(args.name, options, directory, args.figure)
             except KeyboardInterrupt:
-                hint = f"run the same command with --output {directory} to resume"
-                text = f"interrupted: finished parts are kept in {directory}"
+                kept = any(directory.iterdir())
+                hint = f"run the same command with --output {directory} to resume" if kept else None
+                text = (
+                    f"interrupted: finished parts are kept in {directory}" if kept else "interrupted at once"
+                )
                 raise InterruptedByUser(text, hint) from None
             paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
@@ -65,6 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     """The figures of a paper."""
+    if args.output or args.dataset or args.mechanism or args.runs is not None or args.quick or args.in_full:
+        raise UsageError(
+            f"which figure of {args.name}?", hint=f"name it with --figure: tern experiment {args.name}"
+        )
     titles = {number: figure.title for number, figure in experiments.figures(args.name).items()}
     lines = [f"{number:<10}{title}" for number, title in titles.items()]
     text = "\n".join([*lines, "", f"compute one with: tern experiment {args.name} --figure N"])

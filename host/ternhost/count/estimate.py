@@ -109,8 +109,8 @@ def combine(
     the content of reports, so the result is unbiased if cohorts differ in their budgets only. The interval covers the
     mean of the population that the reporters were drawn from. Its variance is the sample's; below 30 reports, or with
     `bound`, the card's worst-case second moment, which V(x) + Var(x) does not exceed. tau: the divisor of values before
-    they were clipped, of all cohorts or of each; means are multiplied by it. Raises ValueError for counts of another
-    shape."""
+    they were clipped, of all cohorts or of each; means are multiplied by it, and are unbiased for values within it.
+    Raises ValueError for counts of another shape."""
     weights, means, variances, reports = [], [], [], []
     for (card, counts), scale in zip(cohorts, np.broadcast_to(tau, len(cohorts)).tolist(), strict=True):
         values, worst_variance, worst_second = _card_floats(bytes(card.data))

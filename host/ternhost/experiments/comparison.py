@@ -17,7 +17,7 @@ from ternhost.errors import UsageError
 from ternhost.experiments import baseline, erm
 from ternhost.experiments.base import Options, load
 from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import RUNS, Axis, Figure, Trends, no_trends
+from ternhost.experiments.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better, no_trends
 from ternhost.experiments.frequencies import unary
 from ternhost.experiments.perturbing import MECHANISMS, WINDOWED, duchi_tuples, largest_output, rounded
 from ternhost.learn import collect, judging
@@ -35,7 +35,6 @@ _D = 16
 _CHUNK = 100_000  # clients at once
 _EPSILONS = (0.5, 1.0, 2.0, 4.0)
 OUE, SAMPLED = "OUE, epsilon / d each", "k of d attributes"
-NON_PRIVATE = "without privacy"
 EPSILON = Axis("epsilon", "epsilon of a client", log=True)
 OUTPUTS = Axis("outputs", "number of outputs of a report", log=True)
 CLIENTS = Axis("clients", "number of clients", log=True)
@@ -89,11 +88,10 @@ def _mean_cells(
     mechanisms: Sequence[str], sources: Sequence[str], settings: Mapping[str, Sequence[Any]], options: Options
 ) -> list[Cell]:
     most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
-    common = {"most": most, "seeds": options.seeds(20, 3, paper=100)}
+    common = {"most": most, "seeds": options.seeds(20, 6, paper=100)}
     named = (options.dataset,) if options.dataset else sources
-    for source in named:
-        if source not in _SHAPES:
-            collect.load(source)  # raises if it cannot be loaded
+    if options.dataset:
+        collect.load(options.dataset)  # raises if it cannot be loaded
     choices = _choices(options, settings, d=[None], outputs=[None], share=[1.0])
     return Cell.each(RUNS, _means, common, source=named, **choices, mechanism=_asked(mechanisms, options))
 
@@ -130,15 +128,15 @@ def _numbers(source: str, most: int) -> Floats:
 
 
 def _sizes(source: str, d: int | None) -> tuple[int, int]:
-    """How many numbers and categories there are among the first d attributes, which alternate in that proportion."""
+    """How many numbers and categories there are among d attributes, in the proportion of all."""
     if source in _SHAPES:
         return d or _D, 0
     table = collect.load(source)[0]
     numbers, categories = table.numeric.shape[1], len(table.categories)
     if d is None:
         return numbers, categories
-    kept = max(1, round(d * numbers / (numbers + categories)))
-    return kept, d - kept
+    kept = min(max(1, round(d * numbers / (numbers + categories))), numbers)
+    return kept, min(d - kept, categories)
 
 
 def _means(
@@ -171,7 +169,11 @@ def _means(
 
 def tables(title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[Any]) -> Figure:
     """Errors of means and of frequencies of a table: two panels."""
-    return Figure(title, x, _ERROR, partial(_table_cells, tuple(mechanisms), settings))
+    sampled = partial(better, _ERROR.column, (SAMPLED,), (OUE,))
+    work = partial(_table_cells, tuple(mechanisms), settings)
+    return Figure(
+        title, x, _ERROR, work, lambda rows: sampled([row for row in rows if row["curve"] in (OUE, SAMPLED)])
+    )
 
 
 def _table_cells(
@@ -180,9 +182,11 @@ def _table_cells(
     name = options.dataset or "flights-table"
     if not collect.load(name)[0].categories:
         raise UsageError(f"{name} has no categorical attribute", hint="leave --dataset out")
+    most_d = sum(_sizes(name, None))
+    settings = {**settings, "d": [d for d in settings.get("d", [None]) if (d or 0) <= most_d] or [None]}
     most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
-    common = {"source": name, "most": most, "seeds": options.seeds(20, 2, paper=100)}
-    choices = _choices(options, settings, share=[1.0], d=[None])
+    common = {"source": name, "most": most, "seeds": options.seeds(20, 6, paper=100)}
+    choices = _choices(options, settings, share=[1.0])
     return [
         *Cell.each(
             RUNS, _means, {**common, "outputs": None}, **choices, mechanism=_asked(mechanisms, options)
@@ -228,10 +232,10 @@ def models(
     y: accuracy or misclassification, by the sign of the score, or squared_error. settings: as in `means`, without
     clients and d."""
     work = partial(_model_cells, model, tuple(mechanisms), tuple(sources), y.column, settings or {})
-    return Figure(title, x, y, work, y.column == "accuracy", trends)
+    return Figure(title, x, y, work, trends, shared=erm.SHARED)
 
 
-ACCURACY = Axis("accuracy", "accuracy on the held-out fold")
+ACCURACY = Axis("accuracy", "accuracy on the held-out fold", larger=True)
 MISCLASSIFICATION = Axis("misclassification", "misclassification rate")
 LINEAR_ERROR = Axis(SQUARED_ERROR, "mean squared error", log=True)
 
@@ -247,7 +251,7 @@ def _model_cells(
             raise UsageError(
                 f"the labels of {name} do not suit a {model} model", hint="name another --dataset"
             )
-    folds = options.runs_or(erm.FOLDS, 1, 5 * erm.FOLDS)
+    folds = options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS)
     common = {
         "model": model,
         "measure": measure,

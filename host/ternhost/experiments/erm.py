@@ -33,7 +33,7 @@ _TERN = "tern"
 _LIKE_TERN = "three-outputs"  # tern's default mechanism, on a range of 1
 FOLDS = 10
 _MOST = 90_000  # reports
-_SHARED = 1 / (FOLDS - 1)  # held-out records over training records
+SHARED = 1 / (FOLDS - 1)  # held-out records over training records
 _BY = ("data", "model", "epsilon")
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
 # Used if the publishers' files are on this machine.
@@ -138,7 +138,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _summaries(folds: Sequence[Row]) -> list[Row]:
-    return summaries(folds, _BY, "mechanism", "figure", larger=_larger, shared=_SHARED)
+    return summaries(folds, _BY, "mechanism", "figure", larger=_larger, shared=SHARED)
 
 
 def _larger(row: Row) -> bool:
@@ -152,7 +152,7 @@ def _ranges(folds: Sequence[Row]) -> list[Row]:
         by_name = (pick(group, mechanism=name) for name in (_TERN, _LIKE_TERN))
         automatic, fixed = (np.array([row["figure"] for row in of_name]) for of_name in by_name)
         gains = (automatic - fixed) * (1 if _larger(group[0]) else -1)
-        mean, error = mean_and_error(gains.tolist(), _SHARED)
+        mean, error = mean_and_error(gains.tolist(), SHARED)
         verdict = "tied" if abs(mean) <= 2 * error or len(gains) < 2 else "better" if mean > 0 else "worse"
         common = {name: group[0][name] for name in _BY}
         rows.append({**common, "better_by": mean, "standard_error": error, "verdict": verdict})

@@ -19,6 +19,7 @@ _COLOURS = ("#14406b", "#c46a1b", "#222222", "#4f83b5", "#8a4a10", "#7a7a7a")
 _MOST = 9  # curves in one panel that a reader can tell apart
 _ENOUGH = 3  # points for a line
 _TICKS = 8  # with labels, on a logarithmic axis of x
+_MARKED = 45  # points of a curve at most that have markers
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
 
     Curves with error bars are shifted a little, so that no bar hides another. A panel with too many curves is divided
     into several with the same axes, side by side."""
-    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     from ternhost.run.report import plots  # takes long to import
 
@@ -115,7 +116,8 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
             steps = barred.index(curve) - (len(barred) - 1) / 2 if curve in barred else 0.0
             line = _LINES[(i + i // len(_COLOURS)) % len(_LINES)] if curve.has_line else "none"
             style = {"linestyle": line, "color": _COLOURS[i % len(_COLOURS)]}
-            points = {"marker": _MARKERS[i % len(_MARKERS)], "markerfacecolor": "white" if i % 2 else None}
+            marker = _MARKERS[i % len(_MARKERS)] if len(curve.x) <= _MARKED else None
+            points = {"marker": marker, "markerfacecolor": "white" if i % 2 else None}
             x = _shifted(curve.x, steps, panel.log_x)
             entries[curve.label] = axes.errorbar(x, curve.y, curve.error, **style, **points, **_SIZES)
         for name, height in panel.lines.items():
@@ -129,9 +131,12 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
             axes.set_xscale("log")
             every = sorted({x for curve in panel.curves for x in curve.x}, reverse=True)
             ticks = every[:: math.ceil(len(every) / _TICKS)][::-1]
-            label = EngFormatter(sep="") if ticks[-1] >= 1000 else "{:.3g}".format
-            axes.set_xticks(ticks, [label(x) for x in ticks])
+            axes.set_xticks(ticks, [_tick(x) for x in ticks])
             axes.xaxis.set_minor_locator(NullLocator())
+        elif len(whole := {x for curve in panel.curves for x in curve.x}) <= _TICKS and all(
+            x == int(x) for x in whole
+        ):
+            axes.set_xticks(sorted(whole))
         if panel.log_y:
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
@@ -149,6 +154,12 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
         frameon=False, fontsize="small", handlelength=3.2,
     )  # fmt: skip
     return figure
+
+
+def _tick(x: float) -> str:
+    if x < 1000:
+        return f"{x:.3g}"
+    return f"{x / 1000:,g}k" if x % 1000 == 0 else f"{x:,g}"
 
 
 def _shifted(x: Sequence[float], steps: float, log: bool) -> Sequence[float]:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,47 +56,63 @@ class LearnedBy:
     """A finished run of a model with probabilities, from its directory or its result.json. Raises UsageError."""
 
     directory: Path
-    result: dict[str, Any]
+    name: str
+    store: Path
+    classes: int  # 1 for the two of logistic regression
+    last: Classifier
+    losses: dict[int, float | None]  # after its rounds
+    data: tuple[str, tuple[str, ...]] | None  # its data set and the features; None: boards had their own
 
     @classmethod
     def read(cls, text: str) -> "LearnedBy":
         path = Path(text).expanduser()
         path = path if path.suffix == ".json" else path / _RESULT
-        result = read_object(path, "name the directory of a finished run, such as runs/first")
-        if "weights" not in result or result["options"]["model"] not in _MODELS:
-            text = f"{path.parent} has no model with probabilities"
-            raise UsageError(text, f"name a run of {' or '.join(_MODELS)} regression")
-        return cls(path.parent, result)
-
-    @property
-    def classes(self) -> int:
-        """1 for the two of logistic regression."""
-        return len(self.result["labels"] or ()) or 1
+        result = read_object(path, hint := "name the directory of a finished run, such as runs/first")
+        try:
+            options = result["options"]
+            if "weights" not in result or options["model"] not in _MODELS:
+                text = f"{path.parent} has no model with probabilities"
+                raise UsageError(text, f"name a run of {' or '.join(_MODELS)} regression")
+            classes = len(result["labels"] or ()) or 1
+            losses = {entry["round"]: entry.get(LOG_LOSS) for entry in result["history"]}
+            last = Classifier.of(result["weights"], classes, max(losses, default=0), result.get(LOG_LOSS))
+            data = (options["dataset"], tuple(result["features"])) if result["measure"] else None
+            return cls(path.parent, result["run"], Path(result["store"]), classes, last, losses, data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            why = f"there is no {error}" if isinstance(error, KeyError) else error
+            raise UsageError(
+                f"{path} is not the result of a run that learned a model: {why}", hint
+            ) from error
 
     def require_for(self, dataset: Dataset) -> None:
         """Raise UsageError for a data set of other features or classes than the model's."""
         several = len(dataset.classes) if dataset.task == MULTICLASS else 1
-        features = len(self.result["weights"]) // self.classes
-        names = tuple(self.result["features"]) if self.result["measure"] else dataset.feature_names
-        if (several, features, names) != (self.classes, dataset.dimension, dataset.feature_names):
-            hint = f"--dataset {self.result['options']['dataset']}" if self.result["measure"] else None
+        name, features = self.data or (None, dataset.feature_names)
+        of = self.classes, self.last.mantissas.shape[1], features
+        if (several, dataset.dimension, dataset.feature_names) != of:
+            hint = name and f"--dataset {name}"
             raise UsageError(f"the model of {self.directory} is of other data than {dataset.name}", hint)
 
     def classifiers(self, rounds: int) -> list[Classifier]:
         """The models after so many rounds of the run, evenly spread; the last one is its result. Raises UsageError."""
-        losses = {entry["round"]: entry.get(LOG_LOSS) for entry in self.result["history"]}
-        last = max(losses, default=0)
-        result = Classifier.of(self.result["weights"], self.classes, last, self.result.get(LOG_LOSS))
         if rounds == 1:
-            return [result]
-        places = (Path(self.result["store"]), self.directory / store_file.NAME)
-        path = next((place for place in places if place.is_file()), places[-1])
+            return [self.last]
+        places = self.store, self.directory / store_file.NAME
+        path = next((place for place in places if place.is_file()), None)
+        if path is None:
+            text = (
+                f"the models of rounds are in the run's store, which is neither {places[0]} nor {places[1]}"
+            )
+            raise UsageError(text, "leave out --score-rounds, or bring the store back")
         with Store(path, create=False, beside=True) as store:
-            models = store.models(self.result["run"])
-        numbers = sorted(models.keys() | {last})
+            models = store.models(self.name)
+        assert self.last.round is not None
+        numbers = sorted(models.keys() | {self.last.round})
         if len(numbers) < 2:
             raise UsageError(f"{path} has no models of earlier rounds", "leave out --score-rounds")
         at = np.linspace(0, len(numbers) - 1, min(rounds, len(numbers))).round().astype(int)
         weights = ((numbers[i], np.frombuffer(models[numbers[i]], "<f8")) for i in at[:-1])
-        earlier = [Classifier.of(each, self.classes, number, losses.get(number)) for number, each in weights]
-        return [*earlier, result]
+        earlier = [
+            Classifier.of(each, self.classes, number, self.losses.get(number)) for number, each in weights
+        ]
+        return [*earlier, self.last]

@@ -232,6 +232,9 @@ class Collect(Learner):
             **squared_errors(entries), "attributes": entries,
             "parts": [self._part(part, reports) for part, reports in parts],
         }  # fmt: skip
+        least = min(part.design.tau or 1.0 for parts in self.plan for part in parts)
+        if least < 1:
+            result["clipped_at"] = least
         if self.options.method == HIERA:  # what the paper would say
             stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
             result["epsilon_stated"] = stated / MICRO
@@ -332,6 +335,10 @@ def attribute_lines(result: Mapping[str, Any]) -> list[str]:
     entries = result["attributes"]
     numeric = any("mean" in entry for entry in entries)
     lines = ["means are scaled: -1 and 1 are the bounds of an attribute's public range"] * numeric
+    if tau := result.get("clipped_at"):
+        lines.append(
+            f"numbers beyond a class's safe range, from {tau:g}, are clipped; intervals do not cover that"
+        )
     more = len(entries) - _SHOWN
     return lines + [_line(entry) for entry in entries[:_SHOWN]] + [f"and {more} more"] * (more > 0)
 

@@ -166,8 +166,9 @@ def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
     return card
 
 
-def shares(text: str) -> list[tuple[str, float]]:
-    """`WHAT:SHARE,...` of the devices: (WHAT, SHARE) each, the shares made to add up to 1. Raises UsageError."""
+def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
+    """`WHAT:SHARE,...` of the devices: (WHAT, SHARE) each, the shares made to add up to 1. Raises UsageError, with
+    this hint where something is not of that form."""
     classes: list[tuple[str, float]] = []
     for part in text.split(","):
         what, colon, share = part.strip().rpartition(":")
@@ -176,7 +177,7 @@ def shares(text: str) -> list[tuple[str, float]]:
         except ValueError:
             colon = ""
         if not colon or not what or not classes[-1][1] > 0:
-            raise UsageError(f"{part.strip()!r} is not a class of devices", hint="such as 1:0.5,2:0.3,4:0.2")
+            raise UsageError(f"{part.strip()!r} is not a class of devices", hint)
         if what in dict(classes[:-1]):
             raise UsageError(f"{what} names a class of devices twice", hint="add up its shares: name it once")
     total = sum(share for _, share in classes)
@@ -195,13 +196,12 @@ class Choice:
     tau: float | None
     epsilon: str
     share: float = 1.0  # of the clients
-    of_value: bool = False  # the epsilon is that of one value, and a report has all, or the k that are named
 
     @classmethod
     def read(cls, text: str, hint: str) -> "list[Choice]":
         """The choices `TAU:E:SHARE,...`. Raises UsageError with this hint."""
         choices = []
-        for what, share in shares(text):
+        for what, share in shares(text, hint):
             tau, _, epsilon = what.partition(":")
             try:
                 parse_epsilon(epsilon)

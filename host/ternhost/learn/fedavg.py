@@ -58,7 +58,7 @@ TAUS = tuple(i / 5 for i in range(1, 11))
 # By the paper's mode: the two lowest values, all, the two highest.
 DRAWN = {"1": slice(2), "2": slice(None), "3": slice(-2, None)}
 
-_PAPER = re.compile("epsilon([123]),tau([123])")
+_PAPER = re.compile("epsilon([123]), ?tau([123])")
 _HINT = f"such as 0.25:2:0.5,0.5:8:0.5, or the paper's epsilon1,tau3, or one of: {', '.join(MODES)}"
 
 
@@ -90,6 +90,17 @@ class Options(Mechanised, LearningOptions):
         require(1 <= self.local_epochs <= 255, "local_epochs", "1 to 255", self.local_epochs)
         require(0 <= self.local_rate <= MAX_RATE, "local_rate", f"0 to {MAX_RATE}", self.local_rate)
         require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
+        name, what = ("tau", "") if self.choices is None else ("choices", "of safe ranges ")
+        for choice in self.chosen():
+            tau = choice.tau or 0.0
+            must = f"{what}{FINE:g} to {MAX_TAU * FINE:g}"  # what a frame can carry
+            require(FINE <= tau <= MAX_TAU * FINE, name, must, f"{tau:g}")
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes of the paper that are named: of epsilon and of tau, "1" to "3" each; or none."""
+        paper = _PAPER.fullmatch(self.choices or "")
+        return paper.groups() if paper else ()
 
     def chosen(self) -> list[Choice]:
         """The choice of each class of clients. Raises UsageError."""
@@ -97,23 +108,21 @@ class Options(Mechanised, LearningOptions):
             return [Choice(self.tau, epsilon, share) for epsilon, share in self.classes()]
         if self.choices in MODES:
             return list(MODES[self.choices])
-        if paper := _PAPER.fullmatch(self.choices):
-            return of_the_paper(*paper.groups())
+        if self.modes:
+            return of_the_paper(*self.modes)
         return Choice.read(self.choices, _HINT)
 
 
 def of_the_paper(epsilon: str, tau: str) -> list[Choice]:
     """The choices of clients in these modes of the paper, "1" to "3" each."""
     pairs = list(product(EPSILONS[DRAWN[epsilon]], TAUS[DRAWN[tau]]))
-    return [Choice(tau, epsilon, 1 / len(pairs), of_value=True) for epsilon, tau in pairs]
+    return [Choice(tau, epsilon, 1 / len(pairs)) for epsilon, tau in pairs]
 
 
 def range_units(design: ReportDesign) -> int:
-    """The safe range of a design in fine units. Raises UsageError for one that no frame can carry."""
+    """The safe range of a design in fine units."""
     assert design.tau is not None
-    tau = round(design.tau / FINE)
-    require(1 <= tau <= MAX_TAU, "tau", f"{FINE:g} to {MAX_TAU * FINE:g}", f"{design.tau:g}")
-    return tau
+    return round(design.tau / FINE)
 
 
 def second_moment(design: ReportDesign) -> float:
@@ -132,12 +141,11 @@ class FedAvg(Learning):
         self.modules = ("local", "softmax") if self.classes > 1 else ("local",)
         chosen = options.chosen()
         options.require_one_epsilon(len(chosen))
-        k = self.d
-        if options.k is not None or not chosen[0].of_value:
-            k = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d)
-        self.designs = [self._designed(choice, k) for choice in chosen]
-        for design in self.designs:
-            range_units(design)  # or refuse it here
+        # A report is `times` reports of `values` weights, each of them at the epsilon of its class.
+        values, times = options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d), 1
+        if options.modes:
+            values, times = 1, options.k or self.d
+        self.designs = [self._designed(choice, values, times) for choice in chosen]
         schedule = population.schedule
         self.rounds = (schedule or options).rounds
         self._share: float | None = (schedule or options).share
@@ -156,11 +164,10 @@ class FedAvg(Learning):
         fixed |= {"patience": None, "failures": None if schedule else TrainingPlan.failures}
         self._trainer = Trainer(TrainingPlan(MODELS[self.model], self.d, self.rounds, **fixed))
 
-    def _designed(self, choice: Choice, k: int) -> ReportDesign:
-        values = 1 if choice.of_value else k  # that have its epsilon
+    def _designed(self, choice: Choice, values: int, times: int) -> ReportDesign:
         fixed = {"share": choice.share, "tau": choice.tau}
         design: ReportDesign = self.options.design(choice.epsilon, values, **fixed)
-        return replace(design, k=k, epsilon=design.epsilon * (k // values), what="weight")
+        return replace(design, k=values * times, epsilon=design.epsilon * times, what="weight")
 
     def _group(self, clients: int) -> int:
         """The number of clients in a round."""

@@ -23,7 +23,7 @@ from ternhost.errors import UsageError
 from ternhost.learn import base, clustering
 from ternhost.learn.classifiers import Classifier, LearnedBy, trained
 from ternhost.learn.designs import ReportDesign, by_class, spent
-from ternhost.learn.noise import LABEL, PROBABILITY, NoiseOptions, to_classify
+from ternhost.learn.noise import LABEL, PROBABILITY, NoiseOptions, to_classify, weakness
 from ternhost.learn.parameters import Floats
 from ternhost.options import require
 from ternhost.privacy import mechanisms
@@ -85,6 +85,9 @@ class Options(NoiseOptions):
         if self.answer == LABEL and self.eval_type not in (clustering.NOT_EVAL, clustering.SILHOUETTE_SCORE):
             text = f"--eval-type {self.eval_type} is of vectors, and labels have no such score"
             raise UsageError(text, "leave it out, or name --answer vector")
+        if self.score_rounds > 1 and (self.answer == LABEL or self.eval_type == clustering.NOT_EVAL):
+            text = "--score-rounds scores vectors, and there is no score with --answer label or --eval-type NOT_EVAL"
+            raise UsageError(text, "leave out --score-rounds, or these")
 
 
 class Infer(base.Learner):
@@ -146,7 +149,7 @@ class Infer(base.Learner):
         if options.privacy_eval_type != clustering.NOT_ENCRYPT and options.unprotected is None:
             self.designs = [self._design(epsilon, share) for epsilon, share in options.classes()]
         elif not population.knows_records or population.clients is None or schedule is not None:
-            options.classes()  # refuses noise that protects nothing
+            options.classes()  # refuses noise that no board has
             text = f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
             raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
         else:
@@ -287,9 +290,8 @@ class Infer(base.Learner):
             lines.append(f"{words}, from round {first['round']} to round {last['round']}")
         if result.get("epsilon_per_client") is None and result.get("epsilon_true") is not None:
             bound = f"noise of at most {result['noise']:.3g} with probability {result['probability']:g}"
-            true = f"a true epsilon of {result['epsilon_true']:,.10g}"
             option = f"--laplace-eval-eps {result['laplace_eval_eps']:.10g}"
-            lines.append(f"{bound} protects nothing: {true} ({option})")
+            lines.append(f"{bound} {weakness(result['epsilon_true'])} ({option})")
         elif result.get("epsilon_true") is not None:
             reports = f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
             option = "" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})"

@@ -23,6 +23,14 @@ PROBABILITY = 0.9  # that noise is at most --noise, as in the guide
 to_classify = partial(option, group="what to classify")
 _NOISES = (NOT_ENCRYPT, LAPLACE)
 _MOST = MAX_EPSILON // MICRO  # the true epsilon of a report
+_NOTHING = 200  # the true epsilon above which tern says that noise protects nothing
+
+
+def weakness(true: float) -> str:
+    """What is wrong with noise at a true epsilon that no board accepts, for people."""
+    if true > _NOTHING:
+        return f"protects nothing: a true epsilon of {true:,.10g}"
+    return f"is for simulations only: a true epsilon of {true:,.10g}, and no board reports above {_MOST}"
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,8 @@ class NoiseOptions:
     epsilons: str | None = epsilons_option("epsilon", "laplace_eval_eps")
     laplace_eval_eps: str = in_privacy(
         "1",
-        f"epsilon as MindSpore counts it, half of the true epsilon; above {_MOST // 2} it protects nothing, and is for "
-        "simulated fleets only",
+        f"epsilon as MindSpore counts it, half of the true epsilon; above {_MOST // 2} for simulated fleets only, "
+        "since no board reports so",
         metavar="X",
     )
     noise: float | None = in_privacy(
@@ -94,7 +102,7 @@ class NoiseOptions:
             return [(parse_epsilon(self.epsilon), 1.0)]
         true = 2 * self.setting
         if true > _MOST:
-            text = f"no device reports at a true epsilon of {true:,.10g}, above {_MOST}: such noise protects nothing"
+            text = f"no device reports at a true epsilon of {true:,.10g}, above {_MOST}"
             raise UsageError(text, "vectors of a simulated fleet show what it does: --fleet simulated:1000")
         return [(parse_epsilon(true), 1.0)]
 

@@ -21,10 +21,11 @@ import numpy as np
 from tern.card import Card
 from tern.fixed import ONE
 from ternhost.datasets import Dataset, Fixed, Floats, Indices, synthetic
+from ternhost.errors import UsageError
 from ternhost.experiments import baseline
 from ternhost.experiments.base import Contender, Options, load
 from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import RUNS, Axis, Figure, Trends, below
+from ternhost.experiments.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better
 from ternhost.experiments.formula import formula
 from ternhost.experiments.perturbing import MECHANISMS
 from ternhost.experiments.rounds import collection, repeated, simulate
@@ -117,6 +118,8 @@ def _reused(unit: float, source: str, clients: int, seed: int) -> list[Row]:
 
 
 def _reusing(options: Options) -> list[Cell]:
+    if options.runs is not None:
+        raise UsageError("this figure is exact, and has no runs", hint="leave --runs out")
     common = {"clients": _clients(options), "seed": options.seed}
     return Cell.each(RUNS, _reused, common, source=options.sets(*_SHAPES), unit=_units(options))
 
@@ -249,7 +252,7 @@ def _on_devices(unit: float, dataset: str, reports: int, seeds: range) -> list[R
 def _without_privacy(unit: float, dataset: str) -> list[Row]:
     data = load(dataset)
     error = _squared_error(data, optimum(MODELS["linear"], data, TrainingPlan.regularisation))
-    return [{"panel": dataset, "unit": unit, "curve": "without privacy", "run": 0, "squared_error": error}]
+    return [{"panel": dataset, "unit": unit, "curve": NON_PRIVATE, "run": 0, "squared_error": error}]
 
 
 def _regressing(options: Options) -> list[Cell]:
@@ -283,14 +286,7 @@ def _costs() -> list[Row]:
     return rows
 
 
-def _better(column: str, rows: Sequence[Row]) -> Trends:
-    trends: dict[str, bool] = {}
-    for at in (_LEAST, _TRUE):
-        trends |= {
-            f"HierA is better than {name} at {at}": below(rows, column, _ATTRIBUTE, f"{name} at {at}")
-            for name in _OTHERS
-        }
-    return trends
+_BETTER = [f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS]
 
 
 _UNIT = Axis("unit", "unit e of the budgets (5, 4, 3, 2, 1) e", log=True)
@@ -307,14 +303,14 @@ FIGURES: dict[str, Figure] = {
         _UNIT,
         Axis("absolute_error", "mean absolute error", log=True),
         _collecting,
-        trends=partial(_better, "absolute_error"),
+        trends=partial(better, "absolute_error", (_ATTRIBUTE,), _BETTER),
     ),
     "3": Figure(
         "linear regression",
         _UNIT,
         Axis("squared_error", "squared error on held-out records", log=True),
         _regressing,
-        trends=partial(_better, "squared_error"),
+        trends=partial(better, "squared_error", (_ATTRIBUTE,), _BETTER),
     ),
     "cost": formula(
         "what a report costs, and what the paper states", _UNIT, Axis("epsilon", "epsilon", log=True), _costs

@@ -13,7 +13,7 @@ from ternhost.datasets import Floats, held_out
 from ternhost.experiments import baseline
 from ternhost.experiments.base import Options
 from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import RUNS, Axis, Figure, Trends
+from ternhost.experiments.figure import NO_NOISE, RUNS, Axis, Figure, Trends
 from ternhost.experiments.formula import formula
 from ternhost.experiments.rounds import repeated
 from ternhost.learn import clustering
@@ -46,7 +46,7 @@ def _densities() -> list[Row]:
 def _learning(options: Options) -> list[Cell]:
     name = options.dataset or _DATASET
     clustering.load(name)  # raises if it cannot be loaded
-    common = {"name": name, "seeds": options.seeds(5, 1)}
+    common = {"name": name, "seeds": options.seeds(5, 2, paper=20)}
     return Cell.each(
         RUNS,
         _learned,
@@ -60,7 +60,7 @@ def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int
     """The score of the held-out records' probabilities, with noise, after each step of softmax regression."""
     data = clustering.load(name)
     data = data.divided(held_out(len(data.labels), 0.5))
-    x, y = data.features[data.training] / ONE, data.labels[data.training]
+    x, y = data.features[data.training] / ONE, np.unique(data.labels, return_inverse=True)[1][data.training]
     classes = np.eye(int(y.max()) + 1)[y]
     rows: list[Row] = []
     for i, seed in enumerate(seeds):
@@ -75,7 +75,7 @@ def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int
             if setting:
                 told = told + rng.laplace(0, 1 / setting, told.shape)
             found = clustering.cluster(eval_type, told, None)
-            curve = f"laplace_eval_eps {setting}" if setting else "without noise"
+            curve = f"laplace_eval_eps {setting}" if setting else NO_NOISE
             rows.append(
                 {
                     "panel": eval_type,
@@ -97,9 +97,7 @@ def _as_the_guide(rows: Sequence[Row]) -> Trends:
     of_guide = [
         row["score"] for row in rows if row["panel"] == SILHOUETTE_SCORE and str(_GUIDE) in row["curve"]
     ]
-    exact = [
-        row["score"] for row in rows if row["panel"] == SILHOUETTE_SCORE and row["curve"] == "without noise"
-    ]
+    exact = [row["score"] for row in rows if row["panel"] == SILHOUETTE_SCORE and row["curve"] == NO_NOISE]
     return {
         "the score rises as the loss falls": of_guide[-1] > of_guide[0],
         "noise of the guide's setting changes no score": bool(np.allclose(of_guide, exact, atol=1e-3)),
@@ -124,9 +122,7 @@ def _inferred(name: str, eval_type: str, setting: str, seeds: range) -> list[Row
         result = algorithm.result([])
         row = {"epsilon": result["epsilon_true"], "run": i}
         rows.append({"panel": eval_type, "curve": "with noise", "score": result["score"] or 0.0, **row})
-        rows.append(
-            {"panel": eval_type, "curve": "without noise", "score": result["score_without_noise"], **row}
-        )
+        rows.append({"panel": eval_type, "curve": NO_NOISE, "score": result["score_without_noise"], **row})
         if eval_type == SILHOUETTE_SCORE:
             kept = result["agreement"] or 0.0
             rows.append(
@@ -135,7 +131,7 @@ def _inferred(name: str, eval_type: str, setting: str, seeds: range) -> list[Row
     return rows
 
 
-_LOSS, _SCORE = Axis("loss", "log-loss of the model"), Axis("score", "score")
+_LOSS, _SCORE = Axis("loss", "log-loss of the model"), Axis("score", "score", larger=True)
 _EPSILON = Axis("epsilon", "true epsilon of a result (twice laplace_eval_eps)", log=True)
 FIGURES: dict[str, Figure] = {
     "pdf": formula(
@@ -146,8 +142,7 @@ FIGURES: dict[str, Figure] = {
         _LOSS,
         _SCORE,
         _learning,
-        larger=True,
         trends=_as_the_guide,
     ),
-    "epsilons": Figure("score of clusters by epsilon", _EPSILON, _SCORE, _by_epsilon, larger=True, columns=3),
+    "epsilons": Figure("score of clusters by epsilon", _EPSILON, _SCORE, _by_epsilon, columns=3),
 }

@@ -7,7 +7,8 @@ epsilon1,tau3` runs the same on devices, by certified cards). So a client spends
 each of its rounds."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,9 +20,9 @@ from ternhost.errors import UsageError
 from ternhost.experiments import baseline
 from ternhost.experiments.base import Options, load
 from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import RUNS, Axis, Figure, Trends, below
+from ternhost.experiments.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better, every, verdict
 from ternhost.experiments.perturbing import MECHANISMS, ranged
-from ternhost.experiments.statistics import pick
+from ternhost.experiments.statistics import grouped, pick, values_of
 from ternhost.learn import judging
 from ternhost.learn.fedavg import DRAWN, EPSILONS, EXPONENT, TAUS
 from ternhost.vectorised import train_locally
@@ -31,7 +32,6 @@ _CLIENTS, _RECORDS, _ROUNDS = 1000, 8, 12
 _FEW = 70  # the paper's clients
 _GAMMA = 0.3  # share of the clients in a round
 _CENTRE = 1.0  # of the numbers of Fig. 2, which lie within tau of it
-_NON_PRIVATE = "without privacy"
 _MODES = tuple(DRAWN)
 _MOST = 32767  # of a mantissa
 Setting = tuple[str, str, str | None, str, str]  # panel, curve, mechanism, mode of epsilon, mode of tau
@@ -121,7 +121,7 @@ def trained(
 def _cells(work: object, options: Options, **choices: Sequence[object]) -> list[Cell]:
     source = options.dataset or _DATASET
     _model(load(source))
-    common = {"source": source, "seeds": options.seeds(8, 2, paper=20)}
+    common = {"source": source, "seeds": options.seeds(20, 3, paper=100)}
     return Cell.each(RUNS, work, common, **choices)  # type: ignore[arg-type]
 
 
@@ -151,7 +151,7 @@ def _modes_of_epsilon(options: Options) -> list[Cell]:
     settings: list[Setting] = [
         (f"tau in mode {tau}", f"epsilon in mode {e}", "pdpm", e, tau) for tau in _MODES for e in _MODES
     ]
-    settings += [(f"tau in mode {tau}", _NON_PRIVATE, None, "1", tau) for tau in _MODES]
+    settings += [(f"tau in mode {tau}", NON_PRIVATE, None, "1", tau) for tau in _MODES]
     return _rounds(options, settings)
 
 
@@ -166,7 +166,7 @@ def _against_laplace(options: Options) -> list[Cell]:
     settings: list[Setting] = [
         (f"epsilon in mode {e}", name, name, e, "1") for e in _MODES for name in ("pdpm", "laplace")
     ]
-    settings += [(f"epsilon in mode {e}", _NON_PRIVATE, None, e, "1") for e in _MODES]
+    settings += [(f"epsilon in mode {e}", NON_PRIVATE, None, e, "1") for e in _MODES]
     return _rounds(options, settings)
 
 
@@ -200,55 +200,49 @@ def _combined(source: str, epsilon: str, tau: str, seeds: Sequence[int]) -> list
 
 
 def _order(rows: Sequence[Row]) -> Trends:
-    of = {(row["epsilon_mode"], row["curve"]): row["figure"] for row in rows}
-    taus = [f"tau in mode {tau}" for tau in _MODES]
+    runs = grouped(rows, "epsilon_mode", "curve")
+    of = {pair: np.array([row["figure"] for row in each]) for pair, each in runs.items()}
+    epsilons, taus = values_of(rows, "epsilon_mode"), values_of(rows, "curve")
     return {
-        "larger epsilons give better models": all(of[1, tau] < of[2, tau] < of[3, tau] for tau in taus),
-        "smaller safe ranges give better models": all(
-            of[e, taus[0]] > of[e, taus[1]] > of[e, taus[2]] for e in (1, 2, 3)
+        "larger epsilons give better models": every(
+            verdict(of[high, tau] - of[low, tau]) for low, high in pairwise(epsilons) for tau in taus
+        ),
+        "smaller safe ranges give better models": every(
+            verdict(of[e, narrow] - of[e, wide]) for narrow, wide in pairwise(taus) for e in epsilons
         ),
     }
 
 
-def _worse_than_laplace(rows: Sequence[Row]) -> Trends:
-    return {"PDPM has smaller errors than Laplace noise": below(rows, "relative_error", "pdpm", "laplace")}
+_ERRORS = partial(better, "relative_error", ("pdpm",), ("laplace",))
 
 
 def _last(rows: Sequence[Row]) -> Trends:
-    last = pick(rows, round=_ROUNDS)
-    of = {(row["panel"], row["curve"]): row["figure"] for row in last}
-    panels = [f"epsilon in mode {e}" for e in _MODES]
-    return {
-        "PDPM's models are better than those with Laplace noise": all(
-            of[p, "pdpm"] > of[p, "laplace"] for p in panels
-        )
-    }
+    return better("figure", ("pdpm",), ("laplace",), pick(rows, round=_ROUNDS), larger=True)
 
 
-_ROUND, _FIGURE = Axis("round", "round"), Axis("figure", "AUC or accuracy on held-out records")
+_ROUND, _FIGURE = Axis("round", "round"), Axis("figure", "AUC or accuracy on held-out records", larger=True)
 FIGURES: dict[str, Figure] = {
     "2": Figure(
         "relative error of a mean of 70 clients",
         Axis("epsilon", "epsilon"),
         Axis("relative_error", "relative error", log=True),
         _means,
-        trends=_worse_than_laplace,
+        trends=_ERRORS,
         columns=3,
     ),
     "3": Figure(
         "share of the clients in a round, bytes and model",
         Axis("gamma", "gamma"),
-        Axis("value", "value"),
+        Axis("value", "bytes; AUC or accuracy", larger=True),
         _shares,
     ),
-    "4": Figure("models by round, by epsilon", _ROUND, _FIGURE, _modes_of_epsilon, larger=True, columns=3),
-    "5": Figure("models by round, by safe range", _ROUND, _FIGURE, _modes_of_tau, larger=True, columns=3),
+    "4": Figure("models by round, by epsilon", _ROUND, _FIGURE, _modes_of_epsilon, columns=3),
+    "5": Figure("models by round, by safe range", _ROUND, _FIGURE, _modes_of_tau, columns=3),
     "6": Figure(
         "models by round, PDPM and Laplace noise",
         _ROUND,
         _FIGURE,
         _against_laplace,
-        larger=True,
         trends=_last,
         columns=3,
     ),
@@ -257,7 +251,6 @@ FIGURES: dict[str, Figure] = {
         Axis("epsilon_mode", "mode of epsilon"),
         _FIGURE,
         _combinations,
-        larger=True,
         trends=_order,
     ),
 }

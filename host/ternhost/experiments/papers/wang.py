@@ -20,7 +20,8 @@ from ternhost.experiments.comparison import (
     models,
     tables,
 )  # fmt: skip
-from ternhost.experiments.figure import Axis, Figure, Trends, below, by_curve
+from ternhost.experiments.erm import SHARED
+from ternhost.experiments.figure import Axis, Figure, Trends, better, by_curve
 from ternhost.experiments.formula import (
     curves,
     density,
@@ -35,7 +36,7 @@ from ternhost.privacy.mechanisms import hybrid, piecewise
 _MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
 _LEARNERS = ("laplace", "duchi", "pm", "hm")
 _CLASSIFIED = ("synthetic-logistic", "breast-cancer")
-_VARIANCE = Axis("variance", "worst-case variance")
+_VARIANCE = Axis("variance", "worst-case variance", log=True)
 _BORDER = Axis("border", "border")
 
 
@@ -89,24 +90,12 @@ def _regimes() -> list[Row]:
     ]
 
 
-def _mean_trends(rows: Sequence[Row]) -> Trends:
-    return {
-        f"{better} has smaller errors than {worse}": below(rows, "squared_error", better, worse)
-        for better in ("pm", "hm") for worse in ("laplace", "scdf", "duchi")
-    }  # fmt: skip
-
-
-def _learned_trends(column: str, rows: Sequence[Row]) -> Trends:
-    return {
-        f"{better} has smaller errors than {worse}": below(rows, column, better, worse)
-        for better in ("pm", "hm") for worse in ("laplace", "duchi")
-    }  # fmt: skip
-
-
+_SMALLER = partial(better, "squared_error", ("pm", "hm"), ("laplace", "scdf", "duchi"))
+_FEWER = partial(better, MISCLASSIFICATION.column, ("pm", "hm"), ("laplace", "duchi"), shared=SHARED)
+_LESS = partial(better, LINEAR_ERROR.column, ("pm", "hm"), ("duchi",), shared=SHARED)
 _EPSILON, _RATIO = Axis("epsilon", "epsilon"), Axis("ratio", "ratio")
 _SHARES = {"share": (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), "epsilon": (1.0,)}
 _DIMENSIONS = {"d": (5, 10, 15, 19), "epsilon": (1.0,)}
-_CLASSES_TRENDS = partial(_learned_trends, MISCLASSIFICATION.column)
 _LINEAR = ("synthetic-linear", "diabetes")
 
 FIGURES: dict[str, Figure] = {
@@ -114,16 +103,12 @@ FIGURES: dict[str, Figure] = {
     "2": density("PM", piecewise.t_pm),
     "3": formula("worst-case variance for d numbers over Duchi's", _EPSILON, _RATIO, _ratios, _ratio_trends),
     "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
-    "5": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_mean_trends),
-    "6": means(
-        "errors for two other distributions", _MECHANISMS, ("uniform", "power law"), trends=_mean_trends
-    ),
+    "5": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
+    "6": means("errors for two other distributions", _MECHANISMS, ("uniform", "power law"), trends=_SMALLER),
     "7": tables("errors by the number of clients", _MECHANISMS, CLIENTS, **_SHARES),
     "8": tables("errors by the number of attributes", _MECHANISMS, DIMENSION, **_DIMENSIONS),
-    "9": models(
-        "logistic regression", "logistic", _LEARNERS, _CLASSIFIED, MISCLASSIFICATION, trends=_CLASSES_TRENDS
-    ),
-    "10": models("SVM", "svm", _LEARNERS, _CLASSIFIED, MISCLASSIFICATION, trends=_CLASSES_TRENDS),
-    "11": models("linear regression", "linear", _LEARNERS[1:], _LINEAR, LINEAR_ERROR),
+    "9": models("logistic regression", "logistic", _LEARNERS, _CLASSIFIED, MISCLASSIFICATION, trends=_FEWER),
+    "10": models("SVM", "svm", _LEARNERS, _CLASSIFIED, MISCLASSIFICATION, trends=_FEWER),
+    "11": models("linear regression", "linear", _LEARNERS[1:], _LINEAR, LINEAR_ERROR, trends=_LESS),
     "table-1": formula("epsilons where the order of the variances changes", _BORDER, _EPSILON, _regimes),
 }

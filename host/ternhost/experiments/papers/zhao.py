@@ -18,7 +18,8 @@ from ternhost.experiments.comparison import (
     tables,
 )  # fmt: skip
 from ternhost.experiments.discretisation import variances
-from ternhost.experiments.figure import Axis, Figure, Trends, below, by_curve
+from ternhost.experiments.erm import SHARED
+from ternhost.experiments.figure import Axis, Figure, Trends, better, by_curve, every, verdict
 from ternhost.experiments.formula import (
     curves,
     density,
@@ -36,7 +37,7 @@ _ONE_NUMBER = (*_MECHANISMS, "pm-opt")
 _CLASSIFIED = ("synthetic-logistic", "breast-cancer")
 _LINEAR = ("synthetic-linear", "diabetes")
 _COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
-_EPSILON, _VARIANCE = Axis("epsilon", "epsilon"), Axis("variance", "worst-case variance")
+_EPSILON, _VARIANCE = Axis("epsilon", "epsilon"), Axis("variance", "worst-case variance", log=True)
 
 
 def _variances() -> list[Row]:
@@ -89,46 +90,48 @@ def _variances_of_tuples() -> list[Row]:
     return rows
 
 
-def _crossings() -> list[Row]:
+def _crossings(first: int, last: int) -> list[Row]:
     """Tables I and II: the epsilons where two mechanisms have the same worst-case variance."""
     return [
-        {
-            "panel": "crossings",
-            "curve": f"{first}, {second}",
-            "row": i,
-            "epsilon": crossing(first, second, *between),
-        }
-        for i, (first, second, *between) in enumerate(CROSSINGS)
+        {"panel": "crossings", "curve": f"{one}, {two}", "row": i, "epsilon": crossing(one, two, *between)}
+        for i, (one, two, *between) in enumerate(CROSSINGS[first:last], 1)
     ]
 
 
-def _best(name: str, others: Sequence[str], column: str, rows: Sequence[Row]) -> Trends:
-    return {f"{name} has smaller errors than {other}": below(rows, column, name, other) for other in others}
+def _more_outputs(column: str, rows: Sequence[Row], larger: bool = False, shared: float = 0.0) -> Trends:
+    """An accuracy or error at the most outputs against that at the fewest, in every panel, paired by runs."""
+    least, most = min(row["outputs"] for row in rows), max(row["outputs"] for row in rows)
+    sign = 1 if larger else -1
 
+    def gains(panel: str, name: str) -> list[float]:
+        few, many = (pick(rows, panel=panel, curve=name, outputs=outputs) for outputs in (least, most))
+        return [sign * (two[column] - one[column]) for one, two in zip(few, many, strict=True)]
 
-def _more_outputs(column: str, rows: Sequence[Row]) -> Trends:
-    """An accuracy or error at the most outputs against that at the fewest, in every panel."""
-    sign = 1 if column == ACCURACY.column else -1
-    panels = [by_curve(rows, column, panel) for panel in values_of(rows, "panel")]
     return {
-        f"{name} is better with 2,001 outputs than with 3": all(
-            sign * (curves[name][-1] - curves[name][0]) > 0 for curves in panels
+        f"{name} is better with {most:,} outputs than with {least}": every(
+            verdict(gains(panel, name), shared) for panel in values_of(rows, "panel")
         )
-        for name in panels[0]
-        if name in WINDOWED
-    }
+        for name in values_of(rows, "curve") if name in WINDOWED
+    }  # fmt: skip
 
 
-_SMALLER = partial(
-    _best, "hm-tp", ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub"), "squared_error"
-)
+_OTHERS = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub")
+_SMALLER = partial(better, "squared_error", ("hm-tp",), _OTHERS)
+_MORE_ACCURATE = partial(better, ACCURACY.column, ("hm-tp",), _OTHERS, larger=True, shared=SHARED)
+_LESS = partial(better, LINEAR_ERROR.column, ("hm-tp",), _OTHERS[1:], shared=SHARED)
 _A = Axis("a", "a")
-_LOG_VARIANCE = Axis("variance", "worst-case variance", log=True)
-_ERRORS, _ACCURACIES = (partial(_more_outputs, column) for column in ("squared_error", "accuracy"))
+_ERRORS = partial(_more_outputs, "squared_error")
+_LOSSES = partial(_more_outputs, "squared_error", shared=SHARED)
+_ACCURACIES = partial(_more_outputs, "accuracy", larger=True, shared=SHARED)
 _DISCRETE = tuple(WINDOWED)
-_BY_OUTPUTS: dict[str, Any] = {"x": OUTPUTS, "settings": {"epsilon": (4.0,), "outputs": _COUNTS}}
-_AT_5: dict[str, Any] = {"x": OUTPUTS, "settings": {"epsilon": (5.0,), "outputs": _COUNTS}}
+
+
+def _at(epsilon: float) -> dict[str, Any]:
+    return {"x": OUTPUTS, "settings": {"epsilon": (epsilon,), "outputs": _COUNTS}}
+
+
 _TWO = ("pm-sub", "three-outputs")
+_CROSSINGS = ("epsilons where two mechanisms are equally good", Axis("row", "row"), _EPSILON, _crossings)
 _LEVEL_RATIO = Axis("ratio", "ratio of variances")
 
 
@@ -141,20 +144,18 @@ FIGURES: dict[str, Figure] = {
     "2": formula("worst-case variance for one number", _EPSILON, _VARIANCE, _variances, _variance_trends),
     "3": formula("a, the probability of 0 in Three-Outputs", _EPSILON, _A, _zero_probabilities, _zero_trends),
     "4": density("PM-SUB", piecewise.t_sub),
-    "5": formula("worst-case variance for d numbers", _EPSILON, _LOG_VARIANCE, _variances_of_tuples),
+    "5": formula("worst-case variance for d numbers", _EPSILON, _VARIANCE, _variances_of_tuples),
     "6": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "7": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
-    "8": _learned("logistic regression", "logistic", _MECHANISMS),
-    "9": _learned("SVM", "svm", _MECHANISMS),
-    "10": _learned("linear regression", "linear", _MECHANISMS[1:], LINEAR_ERROR),
-    "11": means("errors of means by the number of outputs", _DISCRETE, GAUSSIANS, **_BY_OUTPUTS, trends=_ERRORS),
-    "12": _learned("linear regression by outputs", "linear", _DISCRETE, LINEAR_ERROR, **_BY_OUTPUTS, trends=_ERRORS),
-    "13": _learned("logistic regression by outputs", "logistic", _DISCRETE, **_BY_OUTPUTS, trends=_ACCURACIES),
-    "14": _learned("accuracy of linear regression by outputs", "linear", _DISCRETE, **_BY_OUTPUTS, trends=_ACCURACIES),
-    "15": _learned("SVM at epsilon 5, PM-SUB and Three-Outputs", "svm", _TWO, **_AT_5),
-    "table-1": formula("epsilons where two mechanisms are equally good", Axis("row", "row"), _EPSILON, _crossings)
+    "8": _learned("logistic regression", "logistic", _MECHANISMS, trends=_MORE_ACCURATE),
+    "9": _learned("SVM", "svm", _MECHANISMS, trends=_MORE_ACCURATE),
+    "10": _learned("linear regression", "linear", _MECHANISMS[1:], LINEAR_ERROR, trends=_LESS),
+    "11": means("errors of means by the number of outputs", _DISCRETE, GAUSSIANS, **_at(4.0), trends=_ERRORS),
+    "12": _learned("linear regression by outputs", "linear", _DISCRETE, LINEAR_ERROR, **_at(4.0), trends=_LOSSES),
+    "13": _learned("logistic regression by outputs", "logistic", _DISCRETE, **_at(4.0), trends=_ACCURACIES),
+    "14": _learned("accuracy of linear regression by outputs", "linear", _DISCRETE, **_at(4.0), trends=_ACCURACIES),
+    "15": _learned("SVM at epsilon 5, PM-SUB and Three-Outputs", "svm", _TWO, **_at(5.0)),
+    "table-1": formula(*_CROSSINGS, first=0, last=2),
+    "table-2": formula(*_CROSSINGS, first=2, last=5),
+    "levels": formula("worst-case variance over the continuous one, by outputs", OUTPUTS, _LEVEL_RATIO, variances),
 }  # fmt: skip
-FIGURES["levels"] = formula(
-    "worst-case variance over the continuous one, by outputs", OUTPUTS, _LEVEL_RATIO, variances
-)
-FIGURES["table-2"] = FIGURES["table-1"]

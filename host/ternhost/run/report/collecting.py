@@ -40,6 +40,8 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         names, value = [entry["name"] for entry in means], np.array([entry["mean"] for entry in means])
         low, high = np.array([entry["interval"] or (np.nan, np.nan) for entry in means], np.float64).T
         caption = "The estimated mean of every attribute, with an interval that covers 95 %."
+        if tau := result.get("clipped_at"):
+            caption += f" Numbers beyond a class's safe range, from {tau:g}, are clipped; intervals do not cover that."
         pictures["means"] = plots.gradient(names, value, low, high, 0.95, "mean"), caption
     categorical = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
     if categorical:

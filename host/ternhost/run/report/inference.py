@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ternhost.learn.noise import weakness
 from ternhost.run.report import plots
 from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, percent
 
@@ -18,7 +19,7 @@ def page(result: Mapping[str, Any]) -> Page:
     if protected:
         lead += f", and sent {sent}: a true epsilon of {result['epsilon_per_client']:.6g} each."
     elif result.get("epsilon_true"):
-        lead += f". Their noise protects nothing: a true epsilon of {result['epsilon_true']:,.10g} each."
+        lead += f". Their noise {weakness(result['epsilon_true'])}."
     else:
         lead += "; without noise, which no device does."
     title = f"{result['dataset']}, protected inference"
