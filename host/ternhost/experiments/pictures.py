@@ -119,7 +119,9 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
             marker = _MARKERS[i % len(_MARKERS)] if len(curve.x) <= _MARKED else None
             points = {"marker": marker, "markerfacecolor": "white" if i % 2 else None}
             x = _shifted(curve.x, steps, panel.log_x)
-            entries[curve.label] = axes.errorbar(x, curve.y, curve.error, **style, **points, **_SIZES)
+            entries[curve.label] = axes.errorbar(
+                x, curve.y, curve.error if curve in barred else None, **style, **points, **_SIZES
+            )
         for name, height in panel.lines.items():
             line = ((0, (4, 4)), (0, (1, 1)))[heights.index(name) % 2]
             entries[name] = axes.axhline(height, color="#222222", linewidth=1, linestyle=line)

@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from ternhost.errors import UsageError
 from ternhost.experiments.base import Contender, Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables
+from ternhost.experiments.formula import worst_variance
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.statistics import pick, values_of
 from ternhost.privacy import certify, mechanisms
@@ -30,14 +31,9 @@ CROSSINGS = (
 
 def crossing(first: str, second: str, low: float, high: float) -> float:
     """The epsilon at which two mechanisms have the same worst-case variance."""
-    return float(brentq(lambda e: _stated(first, e) - _stated(second, e), low, high, xtol=1e-12))
-
-
-def _stated(name: str, epsilon: float) -> float:
-    """The worst-case variance that the paper states."""
-    formula = mechanisms.REGISTRY.named(name).worst_variance
-    assert formula is not None
-    return formula(epsilon)
+    return float(
+        brentq(lambda e: worst_variance(first)(e) - worst_variance(second)(e), low, high, xtol=1e-12)
+    )
 
 
 def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:

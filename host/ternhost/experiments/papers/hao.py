@@ -110,10 +110,9 @@ def _reused(unit: float, source: str, clients: int, seed: int) -> list[Row]:
     """The exact root mean squared error of the mean at each mu."""
     card, values = levels(unit), _values(source, clients, seed)
     errors = {mu: float(system.variance(card, values, mu)) ** 0.5 for mu in _MUS}
-    common = {"panel": source, "unit": unit, "run": 0}
+    common = {"panel": source, "curve": f"e = {unit:g}", "unit": unit, "run": 0}
     return [
-        {**common, "curve": f"mu = {mu}", "mu": mu, "error": error, "over_mu_1": error / errors[1]}
-        for mu, error in errors.items()
+        {**common, "mu": mu, "error": error, "over_mu_1": error / errors[1]} for mu, error in errors.items()
     ]
 
 
@@ -293,7 +292,7 @@ _UNIT = Axis("unit", "unit e of the budgets (5, 4, 3, 2, 1) e", log=True)
 FIGURES: dict[str, Figure] = {
     "1": Figure(
         "error of a mean by mu, exactly",
-        _UNIT,
+        Axis("mu", "mu, how often a report counts"),
         Axis("over_mu_1", "error over that at mu = 1"),
         _reusing,
         trends=_about_mu,

@@ -4,6 +4,7 @@ while a model learns, and by epsilon.
 The guide's noise has the scale 1 / laplace_eval_eps, which costs twice laplace_eval_eps. Its silhouette counts the
 distance of a result to itself."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,8 +15,9 @@ from ternhost.experiments import baseline
 from ternhost.experiments.base import Options
 from ternhost.experiments.cells import Cell, Row
 from ternhost.experiments.figure import NO_NOISE, RUNS, Axis, Figure, Trends
-from ternhost.experiments.formula import formula
+from ternhost.experiments.formula import curves, formula
 from ternhost.experiments.rounds import repeated
+from ternhost.experiments.statistics import pick
 from ternhost.learn import clustering
 from ternhost.learn.base import Population
 from ternhost.learn.clustering import CALINSKI_HARABASZ, SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF
@@ -30,16 +32,12 @@ _CLIENTS = 1000
 def _densities() -> list[Row]:
     rows = []
     for setting in (1, 8, _GUIDE):
-        for x in np.linspace(-5, 5, 201).tolist():
-            density = setting / 2 * float(np.exp(-abs(x)))
-            rows.append(
-                {
-                    "panel": f"laplace_eval_eps {setting}",
-                    "curve": "noise",
-                    "x": x / setting,
-                    "density": density,
-                }
-            )
+
+        def law(x: float, setting: int = setting) -> float:
+            return setting / 2 * math.exp(-abs(x) * setting)
+
+        xs = (np.linspace(-5, 5, 201) / setting).tolist()
+        rows += curves(f"laplace_eval_eps {setting}", "x", "density", {"noise": law}, xs)
     return rows
 
 
@@ -47,13 +45,8 @@ def _learning(options: Options) -> list[Cell]:
     name = options.dataset or _DATASET
     clustering.load(name)  # raises if it cannot be loaded
     common = {"name": name, "seeds": options.seeds(5, 2, paper=20)}
-    return Cell.each(
-        RUNS,
-        _learned,
-        common,
-        setting=(None, _GUIDE, 8),
-        eval_type=(SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF),
-    )
+    types = (SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF)
+    return Cell.each(RUNS, _learned, common, setting=(None, _GUIDE, 8), eval_type=types)
 
 
 def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int]) -> list[Row]:
@@ -76,15 +69,8 @@ def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int
                 told = told + rng.laplace(0, 1 / setting, told.shape)
             found = clustering.cluster(eval_type, told, None)
             curve = f"laplace_eval_eps {setting}" if setting else NO_NOISE
-            rows.append(
-                {
-                    "panel": eval_type,
-                    "curve": curve,
-                    "loss": round(loss, 9),
-                    "run": i,
-                    "score": found["score"] or 0.0,
-                }
-            )
+            score = {"loss": round(loss, 9), "score": found["score"] or 0.0}
+            rows.append({"panel": eval_type, "curve": curve, "run": i, **score})
     return rows
 
 
@@ -94,10 +80,11 @@ def _probabilities(scores: Floats) -> Floats:
 
 
 def _as_the_guide(rows: Sequence[Row]) -> Trends:
-    of_guide = [
-        row["score"] for row in rows if row["panel"] == SILHOUETTE_SCORE and str(_GUIDE) in row["curve"]
-    ]
-    exact = [row["score"] for row in rows if row["panel"] == SILHOUETTE_SCORE and row["curve"] == NO_NOISE]
+    chosen = pick(rows, panel=SILHOUETTE_SCORE)
+    of_guide, exact = (
+        [row["score"] for row in pick(chosen, curve=curve)]
+        for curve in (f"laplace_eval_eps {_GUIDE}", NO_NOISE)
+    )
     return {
         "the score rises as the loss falls": of_guide[-1] > of_guide[0],
         "noise of the guide's setting changes no score": bool(np.allclose(of_guide, exact, atol=1e-3)),
@@ -124,10 +111,8 @@ def _inferred(name: str, eval_type: str, setting: str, seeds: range) -> list[Row
         rows.append({"panel": eval_type, "curve": "with noise", "score": result["score"] or 0.0, **row})
         rows.append({"panel": eval_type, "curve": NO_NOISE, "score": result["score_without_noise"], **row})
         if eval_type == SILHOUETTE_SCORE:
-            kept = result["agreement"] or 0.0
-            rows.append(
-                {"panel": "share of clients in the same cluster", "curve": "with noise", "score": kept, **row}
-            )
+            row |= {"panel": "share of clients in the same cluster", "curve": "with noise"}
+            rows.append({**row, "score": result["agreement"] or 0.0})
     return rows
 
 
