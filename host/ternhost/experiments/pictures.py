@@ -159,9 +159,10 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
 
 
 def _tick(x: float) -> str:
-    if x < 1000:
-        return f"{x:.3g}"
-    return f"{x / 1000:,g}k" if x % 1000 == 0 else f"{x:,g}"
+    for unit, name in ((1_000_000, "M"), (1000, "k")):
+        if x >= unit and x % unit == 0:
+            return f"{x / unit:,g}{name}"
+    return f"{x:,g}" if x >= 1000 else f"{x:.3g}"
 
 
 def _shifted(x: Sequence[float], steps: float, log: bool) -> Sequence[float]:
