@@ -16,9 +16,9 @@ def attributes(
 ) -> base.Table:
     """n records of d independent attributes in [-1, 1], to estimate means of. Values outside are drawn again.
 
-    The shape is that of their distribution. gaussian: of this mean and standard deviation (Zhao et al. 2021: means 0,
-    1/3, 2/3 and 1, deviation 1/4, 16 dimensions; Hao et al. 2023: 0.3 and 0.2). exponential: of this mean (Hao et al.:
-    0.3). uniform: over [-1, 1]. power: density proportional to (x + 2)**-10 (Wang et al. 2019).
+    shape: their distribution. gaussian: with this mean and standard deviation (Zhao et al. 2021: means 0, 1/3, 2/3 and
+    1, deviation 1/4, 16 dimensions; Hao et al. 2023: 0.3 and 0.2). exponential: with this mean (Hao et al.: 0.3).
+    uniform: over [-1, 1]. power: density proportional to (x + 2)**-10 (Wang et al. 2019).
     Raises UsageError for another shape, or a mean or deviation that leaves hardly any value in [-1, 1]."""
     rng = np.random.default_rng(seed)
     draws: dict[str, Callable[[int], base.Floats]] = {

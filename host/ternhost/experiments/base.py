@@ -87,7 +87,7 @@ class Options:
         return {**options, "mechanism": self.contender and self.contender.label}
 
     def runs_or(self, default: int, quick: int, paper: int | None = None) -> int:
-        """The number of runs: --runs, or that of the quick version, the default, or the paper with --in-full."""
+        """The number of runs: --runs, else `quick` with --quick, `paper` with --in-full, or the default."""
         if self.runs is not None:
             return self.runs
         return quick if self.quick else paper if self.in_full and paper else default

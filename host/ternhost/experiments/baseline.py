@@ -89,11 +89,16 @@ def slopes(model: str, x: Floats, y: Floats, weights: Floats) -> Floats:
     return np.asarray(-sign / (1 + np.exp(np.minimum(sign * z, 700))))
 
 
+def choose(n: int, d: int, k: int, rng: np.random.Generator) -> Indices:
+    """k different random coordinates of d for each of n clients (n x k)."""
+    return rng.integers(d, size=(n, 1)) if k == 1 else rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k]
+
+
 def gradients(
     model: str, x: Floats, y: Floats, weights: Floats, k: int, rng: np.random.Generator
 ) -> tuple[Indices, Floats]:
     """k different random coordinates of each record, and its gradient there, clipped to [-1, 1]: both n x k."""
     n, d = x.shape
-    chosen = rng.integers(d, size=(n, 1)) if k == 1 else rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k]
+    chosen = choose(n, d, k, rng)
     slope = slopes(model, x, y, weights)
     return chosen, np.clip(slope[:, None] * np.take_along_axis(x, chosen, axis=1), -1, 1)

@@ -46,6 +46,8 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {
     "power law": {"shape": "power"},
 }
 GAUSSIANS = tuple(_SHAPES)[:4]
+CLASSIFIED = ("synthetic-logistic", "breast-cancer")  # bundled data sets
+REGRESSED = ("synthetic-linear", "diabetes")
 
 
 def reported(
@@ -63,7 +65,7 @@ def reported(
         perturb = rounded(perturb, largest_output(name, epsilon / k), outputs)
     if k == d:
         return perturb(x, rng)
-    chosen = rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k] if k > 1 else rng.integers(d, size=(n, 1))
+    chosen = baseline.choose(n, d, k, rng)
     reports = np.zeros((n, d))
     values = d / k * perturb(np.take_along_axis(x, chosen, axis=1), rng)
     np.put_along_axis(reports, chosen, values, axis=1)
@@ -87,13 +89,18 @@ def means(
 def _mean_cells(
     mechanisms: Sequence[str], sources: Sequence[str], settings: Mapping[str, Sequence[Any]], options: Options
 ) -> list[Cell]:
-    most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
-    common = {"most": most, "seeds": options.seeds(20, 6, paper=100)}
     named = (options.dataset,) if options.dataset else sources
     if options.dataset:
         collect.load(options.dataset)  # raises if it cannot be loaded
     choices = _choices(options, settings, d=[None], outputs=[None], share=[1.0])
-    return Cell.each(RUNS, _means, common, source=named, **choices, mechanism=_asked(mechanisms, options))
+    asked = _asked(mechanisms, options)
+    return Cell.each(RUNS, _means, _common(options), source=named, **choices, mechanism=asked)
+
+
+def _common(options: Options) -> dict[str, Any]:
+    """How many clients there are at most, and the seeds."""
+    most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
+    return {"most": most, "seeds": options.seeds(20, 6, paper=100)}
 
 
 def _choices(
@@ -107,7 +114,7 @@ def _choices(
 
 
 def _asked(compared: Sequence[str], options: Options) -> Sequence[str]:
-    """The mechanisms of a figure and that of --mechanism. Raises UsageError if that is not one of the papers'."""
+    """The mechanisms of a figure, and the one of --mechanism. Raises UsageError if no paper has that one."""
     if options.contender is None:
         return compared
     name = options.contender.label
@@ -184,8 +191,7 @@ def _table_cells(
         raise UsageError(f"{name} has no categorical attribute", hint="leave --dataset out")
     most_d = sum(_sizes(name, None))
     settings = {**settings, "d": [d for d in settings.get("d", [None]) if (d or 0) <= most_d] or [None]}
-    most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
-    common = {"source": name, "most": most, "seeds": options.seeds(20, 6, paper=100)}
+    common = {"source": name, **_common(options)}
     choices = _choices(options, settings, share=[1.0])
     return [
         *Cell.each(
@@ -251,14 +257,8 @@ def _model_cells(
             raise UsageError(
                 f"the labels of {name} do not suit a {model} model", hint="name another --dataset"
             )
-    folds = options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS)
-    common = {
-        "model": model,
-        "measure": measure,
-        "folds": folds,
-        "seed": options.seed,
-        "quick": options.quick,
-    }
+    common: dict[str, Any] = {"folds": options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS), "seed": options.seed}
+    common |= {"model": model, "measure": measure, "quick": options.quick}
     choices = _choices(options, settings, outputs=[None])
     compared = (*_asked(mechanisms, options), NON_PRIVATE)
     return Cell.each(RUNS, _trained, common, source=named, **choices, mechanism=compared)

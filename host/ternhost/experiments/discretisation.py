@@ -19,7 +19,7 @@ _LEVELS = (3, 5, 7, 11, 15, 31, 63, 127, 255)
 
 
 def variances() -> list[Row]:
-    """The worst-case variance of PM-SUB with few outputs, over that of the continuous mechanism."""
+    """The worst-case variance of PM-SUB with few outputs, divided by the variance of the continuous mechanism."""
     rows = []
     for epsilon in (1.0, 4.0):
         t = piecewise.t_sub(epsilon)

@@ -15,16 +15,10 @@ from ternhost.experiments.statistics import beyond_noise, grouped, pick, summari
 
 _FEW = 20  # lines of text, for the best of each set of curves or for all values
 RUNS = "runs"  # the table of all cells: rows with the columns panel, curve, run, and those of the two axes
-NON_PRIVATE, NO_NOISE = "without privacy", "without noise"  # curves that do not compete
+_APART = NON_PRIVATE, NO_NOISE = "without privacy", "without noise"  # curves that do not compete
 _WORDS = {True: "so here", False: "NOT SO here", None: "noise hides here whether"}
-_OF_RUNS = (
-    "standard_error",
-    "low",
-    "high",
-    "behind_best",
-    "verdict",
-    "runs",
-)  # columns without meaning for one run
+# Columns without meaning for one run.
+_OF_RUNS = ("standard_error", "low", "high", "behind_best", "verdict", "runs")
 
 Holds = bool | None  # None: noise hides it
 Trends = Mapping[str, Holds]  # a sentence of the paper -> whether it holds here
@@ -59,8 +53,8 @@ def better(
     column: str, names: Sequence[str], others: Sequence[str], rows: Sequence[Row], larger: bool = False,
     shared: float = 0.0,
 ) -> Trends:  # fmt: skip
-    """Whether each of these curves is better than each of the others in every panel: in the mean over x of their
-    distance, as a share of their sum, paired by runs."""
+    """Whether each of these curves is better than each of the others, in every panel. Two curves of a run differ by
+    (one - two) / (one + two), on average over x."""
     panels = values_of(rows, "panel")
     sign = 1 if larger else -1
 
@@ -103,11 +97,10 @@ class Figure:
 
     def outcome(self, options: Options, tables: Tables) -> Outcome:
         runs = tables[RUNS]
-        apart = [row for row in runs if row["curve"] in (NON_PRIVATE, NO_NOISE)]
-        rows = self._summaries([row for row in runs if row not in apart])
+        rows = self._summaries([row for row in runs if row["curve"] not in _APART])
         compared = rows[0]["runs"] > 1 and len(values_of(rows, "curve")) > 1
         best = winners(rows, ("panel", self.x.column), "curve", self.y.column) if compared else []
-        rows += self._summaries(apart)
+        rows += self._summaries([row for row in runs if row["curve"] in _APART])
         if max(row["runs"] for row in rows) == 1:
             rows = [{name: value for name, value in row.items() if name not in _OF_RUNS} for row in rows]
         panels = [

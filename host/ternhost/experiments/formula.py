@@ -17,6 +17,8 @@ from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
 
 _POINTS = np.linspace(0, 1, 201)
+OF_EPSILON, VARIANCE = Axis("epsilon", "epsilon"), Axis("variance", "worst-case variance", log=True)
+EPSILONS = tuple(round(0.1 * i, 1) for i in range(4, 81))
 _SHOWN_EPSILON = 2.0  # of densities; the papers name none
 
 
@@ -78,6 +80,18 @@ def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
             f"input {x:g}", "output", "density", {f"{name}, epsilon {_SHOWN_EPSILON:g}": law}, outputs
         )
     return rows
+
+
+def variances(names: Sequence[str], trends: Callable[[Sequence[Row]], Trends]) -> Figure:
+    """The worst-case variances of these mechanisms for one number."""
+    title = "worst-case variance for one number"
+    return formula(title, OF_EPSILON, VARIANCE, _variances, trends, names=names)
+
+
+def _variances(names: Sequence[str]) -> list[Row]:
+    return curves(
+        "one number", "epsilon", "variance", {name: worst_variance(name) for name in names}, EPSILONS
+    )
 
 
 def worst_variance(name: str) -> Callable[[float], float]:

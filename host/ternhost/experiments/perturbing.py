@@ -181,7 +181,7 @@ def _agreeing(d: int) -> int:
 def tuple_bound(epsilon: float, d: int) -> float:
     """B, the size of each number in a report of Duchi's mechanism for tuples (Wang et al., equations 9 and 10).
 
-    Where d is even, it is that of the correction in shared_specs/errata.md."""
+    shared_specs/errata.md corrects it for an even d."""
     few = math.expm1(epsilon)
     return (few * _agreeing(d) + (1 << d)) / (few * math.comb(d - 1, d // 2))
 

@@ -10,7 +10,7 @@ certify a card for one value and take the level from the gradient itself (learn/
 variant, at its own cost."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import product
@@ -286,31 +286,20 @@ def _costs() -> list[Row]:
 
 
 _BETTER = [f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS]
-
-
 _UNIT = Axis("unit", "unit e of the budgets (5, 4, 3, 2, 1) e", log=True)
+_MU, _OVER = Axis("mu", "mu, how often a report counts"), Axis("over_mu_1", "error over that at mu = 1")
+_ABSOLUTE = Axis("absolute_error", "mean absolute error", log=True)
+_SQUARED = Axis("squared_error", "squared error on held-out records", log=True)
+
+
+def _compared(title: str, y: Axis, cells: Callable[[Options], list[Cell]]) -> Figure:
+    return Figure(title, _UNIT, y, cells, partial(better, y.column, (_ATTRIBUTE,), _BETTER))
+
+
 FIGURES: dict[str, Figure] = {
-    "1": Figure(
-        "error of a mean by mu, exactly",
-        Axis("mu", "mu, how often a report counts"),
-        Axis("over_mu_1", "error over that at mu = 1"),
-        _reusing,
-        trends=_about_mu,
-    ),
-    "2": Figure(
-        "errors of means",
-        _UNIT,
-        Axis("absolute_error", "mean absolute error", log=True),
-        _collecting,
-        trends=partial(better, "absolute_error", (_ATTRIBUTE,), _BETTER),
-    ),
-    "3": Figure(
-        "linear regression",
-        _UNIT,
-        Axis("squared_error", "squared error on held-out records", log=True),
-        _regressing,
-        trends=partial(better, "squared_error", (_ATTRIBUTE,), _BETTER),
-    ),
+    "1": Figure("error of a mean by mu, exactly", _MU, _OVER, _reusing, _about_mu),
+    "2": _compared("errors of means", _ABSOLUTE, _collecting),
+    "3": _compared("linear regression", _SQUARED, _regressing),
     "cost": formula(
         "what a report costs, and what the paper states", _UNIT, Axis("epsilon", "epsilon", log=True), _costs
     ),

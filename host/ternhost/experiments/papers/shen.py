@@ -221,36 +221,16 @@ def _last(rows: Sequence[Row]) -> Trends:
 
 
 _ROUND, _FIGURE = Axis("round", "round"), Axis("figure", "AUC or accuracy on held-out records", larger=True)
+_EPSILON, _ERROR = Axis("epsilon", "epsilon"), Axis("relative_error", "relative error", log=True)
+_SHARE, _VALUE = Axis("gamma", "gamma"), Axis("value", "bytes; AUC or accuracy", larger=True)
+_MODE = Axis("epsilon_mode", "mode of epsilon")
 FIGURES: dict[str, Figure] = {
-    "2": Figure(
-        "relative error of a mean of 70 clients",
-        Axis("epsilon", "epsilon"),
-        Axis("relative_error", "relative error", log=True),
-        _means,
-        trends=_ERRORS,
-        columns=3,
-    ),
-    "3": Figure(
-        "share of the clients in a round, bytes and model",
-        Axis("gamma", "gamma"),
-        Axis("value", "bytes; AUC or accuracy", larger=True),
-        _shares,
-    ),
+    "2": Figure("relative error of a mean of 70 clients", _EPSILON, _ERROR, _means, _ERRORS, columns=3),
+    "3": Figure("share of the clients in a round, bytes and model", _SHARE, _VALUE, _shares),
     "4": Figure("models by round, by epsilon", _ROUND, _FIGURE, _modes_of_epsilon, columns=3),
     "5": Figure("models by round, by safe range", _ROUND, _FIGURE, _modes_of_tau, columns=3),
     "6": Figure(
-        "models by round, PDPM and Laplace noise",
-        _ROUND,
-        _FIGURE,
-        _against_laplace,
-        trends=_last,
-        columns=3,
+        "models by round, PDPM and Laplace noise", _ROUND, _FIGURE, _against_laplace, _last, columns=3
     ),
-    "table-2": Figure(
-        "nine combinations of epsilon and safe range",
-        Axis("epsilon_mode", "mode of epsilon"),
-        _FIGURE,
-        _combinations,
-        trends=_order,
-    ),
+    "table-2": Figure("nine combinations of epsilon and safe range", _MODE, _FIGURE, _combinations, _order),
 }

@@ -1,7 +1,7 @@
 """Wang et al., Collecting and Analyzing Multidimensional Data with Local Differential Privacy, ICDE 2019.
 
 Brazil's and Mexico's census records (IPUMS) are not free to pass on. Where the paper uses them, these figures use
-flights of New York, or `--dataset ipums:FILE.csv`, an extract of your own."""
+bundled data sets, or `--dataset ipums:FILE.csv`, an extract of your own."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,12 +10,14 @@ import numpy as np
 
 from ternhost.experiments.cells import Row
 from ternhost.experiments.comparison import (
+    CLASSIFIED,
     CLIENTS,
     DIMENSION,
     EPSILON,
     GAUSSIANS,
     LINEAR_ERROR,
     MISCLASSIFICATION,
+    REGRESSED,
     means,
     models,
     tables,
@@ -23,27 +25,20 @@ from ternhost.experiments.comparison import (
 from ternhost.experiments.erm import SHARED
 from ternhost.experiments.figure import Axis, Figure, Trends, better, by_curve
 from ternhost.experiments.formula import (
+    OF_EPSILON,
     curves,
     density,
     formula,
-    worst_variance,
+    variances,
     worst_variance_of_tuples,
-)
+)  # fmt: skip
 from ternhost.experiments.statistics import pick
 from ternhost.experiments.variance import crossing
 from ternhost.privacy.mechanisms import hybrid, piecewise
 
 _MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
 _LEARNERS = ("laplace", "duchi", "pm", "hm")
-_CLASSIFIED = ("synthetic-logistic", "breast-cancer")
-_VARIANCE = Axis("variance", "worst-case variance", log=True)
 _BORDER = Axis("border", "border")
-
-
-def _variances() -> list[Row]:
-    epsilons = [round(0.1 * i, 1) for i in range(4, 81)]
-    laws = {name: worst_variance(name) for name in ("laplace", "duchi", "pm", "hm")}
-    return curves("one number", "epsilon", "variance", laws, epsilons)
 
 
 def _variance_trends(rows: Sequence[Row]) -> Trends:
@@ -93,22 +88,23 @@ def _regimes() -> list[Row]:
 _SMALLER = partial(better, "squared_error", ("pm", "hm"), ("laplace", "scdf", "duchi"))
 _FEWER = partial(better, MISCLASSIFICATION.column, ("pm", "hm"), ("laplace", "duchi"), shared=SHARED)
 _LESS = partial(better, LINEAR_ERROR.column, ("pm", "hm"), ("duchi",), shared=SHARED)
-_EPSILON, _RATIO = Axis("epsilon", "epsilon"), Axis("ratio", "ratio")
+_RATIO = Axis("ratio", "ratio")
 _SHARES = {"share": (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), "epsilon": (1.0,)}
 _DIMENSIONS = {"d": (5, 10, 15, 19), "epsilon": (1.0,)}
-_LINEAR = ("synthetic-linear", "diabetes")
 
 FIGURES: dict[str, Figure] = {
-    "1": formula("worst-case variance for one number", _EPSILON, _VARIANCE, _variances, _variance_trends),
+    "1": variances(_LEARNERS, _variance_trends),
     "2": density("PM", piecewise.t_pm),
-    "3": formula("worst-case variance for d numbers over Duchi's", _EPSILON, _RATIO, _ratios, _ratio_trends),
+    "3": formula(
+        "worst-case variance for d numbers over Duchi's", OF_EPSILON, _RATIO, _ratios, _ratio_trends
+    ),
     "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "5": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
     "6": means("errors for two other distributions", _MECHANISMS, ("uniform", "power law"), trends=_SMALLER),
     "7": tables("errors by the number of clients", _MECHANISMS, CLIENTS, **_SHARES),
     "8": tables("errors by the number of attributes", _MECHANISMS, DIMENSION, **_DIMENSIONS),
-    "9": models("logistic regression", "logistic", _LEARNERS, _CLASSIFIED, MISCLASSIFICATION, trends=_FEWER),
-    "10": models("SVM", "svm", _LEARNERS, _CLASSIFIED, MISCLASSIFICATION, trends=_FEWER),
-    "11": models("linear regression", "linear", _LEARNERS[1:], _LINEAR, LINEAR_ERROR, trends=_LESS),
-    "table-1": formula("epsilons where the order of the variances changes", _BORDER, _EPSILON, _regimes),
+    "9": models("logistic regression", "logistic", _LEARNERS, CLASSIFIED, MISCLASSIFICATION, trends=_FEWER),
+    "10": models("SVM", "svm", _LEARNERS, CLASSIFIED, MISCLASSIFICATION, trends=_FEWER),
+    "11": models("linear regression", "linear", _LEARNERS[1:], REGRESSED, LINEAR_ERROR, trends=_LESS),
+    "table-1": formula("epsilons where the order of the variances changes", _BORDER, OF_EPSILON, _regimes),
 }

@@ -6,27 +6,32 @@ from typing import Any
 
 import numpy as np
 
+from ternhost.experiments import discretisation
 from ternhost.experiments.cells import Row
 from ternhost.experiments.comparison import (
     ACCURACY,
+    CLASSIFIED,
     EPSILON,
     GAUSSIANS,
     LINEAR_ERROR,
     OUTPUTS,
+    REGRESSED,
     means,
     models,
     tables,
 )  # fmt: skip
-from ternhost.experiments.discretisation import variances
 from ternhost.experiments.erm import SHARED
 from ternhost.experiments.figure import Axis, Figure, Trends, better, by_curve, every, verdict
 from ternhost.experiments.formula import (
+    EPSILONS,
+    OF_EPSILON,
+    VARIANCE,
     curves,
     density,
     formula,
-    worst_variance,
+    variances,
     worst_variance_of_tuples,
-)
+)  # fmt: skip
 from ternhost.experiments.perturbing import WINDOWED
 from ternhost.experiments.statistics import pick, values_of
 from ternhost.experiments.variance import CROSSINGS, crossing
@@ -34,17 +39,7 @@ from ternhost.privacy.mechanisms import piecewise, three_outputs
 
 _MECHANISMS = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp")
 _ONE_NUMBER = (*_MECHANISMS, "pm-opt")
-_CLASSIFIED = ("synthetic-logistic", "breast-cancer")
-_LINEAR = ("synthetic-linear", "diabetes")
 _COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
-_EPSILON, _VARIANCE = Axis("epsilon", "epsilon"), Axis("variance", "worst-case variance", log=True)
-
-
-def _variances() -> list[Row]:
-    epsilons = [round(0.1 * i, 1) for i in range(4, 81)]
-    return curves(
-        "one number", "epsilon", "variance", {name: worst_variance(name) for name in _ONE_NUMBER}, epsilons
-    )
 
 
 def _variance_trends(rows: Sequence[Row]) -> Trends:
@@ -82,11 +77,10 @@ def _zero_trends(rows: Sequence[Row]) -> Trends:
 
 
 def _variances_of_tuples() -> list[Row]:
-    epsilons = [round(0.1 * i, 1) for i in range(4, 81)]
     rows = []
     for d in (5, 10, 20, 40):
         laws = {name: partial(worst_variance_of_tuples, name, d) for name in _MECHANISMS[1:]}
-        rows += curves(f"d = {d}", "epsilon", "variance", laws, epsilons)
+        rows += curves(f"d = {d}", "epsilon", "variance", laws, EPSILONS)
     return rows
 
 
@@ -115,7 +109,7 @@ def _more_outputs(column: str, rows: Sequence[Row], larger: bool = False, shared
     }  # fmt: skip
 
 
-_OTHERS = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub")
+_OTHERS = _MECHANISMS[:-1]
 _SMALLER = partial(better, "squared_error", ("hm-tp",), _OTHERS)
 _MORE_ACCURATE = partial(better, ACCURACY.column, ("hm-tp",), _OTHERS, larger=True, shared=SHARED)
 _LESS = partial(better, LINEAR_ERROR.column, ("hm-tp",), _OTHERS[1:], shared=SHARED)
@@ -131,20 +125,20 @@ def _at(epsilon: float) -> dict[str, Any]:
 
 
 _TWO = ("pm-sub", "three-outputs")
-_CROSSINGS = ("epsilons where two mechanisms are equally good", Axis("row", "row"), _EPSILON, _crossings)
+_CROSSINGS = ("epsilons where two mechanisms are equally good", Axis("row", "row"), OF_EPSILON, _crossings)
 _LEVEL_RATIO = Axis("ratio", "ratio of variances")
 
 
 def _learned(title: str, model: str, mechanisms: Sequence[str], y: Axis = ACCURACY, **more: Any) -> Figure:
-    sources = _LINEAR if y is LINEAR_ERROR else _CLASSIFIED
+    sources = REGRESSED if y is LINEAR_ERROR else CLASSIFIED
     return models(title, model, mechanisms, sources, y, **more)
 
 
 FIGURES: dict[str, Figure] = {
-    "2": formula("worst-case variance for one number", _EPSILON, _VARIANCE, _variances, _variance_trends),
-    "3": formula("a, the probability of 0 in Three-Outputs", _EPSILON, _A, _zero_probabilities, _zero_trends),
+    "2": variances(_ONE_NUMBER, _variance_trends),
+    "3": formula("a, the probability of 0 in Three-Outputs", OF_EPSILON, _A, _zero_probabilities, _zero_trends),
     "4": density("PM-SUB", piecewise.t_sub),
-    "5": formula("worst-case variance for d numbers", _EPSILON, _VARIANCE, _variances_of_tuples),
+    "5": formula("worst-case variance for d numbers", OF_EPSILON, VARIANCE, _variances_of_tuples),
     "6": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "7": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
     "8": _learned("logistic regression", "logistic", _MECHANISMS, trends=_MORE_ACCURATE),
@@ -157,5 +151,7 @@ FIGURES: dict[str, Figure] = {
     "15": _learned("SVM at epsilon 5, PM-SUB and Three-Outputs", "svm", _TWO, **_at(5.0)),
     "table-1": formula(*_CROSSINGS, first=0, last=2),
     "table-2": formula(*_CROSSINGS, first=2, last=5),
-    "levels": formula("worst-case variance over the continuous one, by outputs", OUTPUTS, _LEVEL_RATIO, variances),
+    "levels": formula(
+        "worst-case variance over the continuous one, by outputs", OUTPUTS, _LEVEL_RATIO, discretisation.variances
+    ),
 }  # fmt: skip
