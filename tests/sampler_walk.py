@@ -13,7 +13,7 @@ from fractions import Fraction
 from tern import sampler
 from tern.card import LAPLACE, TABLE, WINDOW, Card
 from tern.entropy import SLACK, Stream
-from ternhost.privacy import shuffling
+from ternhost.privacy import laws
 
 UNDECIDED = -1
 _LONGEST = 24  # bytes of a branch; every card shape that can be enumerated decides far earlier
@@ -145,7 +145,7 @@ class _Walk:
 
 def likelihood_ratio(card: Card) -> Fraction:
     """The exact e**epsilon of the integers of a card (not laplace); for a hierarchy, of level and value together."""
-    return max(ratio_of(part.rows.tolist()) for part in shuffling.parts(card))
+    return max(ratio_of(part.rows.tolist()) for part in laws.parts(card))
 
 
 def ratio_of(distributions: Sequence[Sequence[Fraction]]) -> Fraction:

@@ -10,7 +10,7 @@ import pytest
 import sampler_walk
 
 from ternhost.errors import UsageError
-from ternhost.privacy import cards, certify, mechanisms, shuffling
+from ternhost.privacy import cards, certify, laws, mechanisms, shuffling
 from ternhost.privacy.base import MICRO
 
 SEED = 11
@@ -56,7 +56,7 @@ def rr(epsilon, k=2):
 
 
 def part(rows):
-    return [shuffling.Part.of(Fraction(1), rows)]
+    return [laws.Part.of(Fraction(1), rows)]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_bound_of_a_mechanism_is_between_its_exact_delta_and_the_bound_of_an
     for epsilon in (0.0, 0.1, 0.4, 0.8):
         exact = worst_delta(rows, epsilon, 4)
         of_mechanism = shuffling.delta_at(part(rows), local(rows), epsilon, 4)
-        of_any = shuffling.delta_at(shuffling.randomised_response(local(rows)), local(rows), epsilon, 4)
+        of_any = shuffling.delta_at(laws.randomised_response(local(rows)), local(rows), epsilon, 4)
         assert exact <= of_mechanism <= of_any
 
 
@@ -114,7 +114,7 @@ def test_a_window_cards_two_ends_are_its_worst_pair():
     card = cards.decode(mechanisms.design("pm-sub", 1, 7).card)
     rows = [certify.at_knot(card, i) for i in range(len(certify.knots(card)))]
     for epsilon in (0.05, 0.4):
-        ends = shuffling.delta_at(shuffling.parts(card), 1.0, epsilon, 50)
+        ends = shuffling.delta_at(laws.parts(card), 1.0, epsilon, 50)
         assert ends == pytest.approx(shuffling.delta_at(part(rows), 1.0, epsilon, 50), rel=1e-12)
 
 

@@ -26,26 +26,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, optimize
+from scipy import optimize
 
-from tern.card import LAPLACE, MIXTURE, WINDOW, Card, T
+from tern.card import Card
 from ternhost.errors import UsageError
 from ternhost.options import require
-from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.laws import Part, are_known, parts, randomised_response
+from ternhost.privacy.losses import BITS, LOST, Draws, add_up
 
 MOST_REPORTS = 10**9
 _LEAST_DELTA = 1e-300  # its inverse is a number
 
-_BITS = 60  # of e**epsilon and of the grid, after the point
 _CELLS = 128  # of the grid of X; the sum's variance is more by a ten-thousandth at most
 _FEWER_CELLS = 16  # where there are many reports
 _MANY = 10**7
-_LOST = 46.0  # e**-46 of the tilted law may lie beyond the transform's ends; it is added
 _CLOSE = 1e-4  # the bisection ends where its ends differ by this share
 
 Floats = npt.NDArray[np.float64]
@@ -85,7 +83,7 @@ def account(local: int, reports: int, delta: float, card: Card | None = None, va
             f" {_MOST_LOCAL} nothing is hidden",
             hint="fewer --values, or a smaller epsilon",
         )
-    known = card is not None and values == 1 and _is_rational(card)
+    known = card is not None and values == 1 and are_known(card)
     worst = _least_epsilon(randomised_response(epsilon), epsilon, reports, delta)
     of_card = _least_epsilon(parts(card), epsilon, reports, delta) if known and card is not None else None
     return Shuffled(epsilon, reports, delta, closed(epsilon, reports, delta), worst, of_card)
@@ -103,45 +101,6 @@ def closed(epsilon: float, reports: int, delta: float) -> float | None:
     return math.log1p((e - 1) / (e + 1) * (root + 8 * e / reports))
 
 
-@dataclass(frozen=True)
-class Part:
-    """A share of a card's draws: the laws of its outputs at the inputs that are extreme, as integers over `whole`."""
-
-    share: Fraction
-    rows: npt.NDArray[np.object_]
-    whole: int
-
-    @classmethod
-    def of(cls, share: Fraction, rows: Sequence[Sequence[Fraction]]) -> Self:
-        whole = math.lcm(*(p.denominator for row in rows for p in row))
-        return cls(share, np.array([[int(p * whole) for p in row] for row in rows], object), whole)
-
-
-def randomised_response(epsilon: float) -> list[Part]:
-    """The worst mechanism of a local epsilon: its answer between two values, in rationals that round towards more."""
-    e = Fraction(math.exp(epsilon) * (1 + 1e-12))
-    low = 1 / (1 + e)
-    return [Part.of(Fraction(1), [[1 - low, low], [low, 1 - low]])]
-
-
-def parts(card: Card, share: Fraction = Fraction(1)) -> list[Part]:
-    """The laws of a card at the ends between which it is linear; a mixture has those of its two cards, in their shares.
-    A window card has its first and last window: others overlap more, and X spreads where a symbol of both and one of
-    neither become one of each."""
-    if card.shape == MIXTURE:
-        first = Fraction(card.threshold, T)
-        return [*parts(card.first, share * first), *parts(card.second, share * (1 - first))]
-    last = len(certify.knots(card)) - 1
-    starts = (0, last) if card.shape == WINDOW else range(last + 1)
-    return [Part.of(share, [certify.at_knot(card, i) for i in starts])]
-
-
-def _is_rational(card: Card) -> bool:
-    if card.shape == MIXTURE:
-        return _is_rational(card.first) and _is_rational(card.second)
-    return bool(card.shape != LAPLACE)
-
-
 def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: float) -> float:
     if delta_at(laws, local, 0.0, reports) <= delta:
         return 0.0
@@ -154,17 +113,17 @@ def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: floa
 
 def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -> float:
     """An upper bound of delta at central `epsilon`, of laws that keep the local epsilon."""
-    e = math.floor(math.exp(epsilon) * (1 - 1e-15) * (1 << _BITS))  # less: delta is more
+    e = math.floor(math.exp(epsilon) * (1 - 1e-15) * (1 << BITS))  # less: delta is more
     cells = _CELLS if reports < _MANY else _FEWER_CELLS
     low, high = 1 - math.exp(epsilon + local), math.exp(local) - math.exp(epsilon)
-    step = math.ceil((high - low) / cells * (1 + 1e-9) * (1 << _BITS))
-    first = math.floor(low * (1 << _BITS) / step) - 1
-    last = math.ceil(high * (1 << _BITS) / step) + 1
+    step = math.ceil((high - low) / cells * (1 + 1e-9) * (1 << BITS))
+    first = math.floor(low * (1 << BITS) / step) - 1
+    last = math.ceil(high * (1 << BITS) / step) + 1
     if last <= first + 2:
         return 0.0
     at = [step * j for j in range(first, last + 1)]
     pi: npt.NDArray[np.object_] = sum(part.share * _envelope(part, e, at) for part in laws)
-    unit = Fraction(step, 1 << _BITS)
+    unit = Fraction(step, 1 << BITS)
     beyond = np.concatenate([[pi[0] + unit], pi, [Fraction(0)]])
     masses = np.array([float(m / unit) for m in beyond[2:] - 2 * beyond[1:-1] + beyond[:-2]])
     return _mean_positive(masses, first, float(unit), reports)
@@ -172,7 +131,7 @@ def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -
 
 def _envelope(part: Part, e: int, at: Sequence[int]) -> npt.NDArray[np.object_]:
     """The largest pi of any two inputs at points `at` (in 2**-60), exactly."""
-    rows, scale = part.rows, 1 << _BITS
+    rows, scale = part.rows, 1 << BITS
     blanket = rows.min(axis=0)
     points = np.array(at, object)
     rest = (part.whole - blanket.sum()) * np.maximum(-points, 0)
@@ -187,33 +146,18 @@ def _envelope(part: Part, e: int, at: Sequence[int]) -> npt.NDArray[np.object_]:
 
 def _mean_positive(masses: Floats, first: int, unit: float, n: int) -> float:
     """E[max(0, X_1 + ... + X_n)] / n, at least, where X is (first + j) unit with probability masses[j]."""
-    at = np.arange(first, first + len(masses)).astype(np.float64)
+    at = np.arange(first, first + len(masses))
     at, masses = at[masses > 0], masses[masses > 0]
     top = at.max()
     if top <= 0:
         return 0.0
 
-    def mean(tilt: float) -> float:
-        return float((masses * at * np.exp(tilt * (at - top))).sum())
-
-    most = 1.0
-    while mean(most) < 0:
+    draws = Draws(at, masses, n)
+    most = 1.0 / top
+    while draws.mean(most) < 0:
         most *= 2
-    tilt = float(optimize.brentq(mean, 0.0, most, xtol=1e-15)) if mean(0.0) < 0 else 0.0
-    tilted = masses * np.exp(tilt * at)
-    factor = tilted.sum()
-    tilted /= factor
-    sigma = math.sqrt(n * float((tilted * at * at).sum()))
-    widest = float(np.abs(at).max())
-    # Bernstein's inequality: less than e**-_LOST of the tilted sum lies further out than this
-    slack = _LOST * widest / (3 * sigma)
-    reach = min((slack + math.sqrt(slack * slack + 2 * _LOST)) * sigma, n * widest)
-    size = fft.next_fast_len(2 * math.ceil(reach) + 2, real=True)
-    law = np.zeros(size)
-    np.add.at(law, at.astype(np.int64) % size, tilted)
-    law = fft.irfft(fft.rfft(law) ** n, size)
-    sums = np.arange(1, size // 2)
-    scale = n * math.log(factor)
-    within = float((sums * np.exp(scale - tilt * sums) * np.abs(law[1 : size // 2])).sum())
-    lost = math.exp(scale - _LOST) * (1 / (math.e * tilt) if tilt else n * widest)
-    return (within + lost) * unit / n * (1 + 1e-14 * n + 1e-9)
+    tilt = float(optimize.brentq(draws.mean, 0.0, most, xtol=1e-15)) if draws.mean(0.0) < 0 else 0.0
+    total = add_up([draws], tilt)
+    largest = 1 / (math.e * tilt) if tilt else n * float(np.abs(at).max())  # of s exp(-tilt s)
+    lost = math.exp(total.log_scale - LOST) * largest
+    return (total.above(0.0, lambda sums: sums) + lost) * unit / n * (1 + 1e-14 * n)

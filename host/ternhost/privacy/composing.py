@@ -1,0 +1,150 @@
+"""What reports tell together: to a reader who knows the sender of each, or who sees the counts of a gateway alone.
+
+Three accounts of the same reports: pure epsilons add up; so do rhos of zCDP; and the distributions of the privacy loss,
+made from the cards' integers, compose exactly (docs/guides/accounting.md has the theorems and their conditions)."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Self
+
+from tern import card as cards
+from tern import frames, wire
+from ternhost.privacy import shuffling, sums
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.laws import Part, are_known, greatest_ratio, parts, profile, randomised_response
+from ternhost.privacy.losses import LESS, Losses, at, both_sides, epsilon
+
+_CELLS = 96  # of a grid, up to the least of the largest losses
+_MOST_CELLS = 4096  # up to the largest
+_TAIL = 1e-3  # the share of delta that losses beyond a gateway's grid may take
+_MIXED_KINDS = 12  # of a card's reports in one account; more numbers of reports are rounded down
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that costs `cost`, micro-epsilon (gaussian: micro-rho), for all its `values` together. card: of each
+    value, or none where all that is known is the cost. mixed: of how many honest devices a gateway adds up the reports,
+    this one's among them; 0: the reader knows who sent it, which is also so where mixing hides nothing."""
+
+    cost: int
+    card: bytes = b""
+    values: int = 1
+    gaussian: bool = False
+    mixed: int = 0
+
+    @classmethod
+    def of(cls, card: cards.Card, values: int = 1, whole: bool = False) -> Self:
+        """A report of so many values. whole: the card's epsilon is that of all values together."""
+        if card.shape == cards.SUM or whole:
+            return cls(int(card.epsilon), gaussian=card.shape == cards.SUM and sums.of(card).norm == 2)
+        if card.shape == cards.PROJECTION:
+            values = 1
+        return cls(values * int(card.epsilon), card.data if are_known(card) else b"", values)
+
+    @classmethod
+    def asked(cls, request: frames.Round) -> Self:
+        """The report that a question wants."""
+        whole = request.model == wire.SOFTMAX and request.k > 1
+        return cls.of(cards.decode(bytes(request.card)), int(request.k), whole)
+
+    def among(self, reports: int) -> Self:
+        """The same behind a gateway. Rounds of other devices' laws, and noise that keeps no epsilon, hide nothing."""
+        return self if self.gaussian else replace(self, mixed=max(0, reports))
+
+    @property
+    def rho(self) -> int:
+        """Micro-rho."""
+        each = self.cost // self.values
+        return self.cost if self.gaussian else self.values * sums.rho_of_pure(each)
+
+    @property
+    def _laws(self) -> list[Part]:
+        known = self.card and (self.values == 1 or not self.mixed)
+        return parts(cards.decode(self.card)) if known else randomised_response(self.cost / MICRO)
+
+    @property
+    def times(self) -> int:
+        """How many draws of `losses` one report is."""
+        return self.values if self.card and not self.mixed else 1
+
+    def largest(self, tail: float) -> float:
+        """A loss beyond which one draw has at most `tail`."""
+        return _largest(self, tail)
+
+    def losses(self, step: float, tail: float) -> Losses:
+        """The privacy losses of one draw, on a grid. Not for Gaussian noise."""
+        return _losses(self, step, tail)
+
+
+@lru_cache(maxsize=256)
+def _largest(report: Report, tail: float) -> float:
+    laws = report._laws
+    local = math.log(greatest_ratio(laws)) * (1 + 1e-12) + 2 * LESS
+    if not report.mixed:
+        return local
+    low, high = 0.0, local
+    while high - low > 0.02 * high:
+        middle = (low + high) / 2
+        low, high = (
+            (low, middle) if shuffling.delta_at(laws, local, middle, report.mixed) <= tail else (middle, high)
+        )
+    return high
+
+
+@lru_cache(maxsize=256)
+def _losses(report: Report, step: float, tail: float) -> Losses:
+    laws, last = report._laws, math.ceil(report.largest(tail) / step * (1 - 1e-12))
+    if not report.mixed:
+        return Losses.of_profile([(i, profile(laws, at(i, step))) for i in range(-last, last + 1)], step)
+    local = math.log(greatest_ratio(laws)) * (1 + 1e-12)
+    deltas = [
+        shuffling.delta_at(laws, local, max(0.0, i * step * (1 - 1e-12)), report.mixed)
+        for i in range(last + 1)
+    ]
+    points = [(i, Fraction(min(1.0, delta))) for i, delta in enumerate(deltas)]
+    return Losses.of_profile(both_sides(points, step), step)
+
+
+@dataclass(frozen=True)
+class Together:
+    """The epsilon of reports together: pure (None with Gaussian noise), and at delta by zCDP and exactly (None: as
+    pure)."""
+
+    pure: float | None
+    zcdp: float
+    exact: float | None
+    delta: float
+
+    @property
+    def epsilon(self) -> float:
+        """At delta, the least that is proved."""
+        return min(each for each in (self.pure, self.zcdp, self.exact) if each is not None)
+
+
+def together(reports: Mapping[Report, int], delta: float) -> Together:
+    """What so many reports of each kind tell, mixed or not. Raises UsageError for a delta beyond 0 and 1."""
+    zcdp = sums.epsilon_of(sum(times * report.rho for report, times in reports.items()), delta)
+    if any(report.gaussian for report in reports):
+        return Together(None, zcdp, None, delta)
+    pure = sum(times * report.cost for report, times in reports.items()) / MICRO
+    return Together(pure, zcdp, composed(reports, delta), delta)
+
+
+def composed(reports: Mapping[Report, int], delta: float) -> float:
+    """The epsilon at `delta` of so many reports of each kind, mixed or not, none of them Gaussian."""
+    draws = {report: times * report.times for report, times in reports.items() if times}
+    if not draws:
+        return 0.0
+    tail = 10.0 ** math.floor(math.log10(_TAIL * delta / sum(draws.values())))
+    extents = [report.largest(tail) for report in draws]
+    if not max(extents):
+        return 0.0
+    step = max(min(each for each in extents if each) / _CELLS, max(extents) / _MOST_CELLS)
+    found: dict[Losses, int] = {}
+    for report, times in draws.items():
+        losses = report.losses(step, tail)
+        found[losses] = found.get(losses, 0) + times
+    return min(epsilon(found, delta), sum(times * report.cost for report, times in reports.items()) / MICRO)
