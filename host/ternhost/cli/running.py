@@ -43,8 +43,8 @@ class RunCommand:
             )
             text = f"algorithm to run (default: {chosen})"
             add_option(parser, "--algorithm", text, choices=tuple(algorithms))
-        fields.add_arguments(parser, *(cls.Options for cls in algorithms.values()))
-        fields.add_arguments(parser, Terms, RunOptions, leave_out=("fleet",))
+        learning = [cls.Options for cls in algorithms.values()]
+        fields.add_arguments(parser, *learning, Terms, RunOptions, leave_out=("fleet",))
         where = parser.add_argument_group("the run")
         text = f"the devices, in a form that 'tern fleet kinds' lists (default: {default_fleet(self.name)})"
         add_option(where, "--fleet KIND", text, metavar="KIND:...")
@@ -172,7 +172,8 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
 
 def print_run(args: argparse.Namespace, result: dict[str, Any]) -> int:
     """Print the result of a run, and return the exit code."""
-    lines = [*learner_of(result).summary(result), f"the run {result['run']} is in {result['directory']}"]
+    lines = [*learner_of(result).summary(result), *results.privacy_words(result)]
+    lines.append(f"the run {result['run']} is in {result['directory']}")
     if "report" in result:
         lines.append(f"report: {result['report']}")
     print_result(result, "\n".join(lines), args.json)

@@ -89,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
             signal.signal(number, handler)
     result["event"] = "result"
     if not served.algorithm.done:
-        print_result(result, "\n".join(served.algorithm.summary(result)), args.json)
+        lines = [*served.algorithm.summary(result), *results.privacy_words(result)]
+        print_result(result, "\n".join(lines), args.json)
         return OK
     if not args.no_report:
         result |= results.draw(result)

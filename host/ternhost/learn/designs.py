@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
+from ternhost.count.telling import Account
 from ternhost.datasets import Indices
 from ternhost.errors import UsageError
 from ternhost.options import option, require
@@ -17,6 +18,7 @@ from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
 from ternhost.privacy.cards import decode, load
+from ternhost.privacy.composing import Report
 
 T = TypeVar("T")
 
@@ -245,6 +247,16 @@ class ReportDesign:
     def policy(self) -> Policy:
         """What devices of the class allow: the largest cost of a report, and at least that for life."""
         return Policy(max(self.epsilon, self.cost), max(self.epsilon, self.cost))
+
+    @property
+    def report(self) -> Report:
+        """What one report tells."""
+        made = Report.of(self.card, self.k)
+        return made if made.cost == self.cost else Report(self.cost)
+
+    def told(self, times: int) -> Account:
+        """What this number of reports tells."""
+        return {self.report: times}
 
     def release(self, times: int) -> Release:
         """The release of a device of the class in this number of reports."""

@@ -16,6 +16,7 @@ from tern.wire import MAX_DIMENSION
 from ternhost.count.estimate import sums_of
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
+from ternhost.count.telling import Account
 from ternhost.datasets import Dataset, Holdings
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
@@ -30,6 +31,7 @@ from ternhost.options import require
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.privacy.composing import Report
 from ternhost.privacy.units import UNIT_HELP, parse_unit, protected
 
 _STEPS = 128  # grid steps of a radius
@@ -84,6 +86,9 @@ class SumDesign(ReportDesign):
     @property
     def policy(self) -> Policy:
         return Policy(self.epsilon, self.epsilon, RHO)
+
+    def told(self, times: int) -> Account:
+        return {Report(self.epsilon, gaussian=True): 1}
 
     def release(self, times: int) -> Release:
         return Release("sums over units", self.cost, 1, times, RHO, True, self.epsilon)

@@ -12,15 +12,15 @@ from typing import Self
 
 from tern import card as cards
 from tern import frames, wire
-from ternhost.privacy import shuffling, sums
+from ternhost.privacy import projection, shuffling, sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.laws import Part, are_known, greatest_ratio, parts, profile, randomised_response
 from ternhost.privacy.losses import LESS, Losses, at, both_sides, epsilon
 
 _CELLS = 96  # of a grid, up to the least of the largest losses
 _MOST_CELLS = 4096  # up to the largest
+_MOST_LOCAL = 40 * MICRO  # of a report; beyond that nothing is gained
 _TAIL = 1e-3  # the share of delta that losses beyond a gateway's grid may take
-_MIXED_KINDS = 12  # of a card's reports in one account; more numbers of reports are rounded down
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Report:
         if card.shape == cards.SUM or whole:
             return cls(int(card.epsilon), gaussian=card.shape == cards.SUM and sums.of(card).norm == 2)
         if card.shape == cards.PROJECTION:
-            values = 1
+            return cls(int(card.epsilon), projection.with_radius(card, 1))  # the radius tells nothing
         return cls(values * int(card.epsilon), card.data if are_known(card) else b"", values)
 
     @classmethod
@@ -108,6 +108,23 @@ def _losses(report: Report, step: float, tail: float) -> Losses:
     return Losses.of_profile(both_sides(points, step), step)
 
 
+def fewest(report: Report, epsilon: float, delta: float) -> int | None:
+    """Among how many honest reports this one must be mixed to tell `epsilon` at `delta`; None: no number is enough."""
+    low, high = 0, 1
+    while not _tells(report.among(high), epsilon, delta):
+        low, high = high, 4 * high
+        if low >= shuffling.MOST_REPORTS or report.gaussian:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _tells(report.among(middle), epsilon, delta) else (middle, high)
+    return high
+
+
+def _tells(report: Report, epsilon: float, delta: float) -> bool:
+    return composed({report: 1}, delta) <= epsilon if not report.gaussian else False
+
+
 @dataclass(frozen=True)
 class Together:
     """The epsilon of reports together: pure (None with Gaussian noise), and at delta by zCDP and exactly (None: as
@@ -130,7 +147,8 @@ def together(reports: Mapping[Report, int], delta: float) -> Together:
     if any(report.gaussian for report in reports):
         return Together(None, zcdp, None, delta)
     pure = sum(times * report.cost for report, times in reports.items()) / MICRO
-    return Together(pure, zcdp, composed(reports, delta), delta)
+    known = all(report.cost <= _MOST_LOCAL for report in reports)
+    return Together(pure, zcdp, composed(reports, delta) if known else None, delta)
 
 
 def composed(reports: Mapping[Report, int], delta: float) -> float:

@@ -20,7 +20,6 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, optimize
 
 Floats = npt.NDArray[np.float64]
 
@@ -86,6 +85,8 @@ class TiltedSum:
 
 def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
     """The law of the sum of all draws, about the mean that this tilt gives it."""
+    from scipy import fft  # slow to load
+
     laws = [each.tilted(tilt) for each in draws]
     means = [float((law * each.at).sum()) for law, each in zip(laws, draws, strict=True)]
     spreads = [each.at - mean for each, mean in zip(draws, means, strict=True)]
@@ -207,6 +208,7 @@ def epsilon(reports: Mapping[Losses, int], delta: float) -> float:
 
 def _tilt(draws: Sequence[Draws], delta: float) -> float:
     """The tilt whose mean has a Chernoff bound of delta, or the steepest that makes sense."""
+    from scipy import optimize  # slow to load
 
     def excess(tilt: float) -> float:
         rate = sum(each.times * (each.log_moment(tilt) - tilt * each.mean(tilt)) for each in draws)

@@ -122,6 +122,13 @@ def design(epsilon: int, values: int, radius: float) -> ProjectionDesign:
     return ProjectionDesign(card, range_, real_radius(decoded, range_), variance(decoded, range_))
 
 
+def with_radius(card: cards.Card, steps: int) -> bytes:
+    """The same card with another radius, which changes no probability."""
+    body = of(card)
+    fields = body.size.bit_length() - 1, body.k, body.a, body.b, steps
+    return bytes(card.data[: -struct.calcsize(BODY)]) + struct.pack(BODY, *fields)
+
+
 def law(body: Projection, length: float) -> tuple[Floats, Floats]:
     """For a vector of `length` radii (-1 to 1; below 0 the opposite one): what each codeword has in common with its
     direction, on average, ascending (2 N cosines); and how likely each one is (2 N)."""

@@ -29,7 +29,6 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
 
 from tern.card import Card
 from ternhost.errors import UsageError
@@ -146,6 +145,8 @@ def _envelope(part: Part, e: int, at: Sequence[int]) -> npt.NDArray[np.object_]:
 
 def _mean_positive(masses: Floats, first: int, unit: float, n: int) -> float:
     """E[max(0, X_1 + ... + X_n)] / n, at least, where X is (first + j) unit with probability masses[j]."""
+    from scipy import optimize  # slow to load
+
     at = np.arange(first, first + len(masses))
     at, masses = at[masses > 0], masses[masses > 0]
     top = at.max()

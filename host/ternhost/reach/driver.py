@@ -33,6 +33,11 @@ def is_label(question: Question) -> bool:
     return question.model == wire.SOFTMAX and question.k == 1
 
 
+def is_hashed(question: Question) -> bool:
+    """Whether a device answers by the hash of its category, which depends on its id and the round."""
+    return question.model == wire.CATEGORIES and question.range > 0
+
+
 @dataclass(frozen=True)
 class RoundProgress:
     """A round in progress: `reports` of `asked` devices so far."""
@@ -76,6 +81,11 @@ class Driver(ABC):
     @abstractmethod
     def devices(self) -> Devices:
         """The devices that can be asked, by id."""
+
+    @property
+    def sites(self) -> Mapping[str, npt.NDArray[np.int64]]:
+        """The devices of each gateway, if there are any."""
+        return {}
 
     @property
     def status(self) -> FleetStatus:

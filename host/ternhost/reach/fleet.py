@@ -11,11 +11,13 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.registry import Registry
 
 if TYPE_CHECKING:
+    from ternhost.count.members import Integers
     from ternhost.datasets import Holdings
     from ternhost.learn.schedule import Terms
     from ternhost.reach.broker.home_access import HomeAccess
     from ternhost.reach.driver import Driver, Warn
     from ternhost.reach.stored import DriverOptions
+    from ternhost.reach.toward_server import Bound
     from ternhost.store.store import Store
 
 
@@ -49,6 +51,7 @@ class RunContext:
     modules: Sequence[str] = ()  # of the device library, that boards need in addition
     individual: bool = False  # the reports of single devices are wanted
     standing: bool = False  # the fleet is served
+    bound: Bound | None = None  # of what the counts of gateways may tell of a device
     patience: float = 2.0  # seconds without news until boards are asked again
 
     @property
@@ -111,6 +114,10 @@ class Fleet:
     def census(self, store: Store, standing: bool) -> int:
         """The number of devices when a run begins in this store. standing: it is served. Raises TernError."""
         return len(store.keys())
+
+    def sites(self, store: Store, standing: bool) -> Mapping[str, Integers]:
+        """The devices of each gateway, if it has any, as of `census`. Raises TernError."""
+        return {}
 
     def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
         """Its boards on ports. directories: with the files of boards that tern made. modules, whole: the parts of the

@@ -15,10 +15,11 @@ from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.units import protected
 from ternhost.provision.boards import provision_fleet
 from ternhost.reach import fleet
 from ternhost.reach.fleet import Fleet
-from ternhost.run import costs
+from ternhost.run import costs, toward_server
 from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
@@ -60,6 +61,13 @@ def written(
         first = check_skip(opened, options.after_round) + 1
         clients = population(kind, schedule, opened)
         learner = learner or cls(options.learning, clients)
+        if options.bound and learner.unit:
+            text = f"--toward-server is about whole devices, and {learner.name} protects {protected(learner.unit)}"
+            raise UsageError(text, hint="leave it out, or protect devices (--unit device)")
+        if options.fits:
+            sites = toward_server.sites_of(kind.sites(opened, schedule is not None), opened, options)
+            options = toward_server.fitted(options, learner, sites)
+            learner = cls(options.learning, clients)
         _check(learner, kind, options, first)
         asked = {
             **asdict(options),

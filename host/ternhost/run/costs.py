@@ -1,7 +1,7 @@
 """The cost of a run to the devices' privacy: planned, told before it starts, counted from the rounds of its store."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +10,15 @@ import numpy.typing as npt
 
 from tern import wire
 from tern.ledger import EPSILON, RHO
-from ternhost.count.members import Members, integers
-from ternhost.count.questions import cost_of, decode_body
+from ternhost.count.members import integers
+from ternhost.count.questions import decode_body
+from ternhost.count.telling import Told, most
 from ternhost.errors import RefusedError
 from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of, ends
-from ternhost.privacy import cards
 from ternhost.privacy.accounting import MEASURES, Account, Policy
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.composing import Report
 from ternhost.privacy.units import protected
 from ternhost.reach.driver import Left
 from ternhost.reach.refusals import NEW_BUDGET
@@ -66,7 +67,46 @@ def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
     return {**plan, "classes": classes, **learner.references(), "devices": devices or None}
 
 
-def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
+def lives(learner: Learner, before: Sequence[Told], delta: float) -> list[dict[str, Any]]:
+    """For JSON, of each class of devices: what the run tells of a device, and what its life has told by then, at most;
+    before: what devices of the class had told. Pure epsilons, and the least that is proved at `delta`."""
+    return [
+        {"share": design.share, "delta": delta, "run": _epsilons([{}], design.told(learner.times), delta),
+         "life": _epsilons(told.accounts() or [{}], design.told(learner.times), delta)}
+        for design, told in zip(learner.designs, before, strict=True)
+    ]  # fmt: skip
+
+
+def _epsilons(
+    accounts: Sequence[Mapping[Report, int]], run: Mapping[Report, int], delta: float
+) -> dict[str, Any]:
+    found = most((Counter(account) + Counter(run) for account in accounts), delta)
+    return {"pure": found.pure, "zcdp": found.zcdp, "exact": found.exact, "epsilon": found.epsilon}
+
+
+def life_words(life: Mapping[str, Any]) -> str:
+    """One of `lives`: "this run: epsilon 4 (pure); for life so far 36 pure, 11.2 at delta 1e-06"."""
+    run, whole = ({**life[which], "delta": life["delta"]} for which in ("run", "life"))
+    text = "this run: epsilon " + (
+        "{epsilon:.4g} at delta {delta:g}" if run["pure"] is None else "{pure:g} (pure)"
+    )
+    words = "{epsilon:.4g} at delta {delta:g}"
+    if whole["pure"] is not None:
+        words = "{pure:g} pure" + f", {words}" * (whole["epsilon"] < _LESS * whole["pure"])
+    return f"{text.format_map(run)}; for life so far {words.format_map(whole)}"
+
+
+def lives_words(lives: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each class, or for those that tell least and most."""
+    shown = ends(lives, lambda each: float(each["life"]["epsilon"]))
+    several = len(lives) > 1
+    return [f"{100 * each['share']:.3g} % of the devices, " * several + life_words(each) for each in shown]
+
+
+_LESS = 0.995  # of the pure epsilon: so much is worth a second number
+
+
+def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left, lives: Sequence[Mapping[str, Any]],
          endless: bool, alone: bool, rounds: str = "--rounds") -> None:  # fmt: skip
     """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
     spent in the run's measure, and the least that a board reports as left, millionths. endless: the accounts are of a
@@ -84,8 +124,7 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
         if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
             words += f" (one a round: {rounds} sets how many)"
         if before:
-            total = f", {(before + account.user_level) / MICRO:g} together"
-            words += f"; earlier runs cost up to {before / MICRO:g}" + ("" if endless else total)
+            words += f"; earlier runs cost up to {before / MICRO:g}"
             if account.budget is not None:
                 words += f", of a budget of {account.budget / MICRO:g}"
         words += "".join(f"; the boards say that {_LEFT[i].format(amount / MICRO)}" for i, amount in told)
@@ -96,6 +135,8 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
                 f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
                 hint=f"ask fewer rounds or values, use a smaller {account.measure}, or raise --budget",
             )
+    for words in () if endless else lives_words(lives):
+        watcher.note(words)
     for measure, amount in told if asked else ():
         release = min((replace(each, measure=measure) for each in asked), key=lambda each: each.user_level)
         if amount >= release.user_level:
@@ -111,23 +152,29 @@ def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left,
         watcher.warn(f"{words}: it will refuse the rest")
 
 
-def spent_before(
-    store: Store, devices: Sequence[int] | npt.NDArray[np.int64], run: str, measure: int = EPSILON
-) -> int:
-    """The most that any of these devices has spent in other runs of this store, millionths, by accepted reports: lost
-    reports may have cost more. In rounds by gateways every device counts as having answered."""
-    wanted = Members(np.unique(np.asarray(devices, np.int64)))
-    spent = np.zeros(len(wanted), np.int64)
+def told_before(store: Store, run: str) -> Told:
+    """What devices have told in other runs of this store, by accepted reports: lost ones may have told more. In rounds
+    by gateways every device counts as having answered."""
+    told = Told()
     for other in [each for each in store.rounds() if each.run != run]:
         reporters = None if store.by_gateways(other.number) else store.reporters(other.number)
         for cohort in other.cohorts:
             ids = integers(cohort.devices)
-            at = wanted.find(ids if reporters is None else ids[np.isin(ids, reporters)])
-            request = decode_body(cohort.body)
-            # A ledger in epsilon refuses what costs rho.
-            if measure == RHO or cards.measure(cards.decode(request.card)) == "epsilon":
-                spent[at[at >= 0]] += cost_of(request, measure)
-    return int(spent.max(initial=0))
+            told.add(
+                Report.asked(decode_body(cohort.body)),
+                ids if reporters is None else ids[np.isin(ids, reporters)],
+            )
+    return told
+
+
+def spent(accounts: Iterable[Mapping[Report, int]], measure: int) -> int:
+    """The most that any of these has cost a ledger of this measure, millionths. One in epsilon refuses what costs
+    rho."""
+
+    def price(report: Report) -> int:
+        return report.rho if measure == RHO else 0 if report.gaussian else report.cost
+
+    return max((sum(n * price(each) for each, n in account.items()) for account in accounts), default=0)
 
 
 def heard(store: Store, run: str) -> npt.NDArray[np.int64]:

@@ -13,6 +13,7 @@ from ternhost.learn.schedule import Schedule, Terms, how
 from ternhost.options import check_named, flag, names_of, require, values_of
 from ternhost.privacy.base import parse_epsilon
 from ternhost.reach import fleet
+from ternhost.reach.toward_server import Bound
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,43 @@ class RunOptions:
         None, "lifetime epsilon of a device, which its runs together must not exceed", metavar="E",
         shown="the cost of the run",
     )  # fmt: skip
+    delta: str = in_privacy(
+        "1e-6", "delta at which the epsilon of several reports is told, and of --life and --toward-server",
+        metavar="D",
+    )  # fmt: skip
+    toward_server: str | None = in_privacy(
+        None, "with gateways: epsilon, at --delta, that their counts of all rounds may tell the owner of the server "
+        "about a device; without --epsilon, chooses the largest one that keeps this", metavar="E", shown="no limit",
+    )  # fmt: skip
+    honest: float = in_privacy(
+        1.0, "with gateways: share of their devices that the owner of the server does not control",
+        metavar="SHARE",
+    )  # fmt: skip
+    fits: bool = False  # the epsilon of a report is to be what toward_server allows
 
     def __post_init__(self) -> None:
         if self.after_round is not None:
             in_order = 0 <= self.after_round < wire.MAX_ROUND
             require(in_order, "after_round", f"0 to {wire.MAX_ROUND - 1}", self.after_round)
-        fleet.parse(self.fleet)
-        _ = self.budget_micro
+        kind = fleet.parse(self.fleet)
+        _ = self.budget_micro, Bound.parse(self.toward_server or "1", self.delta, self.honest)
+        if self.toward_server is not None and not kind.by_gateways:
+            text = (
+                "--toward-server is about gateways, and this fleet has none: its host knows who sent a report"
+            )
+            raise UsageError(text, hint="name a fleet of them: --fleet gateways:DIR")
 
     @property
     def budget_micro(self) -> int | None:
         """The budget in micro-epsilon."""
         return None if self.budget is None else parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
+
+    @property
+    def bound(self) -> Bound | None:
+        """What the counts of gateways may tell, if there is a limit."""
+        if self.toward_server is None:
+            return None
+        return Bound.parse(self.toward_server, self.delta, self.honest)
 
     def flat(self) -> dict[str, Any]:
         """By name, those of all its parts, for a result."""
@@ -75,6 +101,10 @@ class RunOptions:
 
         schedule = Schedule(**take(Schedule)) if served else None
         terms, rest = Terms(**take(Terms)), {"fleet": default_fleet(learner.command), **take(cls)}
+        if "delta" in rest and "delta" in names_of(learner.Options):
+            learning["delta"] = rest["delta"]
+        chosen = named.keys() & {"epsilon", "epsilons", "card", "choices"}
+        rest["fits"] = rest.get("toward_server") is not None and not chosen
         for name in learning.keys() - {each.name for each in fields(learner.Options)}:
             others = [other for other, its in algorithms.items() if name in names_of(its.Options)]
             text = f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}"

@@ -12,6 +12,7 @@ from ternhost.files import read_object
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import protected
 from ternhost.provision.boards import epsilon_spent
+from ternhost.run import costs, toward_server
 from ternhost.run import directory as run_directory
 
 if TYPE_CHECKING:
@@ -34,12 +35,28 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "epsilon_spent": epsilon_spent(boards, algorithm.delta) if boards else [],
         "protects": protected(algorithm.unit) if run.accounts else None,
         "epsilon_before": state["spent_before"] / MICRO,
+        "lives": state.get("lives", []),
+        "toward_server": _toward_server(run),
         "accounting": [account.summary() for account in run.accounts],
         "options": replace(run.options, learning=algorithm.options).flat(),
         "directory": str(files.directory),
         "store": str(files.store),
         "history": history,
     }
+
+
+def _toward_server(run: Run) -> dict[str, Any]:
+    """What the counts of each gateway that was asked have told in all rounds of the store."""
+    names = [gateway.name for gateway in run.store.gateways()] if run.fleet.by_gateways else []
+    delta, honest = float(run.options.delta), run.options.honest
+    told = {name: run.store.told(name).most(delta, honest).epsilon for name in names}
+    return toward_server.told({name: epsilon for name, epsilon in told.items() if epsilon}, run.options)
+
+
+def privacy_words(result: Mapping[str, Any]) -> list[str]:
+    """What a run has told of a device, by class, and the owner of the server by site, for people."""
+    lines = costs.lives_words(result.get("lives", ()))
+    return [*lines, *filter(None, [toward_server.words(result.get("toward_server") or {})])]
 
 
 def load(run: str | Path, parent: Path) -> dict[str, Any]:

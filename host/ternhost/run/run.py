@@ -13,16 +13,18 @@ from typing import Any, Self
 import numpy as np
 
 from ternhost.count.rounds import RoundResult
+from ternhost.count.telling import Told
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
 from ternhost.files import Closing
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
+from ternhost.learn.designs import by_class
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet, refusals
 from ternhost.reach.driver import NOT_TOLD, Driver, RoundProgress
 from ternhost.reach.fleet import Fleet, RunContext
-from ternhost.run import begin, costs, plugins
+from ternhost.run import begin, costs, plugins, toward_server
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.directory import RunFiles
@@ -72,6 +74,7 @@ class Run(Closing):
         self._driver: Driver | None = None
         self._stopped = False
         self._published = self._empty = 0  # rounds, when models last went out; rounds without a report
+        self._asked: Sequence[int] | Devices = ()  # the members of its last start
         self._heard: tuple[int, Devices] | None = None  # rounds, and the devices that have reported in them
         self._refused = 0  # rounds in a row that every device refused
         self._round_began = 0.0  # seconds since 1970
@@ -234,6 +237,7 @@ class Run(Closing):
             seed=self.algorithm.options.seed,
             standing=self.schedule is not None,
             patience=(self.schedule or Schedule()).patience,
+            bound=self.options.bound,
             **learner,
         )
         driver = self._driver = self.fleet.driver(context)
@@ -245,7 +249,7 @@ class Run(Closing):
 
     def _rounds(self, driver: Driver) -> None:
         members = self._members(driver)
-        self._devices = len(members)
+        self._asked = members
         if not self.fleet.simulated and self.schedule is None:
             where = f"{counted(self.fleet.count, 'board')} with " if self.fleet.count else ""
             self._watcher.note(f"found {where}{counted(len(driver.devices), 'client')}")
@@ -270,7 +274,13 @@ class Run(Closing):
                         driver.wait(_IDLE)
                         continue
                 number = driver.next_round(self.state["first_round"] + self.state["rounds"])
-                driver.open(number, self.algorithm.cohorts(members))
+                try:
+                    driver.open(number, self.algorithm.cohorts(members))
+                except RefusedError as error:  # the bound of what gateways may tell
+                    if not self.state["rounds"]:
+                        raise
+                    self.state["refusal"] = [error.message, error.hint]
+                    break
                 starts = now + (self.schedule.interval if self.schedule else 0.0)
             self._round_began = time.time()
             if (result := self._collect(driver, number)) is None:
@@ -304,8 +314,9 @@ class Run(Closing):
     def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
         made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
         measure = self.algorithm.designs[0].policy.measure if self.algorithm.designs else 0
-        before = 0 if made else costs.spent_before(self.store, members, self.files.name, measure)
-        self.state["spent_before"] = before
+        told = Told() if made else costs.told_before(self.store, self.files.name)
+        before = costs.spent(told.accounts(of=members), measure)
+        self.state["spent_before"], self.state["lives"] = before, self._lives(told, members)
         if under_way:  # they were told before
             return
         if self.options.reason:
@@ -314,11 +325,33 @@ class Run(Closing):
         endless = self.algorithm.rounds is None and not self.algorithm.once
         alone = len(driver.devices) == 1
         words: dict[str, Any] = {
+            "lives": self.state["lives"],
             "endless": endless,
             "alone": alone,
             "rounds": flag(self.algorithm.rounds_option),
         }
         costs.tell(self._watcher, self.accounts, before, left, **words)
+        if self.fleet.by_gateways:
+            self._tell_server(driver)
+
+    def _tell_server(self, driver: Driver) -> None:
+        """Say what the run tells the owner of the server of each site's devices."""
+        options, devices = self.options, {name: len(ids) for name, ids in driver.sites.items()}
+        sites = toward_server.sites_of(driver.sites, self.store, options)
+        total = sum(devices.values())
+        planned = {site.name: toward_server.planned(self.algorithm, site, total, options) for site in sites}
+        if options.fits:
+            epsilon = self.options.learning.epsilon
+            self._watcher.note(f"a report of epsilon {epsilon} is the largest that keeps --toward-server")
+        self._watcher.note(toward_server.words(toward_server.told(planned, options), devices))
+
+    def _lives(self, told: Told, members: Sequence[int] | Devices) -> list[dict[str, Any]]:
+        """As `costs.lives`. told: in other runs."""
+        designs = self.algorithm.designs
+        before = [Told()] * len(designs)
+        for i, _, devices in by_class(designs, members, self.algorithm.options.seed) if told else ():
+            before[i] = told.of(devices)
+        return costs.lives(self.algorithm, before, float(self.options.delta))
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
         def tell(progress: RoundProgress) -> None:
@@ -410,9 +443,11 @@ class Run(Closing):
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: its cost is known only now
-            rounds, group = self.state["rounds"], self.schedule.group(self._devices)
-            most = costs.most_asked(self.store, self.files.name, rounds, group, self._devices)
-            self.algorithm.times = most
+            rounds, devices = self.state["rounds"], len(self._asked)
+            group = self.schedule.group(devices)
+            self.algorithm.times = costs.most_asked(self.store, self.files.name, rounds, group, devices)
+            told = Told() if self.fleet.simulated else costs.told_before(self.store, self.files.name)
+            self.state["lives"] = self._lives(told, self._asked)
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
                 account.budget = self.options.budget_micro

@@ -1,11 +1,13 @@
 """The tables of gateways: at a host, each gateway with its questions and answers; at a gateway, its own."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
+from ternhost.count.telling import Told
+from ternhost.privacy.composing import Report
 from ternhost.store.database import Database
 
 GATEWAYS = "SELECT name, devices, online, heard, here FROM gateway ORDER BY name"
@@ -52,6 +54,25 @@ class GatewayTables(Database):
     def save_progress(self, number: int, gateway: str, reports: int) -> None:
         """Store how many reports a gateway says it has so far, for observers."""
         self._write("UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?", reports, number, gateway)
+
+    def save_told(self, number: int, gateway: str, answered: Iterable[tuple[Report, Integers]]) -> None:
+        """Store what the counts of a gateway's cohorts tell in a round, in place of what was stored before. gateway: ""
+        in its own store."""
+        rows = [
+            (number, gateway, i, json.dumps({**asdict(report), "card": report.card.hex()}), pack_ids(devices))
+            for i, (report, devices) in enumerate(answered)
+        ]
+        with self.transaction():
+            self._db.execute("DELETE FROM told WHERE round = ? AND gateway = ?", (number, gateway))
+            self._db.executemany("INSERT INTO told VALUES (?, ?, ?, ?, ?)", rows)
+
+    def told(self, gateway: str) -> Told:
+        """What the counts of a gateway have told in all rounds."""
+        told = Told()
+        for text, devices in self._rows("SELECT report, devices FROM told WHERE gateway = ?", gateway):
+            report = json.loads(text)
+            told.add(Report(**{**report, "card": bytes.fromhex(report["card"])}), unpack_ids(devices))
+        return told
 
     def gateways_offline(self) -> None:
         self._write("UPDATE gateway SET online = 0")

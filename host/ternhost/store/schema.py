@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ternhost.errors import StorageError
 
-VERSION = 8
+VERSION = 9
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 TABLES = """
@@ -43,7 +43,8 @@ CREATE INDEX batch_of_round ON batch (round);
 -- For observers (times are seconds since 1970): tally has the question to each cohort and its counts by coordinate and
 -- symbol, board the unverified figures of boards.
 -- For gateways: at a host, answer has the question to each gateway or its answer; at a gateway, question has the digest
--- of each question and its answer (until there is one, the question).
+-- of each question and its answer (until there is one, the question). Both have in told what the counts of each cohort
+-- tell: the report (JSON), and the devices (in a gateway's own store: gateway '').
 CREATE TABLE tally (
     round INTEGER NOT NULL, position INTEGER NOT NULL, body BLOB NOT NULL, asked INTEGER NOT NULL,
     reports INTEGER NOT NULL, counts BLOB NOT NULL, PRIMARY KEY (round, position)
@@ -59,6 +60,10 @@ CREATE TABLE gateway (
 CREATE TABLE answer (
     round INTEGER NOT NULL REFERENCES round (number), gateway TEXT NOT NULL, reports INTEGER NOT NULL,
     answered INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (round, gateway)
+) WITHOUT ROWID;
+CREATE TABLE told (
+    round INTEGER NOT NULL, gateway TEXT NOT NULL, position INTEGER NOT NULL, report TEXT NOT NULL,
+    devices BLOB NOT NULL, PRIMARY KEY (round, gateway, position)
 ) WITHOUT ROWID;
 CREATE TABLE question (round INTEGER PRIMARY KEY, digest BLOB NOT NULL, answer BLOB);
 """

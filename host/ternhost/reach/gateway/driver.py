@@ -3,6 +3,7 @@ part may fail at any time. So a round is stored before any gateway gets it, a ga
 and its answer is stored before it counts."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self, Unpack
 
@@ -21,6 +22,7 @@ from ternhost.reach.gateway.roster import HOLD, GatewayRoster, KnownGateway, Reg
 from ternhost.reach.gateway.round import RoundAtGateways, check, parts
 from ternhost.reach.refusals import AllRefused
 from ternhost.reach.stored import DriverOptions, StoredDriver
+from ternhost.reach.toward_server import MORE, Answered, Bound, reports_of
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
@@ -45,15 +47,17 @@ class GatewaysDriver(StoredDriver):
     """Gateways that `post` reaches."""
 
     def __init__(
-        self, store: Store, post: Post, terms: Terms, registered: Registered = dict,
+        self, store: Store, post: Post, terms: Terms, registered: Registered = dict, bound: Bound | None = None,
         **options: Unpack[DriverOptions],
     ) -> None:  # fmt: skip
-        """registered: by gateway, the ids that its devices may have; others may have any. Single results lack ids."""
+        """registered: by gateway, the ids that its devices may have; others may have any. Single results lack ids.
+        bound: what the counts of each gateway may tell of a device, in all rounds of the store."""
         super().__init__(store, terms, **options)
         self._post = post
         self._roster = GatewayRoster(store, post, self._warn, standing=self._standing, registered=registered)
         self._rounds: dict[int, RoundAtGateways] = {}
         self._taken: set[str] = set()  # gateways that have taken the model
+        self._bound = bound
         self._meeting = False
 
     # Beginning
@@ -139,27 +143,37 @@ class GatewaysDriver(StoredDriver):
                 self._go_on_without(gateway, round_, f"does not get its answer counted: {error}")
                 return
             kept = round_.exchange(gateway.name, message.encode())
-            self._store.save_answer(round_.number, gateway.name, sum(message.reports), kept)
+            told = reports_of(round_.asks[gateway.name].cohorts, message.reports)
+            with self._store.transaction():
+                self._store.save_answer(round_.number, gateway.name, sum(message.reports), kept)
+                self._store.save_told(round_.number, gateway.name, told)
             round_.take(gateway.name, message, by_cohort)
         elif isinstance(message, Refused) and message.number in (0, round_.number):
             hint = f" ({message.hint})" if message.hint else ""
             self._go_on_without(gateway, round_, f"refuses: {message.message}{hint}")
+            self._store.save_told(round_.number, gateway.name, ())
             round_.refused[gateway.name] = message
             self._post.send(gateway.name, Hello().encode())  # its HERE may have changed
 
     def _go_on_without(self, gateway: KnownGateway, round_: RoundAtGateways, why: str) -> None:
-        self._warn(f"round {round_.number}: gateway {gateway.name} {why}; the round goes on without it")
+        if why != gateway.why:  # once for each reason
+            gateway.why = why
+            self._warn(f"round {round_.number}: gateway {gateway.name} {why}; the round goes on without it")
         round_.give_up(gateway.name)
 
     # Rounds
 
     @property
-    def devices(self) -> Integers:
-        """The devices of the known gateways; in a served fleet, of the connected ones."""
+    def sites(self) -> Mapping[str, Integers]:
+        """The devices of each known gateway; in a served fleet, of each connected one."""
         if self._standing:
             self._roster.look(time.monotonic())
-        there = [known.devices for known, _ in self._roster.there if not (self._standing and known.left_out)]
-        return np.sort(np.concatenate([integers(()), *there]))
+        there = [known for known, _ in self._roster.there if not (self._standing and known.left_out)]
+        return {known.name: known.devices for known in there}
+
+    @property
+    def devices(self) -> Integers:
+        return np.sort(np.concatenate([integers(()), *self.sites.values()]))
 
     @property
     def status(self) -> FleetStatus:
@@ -208,11 +222,33 @@ class GatewaysDriver(StoredDriver):
         there = {gateway.name: gateway.devices for gateway in known if len(gateway.devices)}
         categories = [question.categories for question, _ in cohorts] if self.individual else None
         asks = parts(round_, there, self.terms, categories)
+        told = {name: reports_of(ask.cohorts) for name, ask in asks.items()}
+        if self._bound:
+            for name in self._spent(number, told):
+                del asks[name], told[name]
+            asks = {name: replace(ask, toward_server=self._bound.fields) for name, ask in asks.items()}
         under_way = RoundAtGateways(round_, asks, time.monotonic())
         with self._store.transaction():
             self._store.open_round(round_)
             self._store.save_questions(number, {name: under_way.exchange(name) for name in asks})
+            for name, answered in told.items():  # as if all devices reported, until there is an answer
+                self._store.save_told(number, name, answered)
         self._rounds[number] = under_way
+
+    def _spent(self, number: int, wanted: Mapping[str, Answered]) -> list[str]:
+        """The gateways whose counts have told so much that this round would break the bound: they are not asked. (One
+        with too few devices is, and refuses.) Raises RefusedError where no gateway is left."""
+        assert self._bound
+        spent, why = [], ""
+        for name, answered in wanted.items():
+            told = self._store.told(name)
+            if self._bound.of(told, answered) and (why := self._bound.refuses(told, answered)):
+                spent.append(name)
+                text = f"round {number}: gateway {name} is not asked, {why}"
+                if len(spent) == len(wanted):
+                    raise RefusedError(text, hint=MORE)
+                self._warn(text)
+        return spent
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
         round_ = self._rounds[number]

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
+from ternhost.count.members import Integers
 from ternhost.errors import UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import Driver
@@ -51,11 +50,16 @@ class AtGateways(Fleet):
 
     def census(self, store: Store, standing: bool) -> int:
         """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have been heard before."""
-        if standing and (known := store.gateways()):
-            return sum(len(gateway.devices) for gateway in known)
-        with GatewaysDriver(store, self.post(), Terms(), registered=self.registered) as driver:
-            return len(np.asarray(driver.devices))
+        return sum(map(len, self.sites(store, standing).values()))
+
+    def sites(self, store: Store, standing: bool) -> Mapping[str, Integers]:
+        if not (standing and store.gateways()):
+            with GatewaysDriver(store, self.post(), Terms(), registered=self.registered) as driver:
+                return driver.sites
+        return {gateway.name: gateway.devices for gateway in store.gateways()}
 
     def driver(self, context: RunContext) -> Driver:
         options = context.driver_options
-        return GatewaysDriver(context.store, self.post(), context.terms, self.registered, **options)
+        return GatewaysDriver(
+            context.store, self.post(), context.terms, self.registered, context.bound, **options
+        )

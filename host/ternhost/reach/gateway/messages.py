@@ -4,6 +4,7 @@ nothing is inflated beyond its upper bound."""
 
 import hashlib
 import json
+import operator
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, Cohort
 from ternhost.reach.driver import NOT_TOLD, Left
 from ternhost.reach.gateway.post import MOST_TEXT
 
-PROTOCOL = 1
+PROTOCOL = 2
 _WRONG = "a message of a gateway or its host is wrong, or of another version of tern"
 MOST_DEVICES = 1 << 24  # of a gateway
 MOST_COHORTS = 4000
@@ -51,7 +52,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Ask:
-    """A round for one gateway. Two that differ only in quorum, deadline and hold ask the same question."""
+    """A round for one gateway. Two that differ only in quorum, deadline, hold and bound ask the same question."""
 
     number: int
     cohorts: Sequence[Cohort]  # with ascending ids
@@ -60,6 +61,9 @@ class Ask:
     quorum: float = 1.0  # share of the reports that ends it
     deadline: float | None = None  # seconds
     hold: float = 0.0  # seconds until the gateway reports its progress
+    toward_server: Sequence[float] | None = (
+        None  # the run's bound: epsilon (micro), delta, share of honest reports
+    )
 
     @property
     def asked(self) -> int:
@@ -108,6 +112,10 @@ class Here:
     boards: int | None = None
     budget_left: Left = NOT_TOLD  # the smallest reported for the first device of a board
     single_results: bool = False
+    toward_server: Sequence[float] | None = None  # the site's bound, as in Ask
+    told: int = (
+        0  # micro-epsilon at its delta (1e-6 where there is no bound): what its counts have told of a device
+    )
 
     def encode(self) -> bytes:
         head = {name: value for name, value in vars(self).items() if name != "devices"}
@@ -260,6 +268,12 @@ def _digest(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
+def _bound(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == len(_BOUND) and all(map(operator.call, _BOUND, value))
+
+
+_BOUND = _whole(1, ledger.MAX_BUDGET), _number(1e-300, 1), _number(1e-9, 1)
+_MOST_TOLD = 10**15
 _ROUND, _COUNT = _whole(1, wire.MAX_ROUND), _whole(0, MOST_DEVICES)
 _HEADS: dict[int, dict[str, Check]] = {
     HELLO: {},
@@ -270,6 +284,7 @@ _HEADS: dict[int, dict[str, Check]] = {
         "quorum": _number(0, 1),
         "deadline": _or_none(_number(0, 1e9)),
         "hold": _number(0, LONGEST_HOLD),
+        "toward_server": _or_none(_bound),
     },
     MODEL: {
         "model": _whole(0, 255),
@@ -284,6 +299,8 @@ _HEADS: dict[int, dict[str, Check]] = {
         "boards": _or_none(_COUNT),
         "budget_left": _list(_or_none(_whole(0, ledger.MAX_BUDGET)), 2, 2),
         "single_results": _flag,
+        "toward_server": _or_none(_bound),
+        "told": _whole(0, _MOST_TOLD),
     },
     STILL: {"number": _ROUND, "reports": _COUNT},
     ANSWER: {

@@ -41,6 +41,7 @@ class KnownGateway:
     first: int | None = None  # the last round number in its first HERE
     reported_gone: bool = False
     refused: bool = False  # its messages are ignored
+    why: str = ""  # a round last went on without it
     patience: float = _PATIENCE[0]
     hold: float = HOLD[0]
     greeted: float = 0.0

@@ -2,6 +2,7 @@
 learns counts. A question is stored before a device gets it, and an answer before the host does, so that the same
 question always gets the same bytes, and no device pays twice."""
 
+import math
 import threading
 import time
 
@@ -11,13 +12,15 @@ from tern import __version__, wire
 from ternhost.count.members import Members, integers
 from ternhost.count.questions import Averaged, Question, decode_body, question_of
 from ternhost.count.rounds import RoundResult
-from ternhost.errors import DeviceError, StorageError, TernError
+from ternhost.errors import DeviceError, RefusedError, StorageError, TernError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Driver, RoundProgress, Warn
+from ternhost.privacy.base import MICRO
+from ternhost.reach.driver import Driver, RoundProgress, Warn, is_hashed
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
-from ternhost.reach.gateway.round import answer_to, is_hashed, is_vector
+from ternhost.reach.gateway.round import answer_to, is_vector
 from ternhost.reach.refusals import AllRefused
+from ternhost.reach.toward_server import MORE, Answered, Bound, reports_of
 from ternhost.store.round_numbers import last_number
 from ternhost.store.runs import ABANDONED
 from ternhost.store.store import Store
@@ -37,14 +40,20 @@ class Gateway:
         fleet: str = "",
         single_results: bool = False,
         silence: float = Terms.silence,
+        bound: Bound | None = None,
         warn: Warn = lambda message: None,
     ) -> None:
-        """fleet: its kind, for the host. Raises StorageError, and MessageError for a store of another version."""
+        """fleet: its kind, for the host. bound: of the site, for all rounds. Raises StorageError, and MessageError for
+        a store of another version."""
         self._store = store
         self._driver = driver
         self._fleet = fleet
         self._single_results = single_results
         self._silence = silence
+        self._bound = bound
+        self._told = store.told("")
+        self._epsilon_told: int | None = None  # micro-epsilon, once it is needed
+        self._refused = ""  # the last reason
         self._warn = warn
         self._changed = threading.Condition()  # guards all below
         self._last = last_number(store)
@@ -175,11 +184,17 @@ class Gateway:
         self._driver.stop()
 
     def _look(self) -> None:
+        if self._epsilon_told is None:
+            at = self._bound or Bound(0)
+            self._epsilon_told = math.ceil(self._told.most(at.delta, at.honest).epsilon * MICRO)
         devices = integers(self._driver.devices)
         boards, left = self._driver.status.boards, self._driver.budget_left
         with self._changed:
             state = boards, left, self._single_results
-            self._here = Here(devices, self._last, self._fleet, __version__, *state)
+            bound = None if self._bound is None else self._bound.fields
+            self._here = Here(
+                devices, self._last, self._fleet, __version__, *state, bound, self._epsilon_told
+            )
             models, self._models = self._models, []
             self._changed.notify_all()
         for averaged in models:
@@ -191,12 +206,19 @@ class Gateway:
         self._store.save_question(number, ask.digest, ask.encode())
         answer: bytes | None
         ended = ABANDONED
+        answered = reports_of(ask.cohorts)
         try:
+            self._hold_back(ask, answered)
             result = self._collect(ask, number in under_way)
+            if result is not None:
+                answered = reports_of(ask.cohorts, [cohort.reports for cohort in result.cohorts])
+                self._hold_back(ask, answered)
         except StorageError:
             raise
         except TernError as error:
-            self._warn(f"round {number}: {error.message}")
+            if error.message != self._refused:
+                self._refused = error.message
+                self._warn(f"round {number}: {error.message}")
             answer = Refused(number, error.message, error.hint or "").encode()
         except (ValueError, LookupError, ArithmeticError) as error:  # no question may end a gateway
             self._warn(f"round {number}: {type(error).__name__}: {error}")
@@ -212,10 +234,20 @@ class Gateway:
             self._store.end_round(number, ended)
             if answer is not None:
                 self._store.save_question(number, ask.digest, answer)
+            if answer is not None and ended != ABANDONED:
+                self._store.save_told(number, "", answered)
+                self._told = self._told.also((*each, 1) for each in answered)
+                self._epsilon_told = None
         with self._changed:
             if self._last == number:
                 self._to_do, self._answer = None, answer
             self._changed.notify_all()
+
+    def _hold_back(self, ask: Ask, answered: Answered) -> None:
+        """Raise RefusedError where the counts of these reports would tell the server's owner more than a bound."""
+        for bound in (self._bound, Bound.read(ask.toward_server)):
+            if bound and (why := bound.refuses(self._told, answered)):
+                raise RefusedError(why, hint=MORE)
 
     def _collect(self, ask: Ask, under_way: bool) -> RoundResult | None:
         driver, number = self._driver, ask.number

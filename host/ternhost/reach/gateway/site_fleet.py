@@ -26,6 +26,7 @@ from ternhost.reach import fleet
 from ternhost.reach.driver import Warn
 from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.reach.gateway.site import Gateway
+from ternhost.reach.toward_server import Bound
 from ternhost.store import store_file
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
@@ -160,6 +161,7 @@ def _read(directory: Path) -> dict[str, Any]:
 def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: None) -> Iterator[Gateway]:
     """The gateway of a directory, with its store open; makes the boards that tern is to make. Raises TernError."""
     directory = Path(directory)
+    bound = Bound.of_site(directory)
     kind = fleet.parse(runs.fleet)
     made = kind.provisions or kind.simulated
     path = Path(runs.store) if runs.store else kind.default_store
@@ -186,7 +188,8 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
         driver = kind.driver(context)
         runs.save(directory)  # not before: wrong options can still be corrected
         single, silence = runs.single_results, runs.silence
-        yield Gateway(store, driver, fleet=kind.word, single_results=single, silence=silence, warn=warn)
+        options: dict[str, Any] = {"single_results": single, "silence": silence, "bound": bound}
+        yield Gateway(store, driver, fleet=kind.word, warn=warn, **options)
 
 
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:

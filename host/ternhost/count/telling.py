@@ -1,0 +1,101 @@
+"""What reports of many rounds tell about one device: that of which they tell most. A device loses nothing in a round
+that does not ask it, so only the reports of one device add up."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import floor
+
+import numpy as np
+
+from ternhost.count.members import Integers, Members, integers
+from ternhost.privacy.composing import Report, Together, together
+
+_MOST_SIZES = 12  # numbers of mixed reports of one kind; more are rounded down
+_MOST_ROWS = 16  # accounts to compare; more are joined
+
+Account = Mapping[Report, int]  # how many reports of each kind a device has made
+
+
+@dataclass
+class Told:
+    """The reports of devices, added up by kind."""
+
+    _shares: dict[tuple[Report, bytes], int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self._shares)
+
+    def add(self, report: Report, devices: Sequence[int] | Integers, times: int = 1) -> None:
+        """Each of these devices has made this report so many times."""
+        key = report, integers(devices).tobytes()
+        self._shares[key] = self._shares.get(key, 0) + times
+
+    def also(self, others: Iterable[tuple[Report, Sequence[int] | Integers, int]]) -> "Told":
+        """The same with (report, devices, times) in addition."""
+        both = Told(dict(self._shares))
+        for report, devices, times in others:
+            both.add(report, devices, times)
+        return both
+
+    def accounts(self, honest: float = 1.0, of: Sequence[int] | Integers | None = None) -> list[Account]:
+        """Accounts of devices, of which no other one exceeds any in all kinds. honest: the share of mixed reports that
+        hide the others. of: which devices; None: all."""
+        shares = [
+            (replace(report, mixed=floor(honest * report.mixed + 1e-9)), np.frombuffer(ids, np.int64), times)
+            for (report, ids), times in self._shares.items()
+        ]
+        known = np.unique(np.concatenate([integers(()), *(ids for _, ids, _ in shares)]))
+        members = Members(known if of is None else np.intersect1d(known, integers(of)))
+        sizes = _sizes({report for report, _, _ in shares})
+        kinds = list(dict.fromkeys(sizes[report] for report, _, _ in shares))
+        counts = np.zeros((len(members), len(kinds)), np.int64)
+        for report, ids, times in shares:
+            at = members.find(ids)
+            counts[at[at >= 0], kinds.index(sizes[report])] += times
+        if not counts.size:
+            return []
+        rows = _largest(np.unique(counts, axis=0))
+        return [{kind: int(n) for kind, n in zip(kinds, row, strict=True) if n} for row in rows]
+
+    def of(self, devices: Sequence[int] | Integers) -> "Told":
+        """The same of these devices alone."""
+        found = Told()
+        for (report, ids), times in self._shares.items():
+            known = np.frombuffer(ids, np.int64)
+            if len(inside := known[np.isin(known, integers(devices))]):
+                found.add(report, inside, times)
+        return found
+
+    def most(self, delta: float, honest: float = 1.0, of: Sequence[int] | Integers | None = None) -> Together:
+        """What the reports tell of the device of which they tell most, at `delta`."""
+        return most(self.accounts(honest, of), delta)
+
+
+def most(accounts: Iterable[Account], delta: float) -> Together:
+    """Of these accounts, what the one tells that tells most at `delta`."""
+    found = [together(account, delta) for account in accounts] or [together({}, delta)]
+    return max(found, key=lambda each: each.epsilon)
+
+
+def _sizes(reports: Iterable[Report]) -> dict[Report, Report]:
+    """For each report itself, or the same among fewer: at most _MOST_SIZES of each kind."""
+    by_kind: dict[Report, list[Report]] = {}
+    for report in sorted(reports, key=lambda report: report.mixed):
+        by_kind.setdefault(replace(report, mixed=0), []).append(report)
+    found: dict[Report, Report] = {}
+    for same in by_kind.values():
+        for part in np.array_split(np.arange(len(same)), min(len(same), _MOST_SIZES)):
+            found |= {same[i]: same[part[0]] for i in part}
+    return found
+
+
+def _largest(rows: Integers) -> Integers:
+    """The rows that no other exceeds in all columns, or fewer that exceed them."""
+    rows = rows[np.argsort(-rows.sum(axis=1), kind="stable")]
+    kept: list[Integers] = []
+    for row in rows:
+        if not any(np.all(other >= row) for other in kept):
+            kept.append(row)
+    if len(kept) <= _MOST_ROWS:
+        return np.array(kept, np.int64).reshape(-1, rows.shape[1])
+    return np.array([np.max(kept[i::_MOST_ROWS], axis=0) for i in range(_MOST_ROWS)])

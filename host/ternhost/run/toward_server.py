@@ -1,0 +1,147 @@
+"""What a run tells the owner of the server, who sees the counts of gateways alone: planned, kept below a bound by the
+epsilon of a report, and counted from the rounds of its store."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tern import ledger
+from tern.fixed import MAX_EPSILON
+from ternhost.count.members import Integers
+from ternhost.count.telling import Told
+from ternhost.errors import RefusedError, UsageError
+from ternhost.learn.base import Learner
+from ternhost.learn.designs import by_class
+from ternhost.options import names_of
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.composing import Report
+from ternhost.reach.toward_server import MORE, Bound
+from ternhost.run.options import RunOptions
+from ternhost.store.store import Store
+from ternhost.text import counted
+
+_SPREADS = 3  # standard deviations by which a site may have fewer devices in a drawn group than on average
+_LEAST = 1000  # micro-epsilon, of a report that is worth asking for
+_DIGITS = 3
+_MEANS_NOTHING = 1000  # an epsilon
+
+Plan = list[tuple[Report, Integers, int]]
+"""Of each class at a site: a report, by the worst mechanism, among those of a round; its devices; rounds of each."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site, what its counts have told, and what its gateway says of bound and budget."""
+
+    name: str
+    devices: Integers
+    told: Told
+    bound: Bound | None  # of the run, or of the site where that is less
+    left: int | None = None  # micro-epsilon on its boards
+
+
+def sites_of(sites: Mapping[str, Integers], store: Store, options: RunOptions) -> list[Site]:
+    """The sites with these devices. Their gateways have been heard."""
+    heres = {gateway.name: gateway.here for gateway in store.gateways()}
+    found = []
+    for name, devices in sites.items():
+        here = heres.get(name, {})
+        bounds = [each for each in (options.bound, Bound.read(here.get("toward_server"))) if each]
+        bound = min(bounds, key=lambda each: each.epsilon, default=None)
+        left = (here.get("budget_left") or [None])[ledger.EPSILON]
+        found.append(Site(name, devices, store.told(name), bound, left))
+    return found
+
+
+def plan(learner: Learner, site: Site, everybody: int, options: RunOptions) -> Plan:
+    """What the run asks of a site, if the groups of its rounds are drawn from `everybody`."""
+    share = options.schedule.share if options.schedule else 1.0
+    if learner.reports is not None:
+        share = min(1.0, learner.reports / (learner.rounds or 1) / everybody)
+    found = []
+    for _, design, devices in by_class(learner.designs, site.devices, learner.options.seed):
+        expected = share * len(devices)
+        least = expected if share == 1 else expected - _SPREADS * math.sqrt(expected)
+        n = max(0, math.floor(options.terms.quorum * least))
+        report = design.report if design.report.gaussian else Report(design.cost)
+        found.append((report.among(n), devices, learner.times))
+    return found
+
+
+def planned(learner: Learner, site: Site, everybody: int, options: RunOptions) -> float:
+    """The epsilon that the site's counts will have told after the run."""
+    told = site.told.also(plan(learner, site, everybody, options))
+    return told.most(float(options.delta), options.honest, site.devices).epsilon
+
+
+def fitted(options: RunOptions, learner: Learner, sites: Sequence[Site]) -> RunOptions:
+    """The options with the largest epsilon of a report that keeps the bound at the sites where it is worth most: with
+    it, smaller sites hold their counts back. learner: of another epsilon. Raises RefusedError, UsageError."""
+    if "epsilon" not in names_of(type(options.learning)) or learner.unit:
+        text = f"--toward-server chooses no epsilon for {learner.name}"
+        raise UsageError(text, hint="name how much a report may cost, which is then kept or refused")
+    if learner.rounds is None:
+        text = "an epsilon that keeps --toward-server depends on the number of rounds, and there is no end"
+        raise UsageError(text, hint="name --rounds, or the --epsilon of a report")
+    everybody = sum(len(site.devices) for site in sites)
+    largest = {site.name: _largest(site, plan(learner, site, everybody, options)) for site in sites}
+    if max(largest.values()) < _LEAST:
+        text = f"no epsilon of a report above {_LEAST / MICRO:g} keeps the bound at any site over all rounds"
+        raise RefusedError(text, hint=MORE)
+
+    def worth(epsilon: int) -> float:
+        able = sum(len(site.devices) for site in sites if largest[site.name] >= epsilon)
+        return able * math.tanh(epsilon / MICRO / 2) ** 2
+
+    best = max(largest.values(), key=worth)
+    unit = 10 ** max(0, len(str(best)) - _DIGITS)
+    epsilon = f"{best // unit * unit / MICRO:g}"
+    return replace(options, learning=replace(options.learning, epsilon=epsilon))
+
+
+def _largest(site: Site, rows: Plan) -> int:
+    """The largest micro-epsilon of a report that keeps the bound and what boards have left; 0 if there is none."""
+    bound, times = site.bound, max((times for *_, times in rows), default=1)
+    assert bound
+    most = min(MAX_EPSILON, MAX_EPSILON if site.left is None else site.left // times)
+
+    def kept(epsilon: int) -> bool:
+        told = site.told.also((replace(report, cost=epsilon), ids, n) for report, ids, n in rows)
+        return told.most(bound.delta, bound.honest, site.devices).epsilon <= bound.epsilon / MICRO
+
+    if most < _LEAST or not kept(_LEAST):
+        return 0
+    low, high = _LEAST, most + 1
+    while high - low > low // 1000 + 1:
+        middle = math.isqrt(low * high)
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return low
+
+
+# In words
+
+
+def told(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, dict[str, Any]]:
+    """For JSON: the epsilon that the counts of each site tell, and what it is about."""
+    bound = options.bound and options.bound.epsilon / MICRO
+    about = {"delta": float(options.delta), "honest": options.honest, "bound": bound}
+    return {name: {"epsilon": epsilon, **about} for name, epsilon in epsilons.items()}
+
+
+def words(sites: Mapping[str, Mapping[str, Any]], devices: Mapping[str, int] | None = None) -> str:
+    """`told` for people. devices: of each site, for what is planned."""
+    if not sites:
+        return ""
+    first: Mapping[str, Any] = next(iter(sites.values()))
+    parts = [
+        f"{name} "
+        + (f"epsilon {each['epsilon']:.4g}" if each["epsilon"] <= _MEANS_NOTHING else "without a bound")
+        + (f" ({counted(devices[name], 'device')})" if devices else "")
+        for name, each in sites.items()
+    ]
+    text: str = f"toward the owner of the server, who sees counts alone: {', '.join(parts)}"
+    text += f", at delta {first['delta']:g}"
+    text += f", if {100 * first['honest']:g} % of the devices are honest" * (first["honest"] < 1)
+    text += f"; the bound is {first['bound']:g}" if first["bound"] else ""
+    return text
