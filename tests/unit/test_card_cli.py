@@ -17,6 +17,7 @@ from ternhost import errors
 from ternhost.privacy import shuffling
 from ternhost.privacy.cards import picture
 from ternhost.privacy.mechanisms import design, parse_epsilon
+from ternhost.run.report import plots
 
 KEYS = {
     "mechanism", "epsilon", "epsilon_certified", "worst_case_variance", "variance_at_zero", "bias", "levels",
@@ -162,11 +163,148 @@ def test_account_takes_a_card_by_name_or_file_and_says_that_it_needs_a_shuffler(
     assert by_name["epsilon_central"] == by_name["epsilon_card"] < plain["epsilon_central"] < 4
     assert plain["epsilon_card"] is None
     assert plain["epsilon_closed"] is None  # too few reports for epsilon 4
-    assert by_name["holds_for_terns_transport"] is False
+    assert by_name["holds_toward_the_host"] == {"ports": False, "broker": False, "gateway": True}
     text = tern("card", "account", "--epsilon", "1", *crowd[:-1], "--plot", str(plot)).out
     assert plot.read_bytes().startswith(b"\x89PNG")
-    assert "not anonymous" in text
+    assert "a gateway that the devices trust" in text
+    assert "over MQTT or serial ports, a device spends the local 1" in text
     assert "closed bound" in text
+
+
+def _account(tern, words):
+    return tern("card", "account", *words.split(), "--delta", "1e-6", "--json").json
+
+
+BOUNDS = ("pure", "zcdp", "exact")
+
+
+def test_account_composes_the_losses_of_many_reports(tern):
+    words = ("card", "account", "three-outputs", "--epsilon", ".1", "--rounds", "1000", "--delta", "1e-6")
+    result = tern(*words, "--json").json
+    assert result["epsilon_pure"] == pytest.approx(100)
+    assert 19 < result["epsilon_exact"] == result["epsilon"] < 19.4 < result["epsilon_zcdp"] < 21.6
+    assert (result["rho_each"], result["protects"]) == (0.004996, "a device with all of its records")
+    rows = result["rows"]
+    assert [row["rounds"] for row in rows] == [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
+    for bound in BOUNDS:
+        of = [row[bound] for row in rows]
+        assert of == sorted(set(of))
+        assert of[-1] == result[f"epsilon_{bound}"]
+    assert all(row["exact"] <= min(row["pure"], row["zcdp"]) for row in rows)
+    text = tern(*words).out
+    assert "    reports         pure         zCDP        exact\n" in text
+    assert "      1,000          100        20.54        19.34\n" in text
+    assert "After all of them the epsilon is 19.34." in text
+    assert "rho 4.996 in total" in text
+
+
+def test_values_of_a_report_are_more_draws_and_a_false_claim_is_not_what_is_paid(tern, tmp_path):
+    pairs = _account(tern, "rr3 --epsilon .5 --rounds 20 --values 2")["rows"][-1]
+    assert [pairs[bound] for bound in BOUNDS] == [
+        _account(tern, "rr3 --epsilon .5 --rounds 40")["rows"][-1][bound] for bound in BOUNDS
+    ]
+    path = tmp_path / "c"
+    tern("card", "design", "duchi", "--epsilon", "1.5", "-o", str(path))
+    data = path.read_bytes()
+    path.write_bytes(data[:1] + (1_000_000).to_bytes(4, "little") + data[5:])
+    assert _account(tern, f"{path} --rounds 2")["epsilon_pure"] == 3
+
+
+def test_account_composes_rounds_behind_a_gateway(tern):
+    crowd = "duchi --epsilon 1 --reports 900"
+    once, many = _account(tern, crowd), _account(tern, f"{crowd} --rounds 4")
+    behind = [row["behind"] for row in many["rows"]]
+    assert behind == sorted(set(behind))
+    assert behind[0] == once["epsilon_central"]
+    assert many["epsilon_central"] == behind[-1] < 3 * behind[0] < many["epsilon_exact"] < 4
+    assert many["needs"].endswith("a gateway that its devices trust")
+    text = tern("card", "account", *crowd.split(), "--rounds", "1", "--delta", "1e-6").out
+    assert "     rounds   local pure  local exact  behind the gateway\n" in text
+    assert "a device spends the local epsilon" in text
+    unknown = _account(tern, "--epsilon 1 --reports 900 --rounds 4 --values 2")
+    assert many["epsilon_central"] < unknown["epsilon_central"] < unknown["epsilon_exact"] < 8
+    noise = _account(tern, "laplace --epsilon 1 --reports 900 --rounds 2")
+    assert noise["rows"] == _account(tern, "--epsilon 1 --reports 900 --rounds 2")["rows"]
+
+
+def test_only_honest_reports_hide_each_other(tern):
+    of = "duchi --epsilon 1 --reports"
+    fewer = _account(tern, f"{of} 600 --rounds 2 --honest .57")  # in floats less than 342
+    assert (fewer["reports"], fewer["honest"]) == (600, 342)
+    assert fewer["rows"] == _account(tern, f"{of} 342 --rounds 2")["rows"]
+    assert _account(tern, f"{of} 600 --honest .57")["epsilon_central"] == fewer["rows"][0]["behind"]
+    alone = _account(tern, f"{of} 600 --honest 1e-9 --rounds 2")
+    assert (alone["honest"], alone["epsilon"]) == (1, alone["epsilon_exact"])
+
+
+def test_account_composes_several_cards_in_the_same_shares(tern, tmp_path):
+    path = str(tmp_path / "c")
+    tern("card", "design", "duchi", "--epsilon", "2", "-o", path)
+    both = _account(tern, f"{path} duchi --epsilon 1 --rounds 4,20")
+    assert [(one["what"], one["rounds"]) for one in both["cards"]] == [(path, 4), ("duchi", 20)]
+    assert [row["rounds"] for row in both["rows"]] == [2, 3, 6, 12, 24]
+    assert [row["pure"] for row in both["rows"]] == [3, 4, 7, 14, 28]
+    apart = [
+        _account(tern, words)["epsilon"] for words in (f"{path} --rounds 4", "duchi --epsilon 1 --rounds 20")
+    ]
+    assert max(apart) < both["epsilon"] < sum(apart)
+    twice = _account(tern, f"{path} {path} --rounds 5")["rows"][-1]
+    assert twice == _account(tern, f"{path} --rounds 10")["rows"][-1]
+    once = _account(tern, f"{path} {path} --reports 100")
+    assert (once["rounds"], once["rows"]) == (
+        2,
+        _account(tern, f"{path} --rounds 2 --reports 100")["rows"][1:],
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("duchi --epsilon 1 --rounds 0", "--rounds must be from 1 to 1,000,000, not 0"),
+        ("duchi --epsilon 1 --rounds 1000001", "--rounds must be from 1 to 1,000,000, not 1,000,001"),
+        (
+            "duchi --epsilon 1 --rounds many",
+            "--rounds must be a whole number, or with several cards R,R,..., not",
+        ),
+        ("duchi --epsilon 1 --rounds 2,3", "--rounds has 2 numbers for 1 card\n"),
+        ("duchi 3r duchi --epsilon 1 --rounds 2,3", "--rounds has 2 numbers for 3 cards\n"),
+        ("--epsilon 1 --rounds 2,3", "--rounds has 2 numbers for 1 card\n"),
+        ("duchi --epsilon 1 --values 129", "--values must be 1 to 128 over rounds, not 129"),
+        ("duchi --epsilon 1 --honest .5", "--honest must be 1 without --reports, not 0.5"),
+        ("duchi --epsilon 1 --reports 9 --honest nan", "--honest must be above 0 and at most 1, not nan"),
+        ("duchi --epsilon 1 --reports 0 --rounds 2", "--reports must be from 1"),
+        ("duchi --epsilon 1 --rho 1", "--rho is about no card"),
+        ("duchi pm", "duchi is a mechanism, which needs an epsilon"),
+        ("a.card b.card --epsilon 1", "--epsilon would change nothing: every NAME is a card file"),
+        (
+            "projection --epsilon 1 --d 9 --values 2",
+            "--values must be 1 with projection, which is about all values",
+        ),
+        ("duchi --epsilon 1 --delta 1e-310", "--delta must be 1e-300 or more, not 1e-310"),
+        ("duchi --epsilon 1 --delta 1", "delta must be between 0 and 1, not 1"),
+    ],
+)
+def test_an_account_over_rounds_that_makes_no_sense_is_refused(tern, words, says):
+    assert says in tern("card", "account", "--delta", "1e-6", *words.split(), code=errors.USAGE).err
+
+
+@pytest.mark.parametrize(
+    ("words", "drawn"),
+    [
+        ("", {"exact": "exact", "zCDP": "zcdp", "pure": "pure"}),
+        ("--reports 500", {"behind the gateway": "behind", "local exact": "exact", "local pure": "pure"}),
+    ],
+)
+def test_the_picture_of_rounds_shows_the_rows(tern, monkeypatch, words, drawn):
+    shown = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: shown.append(figure))
+    result = _account(tern, f"duchi --epsilon 1 --rounds 15 {words} --plot a.png")
+    ((axes,),) = (figure.axes for figure in shown)
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+    assert lines == {
+        label: [[row["rounds"], row[key]] for row in result["rows"]] for label, key in drawn.items()
+    }
 
 
 @pytest.mark.usefixtures("here")

@@ -270,10 +270,14 @@ def test_the_command_designs_shows_certifies_and_accounts(tmp_path):
     shown = rig.tern("card", "show", path, "--plot", tmp_path / "p.png").out
     assert "28 directions with" in shown
     assert (tmp_path / "p.png").stat().st_size > 10_000
-    account = rig.tern("card", "account", path, "--delta", "1e-6", "--times", 3, "--json").json
+    account = rig.tern("card", "account", path, "--delta", "1e-6", "--rounds", 3, "--json").json
     assert account["rho"] == pytest.approx(3 * 1.523189, abs=3e-6)
     shuffled = rig.tern("card", "account", path, "--delta", "1e-6", "--reports", 1000, "--json").json
     assert shuffled["epsilon_central"] < 2
+    mixed = rig.tern(
+        "card", "account", path, "--delta", "1e-6", "--reports", 1000, "--rounds", 2, "--json"
+    ).json
+    assert shuffled["epsilon_central"] < mixed["epsilon_central"] < 2 * shuffled["epsilon_central"]
     assert (
         "1 to 128 values, not 129" in rig.tern("card", "design", "projection", "--epsilon", 2, "--d", 129).err
     )

@@ -1,6 +1,7 @@
 """Sums under exact noise on the host: what rho means, the design of cards, and what `tern card` says of them."""
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,8 @@ def test_what_averages_values_refuses_a_sum(tern, files):
             refused(card)
     code, text = _said(tern, f"account {files[2]} --reports 100 --delta 1e-6")
     assert (code, "sums under noise" in text) == (errors.USAGE, True)
+    code, text = _said(tern, f"account {files[1]} --reports 100 --rounds 2 --delta 1e-6")
+    assert (code, "sums under noise" in text) == (errors.USAGE, True)
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -146,7 +149,7 @@ def test_the_law_of_a_sum_is_drawn_around_what_a_unit_adds(files, norm):
 
 
 def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(tern, files):
-    life = "--delta 1e-6 --times 8760 --unit 60 --units 100"
+    life = "--delta 1e-6 --rounds 8760 --unit 60 --units 100"
     text = _said(tern, f"account --epsilon 10 {life}")[1]
     assert "rho 1.53928 in total, which is (epsilon 10, delta 1e-06) for one run of 60 consecutive" in text
     assert "of a pure mechanism each has epsilon 0.0187" in text
@@ -155,8 +158,13 @@ def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(tern, files):
     assert (code, result["epsilon_device"]) == (errors.OK, sums.group(sums.rho_of(10, 1e-6), 100, 1e-6))
     assert rho(round(1e6 * result["epsilon_each_pure"])) <= 1e6 * result["rho_each"] <= 1_539_278 / 8760
     assert _said(tern, f"account --rho 1.539278 {life} --json")[1] == result
-    by_card = _said(tern, f"account {files[2]} --delta 1e-6 --times 60 --json")[1]
+    by_card = _said(tern, f"account {files[2]} --delta 1e-6 --rounds 60 --json")[1]
     assert (by_card["rho"], by_card["protects"]) == (round(60 * 0.025624, 6), "one record of a device")
+    assert (by_card["epsilon_pure"], by_card["epsilon_exact"], by_card["epsilon"]) == (
+        None, None, sums.epsilon_of(60 * 25_624, 1e-6),
+    )  # fmt: skip
+    laplace = _said(tern, f"account {files[1]} {files[2]} --delta 1e-6 --rounds 60,3")[1]
+    assert re.search(r"\n +63 +- +[\d.]+ +-\n", laplace)
     pure = _said(tern, "account duchi --epsilon 1 --delta 1e-6 --values 2 --json")[1]
     assert pure["rho"] == 2 * rho(1_000_000) / 1e6
 
@@ -165,9 +173,9 @@ def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(tern, files):
     ("argv", "says"),
     [
         ("", "what is spent is missing"), ("--rho 0", "rho 0 is not a number"), ("--rho 1 --epsilon 1", "exclude"),
-        ("--rho 1 --times 0", "--times must be 1 or more"), ("--rho 1e-6 --times 2", "at least a millionth"),
+        ("--rho 1 --rounds 0", "--rounds must be from 1"), ("--rho 1e-6 --rounds 2", "at least a millionth"),
         ("--rho 1 --units 2", "--units must be 1 where"), ("--rho 1 --unit 65536", "--unit must be device, record"),
-        ("--rho 1 --plot a.png", "shuffler"), ("--epsilon 1 --reports 9 --times 2", "--times is about a ledger"),
+        ("--rho 1 --plot a.png", "shuffler"), ("--epsilon 1 --reports 9 --unit 60", "--unit is about a ledger"),
     ],
 )  # fmt: skip
 def test_an_account_that_makes_no_sense_is_a_message(tern, argv, says):

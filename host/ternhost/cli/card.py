@@ -4,23 +4,16 @@ import argparse
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tern import ledger
-from tern.card import PROJECTION, SUM, Card
-from tern.fixed import MAX_EPSILON
+from tern.card import PROJECTION, Card
+from ternhost.cli import account, named
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import storage_errors, write_file
-from ternhost.options import exclude, require
-from ternhost.privacy import cards, certify, matrix, mechanisms, projection, sums
-from ternhost.privacy.base import MICRO, Design, parse_epsilon
+from ternhost.privacy import cards, certify, matrix, mechanisms, projection
+from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
-from ternhost.privacy.units import parse_unit, protected
-from ternhost.terminal import Progress
-
-if TYPE_CHECKING:
-    from ternhost.privacy.shuffling import Shuffled
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
     summary = "design a card, and print its epsilon, variance and size"
     example = "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json"
     design = add_command(actions, "design", summary, example, run_design)
-    _mechanism_arguments(design, required=True)
+    named.add_arguments(design, required=True)
     design.add_argument("-o", "--output", metavar="FILE", help="write the card to this file")
 
     summary = "prove from the integers of a card, or from any table, whether it keeps an epsilon "
@@ -48,48 +41,15 @@ def add_parser(subparsers: Any) -> None:
 
     example = "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png"
     show = add_command(actions, "show", "draw the exact distribution of a card's outputs", example, run_show)
-    _mechanism_arguments(show, required=False)
+    named.add_arguments(show)
     add_option(show, "--plot FILE.png", "also draw it into this file")
 
-    summary = "tell what reports cost a ledger in rho, or their central epsilon behind an anonymous shuffler"
-    example = """tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6
-    tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png
-    tern card account --epsilon 10 --delta 1e-6 --times 8760 --unit 60 --units 100"""
-    account = add_command(actions, "account", summary, example, run_account)
-    _mechanism_arguments(account, required=False, optional=True)
-    text = "behind a shuffler: number of reports, each of an honest client"
-    add_option(account, "--reports N", text, type=int)
-    add_option(account, "--delta D", "delta; of central privacy well below 1 / N", type=float, required=True)
-    add_option(account, "--values K", "number of values in a report", 1)
-    text = "without --reports: rho of all reports together (or --epsilon for their (epsilon, delta), or NAME for each)"
-    add_option(account, "--rho R", text)
-    add_option(account, "--times N", "without --reports: number of reports of a device", 1)
-    text = "without --reports: device, record, or the records of a unit (default: device)"
-    add_option(account, "--unit UNIT", text)
-    add_option(account, "--units N", "without --reports: number of units that a device holds", 1)
-    add_option(account, "--plot FILE.png", "also draw epsilon against the number of reports into this file")
-
+    account.add_parser(actions)
     add_command(actions, "list", "list the mechanisms and the shipped cards", "tern card list", run_list)
 
 
-def _mechanism_arguments(parser: argparse.ArgumentParser, required: bool, optional: bool = False) -> None:
-    text = "mechanism: " if required else "card file, or (with --epsilon) mechanism: "
-    text += ", ".join(mechanisms.NAMES)
-    if optional:
-        text += "; without NAME, --epsilon stands for any mechanism"
-    parser.add_argument("name", metavar="NAME", nargs="?" if optional else None, help=text)
-    add_option(parser, "--epsilon E", "epsilon in decimal, rounded down to millionths", required=required)
-    add_option(parser, "--levels N", "number of outputs, if the mechanism leaves a choice", type=int)
-    mechanisms.add_options(parser)
-
-
-def _design(args: argparse.Namespace) -> Design:
-    options = mechanisms.options_given(args, args.name)
-    return mechanisms.design(args.name, args.epsilon, args.levels, **options)
-
-
 def run_design(args: argparse.Namespace) -> int:
-    design = _design(args)
+    design = named.design(args, args.name)
     if args.output:
         with storage_errors("name another --output", f"cannot write {args.output}"):
             write_file(Path(args.output), design.card)
@@ -149,27 +109,12 @@ def _exact(value: Fraction) -> str:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    card, result = _card(args)
+    card, result = named.card(args, args.name)
     if args.plot:
         _plot(card, result, Path(args.plot))
     picture = cards.picture(card, sys.stdout.encoding or "ascii")
     print_result(result, f"{_summary(result)}\n\n{picture}", args.json)
     return OK
-
-
-def _card(args: argparse.Namespace) -> tuple[Card, dict[str, Any]]:
-    """The card of the named mechanism at --epsilon, or without that in the named file, and its description. Raises
-    UsageError or OSError."""
-    if args.epsilon is not None:
-        design = _design(args)
-        return cards.decode(design.card), cards.describe_design(design)
-    if options := mechanisms.options_named(args, "levels"):
-        hint = "to design the card of a mechanism, give --epsilon"
-        raise UsageError(f"{' and '.join(options)} would change nothing: {args.name} is a card file", hint)
-    if args.name in mechanisms.NAMES and not Path(args.name).exists():
-        raise UsageError(f"{args.name} is a mechanism, which needs an epsilon", hint="add --epsilon E")
-    card = cards.decode(cards.load(args.name), args.name)
-    return card, cards.describe(card)
 
 
 def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
@@ -180,146 +125,6 @@ def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
     title = "{shape} card, epsilon {epsilon_certified}, {levels} outputs".format_map(description)
     plots.check_place(path)
     plots.save(plots.card_distribution(card, title), path)
-
-
-def run_account(args: argparse.Namespace) -> int:
-    if args.reports is None:
-        return _run_ledger(args)
-    if given := [f"--{name}" for name, unset in _LEDGER.items() if getattr(args, name) != unset]:
-        raise UsageError(f"{given[0]} is about a ledger, --reports about a shuffler", "leave one of them out")
-    from ternhost.privacy import shuffling  # loads scipy
-
-    what, card, local = _accounted(args)
-    if args.plot:
-        from ternhost.run.report import plots  # loads matplotlib
-
-        plots.check_place(Path(args.plot))
-    account = shuffling.account(local, args.reports, args.delta, card, args.values)
-    if args.plot:
-        ladder = {round(args.reports * 10 ** (i / 2)) for i in range(-4, 3) if i}
-        curve = [account]
-        with Progress("reports") as progress:
-            for n in sorted(n for n in ladder if 1 <= n <= shuffling.MOST_REPORTS and n != args.reports):
-                progress.step(f"{n:,}")
-                curve.append(shuffling.account(local, n, args.delta, card, args.values))
-        curve.sort(key=lambda one: one.reports)
-        title = f"{what}, local epsilon {account.local:g}, delta {args.delta:g}"
-        plots.save(plots.shuffled(curve, title), Path(args.plot))
-    named = ("local", "closed", "any_mechanism", "card")
-    epsilons = {f"epsilon_{name}": getattr(account, name) for name in named}
-    asked = {"what": what, "values": args.values, "reports": args.reports, "delta": args.delta}
-    holds = {"needs": "an anonymous shuffler", "holds_for_terns_transport": False}
-    result = {**asked, **epsilons, "epsilon_central": account.epsilon, **holds}
-    print_result(result, _shuffled_words(what, account), args.json)
-    return OK
-
-
-def _accounted(args: argparse.Namespace) -> tuple[str, Card | None, int]:
-    """(name, card, local epsilon of one value in micro) of the named mechanism or card file; without a name the card is
-    None: any mechanism. Raises UsageError."""
-    if args.name is not None:
-        card: Card | None
-        card, description = _card(args)
-        if card.shape == PROJECTION:  # known by its epsilon alone
-            card = None
-        else:
-            certify.valued(card)
-        epsilon = description["epsilon_certified"]
-        if epsilon is None:
-            hint = f"'tern card show {args.name}' shows its distribution"
-            raise UsageError(f"{args.name} keeps no epsilon up to 20", hint=hint)
-        return description.get("mechanism", args.name), card, round(epsilon * MICRO)
-    options = mechanisms.options_named(args, "levels")
-    if options or args.epsilon is None:
-        raise UsageError(
-            f"{options[0]} is an option of a mechanism" if options else "the local epsilon is missing",
-            hint="name a mechanism with --epsilon, or a card file; or give --epsilon alone, for any mechanism",
-        )
-    return "any mechanism", None, parse_epsilon(args.epsilon)
-
-
-_LEDGER = {"rho": None, "times": 1, "unit": None, "units": 1}  # options, and what they are where not given
-
-
-def _run_ledger(args: argparse.Namespace) -> int:
-    """What reports cost a ledger in rho: --rho or --epsilon for all of them, or the card NAME for each."""
-    for name in ("times", "units", "values"):
-        require(getattr(args, name) >= 1, name, "1 or more", getattr(args, name))
-    exclude([name for name in ("rho", "epsilon") if getattr(args, name) is not None], "rho", "epsilon")
-    if args.plot or (args.name and args.rho):
-        text = "--plot is about a shuffler, and --rho about no card"
-        raise UsageError(text, "give --reports, or leave it out")
-    unit = parse_unit(args.unit or "device")
-    if args.name:
-        card, description = _card(args)
-        each = certify.epsilon_certified(card) or 0
-        if cards.measure(card) == "epsilon":
-            each = sums.rho_of_pure(each) * (1 if card.shape >= SUM else args.values)
-        unit = description.get("unit", 0) if args.unit is None else unit
-        total = each * args.times
-    elif args.rho is not None:
-        total = parse_epsilon(args.rho, ledger.MAX_BUDGET, "--rho")
-    elif args.epsilon is not None:
-        total = sums.rho_of(parse_epsilon(args.epsilon, ledger.MAX_BUDGET) / MICRO, args.delta)
-    else:
-        hint = "--rho, --epsilon or a card; or --reports, for a shuffler"
-        raise UsageError("what is spent is missing", hint)
-    each = total // args.times
-    require(unit > 0 or args.units == 1, "units", "1 where the unit is the whole device", args.units)
-    if not each:
-        hint = "spend at least a millionth a report, and at most 20"
-        raise UsageError("a report has no rho, or too much", hint)
-    pure = certify.bisected(0, MAX_EPSILON + 1, lambda e: e > MAX_EPSILON or sums.rho_of_pure(e) > each) - 1
-    epsilon, device = (sums.group(total, n, args.delta) for n in (1, args.units))
-    result = {
-        "what": args.name or "all reports", "times": args.times, "delta": args.delta, "rho": total / MICRO,
-        "rho_each": each / MICRO, "epsilon_each_pure": pure / MICRO, "epsilon": epsilon, "unit": unit,
-        "protects": protected(unit), "units": args.units, "rho_device": total * args.units**2 / MICRO,
-        "epsilon_device": device,
-    }  # fmt: skip
-    print_result(result, _ledger_words(result), args.json)
-    return OK
-
-
-def _ledger_words(result: dict[str, Any]) -> str:
-    lines = [
-        "{what}: rho {rho:g} in total, which is (epsilon {epsilon:.4g}, delta {delta:g}) for {protects}",
-        "  reports    {times:,} of rho {rho_each:.4g}; of a pure mechanism each has epsilon {epsilon_each_pure:.4g}",
-    ]
-    if result["units"] > 1:
-        lines += [
-            "  device     a whole device has {units:,} units: rho {rho_device:,.6g}, which is (epsilon "
-            "{epsilon_device:,.4g}, delta {delta:g})",
-            "             what is common to all of its records is protected by no more than that"
-            + (": hardly at all" if result["epsilon_device"] > _MEANS_LITTLE else ""),
-        ]
-    elif result["unit"]:
-        lines.append("  device     a whole device is protected less: --units says how many units it holds")
-    return "\n".join(lines).format_map(result)
-
-
-_MEANS_LITTLE = 10  # an epsilon
-
-
-def _shuffled_words(what: str, account: "Shuffled") -> str:
-    lines = [
-        f"{what}: local epsilon {account.local:g} per report; central epsilon of {account.reports:,} reports behind a "
-        f"shuffler, at delta {account.delta:g}:"
-    ]
-    if account.card is not None:
-        lines.append(f"  {account.card:<10.4g} this card, from its integers (privacy blanket)")
-    lines.append(f"  {account.any_mechanism:<10.4g} any mechanism of that local epsilon (privacy blanket)")
-    if account.closed is None:
-        lines.append(f"  {'-':10} the closed bound does not apply: too few reports, or too large an epsilon")
-    else:
-        lines.append(f"  {account.closed:<10.4g} closed bound (hiding among the clones)")
-    better = "" if account.epsilon <= 0.999 * account.local else ", no better than the local one"
-    lines.append(f"The central epsilon is {account.epsilon:.4g}{better}.")
-    lines.append(
-        "This holds only behind a shuffler that hides who sent what. tern's transport has none, and its authenticated\n"
-        f"reports are not anonymous: to tern's host a report costs its sender the local {account.local:g}."
-    )
-    return "\n".join(lines)
 
 
 def run_list(args: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ from ternhost.privacy.laws import Part, are_known, parts, randomised_response
 from ternhost.privacy.losses import BITS, LOST, Draws, add_up
 
 MOST_REPORTS = 10**9
-_LEAST_DELTA = 1e-300  # its inverse is a number
+LEAST_DELTA = 1e-300  # its inverse is a number
 
 _CELLS = 128  # of the grid of X; the sum's variance is more by a ten-thousandth at most
 _FEWER_CELLS = 16  # where there are many reports
@@ -73,7 +73,7 @@ def account(local: int, reports: int, delta: float, card: Card | None = None, va
     if not 0 < delta < 1:
         hint = "well below one in the number of reports, for example --delta 1e-6"
         raise UsageError(f"--delta must be between 0 and 1, not {delta:g}", hint)
-    require(delta >= _LEAST_DELTA, "delta", f"{_LEAST_DELTA:g} or more", f"{delta:g}")
+    require(delta >= LEAST_DELTA, "delta", f"{LEAST_DELTA:g} or more", f"{delta:g}")
     require(values >= 1, "values", "1 or more", values)
     epsilon = local * values / MICRO
     if epsilon > _MOST_LOCAL:

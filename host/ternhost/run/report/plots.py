@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,6 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, storage_errors
 from ternhost.privacy import cards, certify, projection
 from ternhost.text import brief
-
-if TYPE_CHECKING:
-    from ternhost.privacy.shuffling import Shuffled
 
 Floats = npt.NDArray[np.float64]
 
@@ -221,20 +218,17 @@ def _losses(card: Card) -> Floats:
     return losses
 
 
-def shuffled(curve: Sequence[Shuffled], title: str) -> Figure:
-    """The central epsilon behind a shuffler against the number of reports, beside the local one."""
+def epsilons(
+    at: Sequence[int], across: str, up: str, curves: Mapping[str, Sequence[float | None]], title: str
+) -> Figure:
+    """Up to four accounts of epsilon, by name, against a number of reports or rounds; None where one has no answer."""
     figure, axes = _figure(3.6)
-    reports = [point.reports for point in curve]
-    for line, marker, colour, name, bounds in (
-        ("-", "o", _DARK, "this card", [point.card for point in curve]),
-        ("--", "s", _MIDDLE, "any mechanism", [point.any_mechanism for point in curve]),
-        ("-.", "^", "#4f83b5", "closed bound", [point.closed for point in curve]),
-    ):
+    styles = (("-", "o", _DARK), ("--", "s", _MIDDLE), ("-.", "^", _SHADES[1]), (":", "", _INK))
+    for (name, bounds), (line, marker, colour) in zip(curves.items(), styles, strict=False):
         if any(bounds):
-            at = np.array([math.nan if bound is None else bound for bound in bounds])
-            axes.plot(reports, at, line, marker=marker, markersize=4, color=colour, label=name)
-    axes.axhline(curve[0].local, linestyle=":", color=_INK, label="local: without a shuffler")
-    axes.set(xscale="log", yscale="log", xlabel="reports", ylabel="central epsilon, behind a shuffler")
+            heights = np.array([math.nan if bound is None else bound for bound in bounds])
+            axes.plot(at, heights, line, marker=marker, markersize=4, color=colour, label=name)
+    axes.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
     axes.set_title(title, fontsize="medium", pad=40)
     legend_above(axes, 2)
     return figure
