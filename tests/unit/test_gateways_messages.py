@@ -65,7 +65,7 @@ def test_every_message_is_decoded_as_it_was_encoded(message):
 def test_a_message_of_another_length_or_protocol_is_refused(message):
     data = message.encode()
     more = (b"\0", 2 * struct.pack("<I", 0), 2 * (struct.pack("<I", 1) + b"x"))
-    wrong = [bytes([2]) + data[1:], data[:1] + bytes([99]) + data[2:], *(data + end for end in more)]
+    wrong = [bytes([1]) + data[1:], data[:1] + bytes([99]) + data[2:], *(data + end for end in more)]
     for malformed in (*wrong, *(data[:end] for end in range(len(data)))):
         with pytest.raises(messages.MessageError):
             messages.decode(malformed)

@@ -31,6 +31,7 @@ EXPERIMENTS = {
     "frequencies": "frequencies of categories, compared with other protocols",
     "reports-needed": "reports that tern needs for the loss of the papers' learner",
     "rates": "loss by learning rate",
+    "gateways": "models that keep an epsilon toward the owner of the server, or toward everybody",
 }
 COMPARING = ("variance", "mean", "erm", "zhao", "wang")  # these compare mechanisms
 

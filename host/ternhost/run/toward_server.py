@@ -85,7 +85,7 @@ def fitted(options: RunOptions, learner: Learner, sites: Sequence[Site]) -> RunO
         text = "an epsilon that keeps --toward-server depends on the number of rounds, and there is no end"
         raise UsageError(text, hint="name --rounds, or the --epsilon of a report")
     everybody = sum(len(site.devices) for site in sites)
-    largest = {site.name: _largest(site, plan(learner, site, everybody, options)) for site in sites}
+    largest = {site.name: largest_epsilon(site, plan(learner, site, everybody, options)) for site in sites}
     if max(largest.values()) < _LEAST:
         text = f"no epsilon of a report above {_LEAST / MICRO:g} keeps the bound at any site over all rounds"
         raise RefusedError(text, hint=MORE)
@@ -100,7 +100,7 @@ def fitted(options: RunOptions, learner: Learner, sites: Sequence[Site]) -> RunO
     return replace(options, learning=replace(options.learning, epsilon=epsilon))
 
 
-def _largest(site: Site, rows: Plan) -> int:
+def largest_epsilon(site: Site, rows: Plan) -> int:
     """The largest micro-epsilon of a report that keeps the bound and what boards have left; 0 if there is none."""
     bound, times = site.bound, max((times for *_, times in rows), default=1)
     assert bound

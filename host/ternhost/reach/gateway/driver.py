@@ -14,6 +14,7 @@ from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.learn.schedule import Terms
+from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import Cohorts, FleetStatus, Left, RoundProgress, Tell, least
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
@@ -31,6 +32,7 @@ GRACE = 150.0  # seconds beyond a round's deadline in which a lost gateway may c
 _TICK = 0.25
 _GREETING = 10.0  # seconds for unreachable gateways to come
 _MOST_GREETING = 90.0  # where a site is connected: its gateway may still open its fleet
+_MORE_THAN_ROUNDING = 1.02
 _PUBLISHING = 10.0  # seconds for gateways to take a model
 
 
@@ -99,6 +101,18 @@ class GatewaysDriver(StoredDriver):
         for gateway in self._roster.all.values():
             if gateway.here is None and not gateway.refused:
                 self._roster.gone(gateway, "it has not said hello")
+            if self._bound and gateway.here is not None:
+                self._compare_told(gateway.name, gateway.here)
+
+    def _compare_told(self, name: str, here: Here) -> None:
+        """Warn where a gateway's counts have told more than this store knows."""
+        at = Bound.read(here.toward_server) or Bound(0)
+        ours = self._store.told(name).most(at.delta, at.honest).epsilon
+        if (theirs := here.told / MICRO) > _MORE_THAN_ROUNDING * ours:
+            text = f"gateway {name} says that its counts have told epsilon {theirs:.4g} at delta {at.delta:g}, and this"
+            self._warn(
+                f"{text} store knows of {ours:.4g}: it may refuse rounds that this host expects to fit"
+            )
 
     # Messages of gateways
 

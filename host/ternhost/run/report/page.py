@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from ternhost.files import storage_errors, write_file
 from ternhost.privacy.cards import decode
+from ternhost.run import costs
 from ternhost.run.report import plots
 from ternhost.text import as_html, brief
 
@@ -77,6 +78,11 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
         ("most spent", max((e for e, _ in result["epsilon_spent"]), default=None), "in any client's ledger"),
     ):
         rows += [(name, f"{epsilon:.6g}", meaning)] if epsilon else []
+    life = "of a device: pure epsilons add up; at delta by exact composition, or zCDP where that is less"
+    rows += [("told", line, life) for line in costs.lives_words(result.get("lives", ()))]
+    for name, site in (result.get("toward_server") or {}).items():
+        what = f"at delta {site['delta']:g}: what its counts of all rounds tell the owner of the server of a device"
+        rows.append((f"toward the server, {name}", f"epsilon {site['epsilon']:.4g}", what))
     speed = f"{result['reports_per_second']:,.0f} reports a second"
     return [*rows, ("duration", f"{result['seconds']:,.1f} s", speed)]
 

@@ -6,6 +6,7 @@ from nicegui import ui
 
 from ternhost.errors import UsageError
 from ternhost.privacy.units import parse_unit, protected
+from ternhost.run.costs import lives_words
 from ternhost.store.snapshot import DIRECTION, LABEL, VALUE, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import budgets
@@ -88,6 +89,10 @@ def _lines(now: Snapshot) -> str:
     if spent is not None:
         whole = f"{run.epsilon_before + spent:.4g}"
         rows.append(("spent in its life, mean per device", whole, "at most: both together"))
+    rows += [
+        ("by all runs of this store, most of any device", line, "exactly composed")
+        for line in lives_words(run.lives)
+    ]
     allowed = run.options.get("budget")
     named = "--budget" if allowed else "no --budget was named"
     rows.append(("allowed in its life", str(allowed or "–"), named))
