@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tern import ledger
 from tern.card import PROJECTION, SUM, Card
-from tern.fixed import MAX_EPSILON
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import storage_errors, write_file
@@ -269,7 +268,7 @@ def _run_ledger(args: argparse.Namespace) -> int:
     if not each:
         hint = "spend at least a millionth a report, and at most 20"
         raise UsageError("a report has no rho, or too much", hint)
-    pure = certify.bisected(0, MAX_EPSILON + 1, lambda e: e > MAX_EPSILON or sums.rho_of_pure(e) > each) - 1
+    pure = sums.pure_of(each)
     epsilon, device = (sums.group(total, n, args.delta) for n in (1, args.units))
     result = {
         "what": args.name or "all reports", "times": args.times, "delta": args.delta, "rho": total / MICRO,
