@@ -1,11 +1,17 @@
 """`tern plan`: the number of devices that a curve suggests, and the command on real simulations."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from ternhost import datasets
 from ternhost.errors import UsageError
-from ternhost.experiments import existing, planning
+from ternhost.experiments import existing, lasting, planning
+from ternhost.experiments.rounds import figure_of, sgd, simulate
+from ternhost.experiments.statistics import mean_and_error
 from ternhost.learn.fedsum import Options
+from ternhost.privacy import composing, mechanisms, sums
 
 
 def curve(*means, half=0.01):
@@ -165,3 +171,121 @@ def test_a_file_of_ones_own_says_what_its_labels_are(tmp_path):
     path.write_text("one,b,label\n" + "1,0.5,0.25\n1,-0.5,-1\n" * 40)
     numbers = planning.data_of("", None, None, str(path))
     assert (numbers.task, numbers.feature_names, numbers.labels[0]) == ("regression", ("one", "b"), 4096)
+
+
+TWO_YEARS = lasting.Lasting(2, "1h", "10")
+
+
+def told(epsilon, rounds):
+    design = mechanisms.design("three-outputs", epsilon_micro=epsilon, use=mechanisms.GRADIENTS)
+    return composing.together({composing.Report.of(design.decode()): rounds}, 1e-6)
+
+
+def test_rounds_of_years_share_a_budget_by_each_ledger_and_by_exact_composition():
+    assert TWO_YEARS.rounds == 17_532
+    rho, pure = TWO_YEARS.costs
+    budget = sums.rho_of(10, 1e-6)
+    assert 17_532 * sums.rho_of_pure(rho) <= budget < 17_532 * (sums.rho_of_pure(rho + 1))
+    assert (rho, pure, TWO_YEARS.epsilon) == (13_191, 570, "0.013191")
+    result = TWO_YEARS.reckoned(datasets.load("synthetic-logistic"), "logistic")
+    exact = round(result["epsilon_exact"] * 1e6)
+    assert told(exact, 17_532).exact <= 10 < told(exact + 1, 17_532).exact
+    assert [result[f"told_{name}"] for name in ("rho", "pure")] == [
+        told(e, 17_532).exact for e in (rho, pure)
+    ]
+    assert result["told_pure"] < result["told_rho"] < 10
+    assert pure < rho < exact
+
+
+def test_one_round_spends_the_whole_budget():
+    once = lasting.Lasting(0.001, "8h", "2.5")
+    assert (once.rounds, once.costs[1]) == (1, 2_500_000)
+    result = once.reckoned(datasets.load("synthetic-logistic"), "logistic")
+    assert result["epsilon_exact"] == 2.5
+    assert result["told_exact"] == pytest.approx(2.5, abs=1e-6)
+
+
+def test_a_time_between_rounds_has_a_unit_or_is_in_seconds():
+    times = ("15m", "1h", "1.5d", "1w", "90", "90s")
+    assert [lasting.Lasting(1, time, "9").seconds for time in times] == [900, 3600, 129_600, 604_800, 90, 90]
+
+
+@pytest.mark.slow
+def test_fewer_reports_with_the_same_noise_learn_as_much(monkeypatch):
+    """300 rounds of epsilon .1, beside 5 reports a device of epsilon .8; a third of the devices would learn less."""
+    data, rounds = datasets.load("synthetic-logistic"), lasting.Lasting(1, "105192", "10")
+
+    def learned(devices, epsilon, reports):
+        options = {"clients": devices, "group": 0, "epsilon": epsilon}
+        runs = [figure_of(simulate(sgd(data, reports, seed, **options), seed)) for seed in range(1, 9)]
+        return mean_and_error(runs)
+
+    monkeypatch.setattr(lasting, "_OF_A_DEVICE", 300)
+    epsilon, number = rounds.simulated(data, "logistic", 3000)
+    assert (epsilon, number) == (rounds.epsilon, 900_000)
+    real, error = learned(3000, epsilon, number)
+    monkeypatch.setattr(lasting, "_OF_A_DEVICE", 6)
+    (fewer, other), (less, _) = (
+        learned(devices, *rounds.simulated(data, "logistic", devices)) for devices in (3000, 1000)
+    )
+    assert float(rounds.simulated(data, "logistic", 3000)[0]) == pytest.approx(8 * float(epsilon))
+    noise = np.hypot(error, other)
+    assert abs(real - fewer) < 2.5 * noise
+    assert real - less > 2.5 * noise
+
+
+def test_the_command_plans_rounds_of_years(tern, tmp_path):
+    plot, command = tmp_path / "plan.png", "plan --years 2 --every 1h --life 10 --runs 3 --workers 1"
+    words = (*command.split(), "--reports", "30,3000", "--goal", "0.7")
+    printed = tern(*words, "--plot", str(plot)).out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    guide = (Path(__file__).parents[2] / "docs/guides/planning.md").read_text()
+    account = guide[guide.index("17,532 rounds") : guide.index("many reports are simulated")].splitlines()
+    assert printed.splitlines()[: len(account)] == account
+    assert "many reports are simulated by fewer, up to epsilon" in printed
+    assert "devices for accuracy 0.7" in printed
+    result = tern(*words, "--json").json
+    assert (result["rounds"]["rounds"], result["epsilon"], result["rounds"]["delta"]) == (
+        17_532,
+        0.013191,
+        1e-6,
+    )
+    few, many = result["curve"]
+    assert many["mean"] > 0.7 > few["mean"]
+    assert few["simulated"]["reports"] <= 3000 < many["simulated"]["reports"] <= 300_000
+    assert tern("plan", "--reports", "100", "--runs", "2", "--workers", "1", "--json").json["rounds"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--years 2", "--years and --every go together"),
+        ("--every 1h", "--years and --every go together"),
+        ("--years 2 --every 1h --devices 3", "--devices and --years exclude each other"),
+        ("--years 2 --every 1h --epsilon 3", "--epsilon is about devices that report once"),
+        ("--years 2 --every 1h --unit 5", "--unit is about a fleet that exists"),
+        ("--years -1 --every 1h", "--years must be above 0"),
+        ("--years nan --every 1h", "--years must be above 0"),
+        ("--years 1 --every 1y", "--every must be a second or longer, such as 15m"),
+        ("--years 1 --every .5", "--every must be a second or longer"),
+        ("--years .1 --every 8w", "--every must be no longer than --years"),
+        ("--years 40 --every 1s", "more than the 1,073,741,823 that a device counts"),
+        ("--years 2 --every 1h --life .1", "--life .1 leaves 17,532 rounds less than a millionth each"),
+        ("--years 2 --every 1h --life 1001", "life 1001 is not a number from"),
+        ("--years 2 --every 1h --delta 1", "delta must be between 0 and 1"),
+    ],
+)
+def test_rounds_that_no_device_can_answer_are_refused(tern, words, message):
+    assert message in tern("plan", *words.split(), code=2).err
+
+
+def test_the_guide_to_batteries_has_what_reports_cost_and_tell():
+    guide = (Path(__file__).parents[2] / "docs/guides/battery.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in guide.splitlines() if line.startswith("| ")]
+    data = datasets.load("synthetic-logistic")
+    for begins, every in (("hourly", "1h"), ("daily", "1d"), ("60 in all", "525960")):
+        ((_, reports, *cells),) = [row for row in rows if row[0] == begins]
+        result = lasting.Lasting(1, every, "10").reckoned(data, "logistic")
+        assert reports == f"{result['rounds']:,}"
+        wanted = [result[f"{what}_{name}"] for name in ("pure", "rho") for what in ("epsilon", "told")]
+        assert cells == [f"{number:.3g}".removeprefix("0") for number in wanted], begins

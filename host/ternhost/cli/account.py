@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tern import ledger
 from tern.card import PROJECTION, SUM, Card
-from tern.fixed import MAX_EPSILON
 from tern.wire import MAX_DIMENSION
 from ternhost.cli import named
 from ternhost.command import add_command, add_option, print_result
@@ -356,7 +355,7 @@ def _spent(total: int, rounds: int, unit: int, args: argparse.Namespace) -> dict
     if not (each := total // rounds):
         hint = "spend at least a millionth a report, and at most 20"
         raise UsageError("a report has no rho, or too much", hint)
-    pure = certify.bisected(0, MAX_EPSILON + 1, lambda e: e > MAX_EPSILON or sums.rho_of_pure(e) > each) - 1
+    pure = sums.pure_of(each)
     epsilon, device = (sums.group(total, n, args.delta) for n in (1, args.units))
     return {
         "rounds": rounds, "delta": args.delta, "rho": total / MICRO, "rho_each": each / MICRO,

@@ -8,28 +8,31 @@ from typing import Any
 from ternhost import datasets
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.experiments import existing
+from ternhost.experiments import existing, lasting
 from ternhost.experiments.existing import Existing
+from ternhost.experiments.lasting import Lasting
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.planning import LADDER, RUNS, Planned, plan, words
 from ternhost.learn.fedsum import Options
 from ternhost.learn.judging import TRIVIAL, WORDS
 from ternhost.learn.parameters import MODELS
-from ternhost.options import flag, options_of, require
+from ternhost.options import exclude, flag, options_of, require
 from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 from ternhost.text import counted
 
-# Options that go with --devices only, and those that go without it only.
+# Options that go with --devices only, those that go without it only, and of a budget: with it or with --years.
 _WITH = ("records", "unit", "life", "delta", "public", "data")
 _WITHOUT = ("epsilon", "goal", "reports")
+_BUDGET = ("life", "delta")
 
 
 def add_parser(subparsers: Any) -> None:
     summary = "estimate by simulation how many devices a good model needs, or what yours can learn"
     example = """tern plan --dataset flights-planned --epsilon 1 --plot plan.png
     tern plan --dimension 20 --epsilon 2 --goal 0.8
-    tern plan --devices 20 --records 500 --life 4 --data sample.csv"""
+    tern plan --devices 20 --records 500 --life 4 --data sample.csv
+    tern plan --years 2 --every 1h --life 10 --delta 1e-6"""
     parser = add_command(subparsers, "plan", summary, example, run)
     records = parser.add_mutually_exclusive_group()
     like = f"data set that resembles the devices' records: {', '.join(datasets.DATASETS)}"
@@ -40,7 +43,8 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--epsilon E", "epsilon of a device, which reports once (default: 2)")
     add_option(parser, "--model", "model to train (default: by the labels)", choices=tuple(MODELS))
     add_option(parser, "--goal X", "wanted accuracy, AUC or mean squared error", type=float)
-    numbers = f"numbers of devices to try, as N,N,... (default: {LADDER[0]} to {LADDER[-1]})"
+    numbers = f"numbers of devices to try, as N,N,... (default: {LADDER[0]} to {LADDER[-1]}; with --years "
+    numbers += f"{lasting.LADDER[0]} to {lasting.LADDER[-1]})"
     add_option(parser, "--reports LIST", numbers)
     text = "each device reports in every round, about all its records"
     fleet = parser.add_argument_group("a fleet that exists", text)
@@ -48,6 +52,10 @@ def add_parser(subparsers: Any) -> None:
     for each in options_of(Options):
         if each.name in _WITH:
             each.add_to(fleet)
+    text = "each device reports in every round; --life and --delta, of the whole device, are shared by all rounds"
+    years = parser.add_argument_group("rounds for years", text)
+    add_option(years, "--years Y", "how long devices report", type=float)
+    add_option(years, "--every T", "time from round to round: 15m, 1h, 1d, 1w, or seconds")
     add_option(parser, "--runs R", "runs for each number of devices", RUNS)
     add_option(parser, "--seed S", "seed of all random numbers", 1)
     add_option(parser, "--workers N", "number of processes (default: one per core)", type=int)
@@ -58,10 +66,17 @@ def run(args: argparse.Namespace) -> int:
     if args.dimension is not None:
         require(2 <= args.dimension <= 128, "dimension", "2 to 128", args.dimension)
     require(args.workers is None or args.workers >= 1, "workers", "1 or more", args.workers)
-    fleet = args.devices is not None
-    for name in (each for each in (_WITHOUT if fleet else _WITH) if getattr(args, each) is not None):
-        text = "is about devices that report once" if fleet else "is about a fleet that exists"
-        hint = "with --devices the budget is --life" if fleet else "name the number of its --devices"
+    fleet, years = args.devices is not None, args.years is not None
+    if years != (args.every is not None):
+        raise UsageError("--years and --every go together", "such as --years 2 --every 1h")
+    exclude([name for name in ("devices", "years") if getattr(args, name) is not None], "devices", "years")
+    wrong = _WITHOUT if fleet else [name for name in _WITH if not (years and name in _BUDGET)]
+    wrong = (*wrong, "epsilon") if years else wrong
+    for name in (each for each in wrong if getattr(args, each) is not None):
+        once = fleet or name == "epsilon"
+        text = "is about devices that report once" if once else "is about a fleet that exists"
+        hint = "the budget is --life" if once else "name the number of its --devices"
+        hint += ", or --years and --every" * (name in _BUDGET)
         raise UsageError(f"{flag(name)} {text}", hint)
     named = {"dataset": args.dataset or Planned.dataset, "dimension": args.dimension, "seed": args.seed}
     asked = {name: value for name in _WITH if (value := getattr(args, name)) is not None}
@@ -71,9 +86,12 @@ def run(args: argparse.Namespace) -> int:
         options = Options(**named, **asked, model=args.model or "")
         planned = Existing(args.devices, options, data, args.runs, args.workers)
     else:
+        budget = {name: asked[name] for name in _BUDGET if name in asked}
+        rounds = Lasting(args.years, args.every, **budget) if years else None
         planned = Planned(
-            args.epsilon or "2", model=args.model, goal=args.goal, reports=_ladder(args.reports),
-            runs=args.runs, workers=args.workers, **named,
+            rounds.epsilon if rounds else args.epsilon or "2", model=args.model, goal=args.goal, runs=args.runs,
+            reports=_ladder(args.reports, lasting.LADDER if rounds else LADDER), workers=args.workers,
+            rounds=rounds, **named,
         )  # fmt: skip
     if args.plot:
         from ternhost.run.report import plots  # loads matplotlib
@@ -90,9 +108,9 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _ladder(text: str | None) -> tuple[int, ...]:
+def _ladder(text: str | None, default: tuple[int, ...]) -> tuple[int, ...]:
     if text is None:
-        return LADDER
+        return default
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -107,8 +125,11 @@ def _panel(result: dict[str, Any]) -> Panel:
     if result["goal"]:
         lines["goal"] = result["goal"]["figure"]
     data = result["dataset"] or "synthetic records"
-    title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:g}"
-    return Panel(title, "devices, each with one report", WORDS[name], [private], log_x=True, lines=lines)
+    title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:.8g}"
+    each = "one report"
+    if rounds := result["rounds"]:
+        each, title = counted(rounds["rounds"], "report"), f"{title} a round, {rounds['life']:g} for life"
+    return Panel(title, f"devices, each with {each}", WORDS[name], [private], log_x=True, lines=lines)
 
 
 def _panel_of_rounds(result: dict[str, Any]) -> Panel:

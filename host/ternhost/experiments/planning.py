@@ -1,11 +1,11 @@
 """How many devices a model needs: several runs on simulated fleets of increasing size.
 
-Every device reports once. A run trains as `tern train` does, with the algorithm that it chooses and its defaults, on
-the records of a data set or on synthetic ones. The curve shows the figure of a run and how much it varies between runs;
-both depend on the data."""
+Every device reports once, or in all rounds of years. A run trains as `tern train` does, with the algorithm that it
+chooses and its defaults (in rounds of years: fedsgd), on the records of a data set or on synthetic ones. The curve
+shows the figure of a run and how much it varies between runs; both depend on the data."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,14 +15,18 @@ from ternhost import datasets
 from ternhost.datasets import Dataset, synthetic
 from ternhost.datasets.own import own
 from ternhost.errors import UsageError
+from ternhost.experiments import lasting
 from ternhost.experiments.cells import Cell, Kept, Row, tables
-from ternhost.experiments.rounds import default, figure_of, optimal_figures, simulate
+from ternhost.experiments.lasting import Lasting
+from ternhost.experiments.rounds import default, figure_of, optimal_figures, sgd, simulate
 from ternhost.experiments.statistics import enough, interval
 from ternhost.learn import judging
 from ternhost.learn.base import MOST_SIMULATED
+from ternhost.learn.learning import Learning
 from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.options import require
 from ternhost.privacy.base import parse_epsilon
+from ternhost.text import counted
 
 LADDER = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
 RUNS = 8
@@ -34,7 +38,8 @@ class Planned:
     """A simulation: a data set, or synthetic records of `dimension` features; the model and epsilon of a report.
 
     model: None for the one that suits the labels. goal: for the most informative figure of the data set. reports: the
-    numbers of devices to try. runs: for each of them. Raises UsageError for an option that makes no sense."""
+    numbers of devices to try. runs: for each of them. rounds: those that each device answers, at a cost that replaces
+    epsilon; None for one report. Raises UsageError for an option that makes no sense."""
 
     epsilon: str
     dataset: str = "synthetic-logistic"
@@ -45,6 +50,7 @@ class Planned:
     runs: int = RUNS
     seed: int = 1
     workers: int | None = None
+    rounds: Lasting | None = None
 
     def __post_init__(self) -> None:
         parse_epsilon(self.epsilon)
@@ -69,11 +75,17 @@ def data_of(dataset: str, dimension: int | None, model: str | None, path: str = 
 
 
 def _learned(
-    dataset: str, dimension: int | None, model: str, epsilon: str, reports: int, seed: int
-) -> list[Row]:
+    dataset: str, dimension: int | None, model: str, epsilon: str, simulated: Mapping[int, tuple[str, int]],
+    reports: int, seed: int,
+) -> list[Row]:  # fmt: skip
     data = data_of(dataset, dimension, model)
-    learner = simulate(default(data, reports, seed, model, epsilon), seed)
-    return [{"reports": reports, "figure": figure_of(learner)}]
+    learner: Learning
+    if simulated:
+        epsilon, number = simulated[reports]
+        learner = sgd(data, number, seed, clients=reports, group=0, model=model, epsilon=epsilon)
+    else:
+        learner = default(data, reports, seed, model, epsilon)
+    return [{"reports": reports, "figure": figure_of(simulate(learner, seed))}]
 
 
 def plan(planned: Planned, progress: Callable[[str], None] = lambda message: None) -> dict[str, Any]:
@@ -86,10 +98,15 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
         limits = f"{lowest:g} or more" if math.isinf(highest) else f"{lowest:g} to {highest:g}"
         must = f"{limits}, the range of {judging.WORDS[name]}"
         require(lowest <= planned.goal <= highest, "goal", must, planned.goal)
-    common = {name: getattr(planned, name) for name in ("dataset", "dimension", "epsilon")} | {"model": model}
+    rounds = planned.rounds
+    reckoned = rounds and rounds.reckoned(data, model)
+    simulated = {n: rounds.simulated(data, model, n) for n in ladder} if rounds else {}
+    common = {name: getattr(planned, name) for name in ("dataset", "dimension", "epsilon")}
+    common |= {"model": model, "simulated": simulated}
     seeds = range(planned.seed, planned.seed + planned.runs)
     choices = {"reports": ladder, "seed": seeds}
-    cells = Cell.each("curve", _learned, common, lambda reports, **_: 1e4 + reports, **choices)
+    number = {n: simulated[n][1] if simulated else n for n in ladder}
+    cells = Cell.each("curve", _learned, common, lambda reports, **_: 1e4 + number[reports], **choices)
     rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
     baseline = judging.baselines(data, MODELS[model])[name]
     optimum = optimal_figures(data, model)[name]
@@ -98,6 +115,8 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     for n in ladder:
         figures_of_n = [row["figure"] for row in rows if row["reports"] == n]
         curve.append({"reports": n, **interval(figures_of_n, (lowest, highest))})
+        if simulated:
+            curve[-1]["simulated"] = {"epsilon": float(simulated[n][0]), "reports": number[n]}
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
     named = None if planned.dimension else planned.dataset
     setting = {"dataset": named, "d": data.dimension, "model": model, "epsilon": float(planned.epsilon)}
@@ -106,7 +125,7 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     goal = None if planned.goal is None else reached(curve, planned.goal, sign)
     most = reached(curve, most_of_the_way, sign)
     numbers = {"beats_baseline": beats, "most_of_the_way": most, "goal": goal}
-    return {**setting, **figures, "curve": curve, **numbers}
+    return {**setting, "rounds": reckoned, **figures, "curve": curve, **numbers}
 
 
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
@@ -135,8 +154,13 @@ def words(result: dict[str, Any]) -> list[str]:
     data = f"{result['dataset']} ({result['d']} features)"
     if not result["dataset"]:
         data = f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
+    often, before = "for each device, which reports once", []
+    if rounds := result["rounds"]:
+        before = lasting.words(rounds, sorted({row["simulated"]["epsilon"] for row in curve}))
+        often = f"a round by a ledger in rho, and {counted(rounds['rounds'], 'round')}"
     lines = [
-        f"{result['model']} model of {data}, epsilon {result['epsilon']:g} for each device, which reports once:",
+        *before,
+        f"{result['model']} model of {data}, epsilon {result['epsilon']:.8g} {often}:",
         f"  {'devices':>10}  {figure}, mean of {result['runs']} runs and its 95 % interval",
         *("  {reports:>10,}  {mean:.4f}   {low:.4f} to {high:.4f}".format(**row) for row in curve),
         f"  {trivial} {result['baseline']:.4f}; without privacy {result['optimum']:.4f}",

@@ -70,10 +70,11 @@ def optimal_figures(dataset: Dataset, model: str) -> dict[str, float]:
     return judging.figures(dataset, MODELS[model], weights)
 
 
-def sgd(dataset: Dataset, reports: int, seed: int, **options: Any) -> FedSGD:
-    """FedSGD with these options and one report of each client, by default in GROUPS groups (group=0: tern's choice)."""
+def sgd(dataset: Dataset, reports: int, seed: int, *, clients: int | None = None, **options: Any) -> FedSGD:
+    """FedSGD with these options and, unless `clients` are named, which then take turns, one report of each client; by
+    default in GROUPS groups (group=0: tern's choice)."""
     training = FedSGD.Options(reports=reports, seed=seed, **{"group": group_of(reports), **options})
-    return FedSGD(training, Population(clients=reports), dataset)
+    return FedSGD(training, Population(clients=clients or reports), dataset)
 
 
 def default(dataset: Dataset, reports: int, seed: int, model: str, epsilon: str) -> Learning:

@@ -16,6 +16,7 @@ from tern.fixed import MAX_EPSILON
 from tern.sums import BODY, Sum, rho
 from ternhost.errors import UsageError
 from ternhost.privacy.base import MICRO, finish
+from ternhost.privacy.certify import bisected
 
 MOST_BYTES = 256  # of the packed symbols of a report
 _SLACK = Fraction(1, 10**30)  # above the errors of 60 digits
@@ -27,6 +28,11 @@ _SPREADS = 8  # standard deviations of noise that the symbols hold beside the la
 def rho_of_pure(epsilon: int) -> int:
     """The price in rho (micro) of a report of `epsilon` (micro), on the device's own integers."""
     return int(rho(epsilon))
+
+
+def pure_of(micro_rho: int) -> int:
+    """The largest micro-epsilon, up to 20, of a report that costs at most this rho (micro); 0 if there is none."""
+    return bisected(0, MAX_EPSILON + 1, lambda e: e > MAX_EPSILON or rho_of_pure(e) > micro_rho) - 1
 
 
 def rho_of(epsilon: float, delta: float) -> int:
