@@ -15,11 +15,12 @@ from tern import frames, wire
 from ternhost.privacy import projection, shuffling, sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.laws import Part, are_known, greatest_ratio, parts, profile, randomised_response
-from ternhost.privacy.losses import LESS, Losses, at, both_sides, epsilon
+from ternhost.privacy.losses import LESS, MOST, Losses, at, both_sides, epsilon
 
 _CELLS = 96  # of a grid, up to the least of the largest losses
 _MOST_CELLS = 4096  # up to the largest
-_MOST_LOCAL = 40 * MICRO  # of a report; beyond that nothing is gained
+_MOST_POINTS = 2 * _CELLS  # of a profile, about; straight lines between them are above it
+_MOST_SPREAD = 400_000  # of the sum, about a twentieth of its transform
 _TAIL = 1e-3  # the share of delta that losses beyond a gateway's grid may take
 
 
@@ -27,19 +28,22 @@ _TAIL = 1e-3  # the share of delta that losses beyond a gateway's grid may take
 class Report:
     """A report that costs `cost`, micro-epsilon (gaussian: micro-rho), for all its `values` together. card: of each
     value, or none where all that is known is the cost. mixed: of how many honest devices a gateway adds up the reports,
-    this one's among them; 0: the reader knows who sent it, which is also so where mixing hides nothing."""
+    this one's among them; 0: the reader knows who sent it. alone: mixing hides nothing of it."""
 
     cost: int
     card: bytes = b""
     values: int = 1
     gaussian: bool = False
     mixed: int = 0
+    alone: bool = False
 
     @classmethod
     def of(cls, card: cards.Card, values: int = 1, whole: bool = False) -> Self:
         """A report of so many values. whole: the card's epsilon is that of all values together."""
-        if card.shape == cards.SUM or whole:
-            return cls(int(card.epsilon), gaussian=card.shape == cards.SUM and sums.of(card).norm == 2)
+        if card.shape == cards.SUM:  # it protects one unit more or less, not a device's data as a whole
+            return cls(int(card.epsilon), gaussian=sums.of(card).norm == 2, alone=True)
+        if whole:
+            return cls(int(card.epsilon))
         if card.shape == cards.PROJECTION:
             return cls(int(card.epsilon), projection.with_radius(card, 1))  # the radius tells nothing
         return cls(values * int(card.epsilon), card.data if are_known(card) else b"", values)
@@ -48,11 +52,14 @@ class Report:
     def asked(cls, request: frames.Round) -> Self:
         """The report that a question wants."""
         whole = request.model == wire.SOFTMAX and request.k > 1
-        return cls.of(cards.decode(bytes(request.card)), int(request.k), whole)
+        found = cls.of(cards.decode(bytes(request.card)), int(request.k), whole)
+        hashed = request.model == wire.CATEGORIES and request.range > 0  # by a hash of each device's own
+        return replace(found, alone=found.alone or hashed)
 
     def among(self, reports: int) -> Self:
-        """The same behind a gateway. Rounds of other devices' laws, and noise that keeps no epsilon, hide nothing."""
-        return self if self.gaussian else replace(self, mixed=max(0, reports))
+        """The same behind a gateway."""
+        hidden = not self.alone and self.cost <= MOST * MICRO
+        return replace(self, mixed=min(max(0, reports), shuffling.MOST_REPORTS)) if hidden else self
 
     @property
     def rho(self) -> int:
@@ -62,13 +69,14 @@ class Report:
 
     @property
     def _laws(self) -> list[Part]:
-        known = self.card and (self.values == 1 or not self.mixed)
-        return parts(cards.decode(self.card)) if known else randomised_response(self.cost / MICRO)
+        if self.card and self.times == self.values:
+            return parts(cards.decode(self.card))
+        return randomised_response(self.cost / self.times / MICRO)
 
     @property
     def times(self) -> int:
         """How many draws of `losses` one report is."""
-        return self.values if self.card and not self.mixed else 1
+        return 1 if self.mixed else self.values
 
     def largest(self, tail: float) -> float:
         """A loss beyond which one draw has at most `tail`."""
@@ -85,6 +93,8 @@ def _largest(report: Report, tail: float) -> float:
     local = math.log(greatest_ratio(laws)) * (1 + 1e-12) + 2 * LESS
     if not report.mixed:
         return local
+    if shuffling.delta_at(laws, local, 0.0, report.mixed) <= tail:
+        return 0.0
     low, high = 0.0, local
     while high - low > 0.02 * high:
         middle = (low + high) / 2
@@ -97,14 +107,12 @@ def _largest(report: Report, tail: float) -> float:
 @lru_cache(maxsize=256)
 def _losses(report: Report, step: float, tail: float) -> Losses:
     laws, last = report._laws, math.ceil(report.largest(tail) / step * (1 - 1e-12))
-    if not report.mixed:
-        return Losses.of_profile([(i, profile(laws, at(i, step))) for i in range(-last, last + 1)], step)
     local = math.log(greatest_ratio(laws)) * (1 + 1e-12)
-    deltas = [
-        shuffling.delta_at(laws, local, max(0.0, i * step * (1 - 1e-12)), report.mixed)
-        for i in range(last + 1)
-    ]
-    points = [(i, Fraction(min(1.0, delta))) for i, delta in enumerate(deltas)]
+    points = []
+    for i in (*range(0, last, max(1, last // _MOST_POINTS)), last):
+        g = at(i, step)
+        delta = shuffling.delta_of(laws, local, g, report.mixed) if report.mixed else profile(laws, g)
+        points.append((i, min(Fraction(1), Fraction(delta))))
     return Losses.of_profile(both_sides(points, step), step)
 
 
@@ -147,22 +155,25 @@ def together(reports: Mapping[Report, int], delta: float) -> Together:
     if any(report.gaussian for report in reports):
         return Together(None, zcdp, None, delta)
     pure = sum(times * report.cost for report, times in reports.items()) / MICRO
-    known = all(report.cost <= _MOST_LOCAL for report in reports)
-    return Together(pure, zcdp, composed(reports, delta) if known else None, delta)
+    return Together(pure, zcdp, composed(reports, delta), delta)
 
 
 def composed(reports: Mapping[Report, int], delta: float) -> float:
     """The epsilon at `delta` of so many reports of each kind, mixed or not, none of them Gaussian."""
     draws = {report: times * report.times for report, times in reports.items() if times}
+    pure = sum(times * report.cost for report, times in reports.items()) / MICRO
+    if any(report.cost > report.times * MOST * MICRO for report in draws):
+        return pure
     if not draws:
         return 0.0
     tail = 10.0 ** math.floor(math.log10(_TAIL * delta / sum(draws.values())))
     extents = [report.largest(tail) for report in draws]
     if not max(extents):
         return 0.0
-    step = max(min(each for each in extents if each) / _CELLS, max(extents) / _MOST_CELLS)
+    spread = math.sqrt(sum(draws[report] * each**2 for report, each in zip(draws, extents, strict=True)))
+    step = max(min(filter(None, extents)) / _CELLS, max(extents) / _MOST_CELLS, spread / _MOST_SPREAD)
     found: dict[Losses, int] = {}
     for report, times in draws.items():
         losses = report.losses(step, tail)
         found[losses] = found.get(losses, 0) + times
-    return min(epsilon(found, delta), sum(times * report.cost for report, times in reports.items()) / MICRO)
+    return min(epsilon(found, delta), pure)

@@ -1,9 +1,11 @@
 """The laws of a card's outputs at its extreme inputs, as integers: what an attacker can tell apart at best."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -11,6 +13,8 @@ import numpy.typing as npt
 
 from tern.card import LAPLACE, MIXTURE, PROJECTION, SUM, WINDOW, Card, T
 from ternhost.privacy import certify, projection
+
+_NEAR = 1e-12  # above the errors of floats that choose pairs of inputs
 
 
 @dataclass(frozen=True)
@@ -23,8 +27,38 @@ class Part:
 
     @classmethod
     def of(cls, share: Fraction, rows: Sequence[Sequence[Fraction]]) -> Self:
-        whole = math.lcm(*(p.denominator for row in rows for p in row))
-        return cls(share, np.array([[int(p * whole) for p in row] for row in rows], object), whole)
+        """Outputs that have the same probability at each input count as one."""
+        alike = Counter(zip(*rows, strict=True))
+        columns = [[p * times for p in column] for column, times in alike.items()]
+        whole = math.lcm(*(p.denominator for column in columns for p in column))
+        counts = np.array([[int(p * whole) for p in column] for column in columns], object)
+        return cls(share, counts.T, whole)
+
+    @cached_property
+    def blanket(self) -> npt.NDArray[np.object_]:
+        """The least of each output, at any input."""
+        least: npt.NDArray[np.object_] = self.rows.min(axis=0)
+        return least
+
+    def largest(self, scale: int, e: int, t: int = 0) -> int:
+        """The largest sum over the outputs of max(0, scale P - e Q - t b) for two inputs, b the blanket."""
+        i, j = self._near(e / scale, t / scale)
+        gained: npt.NDArray[np.object_] = self.rows[i] * scale - self.rows[j] * e - self.blanket * t
+        return int(np.maximum(gained, 0).sum(axis=1).max())
+
+    def _near(self, g: float, t: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        # The pairs that may be the largest by floats, whose errors are relative to 1 and to what t < 0 adds.
+        if len(self.rows) == 2:
+            return np.array([0, 1]), np.array([1, 0])
+        p, b = self._floats
+        gained = np.maximum(p[:, None] - g * p - t * b, 0).sum(axis=2)
+        np.fill_diagonal(gained, -np.inf)
+        i, j = np.nonzero(gained >= gained.max() - _NEAR * (1 + max(0.0, -t)))
+        return i, j
+
+    @cached_property
+    def _floats(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        return (self.rows / self.whole).astype(np.float64), (self.blanket / self.whole).astype(np.float64)
 
 
 def randomised_response(epsilon: float) -> list[Part]:
@@ -66,12 +100,5 @@ def greatest_ratio(laws: Sequence[Part]) -> Fraction:
 
 def profile(laws: Sequence[Part], g: Fraction) -> Fraction:
     """The largest sum over the outputs of max(0, P - g Q) for two inputs, exactly: delta at epsilon ln g."""
-    total = Fraction(0)
-    for part in laws:
-        best = 0
-        for i, p in enumerate(part.rows):
-            for j, q in enumerate(part.rows):
-                if i != j:
-                    best = max(best, np.maximum(p * g.denominator - g.numerator * q, 0).sum())
-        total += part.share * Fraction(int(best), part.whole * g.denominator)
-    return total
+    largest = ((part, part.largest(g.denominator, g.numerator)) for part in laws)
+    return sum((part.share * Fraction(n, part.whole * g.denominator) for part, n in largest), Fraction(0))

@@ -23,11 +23,11 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-BITS = 60  # of the points of a profile, after the point
 LOST = 46.0  # e**-46 of a tilted law may lie beyond a transform's ends; it is added
 _ULP = 2.0**-52
 _CLOSE = 1e-6  # the bisection for an epsilon ends where its ends differ by this share
-LESS = 1e-14
+LESS = 1e-14  # the share of `at` by which floats may be wrong, for losses up to `MOST`
+MOST = 40.0  # of a loss
 _MOST_LOG = 300.0  # of a probability that is above 1 in any case
 _STEEPEST = 700.0  # of a tilt over the largest loss
 
@@ -62,13 +62,15 @@ class Draws:
 @dataclass(frozen=True)
 class TiltedSum:
     """The law of a sum of draws: of `sums[i]`, exp(log_scale - tilt sums[i]) law[i]. `wrong` bounds the Euclidean
-    length of law's errors, and e**-46 of the tilted law is not in it."""
+    length of the transform's errors in law, `share` the share by which rounded masses and tilts may raise anything, and
+    e**-46 of the tilted law is not in it."""
 
     sums: npt.NDArray[np.int64]
     law: Floats
     tilt: float
     log_scale: float
     wrong: float
+    share: float
 
     def above(self, threshold: float, gain: Callable[[Floats], Floats]) -> float:
         """At least the sum of gain(s) over the law of the sums s above a threshold, 0 <= gain(s)."""
@@ -76,10 +78,10 @@ class TiltedSum:
         sums = self.sums[first:].astype(np.float64)
         weights = gain(sums) * np.exp(np.minimum(self.log_scale - self.tilt * sums, _MOST_LOG))
         wrong = self.wrong * math.sqrt(float((weights * weights).sum()))
-        return float((weights * self.law[first:]).sum()) * (1 + 1e-9) + wrong
+        return (float((weights * self.law[first:]).sum()) + wrong) * (1 + 1e-9 + self.share)
 
     def lost(self, threshold: float) -> float:
-        """At most what lies beyond the ends, of the law of sums above a threshold."""
+        """At most what lies beyond the ends, of the law of sums above a threshold that is not below `sums`."""
         return math.exp(min(0.0, self.log_scale - self.tilt * threshold - LOST))
 
 
@@ -109,10 +111,13 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
         np.add.at(one, (each.at - each.at[0]) % size, law)
         spectrum *= fft.rfft(one) ** each.times
     law = np.abs(np.roll(fft.irfft(spectrum, size), (lowest - low) % size))[: high - low + 1]
+    # A transform is wrong by 8 log2(size) ulp of its length at most (Higham, Accuracy and Stability, 2002, 24.1), and a
+    # power by as many times that; exponents of tilts round by their size.
     times = sum(each.times for each in draws)
-    wrong = 8 * _ULP * (math.log2(size) + times) * math.sqrt(float((law * law).sum()))
+    wrong = 8 * _ULP * math.log2(2 * size) * (1 + times) * math.sqrt(float((law * law).sum()))
+    steepness = sum(each.times * (1 + abs(tilt) * float(np.abs(each.at).max())) for each in draws)
     log_scale = sum(each.times * each.log_moment(tilt) for each in draws)
-    return TiltedSum(np.arange(low, high + 1), law, tilt, log_scale, wrong)
+    return TiltedSum(np.arange(low, high + 1), law, tilt, log_scale, wrong, 8 * _ULP * steepness)
 
 
 # Losses of reports
@@ -150,8 +155,12 @@ class Losses:
 
 @lru_cache(maxsize=1 << 16)
 def at(i: int, step: float) -> Fraction:
-    """exp(i step), or less by up to `LESS`: a loss of it counts as i steps, which is more."""
-    return Fraction(math.floor(math.exp(i * step) * (1 - LESS) * (1 << BITS)) if i else 1 << BITS, 1 << BITS)
+    """exp(i step), or a little less, so that a loss of it counts as i steps, which is more."""
+    x = i * step
+    if abs(x) < 0.5:  # what matters of a small loss is what it has beyond 1
+        more = math.expm1(x)
+        return 1 + Fraction(more - abs(more) * LESS)
+    return Fraction(math.exp(x) * (1 - LESS))
 
 
 Corner = tuple[Fraction, Fraction, int]
@@ -207,13 +216,18 @@ def epsilon(reports: Mapping[Losses, int], delta: float) -> float:
 
 
 def _tilt(draws: Sequence[Draws], delta: float) -> float:
-    """The tilt whose mean has a Chernoff bound of delta, or the steepest that makes sense."""
+    """The tilt whose mean has a Chernoff bound of delta; where the largest sum is likelier than that, a lesser one."""
     from scipy import optimize  # slow to load
 
-    def excess(tilt: float) -> float:
-        rate = sum(each.times * (each.log_moment(tilt) - tilt * each.mean(tilt)) for each in draws)
-        return rate - math.log(delta)
+    likeliest = max(math.log(delta), sum(each.times * math.log(each.masses[-1]) for each in draws) / 2)
 
+    def excess(tilt: float) -> float:
+        return (
+            sum(each.times * (each.log_moment(tilt) - tilt * each.mean(tilt)) for each in draws) - likeliest
+        )
+
+    if excess(0.0) <= 0:  # a delta of nearly 1
+        return 0.0
     steepest = _STEEPEST / max(float(np.abs(each.at).max()) for each in draws)
     if excess(steepest) >= 0:
         return steepest

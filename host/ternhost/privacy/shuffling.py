@@ -35,11 +35,12 @@ from ternhost.errors import UsageError
 from ternhost.options import require
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.laws import Part, are_known, parts, randomised_response
-from ternhost.privacy.losses import BITS, LOST, Draws, add_up
+from ternhost.privacy.losses import LOST, MOST, Draws, add_up
 
 MOST_REPORTS = 10**9
 LEAST_DELTA = 1e-300  # its inverse is a number
 
+_BITS = 60  # of a grid's points, after the point
 _CELLS = 128  # of the grid of X; the sum's variance is more by a ten-thousandth at most
 _FEWER_CELLS = 16  # where there are many reports
 _MANY = 10**7
@@ -76,19 +77,16 @@ def account(local: int, reports: int, delta: float, card: Card | None = None, va
     require(delta >= LEAST_DELTA, "delta", f"{LEAST_DELTA:g} or more", f"{delta:g}")
     require(values >= 1, "values", "1 or more", values)
     epsilon = local * values / MICRO
-    if epsilon > _MOST_LOCAL:
+    if epsilon > MOST:
         raise UsageError(
             f"a report of {values} values at {local / MICRO:g} has local epsilon {epsilon:g}: beyond"
-            f" {_MOST_LOCAL} nothing is hidden",
+            f" {MOST:g} nothing is hidden",
             hint="fewer --values, or a smaller epsilon",
         )
     known = card is not None and values == 1 and are_known(card)
     worst = _least_epsilon(randomised_response(epsilon), epsilon, reports, delta)
     of_card = _least_epsilon(parts(card), epsilon, reports, delta) if known and card is not None else None
     return Shuffled(epsilon, reports, delta, closed(epsilon, reports, delta), worst, of_card)
-
-
-_MOST_LOCAL = 40
 
 
 def closed(epsilon: float, reports: int, delta: float) -> float | None:
@@ -112,17 +110,22 @@ def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: floa
 
 def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -> float:
     """An upper bound of delta at central `epsilon`, of laws that keep the local epsilon."""
-    e = math.floor(math.exp(epsilon) * (1 - 1e-15) * (1 << BITS))  # less: delta is more
+    return delta_of(laws, local, Fraction(math.exp(epsilon) * (1 - 1e-15)), reports)  # less: delta is more
+
+
+def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> float:
+    """The same at e**epsilon = g."""
+    e = math.floor(g * (1 << _BITS))
     cells = _CELLS if reports < _MANY else _FEWER_CELLS
-    low, high = 1 - math.exp(epsilon + local), math.exp(local) - math.exp(epsilon)
-    step = math.ceil((high - low) / cells * (1 + 1e-9) * (1 << BITS))
-    first = math.floor(low * (1 << BITS) / step) - 1
-    last = math.ceil(high * (1 << BITS) / step) + 1
+    low, high = 1 - float(g) * math.exp(local), math.exp(local) - float(g)
+    step = max(1, math.ceil((high - low) / cells * (1 + 1e-9) * (1 << _BITS)))
+    first = math.floor(low * (1 << _BITS) / step) - 1
+    last = math.ceil(high * (1 << _BITS) / step) + 1
     if last <= first + 2:
         return 0.0
     at = [step * j for j in range(first, last + 1)]
     pi: npt.NDArray[np.object_] = sum(part.share * _envelope(part, e, at) for part in laws)
-    unit = Fraction(step, 1 << BITS)
+    unit = Fraction(step, 1 << _BITS)
     beyond = np.concatenate([[pi[0] + unit], pi, [Fraction(0)]])
     masses = np.array([float(m / unit) for m in beyond[2:] - 2 * beyond[1:-1] + beyond[:-2]])
     return _mean_positive(masses, first, float(unit), reports)
@@ -130,17 +133,10 @@ def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -
 
 def _envelope(part: Part, e: int, at: Sequence[int]) -> npt.NDArray[np.object_]:
     """The largest pi of any two inputs at points `at` (in 2**-60), exactly."""
-    rows, scale = part.rows, 1 << BITS
-    blanket = rows.min(axis=0)
-    points = np.array(at, object)
-    rest = (part.whole - blanket.sum()) * np.maximum(-points, 0)
-    best = np.full(len(at), -1, object)
-    floor = points[:, None] * blanket
-    for i, p in enumerate(rows):
-        for j, q in enumerate(rows):
-            if i != j:
-                best = np.maximum(best, np.maximum(p * scale - e * q - floor, 0).sum(axis=1))
-    return np.array([Fraction(int(n), part.whole * scale) for n in best + rest], object)
+    scale = 1 << _BITS
+    rest = part.whole - int(part.blanket.sum())
+    largest = [part.largest(scale, e, t) + rest * max(-t, 0) for t in at]
+    return np.array([Fraction(n, part.whole * scale) for n in largest], object)
 
 
 def _mean_positive(masses: Floats, first: int, unit: float, n: int) -> float:
@@ -161,4 +157,4 @@ def _mean_positive(masses: Floats, first: int, unit: float, n: int) -> float:
     total = add_up([draws], tilt)
     largest = 1 / (math.e * tilt) if tilt else n * float(np.abs(at).max())  # of s exp(-tilt s)
     lost = math.exp(total.log_scale - LOST) * largest
-    return (total.above(0.0, lambda sums: sums) + lost) * unit / n * (1 + 1e-14 * n)
+    return (total.above(0.0, lambda sums: sums) + lost) * unit / n

@@ -33,11 +33,6 @@ def is_label(question: Question) -> bool:
     return question.model == wire.SOFTMAX and question.k == 1
 
 
-def is_hashed(question: Question) -> bool:
-    """Whether a device answers by the hash of its category, which depends on its id and the round."""
-    return question.model == wire.CATEGORIES and question.range > 0
-
-
 @dataclass(frozen=True)
 class RoundProgress:
     """A round in progress: `reports` of `asked` devices so far."""

@@ -11,7 +11,7 @@ from typing import Self
 from tern import card as cards
 from tern import ledger
 from ternhost.count.members import Integers, integers
-from ternhost.count.questions import decode_body, question_of
+from ternhost.count.questions import decode_body
 from ternhost.count.rounds import Cohort
 from ternhost.count.telling import Told
 from ternhost.errors import UsageError
@@ -20,7 +20,6 @@ from ternhost.options import require
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.composing import Report, fewest
-from ternhost.reach.driver import is_hashed
 
 FILE = "site.json"
 MORE = "more devices at this site, a smaller epsilon, or fewer rounds"  # what may help
@@ -100,9 +99,7 @@ class Bound:
 
 
 def reports_of(cohorts: Sequence[Cohort], reports: Iterable[int] | None = None) -> Answered:
-    """reports: of each cohort; None: every device reports. A device's hash of a category is known to the host, so that
-    others hide nothing of it; nor do they of sums, whose epsilon is about one unit more. Sums over units protect these,
-    and a device not at all."""
+    """reports: of each cohort; None: every device reports. Sums over units protect these, and a device not at all."""
     numbers = [len(cohort.devices) for cohort in cohorts] if reports is None else list(reports)
     return [
         (_report(cohort.body, n), integers(cohort.devices))
@@ -112,8 +109,7 @@ def reports_of(cohorts: Sequence[Cohort], reports: Iterable[int] | None = None) 
 
 def _report(body: bytes, reports: int) -> Report:
     request = decode_body(body)
-    card, report = cards.decode(bytes(request.card)), Report.asked(request)
+    card = cards.decode(bytes(request.card))
     if card.shape == cards.SUM and sums.of(card).unit:
         return Report(_ALL)
-    alone = card.shape == cards.SUM or is_hashed(question_of(request))
-    return report if alone else report.among(reports)
+    return Report.asked(request).among(reports)

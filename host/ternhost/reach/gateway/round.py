@@ -14,7 +14,7 @@ from ternhost.count import estimate, rounds
 from ternhost.count.members import Integers, Members, inflate, integers
 from ternhost.count.questions import Question
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import is_hashed, is_label
+from ternhost.reach.driver import is_label
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import LENGTH, MOST_REASONS, Answer, Ask, MessageError, Refused
 from ternhost.store.tallies import pack_counts
@@ -25,6 +25,11 @@ Rows = npt.NDArray[np.int64]
 def is_vector(question: Question) -> bool:
     """Whether the host may need the result of each device by itself: counts say nothing of whole vectors."""
     return question.model == wire.SOFTMAX and question.k > 1
+
+
+def is_hashed(question: Question) -> bool:
+    """Whether a device answers by the hash of its category, which depends on its id and the round."""
+    return question.model == wire.CATEGORIES and question.range > 0
 
 
 # At the gateway

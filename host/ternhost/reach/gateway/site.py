@@ -15,10 +15,10 @@ from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, TernError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.base import MICRO
-from ternhost.reach.driver import Driver, RoundProgress, Warn, is_hashed
+from ternhost.reach.driver import Driver, RoundProgress, Warn
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
-from ternhost.reach.gateway.round import answer_to, is_vector
+from ternhost.reach.gateway.round import answer_to, is_hashed, is_vector
 from ternhost.reach.refusals import AllRefused
 from ternhost.reach.toward_server import MORE, Answered, Bound, reports_of
 from ternhost.store.round_numbers import last_number
