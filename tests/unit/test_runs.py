@@ -508,7 +508,7 @@ def test_the_cost_is_shown_before_the_run_and_with_earlier_runs(provisioned, com
     fleet = [word for word in provisioned(5) if word != "--quiet"]
     code, result, err = command("train", *fleet)
     assert "each client spends epsilon 2 in total: one report of one coordinate at epsilon 2" in err
-    assert "for life" not in err
+    assert "this run: epsilon 2 (pure); for life so far 2 pure\n" in err
     assert "will refuse" not in err
     assert err.index("each client spends") < err.index("round 1/4")
     assert "found 2 boards with 40 clients\n" in err
@@ -516,10 +516,14 @@ def test_the_cost_is_shown_before_the_run_and_with_earlier_runs(provisioned, com
     code, result, err = command("train", *fleet, "--budget", "10")
     assert (code, result["epsilon_before"]) == (0, 2)
     words = "; earlier runs cost up to {}; the boards say that an epsilon of {} is left"
-    assert words.format("2, 4 together, of a budget of 10", 8) in err
+    assert words.format("2, of a budget of 10", 8) in err
+    assert "this run: epsilon 2 (pure); for life so far 4 pure\n" in err
+    (entry,) = result["lives"]
+    assert (entry["life"]["pure"], entry["delta"]) == (4, 1e-6)
     code, result, err = command("train", *fleet, "--epsilon", "1.5")
     assert (code, result["epsilon_before"]) == (0, 4)
-    assert words.format("4, 5.5 together", 6) in err
+    assert words.format("4", 6) in err
+    assert "this run: epsilon 1.5 (pure); for life so far 5.5 pure\n" in err
 
 
 def test_a_budget_includes_the_cost_of_earlier_runs(provisioned, command):

@@ -1,7 +1,7 @@
 """The cost of a run to the devices' privacy: planned, told before it starts, counted from the rounds of its store."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,23 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
-from tern.ledger import EPSILON, RHO
+from tern.ledger import RHO
 from ternhost.count.members import integers
 from ternhost.count.questions import decode_body
-from ternhost.count.telling import Told, most
-from ternhost.errors import RefusedError
+from ternhost.count.telling import Told
 from ternhost.learn.base import Devices, Learner, most_turns
-from ternhost.learn.designs import class_of, ends
-from ternhost.privacy.accounting import MEASURES, Account, Policy
+from ternhost.learn.designs import class_of
+from ternhost.privacy.accounting import Account, Policy
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import Report
 from ternhost.privacy.units import protected
-from ternhost.reach.driver import Left
-from ternhost.reach.refusals import NEW_BUDGET
-from ternhost.run.status import Watcher
 from ternhost.store.store import Store
 
-_LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"  # by measure
 _SPENT = wire.error_name(wire.ERR_BUDGET)
 
 
@@ -65,91 +60,6 @@ def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
     ]
     plan = {"clients": learner.clients, "rounds": learner.rounds, "reports": learner.reports}
     return {**plan, "classes": classes, **learner.references(), "devices": devices or None}
-
-
-def lives(learner: Learner, before: Sequence[Told], delta: float) -> list[dict[str, Any]]:
-    """For JSON, of each class of devices: what the run tells of a device, and what its life has told by then, at most;
-    before: what devices of the class had told. Pure epsilons, and the least that is proved at `delta`."""
-    return [
-        {"share": design.share, "delta": delta, "run": _epsilons([{}], design.told(learner.times), delta),
-         "life": _epsilons(told.accounts() or [{}], design.told(learner.times), delta)}
-        for design, told in zip(learner.designs, before, strict=True)
-    ]  # fmt: skip
-
-
-def _epsilons(
-    accounts: Sequence[Mapping[Report, int]], run: Mapping[Report, int], delta: float
-) -> dict[str, Any]:
-    found = most((Counter(account) + Counter(run) for account in accounts), delta)
-    return {"pure": found.pure, "zcdp": found.zcdp, "exact": found.exact, "epsilon": found.epsilon}
-
-
-def life_words(life: Mapping[str, Any]) -> str:
-    """One of `lives`: "this run: epsilon 4 (pure); for life so far 36 pure, 11.2 at delta 1e-06"."""
-    run, whole = ({**life[which], "delta": life["delta"]} for which in ("run", "life"))
-    text = "this run: epsilon " + (
-        "{epsilon:.4g} at delta {delta:g}" if run["pure"] is None else "{pure:g} (pure)"
-    )
-    words = "{epsilon:.4g} at delta {delta:g}"
-    if whole["pure"] is not None:
-        words = "{pure:g} pure" + f", {words}" * (whole["epsilon"] < _LESS * whole["pure"])
-    return f"{text.format_map(run)}; for life so far {words.format_map(whole)}"
-
-
-def lives_words(lives: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each class, or for those that tell least and most."""
-    shown = ends(lives, lambda each: float(each["life"]["epsilon"]))
-    several = len(lives) > 1
-    return [f"{100 * each['share']:.3g} % of the devices, " * several + life_words(each) for each in shown]
-
-
-_LESS = 0.995  # of the pure epsilon: so much is worth a second number
-
-
-def tell(watcher: Watcher, accounts: Sequence[Account], before: int, left: Left, lives: Sequence[Mapping[str, Any]],
-         endless: bool, alone: bool, rounds: str = "--rounds") -> None:  # fmt: skip
-    """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
-    spent in the run's measure, and the least that a board reports as left, millionths. endless: the accounts are of a
-    round. alone: there is one device. rounds: the option that sets how many there are. Raises RefusedError where a
-    named budget, or the only device's, does not cover the run."""
-    asked = [account.releases[0] for account in accounts]
-    # A ledger in epsilon refuses Gaussian noise, whatever is left.
-    pays = RHO if any(each.gaussian for each in asked) else EPSILON
-    told = [(i, amount) for i, amount in enumerate(left) if i >= pays and amount is not None]
-    shown = ends(accounts, lambda account: account.user_level)
-    if len(shown) < len(accounts):
-        watcher.note(f"there are {len(accounts)} classes of clients; these spend the least and the most:")
-    for account in shown:
-        words = account.words("in every round") if endless else account.words()
-        if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
-            words += f" (one a round: {rounds} sets how many)"
-        if before:
-            words += f"; earlier runs cost up to {before / MICRO:g}"
-            if account.budget is not None:
-                words += f", of a budget of {account.budget / MICRO:g}"
-        words += "".join(f"; the boards say that {_LEFT[i].format(amount / MICRO)}" for i, amount in told)
-        watcher.note(words)
-        if account.budget is not None and before + account.user_level > account.budget:
-            raise RefusedError(
-                f"with the {account.measure} of {before / MICRO:g} that was spent before, this would cost a client "
-                f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
-                hint=f"ask fewer rounds or values, use a smaller {account.measure}, or raise --budget",
-            )
-    for words in () if endless else lives_words(lives):
-        watcher.note(words)
-    for measure, amount in told if asked else ():
-        release = min((replace(each, measure=measure) for each in asked), key=lambda each: each.user_level)
-        if amount >= release.user_level:
-            continue
-        enough = amount * release.times // release.user_level
-        words = f"a board says that {_LEFT[measure].format(amount / MICRO)}"
-        if release.times > 1:
-            words += f", enough for {enough} of its {release.times} rounds"
-        elif alone:
-            words += f", and a report costs {release.user_level / MICRO:g}"
-        if alone:
-            raise RefusedError(words, (f"ask for {rounds} {enough}; or: " if enough else "") + NEW_BUDGET)
-        watcher.warn(f"{words}: it will refuse the rest")
 
 
 def told_before(store: Store, run: str) -> Told:

@@ -12,8 +12,8 @@ from ternhost.files import read_object
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import protected
 from ternhost.provision.boards import epsilon_spent
-from ternhost.run import costs, toward_server
 from ternhost.run import directory as run_directory
+from ternhost.run import telling, toward_server
 
 if TYPE_CHECKING:
     from ternhost.run.run import Run
@@ -55,7 +55,7 @@ def _toward_server(run: Run) -> dict[str, Any]:
 
 def privacy_words(result: Mapping[str, Any]) -> list[str]:
     """What a run has told of a device, by class, and the owner of the server by site, for people."""
-    lines = costs.lives_words(result.get("lives", ()))
+    lines = telling.lives_words(result.get("lives", ()))
     return [*lines, *filter(None, [toward_server.words(result.get("toward_server") or {})])]
 
 

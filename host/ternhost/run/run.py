@@ -13,18 +13,16 @@ from typing import Any, Self
 import numpy as np
 
 from ternhost.count.rounds import RoundResult
-from ternhost.count.telling import Told
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
 from ternhost.files import Closing
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
-from ternhost.learn.designs import by_class
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet, refusals
-from ternhost.reach.driver import NOT_TOLD, Driver, RoundProgress
+from ternhost.reach.driver import Driver, RoundProgress
 from ternhost.reach.fleet import Fleet, RunContext
-from ternhost.run import begin, costs, plugins, toward_server
+from ternhost.run import begin, costs, plugins, telling
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.directory import RunFiles
@@ -70,7 +68,7 @@ class Run(Closing):
         self.state: dict[str, Any] = dict(stored.state)
         if self.state["algorithm"] is not None:
             self.algorithm.restore(self.state["algorithm"])
-        self._watcher = watcher
+        self.watcher = watcher
         self._driver: Driver | None = None
         self._stopped = False
         self._published = self._empty = 0  # rounds, when models last went out; rounds without a report
@@ -149,7 +147,7 @@ class Run(Closing):
             clients = self._clients
             assert clients is not None
             boards = counted(self.fleet.count, "emulated board")
-            self._watcher.note(f"provisioning {counted(clients, 'client')} on {boards}")
+            self.watcher.note(f"provisioning {counted(clients, 'client')} on {boards}")
             dealt = self._dealt(np.arange(1, clients + 1))
             begin.make_boards(self.store, self._boards, self.algorithm, dealt, self.options.budget_micro)
         self._status = RUNNING
@@ -208,7 +206,7 @@ class Run(Closing):
         unless the run was stopped; the stored result of a run that has finished. A run refused before any report
         is taken back. Raises TernError; after Ctrl-C, InterruptedByUser."""
         if self._status == FINISHED:
-            self._watcher.note(f"the run {self.files.name} has finished")
+            self.watcher.note(f"the run {self.files.name} has finished")
             return results.load(self.directory, self.directory.parent)
         self._started = time.monotonic() - self.state["seconds"]
         try:
@@ -232,7 +230,7 @@ class Run(Closing):
             directory=self.directory,
             run=self.files.name,
             terms=self.options.terms,
-            warn=self._watcher.warn,
+            warn=self.watcher.warn,
             clients=self._clients,
             seed=self.algorithm.options.seed,
             standing=self.schedule is not None,
@@ -252,10 +250,10 @@ class Run(Closing):
         self._asked = members
         if not self.fleet.simulated and self.schedule is None:
             where = f"{counted(self.fleet.count, 'board')} with " if self.fleet.count else ""
-            self._watcher.note(f"found {where}{counted(len(driver.devices), 'client')}")
+            self.watcher.note(f"found {where}{counted(len(driver.devices), 'client')}")
         under_way = driver.resume()
         if not self.state["rounds"]:
-            self._tell_costs(driver, members, under_way)
+            telling.before_first_round(self, driver, members, again=bool(under_way))
         starts = 0.0
         most_refused = math.inf if self.schedule is None else _MOST_REFUSED
         while not (self.algorithm.done or self._stopped or self._refused >= most_refused):
@@ -301,7 +299,7 @@ class Run(Closing):
         unheard = np.setdiff1d(members, self._heard[1])
         if len(members) and not len(unheard) and self._published != self.state["rounds"]:
             self._publish(driver)
-            self._watcher.note(f"all {counted(len(members), 'device')} have answered; waiting for others")
+            self.watcher.note(f"all {counted(len(members), 'device')} have answered; waiting for others")
         return unheard
 
     def _publish(self, driver: Driver) -> None:
@@ -311,52 +309,10 @@ class Run(Closing):
             self._published = self.state["rounds"]
             driver.publish(averaged)
 
-    def _tell_costs(self, driver: Driver, members: Sequence[int] | Devices, under_way: list[int]) -> None:
-        made = self.fleet.simulated or self.fleet.provisions  # for this run: they have spent nothing
-        measure = self.algorithm.designs[0].policy.measure if self.algorithm.designs else 0
-        told = Told() if made else costs.told_before(self.store, self.files.name)
-        before = costs.spent(told.accounts(of=members), measure)
-        self.state["spent_before"], self.state["lives"] = before, self._lives(told, members)
-        if under_way:  # they were told before
-            return
-        if self.options.reason:
-            self._watcher.note(self.options.reason)
-        left = NOT_TOLD if made else driver.budget_left
-        endless = self.algorithm.rounds is None and not self.algorithm.once
-        alone = len(driver.devices) == 1
-        words: dict[str, Any] = {
-            "lives": self.state["lives"],
-            "endless": endless,
-            "alone": alone,
-            "rounds": flag(self.algorithm.rounds_option),
-        }
-        costs.tell(self._watcher, self.accounts, before, left, **words)
-        if self.fleet.by_gateways:
-            self._tell_server(driver)
-
-    def _tell_server(self, driver: Driver) -> None:
-        """Say what the run tells the owner of the server of each site's devices."""
-        options, devices = self.options, {name: len(ids) for name, ids in driver.sites.items()}
-        sites = toward_server.sites_of(driver.sites, self.store, options)
-        total = sum(devices.values())
-        planned = {site.name: toward_server.planned(self.algorithm, site, total, options) for site in sites}
-        if options.fits:
-            epsilon = self.options.learning.epsilon
-            self._watcher.note(f"a report of epsilon {epsilon} is the largest that keeps --toward-server")
-        self._watcher.note(toward_server.words(toward_server.told(planned, options), devices))
-
-    def _lives(self, told: Told, members: Sequence[int] | Devices) -> list[dict[str, Any]]:
-        """As `costs.lives`. told: in other runs."""
-        designs = self.algorithm.designs
-        before = [Told()] * len(designs)
-        for i, _, devices in by_class(designs, members, self.algorithm.options.seed) if told else ():
-            before[i] = told.of(devices)
-        return costs.lives(self.algorithm, before, float(self.options.delta))
-
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
         def tell(progress: RoundProgress) -> None:
             event = PROGRESS if progress.reports else ROUND
-            self._watcher.status(self._now(event, number, progress.asked, progress.reports))
+            self.watcher.status(self._now(event, number, progress.asked, progress.reports))
 
         try:
             return driver.collect(number, tell)
@@ -366,7 +322,7 @@ class Run(Closing):
             last = self.state["rounds"] + 1 == self.algorithm.rounds and not self.state["reports"]
             if not last and error.hint != warned:  # once for each remedy: the number of devices changes
                 remedy = f"; {error.hint}" if error.hint else ""
-                self._watcher.warn(f"round {number}: {error.message}{remedy}")
+                self.watcher.warn(f"round {number}: {error.message}{remedy}")
             self.state["refusal"] = [error.message, error.hint]
             return error.result
 
@@ -394,7 +350,7 @@ class Run(Closing):
         self.store.end_run_round(self.files.name, result.number, result.ended, *parts)
         status = self._now(END, result.number, result.asked, 0)
         end |= {"figures": figures, "chosen": chosen, "reasons": result.reasons}
-        self._watcher.status(replace(status, round=state["rounds"], **end))
+        self.watcher.status(replace(status, round=state["rounds"], **end))
 
     def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
         assert self._driver is not None
@@ -433,7 +389,7 @@ class Run(Closing):
         self._status = FINISHED
         self.store.save_run(self.files.name, status=FINISHED)
         if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
-            run_directory.pack_boards(self.directory, self._watcher.warn)
+            run_directory.pack_boards(self.directory, self.watcher.warn)
         if state["refusal"] is not None and not (result and self.algorithm.done):
             raise RefusedError(*state["refusal"])
         if not result:
@@ -446,8 +402,8 @@ class Run(Closing):
             rounds, devices = self.state["rounds"], len(self._asked)
             group = self.schedule.group(devices)
             self.algorithm.times = costs.most_asked(self.store, self.files.name, rounds, group, devices)
-            told = Told() if self.fleet.simulated else costs.told_before(self.store, self.files.name)
-            self.state["lives"] = self._lives(told, self._asked)
+            told, delta = telling.told_before(self), float(self.options.delta)
+            self.state["lives"] = telling.lives(self.algorithm, told, self._asked, delta)
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
                 account.budget = self.options.budget_micro

@@ -122,6 +122,17 @@ def largest_epsilon(site: Site, rows: Plan) -> int:
 # In words
 
 
+def planned_words(
+    learner: Learner, sites: Mapping[str, Integers], store: Store, options: RunOptions
+) -> list[str]:
+    """What the counts of each site will have told after the run, for people."""
+    devices = {name: len(ids) for name, ids in sites.items()}
+    there = sites_of(sites, store, options)
+    after = {site.name: planned(learner, site, sum(devices.values()), options) for site in there}
+    chosen = f"a report of epsilon {getattr(options.learning, 'epsilon', '')} is the largest that keeps --toward-server"
+    return [chosen] * options.fits + [words(told(after, options), devices)]
+
+
 def told(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, dict[str, Any]]:
     """For JSON: the epsilon that the counts of each site tell, and what it is about."""
     bound = options.bound and options.bound.epsilon / MICRO

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ternhost.files import storage_errors, write_file
 from ternhost.privacy.cards import decode
-from ternhost.run import costs
+from ternhost.run import telling
 from ternhost.run.report import plots
 from ternhost.text import as_html, brief
 
@@ -79,7 +79,7 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
     ):
         rows += [(name, f"{epsilon:.6g}", meaning)] if epsilon else []
     life = "of a device: pure epsilons add up; at delta by exact composition, or zCDP where that is less"
-    rows += [("told", line, life) for line in costs.lives_words(result.get("lives", ()))]
+    rows += [("told", line, life) for line in telling.lives_words(result.get("lives", ()))]
     for name, site in (result.get("toward_server") or {}).items():
         what = f"at delta {site['delta']:g}: what its counts of all rounds tell the owner of the server of a device"
         rows.append((f"toward the server, {name}", f"epsilon {site['epsilon']:.4g}", what))

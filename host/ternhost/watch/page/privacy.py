@@ -6,7 +6,7 @@ from nicegui import ui
 
 from ternhost.errors import UsageError
 from ternhost.privacy.units import parse_unit, protected
-from ternhost.run.costs import lives_words
+from ternhost.run.telling import lives_words
 from ternhost.store.snapshot import DIRECTION, LABEL, VALUE, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import budgets
