@@ -134,10 +134,11 @@ def planned_words(
 
 
 def told(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, dict[str, Any]]:
-    """For JSON: the epsilon that the counts of each site tell, and what it is about."""
+    """For JSON: the epsilon that the counts of each site tell, None where there is no bound, and what it is about."""
     bound = options.bound and options.bound.epsilon / MICRO
     about = {"delta": float(options.delta), "honest": options.honest, "bound": bound}
-    return {name: {"epsilon": epsilon, **about} for name, epsilon in epsilons.items()}
+    known = {name: epsilon if epsilon <= _MEANS_NOTHING else None for name, epsilon in epsilons.items()}
+    return {name: {"epsilon": epsilon, **about} for name, epsilon in known.items()}
 
 
 def words(sites: Mapping[str, Mapping[str, Any]], devices: Mapping[str, int] | None = None) -> str:
@@ -146,8 +147,7 @@ def words(sites: Mapping[str, Mapping[str, Any]], devices: Mapping[str, int] | N
         return ""
     first: Mapping[str, Any] = next(iter(sites.values()))
     parts = [
-        f"{name} "
-        + (f"epsilon {each['epsilon']:.4g}" if each["epsilon"] <= _MEANS_NOTHING else "without a bound")
+        f"{name} {epsilon_words(each['epsilon'])}"
         + (f" ({counted(devices[name], 'device')})" if devices else "")
         for name, each in sites.items()
     ]
@@ -156,3 +156,7 @@ def words(sites: Mapping[str, Mapping[str, Any]], devices: Mapping[str, int] | N
     text += f", if {100 * first['honest']:g} % of the devices are honest" * (first["honest"] < 1)
     text += f"; the bound is {first['bound']:g}" if first["bound"] else ""
     return text
+
+
+def epsilon_words(value: float | None) -> str:
+    return "without a bound" if value is None else f"epsilon {value:.4g}"

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ternhost.files import storage_errors, write_file
 from ternhost.privacy.cards import decode
-from ternhost.run import telling
+from ternhost.run import telling, toward_server
 from ternhost.run.report import plots
 from ternhost.text import as_html, brief
 
@@ -82,7 +82,7 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
     rows += [("told", line, life) for line in telling.lives_words(result.get("lives", ()))]
     for name, site in (result.get("toward_server") or {}).items():
         what = f"at delta {site['delta']:g}: what its counts of all rounds tell the owner of the server of a device"
-        rows.append((f"toward the server, {name}", f"epsilon {site['epsilon']:.4g}", what))
+        rows.append((f"toward the server, {name}", toward_server.epsilon_words(site["epsilon"]), what))
     speed = f"{result['reports_per_second']:,.0f} reports a second"
     return [*rows, ("duration", f"{result['seconds']:,.1f} s", speed)]
 
