@@ -2,9 +2,11 @@
 
 import itertools
 import math
+import re
 from collections import Counter
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from pathlib import Path
 
 import dp_accounting
 import numpy as np
@@ -346,6 +348,33 @@ def test_with_gaussian_noise_only_rho_is_known():
     found = composing.together({Report(20_000, gaussian=True): 3, report(*THREE): 2}, 1e-6)
     assert (found.pure, found.exact) == (None, None)
     assert found.epsilon == found.zcdp == sums.epsilon_of(60_000 + 2 * report(*THREE).rho, 1e-6)
+
+
+# What the guide says
+
+GUIDE = (Path(__file__).parents[2] / "docs/guides/accounting.md").read_text()
+TABLE = re.findall(r"^\| ([\d.]+) \| ([\d,]+) \| (.*) \|$", GUIDE, re.MULTILINE)
+
+
+def test_the_guide_has_a_table():
+    assert len(TABLE) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", TABLE, ids="x".join)
+def test_a_row_of_the_guide_is_rounded_up_from_what_is_computed(row):
+    epsilon, rounds, figures = float(row[0]), int(row[1].replace(",", "")), map(float, row[2].split("|"))
+    one = report("three-outputs", epsilon)
+    local = composing.together({one: rounds}, 1e-6)
+    mixed = [exact({one.among(devices): rounds}) for devices in (100, 1000)]
+    for found, told in zip((local.pure, local.zcdp, local.exact, *mixed), figures, strict=True):
+        assert found * (1 - 1e-9) <= told <= 1.01 * found
+
+
+def test_the_rho_of_a_tiny_report_is_overstated_as_the_guide_says():
+    assert "one of epsilon .0001 has 200 times its rho" in GUIDE
+    tiny = any_mechanism(1e-4)
+    assert tiny.rho / MICRO == pytest.approx(200 * 1e-4 * math.tanh(0.5e-4), rel=1e-6)
 
 
 # Extremes
