@@ -18,10 +18,12 @@ from spec.cards import sum_card
 
 from tern import wire
 from ternhost.count.questions import Question, decode_body, round_body
+from ternhost.count.telling import Told
 from ternhost.errors import UsageError
 from ternhost.privacy import cards, certify, composing, laws, losses, mechanisms, projection, shuffling, sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import Report
+from ternhost.reach.toward_server import Bound
 
 THREE = ("three-outputs", 1)
 CARDS = [
@@ -276,19 +278,44 @@ def test_counts_of_several_rounds_keep_delta_whatever_the_others_hold(named, cli
     ("clients", "rounds", "delta"), [(10, 1, 1e-3), (30, 5, 1e-3), (100, 10, 1e-6), (300, 50, 1e-6)]
 )
 def test_counts_of_randomised_response_cost_little_less_than_the_blanket_says(clients, rounds, delta):
-    """The exact law: of the ones among the reports, all others holding what tells most."""
-    p = 1 / (1 + math.exp(-1.0))
-    others = np.ones(1)
-    for _ in range(clients - 1):
-        others = np.convolve(others, [p, 1 - p])
-    ones, zeros = np.convolve(others, [1 - p, p]), np.convolve(others, [p, 1 - p])
-    both = [{i: math.log(max(mass, 1e-300)) for i, mass in enumerate(law)} for law in (ones, zeros)]
+    laws_of_ones = ones_of(clients, 1)
+    both = [{i: math.log(max(mass, 1e-300)) for i, mass in enumerate(law)} for law in laws_of_ones]
     true = pld.from_two_probability_mass_functions(
         *both, value_discretization_interval=1e-4, pessimistic_estimate=False, symmetric=False
     )
     true = true.self_compose(rounds).get_epsilon_for_delta(delta)
     found = exact({any_mechanism(1).among(clients): rounds}, delta)
     assert true < found < 1.6 * true
+
+
+def ones_of(clients, epsilon):
+    """Both laws of the ones among reports of randomised response, all others holding what tells most."""
+    p, others = 1 / (1 + math.exp(-epsilon)), np.ones(1)
+    for _ in range(clients - 1):
+        others = np.convolve(others, [p, 1 - p])
+    return np.convolve(others, [1 - p, p]), np.convolve(others, [p, 1 - p])
+
+
+@pytest.mark.parametrize(("clients", "epsilon"), [(10, 1), (100, 1), (300, 2)])
+@pytest.mark.parametrize("alpha", [1.1, 2, 8, 40])
+def test_counts_have_the_renyi_divergence_of_their_blanket_at_most(clients, epsilon, alpha):
+    ones, zeros = ones_of(clients, epsilon)
+    true = max(renyi(ones, zeros, alpha), renyi(zeros, ones, alpha))
+    found = composing.renyi(any_mechanism(epsilon).among(clients), alpha)
+    local = composing.renyi(any_mechanism(epsilon), alpha)
+    assert true <= found <= local
+    assert found < 3 * true or found > 0.7 * local
+
+
+@pytest.mark.parametrize(("epsilon", "clients", "rounds"), [(4, 1000, 20), (1, 100, 3), (0.1, 50, 400)])
+def test_a_filter_is_stricter_than_exact_composition_and_not_by_much(epsilon, clients, rounds):
+    report = any_mechanism(epsilon).among(clients)
+    true = exact({report: rounds})
+    bound = Bound(round(true * MICRO))
+    told = Told().also([(report, range(1, clients + 1), rounds)])
+    assert true < bound.epsilon_of(told) < 1.35 * true
+    assert not bound.keeps(told)
+    assert bound.keeps(told.of([]))
 
 
 @pytest.mark.parametrize("named", [("three-outputs", 1), ("grr", 4), ("pm-sub", 0.1)], ids=str)

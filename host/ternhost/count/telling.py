@@ -37,13 +37,18 @@ class Told:
             both.add(report, devices, times)
         return both
 
-    def accounts(self, honest: float = 1.0, of: Sequence[int] | Integers | None = None) -> list[Account]:
+    def accounts(
+        self, honest: float = 1.0, of: Sequence[int] | Integers | None = None, worst: bool = False
+    ) -> list[Account]:
         """Accounts of devices, of which no other one exceeds any in all kinds. honest: the share of mixed reports that
-        hide the others. of: which devices; None: all."""
+        hide the others. of: which devices; None: all. worst: mixed reports are of the worst mechanism of their epsilon,
+        which covers cards that are chosen by earlier answers."""
         shares = [
             (replace(report, mixed=floor(honest * report.mixed + 1e-9)), np.frombuffer(ids, np.int64), times)
             for (report, ids), times in self._shares.items()
         ]
+        if worst:
+            shares = [(report.worst, ids, times) for report, ids, times in shares]
         known = np.unique(np.concatenate([integers(()), *(ids for _, ids, _ in shares)]))
         members = Members(known if of is None else np.intersect1d(known, integers(of)))
         sizes = _sizes({report for report, _, _ in shares})
@@ -66,9 +71,15 @@ class Told:
                 found.add(report, inside, times)
         return found
 
-    def most(self, delta: float, honest: float = 1.0, of: Sequence[int] | Integers | None = None) -> Together:
-        """What the reports tell of the device of which they tell most, at `delta`."""
-        return most(self.accounts(honest, of), delta)
+    def most(
+        self,
+        delta: float,
+        honest: float = 1.0,
+        of: Sequence[int] | Integers | None = None,
+        worst: bool = False,
+    ) -> Together:
+        """What the reports tell of the device of which they tell most, at `delta`. The rest as of `accounts`."""
+        return most(self.accounts(honest, of, worst), delta)
 
 
 def most(accounts: Iterable[Account], delta: float) -> Together:

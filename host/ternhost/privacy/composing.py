@@ -10,6 +10,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Self
 
+import numpy as np
+
 from tern import card as cards
 from tern import frames, wire
 from ternhost.privacy import projection, shuffling, sums
@@ -18,6 +20,7 @@ from ternhost.privacy.laws import Part, are_known, greatest_ratio, parts, profil
 from ternhost.privacy.losses import LESS, MOST, Losses, at, both_sides, epsilon
 
 _CELLS = 96  # of a grid, up to the least of the largest losses
+_FEWER_CELLS = 32  # of one for a Renyi divergence
 _MOST_CELLS = 4096  # up to the largest
 _MOST_POINTS = 2 * _CELLS  # of a profile, about; straight lines between them are above it
 _MOST_SPREAD = 400_000  # of the sum, about a twentieth of its transform
@@ -60,6 +63,11 @@ class Report:
         """The same behind a gateway."""
         hidden = not self.alone and self.cost <= MOST * MICRO
         return replace(self, mixed=min(max(0, reports), shuffling.MOST_REPORTS)) if hidden else self
+
+    @property
+    def worst(self) -> Self:
+        """A mixed report of the worst mechanism that costs as much; others are as they are."""
+        return replace(self, card=b"", values=1) if self.mixed else self
 
     @property
     def rho(self) -> int:
@@ -106,6 +114,11 @@ def _largest(report: Report, tail: float) -> float:
 
 @lru_cache(maxsize=256)
 def _losses(report: Report, step: float, tail: float) -> Losses:
+    return Losses.of_profile(both_sides(_points(report, step, tail), step), step)
+
+
+def _points(report: Report, step: float, tail: float) -> list[tuple[int, Fraction]]:
+    """The profile's points at losses of 0 and more, up to one that has at most `tail` beyond it."""
     laws, last = report._laws, math.ceil(report.largest(tail) / step * (1 - 1e-12))
     local = math.log(greatest_ratio(laws)) * (1 + 1e-12)
     points = []
@@ -113,24 +126,26 @@ def _losses(report: Report, step: float, tail: float) -> Losses:
         g = at(i, step)
         delta = shuffling.delta_of(laws, local, g, report.mixed) if report.mixed else profile(laws, g)
         points.append((i, min(Fraction(1), Fraction(delta))))
-    return Losses.of_profile(both_sides(points, step), step)
+    return points
 
 
-def fewest(report: Report, epsilon: float, delta: float) -> int | None:
-    """Among how many honest reports this one must be mixed to tell `epsilon` at `delta`; None: no number is enough."""
-    low, high = 0, 1
-    while not _tells(report.among(high), epsilon, delta):
-        low, high = high, 4 * high
-        if low >= shuffling.MOST_REPORTS or report.gaussian:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _tells(report.among(middle), epsilon, delta) else (middle, high)
-    return high
-
-
-def _tells(report: Report, epsilon: float, delta: float) -> bool:
-    return composed({report: 1}, delta) <= epsilon if not report.gaussian else False
+@lru_cache(maxsize=4096)
+def renyi(report: Report, alpha: float) -> float:
+    """At least the Renyi divergence of order `alpha` that a report can have between two inputs of its device."""
+    zcdp = alpha * report.rho / MICRO
+    plain = zcdp if report.gaussian else min(report.cost / MICRO, zcdp)
+    if not report.mixed:
+        return plain
+    laws = report._laws
+    local = math.log(greatest_ratio(laws)) * (1 + 1e-12)
+    # Beyond the grid the profile is a line to the largest loss, which is to count for nothing.
+    tail = max(shuffling.LEAST_DELTA, _TAIL * math.exp(-alpha * local) / report.mixed)
+    step = max(report.largest(tail) / _FEWER_CELLS, local / _MOST_SPREAD)
+    points = _points(report, step, tail)
+    losses = Losses.of_profile(both_sides([*points, (math.ceil(local / step) + 1, Fraction(0))], step), step)
+    draws = losses.draws(1)
+    moment = float(np.logaddexp.reduce(np.log(draws.masses) + (alpha - 1) * step * draws.at))
+    return min(plain, moment / (alpha - 1) * (1 + 1e-9) + 1e-12)
 
 
 @dataclass(frozen=True)

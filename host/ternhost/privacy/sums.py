@@ -54,6 +54,12 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
     return found if Fraction(found) >= least else math.nextafter(found, math.inf)
 
 
+def epsilon_of_renyi(divergence: float, alpha: float, delta: float) -> float:
+    """The epsilon at `delta` of what has at most this Renyi divergence of one order alpha (ledger.md, Measure)."""
+    sure = -math.log(delta) - math.log(alpha)
+    return divergence + (math.log1p(-1 / alpha) + sure / (alpha - 1)) * (1 + 1e-12) + 1e-12
+
+
 def group(cost: int, units: int, delta: float | None = None) -> float:
     """The epsilon of `units` units together, a whole device's, where each loses `cost`: micro-rho at this delta (n**2
     rho: Bun and Steinke 2016, proposition 1.9), or, without a delta, pure micro-epsilon (n epsilon)."""

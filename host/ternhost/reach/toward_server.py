@@ -5,8 +5,11 @@ trust it."""
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Self
+
+import numpy as np
 
 from tern import card as cards
 from tern import ledger
@@ -19,7 +22,8 @@ from ternhost.files import read_object
 from ternhost.options import require
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO, parse_epsilon
-from ternhost.privacy.composing import Report, fewest
+from ternhost.privacy.composing import Report, renyi
+from ternhost.privacy.shuffling import MOST_REPORTS
 
 FILE = "site.json"
 MORE = "more devices at this site, a smaller epsilon, or fewer rounds"  # what may help
@@ -77,25 +81,60 @@ class Bound:
     def __str__(self) -> str:
         return f"epsilon {self.epsilon / MICRO:g} at delta {self.delta:g}"
 
+    @cached_property
+    def alpha(self) -> float:
+        """The order of the Renyi divergences that are added up: it follows from the bound alone."""
+        rho = max(1, sums.rho_of(self.epsilon / MICRO, self.delta)) / MICRO
+        orders = 1 + math.sqrt(-math.log(self.delta) / rho) * np.geomspace(0.25, 4, 81)
+        return float(max(orders, key=lambda a: (self.epsilon / MICRO - self._converted(0.0, a)) / a))
+
+    def _converted(self, divergence: float, alpha: float) -> float:
+        return sums.epsilon_of_renyi(divergence, alpha, self.delta)
+
+    def epsilon_of(self, told: Told, devices: Sequence[int] | Integers | None = None) -> float:
+        """At least what was told of any of these devices: a Renyi filter, which holds even if a host chooses cards,
+        epsilons and groups of devices by earlier answers (Feldman and Zrnic, NeurIPS 2021)."""
+        accounts = filter(None, told.accounts(self.honest, devices, worst=True))
+        sums_ = [sum(n * renyi(report, self.alpha) for report, n in each.items()) for each in accounts]
+        return max((self._converted(total, self.alpha) for total in sums_), default=0.0)
+
+    def keeps(self, told: Told, devices: Sequence[int] | Integers | None = None) -> bool:
+        """Whether no more was told of these devices."""
+        return self.epsilon_of(told, devices) <= self.epsilon / MICRO
+
     def refuses(self, told: Told, answered: Answered) -> str:
         """Why these reports would break it after what was told before; "" where they do not."""
-        now = self.of(told.also((report, devices, 1) for report, devices in answered), answered)
-        if now <= self.epsilon / MICRO:
+        devices = np.concatenate([integers(()), *(ids for _, ids in answered)])
+        if self.keeps(told.also((*each, 1) for each in answered), devices):
             return ""
-        text = f"held back: with this round the owner of the server would know epsilon {now:.4g} of a device, and "
-        text += f"{self} is the bound"
-        before = self.of(told, answered)
-        alone = max(answered, key=lambda each: self.of(Told().also([(*each, 1)]), answered))[0]
-        if before:
-            return f"{text}; rounds before it told {before:.4g}"
-        n = fewest(alone, self.epsilon / MICRO, self.delta)
-        many = "no number of devices is" if n is None else f"{math.ceil(n / self.honest):,} devices are"
-        return f"{text}: {many} enough to hide a report of epsilon {alone.cost / MICRO:g}, and here are {alone.mixed:,}"
+        text = f"could tell the owner of the server more about a device than {self}, the bound"
+        for report, ids in answered:
+            if not self.keeps(Told().also([(report, ids, 1)])):
+                n = self._fewest(report)
+                many = "no number of devices is" if n is None else f"{n:,} devices are"
+                text += f": {many} enough to hide a report of epsilon {report.cost / MICRO:g}, and here are "
+                return f"held back: the counts of this round {text}{report.mixed:,}"
+        return f"held back: the counts of this round and of those before it {text}"
 
-    def of(self, told: Told, answered: Answered) -> float:
-        """The epsilon that was told of the devices of a round."""
-        devices = [int(device) for _, ids in answered for device in ids]
-        return told.most(self.delta, self.honest, devices).epsilon
+    def spent(self, told: Told, answered: Answered) -> bool:
+        """Whether rounds before are a reason to refuse these reports: by themselves they keep the bound."""
+        return self.keeps(Told().also((*each, 1) for each in answered)) and bool(self.refuses(told, answered))
+
+    def _fewest(self, report: Report) -> int | None:
+        """The number of reports that would hide this one; None: no number does."""
+
+        def hidden(n: int) -> bool:
+            return self.keeps(Told().also([(report.among(n), [1], 1)]))
+
+        low, high = 0, 1
+        while not hidden(high):
+            low, high = high, 4 * high
+            if low >= MOST_REPORTS or report.alone or report.gaussian:
+                return None
+        while high - low > max(1, low // 100):
+            middle = (low + high) // 2
+            low, high = (low, middle) if hidden(middle) else (middle, high)
+        return high
 
 
 def reports_of(cohorts: Sequence[Cohort], reports: Iterable[int] | None = None) -> Answered:

@@ -108,7 +108,7 @@ def largest_epsilon(site: Site, rows: Plan) -> int:
 
     def kept(epsilon: int) -> bool:
         told = site.told.also((replace(report, cost=epsilon), ids, n) for report, ids, n in rows)
-        return told.most(bound.delta, bound.honest, site.devices).epsilon <= bound.epsilon / MICRO
+        return bound.keeps(told, site.devices)
 
     if most < _LEAST or not kept(_LEAST):
         return 0

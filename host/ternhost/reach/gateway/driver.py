@@ -107,7 +107,7 @@ class GatewaysDriver(StoredDriver):
     def _compare_told(self, name: str, here: Here) -> None:
         """Warn where a gateway's counts have told more than this store knows."""
         at = Bound.read(here.toward_server) or Bound(0)
-        ours = self._store.told(name).most(at.delta, at.honest).epsilon
+        ours = at.epsilon_of(self._store.told(name))
         if (theirs := here.told / MICRO) > _MORE_THAN_ROUNDING * ours:
             text = f"gateway {name} says that its counts have told epsilon {theirs:.4g} at delta {at.delta:g}, and this"
             self._warn(
@@ -253,12 +253,12 @@ class GatewaysDriver(StoredDriver):
         """The gateways whose counts have told so much that this round would break the bound: they are not asked. (One
         with too few devices is, and refuses.) Raises RefusedError where no gateway is left."""
         assert self._bound
-        spent, why = [], ""
+        spent: list[str] = []
         for name, answered in wanted.items():
             told = self._store.told(name)
-            if self._bound.of(told, answered) and (why := self._bound.refuses(told, answered)):
+            if self._bound.spent(told, answered):
                 spent.append(name)
-                text = f"round {number}: gateway {name} is not asked, {why}"
+                text = f"round {number}: gateway {name} is not asked: {self._bound.refuses(told, answered)}"
                 if len(spent) == len(wanted):
                     raise RefusedError(text, hint=MORE)
                 self._warn(text)
