@@ -15,6 +15,7 @@ from harness.running_gateways import gateways
 
 from tern import card as cards
 from tern import wire
+from tern.ledger import EPSILON
 from ternhost.count.members import pack_ids
 from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, UsageError
@@ -119,10 +120,10 @@ def test_counts_are_the_sum_over_the_gateways(host):
     assert host.warnings == ["round 6: on no gateway: 1 device"]
     # The rounds that gateways were asked show what devices have spent.
     cost, dearer = cards.decode(CARD).epsilon, cards.decode(costly.card).epsilon
-    assert costs.spent_before(host.store, DEVICES[:7], "another") == 4 * cost
-    assert costs.spent_before(host.store, DEVICES[12:20], "another") == 2 * cost + dearer
-    assert costs.spent_before(host.store, [999], "another") == cost
-    assert costs.spent_before(host.store, DEVICES, "one") == 0
+    before, own = (costs.told_before(host.store, run) for run in ("another", "one"))
+    for devices, spent in ((DEVICES[:7], 4 * cost), (DEVICES[12:20], 2 * cost + dearer), ([999], cost)):
+        assert costs.spent(before.accounts(of=devices), EPSILON) == spent
+    assert not own
 
 
 class Twice(NatsPost):

@@ -36,7 +36,7 @@ _SERVER, _SAME, _ONCE = (
 def chosen(devices: int) -> float:
     """The epsilon of a report that --toward-server chooses with so many devices at each site, in ROUNDS rounds."""
     ids = np.arange(1, devices + 1)
-    site = Site("site", ids, Told(), BOUND)
+    site = Site("site", ids, Told(), [BOUND])
     return largest_epsilon(site, [(Report(MICRO).among(devices), ids, ROUNDS)]) / MICRO
 
 

@@ -19,6 +19,7 @@ from ternhost.privacy.base import MICRO, finish
 from ternhost.privacy.certify import bisected
 
 MOST_BYTES = 256  # of the packed symbols of a report
+_ITS_RHO = 100 * MICRO  # from here on rho is epsilon itself, to all digits
 _SLACK = Fraction(1, 10**30)  # above the errors of 60 digits
 _MOST_STEPS, _MOST_SCALE, _MOST_REACH = 4096, 1 << 20, (1 << 30) - 1  # bounds of cards.md
 _CLOSE = Fraction(1, 256)  # the variance that m = 1, 2, 4, ... may waste
@@ -27,7 +28,7 @@ _SPREADS = 8  # standard deviations of noise that the symbols hold beside the la
 
 def rho_of_pure(epsilon: int) -> int:
     """The price in rho (micro) of a report of `epsilon` (micro), on the device's own integers."""
-    return int(rho(epsilon))
+    return int(rho(epsilon)) if epsilon <= _ITS_RHO else epsilon
 
 
 def pure_of(micro_rho: int) -> int:

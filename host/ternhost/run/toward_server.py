@@ -37,7 +37,7 @@ class Site:
     name: str
     devices: Integers
     told: Told
-    bound: Bound | None  # of the run, or of the site where that is less
+    bounds: Sequence[Bound]  # of the run and of the site
     left: int | None = None  # micro-epsilon on its boards
 
 
@@ -48,9 +48,8 @@ def sites_of(sites: Mapping[str, Integers], store: Store, options: RunOptions) -
     for name, devices in sites.items():
         here = heres.get(name, {})
         bounds = [each for each in (options.bound, Bound.read(here.get("toward_server"))) if each]
-        bound = min(bounds, key=lambda each: each.epsilon, default=None)
         left = (here.get("budget_left") or [None])[ledger.EPSILON]
-        found.append(Site(name, devices, store.told(name), bound, left))
+        found.append(Site(name, devices, store.told(name), bounds, left))
     return found
 
 
@@ -101,14 +100,13 @@ def fitted(options: RunOptions, learner: Learner, sites: Sequence[Site]) -> RunO
 
 
 def largest_epsilon(site: Site, rows: Plan) -> int:
-    """The largest micro-epsilon of a report that keeps the bound and what boards have left; 0 if there is none."""
-    bound, times = site.bound, max((times for *_, times in rows), default=1)
-    assert bound
+    """The largest micro-epsilon of a report that keeps the bounds and what boards have left; 0 if there is none."""
+    times = max((times for *_, times in rows), default=1)
     most = min(MAX_EPSILON, MAX_EPSILON if site.left is None else site.left // times)
 
     def kept(epsilon: int) -> bool:
         told = site.told.also((replace(report, cost=epsilon), ids, n) for report, ids, n in rows)
-        return bound.keeps(told, site.devices)
+        return all(bound.keeps(told, site.devices) for bound in site.bounds)
 
     if most < _LEAST or not kept(_LEAST):
         return 0

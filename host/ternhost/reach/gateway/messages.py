@@ -26,6 +26,7 @@ _WRONG = "a message of a gateway or its host is wrong, or of another version of 
 MOST_DEVICES = 1 << 24  # of a gateway
 MOST_COHORTS = 4000
 MOST_REASONS = 64  # different refusals in one answer
+MOST_TOLD = 10**15  # micro-epsilon; more is told as this
 LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK until it has an answer
 LENGTH = struct.Struct("<I")
 
@@ -273,7 +274,6 @@ def _bound(value: Any) -> bool:
 
 
 _BOUND = _whole(1, ledger.MAX_BUDGET), _number(1e-300, 1), _number(1e-9, 1)
-_MOST_TOLD = 10**15
 _ROUND, _COUNT = _whole(1, wire.MAX_ROUND), _whole(0, MOST_DEVICES)
 _HEADS: dict[int, dict[str, Check]] = {
     HELLO: {},
@@ -300,7 +300,7 @@ _HEADS: dict[int, dict[str, Check]] = {
         "budget_left": _list(_or_none(_whole(0, ledger.MAX_BUDGET)), 2, 2),
         "single_results": _flag,
         "toward_server": _or_none(_bound),
-        "told": _whole(0, _MOST_TOLD),
+        "told": _whole(0, MOST_TOLD),
     },
     STILL: {"number": _ROUND, "reports": _COUNT},
     ANSWER: {

@@ -186,7 +186,8 @@ class Gateway:
     def _look(self) -> None:
         if self._epsilon_told is None:
             at = self._bound or Bound(0)
-            self._epsilon_told = math.ceil(at.epsilon_of(self._told) * MICRO)
+            told = math.ceil(self._told.most(at.delta, at.honest).epsilon * MICRO)
+            self._epsilon_told = min(told, messages.MOST_TOLD)
         devices = integers(self._driver.devices)
         boards, left = self._driver.status.boards, self._driver.budget_left
         with self._changed:
