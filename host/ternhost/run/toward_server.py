@@ -68,12 +68,6 @@ def plan(learner: Learner, site: Site, everybody: int, options: RunOptions) -> P
     return found
 
 
-def planned(learner: Learner, site: Site, everybody: int, options: RunOptions) -> float:
-    """The epsilon that the site's counts will have told after the run."""
-    told = site.told.also(plan(learner, site, everybody, options))
-    return told.most(float(options.delta), options.honest, site.devices).epsilon
-
-
 def fitted(options: RunOptions, learner: Learner, sites: Sequence[Site]) -> RunOptions:
     """The options with the largest epsilon of a report that keeps the bound at the sites where it is worth most: with
     it, smaller sites hold their counts back. learner: of another epsilon. Raises RefusedError, UsageError."""
@@ -125,10 +119,19 @@ def planned_words(
 ) -> list[str]:
     """What the counts of each site will have told after the run, for people."""
     devices = {name: len(ids) for name, ids in sites.items()}
-    there = sites_of(sites, store, options)
-    after = {site.name: planned(learner, site, sum(devices.values()), options) for site in there}
-    chosen = f"a report of epsilon {getattr(options.learning, 'epsilon', '')} is the largest that keeps --toward-server"
-    return [chosen] * options.fits + [words(told(after, options), devices)]
+    lines, after = [], dict[str, float]()
+    if options.fits:
+        lines.append(
+            f"a report of epsilon {options.learning.epsilon} is the largest that keeps --toward-server"
+        )
+    for site in sites_of(sites, store, options):
+        whole = site.told.also(plan(learner, site, sum(devices.values()), options))
+        if all(bound.keeps(whole, site.devices) for bound in site.bounds):
+            after[site.name] = whole.most(float(options.delta), options.honest, site.devices).epsilon
+        else:
+            text = f"{site.name}, with {counted(devices[site.name], 'device')}, will hold counts back, of all rounds "
+            lines.append(text + "or from some round on: else they would tell more than the bound")
+    return [*lines, *filter(None, [words(told(after, options), devices)])]
 
 
 def told(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, dict[str, Any]]:
