@@ -10,6 +10,7 @@ from ternhost import options as fields
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
+from ternhost.reach.toward_server import Bound
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted, visible
 
@@ -134,8 +135,10 @@ def run_run(args: argparse.Namespace) -> int:
 
     def ready() -> None:
         if (count := gateway.ready()) is not None:
-            server = f"{', '.join(site.hosts)} port {site.port}"
-            tell(f"{site.name}: {counted(count, 'device')}; the server is {server}", "ready")
+            text = f"{site.name}: {counted(count, 'device')}; the server is {', '.join(site.hosts)} port {site.port}"
+            if bound := Bound.of_site(directory):
+                text += f", to whose owner its counts may tell at most {bound}"
+            tell(text, "ready")
 
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
     try:

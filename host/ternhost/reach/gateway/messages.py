@@ -63,7 +63,7 @@ class Ask:
     deadline: float | None = None  # seconds
     hold: float = 0.0  # seconds until the gateway reports its progress
     toward_server: Sequence[float] | None = (
-        None  # the run's bound: epsilon (micro), delta, share of honest reports
+        None  # the run's bound: micro-epsilon, delta, share of honest ones
     )
 
     @property
@@ -114,9 +114,7 @@ class Here:
     budget_left: Left = NOT_TOLD  # the smallest reported for the first device of a board
     single_results: bool = False
     toward_server: Sequence[float] | None = None  # the site's bound, as in Ask
-    told: int = (
-        0  # micro-epsilon at its delta (1e-6 where there is no bound): what its counts have told of a device
-    )
+    told: int = 0  # micro-epsilon, at its delta or 1e-6: what its counts have told of a device
 
     def encode(self) -> bytes:
         head = {name: value for name, value in vars(self).items() if name != "devices"}
