@@ -1,11 +1,18 @@
-"""Sequential composition of a client's reports."""
+"""Sequential composition of a client's reports, and what a run says of it."""
 
 import pytest
 
 from tern import ledger, sums
+from ternhost.count.telling import Told
 from ternhost.errors import RefusedError
+from ternhost.learn.base import Population
+from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.fedsum import FedSum
+from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Account, Release
+from ternhost.privacy.composing import Report, together
 from ternhost.privacy.sums import epsilon_of
+from ternhost.run import telling
 
 
 def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
@@ -58,3 +65,20 @@ def test_a_ledger_in_rho_counts_gaussian_sums_as_they_are_and_prices_pure_report
         Release("sum", 1, gaussian=True)
     with pytest.raises(ValueError, match="two measures"):
         Account((sum_of, Release("coordinate", 1)))
+
+
+def test_a_life_of_many_reports_has_its_exact_epsilon():
+    report = Report.of(mechanisms.design("three-outputs", "0.1").decode())
+    told = Told()
+    told.add(report, range(1, 6), 900)
+    told.add(report, [3], 90)
+    learner = FedSGD(FedSGD.Options(dataset="iris", epsilon="0.1", reports=100), Population(devices=10))
+    (life,) = telling.lives(learner, told, range(1, 11), 1e-6)
+    assert life["life"]["exact"] == life["life"]["epsilon"] == together({report: 1000}, 1e-6).exact
+    assert telling.life_words(life) == (
+        "this run: epsilon 1 (pure); for life so far 100 pure, 19.34 at delta 1e-06"
+    )
+    learner = FedSum(FedSum.Options(dataset="iris", life="2", records=9), Population(devices=10))
+    assert telling.lives_words(telling.lives(learner, Told(), range(1, 11), 1e-6)) == [
+        "this run: epsilon 2 at delta 1e-06; for life so far 2 at delta 1e-06"
+    ]

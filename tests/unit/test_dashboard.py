@@ -553,6 +553,19 @@ def test_each_class_has_spent_the_cost_of_its_own_reports():
     assert curves.spent_by_class(Snapshot("s")) == []
 
 
+def test_the_life_of_a_device_has_a_line_for_each_class():
+    lives = [
+        {"share": share, "delta": 1e-6, "run": {"pure": 2.0}, "life": {"pure": pure, "epsilon": epsilon}}
+        for share, pure, epsilon in ((0.3, 36.0, 11.2), (0.7, 4.0, 4.0))
+    ]
+    shown = privacy._lines(Snapshot("s", run=replace(RUN, lives=lives)))
+    assert (
+        "30 % of the devices, this run: epsilon 2 (pure); for life so far 36 pure, 11.2 at delta 1e-06"
+        in shown
+    )
+    assert "70 % of the devices, this run: epsilon 2 (pure); for life so far 4 pure<" in shown
+
+
 def test_a_part_of_a_collection_that_costs_a_little_less_counts_for_its_class():
     by_cost = {999_999: 10, 1_000_000: 10}
     now = Snapshot("s", run=replace(RUN, reports=20), paid=by_cost, demanded=by_cost)
