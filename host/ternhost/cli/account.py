@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tern import ledger
 from tern.card import PROJECTION, SUM, Card
@@ -16,14 +16,12 @@ from ternhost.cli import named
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.options import exclude, require
-from ternhost.privacy import cards, certify, mechanisms, sums
+from ternhost.privacy import cards, certify, composing, mechanisms, shuffling, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.privacy.composing import Report
+from ternhost.privacy.shuffling import Shuffled
 from ternhost.privacy.units import parse_unit, protected
 from ternhost.terminal import Progress
-
-if TYPE_CHECKING:
-    from ternhost.privacy.composing import Report
-    from ternhost.privacy.shuffling import Shuffled
 
 _MOST_ROUNDS = 10**6
 _MEANS_LITTLE = 10  # an epsilon
@@ -86,9 +84,7 @@ class _Asked:
             return None
         return certify.valued(self.card)
 
-    def report(self, values: int) -> "Report":
-        from ternhost.privacy.composing import Report  # loads scipy
-
+    def report(self, values: int) -> Report:
         if self.card is None:
             return Report(values * self.cost, values=values)
         made = Report.of(self.card, values)
@@ -180,8 +176,6 @@ def _run_rounds(args: argparse.Namespace) -> int:
 
 def _rows(asked: Sequence[_Asked], args: argparse.Namespace) -> list[dict[str, Any]]:
     """The epsilons after shares of the rounds. All cards go through the same shares, at least one round of each."""
-    from ternhost.privacy import composing, shuffling  # loads scipy
-
     require(
         args.delta >= shuffling.LEAST_DELTA, "delta", f"{shuffling.LEAST_DELTA:g} or more", f"{args.delta:g}"
     )
@@ -250,8 +244,6 @@ def _number(bound: float | None) -> str:
 
 
 def _run_one_round(args: argparse.Namespace) -> int:
-    from ternhost.privacy import shuffling  # loads scipy
-
     (one,) = _asked(args)
     card, honest = one.as_values, _honest(args)
     if args.plot:
@@ -296,7 +288,7 @@ def _holds(local: str) -> str:
     )
 
 
-def _one_round_words(what: str, account: "Shuffled") -> str:
+def _one_round_words(what: str, account: Shuffled) -> str:
     lines = [
         f"{what}: local epsilon {account.local:g} per report; central epsilon of {account.reports:,} honest reports "
         f"behind a shuffler, at delta {account.delta:g}:"
