@@ -26,7 +26,7 @@ from ternhost.privacy.composing import Report, renyi
 from ternhost.privacy.shuffling import MOST_REPORTS
 
 FILE = "site.json"
-MORE = "more devices at this site, a smaller epsilon, or fewer rounds"  # what may help
+MORE = "it takes more devices at a site, a smaller epsilon, or fewer rounds"  # what may help
 _ALL = 10**6 * MICRO  # stands for no bound
 _MEMBERS = ("toward_server", "delta", "honest")
 
@@ -112,7 +112,7 @@ class Bound:
             if not self.keeps(Told().also([(report, ids, 1)])):
                 n = self._fewest(report)
                 many = "no number of devices is" if n is None else f"{n:,} devices are"
-                text += f": {many} enough to hide a report of epsilon {report.cost / MICRO:g}, and here are "
+                text += f": {many} enough to hide a report of epsilon {report.cost / MICRO:g}, not "
                 return f"held back: the counts of this round {text}{report.mixed:,}"
         return f"held back: the counts of this round and of those before it {text}"
 
@@ -138,11 +138,13 @@ class Bound:
 
 
 def reports_of(cohorts: Sequence[Cohort], reports: Iterable[int] | None = None) -> Answered:
-    """reports: of each cohort; None: every device reports. Sums over units protect these, and a device not at all."""
+    """reports: of each cohort; None: every device reports. Counts of no report tell nothing. Sums over units protect
+    these, and a device not at all."""
     numbers = [len(cohort.devices) for cohort in cohorts] if reports is None else list(reports)
     return [
         (_report(cohort.body, n), integers(cohort.devices))
         for cohort, n in zip(cohorts, numbers, strict=True)
+        if n
     ]
 
 

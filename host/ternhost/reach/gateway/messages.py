@@ -4,6 +4,7 @@ nothing is inflated beyond its upper bound."""
 
 import hashlib
 import json
+import math
 import operator
 import re
 import struct
@@ -271,7 +272,7 @@ def _bound(value: Any) -> bool:
     return isinstance(value, list) and len(value) == len(_BOUND) and all(map(operator.call, _BOUND, value))
 
 
-_BOUND = _whole(1, ledger.MAX_BUDGET), _number(1e-300, 1), _number(1e-9, 1)
+_BOUND = _whole(1, ledger.MAX_BUDGET), _number(1e-300, math.nextafter(1, 0)), _number(1e-9, 1)
 _ROUND, _COUNT = _whole(1, wire.MAX_ROUND), _whole(0, MOST_DEVICES)
 _HEADS: dict[int, dict[str, Check]] = {
     HELLO: {},
