@@ -45,6 +45,8 @@ EVERY = [
     Model(Averaged(1, [1, -2, 32767], -14)),
     Here(ids(1, 7, 9), 3, "mqtt", "0.1.0", 2, (5_000_000, None), True),
     Here(ids(), 0, "port", "0.1.0"),
+    ask(1, 2, toward_server=[1_000_000, 1e-6, 0.9]),
+    Here(ids(1), 3, "mqtt", "0.1.0", toward_server=[250_000, 1e-9, 1], told=messages.MOST_TOLD),
     Still(NUMBER, 12),
     answer(ask(1, 2, 3), np.eye(3), 3, [(6, 100, 2)]),
     Refused(NUMBER, "no", "why"),
@@ -90,6 +92,20 @@ def test_a_message_with_an_unknown_missing_or_mistyped_member_is_refused(message
             refused({**head, name: wrong})
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [[], [1], [10**6, 1e-6], [10**6, 1e-6, 1, 1], [0, 1e-6, 1], [-1, 1e-6, 1], [1.5, 1e-6, 1], [10**10, 1e-6, 1],
+     [True, 1e-6, 1], ["1", 1e-6, 1], [10**6, 0, 1], [10**6, 1, 1], [10**6, -1e-6, 1], [10**6, 2, 1],
+     [10**6, float("nan"), 1], [10**6, "1e-6", 1], [10**6, 1e-6, 0], [10**6, 1e-6, 1.1], [10**6, 1e-6, float("nan")],
+     [10**6, 1e-6, None], {"epsilon": 1}, "1", 1, False],
+    ids=str,
+)  # fmt: skip
+def test_a_wrong_bound_is_refused(wrong):
+    for message in (ask(1, 2), Here(ids(1), 3, "mqtt", "0.1.0")):
+        with pytest.raises(messages.MessageError, match="'toward_server' is not as it must be"):
+            messages.decode(replace(message, toward_server=wrong).encode())
+
+
 def test_unsorted_devices_and_compression_bombs_are_refused():
     head = Here(ids(), 0, "port", "1").encode()[: -len(pack_ids(ids())) - 4]
     bomb = zlib.compress(bytes(5 * messages.MOST_DEVICES), 9)
@@ -124,7 +140,8 @@ def test_too_many_devices_in_several_cohorts_are_refused_before_they_are_inflate
 
 def test_the_digest_covers_the_questions_and_devices_but_no_time_limit():
     question = ask(1, 2)
-    assert question.digest == replace(question, quorum=0.1, deadline=9.0, hold=1.0).digest
+    within = {"quorum": 0.1, "deadline": 9.0, "hold": 1.0, "toward_server": [1, 1e-6, 1]}
+    assert question.digest == replace(question, **within).digest
     assert len({question.digest, ask(1, 3).digest, ask(1, 2, individual=True).digest}) == 3
     assert messages.decode(question.encode()).digest == question.digest
     other_parameters = Question(wire.LOGISTIC, [100, 100, 101], -14, CARD, 1)

@@ -1,5 +1,7 @@
 """A gateway answers each question exactly once, even after a restart, and reveals only counts."""
 
+import json
+import math
 import threading
 from dataclasses import replace
 
@@ -16,7 +18,7 @@ from ternhost.count.batches import unpack
 from ternhost.count.estimate import supports
 from ternhost.count.questions import Averaged, Question, round_body
 from ternhost.count.rounds import Cohort, Round
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import StorageError, TernError, UsageError
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories
 from ternhost.reach.gateway import messages
@@ -336,3 +338,169 @@ def test_shared_records_are_reported(tmp_path, runs):
         warnings.append(gateway.warnings)
     assert warnings[0] == []
     assert "records for 90 clients: those with ids from 91 to 91 hold again" in warnings[1][0]
+
+
+# What its counts tell the owner of the server
+
+CROWD = {**BOARDS, "clients": 40}
+EVERYBODY = range(21, 61)
+# Of a device, at epsilon 1 and delta 1e-6: after one, two and three rounds of 40 reports; 20 reports tell 0.9951.
+TOLD = [785_300, 1_144_580, 1_425_300]
+
+
+def told(gateway):
+    """What the gateway's account says, micro-epsilon at 1e-6, which its next HERE says, too."""
+    with Store(gateway.directory / "store.sqlite", beside=True) as store:
+        found = 1e6 * store.told("").most(1e-6).epsilon
+    wait_for(lambda: messages.decode(gateway.ask(Hello())).told == math.ceil(found))
+    return found
+
+
+def held_back(gateway, question, *words):
+    """Assert that the gateway refuses this question with these words, always alike; nobody is told anything."""
+    first = gateway.ask(question)
+    assert gateway.ask(question) == first
+    refused = messages.decode(first)
+    assert isinstance(refused, Refused)
+    assert refused.message.startswith("held back: ")
+    assert all(each in refused.message for each in words)
+    assert refused.hint == "it takes more devices at a site, a smaller epsilon, or fewer rounds"
+    return first
+
+
+@pytest.fixture
+def bounded(tmp_path):
+    """Sets the bound of the site."""
+    return lambda **members: (tmp_path / "site" / "site.json").write_text(json.dumps(members))
+
+
+@pytest.mark.parametrize("whose", ["site", "question"])
+def test_what_would_tell_too_much_is_held_back_before_devices_are_asked(running, bounded, whose):
+    own = {"toward_server": 0.7, "honest": 0.9}
+    bound = [700_000, 1e-6, 0.9]
+    bounded(**own if whose == "site" else {"toward_server": 1000, "delta": 1e-9})
+    gateway = running(**CROWD)
+    here = messages.decode(gateway.ask(Hello()))
+    assert here.toward_server == (bound if whose == "site" else [1_000_000_000, 1e-9, 1])
+    for number in (2, 3):
+        question = ask(number, EVERYBODY, toward_server=None if whose == "site" else bound)
+        words = (
+            "epsilon 0.8284 about a device",
+            "the bound is epsilon 0.7 at",
+            "to hide a report of epsilon 1, not 40",
+        )
+        first = held_back(gateway, question, *words)
+    assert not any(kept.spent(boards(gateway)).values()), "nobody pays"
+    assert told(gateway) == 0
+    (warning,) = gateway.warnings
+    assert warning.startswith("round 2: held back")
+    gateway = running()
+    assert gateway.ask(question) == first
+    few = [ask(4, [device], toward_server=question.toward_server) for device in EVERYBODY[:2]]
+    held_back(gateway, few[0], ", not 1")
+    assert not any(kept.spent(boards(gateway)).values())
+
+
+def test_counts_of_too_few_reports_are_held_back_after_devices_have_paid(running, bounded, monkeypatch):
+    bounded(toward_server=0.9)
+    gateway = running(**CROWD)
+    deaf, send = boards(gateway)[1].name, InProcessLink.send
+
+    def only_one_board(link, frame):
+        if not link.name.endswith(deaf):
+            send(link, frame)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcessLink, "send", only_one_board)
+        question = ask(2, EVERYBODY, deadline=0.5)
+        first = held_back(gateway, question, "epsilon 0.9951", ", not 20")
+    assert sum(spent == COST for spent in kept.spent(boards(gateway)).values()) == 20
+    assert told(gateway) == 0
+    gateway = running()
+    assert gateway.ask(question) == first
+    assert messages.decode(gateway.ask(ask(3, EVERYBODY))).reports == [40]
+    assert told(gateway) == pytest.approx(TOLD[0], rel=1e-4)
+
+
+@pytest.mark.usefixtures("mute")
+def test_devices_that_do_not_report_tell_nothing(running, bounded):
+    bounded(toward_server=0.9)
+    gateway = running(**CROWD)
+    assert messages.decode(gateway.ask(ask(2, EVERYBODY, deadline=0.1))).reports == [0]
+    assert told(gateway) == 0
+
+
+def test_the_account_of_a_gateway_lasts_through_kills(running, bounded, tmp_path):
+    bounded(toward_server=1.2)
+    gateway, question = running(**CROWD), ask(2, EVERYBODY)
+    first = gateway.ask(question)
+    assert told(gateway) == pytest.approx(TOLD[0], rel=1e-4)
+    gateway.stop()
+    with Store(tmp_path / "site" / "store.sqlite") as store, store.transaction():
+        # As it is left by a kill after the last report, before the answer: these are one transaction.
+        store._db.execute("UPDATE round SET ended = NULL")
+        store._db.execute("DELETE FROM told")
+        store.save_question(2, question.digest, question.encode())
+    gateway = running()
+    assert gateway.ask(question) == first
+    assert told(gateway) == pytest.approx(TOLD[0], rel=1e-4)
+    assert isinstance(messages.decode(gateway.ask(ask(3, EVERYBODY))), Answer)
+    assert told(gateway) == pytest.approx(TOLD[1], rel=1e-4)
+    gateway = running()
+    assert told(gateway) == pytest.approx(TOLD[1], rel=1e-4)
+    for number, devices in ((4, EVERYBODY), (5, EVERYBODY[:20])):  # no other bound, no other cohort
+        held_back(
+            gateway, ask(number, devices, toward_server=[10**9, 1e-6, 1]), "rounds before it told 1.145"
+        )
+    assert kept.spent(boards(gateway)) == dict.fromkeys(EVERYBODY, 2 * COST)
+    assert told(gateway) == pytest.approx(TOLD[1], rel=1e-4)
+
+
+def test_a_question_that_is_abandoned_tells_nothing(running, monkeypatch):
+    gateway = running(**CROWD)
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcessLink, "send", lambda link, frame: None)
+        gateway.ask(ask(2, EVERYBODY, hold=0.0))
+        until_open(gateway, 2)
+        assert messages.decode(gateway.ask(ask(3, EVERYBODY, deadline=0.1))).reports == [0]
+    assert told(gateway) == 0
+    assert messages.decode(gateway.ask(ask(4, EVERYBODY))).reports == [40]
+    assert told(gateway) == pytest.approx(TOLD[0], rel=1e-4)
+
+
+def test_cohorts_of_single_devices_and_hashes_are_told_as_local_reports(running):
+    gateway = running(**BOARDS)
+    single = replace(ask(2), cohorts=[ask(2, [device]).cohorts[0] for device in DEVICES])
+    assert messages.decode(gateway.ask(single)).reports == [1] * 10
+    assert told(gateway) == pytest.approx(10**6, rel=1e-6)
+    hashed = Question(wire.CATEGORIES, [1] + [0] * 4, 0, GRR, 1, range=1)
+    assert (
+        sum(messages.decode(gateway.ask(ask(3, question=hashed, individual=True, categories=[9]))).reports)
+        == 10
+    )
+    assert told(gateway) == pytest.approx(2 * 10**6, rel=1e-6)
+    held_back(gateway, ask(4, question=hashed, toward_server=[900_000, 1e-6, 1]), "rounds before it told 2")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"toward_server": 1, "dleta": 1e-6}', "unknown dleta"),
+        ("{}", "toward-server None is not a number"),
+        ('{"toward_server": null}', "None"),
+        ('{"toward_server": 0}', "0"),
+        ('{"toward_server": 1, "delta": 1}', "delta"),
+        ('{"toward_server": 1, "delta": "x"}', "delta"),
+        ('{"toward_server": 1, "honest": 0}', "--honest must be"),
+        ('{"toward_server": 1, "honest": "most"}', "most"),
+        ('{"toward_server": 1, "honest": null}', "float"),
+        ("[1]", "site.json"),
+        ("{", "site.json"),
+    ],
+)
+def test_a_broken_bound_of_a_site_ends_its_gateway_before_it_starts(tmp_path, content, reason):
+    (tmp_path / "site.json").write_text(content)
+    with pytest.raises(TernError, match=reason) as problem:
+        Running(tmp_path, BOARDS).start()
+    assert "site.json" in problem.value.message
+    assert [path.name for path in tmp_path.iterdir()] == ["site.json"]

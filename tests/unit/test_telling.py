@@ -1,0 +1,153 @@
+"""What reports of many rounds tell about one device: the device's own reports add up, and nobody else's."""
+
+from array import array
+
+import numpy as np
+import pytest
+
+from tern import card as cards
+from tern import wire
+from ternhost.count import telling
+from ternhost.count.questions import Question, round_body
+from ternhost.count.rounds import Cohort
+from ternhost.count.telling import Told
+from ternhost.privacy.composing import Report, together
+from ternhost.privacy.mechanisms import design
+from ternhost.privacy.projection import design as projected
+from ternhost.privacy.sums import design as sum_design
+from ternhost.reach.toward_server import Bound, reports_of
+
+CARD = cards.decode(design("three-outputs", 1).card)
+ONE = Report.of(CARD)
+DELTA = 1e-6
+
+
+def among(n):
+    return ONE.among(n)
+
+
+def told(*shares):
+    return Told().also((report, devices, times) for report, devices, times in shares)
+
+
+def test_a_device_that_was_not_asked_loses_nothing():
+    rounds = told((among(40), range(1, 41), 1), (among(30), range(11, 41), 2))
+    assert rounds.most(DELTA, of=[1, 10]) == together({among(40): 1}, DELTA)
+    assert (
+        rounds.most(DELTA, of=[1, 11]) == rounds.most(DELTA) == together({among(40): 1, among(30): 2}, DELTA)
+    )
+    for nobody in ([], [41], [0, 1000]):
+        assert rounds.most(DELTA, of=nobody).epsilon == 0
+    assert rounds.of([5, 41]).accounts() == [{among(40): 1}]
+    assert not rounds.of([41])
+    assert not Told()
+
+
+def test_devices_that_were_never_asked_together_do_not_add_up():
+    apart = told(*((among(40), range(40 * i + 1, 40 * i + 41), 1) for i in range(50)))
+    assert apart.most(DELTA) == together({among(40): 1}, DELTA)
+    same = told((among(40), range(1, 41), 1), (among(40), range(1, 41), 3))
+    assert same.accounts() == [{among(40): 4}]
+    assert told((among(40), range(1, 41), 2)).accounts() == [{among(40): 2}], (
+        "`also` leaves the first as it was"
+    )
+
+
+def test_accounts_that_another_one_exceeds_are_left_out():
+    rounds = told((among(40), [1, 2, 3, 4], 1), (among(9), [2, 3], 1), (among(5), [3], 1), (among(5), [5], 2))
+    accounts = rounds.accounts()
+    assert sorted(accounts, key=len) == [{among(5): 2}, {among(40): 1, among(9): 1, among(5): 1}]
+    assert rounds.most(DELTA).epsilon == max(together(each, DELTA).epsilon for each in accounts)
+
+
+def test_many_sizes_and_accounts_are_joined_and_never_tell_less(monkeypatch):
+    rng = np.random.default_rng(1)
+    shares = [(among(int(n)), rng.choice(60, int(n), replace=False) + 1, 1) for n in rng.integers(2, 60, 40)]
+    joined = told(*shares)
+    kinds = {report for account in joined.accounts() for report in account}
+    assert len(kinds) <= telling._MOST_SIZES
+    assert len(joined.accounts()) <= telling._MOST_ROWS
+    least = joined.most(1e-3).epsilon
+    monkeypatch.setattr(telling, "_MOST_SIZES", 10**6)
+    monkeypatch.setattr(telling, "_MOST_ROWS", 10**6)
+    exact = max(joined.accounts(), key=lambda account: sum(account.values()))
+    assert together(exact, 1e-3).epsilon <= least
+    assert len({report for account in joined.accounts() for report in account}) > len(kinds)
+
+
+def test_honest_reports_are_rounded_down():
+    for n, honest, left in ((10, 0.9, 9), (10, 0.95, 9), (10, 0.3, 3), (1, 0.9, 0), (1000, 1.0, 1000)):
+        assert told((among(n), [1], 1)).accounts(honest) == [{among(left): 1}]
+    assert told((among(1), [1], 1)).most(DELTA, 0.9).epsilon == pytest.approx(1), (
+        "a report that nothing hides"
+    )
+
+
+# What questions are in the account
+
+VECTOR = design("laplace", epsilon_micro=10**6).card
+GRR = design("grr", levels=3, epsilon_micro=10**6).card
+OF_UNITS = sum_design(cost=500_000, unit=1, radius=0.5, clipped=24, kept=-8, units=1, values=6)
+OF_DEVICES = sum_design(cost=500_000, unit=0, radius=0.5, clipped=24, kept=-8, units=1, values=6)
+PROJECTION = projected(10**6, 5, 1.0)
+
+
+def asked(question, reports=40):
+    cohort = Cohort(round_body(3, question), np.arange(1, 41))
+    ((report, devices),) = reports_of([cohort], [reports])
+    assert devices.tolist() == [*range(1, 41)], "whoever was asked may have reported"
+    return report
+
+
+def logistic(card, k=1, **fields):
+    return Question(wire.LOGISTIC, array("h", [100] * 5), -14, card, k, **fields)
+
+
+def test_each_kind_of_question_counts_as_the_specification_says():
+    assert asked(logistic(CARD.data)) == among(40)
+    several = asked(logistic(CARD.data, 3), 7)
+    assert (several.cost, several.mixed, several.values) == (3 * ONE.cost, 7, 3)
+    label = asked(Question(wire.SOFTMAX, [1] * 15, -14, GRR, 1, classes=3))
+    assert (label.cost, label.mixed) == (10**6, 40)
+    vector = asked(Question(wire.SOFTMAX, [1] * 15, -14, VECTOR, 3, classes=3))
+    assert (vector.card, vector.cost, vector.mixed) == (b"", 10**6, 40), (
+        "any mechanism of the vector's epsilon"
+    )
+    categories = Question(wire.CATEGORIES, [1] + [0] * 4, 0, GRR, 1)
+    assert asked(categories).mixed == 40
+    hashed = asked(Question(wire.CATEGORIES, [1] + [0] * 4, 0, GRR, 1, range=1))
+    assert (hashed.cost, hashed.mixed, hashed.alone) == (10**6, 0, True)
+    projection = asked(logistic(PROJECTION.card))
+    assert (projection.cost, projection.mixed) == (10**6, 40)
+
+
+def test_sums_with_noise_over_devices_count_locally_and_over_units_without_a_bound():
+    whole, units = (asked(logistic(each.card, 6, range=each.range)) for each in (OF_DEVICES, OF_UNITS))
+    assert (whole.gaussian, whole.mixed, whole.alone) == (True, 0, True)
+    assert units.cost > 1000 * 10**6
+    bound = Bound(1000 * 10**6)
+    assert "no number of devices is enough" in bound.refuses(Told(), [(units, np.arange(1, 41))])
+    assert not bound.refuses(Told(), [(whole, np.arange(1, 41))])
+    assert told((units, [1], 2000)).most(DELTA).epsilon >= 2000 * 10**6, "soon, and not after hours"
+
+
+def test_counts_of_no_report_tell_nothing():
+    cohorts = [Cohort(round_body(3, logistic(CARD.data)), np.array(ids)) for ids in ([1, 2], [3])]
+    assert [report.mixed for report, _ in reports_of(cohorts, [0, 1])] == [1]
+    assert [report.mixed for report, _ in reports_of(cohorts)] == [2, 1]
+    assert Bound(1).refuses(Told(), reports_of(cohorts, [0, 0])) == ""
+
+
+def test_a_bound_says_how_many_devices_would_be_enough():
+    bound = Bound(900_000, DELTA, 0.9)
+    words = bound.refuses(Told(), [(among(20), np.arange(20))])
+    assert words.startswith(
+        "held back: with this round, counts would tell the owner of the server epsilon 0.99"
+    )
+    enough = int(words.partition("at delta 1e-06: ")[2].partition(" devices are enough")[0])
+    assert words.endswith("enough to hide a report of epsilon 1, not 20")
+    assert bound.refuses(Told(), [(among(enough), np.arange(enough))]) == ""
+    assert bound.refuses(Told(), [(among(enough - 5), np.arange(enough - 5))])
+    before = told((among(40), range(40), 1))
+    assert bound.refuses(before, [(among(40), np.arange(39, 79))]).endswith("; rounds before it told 0.8284")
+    assert bound.refuses(before, [(among(40), np.arange(40, 80))]) == "", "others were asked before"
