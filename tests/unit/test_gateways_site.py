@@ -384,11 +384,7 @@ def test_what_would_tell_too_much_is_held_back_before_devices_are_asked(running,
     assert here.toward_server == (bound if whose == "site" else [1_000_000_000, 1e-9, 1])
     for number in (2, 3):
         question = ask(number, EVERYBODY, toward_server=None if whose == "site" else bound)
-        words = (
-            "epsilon 0.8284 about a device",
-            "the bound is epsilon 0.7 at",
-            "to hide a report of epsilon 1, not 40",
-        )
+        words = ("more about a device than epsilon 0.7 at", "to hide a report of epsilon 1, not 40")
         first = held_back(gateway, question, *words)
     assert not any(kept.spent(boards(gateway)).values()), "nobody pays"
     assert told(gateway) == 0
@@ -402,7 +398,7 @@ def test_what_would_tell_too_much_is_held_back_before_devices_are_asked(running,
 
 
 def test_counts_of_too_few_reports_are_held_back_after_devices_have_paid(running, bounded, monkeypatch):
-    bounded(toward_server=0.9)
+    bounded(toward_server=0.96)
     gateway = running(**CROWD)
     deaf, send = boards(gateway)[1].name, InProcessLink.send
 
@@ -413,7 +409,7 @@ def test_counts_of_too_few_reports_are_held_back_after_devices_have_paid(running
     with monkeypatch.context() as patch:
         patch.setattr(InProcessLink, "send", only_one_board)
         question = ask(2, EVERYBODY, deadline=0.5)
-        first = held_back(gateway, question, "epsilon 0.9951", ", not 20")
+        first = held_back(gateway, question, "than epsilon 0.96", ", not 20")
     assert sum(spent == COST for spent in kept.spent(boards(gateway)).values()) == 20
     assert told(gateway) == 0
     gateway = running()
@@ -424,14 +420,14 @@ def test_counts_of_too_few_reports_are_held_back_after_devices_have_paid(running
 
 @pytest.mark.usefixtures("mute")
 def test_devices_that_do_not_report_tell_nothing(running, bounded):
-    bounded(toward_server=0.9)
+    bounded(toward_server=0.96)
     gateway = running(**CROWD)
     assert messages.decode(gateway.ask(ask(2, EVERYBODY, deadline=0.1))).reports == [0]
     assert told(gateway) == 0
 
 
 def test_the_account_of_a_gateway_lasts_through_kills(running, bounded, tmp_path):
-    bounded(toward_server=1.2)
+    bounded(toward_server=1.4)
     gateway, question = running(**CROWD), ask(2, EVERYBODY)
     first = gateway.ask(question)
     assert told(gateway) == pytest.approx(TOLD[0], rel=1e-4)
@@ -449,9 +445,8 @@ def test_the_account_of_a_gateway_lasts_through_kills(running, bounded, tmp_path
     gateway = running()
     assert told(gateway) == pytest.approx(TOLD[1], rel=1e-4)
     for number, devices in ((4, EVERYBODY), (5, EVERYBODY[:20])):  # no other bound, no other cohort
-        held_back(
-            gateway, ask(number, devices, toward_server=[10**9, 1e-6, 1]), "rounds before it told 1.145"
-        )
+        question = ask(number, devices, toward_server=[10**9, 1e-6, 1])
+        held_back(gateway, question, "of this round and of those before it could tell")
     assert kept.spent(boards(gateway)) == dict.fromkeys(EVERYBODY, 2 * COST)
     assert told(gateway) == pytest.approx(TOLD[1], rel=1e-4)
 
@@ -479,7 +474,9 @@ def test_cohorts_of_single_devices_and_hashes_are_told_as_local_reports(running)
         == 10
     )
     assert told(gateway) == pytest.approx(2 * 10**6, rel=1e-6)
-    held_back(gateway, ask(4, question=hashed, toward_server=[900_000, 1e-6, 1]), "rounds before it told 2")
+    held_back(
+        gateway, ask(4, question=hashed, toward_server=[900_000, 1e-6, 1]), "no number of devices is enough"
+    )
 
 
 @pytest.mark.parametrize(

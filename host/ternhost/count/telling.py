@@ -40,9 +40,9 @@ class Told:
     def accounts(
         self, honest: float = 1.0, of: Sequence[int] | Integers | None = None, worst: bool = False
     ) -> list[Account]:
-        """Accounts of devices, of which no other one exceeds any in all kinds. honest: the share of mixed reports that
-        hide the others. of: which devices; None: all. worst: mixed reports are of the worst mechanism of their epsilon,
-        which covers cards that are chosen by earlier answers."""
+        """Accounts of devices, of which no other one exceeds any in all kinds; each begins with its first kind. honest:
+        the share of mixed reports that hide the others. of: which devices; None: all. worst: mixed reports are of the
+        worst mechanism of their epsilon, which covers cards that are chosen by earlier answers."""
         shares = [
             (replace(report, mixed=floor(honest * report.mixed + 1e-9)), np.frombuffer(ids, np.int64), times)
             for (report, ids), times in self._shares.items()
@@ -53,14 +53,21 @@ class Told:
         members = Members(known if of is None else np.intersect1d(known, integers(of)))
         sizes = _sizes({report for report, _, _ in shares})
         kinds = list(dict.fromkeys(sizes[report] for report, _, _ in shares))
-        counts = np.zeros((len(members), len(kinds)), np.int64)
+        counts = np.zeros((len(members), 1 + len(kinds)), np.int64)  # the first kind, and how many of each
+        counts[:, 0] = -1
         for report, ids, times in shares:
-            at = members.find(ids)
-            counts[at[at >= 0], kinds.index(sizes[report])] += times
-        if not counts.size:
-            return []
-        rows = _largest(np.unique(counts, axis=0))
-        return [{kind: int(n) for kind, n in zip(kinds, row, strict=True) if n} for row in rows]
+            at, kind = members.find(ids), kinds.index(sizes[report])
+            at = at[at >= 0]
+            counts[at, 1 + kind] += times
+            counts[at[counts[at, 0] < 0], 0] = kind
+        accounts: list[Account] = []
+        firsts = np.unique(counts[:, 0]).tolist()
+        for first in firsts:
+            of_first = np.unique(counts[counts[:, 0] == first, 1:], axis=0)
+            for row in _largest(of_first, max(1, _MOST_ROWS // len(firsts))):
+                found = dict(zip(kinds, row.tolist(), strict=True))
+                accounts.append({kind: found[kind] for kind in (kinds[first], *kinds) if found[kind]})
+        return accounts
 
     def of(self, devices: Sequence[int] | Integers) -> "Told":
         """The same of these devices alone."""
@@ -100,13 +107,11 @@ def _sizes(reports: Iterable[Report]) -> dict[Report, Report]:
     return found
 
 
-def _largest(rows: Integers) -> Integers:
-    """The rows that no other exceeds in all columns, or fewer that exceed them."""
+def _largest(rows: Integers, most: int) -> Integers:
+    """The rows that no other exceeds in all columns, or, at most so many, rows that exceed them."""
     rows = rows[np.argsort(-rows.sum(axis=1), kind="stable")]
     kept: list[Integers] = []
     for row in rows:
         if not any(np.all(other >= row) for other in kept):
             kept.append(row)
-    if len(kept) <= _MOST_ROWS:
-        return np.array(kept, np.int64).reshape(-1, rows.shape[1])
-    return np.array([np.max(kept[i::_MOST_ROWS], axis=0) for i in range(_MOST_ROWS)])
+    return np.array([np.max(kept[i::most], axis=0) for i in range(min(most, len(kept)))])

@@ -4,7 +4,7 @@ trust it."""
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -16,17 +16,18 @@ from tern import ledger
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import Cohort
-from ternhost.count.telling import Told
+from ternhost.count.telling import Account, Told
 from ternhost.errors import UsageError
 from ternhost.files import read_object
 from ternhost.options import require
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO, parse_epsilon
-from ternhost.privacy.composing import Report, renyi
+from ternhost.privacy.composing import Report, composed, renyi
 from ternhost.privacy.shuffling import MOST_REPORTS
 
 FILE = "site.json"
 MORE = "it takes more devices at a site, a smaller epsilon, or fewer rounds"  # what may help
+_COVER = 0.9  # of a device's first round: later ones may have so many fewer reports
 _ALL = 10**6 * MICRO  # stands for no bound
 _MEMBERS = ("toward_server", "delta", "honest")
 
@@ -84,23 +85,34 @@ class Bound:
     @cached_property
     def alpha(self) -> float:
         """The order of the Renyi divergences that are added up: it follows from the bound alone."""
-        rho = max(1, sums.rho_of(self.epsilon / MICRO, self.delta)) / MICRO
-        orders = 1 + math.sqrt(-math.log(self.delta) / rho) * np.geomspace(0.25, 4, 81)
+        rho = max(1, sums.rho_of(self.epsilon / MICRO, self.delta / 2)) / MICRO
+        orders = 1 + math.sqrt(-math.log(self.delta / 2) / rho) * np.geomspace(0.25, 4, 81)
         return float(max(orders, key=lambda a: (self.epsilon / MICRO - self._converted(0.0, a)) / a))
 
     def _converted(self, divergence: float, alpha: float) -> float:
-        return sums.epsilon_of_renyi(divergence, alpha, self.delta)
-
-    def epsilon_of(self, told: Told, devices: Sequence[int] | Integers | None = None) -> float:
-        """At least what was told of any of these devices: a Renyi filter, which holds even if a host chooses cards,
-        epsilons and groups of devices by earlier answers (Feldman and Zrnic, NeurIPS 2021)."""
-        accounts = filter(None, told.accounts(self.honest, devices, worst=True))
-        sums_ = [sum(n * renyi(report, self.alpha) for report, n in each.items()) for each in accounts]
-        return max((self._converted(total, self.alpha) for total in sums_), default=0.0)
+        return sums.epsilon_of_renyi(divergence, alpha, self.delta / 2)
 
     def keeps(self, told: Told, devices: Sequence[int] | Integers | None = None) -> bool:
-        """Whether no more was told of these devices."""
-        return self.epsilon_of(told, devices) <= self.epsilon / MICRO
+        """Whether no more was told of these devices, even if a host chose its questions by earlier answers: for each of
+        them one of three filters holds (docs/guides/accounting.md, Theorem 5)."""
+        return all(map(self._holds, told.accounts(self.honest, devices, worst=True)))
+
+    def _holds(self, account: Account) -> bool:
+        most, first = self.epsilon / MICRO, next(iter(account))
+        exact = [report for report in account if not report.gaussian]
+        if (
+            len(exact) == len(account)
+            and sum(n * report.cost for report, n in account.items()) <= self.epsilon
+        ):
+            return True
+        total = sum(n * renyi(report, self.alpha) for report, n in account.items())
+        if self._converted(total, self.alpha) <= most:
+            return True
+        cover = replace(first, mixed=math.ceil(_COVER * first.mixed))
+        covered = all(each.cost <= cover.cost and each.mixed >= cover.mixed > 0 for each in exact)
+        if not covered or len(exact) < len(account):
+            return False
+        return composed({cover: sum(account.values())}, self.delta / 2) <= most
 
     def refuses(self, told: Told, answered: Answered) -> str:
         """Why these reports would break it after what was told before; "" where they do not."""

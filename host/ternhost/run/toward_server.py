@@ -105,7 +105,7 @@ def largest_epsilon(site: Site, rows: Plan) -> int:
     if most < _LEAST or not kept(_LEAST):
         return 0
     low, high = _LEAST, most + 1
-    while high - low > low // 1000 + 1:
+    while high - low > low // 300 + 1:
         middle = math.isqrt(low * high)
         low, high = (middle, high) if kept(middle) else (low, middle)
     return low

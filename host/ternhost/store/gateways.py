@@ -10,6 +10,7 @@ from ternhost.count.telling import Told
 from ternhost.privacy.composing import Report
 from ternhost.store.database import Database
 
+_TOLD = "SELECT report, devices FROM told WHERE gateway = ? ORDER BY round, position"
 GATEWAYS = "SELECT name, devices, online, heard, here FROM gateway ORDER BY name"
 
 
@@ -67,9 +68,9 @@ class GatewayTables(Database):
             self._db.executemany("INSERT INTO told VALUES (?, ?, ?, ?, ?)", rows)
 
     def told(self, gateway: str) -> Told:
-        """What the counts of a gateway have told in all rounds."""
+        """What the counts of a gateway have told in all rounds, oldest first."""
         told = Told()
-        for text, devices in self._rows("SELECT report, devices FROM told WHERE gateway = ?", gateway):
+        for text, devices in self._rows(_TOLD, gateway):
             report = json.loads(text)
             told.add(Report(**{**report, "card": bytes.fromhex(report["card"])}), unpack_ids(devices))
         return told
