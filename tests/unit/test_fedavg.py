@@ -180,7 +180,8 @@ def test_a_run_states_its_cost_before_and_after():
     result = run("fedavg", "simulated:200", Watcher(note=notes.append), **FEDAVG)
     assert [note.split(": ", 1)[1] for note in notes] == [
         f"2 reports of {result['k']} weights (tau 0.25), each weight at epsilon {8 / result['k']:g} "
-        "(one a round: --rounds sets how many)"
+        "(one a round: --rounds sets how many)",
+        "epsilon 16 (pure); for life so far 16 pure",
     ]
     assert (result["rounds"], result["reports"]) == (5, 300)
     (account,) = result["accounting"]
@@ -234,7 +235,7 @@ def test_a_run_of_many_classes_tells_what_the_least_and_the_most_spend():
     assert ["epsilon 0.8 in total" in notes[1], "epsilon 8 in total" in notes[2], len(notes)] == [
         True,
         True,
-        3,
+        5,  # and the life of both
     ]
     lines = FedAvg.summary(result)
     assert [line.strip().split(" of the clients: ")[-1].split(",")[0] for line in lines[-2:]] == [

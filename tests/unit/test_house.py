@@ -55,27 +55,27 @@ ABOUT_BROKERS = {"terntools.boards.hearing", "terntools.emulators.at_broker", "t
 MOST_LINES = {
     "firmware": 8061,
     "ternhost/": 1203,
-    "ternhost/cli": 1437,
-    "ternhost/count": 1149,
+    "ternhost/cli": 1686,
+    "ternhost/count": 1266,
     "ternhost/datasets": 1331,
-    "ternhost/experiments": 3955,
-    "ternhost/learn": 5033,
-    "ternhost/privacy": 3227,
+    "ternhost/experiments": 4216,
+    "ternhost/learn": 5050,
+    "ternhost/privacy": 3720,
     "ternhost/provision": 303,
-    "ternhost/reach": 7704,
-    "ternhost/run": 2493,
-    "ternhost/store": 1465,
+    "ternhost/reach": 7994,
+    "ternhost/run": 2805,
+    "ternhost/store": 1494,
     "ternhost/vectorised": 906,
-    "ternhost/watch": 2777,
+    "ternhost/watch": 2782,
     "terntools/": 28,
     "terntools/bench": 2039,
     "terntools/boards": 5679,
     "terntools/emulators": 2058,
     "terntools/testing": 1309,
 }
-MOST_LINES_TOGETHER = 52_157  # of all rooms, whatever moves between them
+MOST_LINES_TOGETHER = 53_930  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
-MOST_LINES_OF_TESTS = 56_562  # of Python
+MOST_LINES_OF_TESTS = 57_839  # of Python
 
 
 @cache
