@@ -125,8 +125,8 @@ class Bound:
                 n = self._fewest(report)
                 many = "no number of devices is" if n is None else f"{n:,} devices are"
                 text += f": {many} enough to hide a report of epsilon {report.cost / MICRO:g}, not "
-                return f"held back: the counts of this round {text}{report.mixed:,}"
-        return f"held back: the counts of this round and of those before it {text}"
+                return f"the counts of this round {text}{report.mixed:,}"
+        return f"the counts of this round and of those before it {text}"
 
     def spent(self, told: Told, answered: Answered) -> bool:
         """Whether rounds before are a reason to refuse these reports: by themselves they keep the bound."""

@@ -258,10 +258,13 @@ class GatewaysDriver(StoredDriver):
             told = self._store.told(name)
             if self._bound.spent(told, answered):
                 spent.append(name)
-                text = f"round {number}: gateway {name} is not asked: {self._bound.refuses(told, answered)}"
+                why = self._bound.refuses(told, answered)
+                text = f"round {number}: gateway {name} is not asked: {why}"
                 if len(spent) == len(wanted):
                     raise RefusedError(text, hint=MORE)
-                self._warn(text)
+                if why != self._roster.all[name].why:  # once for each reason
+                    self._roster.all[name].why = why
+                    self._warn(text)
         return spent
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
@@ -290,7 +293,7 @@ class GatewaysDriver(StoredDriver):
         for gateway in self._roster.all.values():
             gateway.hold, gateway.next, gateway.heard = HOLD[0], now, max(gateway.heard, now)
         if unreached := round_.asked - sum(ask.asked for ask in round_.asks.values()):
-            self._warn(f"round {round_.number}: on no gateway: {counted(unreached, 'device')}")
+            self._warn(f"round {round_.number}: no gateway is asked for {counted(unreached, 'device')}")
 
     def _leave_out(self, round_: RoundAtGateways, now: float) -> None:
         for name in sorted(round_.outstanding):

@@ -248,7 +248,7 @@ class Gateway:
         """Raise RefusedError where the counts of these reports would tell the server's owner more than a bound."""
         for bound in (self._bound, Bound.read(ask.toward_server)):
             if bound and (why := bound.refuses(self._told, answered)):
-                raise RefusedError(why, hint=MORE)
+                raise RefusedError(f"held back: {why}", hint=MORE)
 
     def _collect(self, ask: Ask, under_way: bool) -> RoundResult | None:
         driver, number = self._driver, ask.number
