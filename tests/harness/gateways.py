@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -29,6 +29,7 @@ from tern import card as cards
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import Round
+from ternhost.privacy.composing import Report
 from ternhost.provision.boards import board_directories
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.reach.gateway.nats.directories import running, write_gateways
@@ -115,9 +116,11 @@ class Arena:
 
     victims = ("gateway", "server", "host")
 
-    def __init__(self, directory, nodes=1, gateways=3, devices=30, boards=1, rounds=5, pause=0.5, seed=1):
-        """devices: of all gateways; boards: of each. pause: the least number of seconds between two rounds."""
-        self.directory, self.rounds, self.pause = Path(directory), rounds, pause
+    def __init__(self, directory, nodes=1, gateways=3, devices=30, boards=1, rounds=5, pause=0.5, seed=1,
+                 bound=1000):  # fmt: skip
+        """devices: of all gateways; boards: of each. pause: the least number of seconds between two rounds. bound: of
+        what counts may tell the owner of the server."""
+        self.directory, self.rounds, self.pause, self.bound = Path(directory), rounds, pause, bound
         self._random = random.Random(seed)
         bounds = [devices * i // gateways for i in range(gateways + 1)]
         made = {"fleet": f"emulated:{boards}", "dataset": "iris", "budget": "1000", "largest": "10"}
@@ -145,7 +148,8 @@ class Arena:
         options = (
             f"--algorithm fedsgd --dataset iris --epsilon 1 --rounds {self.rounds} --interval {self.pause}"
         )
-        command = [*TERN, "serve", "--fleet", self.sites.fleet, *options.split(), "--json", "--no-report"]
+        options += f" --toward-server {self.bound} --json --no-report"
+        command = [*TERN, "serve", "--fleet", self.sites.fleet, *options.split()]
         self._host = _started(command, self.directory / "host.log", cwd=self.directory)
 
     # Kills
@@ -231,9 +235,23 @@ class Arena:
             cost += cards.decode(bytes(question.card)).epsilon * question.k
         spent = kept.spent(chain(*[board_directories(site, self._boards) for site in sites]))
         assert spent == dict.fromkeys(self.devices, cost), "a device has paid twice, or for nothing"
+        self._check_told(sites)
         return {
             "rounds": len(tallies), "reports": len(tallies) * len(self.devices), "micro_epsilon_each": cost
         }  # fmt: skip
+
+    def _check_told(self, sites):
+        for site in sites:
+            clients = self.runs[site.name]["clients"]
+            with Store(self.store, beside=True) as host, Store(site / "store.sqlite", beside=True) as own:
+                asked = Counter(
+                    Report.asked(decode_body(cohort.body)).among(clients)
+                    for number, ended, _ in kept.ended_rounds(own) if ended != "abandoned"
+                    for cohort in next(each for each in own.rounds() if each.number == number).cohorts
+                )  # fmt: skip
+                for told in (host.told(site.name), own.told("")):
+                    assert told.accounts() == [asked], f"{site.name} has another account"
+                assert own.told("").most(1e-6).epsilon <= self.bound
 
 
 def _counts(cohorts):

@@ -14,7 +14,13 @@ from terntools.emulators.micropython import find_micropython
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_counts_are_right_whatever_is_killed(tmp_path, nodes):
     find_micropython()
-    few = {"gateways": 2, "devices": 16, "rounds": 8, "kills": 2}
+    few = {
+        "gateways": 2,
+        "devices": 16,
+        "rounds": 8,
+        "kills": 2,
+        "bound": 8,
+    }  # at epsilon 1, 8 devices hide nothing
     summary = gateways.run(tmp_path, nodes=nodes, seconds=0.6, pause=0.8, **few)
     assert summary["killed"] == {"gateway": 2, "server": 2, "host": 2}
     assert summary["reports"] == 8 * 16

@@ -18,7 +18,7 @@ from tern import wire
 from tern.ledger import EPSILON
 from ternhost.count.members import pack_ids
 from ternhost.count.questions import Averaged, Question
-from ternhost.errors import DeviceError, UsageError
+from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
 from ternhost.privacy.sums import design as sum_design
@@ -33,6 +33,7 @@ from ternhost.reach.gateway.nats.directories import write_gateways
 from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.reach.refusals import AllRefused
 from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.reach.toward_server import Bound
 from ternhost.run import costs
 from ternhost.store.reader import Reader
 from ternhost.store.store import Store
@@ -117,7 +118,7 @@ def test_counts_are_the_sum_over_the_gateways(host):
     assert [cohort.reports for cohort in cohorts] == [10, 15, 25]
     assert [cohort.question.card for cohort in cohorts] == [CARD, costly.card, CARD]
     assert (beyond.asked, beyond.reports) == (51, 50)
-    assert host.warnings == ["round 6: on no gateway: 1 device"]
+    assert host.warnings == ["round 6: no gateway is asked for 1 device"]
     # The rounds that gateways were asked show what devices have spent.
     cost, dearer = cards.decode(CARD).epsilon, cards.decode(costly.card).epsilon
     before, own = (costs.told_before(host.store, run) for run in ("another", "one"))
@@ -384,3 +385,91 @@ def test_the_store_keeps_gateways_and_their_progress(host):
     assert host.store.by_gateways(1)
     assert host.store.exchange(1).keys() == {"north", "south"}
     assert pack_ids(south.devices)
+
+
+# A bound on what counts tell the owner of the server
+
+BOUND = Bound(1_000_000)  # 20 reports of epsilon 1 tell 0.9951, 30 tell 0.9029
+
+
+def told(store, name):
+    """How many reports hide one another in each cohort that a store has of a gateway, in order of rounds."""
+    rows = store._rows("SELECT report FROM told WHERE gateway = ? ORDER BY round, position", name)
+    return [json.loads(row)["mixed"] for (row,) in rows]
+
+
+def test_a_question_tells_as_if_all_reported_until_there_is_an_answer(host):
+    before = []
+
+    def fewer(handle, payload):
+        if messages.kind_of(payload) != ASK:
+            return handle(payload)
+        with Store(host.store.path, beside=True) as store:
+            before.append(told(store, "south"))
+        counts = np.zeros((D, 3), np.int64)
+        counts[0, 1] = 7
+        return replace(messages.decode(handle(payload)), reports=[7], counts=[pack_counts(counts)]).encode()
+
+    with gateways(host.sites, TWO, {"south": fewer}), host.driver() as driver:
+        assert host.round(driver, 1).reports == 27
+    assert before == [[30]]
+    assert (told(host.store, "north"), told(host.store, "south")) == ([20], [7])
+
+
+def test_a_site_that_holds_its_counts_back_has_told_nothing(host):
+    with gateways(host.sites, TWO) as sites, host.driver(bound=Bound(950_000)) as driver:
+        assert host.round(driver, 1).reports == 30
+        assert kinds(sites["north"]).count(ASK) == 1, "what is too few for one round does not hold for all"
+        with pytest.raises(AllRefused, match=r"gateway north refuses: held back: .*, not 20") as refused:
+            host.round(driver, 2, DEVICES[:20])
+    assert "more devices" in refused.value.hint
+    assert (told(host.store, "north"), told(host.store, "south")) == ([], [30])
+    (warning,) = host.warnings
+    assert warning.startswith("round 1: gateway north refuses: held back: ")
+
+
+def test_a_site_whose_bound_is_spent_is_not_asked(host):
+    with gateways(host.sites, TWO) as sites, host.driver(bound=BOUND) as driver:
+        assert host.round(driver, 1, DEVICES[20:]).reports == 30
+        assert host.round(driver, 2).reports == 20
+        assert kinds(sites["south"]).count(ASK) == 1
+        why, number = host.warnings
+        assert why.startswith("round 2: gateway south is not asked: with this round, counts would tell")
+        assert number == "round 2: no gateway is asked for 30 devices"
+        with pytest.raises(RefusedError, match=r"rounds before it told 0\.9"):
+            driver.open(3, [(QUESTION, DEVICES)])
+        assert [opened.number for opened in host.store.rounds()] == [1, 2]
+        assert (told(host.store, "north"), told(host.store, "south")) == ([20], [30])
+        assert kinds(sites["north"]).count(ASK) == kinds(sites["south"]).count(ASK) == 1
+
+
+def test_a_host_that_forgot_what_it_was_told_is_refused_and_says_so(host):
+    with gateways(host.sites, TWO):
+        with host.driver(bound=BOUND) as driver:
+            host.round(driver, 1)
+        assert host.warnings == []
+        with Store(host.sites / "restored.sqlite") as host.store:
+            with (
+                host.driver(bound=BOUND) as driver,
+                pytest.raises(AllRefused, match=r"rounds before it told 0\.9"),
+            ):
+                host.round(driver, driver.next_round(1))
+            assert told(host.store, "north") == []
+    knows = "says that its counts have told epsilon {} at delta 1e-06, and this store knows of 0"
+    for name, epsilon in (("north", "0.9951"), ("south", "0.9029")):
+        assert any(each.startswith(f"gateway {name} {knows.format(epsilon)}") for each in host.warnings)
+
+
+def test_a_gateway_that_forgot_what_it_told_is_not_asked(host):
+    with gateways(host.sites, TWO):
+        pass
+    stores = [host.sites / name / "store.sqlite" for name in TWO]
+    copies = [store.read_bytes() for store in stores]
+    with gateways(host.sites, TWO), host.driver(bound=BOUND) as driver:
+        host.round(driver, 1)
+    for store, copy in zip(stores, copies, strict=True):
+        store.write_bytes(copy)
+    with gateways(host.sites, TWO) as sites, host.driver(bound=BOUND) as driver:
+        with pytest.raises(RefusedError, match="rounds before it told"):
+            driver.open(2, [(QUESTION, DEVICES)])
+        assert not any(ASK in kinds(site) for site in sites.values())
