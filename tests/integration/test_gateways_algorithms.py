@@ -161,7 +161,9 @@ def numbers(cohort):
 
 
 # Members of a result in which equal runs differ.
-DIFFERENT = ("name", "directory", "store", "seconds", "reports_per_second", "fleet", "options", "run")
+DIFFERENT = (
+    "name", "directory", "store", "seconds", "reports_per_second", "fleet", "options", "run", "toward_server",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RUNS)

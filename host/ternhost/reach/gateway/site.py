@@ -5,6 +5,7 @@ question always gets the same bytes, and no device pays twice."""
 import math
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from tern import __version__, wire
 from ternhost.count.members import Members, integers
 from ternhost.count.questions import Averaged, Question, decode_body, question_of
 from ternhost.count.rounds import RoundResult
+from ternhost.count.telling import Told
 from ternhost.errors import DeviceError, RefusedError, StorageError, TernError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.base import MICRO
@@ -52,7 +54,8 @@ class Gateway:
         self._silence = silence
         self._bound = bound
         self._told = store.told("")
-        self._epsilon_told: int | None = None  # micro-epsilon, once it is needed
+        self._reckoned: Told | None = None  # what this epsilon is of
+        self._epsilon_told = 0  # micro-epsilon
         self._refused = ""  # the last reason
         self._warn = warn
         self._changed = threading.Condition()  # guards all below
@@ -184,10 +187,6 @@ class Gateway:
         self._driver.stop()
 
     def _look(self) -> None:
-        if self._epsilon_told is None:
-            at = self._bound or Bound(0)
-            told = math.ceil(self._told.most(at.delta, at.honest).epsilon * MICRO)
-            self._epsilon_told = min(told, messages.MOST_TOLD)
         devices = integers(self._driver.devices)
         boards, left = self._driver.status.boards, self._driver.budget_left
         with self._changed:
@@ -198,6 +197,12 @@ class Gateway:
             )
             models, self._models = self._models, []
             self._changed.notify_all()
+        if self._reckoned is not self._told:  # after the rest: a second may pass
+            at, self._reckoned = self._bound or Bound(0), self._told
+            told = math.ceil(self._told.most(at.delta, at.honest).epsilon * MICRO)
+            self._epsilon_told = min(told, messages.MOST_TOLD)
+            with self._changed:
+                self._here = replace(self._here, told=self._epsilon_told)
         for averaged in models:
             if self._store.last_round():  # a model belongs to a round: before the first there is none
                 self._driver.publish(averaged)
@@ -238,7 +243,6 @@ class Gateway:
             if answer is not None and ended != ABANDONED:
                 self._store.save_told(number, "", answered)
                 self._told = self._told.also((*each, 1) for each in answered)
-                self._epsilon_told = None
         with self._changed:
             if self._last == number:
                 self._to_do, self._answer = None, answer
