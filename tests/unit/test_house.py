@@ -62,7 +62,7 @@ MOST_LINES = {
     "ternhost/learn": 5050,
     "ternhost/privacy": 3720,
     "ternhost/provision": 303,
-    "ternhost/reach": 7994,
+    "ternhost/reach": 8001,
     "ternhost/run": 2805,
     "ternhost/store": 1494,
     "ternhost/vectorised": 906,
@@ -73,9 +73,9 @@ MOST_LINES = {
     "terntools/emulators": 2058,
     "terntools/testing": 1309,
 }
-MOST_LINES_TOGETHER = 53_930  # of all rooms, whatever moves between them
+MOST_LINES_TOGETHER = 53_937  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
-MOST_LINES_OF_TESTS = 57_839  # of Python
+MOST_LINES_OF_TESTS = 58_141  # of Python
 
 
 @cache

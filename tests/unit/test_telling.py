@@ -141,12 +141,12 @@ def test_counts_of_no_report_tell_nothing():
 def test_a_bound_says_how_many_devices_would_be_enough():
     bound = Bound(900_000, DELTA, 0.9)
     words = bound.refuses(Told(), [(among(20), np.arange(20))])
-    assert words.startswith("held back: the counts of this round could tell the owner of the server more")
+    assert words.startswith("the counts of this round could tell the owner of the server more")
     enough = int(words.partition("the bound: ")[2].partition(" devices are enough")[0])
     assert words.endswith("enough to hide a report of epsilon 1, not 20")
     assert bound.refuses(Told(), [(among(enough), np.arange(enough))]) == ""
     assert bound.refuses(Told(), [(among(enough - 5), np.arange(enough - 5))])
     before = told((among(60), range(60), 1))
     again = bound.refuses(before, [(among(60), np.arange(59, 119))])
-    assert again.startswith("held back: the counts of this round and of those before it")
+    assert again.startswith("the counts of this round and of those before it")
     assert bound.refuses(before, [(among(60), np.arange(60, 120))]) == "", "others were asked before"
