@@ -75,6 +75,20 @@ def test_many_sizes_and_accounts_are_joined_and_never_tell_less(monkeypatch):
     assert len({report for account in joined.accounts() for report in account}) > len(kinds)
 
 
+def test_a_device_has_its_first_report_whatever_sizes_are_joined(monkeypatch):
+    shares = [(among(100), [1, 2], 1), (among(90), [1], 2), (among(120), [3], 1), (among(50), [3], 1)]
+    rounds = told(*shares)
+    firsts = dict(rounds.worst(1.0))
+    assert firsts.keys() == {among(100).worst, among(120).worst}
+    assert firsts[among(100).worst] == {among(100).worst: 1, among(90).worst: 2}
+    monkeypatch.setattr(telling, "_MOST_SIZES", 1)
+    joined = rounds.worst(0.5)
+    assert {first for first, _ in joined} == {among(50).worst, among(60).worst}
+    assert all(set(account) == {among(25).worst} for _, account in joined)
+    monkeypatch.setattr(telling, "_MOST_ROWS", 1)
+    assert [first for first, _ in rounds.worst(1.0)] == [None], "too many differ"
+
+
 def test_honest_reports_are_rounded_down():
     for n, honest, left in ((10, 0.9, 9), (10, 0.95, 9), (10, 0.3, 3), (1, 0.9, 0), (1000, 1.0, 1000)):
         assert told((among(n), [1], 1)).accounts(honest) == [{among(left): 1}]

@@ -37,12 +37,21 @@ class Told:
             both.add(report, devices, times)
         return both
 
-    def accounts(
-        self, honest: float = 1.0, of: Sequence[int] | Integers | None = None, worst: bool = False
-    ) -> list[Account]:
-        """Accounts of devices, of which no other one exceeds any in all kinds; each begins with its first kind. honest:
-        the share of mixed reports that hide the others. of: which devices; None: all. worst: mixed reports are of the
-        worst mechanism of their epsilon, which covers cards that are chosen by earlier answers."""
+    def accounts(self, honest: float = 1.0, of: Sequence[int] | Integers | None = None) -> list[Account]:
+        """Accounts of devices, of which no other one exceeds any in all kinds. honest: the share of mixed reports that
+        hide the others. of: which devices; None: all."""
+        return [account for _, account in self._accounts(honest, of, worst=False)]
+
+    def worst(
+        self, honest: float, of: Sequence[int] | Integers | None = None
+    ) -> list[tuple[Report | None, Account]]:
+        """The same with mixed reports of the worst mechanism of their epsilon, which covers cards that are chosen by
+        earlier answers. Each account has the first report of its devices, or None where too many of these differ."""
+        return self._accounts(honest, of, worst=True)
+
+    def _accounts(
+        self, honest: float, of: Sequence[int] | Integers | None, worst: bool
+    ) -> list[tuple[Report | None, Account]]:
         shares = [
             (replace(report, mixed=floor(honest * report.mixed + 1e-9)), np.frombuffer(ids, np.int64), times)
             for (report, ids), times in self._shares.items()
@@ -51,23 +60,25 @@ class Told:
             shares = [(report.worst, ids, times) for report, ids, times in shares]
         known = np.unique(np.concatenate([integers(()), *(ids for _, ids, _ in shares)]))
         members = Members(known if of is None else np.intersect1d(known, integers(of)))
-        sizes = _sizes({report for report, _, _ in shares})
-        kinds = list(dict.fromkeys(sizes[report] for report, _, _ in shares))
-        counts = np.zeros((len(members), 1 + len(kinds)), np.int64)  # the first kind, and how many of each
-        counts[:, 0] = -1
+        reports = list(dict.fromkeys(report for report, _, _ in shares))
+        sizes = _sizes(reports)
+        kinds = list(dict.fromkeys(sizes[report] for report in reports))
+        counts = np.zeros((len(members), len(kinds)), np.int64)
+        first = np.full(len(members), -1)
         for report, ids, times in shares:
-            at, kind = members.find(ids), kinds.index(sizes[report])
+            at = members.find(ids)
             at = at[at >= 0]
-            counts[at, 1 + kind] += times
-            counts[at[counts[at, 0] < 0], 0] = kind
-        accounts: list[Account] = []
-        firsts = np.unique(counts[:, 0]).tolist()
-        for first in firsts:
-            of_first = np.unique(counts[counts[:, 0] == first, 1:], axis=0)
-            for row in _largest(of_first, max(1, _MOST_ROWS // len(firsts))):
-                found = dict(zip(kinds, row.tolist(), strict=True))
-                accounts.append({kind: found[kind] for kind in (kinds[first], *kinds) if found[kind]})
-        return accounts
+            counts[at, kinds.index(sizes[report])] += times
+            first[at[first[at] < 0]] = reports.index(report)
+        if not worst or len(np.unique(first)) > _MOST_ROWS:
+            first[:] = -1
+        firsts = np.unique(first).tolist()
+        found: list[tuple[Report | None, Account]] = []
+        for one in firsts:
+            rows = _largest(np.unique(counts[first == one], axis=0), max(1, _MOST_ROWS // len(firsts)))
+            accounts = [{kind: int(n) for kind, n in zip(kinds, row, strict=True) if n} for row in rows]
+            found += [(None if one < 0 else reports[one], account) for account in accounts]
+        return found
 
     def of(self, devices: Sequence[int] | Integers) -> "Told":
         """The same of these devices alone."""
@@ -78,15 +89,9 @@ class Told:
                 found.add(report, inside, times)
         return found
 
-    def most(
-        self,
-        delta: float,
-        honest: float = 1.0,
-        of: Sequence[int] | Integers | None = None,
-        worst: bool = False,
-    ) -> Together:
-        """What the reports tell of the device of which they tell most, at `delta`. The rest as of `accounts`."""
-        return most(self.accounts(honest, of, worst), delta)
+    def most(self, delta: float, honest: float = 1.0, of: Sequence[int] | Integers | None = None) -> Together:
+        """What the reports tell of the device of which they tell most, at `delta`."""
+        return most(self.accounts(honest, of), delta)
 
 
 def most(accounts: Iterable[Account], delta: float) -> Together:

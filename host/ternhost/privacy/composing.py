@@ -175,6 +175,12 @@ def together(reports: Mapping[Report, int], delta: float) -> Together:
 
 def composed(reports: Mapping[Report, int], delta: float) -> float:
     """The epsilon at `delta` of so many reports of each kind, mixed or not, none of them Gaussian."""
+    return _composed(frozenset(reports.items()), delta)
+
+
+@lru_cache(maxsize=1024)
+def _composed(kinds: frozenset[tuple[Report, int]], delta: float) -> float:
+    reports = dict(kinds)
     draws = {report: times * report.times for report, times in reports.items() if times}
     pure = sum(times * report.cost for report, times in reports.items()) / MICRO
     if any(report.cost > report.times * MOST * MICRO for report in draws):

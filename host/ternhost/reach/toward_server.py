@@ -95,10 +95,10 @@ class Bound:
     def keeps(self, told: Told, devices: Sequence[int] | Integers | None = None) -> bool:
         """Whether no more was told of these devices, even if a host chose its questions by earlier answers: for each of
         them one of three filters holds (docs/guides/accounting.md, Theorem 5)."""
-        return all(map(self._holds, told.accounts(self.honest, devices, worst=True)))
+        return all(self._holds(first, account) for first, account in told.worst(self.honest, devices))
 
-    def _holds(self, account: Account) -> bool:
-        most, first = self.epsilon / MICRO, next(iter(account))
+    def _holds(self, first: Report | None, account: Account) -> bool:
+        most = self.epsilon / MICRO
         exact = [report for report in account if not report.gaussian]
         if (
             len(exact) == len(account)
@@ -108,9 +108,10 @@ class Bound:
         total = sum(n * renyi(report, self.alpha) for report, n in account.items())
         if self._converted(total, self.alpha) <= most:
             return True
+        if first is None or len(exact) < len(account):
+            return False
         cover = replace(first, mixed=math.ceil(_COVER * first.mixed))
-        covered = all(each.cost <= cover.cost and each.mixed >= cover.mixed > 0 for each in exact)
-        if not covered or len(exact) < len(account):
+        if not all(each.cost <= cover.cost and each.mixed >= cover.mixed > 0 for each in exact):
             return False
         return composed({cover: sum(account.values())}, self.delta / 2) <= most
 
