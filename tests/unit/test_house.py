@@ -75,7 +75,7 @@ MOST_LINES = {
 }
 MOST_LINES_TOGETHER = 53_949  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
-MOST_LINES_OF_TESTS = 58_155  # of Python
+MOST_LINES_OF_TESTS = 58_156  # of Python
 
 
 @cache
