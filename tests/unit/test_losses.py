@@ -445,7 +445,7 @@ def test_a_card_that_tells_nothing_costs_nothing_also_behind_a_gateway():
 
 
 def test_a_million_reports_of_a_millionth_cost_as_gaussian_noise_of_their_length_does():
-    """Each loss is 1e-6 or -1e-6, with variance 1e-12: their sum is that of a shift by a thousandth of sigma."""
+    """Each loss is 1e-6 or -1e-6, with variance 1e-12. Their sum is as a shift by a thousandth of sigma has it."""
     mu = 1e-6 * math.sqrt(10**6)
 
     def delta_of(total):

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tern import card as cards
 from tern import frames, host_frames, ledger, wire
 from ternhost.errors import UsageError
-from ternhost.privacy.sums import rho_of_pure
+from ternhost.privacy.composing import Report
 
 _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 
@@ -97,13 +97,8 @@ def values_of(question: Question) -> int:
 
 
 def cost_of(request: frames.Round, measure: int = ledger.EPSILON) -> int:
-    """The price of a report to a ledger of this measure, in millionths. That of a sum with Gaussian noise is rho in
-    either case: a ledger in epsilon refuses it."""
-    card = cards.decode(request.card)
-    at_once = request.model == wire.SOFTMAX or card.shape in (cards.SUM, cards.PROJECTION)
-    pure = card.shape != cards.SUM or card.body.norm == 1
-    each = rho_of_pure(card.epsilon) if measure == ledger.RHO and pure else int(card.epsilon)
-    return each if at_once else each * int(request.k)
+    """The price of a report to a ledger of this measure, in millionths, as `Report.price`."""
+    return Report.asked(request).price(measure)
 
 
 def report_bytes(symbols: int) -> int:

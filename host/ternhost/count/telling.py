@@ -1,5 +1,5 @@
-"""What reports of many rounds tell about one device: that of which they tell most. A device loses nothing in a round
-that does not ask it, so only the reports of one device add up."""
+"""What reports of many rounds tell about one device, at most. A round that does not ask a device tells nothing about
+it. So the reports of a device add up, and no other reports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +38,8 @@ class Told:
         return both
 
     def accounts(self, honest: float = 1.0, of: Sequence[int] | Integers | None = None) -> list[Account]:
-        """Accounts of devices, of which no other one exceeds any in all kinds. honest: the share of mixed reports that
-        hide the others. of: which devices; None: all."""
+        """Accounts of devices, without those that another one exceeds in all kinds. honest: the share of mixed reports
+        whose devices the reader does not control. of: which devices; None: all."""
         return [account for _, account in self._accounts(honest, of, worst=False)]
 
     def worst(

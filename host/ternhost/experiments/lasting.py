@@ -99,7 +99,7 @@ class Lasting:
 
     def simulated(self, data: Dataset, model: str, devices: int) -> tuple[str, int]:
         """(epsilon, number) of the reports that are simulated in place of all those of so many devices: few, with as
-        much noise together, that of the choice of coordinates included."""
+        much noise together. The choice of coordinates counts as noise, too."""
         epsilon, all_reports = self.costs[0], devices * self.rounds
         told = 1 / _spread(_design(data, model, epsilon))
         reports, most = all_reports, min(_MOST, _OF_A_DEVICE * devices)

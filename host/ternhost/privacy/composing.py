@@ -13,11 +13,11 @@ from typing import Self
 import numpy as np
 
 from tern import card as cards
-from tern import frames, wire
+from tern import frames, ledger, wire
 from ternhost.privacy import projection, shuffling, sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.laws import Part, are_known, greatest_ratio, parts, profile, randomised_response
-from ternhost.privacy.losses import LESS, MOST, Losses, at, both_sides, epsilon
+from ternhost.privacy.losses import LESS, MOST, Losses, at, both_sides, epsilon, least
 
 _CELLS = 96  # of a grid, up to the least of the largest losses
 _FEWER_CELLS = 32  # of one for a Renyi divergence
@@ -42,7 +42,7 @@ class Report:
 
     @classmethod
     def of(cls, card: cards.Card, values: int = 1, whole: bool = False) -> Self:
-        """A report of so many values. whole: the card's epsilon is that of all values together."""
+        """A report of so many values. whole: the card's epsilon covers all values together."""
         if card.shape == cards.SUM:  # it protects one unit more or less, not a device's data as a whole
             return cls(int(card.epsilon), gaussian=sums.of(card).norm == 2, alone=True)
         if whole:
@@ -75,6 +75,11 @@ class Report:
         each = self.cost // self.values
         return self.cost if self.gaussian else self.values * sums.rho_of_pure(each)
 
+    def price(self, measure: int) -> int:
+        """What a ledger of this measure pays, in millionths. Of Gaussian noise that is rho in either case: a ledger in
+        epsilon refuses it."""
+        return self.rho if measure == ledger.RHO else self.cost
+
     @property
     def _laws(self) -> list[Part]:
         if self.card and self.times == self.values:
@@ -103,13 +108,7 @@ def _largest(report: Report, tail: float) -> float:
         return local
     if shuffling.delta_at(laws, local, 0.0, report.mixed) <= tail:
         return 0.0
-    low, high = 0.0, local
-    while high - low > 0.02 * high:
-        middle = (low + high) / 2
-        low, high = (
-            (low, middle) if shuffling.delta_at(laws, local, middle, report.mixed) <= tail else (middle, high)
-        )
-    return high
+    return least(0.0, local, 0.02, lambda e: shuffling.delta_at(laws, local, e, report.mixed) <= tail)
 
 
 @lru_cache(maxsize=256)

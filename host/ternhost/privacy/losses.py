@@ -163,6 +163,15 @@ def at(i: int, step: float) -> Fraction:
     return Fraction(math.exp(x) * (1 - LESS))
 
 
+def least(low: float, high: float, share: float, holds: Callable[[float], bool]) -> float:
+    """A number at which a condition holds that holds at `high` and from some number on: by less than this share of
+    itself above one at which it does not hold, or above `low`."""
+    while high - low > share * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
 Corner = tuple[Fraction, Fraction, int]
 
 
@@ -206,19 +215,12 @@ def epsilon(reports: Mapping[Losses, int], delta: float) -> float:
         found = total.above(threshold, lambda sums: -np.expm1((threshold - sums) * step))
         return found + total.lost(threshold) <= left
 
-    low, high = max(0.0, float(total.sums[0])), float(most)
-    if proved(low):
-        return low * step
-    while high - low > _CLOSE * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if proved(middle) else (middle, high)
-    return high * step
+    low = max(0.0, float(total.sums[0]))
+    return step * (low if proved(low) else least(low, float(most), _CLOSE, proved))
 
 
 def _tilt(draws: Sequence[Draws], delta: float) -> float:
     """The tilt whose mean has a Chernoff bound of delta; where the largest sum is likelier than that, a lesser one."""
-    from scipy import optimize  # slow to load
-
     likeliest = max(math.log(delta), sum(each.times * math.log(each.masses[-1]) for each in draws) / 2)
 
     def excess(tilt: float) -> float:
@@ -229,6 +231,4 @@ def _tilt(draws: Sequence[Draws], delta: float) -> float:
     if excess(0.0) <= 0:  # a delta of nearly 1
         return 0.0
     steepest = _STEEPEST / max(float(np.abs(each.at).max()) for each in draws)
-    if excess(steepest) >= 0:
-        return steepest
-    return float(optimize.brentq(excess, 0.0, steepest, rtol=1e-3, xtol=1e-12 * steepest))
+    return steepest if excess(steepest) >= 0 else least(0.0, steepest, 1e-3, lambda tilt: excess(tilt) <= 0)

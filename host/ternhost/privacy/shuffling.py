@@ -35,7 +35,7 @@ from ternhost.errors import UsageError
 from ternhost.options import require
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.laws import Part, are_known, parts, randomised_response
-from ternhost.privacy.losses import LOST, MOST, Draws, add_up
+from ternhost.privacy.losses import LOST, MOST, Draws, add_up, least
 
 MOST_REPORTS = 10**9
 LEAST_DELTA = 1e-300  # its inverse is a number
@@ -101,11 +101,8 @@ def closed(epsilon: float, reports: int, delta: float) -> float | None:
 def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: float) -> float:
     if delta_at(laws, local, 0.0, reports) <= delta:
         return 0.0
-    low, high = 0.0, local  # at the local epsilon no X is positive
-    while high - low > _CLOSE * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if delta_at(laws, local, middle, reports) <= delta else (middle, high)
-    return high
+    # At the local epsilon no X is positive.
+    return least(0.0, local, _CLOSE, lambda epsilon: delta_at(laws, local, epsilon, reports) <= delta)
 
 
 def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -> float:

@@ -116,7 +116,7 @@ class Bound:
         return composed({cover: sum(account.values())}, self.delta / 2) <= most
 
     def refuses(self, told: Told, answered: Answered) -> str:
-        """Why these reports would break it after what was told before; "" where they do not."""
+        """Why these reports would break the bound, after all that was told before; "" if they keep it."""
         devices = np.concatenate([integers(()), *(ids for _, ids in answered)])
         if self.keeps(told.also((*each, 1) for each in answered), devices):
             return ""
@@ -129,9 +129,10 @@ class Bound:
                 return f"the counts of this round {text}{report.mixed:,}"
         return f"the counts of this round and of those before it {text}"
 
-    def spent(self, told: Told, answered: Answered) -> bool:
-        """Whether rounds before are a reason to refuse these reports: by themselves they keep the bound."""
-        return self.keeps(Told().also((*each, 1) for each in answered)) and bool(self.refuses(told, answered))
+    def spent(self, told: Told, answered: Answered) -> str:
+        """As `refuses`, where rounds before are the reason: by themselves these reports keep the bound."""
+        alone = self.keeps(Told().also((*each, 1) for each in answered))
+        return self.refuses(told, answered) if alone else ""
 
     def _fewest(self, report: Report) -> int | None:
         """The number of reports that would hide this one; None: no number does."""

@@ -1,17 +1,17 @@
 """The cost of a run to the devices' privacy: planned, told before it starts, counted from the rounds of its store."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tern import wire
 from tern.ledger import RHO
-from ternhost.count.members import integers
+from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
+from ternhost.count.rounds import Cohort, Round
 from ternhost.count.telling import Told
 from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of
@@ -63,40 +63,37 @@ def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
 
 
 def told_before(store: Store, run: str) -> Told:
-    """What devices have told in other runs of this store, by accepted reports: lost ones may have told more. In rounds
-    by gateways every device counts as having answered."""
+    """What devices have told in other runs of this store, by accepted reports: lost ones may have told more."""
     told = Told()
     for other in [each for each in store.rounds() if each.run != run]:
-        reporters = None if store.by_gateways(other.number) else store.reporters(other.number)
-        for cohort in other.cohorts:
-            ids = integers(cohort.devices)
-            told.add(
-                Report.asked(decode_body(cohort.body)),
-                ids if reporters is None else ids[np.isin(ids, reporters)],
-            )
+        for cohort, ids in _reported(store, other):
+            told.add(Report.asked(decode_body(cohort.body)), ids)
     return told
+
+
+def _reported(store: Store, round_: Round) -> Iterator[tuple[Cohort, Integers]]:
+    """Each cohort of a round, and its devices that have reported. By gateways every device counts as one of them."""
+    reporters = None if store.by_gateways(round_.number) else store.reporters(round_.number)
+    for cohort in round_.cohorts:
+        ids = integers(cohort.devices)
+        yield cohort, ids if reporters is None else ids[np.isin(ids, reporters)]
 
 
 def spent(accounts: Iterable[Mapping[Report, int]], measure: int) -> int:
     """The most that any of these has cost a ledger of this measure, millionths. One in epsilon refuses what costs
     rho."""
+    prices = (
+        sum(n * each.price(measure) for each, n in account.items() if measure == RHO or not each.gaussian)
+        for account in accounts
+    )
+    return max(prices, default=0)
 
-    def price(report: Report) -> int:
-        return report.rho if measure == RHO else 0 if report.gaussian else report.cost
 
-    return max((sum(n * price(each) for each, n in account.items()) for account in accounts), default=0)
-
-
-def heard(store: Store, run: str) -> npt.NDArray[np.int64]:
-    """The devices that have reported in ended rounds of a run. By gateways every device counts as having reported."""
+def heard(store: Store, run: str) -> Integers:
+    """The devices that have reported in ended rounds of a run."""
     ended = {entry["round"] for entry in store.history(run)}
-    ids = [np.empty(0, np.int64)]
-    for each in [each for each in store.rounds() if each.number in ended]:
-        if store.by_gateways(each.number):
-            ids += [integers(cohort.devices) for cohort in each.cohorts]
-        else:
-            ids.append(integers(store.reporters(each.number)))
-    return np.unique(np.concatenate(ids))
+    rounds = [each for each in store.rounds() if each.number in ended]
+    return np.unique(np.concatenate([integers(()), *(ids for r in rounds for _, ids in _reported(store, r))]))
 
 
 def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:

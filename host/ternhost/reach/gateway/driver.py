@@ -255,10 +255,8 @@ class GatewaysDriver(StoredDriver):
         assert self._bound
         spent: list[str] = []
         for name, answered in wanted.items():
-            told = self._store.told(name)
-            if self._bound.spent(told, answered):
+            if why := self._bound.spent(self._store.told(name), answered):
                 spent.append(name)
-                why = self._bound.refuses(told, answered)
                 text = f"round {number}: gateway {name} is not asked: {why}"
                 if len(spent) == len(wanted):
                     raise RefusedError(text, hint=MORE)

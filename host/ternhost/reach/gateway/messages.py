@@ -63,9 +63,7 @@ class Ask:
     quorum: float = 1.0  # share of the reports that ends it
     deadline: float | None = None  # seconds
     hold: float = 0.0  # seconds until the gateway reports its progress
-    toward_server: Sequence[float] | None = (
-        None  # the run's bound: micro-epsilon, delta, share of honest ones
-    )
+    toward_server: Sequence[float] | None = None  # the run's bound: `Bound.fields`
 
     @property
     def asked(self) -> int:
