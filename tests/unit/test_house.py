@@ -56,14 +56,14 @@ MOST_LINES = {
     "firmware": 8061,
     "ternhost/": 1203,
     "ternhost/cli": 1686,
-    "ternhost/count": 1271,
+    "ternhost/count": 1266,
     "ternhost/datasets": 1331,
     "ternhost/experiments": 4216,
     "ternhost/learn": 5050,
-    "ternhost/privacy": 3726,
+    "ternhost/privacy": 3722,
     "ternhost/provision": 303,
-    "ternhost/reach": 8002,
-    "ternhost/run": 2805,
+    "ternhost/reach": 7999,
+    "ternhost/run": 2802,
     "ternhost/store": 1494,
     "ternhost/vectorised": 906,
     "ternhost/watch": 2782,
@@ -73,7 +73,7 @@ MOST_LINES = {
     "terntools/emulators": 2058,
     "terntools/testing": 1309,
 }
-MOST_LINES_TOGETHER = 53_949  # of all rooms, whatever moves between them
+MOST_LINES_TOGETHER = 53_934  # of all rooms, whatever moves between them
 MOST_LINES_OF_A_FILE = 420
 MOST_LINES_OF_TESTS = 58_156  # of Python
 
