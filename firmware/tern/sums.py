@@ -70,10 +70,17 @@ class Sum:
         self.job = array("i", (0, 0, self.t, 2 * self.c, wide, self.m))
 
     def keeps(self, epsilon):
-        """Return whether a unit loses at most `epsilon`: micro-epsilon with norm 1, micro-rho with norm 2."""
+        """Return whether a unit loses at most `epsilon`: micro-epsilon with norm 1, micro-rho with norm 2.
+
+        A run of records is there, or it is not: its vector appears or vanishes. A whole device (unit 0) may hold other
+        records instead: its vector is replaced by another one, which may move the sum twice as far (ledger.md,
+        Neighbours).
+        """
+        vectors = 1 if self.unit else 2
         if self.norm == 1:
-            return epsilon * self.t >= _MILLION * (self.radius + self.tally)
-        return 2 * epsilon * self.c * self.t >= _MILLION * self.m * (self.radius**2 + self.tally**2)
+            return epsilon * self.t >= _MILLION * vectors * (self.radius + self.tally)
+        moved = vectors**2 * (self.radius**2 + self.tally**2)  # the square of its length
+        return 2 * epsilon * self.c * self.t >= _MILLION * self.m * moved
 
     def work_ms(self, request, bound):
         """Return the part of client.work_ms() for `bound` records, their units and the noise of k values."""
@@ -280,8 +287,8 @@ class Answerer:
             except ImportError:
                 raise FrameError(wire.ERR_MODEL, "no module for this model here", model)
         self._sum = card.body
-        if (self.unit and self._sum.unit % self.unit) or (self._sum.unit and not self.unit):
-            raise FrameError(wire.ERR_UNIT, "the question's unit does not cover the board's", self.unit)
+        if self._sum.unit and self._sum.unit != self.unit:
+            raise FrameError(wire.ERR_UNIT, "neither the board's unit nor the whole device", self.unit)
         return card.epsilon
 
     def price(self, measure, cost, card):

@@ -17,8 +17,8 @@ EPSILON = 2_000_000  # micro-epsilon of these cards
 TWO = two_levels(EPSILON, 940000000, T - 940000000)
 LEAKING = table(EPSILON, (-1, 0, 1), THREE_ROWS[:2] + ((112400000, 229700000),))
 WINDOW = window(EPSILON, 15, 5, 800_000_000)
-RHO_CARD = sum_card(50_000, 2, 4, 16, 1 << 14, t=51, c=51, m=1)  # 16**2 / (2 * 51**2), rounded up
-PURE_CARD = sum_card(EPSILON, 1, 4, 16, 1 << 14, t=8)
+RHO_CARD = sum_card(50_000, 2, 2, 16, 1 << 14, t=51, c=51, m=1)  # 16**2 / (2 * 51**2), rounded up
+PURE_CARD = sum_card(EPSILON, 1, 2, 16, 1 << 14, t=8)
 
 
 def largest_card():

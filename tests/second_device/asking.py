@@ -151,7 +151,7 @@ def some_sum(draw):
     m = draw.choice((1, 1, 3, (1 << 20) // t)) if t < 1 << 18 else 1
     c = min(1 << 19, t * m * draw.choice((1, 2, 4)) // draw.choice((1, 1, 3)) + 1)
     card = sum_card(
-        20_000_000, norm, draw.choice((0, 0, 1, 2, 4, 60, 65535)), steps, 1 << draw.randrange(30),
+        20_000_000, norm, draw.choice((0, 0, 1, 1, 2, 60, 65535)), steps, 1 << draw.randrange(30),
         tally, -tally, t, c, m, draw.choice((0, 1, 8, 20)), draw.choice((2, 9, 16)),
     )  # fmt: skip
     return card[:1] + draw.choice((20_000_000, 2_000_000)).to_bytes(4, "little") + card[5:]

@@ -211,8 +211,10 @@ static i64 largest_tally(const struct sum *s) {
 static int certified_sum(const struct card *c, u64 loss) {
     struct sum s = sum_of(c);
     i64 tally = largest_tally(&s);
-    if (s.norm == 1) return loss * s.t >= (u64)1000000 * (s.radius + tally);
-    return at_most(times(wide((u64)1000000 * s.m), wide(s.radius * s.radius + tally * tally)), times(wide(2 * loss * s.c), wide(s.t)));
+    i64 vectors = s.unit ? 1 : 2;                                            /* a run is there or not; a device's is replaced */
+    if (s.norm == 1) return loss * s.t >= (u64)1000000 * vectors * (s.radius + tally);
+    i64 moved = vectors * vectors * (s.radius * s.radius + tally * tally);
+    return at_most(times(wide((u64)1000000 * s.m), wide(moved)), times(wide(2 * loss * s.c), wide(s.t)));
 }
 
 /* What a report of this epsilon costs in rho: the least p with e (X - 2**40) <= p (X + 2**40) (ledger.md). */

@@ -663,7 +663,7 @@ static int answer(struct ledger *l, const struct client *c, const u8 q[32], cons
     if (projection && ((r.model > 3 && r.model != 8 && r.model != 10) || r.k > 1 || many)) return ERR_CARD;
     u32 unit = sum ? get16(r.card.at + 6) : 0;
     *detail = fleet.unit;
-    if (fleet.unit ? unit % fleet.unit : unit) return ERR_UNIT;
+    if (unit && unit != fleet.unit) return ERR_UNIT;
     *detail = 0;
     if (sum && r.card.at[5] == 2 && !l->measure) return ERR_MEASURE;
     u64 price = cost(&r, l->measure);

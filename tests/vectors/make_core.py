@@ -370,13 +370,16 @@ SUMS = [
     ("a sum with Laplace noise", LAPLACIAN),
     (
         "a sum with the least noise that can be claimed",
-        sum_card(20_000_000, 2, 0, 1, 1, 0, 0, 1, 1, 40, 0, 2),
+        sum_card(20_000_000, 2, 1, 1, 1, 0, 0, 1, 1, 40, 0, 2),
     ),
     ("a sum with c of 4 t m", sum_card(20_000_000, t=3, c=24, m=2, steps=3)),
-    ("a sum of large products", sum_card(20_000_000, 2, 0, 4096, t=1021, c=1022)),
+    ("a sum of large products", sum_card(20_000_000, 2, 1, 4096, t=1021, c=1022)),
     ("a sum of the largest fields", MOST),
     ("a sum with t m of 2**20, which is 64 c", sum_card(20_000_000, t=1, c=1 << 14, m=1 << 20, steps=1)),
-    ("a sum with the largest Laplace noise", sum_card(1, 1, t=1 << 20, steps=1)),
+    ("a sum with the largest Laplace noise", sum_card(2, 1, t=1 << 20, steps=1)),
+    ("a sum over a whole device with Gaussian noise", sum_card(200_000, 2, 0, 16, 1 << 14, 12, -16, 72, 72)),
+    ("a sum over a whole device with Laplace noise", sum_card(4_000_000, 1, 0, 12, 1000, -4, 3, 8, bits=6)),
+    ("a sum over a whole device of large products", sum_card(20_000_000, 2, 0, 4096, t=1300, c=1300)),
 ]
 BAD_SUMS = [
     (f"a sum: {comment}", changed(card, *change))
@@ -399,7 +402,7 @@ BAD_SUMS.append(("a mixture of a sum", half(GAUSSIAN, THREE)))
 _CLAIMS = "the least it keeps", "one less than it keeps"
 SUM_EDGES = [
     (f"{name}, claiming {what}", data)
-    for name, card in SUMS[:5]
+    for name, card in [*SUMS[:5], *SUMS[8:]]
     for what, data in zip(_CLAIMS, claims(card), strict=True)
 ]
 

@@ -24,6 +24,7 @@ from spec.frames import COLLECTIONS, FLEET, TRAININGS, fleet_key_body, hello_req
 from tern.entropy import POSITION
 
 LAST = 2**30 - 1
+RHO_OF_2, RHO_OF_4 = 1_523_189, 3_856_111  # of a report of epsilon 2, of 4; millionths (ledger.md, Measure)
 EDGES = (2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
 ZERO = bytes(32)
 
@@ -61,7 +62,10 @@ def total(norm=2, unit=0, **fields):
         "reach": 9000,
         "bits": 9,
     }
-    return sum_card(50_000 if norm == 2 else EPSILON, norm, unit, **{**usual, **fields})
+    loss = 50_000 if norm == 2 else EPSILON
+    if not unit:  # a device's vector is replaced: it moves twice as far as one that appears or vanishes
+        loss *= 4 if norm == 2 else 2
+    return sum_card(loss, norm, unit, **{**usual, **fields})
 
 
 # --- Boards -----------------------------------------------------------------------------------------------------
@@ -537,16 +541,23 @@ def paying_ahead():
     rounds("a refusal uses nothing up", board, steps)
 
 
+def protecting(unit):
+    """A board in rho that protects this unit."""
+    return replace(RHO, fleet=(0, 0, 1, 1, 0, unit))
+
+
 def sums():
     for model, v in ((1, 4), (2, 4), (3, 4), (8, 3), (9, 9), (10, 10)):
         of_model = partial(ask, model=model, d=3, **({"classes": 4} if model == 9 else {}))
-        units = (0, v), (1, v - 1), (2, 1), (3, 2), (4, v), (65535, v)
         for norm in (1, 2):
-            steps = [of_model(i, k=k, card=total(norm, unit)) for i, (unit, k) in enumerate(units, 1)]
-            rounds(f"model {model}: sums of norm {norm} over units of 0, 1, 2, 3, 4 and 65535", RHO, [*steps, steps[-1]])  # fmt: skip
+            for unit, k in ((0, v), (1, v - 1), (2, 1), (3, 2), (4, v), (65535, v)):
+                step = of_model(1, k=k, card=total(norm, unit))
+                rounds(
+                    f"model {model}: sums of norm {norm} over units of {unit}", protecting(unit), [step, step]
+                )
         fine = [(f, total(2, 2, reach=9000 << f // 2)) for f in (1, 5, 10, 11, 12)]
         steps = [of_model(i, k=v, range=f, card=card) for i, (f, card) in enumerate(fine, 1)]
-        rounds(f"model {model}: sums with ranges", RHO, steps)
+        rounds(f"model {model}: sums with ranges", protecting(2), steps)
         steps = [
             of_model(1, k=v, card=total()),
             of_model(2, k=1, card=total(1)),
@@ -555,13 +566,13 @@ def sums():
         rounds(f"model {model}: a client without records answers a sum, and nothing else", replace(RHO, held=0), steps)  # fmt: skip
     for bound in (1, 3, 4, 9):
         steps = [ask(i, d=3, k=4, card=total(2, unit)) for i, unit in enumerate((0, 2), 1)]
-        rounds(f"sums over {bound} records at most", replace(RHO, fleet=(0, 0, 1, 1, bound, 1)), steps)
-    steps = [ask(i, model=8, d=3, k=k, parameters=(), card=total(2, i % 3)) for i, k in enumerate((1, 1, 1, 2))]  # fmt: skip
+        rounds(f"sums over {bound} records at most", replace(RHO, fleet=(0, 0, 1, 1, bound, 2)), steps)
+    steps = [ask(i, model=8, d=3, k=k, parameters=(), card=total(2, i % 2)) for i, k in enumerate((1, 1, 1, 2))]  # fmt: skip
     rounds("the tally alone, and one value more than it", RHO, steps[1:])
     steps = [ask(1, model=9, classes=128, d=3, k=257, parameters=(0, 2), card=total(bits=2)), ask(2, model=9, d=3, k=1, parameters=(), classes=2, card=total(1))]  # fmt: skip
     rounds("257 counts of 128 categories; and none", RHO, steps)
     small = replace(RHO, files={"records.bin": records_file(3, [i * i % 7 - 1 for i in range(20)])})
-    steps = [ask(i, model=9, classes=n, d=3, k=2 * n + 1, parameters=(0, 2), card=total(2, i % 3, bits=2)) for i, n in enumerate((2, 4, 6, 9), 1)]  # fmt: skip
+    steps = [ask(i, model=9, classes=n, d=3, k=2 * n + 1, parameters=(0, 2), card=total(2, i % 2, bits=2)) for i, n in enumerate((2, 4, 6, 9), 1)]  # fmt: skip
     rounds("counts of a few categories", small, steps)
     turning = replace(RHO, held=40, files={"records.bin": records_file(3, [32767] * 80 + [-32768] * 80)})
     rounds("a total that is held to its bound, and turns", turning, [ask(1, model=8, d=3, k=3, range=10, card=total(reach=1 << 29))])  # fmt: skip
@@ -572,7 +583,7 @@ def sums():
     large = {"d": 128, "model": 10, "classes": 8, "card": total(bits=2)}
     rounds("257 bytes of sums", replace(RHO, d=128, held=1), [ask(1, k=1025, **large)])
     steps = [ask(1, device=FLEET, d=3, k=4, card=total(2, 2)), ask(1, device=8, d=3, k=4, card=total(2, 2))]
-    rounds("sums of a fleet of two", replace(RHO, clients=2), steps)
+    rounds("sums of a fleet of two", replace(protecting(2), clients=2), steps)
     steps = [ask(i, d=3, k=4, card=total(2, 1)) for i in range(1, 8)]
     rounds("sums paid ahead", replace(RHO, fleet=(0, 0, 3, 1, 0, 1)), [*steps[:5], Start(), *steps[5:]])
     again = [Start(), *steps[:2], hello_request()]
@@ -582,7 +593,7 @@ def sums():
 def measures():
     epsilon = replace(RHO, ledgers=(ledger_file(),))
     for name, card in {**CARDS, "sum of norm 1": total(1), "sum of norm 2": total()}.items():
-        price = 50_000 if card == total() else 1_523_189 * (1 if card == total(1) else 2)
+        price = {total(): 200_000, total(1): RHO_OF_4}.get(card, 2 * RHO_OF_2)
         poor = replace(RHO, ledgers=(ledger_file(budget=price - 1, measure=1),))
         for what, board in (
             ("as much as is allowed", replace(RHO, largest=price)), ("more than is allowed", replace(RHO, largest=price - 1)),
@@ -598,8 +609,8 @@ def measures():
         rounds(f"no sum: {described(values)}", RHO, [step], flags=["hostile"])
     for unit in (0, 1, 2, 3):
         steps = [ask(i, d=3, card=total(2, of)) for i, of in enumerate((0, 1, 2, 3, 4, 6, 65535), 1)]
-        board = replace(RHO, fleet=(0, 0, 1, 1, 0, unit))
-        rounds(f"cards of units that cover one of {unit}, and of others", board, [*steps, hello_request()], flags=["hostile"])  # fmt: skip
+        board = protecting(unit)
+        rounds(f"cards of the unit {unit}, of the whole device, and of other units", board, [*steps, hello_request()], flags=["hostile"])  # fmt: skip
     poor = replace(epsilon, largest=1, fleet=(0, 0, 1, 1, 0, 2))
     steps = [ask(1, d=3, batch=batch, card=card) for batch, card in ((1, total(2, 1)), (0, total(2, 1)), (0, total()), (0, total(1)))]  # fmt: skip
     rounds("a card before a unit before a measure before a policy", poor, steps, flags=["hostile"])

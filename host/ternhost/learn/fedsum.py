@@ -28,7 +28,7 @@ from ternhost.learn.learning import Learning, ModelOptions, to_learn
 from ternhost.learn.parameters import MODELS, Floats, quantise
 from ternhost.learn.refit import learner
 from ternhost.options import require
-from ternhost.privacy import sums
+from ternhost.privacy import gaussian_curve, sums
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.composing import Report
@@ -88,7 +88,11 @@ class SumDesign(ReportDesign):
         return Policy(self.epsilon, self.epsilon, RHO)
 
     def told(self, times: int) -> Account:
-        return {Report(self.epsilon, gaussian=True): 1}
+        """All reports of a run together, as one that spends the whole budget: their cards differ from round to
+        round."""
+        body = sums.of(self.card)
+        normal = gaussian_curve.rho_of_cards(self.epsilon, body)
+        return {Report(self.epsilon, gaussian=True, alone=True, unit=body.unit, normal=normal): 1}
 
     def release(self, times: int) -> Release:
         return Release("sums over units", self.cost, 1, times, RHO, True, self.epsilon)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tern import card as cards
 from tern import frames, ledger, wire
-from ternhost.privacy import projection, shuffling, sums
+from ternhost.privacy import gaussian_curve, projection, shuffling, sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.laws import Part, are_known, greatest_ratio, parts, profile, randomised_response
 from ternhost.privacy.losses import LESS, MOST, Losses, at, both_sides, epsilon, least
@@ -29,9 +29,12 @@ _TAIL = 1e-3  # the share of delta that losses beyond a gateway's grid may take
 
 @dataclass(frozen=True)
 class Report:
-    """A report that costs `cost`, micro-epsilon (gaussian: micro-rho), for all its `values` together. card: of each
-    value, or none where all that is known is the cost. mixed: of how many honest devices a gateway adds up the reports,
-    this one's among them; 0: the reader knows who sent it. alone: mixing hides nothing of it."""
+    """A report that costs `cost`, micro-epsilon (gaussian: micro-rho), for all its `values` together.
+
+    card: of each value, or none where all that is known is the cost. mixed: of how many honest devices a gateway adds
+    up the reports, this one's among them; 0: the reader knows who sent it. alone: mixing hides nothing of it. unit: of
+    a sum, the records of a run that it protects; 0: the whole device. normal: the micro-rho of normal noise that tells
+    at least as much as its Gaussian noise; 0: none is known."""
 
     cost: int
     card: bytes = b""
@@ -39,12 +42,16 @@ class Report:
     gaussian: bool = False
     mixed: int = 0
     alone: bool = False
+    unit: int = 0
+    normal: int = 0
 
     @classmethod
     def of(cls, card: cards.Card, values: int = 1, whole: bool = False) -> Self:
         """A report of so many values. whole: the card's epsilon covers all values together."""
-        if card.shape == cards.SUM:  # it protects one unit more or less, not a device's data as a whole
-            return cls(int(card.epsilon), gaussian=sums.of(card).norm == 2, alone=True)
+        if card.shape == cards.SUM:
+            body = sums.of(card)
+            normal = gaussian_curve.rho_of_card(body)
+            return cls(int(card.epsilon), gaussian=body.norm == 2, alone=True, unit=body.unit, normal=normal)
         if whole:
             return cls(int(card.epsilon))
         if card.shape == cards.PROJECTION:
@@ -79,6 +86,17 @@ class Report:
         """What a ledger of this measure pays, in millionths. Of Gaussian noise that is rho in either case: a ledger in
         epsilon refuses it."""
         return self.rho if measure == ledger.RHO else self.cost
+
+    def for_steps(self, steps: int) -> Self:
+        """What it costs data sets that are so many neighbours apart (ledger.md, Neighbours).
+
+        A report about the whole device costs any two data sets of the device the same. A sum over runs of records
+        costs so many times its epsilon, or so many times squared its rho."""
+        if not self.unit:
+            return self
+        if not self.gaussian:
+            return replace(self, cost=steps * self.cost)
+        return replace(self, cost=steps**2 * self.cost, normal=steps**2 * self.normal)
 
     @property
     def _laws(self) -> list[Part]:
@@ -149,8 +167,8 @@ def renyi(report: Report, alpha: float) -> float:
 
 @dataclass(frozen=True)
 class Together:
-    """The epsilon of reports together: pure (None with Gaussian noise), and at delta by zCDP and exactly (None: as
-    pure)."""
+    """The epsilon of reports together: pure (None with Gaussian noise), and at delta by zCDP and exactly (None: not
+    known, where Gaussian noise and other reports are mixed, or the grid of the noise is coarse)."""
 
     pure: float | None
     zcdp: float
@@ -167,9 +185,23 @@ def together(reports: Mapping[Report, int], delta: float) -> Together:
     """What so many reports of each kind tell, mixed or not. Raises UsageError for a delta beyond 0 and 1."""
     zcdp = sums.epsilon_of(sum(times * report.rho for report, times in reports.items()), delta)
     if any(report.gaussian for report in reports):
-        return Together(None, zcdp, None, delta)
+        exact = None
+        if all(report.normal for report in reports):
+            exact = gaussian_curve.epsilon_of(
+                sum(times * report.normal for report, times in reports.items()), delta
+            )
+        return Together(None, zcdp, exact, delta)
     pure = sum(times * report.cost for report, times in reports.items()) / MICRO
     return Together(pure, zcdp, composed(reports, delta), delta)
+
+
+def for_steps(reports: Mapping[Report, int], steps: int) -> dict[Report, int]:
+    """The reports, each as `Report.for_steps`."""
+    changed: dict[Report, int] = {}
+    for report, times in reports.items():
+        apart = report.for_steps(steps)
+        changed[apart] = changed.get(apart, 0) + times
+    return changed
 
 
 def composed(reports: Mapping[Report, int], delta: float) -> float:

@@ -158,7 +158,7 @@ def design(
     ):  # fmt: skip
         if not holds:
             raise UsageError(text, hint)
-    t, c, m = _noise(norm, cost, steps, tally)
+    t, c, m = _noise(norm, cost, steps, tally, vectors=1 if unit else 2)
     spread = Fraction(c * t, m) if norm == 2 else Fraction(2 * t * t)
     coarse = next(q for q in range(20, -1, -1) if q == 0 or 4 ** (q + 1) <= spread)
     if not bits:
@@ -175,12 +175,17 @@ def design(
     return SumDesign(card, fine, step * 2**coarse, step * math.sqrt(variance(decoded)))
 
 
-def _noise(norm: int, cost: int, steps: int, tally: int) -> tuple[int, int, int]:
-    """t, c and m of the smallest noise. With norm 2 t and m are powers of two: uniform(t m) then rejects nothing."""
+def _noise(norm: int, cost: int, steps: int, tally: int, vectors: int) -> tuple[int, int, int]:
+    """t, c and m of the smallest noise. With norm 2 t and m are powers of two: uniform(t m) then rejects nothing.
+
+    vectors: by how many vectors the sums of two neighbours may differ: 1 where a run of records is there or not, 2
+    where a whole device may hold other records (ledger.md, Neighbours)."""
     if norm == 1:
-        found = [(-(-MICRO * (steps + tally) // cost), 0, 0)]
+        scale = -(-MICRO * vectors * (steps + tally) // cost)
+        found = [(scale, 0, 0)]
     else:
-        least = Fraction(MICRO * (steps**2 + tally**2), 2 * cost)  # sigma**2
+        moved = vectors**2 * (steps**2 + tally**2)  # the square of its length
+        least = Fraction(MICRO * moved, 2 * cost)  # sigma**2
         t = 1 << max(0, round(math.log2(least) / 2))
         found = [(t, math.ceil(least * m / t), m) for m in (1 << j for j in range(21))]
         found = [each for each in found if each[1] < _MOST_SCALE // 2 and t * each[2] <= _MOST_SCALE]

@@ -18,8 +18,8 @@ def parse_unit(text: str) -> int:
 
 
 def covers(asked: int, unit: int) -> bool:
-    """Whether what protects the unit `asked` protects `unit`, too (ledger.md, Measure)."""
-    return not asked or bool(unit and asked % unit == 0)
+    """Whether a report about the unit `asked` protects `unit` at its price (ledger.md, Unit)."""
+    return asked in (DEVICE, unit)
 
 
 def protected(unit: int) -> str:

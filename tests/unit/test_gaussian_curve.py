@@ -1,0 +1,133 @@
+"""The curve of Gaussian noise: never below what discrete noise tells, and close to the normal distribution's own."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from dp_accounting.pld import common, privacy_loss_mechanism
+from spec.cards import sum_card
+
+from tern.sums import Sum
+from ternhost.privacy import gaussian_curve, sums
+from ternhost.privacy.base import MICRO
+
+RECORD, DEVICE = 1, 0
+
+
+def card_of(variance, radius, unit=RECORD):
+    """A card of this variance, in grid steps squared: c t."""
+    t = max(t for t in range(1, math.isqrt(variance) + 1) if variance % t == 0)
+    return Sum(sum_card(1, 2, unit, radius, t=t, c=variance // t))
+
+
+def discrete_normal(variance, reach):
+    """The law of discrete Gaussian noise on -reach .. reach, which holds nearly all of it."""
+    at = np.arange(-reach, reach + 1, dtype=float)
+    law = np.exp(-(at**2) / (2 * variance))
+    return law / law.sum()
+
+
+def exact_delta(law, shift, epsilon):
+    """The delta at epsilon of a law and the same law moved by `shift`."""
+    moved = np.roll(law, shift)
+    moved[:shift] = 0
+    return float(np.maximum(0, law - math.exp(epsilon) * moved).sum())
+
+
+@pytest.mark.parametrize("unit", [RECORD, DEVICE])
+@pytest.mark.parametrize(("variance", "radius"), [(256, 8), (256, 20), (1600, 30), (40_000, 200)])
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
+def test_discrete_noise_tells_no_more_than_the_curve_says(unit, variance, radius, epsilon):
+    card = card_of(variance, radius, unit)
+    law = discrete_normal(variance, 14 * math.isqrt(variance))
+    moved = radius if unit else 2 * radius
+    told = exact_delta(law, moved, epsilon)
+    bound = gaussian_curve.delta_of(gaussian_curve.rho_of_card(card), epsilon)
+    assert told <= bound
+
+
+def test_the_curve_of_a_fine_grid_is_hardly_above_what_the_noise_tells():
+    card = card_of(40_000, 200)
+    law = discrete_normal(40_000, 2800)
+    bound = gaussian_curve.delta_of(gaussian_curve.rho_of_card(card), 1.0)
+    assert bound <= 1.01 * exact_delta(law, 200, 1.0)
+
+
+def test_two_reports_tell_no_more_than_the_sum_of_their_rhos():
+    """Two coordinates, or two rounds: the losses of independent noise add up."""
+    variance, shifts = 400, (12, 20)
+    reach = 14 * 20
+    at = np.arange(-reach, reach + 1, dtype=float)
+    law = discrete_normal(variance, reach)
+    losses = [(2 * at * shift + shift**2) / (2 * variance) for shift in shifts]
+    joint = np.add.outer(*losses).reshape(-1)
+    masses = np.multiply.outer(law, law).reshape(-1)
+    rho = sum(gaussian_curve.rho_of_card(card_of(variance, shift)) for shift in shifts)
+    for epsilon in (0.5, 1.0, 3.0):
+        told = float((masses * np.maximum(0, 1 - np.exp(epsilon - joint))).sum())
+        assert told <= gaussian_curve.delta_of(rho, epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0, 9.0])
+@pytest.mark.parametrize("rho", [0.005, 0.0244, 0.311, 1.539])
+def test_the_curve_is_that_of_the_normal_distribution(rho, epsilon):
+    noise = privacy_loss_mechanism.GaussianPrivacyLoss(1 / math.sqrt(2 * rho))
+    known = noise.get_delta_for_epsilon(epsilon)
+    found = gaussian_curve.delta_of(round(rho * MICRO), epsilon)
+    assert known <= found * (1 + 1e-6)
+    assert found == pytest.approx(known, rel=1e-3, abs=1e-9)
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-2])
+@pytest.mark.parametrize("rho", [1, 24_355, 311_064, 10_000_000])
+def test_an_epsilon_of_the_curve_has_its_delta(rho, delta):
+    epsilon = gaussian_curve.epsilon_of(rho, delta)
+    assert gaussian_curve.delta_of(rho, epsilon) <= delta
+    if not epsilon:
+        return
+    parameters = common.DifferentialPrivacyParameters(epsilon, delta)
+    needed = privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(parameters).standard_deviation
+    assert needed <= 1 / math.sqrt(2 * rho / MICRO) * (1 + 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("life", "presence", "content", "in_two_runs"),
+    [
+        (1, 0.927374, 1.966210, 4.242748),
+        (2, 1.861665, 4.010281, 8.921649),
+        (4, 3.737552, 8.283680, 19.366594),
+    ],
+)
+def test_a_life_of_sums_tells_less_than_its_rho_would_allow(life, presence, content, in_two_runs):
+    """The last two for what a run of records says (two steps), and for an event that changes two runs (four)."""
+    rho = sums.rho_of(life, 1e-6)
+    found = [gaussian_curve.epsilon_of(steps**2 * rho, 1e-6) for steps in (1, 2, 4)]
+    assert found == pytest.approx([presence, content, in_two_runs], abs=2e-6)
+    assert all(
+        sums.epsilon_of(steps**2 * rho, 1e-6) > each for steps, each in zip((1, 2, 4), found, strict=True)
+    )
+
+
+def test_a_coarse_grid_has_no_curve():
+    assert gaussian_curve.rho_of_card(card_of(240, 16)) == 0
+    assert gaussian_curve.rho_of_card(card_of(256, 16)) > 0
+
+
+def test_cards_of_a_budget_have_at_most_the_rho_of_the_budget():
+    """Ten cards that share a budget: their noise is finer than that of one card that spends all of it."""
+    budget, radius = 300_000, 128
+    share = Fraction(budget, 10)
+    variance = math.ceil(Fraction(MICRO * radius**2, 2) / share / 512) * 512
+    card = card_of(variance, radius)
+    assert card.keeps(int(share))
+    assert 10 * gaussian_curve.rho_of_card(card) <= gaussian_curve.rho_of_cards(budget, card)
+
+
+@pytest.mark.parametrize("life", [1, 2, 4])
+def test_odds_move_further_than_epsilon_more_often_than_delta(life):
+    """The exact probability for normal noise: P[loss > epsilon] is above delta, and below the bound."""
+    rho = sums.rho_of(life, 1e-6)
+    shift = math.sqrt(2 * rho / MICRO)
+    exact = 0.5 * math.erfc((life / shift - shift / 2) / math.sqrt(2))
+    assert 1e-6 < exact <= gaussian_curve.exceeded(rho, life) < 3 * exact
