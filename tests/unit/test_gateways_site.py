@@ -384,7 +384,7 @@ def test_what_would_tell_too_much_is_held_back_before_devices_are_asked(running,
     assert here.toward_server == (bound if whose == "site" else [1_000_000_000, 1e-9, 1])
     for number in (2, 3):
         question = ask(number, EVERYBODY, toward_server=None if whose == "site" else bound)
-        words = ("more about a device than epsilon 0.7 at", "to hide a report of epsilon 1, not 40")
+        words = ("more about a device than epsilon 0.7 at", "to hide a report of epsilon 1, and of these 40 only 36")
         first = held_back(gateway, question, *words)
     assert not any(kept.spent(boards(gateway)).values()), "nobody pays"
     assert told(gateway) == 0
@@ -393,7 +393,7 @@ def test_what_would_tell_too_much_is_held_back_before_devices_are_asked(running,
     gateway = running()
     assert gateway.ask(question) == first
     few = [ask(4, [device], toward_server=question.toward_server) for device in EVERYBODY[:2]]
-    held_back(gateway, few[0], ", not 1")
+    held_back(gateway, few[0], "and there are 1")
     assert not any(kept.spent(boards(gateway)).values())
 
 
@@ -409,7 +409,7 @@ def test_counts_of_too_few_reports_are_held_back_after_devices_have_paid(running
     with monkeypatch.context() as patch:
         patch.setattr(InProcessLink, "send", only_one_board)
         question = ask(2, EVERYBODY, deadline=0.5)
-        first = held_back(gateway, question, "than epsilon 0.96", ", not 20")
+        first = held_back(gateway, question, "than epsilon 0.96", "and there are 20")
     assert sum(spent == COST for spent in kept.spent(boards(gateway)).values()) == 20
     assert told(gateway) == 0
     gateway = running()

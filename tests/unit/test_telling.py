@@ -12,6 +12,7 @@ from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import Cohort
 from ternhost.count.telling import Told
 from ternhost.privacy.composing import Report, together
+from ternhost.privacy.groups import Group
 from ternhost.privacy.mechanisms import design
 from ternhost.privacy.projection import design as projected
 from ternhost.privacy.sums import design as sum_design
@@ -24,6 +25,11 @@ DELTA = 1e-6
 
 def among(n):
     return ONE.among(n)
+
+
+def of_site(n, site=None):
+    """A report among n of a site's devices, by default all of them."""
+    return ONE.among(n, Group(site or n, n))
 
 
 def told(*shares):
@@ -82,19 +88,27 @@ def test_a_device_has_its_first_report_whatever_sizes_are_joined(monkeypatch):
     assert firsts.keys() == {among(100).worst, among(120).worst}
     assert firsts[among(100).worst] == {among(100).worst: 1, among(90).worst: 2}
     monkeypatch.setattr(telling, "_MOST_SIZES", 1)
-    joined = rounds.worst(0.5)
-    assert {first for first, _ in joined} == {among(50).worst, among(60).worst}
-    assert all(set(account) == {among(25).worst} for _, account in joined)
+    joined = rounds.worst(1.0)
+    assert {first for first, _ in joined} == {among(100).worst, among(120).worst}
+    assert all(set(account) == {among(50).worst} for _, account in joined)
     monkeypatch.setattr(telling, "_MOST_ROWS", 1)
     assert [first for first, _ in rounds.worst(1.0)] == [None], "too many differ"
 
 
-def test_honest_reports_are_rounded_down():
-    for n, honest, left in ((10, 0.9, 9), (10, 0.95, 9), (10, 0.3, 3), (1, 0.9, 0), (1000, 1.0, 1000)):
-        assert told((among(n), [1], 1)).accounts(honest) == [{among(left): 1}]
-    assert told((among(1), [1], 1)).most(DELTA, 0.9).epsilon == pytest.approx(1), (
-        "a report that nothing hides"
-    )
+@pytest.mark.parametrize(
+    ("asked", "site", "honest", "left"),
+    [
+        (10, 10, 0.9, 9), (10, 10, 0.95, 9), (10, 10, 0.3, 3), (1000, 1000, 1.0, 1000), (1000, 1000, 0.9, 900),
+        (150, 1000, 0.9, 50), (101, 1000, 0.9, 1), (2, 1000, 0.9, 1), (1, 1, 0.9, 1),
+    ],
+)  # fmt: skip
+def test_the_dishonest_devices_of_the_whole_site_may_be_in_the_group(asked, site, honest, left):
+    """One device is honest in any case: the one whose data are to be hidden."""
+    assert told((of_site(asked, site), [1], 1)).accounts(honest) == [{among(left): 1}]
+
+
+def test_a_report_among_dishonest_ones_alone_is_hidden_by_nothing():
+    assert told((of_site(2, 1000), [1], 1)).most(DELTA, 0.9).epsilon == pytest.approx(1, rel=1e-3)
 
 
 # What questions are in the account
@@ -108,9 +122,9 @@ PROJECTION = projected(10**6, 5, 1.0)
 
 def asked(question, reports=40):
     cohort = Cohort(round_body(3, question), np.arange(1, 41))
-    ((report, devices),) = reports_of([cohort], [reports])
+    ((report, devices),) = reports_of([cohort], [Group(40, 40)], [reports])
     assert devices.tolist() == [*range(1, 41)], "whoever was asked may have reported"
-    return report
+    return report.among_honest(1.0, 0.0)
 
 
 def logistic(card, k=1, **fields):
@@ -147,20 +161,33 @@ def test_sums_with_noise_over_devices_count_locally_and_over_units_without_a_bou
 
 def test_counts_of_no_report_tell_nothing():
     cohorts = [Cohort(round_body(3, logistic(CARD.data)), np.array(ids)) for ids in ([1, 2], [3])]
-    assert [report.mixed for report, _ in reports_of(cohorts, [0, 1])] == [1]
-    assert [report.mixed for report, _ in reports_of(cohorts)] == [2, 1]
-    assert Bound(1).refuses(Told(), reports_of(cohorts, [0, 0])) == ""
+    groups = [Group(3, 2), Group(3, 1)]
+    assert [report.mixed for report, _ in reports_of(cohorts, groups, [0, 1])] == [1]
+    assert [report.mixed for report, _ in reports_of(cohorts, groups)] == [2, 1]
+    assert Bound(1).refuses(Told(), reports_of(cohorts, groups, [0, 0])) == ""
 
 
-def test_a_bound_says_how_many_devices_would_be_enough():
-    bound = Bound(900_000, DELTA, 0.9)
-    words = bound.refuses(Told(), [(among(20), np.arange(20))])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (1.2, 1e-9), (4, 1e-6), (8, 1e-6)])
+def test_a_bound_says_how_many_honest_reports_would_be_enough(epsilon, delta):
+    bound, one = Bound(900_000, delta), Report(round(epsilon * 10**6))
+    words = bound.refuses(Told(), [(one.among(20), np.arange(20))])
     assert words.startswith("the counts of this round could tell the owner of the server more")
-    enough = int(words.partition("the bound: ")[2].partition(" devices are enough")[0])
-    assert words.endswith("enough to hide a report of epsilon 1, not 20")
-    assert bound.refuses(Told(), [(among(enough), np.arange(enough))]) == ""
-    assert bound.refuses(Told(), [(among(enough - 5), np.arange(enough - 5))])
-    before = told((among(60), range(60), 1))
+    assert words.endswith(
+        f"honest reports are enough to hide a report of epsilon {epsilon}, and there are 20"
+    )
+    enough = int(words.partition("the bound: ")[2].partition(" honest")[0].replace(",", ""))
+    assert bound.refuses(Told(), [(one.among(enough), [1])]) == ""
+    assert bound.refuses(Told(), [(one.among(int(0.93 * enough)), [1])])
+
+
+def test_a_bound_says_how_many_of_the_reports_may_be_dishonest():
+    bound = Bound(900_000, DELTA, 0.9)
+    words = bound.refuses(Told(), [(of_site(120, 1000), np.arange(120))])
+    assert words.endswith("of these 120 only 20 are sure to be honest")
+
+
+def test_rounds_before_may_be_the_reason():
+    bound, before = Bound(900_000, DELTA), told((among(60), range(60), 1))
     again = bound.refuses(before, [(among(60), np.arange(59, 119))])
     assert again.startswith("the counts of this round and of those before it")
     assert bound.refuses(before, [(among(60), np.arange(60, 120))]) == "", "others were asked before"

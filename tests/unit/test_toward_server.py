@@ -12,6 +12,7 @@ from harness.running_gateways import gateways
 from ternhost import errors
 from ternhost.count.telling import Told
 from ternhost.privacy.composing import Report
+from ternhost.privacy.groups import Group
 from ternhost.reach.toward_server import Bound
 from ternhost.run.toward_server import Site, largest_epsilon
 from ternhost.store.store import Store
@@ -76,7 +77,7 @@ def test_the_largest_epsilon_that_keeps_a_bound_counts_earlier_runs(tern):
 def everybody(bounds, left=None, n=300, told=None):
     ids = np.arange(1, n + 1)
     site = Site("north", ids, told or Told(), bounds, left)
-    return largest_epsilon(site, [(Report(10**6).among(n), ids, 2)])
+    return largest_epsilon(site, [(Report(10**6).among(n, Group(n, n)), ids, 2)])
 
 
 def test_an_epsilon_keeps_all_bounds_and_what_boards_have_left():

@@ -3,12 +3,12 @@ it. So the reports of a device add up, and no other reports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import floor
 
 import numpy as np
 
 from ternhost.count.members import Integers, Members, integers
 from ternhost.privacy.composing import Report, Together, together
+from ternhost.privacy.groups import DRAWS_SHARE
 
 _MOST_SIZES = 12  # numbers of mixed reports of one kind; more are rounded down
 _MOST_ROWS = 16  # accounts to compare; more are joined
@@ -37,23 +37,26 @@ class Told:
             both.add(report, devices, times)
         return both
 
-    def accounts(self, honest: float = 1.0, of: Sequence[int] | Integers | None = None) -> list[Account]:
-        """Accounts of devices, without those that another one exceeds in all kinds. honest: the share of mixed reports
-        whose devices the reader does not control. of: which devices; None: all."""
-        return [account for _, account in self._accounts(honest, of, worst=False)]
+    def accounts(
+        self, honest: float = 1.0, of: Sequence[int] | Integers | None = None, delta: float = 0.0
+    ) -> list[Account]:
+        """Accounts of devices, without those that another one exceeds in all kinds. honest: the share of a site's
+        devices that the reader does not control. of: which devices; None: all. delta: the probability with which a
+        gateway's draws may have given more dishonest devices a place."""
+        return [account for _, account in self._accounts(honest, of, delta, worst=False)]
 
     def worst(
-        self, honest: float, of: Sequence[int] | Integers | None = None
+        self, honest: float, of: Sequence[int] | Integers | None = None, delta: float = 0.0
     ) -> list[tuple[Report | None, Account]]:
         """The same with mixed reports of the worst mechanism of their epsilon, which covers cards that are chosen by
         earlier answers. Each account has the first report of its devices, or None where too many of these differ."""
-        return self._accounts(honest, of, worst=True)
+        return self._accounts(honest, of, delta, worst=True)
 
     def _accounts(
-        self, honest: float, of: Sequence[int] | Integers | None, worst: bool
+        self, honest: float, of: Sequence[int] | Integers | None, delta: float, worst: bool
     ) -> list[tuple[Report | None, Account]]:
         shares = [
-            (replace(report, mixed=floor(honest * report.mixed + 1e-9)), np.frombuffer(ids, np.int64), times)
+            (report.among_honest(honest, delta), np.frombuffer(ids, np.int64), times)
             for (report, ids), times in self._shares.items()
         ]
         if worst:
@@ -91,7 +94,14 @@ class Told:
 
     def most(self, delta: float, honest: float = 1.0, of: Sequence[int] | Integers | None = None) -> Together:
         """What the reports tell of the device of which they tell most, at `delta`."""
-        return most(self.accounts(honest, of), delta)
+        draws = draws_delta(delta, honest)
+        found = most(self.accounts(honest, of, draws), delta - draws)
+        return replace(found, delta=delta)
+
+
+def draws_delta(delta: float, honest: float) -> float:
+    """The part of `delta` that is kept for the draws of gateways: they matter only if some devices are dishonest."""
+    return DRAWS_SHARE * delta if honest < 1 else 0.0
 
 
 def most(accounts: Iterable[Account], delta: float) -> Together:

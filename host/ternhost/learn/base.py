@@ -137,6 +137,7 @@ class Learner:
     individual: bool = False  # it needs each device's report by itself
     once: bool = False  # it asks no device again that has answered
     rounds_option: ClassVar[str] = "rounds"  # sets how often a client reports
+    draws_groups: ClassVar[bool] = False  # a fleet may draw the devices of a round: see `pools`
     unit: int = 0  # records of a run that its reports protect; 0: the client
     delta: float = 1e-6  # of a total in rho
 
@@ -174,6 +175,12 @@ class Learner:
         raise NotImplementedError
 
     # Optional
+
+    def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
+        """The devices among which those of each of `cohorts` were chosen, for a fleet that draws them itself.
+
+        None: everybody is asked, or the learner must choose. Devices of a pool are asked equally often in a run."""
+        return None
 
     def figures(self) -> dict[str, float]:
         """Figures to show after every round, by name, the most important first."""

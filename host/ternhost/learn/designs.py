@@ -296,3 +296,13 @@ def by_class(
     classes = class_of(ids, [design.share for design in designs], seed)
     parts = [(i, design, ids[classes == i]) for i, design in enumerate(designs)]
     return [part for part in parts if len(part[2])]
+
+
+def pools_of(
+    designs: Sequence[ReportDesign], asked: npt.ArrayLike, everybody: npt.ArrayLike, seed: int
+) -> list[Indices] | None:
+    """Of each class that has some of the asked devices, all devices; None where everybody is asked."""
+    if len(np.asarray(asked)) == len(np.asarray(everybody)):
+        return None
+    members = {i: devices for i, _, devices in by_class(designs, everybody, seed)}
+    return [members[i] for i, _, _ in by_class(designs, asked, seed)]

@@ -26,7 +26,7 @@ from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
-from ternhost.learn.designs import Choice, Mechanised, ReportDesign, by_class
+from ternhost.learn.designs import Choice, Mechanised, ReportDesign, by_class, pools_of
 from ternhost.learn.learning import Learning, LearningOptions
 from ternhost.learn.parameters import MODELS, Floats
 from ternhost.learn.training import Trainer, TrainingPlan
@@ -135,6 +135,7 @@ class FedAvg(Learning):
 
     name = "fedavg"
     Options = Options
+    draws_groups = True
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         super().__init__(options, population, data)
@@ -201,6 +202,11 @@ class FedAvg(Learning):
         asked = take(devices, self._turn(clients, self._group(clients), self._trainer.round))
         parts = by_class(self.designs, asked, self.options.seed)
         return [(self.a_question(design), members) for _, design, members in parts]
+
+    def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
+        clients = len(devices)
+        asked = take(devices, self._turn(clients, self._group(clients), self._trainer.round))
+        return pools_of(self.designs, asked, take(devices, np.arange(clients)), self.options.seed)
 
     def a_question(self, design: ReportDesign) -> Question:
         model = LOCAL_SOFTMAX if self.classes > 1 else LOCAL + self._trainer.plan.model

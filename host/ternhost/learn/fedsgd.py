@@ -15,7 +15,7 @@ from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.learn import projections, ranges, training
 from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
-from ternhost.learn.designs import Mechanised, ReportDesign, by_class
+from ternhost.learn.designs import Mechanised, ReportDesign, by_class, pools_of
 from ternhost.learn.learning import Learning, LearningOptions, to_learn
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.learn.parameters import MODELS, Floats, reading_state
@@ -85,6 +85,7 @@ class FedSGD(Learning):
 
     name = "fedsgd"
     Options: ClassVar[Any] = Options
+    draws_groups = True
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         super().__init__(options, population, data)
@@ -163,6 +164,11 @@ class FedSGD(Learning):
             (self.a_question(self._scouts[i] if scouts else design), members)
             for i, design, members in by_class(self.designs, asked, self.options.seed)
         ]
+
+    def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
+        asked = take(devices, self._asked(len(devices), self._trainer.round))
+        everybody = take(devices, np.arange(min(self.clients or len(devices), len(devices))))
+        return pools_of(self.designs, asked, everybody, self.options.seed)
 
     def a_question(self, design: ReportDesign) -> Question:
         asked, range_ = self._trainer.question(), self._ranges.exponent

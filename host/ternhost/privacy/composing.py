@@ -5,10 +5,10 @@ made from the cards' integers, compose exactly (docs/guides/accounting.md has th
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tern import card as cards
 from tern import frames, ledger, wire
 from ternhost.privacy import gaussian_curve, projection, shuffling, sums
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.groups import Group
 from ternhost.privacy.laws import Part, are_known, greatest_ratio, parts, profile, randomised_response
 from ternhost.privacy.losses import LESS, MOST, Losses, at, both_sides, epsilon, least
 
@@ -31,10 +32,11 @@ _TAIL = 1e-3  # the share of delta that losses beyond a gateway's grid may take
 class Report:
     """A report that costs `cost`, micro-epsilon (gaussian: micro-rho), for all its `values` together.
 
-    card: of each value, or none where all that is known is the cost. mixed: of how many honest devices a gateway adds
-    up the reports, this one's among them; 0: the reader knows who sent it. alone: mixing hides nothing of it. unit: of
-    a sum, the records of a run that it protects; 0: the whole device. normal: the micro-rho of normal noise that tells
-    at least as much as its Gaussian noise; 0: none is known."""
+    card: of each value, or none where all that is known is the cost. mixed: how many reports a gateway adds up, this
+    one among them; 0: the reader knows who sent it. group: the devices that were asked for these, some of which may be
+    dishonest; None: all of `mixed` are honest. alone: mixing hides nothing of it. unit: of a sum, the records of a run
+    that it protects; 0: the whole device. normal: the micro-rho of normal noise that tells at least as much as its
+    Gaussian noise; 0: none is known."""
 
     cost: int
     card: bytes = b""
@@ -44,6 +46,7 @@ class Report:
     alone: bool = False
     unit: int = 0
     normal: int = 0
+    group: Group | None = None
 
     @classmethod
     def of(cls, card: cards.Card, values: int = 1, whole: bool = False) -> Self:
@@ -66,10 +69,28 @@ class Report:
         hashed = request.model == wire.CATEGORIES and request.range > 0  # by a hash of each device's own
         return replace(found, alone=found.alone or hashed)
 
-    def among(self, reports: int) -> Self:
-        """The same behind a gateway."""
+    def among(self, reports: int, group: Group | None = None) -> Self:
+        """The same behind a gateway that adds up so many reports. group: of whom; None: all of them are honest."""
         hidden = not self.alone and self.cost <= MOST * MICRO
-        return replace(self, mixed=min(max(0, reports), shuffling.MOST_REPORTS)) if hidden else self
+        if not hidden:
+            return self
+        return replace(self, mixed=min(max(0, reports), shuffling.MOST_REPORTS), group=group)
+
+    def among_honest(self, share: float, delta: float) -> Self:
+        """The same among the reports that are honest if this share of a site's devices is, but with a probability of
+        `delta` over all draws of a gateway."""
+        if self.group is None:
+            return self
+        return replace(self, mixed=self.group.honest(self.mixed, share, delta), group=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """For JSON; `from_json` takes it back."""
+        return {**asdict(self), "card": self.card.hex()}
+
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> Self:
+        group = known["group"] and Group(**known["group"])
+        return cls(**{**known, "card": bytes.fromhex(known["card"]), "group": group})
 
     @property
     def worst(self) -> Self:

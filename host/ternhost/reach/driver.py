@@ -100,6 +100,10 @@ class Driver(ABC):
         """The number of a new round: at least `planned`."""
         return planned
 
+    def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
+        """The cohorts of a round, whose devices a fleet may draw itself: as many of each pool as the cohort has."""
+        return cohorts
+
     @abstractmethod
     def open(self, number: int, cohorts: Cohorts) -> None:
         """Begin a round, durably, before any device gets it. Raises UsageError for a question too long for a frame."""

@@ -11,23 +11,25 @@ from typing import Self
 
 import numpy as np
 
-from tern import card as cards
 from tern import ledger
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import Cohort
-from ternhost.count.telling import Account, Told
+from ternhost.count.telling import Account, Told, draws_delta
 from ternhost.errors import UsageError
 from ternhost.files import read_object
 from ternhost.options import require
-from ternhost.privacy import sums
+from ternhost.privacy import shuffling, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.composing import Report, composed, renyi
+from ternhost.privacy.groups import Group
+from ternhost.privacy.laws import randomised_response
 from ternhost.privacy.shuffling import MOST_REPORTS
 
 FILE = "site.json"
 MORE = "it takes more devices at a site, a smaller epsilon, or fewer rounds"  # what may help
 _COVER = 0.9  # of a device's first round: later ones may have so many fewer reports
+_SPARE = 1.01  # of reports that are said to be enough: the filters round less finely than the search for them
 _ALL = 10**6 * MICRO  # stands for no bound
 _MEMBERS = ("toward_server", "delta", "honest")
 
@@ -37,8 +39,8 @@ Answered = list[tuple[Report, Integers]]
 
 @dataclass(frozen=True)
 class Bound:
-    """What the counts of all rounds may tell about a device: epsilon (micro) at delta. honest: the share of the reports
-    that the owner of the server does not control."""
+    """What the counts of all rounds may tell about a device: epsilon (micro) at delta. honest: the share of a site's
+    devices that the owner of the server does not control."""
 
     epsilon: int
     delta: float = 1e-6
@@ -82,20 +84,31 @@ class Bound:
     def __str__(self) -> str:
         return f"epsilon {self.epsilon / MICRO:g} at delta {self.delta:g}"
 
+    @property
+    def _draws(self) -> float:
+        """The part of delta that is kept for the draws of a gateway."""
+        return draws_delta(self.delta, self.honest)
+
+    @property
+    def _half(self) -> float:
+        """The delta of each of the two filters that need one."""
+        return (self.delta - self._draws) / 2
+
     @cached_property
     def alpha(self) -> float:
         """The order of the Renyi divergences that are added up: it follows from the bound alone."""
-        rho = max(1, sums.rho_of(self.epsilon / MICRO, self.delta / 2)) / MICRO
-        orders = 1 + math.sqrt(-math.log(self.delta / 2) / rho) * np.geomspace(0.25, 4, 81)
+        rho = max(1, sums.rho_of(self.epsilon / MICRO, self._half)) / MICRO
+        orders = 1 + math.sqrt(-math.log(self._half) / rho) * np.geomspace(0.25, 4, 81)
         return float(max(orders, key=lambda a: (self.epsilon / MICRO - self._converted(0.0, a)) / a))
 
     def _converted(self, divergence: float, alpha: float) -> float:
-        return sums.epsilon_of_renyi(divergence, alpha, self.delta / 2)
+        return sums.epsilon_of_renyi(divergence, alpha, self._half)
 
     def keeps(self, told: Told, devices: Sequence[int] | Integers | None = None) -> bool:
         """Whether no more was told of these devices, even if a host chose its questions by earlier answers: for each of
         them one of three filters holds (docs/guides/accounting.md, Theorem 5)."""
-        return all(self._holds(first, account) for first, account in told.worst(self.honest, devices))
+        accounts = told.worst(self.honest, devices, self._draws)
+        return all(self._holds(first, account) for first, account in accounts)
 
     def _holds(self, first: Report | None, account: Account) -> bool:
         most = self.epsilon / MICRO
@@ -113,7 +126,7 @@ class Bound:
         cover = replace(first, mixed=math.ceil(_COVER * first.mixed))
         if not all(each.cost <= cover.cost and each.mixed >= cover.mixed > 0 for each in exact):
             return False
-        return composed({cover: sum(account.values())}, self.delta / 2) <= most
+        return composed({cover: sum(account.values())}, self._half) <= most
 
     def refuses(self, told: Told, answered: Answered) -> str:
         """Why these reports would break the bound, after all that was told before; "" if they keep it."""
@@ -123,10 +136,7 @@ class Bound:
         text = f"could tell the owner of the server more about a device than {self}, the bound"
         for report, ids in answered:
             if not self.keeps(Told().also([(report, ids, 1)])):
-                n = self._fewest(report)
-                many = "no number of devices is" if n is None else f"{n:,} devices are"
-                text += f": {many} enough to hide a report of epsilon {report.cost / MICRO:g}, not "
-                return f"the counts of this round {text}{report.mixed:,}"
+                return f"the counts of this round {text}: {self._too_few(report)}"
         return f"the counts of this round and of those before it {text}"
 
     def spent(self, told: Told, answered: Answered) -> str:
@@ -134,37 +144,53 @@ class Bound:
         alone = self.keeps(Told().also((*each, 1) for each in answered))
         return self.refuses(told, answered) if alone else ""
 
-    def _fewest(self, report: Report) -> int | None:
-        """The number of reports that would hide this one; None: no number does."""
+    def _too_few(self, report: Report) -> str:
+        """Why one report breaks the bound by itself, in words."""
+        epsilon = f"a report of epsilon {report.cost / MICRO:g}"
+        honest = report.among_honest(self.honest, self._draws).mixed
+        needed = self._enough(report) if report.mixed else None
+        if needed is None:
+            return f"no number of devices is enough to hide {epsilon}"
+        text = f"{needed:,} honest reports are enough to hide {epsilon}, and "
+        if honest == report.mixed:
+            return f"{text}there are {honest:,}"
+        return f"{text}of these {report.mixed:,} only {honest:,} are sure to be honest"
 
-        def hidden(n: int) -> bool:
-            return self.keeps(Told().also([(report.among(n), [1], 1)]))
+    def _enough(self, report: Report) -> int | None:
+        """A number of honest reports that hides this one, at most a few per cent too large; None: no number does."""
+        local = report.cost / MICRO * (1 + 1e-12)
+        laws = randomised_response(report.cost / MICRO)
+
+        def hidden(n: int) -> bool:  # by the third filter, for a single round
+            return shuffling.delta_at(laws, local, self.epsilon / MICRO, n) <= self._half
 
         low, high = 0, 1
         while not hidden(high):
             low, high = high, 4 * high
-            if low >= MOST_REPORTS or report.alone or report.gaussian:
+            if low >= MOST_REPORTS:
                 return None
         while high - low > max(1, low // 100):
             middle = (low + high) // 2
             low, high = (low, middle) if hidden(middle) else (middle, high)
-        return high
+        return math.ceil(high * _SPARE / _COVER)
 
 
-def reports_of(cohorts: Sequence[Cohort], reports: Iterable[int] | None = None) -> Answered:
-    """reports: of each cohort; None: every device reports. Counts of no report tell nothing. Sums over units protect
-    these, and a device not at all."""
+def reports_of(
+    cohorts: Sequence[Cohort], groups: Sequence[Group], reports: Iterable[int] | None = None
+) -> Answered:
+    """groups: which devices each cohort asks. reports: of each cohort; None: every device reports. Counts of no report
+    tell nothing."""
     numbers = [len(cohort.devices) for cohort in cohorts] if reports is None else list(reports)
     return [
-        (_report(cohort.body, n), integers(cohort.devices))
-        for cohort, n in zip(cohorts, numbers, strict=True)
+        (_report(cohort.body, n, group), integers(cohort.devices))
+        for cohort, n, group in zip(cohorts, numbers, groups, strict=True)
         if n
     ]
 
 
-def _report(body: bytes, reports: int) -> Report:
+def _report(body: bytes, reports: int, group: Group) -> Report:
     request = decode_body(body)
-    card = cards.decode(bytes(request.card))
-    if card.shape == cards.SUM and sums.of(card).unit:
+    report = Report.asked(request)
+    if report.unit:  # a sum over runs of records protects these, and a device not at all
         return Report(_ALL)
-    return Report.asked(request).among(reports)
+    return report.among(reports, group)

@@ -20,7 +20,7 @@ from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet, refusals
-from ternhost.reach.driver import Driver, RoundProgress
+from ternhost.reach.driver import Cohorts, Driver, RoundProgress
 from ternhost.reach.fleet import Fleet, RunContext
 from ternhost.run import begin, costs, plugins, telling
 from ternhost.run import directory as run_directory
@@ -273,7 +273,7 @@ class Run(Closing):
                         continue
                 number = driver.next_round(self.state["first_round"] + self.state["rounds"])
                 try:
-                    driver.open(number, self.algorithm.cohorts(members))
+                    driver.open(number, self._cohorts(driver, number, members))
                 except RefusedError as error:  # the bound of what gateways may tell
                     if not self.state["rounds"]:
                         raise
@@ -291,6 +291,11 @@ class Run(Closing):
                 starts = max(starts, time.monotonic() + pause)
         if self.algorithm.done or self.schedule is not None:
             self._publish(driver)
+
+    def _cohorts(self, driver: Driver, number: int, members: Sequence[int] | Devices) -> Cohorts:
+        cohorts = self.algorithm.cohorts(members)
+        pools = self.algorithm.pools(members)
+        return cohorts if pools is None else driver.drawn(number, cohorts, pools)
 
     def _unheard(self, driver: Driver, members: Sequence[int] | Devices) -> Devices:
         """The members that have not reported in this run; once there are none, the devices get the model."""

@@ -16,6 +16,7 @@ from ternhost.learn.designs import by_class
 from ternhost.options import names_of
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import Report
+from ternhost.privacy.groups import Group
 from ternhost.reach.toward_server import MORE, Bound
 from ternhost.run.options import RunOptions
 from ternhost.store.store import Store
@@ -25,6 +26,7 @@ _SPREADS = 3  # standard deviations by which a site may have fewer devices in a 
 _LEAST = 1000  # micro-epsilon, of a report that is worth asking for
 _DIGITS = 3
 _MEANS_NOTHING = 1000  # an epsilon
+_HORIZON = 10_000  # draws of a run without an end, for a plan
 
 Plan = list[tuple[Report, Integers, int]]
 """Of each class at a site: a report, by the worst mechanism, among those of a round; its devices; rounds of each."""
@@ -39,6 +41,11 @@ class Site:
     told: Told
     bounds: Sequence[Bound]  # of the run and of the site
     left: int | None = None  # micro-epsilon on its boards
+    registered: int = 0  # its devices, also those that cannot be asked now
+
+    def group(self, asked: int, pool: int, draw: int) -> Group:
+        """So many of its devices. pool, draw: as of Group."""
+        return Group(max(self.registered, len(self.devices)), asked, pool, draw)
 
 
 def sites_of(sites: Mapping[str, Integers], store: Store, options: RunOptions) -> list[Site]:
@@ -49,7 +56,8 @@ def sites_of(sites: Mapping[str, Integers], store: Store, options: RunOptions) -
         here = heres.get(name, {})
         bounds = [each for each in (options.bound, Bound.read(here.get("toward_server"))) if each]
         left = (here.get("budget_left") or [None])[ledger.EPSILON]
-        found.append(Site(name, devices, store.told(name), bounds, left))
+        registered = int(here.get("registered", 0))
+        found.append(Site(name, devices, store.told(name), bounds, left, registered))
     return found
 
 
@@ -58,14 +66,27 @@ def plan(learner: Learner, site: Site, everybody: int, options: RunOptions) -> P
     share = options.schedule.share if options.schedule else 1.0
     if learner.reports is not None:
         share = min(1.0, learner.reports / (learner.rounds or 1) / everybody)
+    drawn = learner.draws_groups and any(bound.honest < 1 for bound in site.bounds)
     found = []
     for _, design, devices in by_class(learner.designs, site.devices, learner.options.seed):
-        expected = share * len(devices)
-        least = expected if share == 1 else expected - _SPREADS * math.sqrt(expected)
-        n = max(0, math.floor(options.terms.quorum * least))
         report = design.report if design.report.gaussian else Report(design.cost)
-        found.append((report.among(n), devices, learner.times))
+        asked, pool, draw = _group_size(share, len(devices), learner.rounds, drawn)
+        reports = math.floor(options.terms.quorum * asked)
+        group = site.group(asked, pool, draw)
+        found.append((report.among(reports, group), devices, learner.times))
     return found
+
+
+def _group_size(share: float, devices: int, rounds: int | None, drawn: bool) -> tuple[int, int, int]:
+    """How many of a site's devices a round asks, at least; among how many its gateway draws them (0: it does not); and
+    the number of the run's last draw, if this is its first one."""
+    expected = share * devices
+    if share == 1:
+        return devices, 0, 0
+    if drawn:
+        parts = math.ceil(1 / share)
+        return devices // parts, devices, max(1, rounds or _HORIZON)
+    return max(0, math.floor(expected - _SPREADS * math.sqrt(expected))), 0, 0
 
 
 def fitted(options: RunOptions, learner: Learner, sites: Sequence[Site]) -> RunOptions:

@@ -1,8 +1,8 @@
 """The tables of gateways: at a host, each gateway with its questions and answers; at a gateway, its own."""
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
@@ -10,7 +10,9 @@ from ternhost.count.telling import Told
 from ternhost.privacy.composing import Report
 from ternhost.store.database import Database
 
-_TOLD = "SELECT report, devices FROM told WHERE gateway = ? ORDER BY round, position"
+_TOLD_ROWS = "SELECT report, devices FROM told"
+_MOST_GROUPS = 100_000  # that a gateway keeps, lest a host fills its disk
+_DRAWS = "draws"  # in the table state: how many groups a gateway has ever drawn
 GATEWAYS = "SELECT name, devices, online, heard, here FROM gateway ORDER BY name"
 
 
@@ -60,19 +62,23 @@ class GatewayTables(Database):
         """Store what the counts of a gateway's cohorts tell in a round, in place of what was stored before. gateway: ""
         in its own store."""
         rows = [
-            (number, gateway, i, json.dumps({**asdict(report), "card": report.card.hex()}), pack_ids(devices))
+            (number, gateway, i, json.dumps(report.as_json()), pack_ids(devices))
             for i, (report, devices) in enumerate(answered)
         ]
         with self.transaction():
             self._db.execute("DELETE FROM told WHERE round = ? AND gateway = ?", (number, gateway))
             self._db.executemany("INSERT INTO told VALUES (?, ?, ?, ?, ?)", rows)
 
+    def told_in(self, number: int, gateway: str) -> list[tuple[Report, Integers]]:
+        """What was stored by `save_told` for this round."""
+        rows = self._rows(f"{_TOLD_ROWS} WHERE gateway = ? AND round = ? ORDER BY position", gateway, number)
+        return [(Report.from_json(json.loads(text)), integers(unpack_ids(devices))) for text, devices in rows]
+
     def told(self, gateway: str) -> Told:
         """What the counts of a gateway have told in all rounds, oldest first."""
         told = Told()
-        for text, devices in self._rows(_TOLD, gateway):
-            report = json.loads(text)
-            told.add(Report(**{**report, "card": bytes.fromhex(report["card"])}), unpack_ids(devices))
+        for text, devices in self._rows(f"{_TOLD_ROWS} WHERE gateway = ? ORDER BY round, position", gateway):
+            told.add(Report.from_json(json.loads(text)), unpack_ids(devices))
         return told
 
     def gateways_offline(self) -> None:
@@ -95,4 +101,40 @@ class GatewayTables(Database):
     def last_question(self) -> tuple[int, bytes, bytes] | None:
         """(number, digest, message) of the last question: the message is the answer, or the question until then."""
         rows = self._rows("SELECT round, digest, answer FROM question ORDER BY round DESC LIMIT 1")
+        return rows[0] if rows else None
+
+    # Groups that a gateway draws
+
+    def deal(self, hand: bytes, groups: Sequence[Integers]) -> None:
+        """Store groups that were drawn together, of devices that are in one of them each."""
+        first = int(self._value("SELECT value FROM state WHERE name = ?", _DRAWS) or 0) + 1
+        pool = sum(map(len, groups))
+        rows = [(first + i, hand, pool, pack_ids(group), None) for i, group in enumerate(groups)]
+        last = first + len(groups) - 1
+        with self.transaction():
+            self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_DRAWS, str(last)))
+            self._db.executemany("INSERT INTO dealt VALUES (?, ?, ?, ?, ?)", rows)
+            self._db.execute("DELETE FROM dealt WHERE draw <= ?", (last - _MOST_GROUPS,))
+
+    def take_group(self, hand: bytes, number: int) -> tuple[int, Integers] | None:
+        """Which draw it is, and its devices: the group of a hand that the round got before, or the next one. None: the
+        hand is empty."""
+        order = "ORDER BY round IS NULL, draw LIMIT 1"
+        rows = self._rows(
+            f"SELECT draw, devices FROM dealt WHERE hand = ? AND (round = ? OR round IS NULL) {order}",
+            hand,
+            number,
+        )
+        if not rows:
+            return None
+        draw, devices = rows[0]
+        with self.transaction():
+            self._db.execute("UPDATE dealt SET round = ? WHERE draw = ?", (number, draw))
+            self._db.execute("DELETE FROM dealt WHERE round < ?", (number,))
+        return draw, integers(unpack_ids(devices))
+
+    def drawn(self, number: int, devices: Integers) -> tuple[int, int] | None:
+        """(devices that were dealt, draw) if exactly these devices are a group that the host got for this round."""
+        statement = "SELECT pool, draw FROM dealt WHERE round = ? AND devices = ?"
+        rows = self._rows(statement, number, pack_ids(devices))
         return rows[0] if rows else None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ternhost.errors import StorageError
 
-VERSION = 9
+VERSION = 10
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 TABLES = """
@@ -45,6 +45,8 @@ CREATE INDEX batch_of_round ON batch (round);
 -- For gateways: at a host, answer has the question to each gateway or its answer; at a gateway, question has the digest
 -- of each question and its answer (until there is one, the question). Both have in told what the counts of each cohort
 -- tell: the report (JSON), and the devices (in a gateway's own store: gateway '').
+-- dealt has the groups that a gateway has drawn: hand is the digest of what it was asked to deal, pool the number of
+-- devices that it dealt, round the round for which the host got the group.
 CREATE TABLE tally (
     round INTEGER NOT NULL, position INTEGER NOT NULL, body BLOB NOT NULL, asked INTEGER NOT NULL,
     reports INTEGER NOT NULL, counts BLOB NOT NULL, PRIMARY KEY (round, position)
@@ -66,6 +68,9 @@ CREATE TABLE told (
     devices BLOB NOT NULL, PRIMARY KEY (round, gateway, position)
 ) WITHOUT ROWID;
 CREATE TABLE question (round INTEGER PRIMARY KEY, digest BLOB NOT NULL, answer BLOB);
+CREATE TABLE dealt (
+    draw INTEGER PRIMARY KEY, hand BLOB NOT NULL, pool INTEGER NOT NULL, devices BLOB NOT NULL, round INTEGER
+);
 """
 
 

@@ -38,6 +38,10 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         """The key of every device."""
         return dict(self._rows("SELECT id, key FROM device ORDER BY id"))
 
+    def device_count(self) -> int:
+        """The number of devices with a key."""
+        return int(self._value("SELECT count(*) FROM device"))
+
     def revoke_devices(self, devices: Iterable[int]) -> None:
         """Revoke the keys of these devices."""
         devices = list(devices)

@@ -2,9 +2,11 @@
 part may fail at any time. So a round is stored before any gateway gets it, a gateway is asked again until it answers,
 and its answer is stored before it counts."""
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Self, Unpack
 
 import numpy as np
@@ -15,9 +17,23 @@ from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.base import MICRO
-from ternhost.reach.driver import Cohorts, FleetStatus, Left, RoundProgress, Tell, least
+from ternhost.privacy.groups import Group
+from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Left, RoundProgress, Tell, least
 from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
+from ternhost.reach.gateway.dealing import wrong_groups
+from ternhost.reach.gateway.messages import (
+    Answer,
+    Ask,
+    Deal,
+    Dealt,
+    Hello,
+    Here,
+    MessageError,
+    Model,
+    Refused,
+    Still,
+    Taken,
+)
 from ternhost.reach.gateway.post import Post, Reply
 from ternhost.reach.gateway.roster import HOLD, GatewayRoster, KnownGateway, Registered
 from ternhost.reach.gateway.round import RoundAtGateways, check, parts
@@ -34,6 +50,7 @@ _GREETING = 10.0  # seconds for unreachable gateways to come
 _MOST_GREETING = 90.0  # where a site is connected: its gateway may still open its fleet
 _MORE_THAN_ROUNDING = 1.02
 _PUBLISHING = 10.0  # seconds for gateways to take a model
+_DEALING = 20.0  # seconds for gateways to draw groups
 
 
 class GatewaysRefuse(AllRefused):
@@ -61,6 +78,9 @@ class GatewaysDriver(StoredDriver):
         self._taken: set[str] = set()  # gateways that have taken the model
         self._bound = bound
         self._meeting = False
+        self._wanted: Mapping[str, Deal] = {}  # the groups that gateways are asked to draw just now
+        self._dealt: dict[str, Dealt | None] = {}  # what they have drawn; None: nothing
+        self._drawn: dict[str, Dealt] = {}  # of the newest round
 
     # Beginning
 
@@ -137,6 +157,8 @@ class GatewaysDriver(StoredDriver):
             self._roster.admit(gateway, message, now, strict=self._meeting and not self._standing)
         elif isinstance(message, Taken):
             self._taken.add(gateway.name)
+        elif gateway.name in self._wanted:
+            self._take_groups(gateway, message)
         elif round_ is not None and gateway.name in round_.outstanding:
             self._take_of_round(gateway, message, round_, now)
 
@@ -157,7 +179,12 @@ class GatewaysDriver(StoredDriver):
                 self._go_on_without(gateway, round_, f"does not get its answer counted: {error}")
                 return
             kept = round_.exchange(gateway.name, message.encode())
-            told = reports_of(round_.asks[gateway.name].cohorts, message.reports)
+            asked = self._store.told_in(round_.number, gateway.name)
+            told = [
+                (replace(report, mixed=min(report.mixed, reports)), devices)
+                for (report, devices), reports in zip(asked, message.reports, strict=True)
+                if reports
+            ]
             with self._store.transaction():
                 self._store.save_answer(round_.number, gateway.name, sum(message.reports), kept)
                 self._store.save_told(round_.number, gateway.name, told)
@@ -224,6 +251,82 @@ class GatewaysDriver(StoredDriver):
             self._warn(text)
         return max(number, theirs + 1)
 
+    # Groups that gateways draw
+
+    def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
+        """Have gateways draw the groups where a bound reckons with dishonest devices: a host could ask those alone."""
+        wanted: dict[str, Deal] = {}
+        for name, devices in self.sites.items():
+            if all(bound.honest == 1 for bound in self._bounds(name)):
+                continue
+            parts = [math.ceil(len(pool) / len(ids)) for (_, ids), pool in zip(cohorts, pools, strict=True)]
+            there = [np.intersect1d(integers(pool), devices) for pool in pools]
+            if max(parts) > 1 and all(n <= len(pool) for n, pool in zip(parts, there, strict=True)):
+                wanted[name] = Deal(number, parts, there)
+        self._drawn = self._deal(wanted) if wanted else {}
+        if not self._drawn:
+            return cohorts
+        elsewhere = [np.setdiff1d(self.devices, self.sites[name]) for name in self._drawn]
+        others = reduce(np.intersect1d, elsewhere)  # devices of sites that draw nothing
+        found = []
+        for i, (question, ids) in enumerate(cohorts):
+            groups = [dealt.groups[i] for dealt in self._drawn.values()]
+            devices = np.sort(np.concatenate([np.intersect1d(integers(ids), others), *groups]))
+            if len(devices):
+                found.append((question, devices))
+        return found
+
+    def _bounds(self, name: str) -> list[Bound]:
+        """The bounds that a gateway keeps: the run's, and its site's."""
+        here = self._roster.all[name].here
+        of_site = None if here is None else Bound.read(here.toward_server)
+        return [bound for bound in (self._bound, of_site) if bound]
+
+    def _deal(self, wanted: Mapping[str, Deal]) -> dict[str, Dealt]:
+        """The groups that these gateways draw. One that draws none in time is left with the host's own choice."""
+        self._wanted, self._dealt = wanted, {}
+        end = time.monotonic() + _DEALING
+        for name in wanted:
+            self._roster.all[name].next = 0.0
+        while lack := wanted.keys() - self._dealt.keys():
+            if (now := time.monotonic()) >= end or self.stopped:
+                break
+            for name in sorted(lack):
+                self._roster.send(self._roster.all[name], wanted[name].encode(), now)
+            self._receive(_TICK, None)
+        self._wanted = {}
+        return {name: dealt for name, dealt in self._dealt.items() if dealt is not None}
+
+    def _take_groups(self, gateway: KnownGateway, message: messages.Message) -> None:
+        """Take the groups that a gateway has drawn, or its refusal to draw any."""
+        wanted = self._wanted[gateway.name]
+        if isinstance(message, Dealt) and message.number == wanted.number:
+            if why := wrong_groups(message, wanted):
+                self._warn(
+                    f"round {wanted.number}: gateway {gateway.name} draws other groups than asked for: {why}"
+                )
+            self._dealt[gateway.name] = None if why else message
+        elif isinstance(message, Refused) and message.number in (0, wanted.number):
+            self._warn(f"round {wanted.number}: gateway {gateway.name} draws no group: {message.message}")
+            self._dealt[gateway.name] = None
+
+    def _groups(self, name: str, ask: Ask) -> list[Group]:
+        """Who may be in each cohort of a question."""
+        known = self._roster.all[name]
+        site = len(known.devices) if known.here is None else max(known.here.registered, len(known.devices))
+        dealt = self._drawn.get(name)
+        found = []
+        for cohort in ask.cohorts:
+            group = Group(site, len(cohort.devices))
+            if dealt is not None and dealt.number == ask.number:
+                for draw, pool, devices in zip(dealt.draws, dealt.dealt, dealt.groups, strict=True):
+                    if np.array_equal(devices, cohort.devices):
+                        group = replace(group, pool=pool, draw=draw)
+            found.append(group)
+        return found
+
+    # Rounds, once their devices are known
+
     def open(self, number: int, cohorts: Cohorts) -> None:
         cohorts_asked = [Cohort(round_body(number, question), integers(ids)) for question, ids in cohorts]
         devices = [cohort.devices for cohort in cohorts_asked]
@@ -236,7 +339,7 @@ class GatewaysDriver(StoredDriver):
         there = {gateway.name: gateway.devices for gateway in known if len(gateway.devices)}
         categories = [question.categories for question, _ in cohorts] if self.individual else None
         asks = parts(round_, there, self.terms, categories)
-        told = {name: reports_of(ask.cohorts) for name, ask in asks.items()}
+        told = {name: reports_of(ask.cohorts, self._groups(name, ask)) for name, ask in asks.items()}
         if self._bound:
             for name in self._spent(number, told):
                 del asks[name], told[name]

@@ -22,7 +22,7 @@ from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, Cohort
 from ternhost.reach.driver import NOT_TOLD, Left
 from ternhost.reach.gateway.post import MOST_TEXT
 
-PROTOCOL = 2
+PROTOCOL = 3
 _WRONG = "a message of a gateway or its host is wrong, or of another version of tern"
 MOST_DEVICES = 1 << 24  # of a gateway
 MOST_COHORTS = 4000
@@ -31,7 +31,8 @@ MOST_TOLD = 10**15  # micro-epsilon; more is told as this
 LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK until it has an answer
 LENGTH = struct.Struct("<I")
 
-HELLO, ASK, MODEL, HERE, STILL, ANSWER, REFUSED, TAKEN = range(1, 9)  # the first three are the host's
+HELLO, ASK, MODEL, HERE, STILL, ANSWER, REFUSED, TAKEN, DEAL, DEALT = range(1, 11)
+# The host sends HELLO, ASK, MODEL and DEAL.
 
 _MOST_PARTS = 1 << 13
 _MOST_JSON = 1 << 20
@@ -98,6 +99,20 @@ class Model:
         return _pack(MODEL, {**vars(self.averaged), "parameters": parameters})
 
 
+@dataclass(frozen=True)
+class Deal:
+    """Ask for groups of devices that the gateway draws with its own randomness: of each pool, which it deals into so
+    many nearly equal parts, one part that no other round has got."""
+
+    number: int  # of the round
+    parts: Sequence[int]  # of each pool
+    pools: Sequence[Integers]  # with ascending ids
+
+    def encode(self) -> bytes:
+        head = {"number": self.number, "parts": list(self.parts)}
+        return _pack(DEAL, head, [pack_ids(pool) for pool in self.pools])
+
+
 # Messages of a gateway
 
 
@@ -114,6 +129,7 @@ class Here:
     single_results: bool = False
     toward_server: Sequence[float] | None = None  # the site's bound, as in Ask
     told: int = 0  # micro-epsilon, at its delta or 1e-6: what its counts have told of a device
+    registered: int = 0  # devices of the site, if more than those that can be asked now
 
     def encode(self) -> bytes:
         head = {name: value for name, value in vars(self).items() if name != "devices"}
@@ -164,6 +180,21 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Dealt:
+    """The groups that a gateway has drawn for a round: of each pool, which draw it is, how many devices were dealt, and
+    the devices of the group."""
+
+    number: int
+    draws: Sequence[int]
+    dealt: Sequence[int]
+    groups: Sequence[Integers]  # with ascending ids
+
+    def encode(self) -> bytes:
+        head = {"number": self.number, "draws": list(self.draws), "dealt": list(self.dealt)}
+        return _pack(DEALT, head, [pack_ids(group) for group in self.groups])
+
+
+@dataclass(frozen=True)
 class Taken:
     """A gateway has accepted the model."""
 
@@ -178,7 +209,7 @@ def _pack(kind: int, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> by
 
 # Reading
 
-Message = Hello | Ask | Model | Here | Still | Answer | Refused | Taken
+Message = Hello | Ask | Model | Deal | Here | Still | Answer | Refused | Dealt | Taken
 
 
 def kind_of(data: bytes) -> int:
@@ -197,7 +228,7 @@ def decode(data: bytes) -> Message:
     _require(head.keys() == checks.keys(), f"its head must have {', '.join(checks) or 'no members'}")
     for name, is_valid in checks.items():
         _require(is_valid(head[name]), f"{name!r} is not as it must be")
-    _require(not blobs or kind in (ASK, HERE, ANSWER), "it has more than a head")
+    _require(not blobs or kind in (ASK, HERE, ANSWER, DEAL, DEALT), "it has more than a head")
     return _READ[kind](head, blobs)
 
 
@@ -289,8 +320,10 @@ _HEADS: dict[int, dict[str, Check]] = {
         "exponent": _whole(-127, 127),
         "classes": _whole(1, 255),
     },
+    DEAL: {"number": _ROUND, "parts": _list(_whole(1, MOST_DEVICES), 1, MOST_COHORTS)},
     HERE: {
         "last": _whole(0, wire.MAX_ROUND),
+        "registered": _COUNT,
         "fleet": _text(100),
         "version": _text(100),
         "boards": _or_none(_COUNT),
@@ -308,6 +341,11 @@ _HEADS: dict[int, dict[str, Check]] = {
         "refusals": _list(_list(_whole(0, 0xFFFFFFFF), 3, 3), 0, MOST_REASONS),
     },
     REFUSED: {"number": _whole(0, wire.MAX_ROUND), "message": _text(), "hint": _text()},
+    DEALT: {
+        "number": _ROUND,
+        "draws": _list(_whole(1, 2**53), 1, MOST_COHORTS),
+        "dealt": _list(_COUNT, 1, MOST_COHORTS),
+    },
     TAKEN: {},
 }
 
@@ -352,6 +390,27 @@ def _model(head: dict[str, Any], blobs: Sequence[bytes]) -> Model:
     return Model(averaged)
 
 
+def _deal(head: dict[str, Any], blobs: Sequence[bytes]) -> Deal:
+    return Deal(head["number"], head["parts"], _sets(blobs, len(head["parts"])))
+
+
+def _dealt(head: dict[str, Any], blobs: Sequence[bytes]) -> Dealt:
+    many = len(head["draws"])
+    _require(many == len(head["dealt"]), "it lacks a number of a group")
+    return Dealt(head["number"], head["draws"], head["dealt"], _sets(blobs, many))
+
+
+def _sets(blobs: Sequence[bytes], many: int) -> list[Integers]:
+    """So many sets of devices."""
+    _require(len(blobs) == many, "it lacks a set of devices")
+    found: list[Integers] = []
+    left = MOST_DEVICES
+    for blob in blobs:
+        found.append(_devices(blob, left))
+        left -= len(found[-1])
+    return found
+
+
 def _here(head: dict[str, Any], blobs: Sequence[bytes]) -> Here:
     _require(len(blobs) == 1, "it has not one set of devices")
     return Here(_devices(blobs[0]), **head)
@@ -373,5 +432,7 @@ _READ: dict[int, Callable[[dict[str, Any], Sequence[bytes]], Message]] = {
     STILL: lambda head, blobs: Still(**head),
     ANSWER: _answer,
     REFUSED: lambda head, blobs: Refused(**head),
+    DEAL: _deal,
+    DEALT: _dealt,
     TAKEN: lambda head, blobs: Taken(),
 }

@@ -13,13 +13,23 @@ from tern import __version__, wire
 from ternhost.count.members import Members, integers
 from ternhost.count.questions import Averaged, Question, decode_body, question_of
 from ternhost.count.rounds import RoundResult
-from ternhost.count.telling import Told
 from ternhost.errors import DeviceError, RefusedError, StorageError, TernError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import Driver, RoundProgress, Warn
-from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
+from ternhost.reach.gateway import dealing, messages
+from ternhost.reach.gateway.messages import (
+    Ask,
+    Deal,
+    Dealt,
+    Hello,
+    Here,
+    MessageError,
+    Model,
+    Refused,
+    Still,
+    Taken,
+)
 from ternhost.reach.gateway.round import answer_to, is_hashed, is_vector
 from ternhost.reach.refusals import AllRefused
 from ternhost.reach.toward_server import MORE, Answered, Bound, reports_of
@@ -54,8 +64,8 @@ class Gateway:
         self._silence = silence
         self._bound = bound
         self._told = store.told("")
-        self._reckoned: Told | None = None  # what this epsilon is of
         self._epsilon_told = 0  # micro-epsilon
+        self._registered = 0  # devices of the site
         self._refused = ""  # the last reason
         self._warn = warn
         self._changed = threading.Condition()  # guards all below
@@ -65,7 +75,10 @@ class Gateway:
         self._answer: bytes | None = None
         self._progress = Still(0)
         self._models: list[Averaged] = []
+        self._deals: list[Deal] = []  # that are not dealt yet
+        self._dealt: dict[bytes, Dealt | Refused] = {}  # by the last message that asked for it
         self._here: Here | None = None
+        self._account_is_due = True  # whether _epsilon_told is of fewer rounds than _told
         self._stopped = False
         self._closed = False
         self._take_up()
@@ -103,17 +116,39 @@ class Gateway:
             return Taken().encode()
         if isinstance(message, Ask):
             return self._asked(message)
+        if isinstance(message, Deal):
+            return self._deal(message)
         return Refused(0, "a host does not send this to a gateway").encode()
 
     def _who(self) -> Here:
+        """The state of the gateway, with the account of all answers that it has sent."""
         with self._changed:
-            self._changed.wait_for(lambda: self._here is not None or self._closed, messages.LONGEST_HOLD)
-            if self._here is None or self._closed:
-                raise DeviceError("the gateway is not ready")
-            return self._here
+            self._changed.wait_for(
+                lambda: (self._here is not None and not self._account_is_due) or self._closed,
+                messages.LONGEST_HOLD,
+            )
+            return self._ready()
+
+    def _ready(self) -> Here:
+        if self._here is None or self._closed:
+            raise DeviceError("the gateway is not ready")
+        return self._here
+
+    def _deal(self, deal: Deal) -> bytes:
+        with self._changed:
+            if self._to_do is not None and deal.number > self._to_do.number:
+                self._driver.abandon(self._to_do.number)  # the host goes on with another round
+            self._deals.append(deal)
+            asked = deal.encode()
+            self._changed.wait_for(lambda: asked in self._dealt or self._closed, messages.LONGEST_HOLD)
+            if asked not in self._dealt:
+                raise DeviceError("the gateway is busy")
+            return self._dealt[asked].encode()
 
     def _asked(self, ask: Ask) -> bytes:
-        here = self._who()
+        with self._changed:
+            self._changed.wait_for(lambda: self._here is not None or self._closed, messages.LONGEST_HOLD)
+            here = self._ready()
         with self._changed:
             if refused := self._objection(ask, here):
                 return refused.encode()
@@ -170,6 +205,7 @@ class Gateway:
                     if time.monotonic() - looked >= _LOOK:
                         self._look()
                         looked = time.monotonic()
+                    self._deal_out()
                     if self._to_do is None:
                         driver.wait(_TICK)
                     else:
@@ -189,35 +225,62 @@ class Gateway:
     def _look(self) -> None:
         devices = integers(self._driver.devices)
         boards, left = self._driver.status.boards, self._driver.budget_left
+        self._registered = max(len(devices), self._store.device_count())
         with self._changed:
-            state = boards, left, self._single_results
-            bound = None if self._bound is None else self._bound.fields
             self._here = Here(
-                devices, self._last, self._fleet, __version__, *state, bound, self._epsilon_told
+                devices=devices,
+                last=self._last,
+                registered=self._registered,
+                fleet=self._fleet,
+                version=__version__,
+                boards=boards,
+                budget_left=left,
+                single_results=self._single_results,
+                toward_server=None if self._bound is None else self._bound.fields,
+                told=self._epsilon_told,
             )
             models, self._models = self._models, []
             self._changed.notify_all()
-        if self._reckoned is not self._told:  # after the rest: a second may pass
-            at, self._reckoned = self._bound or Bound(0), self._told
-            told = math.ceil(self._told.most(at.delta, at.honest).epsilon * MICRO)
-            self._epsilon_told = min(told, messages.MOST_TOLD)
-            with self._changed:
-                self._here = replace(self._here, told=self._epsilon_told)
+        self._settle_account()
         for averaged in models:
             if self._store.last_round():  # a model belongs to a round: before the first there is none
                 self._driver.publish(averaged)
+
+    def _settle_account(self) -> None:
+        """Compute what all answers have told, which may take a second; a HELLO waits for it."""
+        if not self._account_is_due:
+            return
+        at = self._bound or Bound(0)
+        told = math.ceil(self._told.most(at.delta, at.honest).epsilon * MICRO)
+        self._epsilon_told = min(told, messages.MOST_TOLD)
+        with self._changed:
+            assert self._here is not None
+            self._here = replace(self._here, told=self._epsilon_told)
+            self._account_is_due = False
+            self._changed.notify_all()
+
+    def _deal_out(self) -> None:
+        """Draw the groups that a host has asked for."""
+        with self._changed:
+            deals, self._deals = self._deals, []
+        for deal in deals:
+            drawn = dealing.dealt(self._store, deal, integers(self._driver.devices))
+            with self._changed:
+                self._dealt = {deal.encode(): drawn}
+                self._changed.notify_all()
 
     def _do(self, ask: Ask, under_way: list[int]) -> None:
         number = ask.number
         self._store.save_question(number, ask.digest, ask.encode())
         answer: bytes | None
         ended = ABANDONED
-        answered = reports_of(ask.cohorts)
+        groups = dealing.groups_of(self._store, number, list(ask.cohorts), self._registered)
+        answered = reports_of(ask.cohorts, groups)
         try:
             self._hold_back(ask, answered)
             result = self._collect(ask, number in under_way)
             if result is not None:
-                answered = reports_of(ask.cohorts, [cohort.reports for cohort in result.cohorts])
+                answered = reports_of(ask.cohorts, groups, [cohort.reports for cohort in result.cohorts])
                 self._hold_back(ask, answered)
         except StorageError:
             raise
@@ -236,14 +299,16 @@ class Gateway:
         with self._changed:
             if self._last != number:
                 answer, ended = None, ABANDONED
+        tells = answer is not None and ended != ABANDONED
         with self._store.transaction():
             self._store.end_round(number, ended)
             if answer is not None:
                 self._store.save_question(number, ask.digest, answer)
-            if answer is not None and ended != ABANDONED:
+            if tells:
                 self._store.save_told(number, "", answered)
                 self._told = self._told.also((*each, 1) for each in answered)
         with self._changed:
+            self._account_is_due |= tells
             if self._last == number:
                 self._to_do, self._answer = None, answer
             self._changed.notify_all()
