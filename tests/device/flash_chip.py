@@ -1,6 +1,9 @@
-"""Flash chips in RAM: one counts the blocks that it erases, one can lose its power in the middle of its work."""
+"""Flash chips: one counts the blocks that it erases, one can lose its power in the middle of its work."""
 
 import gc
+import sys
+
+import scratch
 
 BLOCK = 512
 BLOCKS = 24
@@ -9,12 +12,13 @@ _ERASED = b"\xff" * 128
 
 
 class Chip:
-    """A flash chip (MicroPython's block device protocol) with blocks of the size that boards have."""
+    """A flash chip (MicroPython's block device protocol) in RAM, with blocks of the size that boards have."""
 
     block = 4096
 
     def __init__(self, data):
         self.data = data
+        self.blocks = len(data) // self.block
         self.erased = 0  # blocks
 
     def readblocks(self, block, out, offset=0):
@@ -31,13 +35,48 @@ class Chip:
 
     def ioctl(self, op, arg):
         if op == 4:
-            return len(self.data) // self.block
+            return self.blocks
         if op == 5:
             return self.block
         if op == 6:
             self.erased += 1
             self.erase(arg)
         return 0
+
+
+class FileChip(Chip):
+    """A flash chip in a new file, which takes nothing of the heap."""
+
+    def __init__(self, blocks):
+        super().__init__(b"")
+        self.blocks = blocks
+        self._file = open(scratch.folder() + "/chip", "w+b")  # noqa: SIM115
+        for block in range(blocks):
+            self.erase(block)
+
+    def readblocks(self, block, out, offset=0):
+        self._file.seek(block * self.block + offset)
+        self._file.readinto(out)
+
+    def writeblocks(self, block, data, offset=0):
+        self._file.seek(block * self.block + offset)
+        self._file.write(data)
+
+    def erase(self, block):
+        self._file.seek(block * self.block)
+        for _ in range(self.block // len(_ERASED)):
+            self._file.write(_ERASED)
+
+
+def chip(blocks):
+    """Return a new chip of so many blocks.
+
+    Whether a board's heap has so large a hole is chance. So the chip is a file, on MicroPython for unix. A board has no
+    other flash for it, and raises MemoryError if its heap has no room.
+    """
+    if sys.platform == "linux":
+        return FileChip(blocks)
+    return Chip(bytearray(blocks * Chip.block))
 
 
 class Flash(Chip):

@@ -1,4 +1,4 @@
-"""The heap that the client takes. This test has its own file, since other tests fragment the heap."""
+"""The heap that the client takes."""
 
 import gc
 

@@ -446,12 +446,12 @@ def test_a_full_flash_stops_neither_the_program_nor_its_ledgers():
     if not MICROPYTHON or sys.platform != "linux":  # small boards have no room for such a chip
         return
     gc.collect()
-    flash_chip.format(flash_chip.Chip(bytearray(7 * 4096)))
+    flash_chip.format(flash_chip.chip(7))
     raises(StorageError, opened, "/flash", *SMALL)  # before the first record
     assert sizes("/flash") == []
     unmount()
     gc.collect()
-    flash = flash_chip.Chip(bytearray(16 * 4096))
+    flash = flash_chip.chip(16)
     for start in (0, 24, 80):
         gc.collect()
         flash_chip.format(flash)
@@ -494,7 +494,7 @@ def test_recording_erases_few_blocks():
     if not MICROPYTHON or sys.platform != "linux":  # small boards have no room for such a chip
         return
     gc.collect()
-    flash = flash_chip.Chip(bytearray(16 * 4096))
+    flash = flash_chip.chip(16)
     for progsize in (256, 32):  # of a Pico, and of an ESP32
         for d in (13, 28):
             erased = erasures(flash, progsize, d)

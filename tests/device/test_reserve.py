@@ -14,7 +14,6 @@ NEEDS = {"test_paying_ahead_erases_fewer_blocks": "endurance"}
 AHEAD = 4
 COSTS = 4 * EPSILON, 4 * rho(EPSILON)  # of a report of small_board, by the ledger's measure
 COST = COSTS[0]
-_DATA = bytearray(8 * 4096)  # made here, while the heap is in one piece
 
 
 def reserving(folder, budget=ledger.MAX_BUDGET, clients=1, measure=0):
@@ -102,7 +101,7 @@ def test_paying_ahead_erases_fewer_blocks():
     erased = {}
     for in_place in (False, True):
         for ahead in (1, 24):
-            flash = flash_chip.Chip(_DATA)
+            flash = flash_chip.chip(8)
             flash_chip.format(flash)
             board = provision("/flash")
             board.in_place = in_place

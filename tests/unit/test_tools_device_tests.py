@@ -1,14 +1,19 @@
 """The runner of device tests reports every way in which a test can fail on a device as a failure."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 
 import pytest
 
 from ternhost.errors import UsageError
 from terntools.testing import device_tests
 from terntools.testing.device_tests import Target, Transcript, UnixTarget
+from terntools.testing.folders import DEVICE
 
 
 def run(tmp_path, text, timeout=60.0):
@@ -47,11 +52,7 @@ def test_a_failure_does_not_stop_the_others_and_shows_its_line(tmp_path):
 def test_a_test_that_dies_does_not_pass(tmp_path, body):
     first, second = run(tmp_path, f"def test_first():\n    {body}\n\ndef test_second():\n    pass\n")
     assert not first.passed
-    if "exit" in body.lower():  # no interpreter was left to run it
-        assert not second.passed
-        assert "not run: stopped in test_first" in second.output
-    else:
-        assert second.passed
+    assert second.passed
 
 
 def test_a_file_that_cannot_be_imported_fails_every_test(tmp_path):
@@ -65,40 +66,99 @@ def test_a_test_that_hangs_fails_with_a_time_out(tmp_path):
     hangs = "def test_b():\n    print('before')\n    time.sleep(60)\n"
     text = f"import time\ndef test_a(): pass\n{hangs}def test_c(): pass\n"
     outcomes = run(tmp_path, text, timeout=3.0)  # enough to reach the hang
-    assert [outcome.passed for outcome in outcomes] == [True, False, False]
+    assert [outcome.passed for outcome in outcomes] == [True, False, True]
     assert outcomes[1].output == "before\nno answer in time"
 
 
+# Prints every block of the heap; only its address differs from process to process.
+HEAP = """
+import gc, micropython, small_board, tern.client
+
+kept = []
+
+def test_other():
+    kept.append(bytearray(20000))
+
+def test_heap():
+    gc.collect()
+    micropython.mem_info(1)
+"""
+
+
+def heap(folder, *names):
+    """What the last of these tests of HEAP prints about the heap of a device; the file of tests is in `folder`."""
+    folder.mkdir()
+    (folder / "test_it.py").write_text(HEAP)
+    for source in DEVICE.glob("*.py"):
+        if not source.name.startswith("test_"):
+            shutil.copy(source, folder)
+    outcomes = device_tests.run_file(UnixTarget(), folder / "test_it.py", names)
+    assert [outcome.passed for outcome in outcomes] == [True] * len(names)
+    return re.sub("from [0-9a-f]+:", "", outcomes[-1].output)
+
+
+@pytest.mark.parametrize("length", [30, 60, 120])
+def test_the_heap_of_a_device_does_not_depend_on_the_length_of_a_path(tmp_path, monkeypatch, length):
+    short = heap(tmp_path / ("x" * 10), "test_heap")
+    assert "max free sz" in short
+
+    # The folders of the tests, of the device library, and of temporary files.
+    long = tmp_path / ("y" * length)
+    long.mkdir()
+    (long / "firmware").symlink_to(device_tests.FIRMWARE)
+    monkeypatch.setattr(device_tests, "FIRMWARE", long / "firmware")
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert heap(long / "device", "test_heap") == short
+
+
+def test_the_heap_of_a_device_does_not_depend_on_the_tests_before(tmp_path):
+    assert heap(tmp_path / "after", "test_other", "test_heap") == heap(tmp_path / "alone", "test_heap")
+
+
 class Scripted(Target):
-    """A target with a fixed output, in which MARK stands for the mark of the run."""
+    """A target with a fixed output for each test, in which MARK stands for the mark of the run; None: it is gone."""
 
     name = "scripted"
 
-    def __init__(self, text):
-        self.text = text
+    def __init__(self, *texts):
+        self.texts = list(texts)
 
-    def run(self, mark, path, names, timeout):
-        return Transcript(self.text.replace("MARK", mark), timed_out=False)
+    @contextmanager
+    def prepared(self, path):
+        yield self.run
 
-    def close(self):
-        pass
+    def run(self, mark, name, timeout):
+        text = self.texts.pop(0)
+        if text is None:
+            return Transcript("", gone=True)
+        return Transcript(text.replace("MARK", mark))
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "",
-        "@tern-1234 start test_a\n@tern-1234 pass test_a\n@tern-1234 end 0\n",  # of another run
-        "MARK end 0\n",
-        "MARK pass test_a\nMARK end 0\n",  # passed without a start
-        "MARK start test_b\nMARK pass test_a\nMARK end 0\n",
+        "@tern-1234 start test_a\n@tern-1234 pass test_a\n",  # of another run
+        "MARK pass test_a\n",  # without a start
+        "MARK start test_b\nMARK pass test_a\n",
+        "MARK start test_b\nMARK pass test_b\n",
         "MARK start test_a\n",
-        "MARK start test_a\nMARK fail test_a\nMARK pass test_a\nMARK end 0\n",
+        "MARK start test_a\nMARK fail test_a\nMARK pass test_a\n",
     ],
 )
 def test_only_a_verdict_of_this_run_counts(tmp_path, text):
     (outcome,) = device_tests.run_file(Scripted(text), tmp_path / "test_it.py", ["test_a"])
     assert not outcome.passed
+
+
+def test_after_a_board_has_gone_no_test_of_the_file_is_run(tmp_path):
+    passes = "MARK start test_a\nMARK pass test_a\n"
+    outcomes = device_tests.run_file(
+        Scripted(passes, None), tmp_path / "test_it.py", ["test_a", "test_b", "test_c"]
+    )
+    assert [outcome.passed for outcome in outcomes] == [True, False, False]
+    assert outcomes[1].output == "the device stopped before the end"
+    assert outcomes[2].output == "not run: stopped in test_b"
 
 
 @pytest.fixture

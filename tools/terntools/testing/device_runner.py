@@ -1,36 +1,32 @@
-"""The device's side of a test run, on MicroPython. Lines that begin with `mark` are for the host.
+"""The device's side of a test, on MicroPython. Lines that begin with `mark` are for the host.
 
-`mark start NAME` precedes a test's output, `mark pass NAME` or `mark fail NAME` follows; `mark end FAILED` is the last.
+`mark start NAME` precedes the test's output, `mark pass NAME` or `mark fail NAME` follows.
 """
 
 import gc
 import os
 import sys
 
-_FOLDER = "tern-tests"  # where tests may leave files; on a Pico a folder alone takes 8 KB of 1.4 MB
+_FOLDER = "tern-tests"  # where a test may leave files; on a Pico a folder alone takes 8 KB of 1.4 MB
 
 
-def run(mark, module_name, names):
-    """Run the functions `names` of a module, one after the other, whatever they raise."""
-    failed = 0
-    remove(_FOLDER)  # of a run that was cut off
+def run(mark, module_name, name):
+    """Run the function `name` of a module, whatever it raises."""
+    remove(_FOLDER)  # of a test that was cut off
     os.mkdir(_FOLDER)
     os.chdir(_FOLDER)
     module = __import__(module_name)
-    for name in names:
-        gc.collect()
-        print(mark, "start", name)
-        try:
-            getattr(module, name)()
-            print(mark, "pass", name)
-        except Exception as error:
-            _unlock_heap()
-            failed += 1
-            sys.print_exception(error)
-            print(mark, "fail", name)
+    gc.collect()
+    print(mark, "start", name)
+    try:
+        getattr(module, name)()
+        print(mark, "pass", name)
+    except Exception as error:
+        _unlock_heap()
+        sys.print_exception(error)
+        print(mark, "fail", name)
     os.chdir("..")
     remove(_FOLDER)
-    print(mark, "end", failed)
 
 
 def remove(path):
@@ -51,7 +47,3 @@ def _unlock_heap():
     micropython.heap_lock()
     while micropython.heap_unlock():
         pass
-
-
-if __name__ == "__main__":
-    run(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -39,51 +40,79 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Transcript:
-    """Output of a target, and whether it had to be stopped."""
+    """Output of a target in one test.
+
+    timed_out: the test had to be stopped. gone: the target runs no other test of the file.
+    """
 
     text: str
-    timed_out: bool
+    timed_out: bool = False
+    gone: bool = False
+
+
+# Runs one function of a test file with terntools.testing.device_runner: run(mark, name, timeout).
+RunTest = Callable[[str, str, float], Transcript]
 
 
 class Target(ABC):
-    """Something with MicroPython on it that runs test files."""
+    """Something with MicroPython on it that runs test files.
+
+    Each test has an interpreter of its own: it finds the same heap whichever tests ran before, and wherever the files
+    are.
+    """
 
     name: str
     one_of = 1  # it runs one of this number of cases in each group of vectors
 
     @abstractmethod
-    def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
-        """Run the functions `names` of the test file `path` with terntools.testing.device_runner."""
+    def prepared(self, path: Path) -> AbstractContextManager[RunTest]:
+        """A context with what runs the functions of the test file `path`."""
 
     def close(self) -> None:  # noqa: B027
         """Give its port back, if it holds one."""
 
 
 class UnixTarget(Target):
-    """The 32-bit MicroPython of the emulated device, with a board's heap; a process a file."""
+    """The 32-bit MicroPython of the emulated device, with a board's heap; a process a test."""
 
     name = "unix"
 
     def __init__(self) -> None:
         self._interpreter = micropython.find_micropython()
 
-    def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
-        command = micropython.device_command(self._interpreter, _RUNNER, mark, path.stem, *names)
-        search = os.pathsep.join([str(FIRMWARE), str(path.resolve().parent), str(SPEC.parent), ".frozen"])
+    @contextmanager
+    def prepared(self, path: Path) -> Iterator[RunTest]:
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
-            try:
-                ended = subprocess.run(
-                    command,
-                    cwd=folder,
-                    env={**os.environ, "MICROPYPATH": search},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    timeout=timeout,
-                )
-            except subprocess.TimeoutExpired as late:
-                return Transcript((late.output or b"").decode(errors="replace"), timed_out=True)
-        return Transcript(ended.stdout.decode(errors="replace"), timed_out=False)
+            # MicroPython keeps the path of each module on the heap. So it sees links, whose names have one length.
+            links = {
+                _RUNNER.name: _RUNNER,
+                "library": FIRMWARE,
+                "device": path.resolve().parent,
+                "tests": SPEC.parent,
+            }
+            for name, there in links.items():
+                Path(folder, name).symlink_to(there)
+            # The runner works in a folder of its own, one below.
+            search = os.pathsep.join(["../library", "../device", "../tests", ".frozen"])
+
+            def run(mark: str, name: str, timeout: float) -> Transcript:
+                program = _program(mark, path, name)
+                command = micropython.device_command(self._interpreter, "-c", program)
+                try:
+                    ended = subprocess.run(
+                        command,
+                        cwd=folder,
+                        env={**os.environ, "MICROPYPATH": search},
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT,
+                        timeout=timeout,
+                    )
+                except subprocess.TimeoutExpired as late:
+                    return Transcript((late.output or b"").decode(errors="replace"), timed_out=True)
+                return Transcript(ended.stdout.decode(errors="replace"))
+
+            yield run
 
 
 class BoardTarget(Target):
@@ -104,26 +133,36 @@ class BoardTarget(Target):
             self._repl.close()
             raise
 
-    def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
+    @contextmanager
+    def prepared(self, path: Path) -> Iterator[RunTest]:
         files = test_files(path, self._machine.processor, self.one_of)
         deploy.apply(self._repl, deploy.compare(self._repl, files))
-        transcript = _run(self._repl, mark, path, names, timeout)
-        if transcript.timed_out:
-            self._repl.enter()
-        return transcript
+        yield partial(_run, self._repl, path)
 
     def close(self) -> None:
         self._repl.close()
 
 
-def _run(repl: Repl, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
-    repl.soft_reset()
-    program = f"from device_runner import run\nrun({mark!r}, {path.stem!r}, {list(names)!r})\n"
+def _program(mark: str, path: Path, name: str) -> str:
+    return f"from device_runner import run\nrun({mark!r}, {path.stem!r}, {name!r})\n"
+
+
+def _run(repl: Repl, path: Path, mark: str, name: str, timeout: float) -> Transcript:
+    """Run a test in the fresh interpreter after a soft reset; one that hangs is interrupted."""
+    output = ""
     try:
-        output, traceback = repl.execute(program, timeout)
+        repl.soft_reset()
+        output, traceback = repl.execute(_program(mark, path, name), timeout)
+        return Transcript(output + traceback)
+    except GoneError as gone:
+        return Transcript(output + gone.output, gone=True)
     except SilenceError as silence:
-        return Transcript(silence.output, timed_out=not isinstance(silence, GoneError))
-    return Transcript(output + traceback, timed_out=False)
+        output += silence.output
+    try:
+        repl.enter()
+    except SilenceError:
+        return Transcript(output, timed_out=True, gone=True)
+    return Transcript(output, timed_out=True)
 
 
 class EmulatedTarget(Target):
@@ -134,13 +173,18 @@ class EmulatedTarget(Target):
         self.name = name
         self._deployed = prepared_flash.deployed(name, processor)
 
-    def run(self, mark: str, path: Path, names: Sequence[str], timeout: float) -> Transcript:
+    @contextmanager
+    def prepared(self, path: Path) -> Iterator[RunTest]:
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
             flash = Path(folder, "flash.bin")
             shutil.copyfile(self._deployed.flash, flash)
             flash_image.add(flash, test_files(path, self._deployed.processor, self.one_of))
             with catalogue.boot(self.name, flash, skip_idle=True) as board, Repl(board.url) as repl:
-                return _run(repl, mark, path, names, timeout * _EMULATION)
+
+                def run(mark: str, name: str, timeout: float) -> Transcript:
+                    return _run(repl, path, mark, name, timeout * _EMULATION)
+
+                yield run
 
 
 def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
@@ -259,39 +303,36 @@ def _read_tests(text: str) -> tuple[list[str], dict[str, Any]]:
 def run_file(target: Target, path: Path, names: Sequence[str], timeout: float = TIMEOUT) -> list[Outcome]:
     """Run the functions `names` of a test file on `target`: an outcome for each, in their order."""
     mark = f"@tern-{secrets.token_hex(4)}"  # new for each run, so that stale output cannot pass for an answer
-    transcript = target.run(mark, path, names, timeout)
-    outcomes = {outcome.name: outcome for outcome in _read(mark, transcript, names)}
-    return [outcomes[name] for name in names]
+    outcomes: list[Outcome] = []
+    stopped_in = ""
+    with target.prepared(path) as run:
+        for name in names:
+            if stopped_in:
+                outcomes.append(Outcome(name, False, f"not run: stopped in {stopped_in}"))
+                continue
+            transcript = run(mark, name, timeout)
+            outcomes.append(_outcome(mark, name, transcript))
+            if transcript.gone:
+                stopped_in = name
+    return outcomes
 
 
-def _read(mark: str, transcript: Transcript, names: Sequence[str]) -> Iterable[Outcome]:
-    waiting = list(names)
-    running: str | None = None
-    ended = False
+def _outcome(mark: str, name: str, transcript: Transcript) -> Outcome:
+    """What the lines of `mark` in a transcript say about the test `name`; without a verdict it has failed."""
+    started = False
     output: list[str] = []
     for line in transcript.text.splitlines():
-        before, marked, said = line.partition(f"{mark} ")
-        word, _, rest = said.partition(" ") if marked and not before else ("", "", "")
-        if word == "start":
-            running, output = rest, []
-        elif word in ("pass", "fail") and rest == running and running in waiting:
-            yield Outcome(running, word == "pass", "\n".join(output))
-            waiting.remove(running)
-            running = None
-        elif word == "end":
-            ended = True
+        if line == f"{mark} start {name}":
+            started = True
+            output = []
+        elif started and line == f"{mark} pass {name}":
+            return Outcome(name, True, "\n".join(output))
+        elif started and line == f"{mark} fail {name}":
+            return Outcome(name, False, "\n".join(output))
         else:
             output.append(line)
-    # The remaining tests have no verdict: the device stopped in the first of them.
-    for name in waiting:
-        if name not in (running, waiting[0]):
-            yield Outcome(name, False, f"not run: stopped in {waiting[0]}")
-            continue
-        if transcript.timed_out:
-            why = "no answer in time"
-        else:
-            why = "skipped by the device" if ended else "the device stopped before the end"
-        yield Outcome(name, False, "\n".join([*output, why]))
+    why = "no answer in time" if transcript.timed_out else "the device stopped before the end"
+    return Outcome(name, False, "\n".join([*output, why]))
 
 
 def with_source(output: str, path: Path) -> str:
