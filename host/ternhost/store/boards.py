@@ -55,7 +55,8 @@ class BoardTable(Database):
 
 
 _FIELDS = (
-    "budget", "measure", "unit", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed", "text",
+    "budget", "spent", "measure", "unit", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed",
+    "text",
 )  # fmt: skip
 _ABSENCE = re.compile(r"; (was )?absent ([0-9]{1,3}) ([0-9]{1,9}) s(?:;|$)")
 
