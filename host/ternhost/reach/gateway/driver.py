@@ -15,8 +15,9 @@ from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.base import MICRO
-from ternhost.reach.driver import Cohorts, FleetStatus, Left, RoundProgress, Tell, least
+from ternhost.reach.driver import BoardBudget, Cohorts, FleetStatus, RoundProgress, Tell
 from ternhost.reach.gateway import messages
+from ternhost.reach.gateway.budgets import budgets_of
 from ternhost.reach.gateway.messages import Answer, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.post import Post, Reply
 from ternhost.reach.gateway.roster import HOLD, GatewayRoster, KnownGateway, Registered
@@ -197,8 +198,9 @@ class GatewaysDriver(StoredDriver):
         return FleetStatus(boards=sum(boards) if boards else None, connected=connected)
 
     @property
-    def budget_left(self) -> Left:
-        return least(here.budget_left for _, here in self._roster.there)
+    def budgets(self) -> list[BoardBudget]:
+        of_sites = [budgets_of(gateway.devices, here.budgets) for gateway, here in self._roster.there]
+        return [budget for budgets in of_sites for budget in budgets]
 
     def resume(self) -> list[int]:
         now = time.monotonic()

@@ -19,6 +19,7 @@ from ternhost.learn.schedule import Terms
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import Driver, RoundProgress, Warn
 from ternhost.reach.gateway import messages
+from ternhost.reach.gateway.budgets import rows_of
 from ternhost.reach.gateway.messages import Ask, Hello, Here, MessageError, Model, Refused, Still, Taken
 from ternhost.reach.gateway.round import answer_to, is_hashed, is_vector
 from ternhost.reach.refusals import AllRefused
@@ -188,9 +189,9 @@ class Gateway:
 
     def _look(self) -> None:
         devices = integers(self._driver.devices)
-        boards, left = self._driver.status.boards, self._driver.budget_left
+        boards, budgets = self._driver.status.boards, rows_of(self._driver.budgets)
         with self._changed:
-            state = boards, left, self._single_results
+            state = boards, budgets, self._single_results
             bound = None if self._bound is None else self._bound.fields
             self._here = Here(
                 devices, self._last, self._fleet, __version__, *state, bound, self._epsilon_told
