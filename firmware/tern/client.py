@@ -200,7 +200,7 @@ class Client:
         return frames.encode_error(self.reply, self._key, self._device, self._number, code, detail)
 
     def _hello(self, nonce):
-        first = count = budget = measure = 0
+        first = count = budget = spent = measure = 0
         try:
             clients = self._open_clients()
             first = clients.first
@@ -208,6 +208,7 @@ class Client:
             clients.find(first)
             ledger = self._load(first)
             budget = max(0, min(clients.budget, ledger.budget) - ledger.spent)
+            spent = ledger.spent
             measure = ledger.measure
         except (StorageError, LedgerError, FrameError):
             pass
@@ -215,8 +216,8 @@ class Client:
         text = board.text()
         gc.collect()
         return frames.encode_hello(
-            self.reply, nonce, first, count, budget, self._epoch, self.free(), self._bound, board.exceptions,
-            board.restarts, self.entropy.state, board.assessed, measure, self._unit, text,
+            self.reply, nonce, first, count, budget, spent, self._epoch, self.free(), self._bound,
+            board.exceptions, board.restarts, self.entropy.state, board.assessed, measure, self._unit, text,
         )  # fmt: skip
 
     def free(self):

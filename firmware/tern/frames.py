@@ -325,8 +325,8 @@ def encode_hello_request(out, nonce):
 
 
 def encode_hello(
-    out, nonce, first, clients, budget, epoch, heap, records, exceptions, restarts, entropy, assessed, measure, unit,
-    text,
+    out, nonce, first, clients, budget, spent, epoch, heap, records, exceptions, restarts, entropy, assessed, measure,
+    unit, text,
 ):  # fmt: skip
     """Write a HELLO: the fields of wire.md; those that are the same for every board are put in here."""
     while len(text.encode()) > 255:
@@ -336,7 +336,7 @@ def encode_hello(
     out[0] = wire.HELLO
     struct.pack_into(
         wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT,
-        budget, epoch, heap, records, exceptions, restarts, entropy, assessed, measure, unit, release, len(text),
+        budget, spent, epoch, heap, records, exceptions, restarts, entropy, assessed, measure, unit, release, len(text),
     )  # fmt: skip
     n = end_of(wire.HELLO_FIELDS)
     out[n : n + len(text)] = text

@@ -93,8 +93,8 @@ def decode_updated(frame, key):
 
 
 HELLO_NAMES = (
-    "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "epoch", "heap", "records",
-    "exceptions", "restarts", "entropy", "assessed", "measure", "unit", "release",
+    "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "spent", "epoch", "heap",
+    "records", "exceptions", "restarts", "entropy", "assessed", "measure", "unit", "release",
 )  # fmt: skip
 
 
@@ -109,6 +109,7 @@ class Hello:
     largest: "int | None"
     credit: "int | None"
     budget: "int | None"
+    spent: "int | None"
     epoch: "int | None"
     heap: "int | None"
     records: "int | None"

@@ -22,7 +22,7 @@ UPDATED = const(0x86)
 
 # Fixed fields of each frame (struct layout, after the type byte).
 HELLO_REQUEST_FIELDS = "<I"
-HELLO_FIELDS = "<IB8sIIHHIIIHHHBBBH3sB"
+HELLO_FIELDS = "<IB8sIIHHIIIIHHHBBBH3sB"
 ROUND_FIELDS = "<IIBBbBHHBBBIH"
 REPORT_FIELDS = "<II"
 REPORTS_FIELDS = "<IH"
@@ -139,8 +139,8 @@ def schema_text():
     """Return the text of every layout, limit and code above, which two programs must share."""
     frames = (
         (HELLO_REQUEST, HELLO_REQUEST_FIELDS, "nonce"),
-        (HELLO, HELLO_FIELDS, "nonce version schema first clients largest credit budget epoch heap records exceptions "
-            "restarts entropy assessed measure unit release n text*n"),
+        (HELLO, HELLO_FIELDS, "nonce version schema first clients largest credit budget spent epoch heap records "
+            "exceptions restarts entropy assessed measure unit release n text*n"),
         (ROUND, ROUND_FIELDS, "device round model range exponent classes d k batch epochs rate tau length parameters "
             "card*length"),
         (REPORT, REPORT_FIELDS, "device round packed*"),

@@ -13,8 +13,8 @@ from tern.entropy import EntropyError
 from tern.host_frames import HELLO_NAMES
 
 ALIKE = (  # fields that are the same on all devices with the same files
-    "nonce", "version", "first", "clients", "largest", "credit", "budget", "epoch", "records",
-    "measure", "unit",
+    "nonce", "version", "first", "clients", "largest", "credit", "budget", "spent", "epoch",
+    "records", "measure", "unit",
 )  # fmt: skip
 
 

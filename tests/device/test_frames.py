@@ -240,7 +240,7 @@ def test_question_vectors():
 
 def test_only_the_nonce_and_the_schema_are_read_from_a_hello_of_another_schema():
     out = bytearray(128)
-    n = frames.encode_hello(out, 5, 1, 1, 9, 0, 9, 0, 0, 0, 1, 0, 0, 0, "x")
+    n = frames.encode_hello(out, 5, 1, 1, 9, 4, 0, 9, 0, 0, 0, 1, 0, 0, 0, "x")
     out[6] ^= 1
     n = frames.seal(b"", out, n - 8)
     hello = host_frames.Hello(bytes(out[:n]))

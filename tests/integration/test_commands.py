@@ -59,7 +59,7 @@ def test_device_ping_and_info_show_an_emulated_board(here, micropython):
     assert pinged["boards"][0]["ms"]["n"] == 3
     lines = rig.tern("device", "info", "--fleet", "emulated:1", code=0).out.splitlines()
     assert "; tern " in lines[0]
-    assert lines[1].startswith("  device 1; epsilon left 1; heap free ")
+    assert lines[1].startswith("  device 1; epsilon left 1, spent 0; heap free ")
 
 
 @pytest.mark.parametrize(

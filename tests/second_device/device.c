@@ -26,7 +26,7 @@ typedef int64_t i64;
 enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1025, MOST_PACKED = 256, MOST_RECORDS = 32, LAST_ROUND = (1 << 30) - 1 };
 enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };               /* 1 in Q1.14; the whole of a card's probability */
 static const u32 FLEET = 0xFFFFFFFF;
-static const u8 SCHEMA[8] = {0x65, 0xa5, 0xe8, 0x8b, 0x98, 0x8c, 0x35, 0xdc};
+static const u8 SCHEMA[8] = {0xe7, 0xd8, 0x41, 0x3f, 0x7e, 0xde, 0x22, 0xb2};
 
 enum { HELLO_REQUEST = 1, ROUND, MODEL = 4, FLEET_KEY, HELLO = 0x81, REPORT, ERROR = 0x84, REPORTS };
 enum { OK, ERR_FRAME, ERR_TAG, ERR_DEVICE, ERR_OLD_ROUND, ERR_CHANGED_ROUND, ERR_CARD, ERR_NOT_CERTIFIED, ERR_POLICY,
@@ -612,6 +612,7 @@ static void send_hello(u32 nonce) {
     p = put16(put16(p, LONGEST), CREDIT);
     int known = find_client(&c, board.first) && load_ledger(&l, c.id);
     p = put32(p, known ? budget_left(&c, &l) : 0);
+    p = put32(p, known ? l.spent : 0);
     p = put16(put32(put32(p, fleet.epoch), 0), fleet.records);
     p = put16(put16(p, 0), 0);
     *p++ = random_failed ? 0 : 2;

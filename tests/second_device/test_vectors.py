@@ -274,7 +274,7 @@ def test_hello(device, tmp_path):
     board = provision(tmp_path, first=5, clients=2, budget=1000, fleet=(60, 0, 1, 3, 256, 9))
     hello = host_frames.Hello(talk(device, board, hello_request(99))[0])
     assert hello.schema.hex() == cases("frames.json", "schema")[0]["hash"]
-    assert [getattr(hello, name) for name in ALIKE] == [99, 2, 5, 2, 2560, 128, 1000, 3, 256, 0, 9]
+    assert [getattr(hello, name) for name in ALIKE] == [99, 2, 5, 2, 2560, 128, 1000, 0, 3, 256, 0, 9]
 
 
 def test_credits_count_the_bytes_that_the_board_takes(device, tmp_path):

@@ -152,14 +152,14 @@ def test_a_decoded_error_is_the_encoded_one(key, device, number, code, detail):
     assert_refused(wire.ERR_TAG, host_frames.decode_error, frame, bytes(32) if any(key) else b"k" * 32)
 
 
-@given(st.tuples(u32, u32, u32, u32, u32, u32, u16, u16, u16, u8, u8, u8, u16), st.text(max_size=300))
-@example((0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), "é" * 200)
-@example((0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), "x" + "€" * 100)
+@given(st.tuples(u32, u32, u32, u32, u32, u32, u32, u16, u16, u16, u8, u8, u8, u16), st.text(max_size=300))
+@example((0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), "é" * 200)
+@example((0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), "x" + "€" * 100)
 def test_a_decoded_hello_is_the_encoded_one(fields, text):
     hello = host_frames.Hello(encoded(frames.encode_hello, *fields, text))
     names = (
-        "nonce", "first", "clients", "budget", "epoch", "heap", "records", "exceptions", "restarts", "entropy",
-        "assessed", "measure", "unit",
+        "nonce", "first", "clients", "budget", "spent", "epoch", "heap", "records", "exceptions", "restarts",
+        "entropy", "assessed", "measure", "unit",
     )  # fmt: skip
     assert tuple(getattr(hello, name) for name in names) == fields
     assert hello.release == tuple(int(part) for part in __version__.split("."))

@@ -420,7 +420,9 @@ def test_a_site_that_holds_its_counts_back_has_told_nothing(host):
     with gateways(host.sites, TWO) as sites, host.driver(bound=Bound(700_000, 0.001)) as driver:
         assert host.round(driver, 1).reports == 30
         assert ASK in kinds(sites["north"]), "what is too few for one round does not hold for all"
-        with pytest.raises(AllRefused, match=r"gateway north refuses: held back: .*, and there are 20") as refused:
+        with pytest.raises(
+            AllRefused, match=r"gateway north refuses: held back: .*, and there are 20"
+        ) as refused:
             host.round(driver, 2, DEVICES[:20])
     assert "more devices" in refused.value.hint
     assert (told(host.store, "north"), told(host.store, "south")) == ([], [30])

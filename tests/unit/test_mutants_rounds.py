@@ -309,8 +309,10 @@ WRONG = [
         ("a hidden key is kept hidden", "frames.mask_fleet_key(clients.key, epoch, key)", "key"),
         ("a new key from the next start on", "            self._fleet_key = read_fleet(path)[0]\n", ""),
         ("a new epoch from the next start on", "            self._epoch = epoch\n", ""),
-        ("HELLO tells the epoch asked for", "first, count, budget, self._epoch", "first, count, budget, nonce"),
-        ("HELLO tells how many records there are", "self._bound, board.exceptions", "clients.records, board.exceptions"),
+        ("HELLO tells the epoch asked for", "budget, spent, self._epoch", "budget, spent, nonce"),
+        ("HELLO tells how many records there are", "self.free(), self._bound,", "self.free(), clients.records,"),
+        ("HELLO tells that nothing was spent", "            spent = ledger.spent\n", ""),
+        ("HELLO tells what is reserved as spent", "            spent = ledger.spent\n", "            spent = ledger._paid or ledger.spent\n"),
         ("HELLO tells the ledger's budget", "budget = max(0, min(clients.budget, ledger.budget) - ledger.spent)", "budget = ledger.budget"),
     ),
     *[  # the order of refusals: each two neighbours exchanged

@@ -82,7 +82,7 @@ class HostileBoard(Port):
                     self._answer(struct.unpack_from("<I", receiver.frame, 1)[0])
 
     def _answer(self, nonce):
-        told = (1, 1, 1_000_000, 1, 50_000, 64, *self._state, 0, 0, HOSTILE)
+        told = (1, 1, 1_000_000, 0, 1, 50_000, 64, *self._state, 0, 0, HOSTILE)
         os.write(self.far, b"\x00" + cobs(encoded(frames.encode_hello, nonce, *told)))
 
     def close(self):

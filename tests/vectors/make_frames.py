@@ -328,20 +328,20 @@ def fleet_key_vectors():
 
 
 HELLO = {
-    "nonce": 0xFFFFFFFF, "first": 1, "clients": 2500, "budget": 10**9, "epoch": 3, "heap": 81104, "records": 256,
-    "exceptions": 2, "restarts": 65535, "entropy": 1, "assessed": 1, "measure": 1, "unit": 513, "release": [0, 2, 17],
-    "text": "emulated; micropython 1.25.0; tern 0.2.17",
+    "nonce": 0xFFFFFFFF, "first": 1, "clients": 2500, "budget": 10**9, "spent": 2**30 - 1, "epoch": 3, "heap": 81104,
+    "records": 256, "exceptions": 2, "restarts": 65535, "entropy": 1, "assessed": 1, "measure": 1, "unit": 513,
+    "release": [0, 2, 17], "text": "emulated; micropython 1.25.0; tern 0.2.17",
 }  # fmt: skip
 
 
 def hello_body(f, n=None, schema=SCHEMA):
     data = f["text"].encode()
     head = (
-        0x81, f["nonce"], 2, schema, f["first"], f["clients"], 2560, 128, f["budget"], f["epoch"], f["heap"],
-        f["records"], f["exceptions"], f["restarts"], f["entropy"], f["assessed"], f["measure"], f["unit"],
+        0x81, f["nonce"], 2, schema, f["first"], f["clients"], 2560, 128, f["budget"], f["spent"], f["epoch"],
+        f["heap"], f["records"], f["exceptions"], f["restarts"], f["entropy"], f["assessed"], f["measure"], f["unit"],
         bytes(f["release"]),
     )  # fmt: skip
-    return struct.pack("<BIB8sIIHHIIIHHHBBBH3sB", *head, len(data) if n is None else n) + data
+    return struct.pack("<BIB8sIIHHIIIIHHHBBBH3sB", *head, len(data) if n is None else n) + data
 
 
 def error_frame(key, fields):

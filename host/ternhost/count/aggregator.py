@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tern import frames, host_frames, wire
+from tern import frames, host_frames, ledger, wire
 from ternhost.count import batches, rounds
 from ternhost.count.members import Devices, Integers, Keyring, Positions, integers
 from ternhost.count.questions import Question, round_body, round_start
@@ -169,10 +169,16 @@ class Aggregator:
         """The ROUND frame for a device: always the same bytes."""
         return self._rounds[number].request(device)[0]
 
-    def costs(self, number: int, devices: Sequence[int]) -> list[int]:
-        """The cost of a report for each of these devices of an open round, micro-epsilon."""
-        costs: list[int] = self._rounds[number].costs(integers(devices)).tolist()
+    def costs(self, number: int, devices: Sequence[int], measure: int = ledger.EPSILON) -> list[int]:
+        """The cost of a report for each of these devices of an open round, in millionths, to a ledger of this
+        measure."""
+        costs: list[int] = self._rounds[number].costs(integers(devices), measure).tolist()
         return costs
+
+    @property
+    def last_round(self) -> int:
+        """The number of the last round that was opened."""
+        return self._last
 
     def announcement(self, number: int) -> bytes:
         """The ROUND frame for the whole fleet (wire.md) in a round of one cohort, without its tag."""

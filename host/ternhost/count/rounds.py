@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern import frames, wire
+from tern import frames, ledger, wire
 from ternhost import vectorised
 from ternhost.count import batches
 from ternhost.count.members import Integers, Keyring, Members, Positions, id_bytes, integers
@@ -167,7 +167,8 @@ class CohortInFlight:
         self.counts: Counts = np.zeros(self.size, np.int64)
         self.vectors: Counts | None = np.zeros(self.d, np.int64) if projects else None
         self.reports = 0
-        self.cost = cost_of(request)  # of a report, micro-epsilon
+        # Of a report to a ledger of each measure, in millionths.
+        self.costs = {measure: cost_of(request, measure) for measure in (ledger.EPSILON, ledger.RHO)}
         self.payload_bytes = frames.packed_size(self.card.symbols, self.k)
 
     def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
@@ -241,9 +242,10 @@ class RoundInFlight:
         digest = self.digests(cohort, place).tobytes()
         return round_start(device) + cohort.body + digest[: wire.TAG_BYTES], digest
 
-    def costs(self, devices: Integers) -> Integers:
-        """The cost of a report for each of these devices, micro-epsilon."""
-        return integers([cohort.cost for cohort in self.cohorts])[self.cohort_at[self.members.find(devices)]]
+    def costs(self, devices: Integers, measure: int = ledger.EPSILON) -> Integers:
+        """The cost of a report for each of these devices, in millionths, to a ledger of this measure."""
+        of_cohorts = integers([cohort.costs[measure] for cohort in self.cohorts])
+        return of_cohorts[self.cohort_at[self.members.find(devices)]]
 
     def give_up(self, places: Positions) -> None:
         """Stop waiting for the devices at these places that have not answered."""

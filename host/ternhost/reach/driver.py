@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
+from tern.ledger import EPSILON, RHO
 from ternhost.count.questions import Averaged, Question
 from ternhost.count.rounds import RoundResult
 from ternhost.learn.schedule import Terms
@@ -21,11 +22,27 @@ Left = tuple[int | None, int | None]  # budgets by measure (tern.ledger), millio
 NOT_TOLD: Left = None, None
 
 
-def least(budgets: Iterable[Left]) -> Left:
+@dataclass(frozen=True)
+class BoardBudget:
+    """What a board says of the ledger of its first device, in millionths of its measure (tern.ledger). The host takes
+    the other devices of the board to be alike.
+
+    devices: those of the board; of a gateway, all of its site, of which `count` are on boards that say this."""
+
+    devices: range | npt.NDArray[np.int64]
+    count: int
+    measure: int
+    left: int
+    spent: int
+
+
+def least(budgets: Iterable[BoardBudget]) -> Left:
     """The smallest of these budgets, for each measure."""
-    columns = zip(NOT_TOLD, *budgets, strict=True)
-    epsilon, rho = (min((one for one in column if one is not None), default=None) for column in columns)
-    return epsilon, rho
+    smallest: list[int | None] = [None, None]
+    for each in budgets:
+        known = smallest[each.measure]
+        smallest[each.measure] = each.left if known is None else min(known, each.left)
+    return smallest[EPSILON], smallest[RHO]
 
 
 def is_label(question: Question) -> bool:
@@ -88,9 +105,14 @@ class Driver(ABC):
         return FleetStatus()
 
     @property
+    def budgets(self) -> Sequence[BoardBudget]:
+        """What the boards say of the budgets of their devices, as far as they are known."""
+        return ()
+
+    @property
     def budget_left(self) -> Left:
-        """The smallest budget that a board has just reported for its first device."""
-        return NOT_TOLD
+        """The smallest budget that a board reports for its first device."""
+        return least(self.budgets)
 
     def resume(self) -> list[int]:
         """Resume the rounds that were open when the host ended; return their numbers, oldest first."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ternhost.errors import StorageError
-from ternhost.reach.driver import Warn
+from ternhost.reach.driver import BoardBudget, Warn
 from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
 
@@ -15,16 +15,36 @@ _EVERY, _EACH = 5.0, 0.001
 _NOTHING: dict[str, Any] = {}
 
 
+class _Account:
+    """The HELLO of a board, and what its first device has paid since, in millionths of its measure.
+
+    A device that answers a round may have paid before its HELLO or after it. So only rounds count that were opened
+    after the HELLO."""
+
+    def __init__(self, hello: Mapping[str, Any], last_round: int, paid: int) -> None:
+        self.hello = hello
+        self.last_round = last_round  # that was open, or had ended, when the HELLO came
+        self.paid = paid
+        self.unwritten = 0  # the part of it that the store does not have
+
+
 class Sightings:
     """Changes of boards since the last write. Rounds do not depend on it: after a failed write, the changes wait."""
 
-    def __init__(self, store: Store, warn: Warn = lambda message: None) -> None:
-        """warn: gets a sentence when writes begin to fail."""
+    def __init__(
+        self,
+        store: Store,
+        warn: Warn = lambda message: None,
+        last_round: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """warn: gets a sentence when writes begin to fail. last_round: the number of the last round that was opened."""
         self._store = store
         self._warn = warn
+        self._last_round = last_round
         self._refused = False
         self._seen: dict[str, BoardRow] = {}
-        self._spent: dict[int, int] = {}  # by first device of a board, micro-epsilon since the last write
+        self._accounts: dict[int, _Account] = {}  # by first device of a board
+        self._stored: dict[int, BoardRow] | None = None  # by first device, as they were before this host
         self._written = time.monotonic()
 
     def due(self, boards: int, ended: bool = False) -> bool:
@@ -42,7 +62,7 @@ class Sightings:
         error: str | None = None,
     ) -> None:
         """Note a board. heard: on the monotonic clock. hello: as in BoardRow; empty: unchanged. error: of a failure."""
-        self._spent.setdefault(clients.start, 0)
+        self._take_hello(clients.start, hello)
         before = self._seen.get(name)
         errors = (before.errors if before else 0) + (error is not None)
         at = time.time() - (time.monotonic() - heard)
@@ -50,25 +70,55 @@ class Sightings:
             hello, error = hello or before.hello, error or before.error
         self._seen[name] = BoardRow(name, clients.start, len(clients), online, at, hello, errors, error)
 
+    def _take_hello(self, first: int, hello: Mapping[str, Any]) -> None:
+        known = self._accounts.get(first)
+        if known is not None and (not hello or known.hello == hello):
+            return
+        stored = self._stored_boards().get(first)
+        # A board that sleeps, or that its broker speaks for, may have said the same to an earlier host.
+        heard_before = stored is not None and bool(hello) and stored.hello == hello
+        paid = stored.spent if stored is not None and heard_before else 0
+        self._accounts[first] = _Account(hello, self._last_round(), paid)
+
+    def _stored_boards(self) -> dict[int, BoardRow]:
+        if self._stored is None:
+            self._stored = {board.first: board for board in self._store.boards()}
+        return self._stored
+
+    def budget(self, clients: range) -> BoardBudget | None:
+        """What the board with these devices says of its budget; None where it says nothing."""
+        account = self._accounts.get(clients.start)
+        if account is None:
+            return None
+        row = BoardRow("", clients.start, len(clients), True, 0.0, account.hello, spent=account.paid)
+        if row.budget_left is None or row.paid is None:
+            return None
+        return BoardBudget(clients, len(clients), row.measure, row.budget_left, row.paid)
+
     def answered(
-        self, reports: Iterable[tuple[int, int]], costs: Callable[[int, Sequence[int]], Iterable[int]]
+        self, reports: Iterable[tuple[int, int]], costs: Callable[[int, Sequence[int], int], Iterable[int]]
     ) -> None:
-        """Note accepted reports (round, device). costs(round, devices): the cost of each."""
-        first: dict[int, list[int]] = {}
+        """Note accepted reports (round, device). costs(round, devices, measure): the cost of each."""
+        paying: dict[tuple[int, int], list[int]] = {}  # by round and measure, the first devices of boards
         for number, device in reports:
-            if device in self._spent:
-                first.setdefault(number, []).append(device)
-        for number, devices in first.items():
-            for device, cost in zip(devices, costs(number, devices), strict=True):
-                self._spent[device] += cost
+            account = self._accounts.get(device)
+            if account is not None and number > account.last_round:
+                measure = int(account.hello.get("measure") or 0)
+                paying.setdefault((number, measure), []).append(device)
+        for (number, measure), devices in paying.items():
+            for device, cost in zip(devices, costs(number, devices, measure), strict=True):
+                self._accounts[device].paid += cost
+                self._accounts[device].unwritten += cost
 
     def write(self) -> None:
         if self._seen:
-            rows = [replace(row, spent=self._spent[row.first]) for row in self._seen.values()]
+            accounts = self._accounts
+            rows = [replace(row, spent=accounts[row.first].unwritten) for row in self._seen.values()]
             self._try(lambda: self._store.boards_seen(rows))
             if not self._refused:
                 self._seen = {}
-                self._spent |= {row.first: 0 for row in rows}
+                for row in rows:
+                    accounts[row.first].unwritten = 0
         self._written = time.monotonic()
 
     def forget(self) -> None:

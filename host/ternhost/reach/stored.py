@@ -50,7 +50,7 @@ class ReportsDriver(StoredDriver):
     def __init__(self, store: Store, terms: Terms, **options: Unpack[DriverOptions]) -> None:
         super().__init__(store, terms, **options)
         self.aggregator = Aggregator(store)
-        self._sightings = Sightings(store, self._warn)
+        self._sightings = Sightings(store, self._warn, lambda: self.aggregator.last_round)
         self._foreign = 0  # frames of other keys before this round
 
     @property

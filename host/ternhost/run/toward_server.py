@@ -55,7 +55,8 @@ def sites_of(sites: Mapping[str, Integers], store: Store, options: RunOptions) -
     for name, devices in sites.items():
         here = heres.get(name, {})
         bounds = [each for each in (options.bound, Bound.read(here.get("toward_server"))) if each]
-        left = (here.get("budget_left") or [None])[ledger.EPSILON]
+        rows = here.get("budgets", ())
+        left = min((row[1] for row in rows if row[0] == ledger.EPSILON), default=None)
         registered = int(here.get("registered", 0))
         found.append(Site(name, devices, store.told(name), bounds, left, registered))
     return found

@@ -18,11 +18,29 @@ class BoardRow:
     clients: int
     online: bool
     heard: float  # seconds since 1970
-    # With budget: millionths of its measure, heap: bytes.
+    # With budget and spent: millionths of its measure, heap: bytes.
     hello: Mapping[str, Any] = field(default_factory=dict)
     errors: int = 0  # how often it has failed
     error: str | None = None  # the last one
-    spent: int = 0  # micro-epsilon, by accepted reports of its first device since that HELLO
+    spent: int = 0  # millionths of its measure: reports of its first device in rounds opened since that HELLO
+
+    @property
+    def measure(self) -> int:
+        """What the ledger of its first device counts, as in tern.ledger."""
+        return int(self.hello.get("measure") or 0)
+
+    @property
+    def budget_left(self) -> int | None:
+        """What is left to its first device, in millionths: what it said, less its reports since. Lost reports leave
+        less. None where it says nothing."""
+        said = self.hello.get("budget")
+        return max(0, said - self.spent) if isinstance(said, int) else None
+
+    @property
+    def paid(self) -> int | None:
+        """What its first device has paid in its life, in millionths; None where it says nothing."""
+        said = self.hello.get("spent")
+        return said + self.spent if isinstance(said, int) else None
 
 
 BOARDS = "SELECT name, first, clients, online, heard, hello, errors, error, spent FROM board ORDER BY first"
@@ -55,7 +73,8 @@ class BoardTable(Database):
 
 
 _FIELDS = (
-    "budget", "measure", "unit", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed", "text",
+    "budget", "spent", "measure", "unit", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed",
+    "text",
 )  # fmt: skip
 _ABSENCE = re.compile(r"; (was )?absent ([0-9]{1,3}) ([0-9]{1,9}) s(?:;|$)")
 

@@ -76,13 +76,12 @@ def failed(board: BoardRow) -> bool:
 
 
 def budget(board: BoardRow) -> float | None:
-    """The epsilon left to a board's first device: the budget reported on connecting, less the accepted reports since.
-    Lost reports leave less. Of a ledger in rho: the epsilon at delta 1e-6. None where it reports no budget."""
-    micro = board.hello.get("budget")
-    if not isinstance(micro, int):
+    """The epsilon left to a board's first device. Of a ledger in rho: the epsilon at delta 1e-6. None where it reports
+    no budget."""
+    left = board.budget_left
+    if left is None:
         return None
-    left = max(0, micro - board.spent)
-    if board.hello.get("measure") == RHO and left:
+    if board.measure == RHO and left:
         epsilon: float = math.exp(float(np.interp(math.log(left), *_epsilons())))
         return epsilon
     return left / MICRO

@@ -30,6 +30,12 @@ from terntools.boards import device_keys, device_records, devices
 _ENTROPY = {wire.FAILED: "failed", wire.CTR_DRBG: "CTR_DRBG AES-256", wire.HASH_DRBG: "Hash_DRBG SHA-256"}
 
 
+_SPENT = (
+    "its budget is spent: the device has told as much as it may for life, and keeps this promise by refusing; "
+    "others may go on ('tern device list')"
+)
+
+
 @contextmanager
 def boards(spec: str) -> Iterator[list[str]]:
     """The ports of a fleet, for a while. Emulated boards are fresh, with one client. Raises UsageError, DeviceError."""
@@ -53,7 +59,7 @@ def info(port: str) -> dict[str, Any]:
         "port": port, "board": board, "interpreter": interpreter, "version": version.removeprefix("tern "),
         "build": hello.text, "wire_version": hello.version, "schema": hello.schema.hex(),
         "first_device": hello.first, "clients": hello.clients, **devices.budget(hello),
-        "budget": devices.budget_text(hello),
+        "budget": devices.budget_text(hello), "budget_spent": devices.is_spent(hello),
         "largest_frame": hello.largest, "credit": hello.credit, "fleet_epoch": hello.epoch,
         "most_records": hello.records, "heap_free_bytes": hello.heap, "exceptions": hello.exceptions,
         "restarts": hello.restarts, "absent": fields.get("absent"), "absence": describe(fields),
@@ -112,7 +118,8 @@ def run_info(args: argparse.Namespace) -> int:
         lines.append(f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}")
         counts = [counted(board[f"{what}s"], what) for what in ("exception", "restart") if board[f"{what}s"]]
         since = f"since power on {' and '.join(counts)}" if counts else ""
-        lines += [f"  {note}" for note in (since, board["absence"]) if note]
+        spent = _SPENT if board["budget_spent"] else ""
+        lines += [f"  {note}" for note in (spent, since, board["absence"]) if note]
     print_result({"boards": boards_info}, "\n".join(lines), args.json)
     return OK
 

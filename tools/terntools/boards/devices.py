@@ -46,14 +46,25 @@ def heap(free: int | None) -> str:
 
 
 def budget(hello: Any) -> dict[str, Any]:
-    """What is left of the budget of a board's first device, by its measure, and what it protects."""
-    left = (hello.budget or 0) / MICRO
-    return {f"{MEASURES[hello.measure or 0]}_left": left, "protects": protected(hello.unit or 0)}
+    """What is left of the budget of a board's first device, and spent, by its measure, and what it protects."""
+    measure = MEASURES[hello.measure or 0]
+    return {
+        f"{measure}_left": (hello.budget or 0) / MICRO,
+        f"{measure}_spent": (hello.spent or 0) / MICRO,
+        "protects": protected(hello.unit or 0),
+    }
 
 
 def budget_text(hello: Any) -> str:
+    """The same for people: "epsilon left 1.5, spent 0.5"."""
+    left, spent = (hello.budget or 0) / MICRO, (hello.spent or 0) / MICRO
     of = f" for {protected(hello.unit)}" if hello.unit else ""
-    return f"{MEASURES[hello.measure or 0]} left {(hello.budget or 0) / MICRO:g}{of}"
+    return f"{MEASURES[hello.measure or 0]} left {left:g}, spent {spent:g}{of}"
+
+
+def is_spent(hello: Any) -> bool:
+    """Whether a board's first device has paid for reports, and nothing is left of its budget."""
+    return bool(hello.spent) and not hello.budget
 
 
 @dataclass(frozen=True)

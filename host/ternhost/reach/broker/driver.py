@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from tern import wire
+from ternhost.count.members import integers
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
@@ -20,7 +21,7 @@ from ternhost.reach.broker.absent import AbsentBoards
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
-from ternhost.reach.driver import Cohorts, Devices, FleetStatus, RoundProgress, Tell
+from ternhost.reach.driver import BoardBudget, Cohorts, Devices, FleetStatus, RoundProgress, Tell
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model, sleepers
 from ternhost.store.boards import hello_fields
@@ -31,6 +32,7 @@ from ternhost.text import counted
 PATIENCE = 2.0  # seconds without news until boards are asked again; doubles with every time
 _MOST_GREETING = 15.0
 _STANDING_GREETING = 0.3  # for a served fleet: late boards take part, too
+_HELLO_AGAIN = 2.0  # seconds for boards to say hello again; they answer after a slot
 _TICK = 0.5
 
 
@@ -95,6 +97,24 @@ class BrokerDriver(ReportsDriver):
             text = f"no board of this store's devices is connected to the broker at {self._where}\n  {lines}"
             raise DeviceError(text, hint="start the boards, or wait for them with tern serve")
         self._absent.look(self.link, self._roster, time.monotonic())
+        await self._hear_budgets()
+
+    async def _hear_budgets(self) -> None:
+        """Have the boards say hello again that connected before this host did: they may have paid for rounds since.
+
+        A FLEET_KEY that a board has already changes nothing there, and is answered by a HELLO (wire.md)."""
+        waiting = set()
+        for board in self._roster.boards.values():
+            said, first = self.link.boards.get(board.name), board.clients.start
+            key = self.aggregator.key(first)
+            if said is not None and said.kept and key and not (board.wake or board.key_sent):
+                self.link.ask(board.name, self._fleet.frame(first, key))
+                waiting.add(board.name)
+        end = time.monotonic() + _HELLO_AGAIN
+        while waiting and time.monotonic() < end and not self.stopped:
+            await asyncio.sleep(_TICK / 10)
+            waiting = {name for name in waiting if name in self.link.boards and self.link.boards[name].kept}
+        self._look_at_boards(time.monotonic())
 
     async def _meet(self, quiet: float) -> None:
         # Hellos are retained: they come at once, or the boards are not connected.
@@ -142,6 +162,16 @@ class BrokerDriver(ReportsDriver):
             self._reload_keys()
             return self._roster.devices
         return self._devices
+
+    @property
+    def budgets(self) -> list[BoardBudget]:
+        found = []
+        for board in self._roster.boards.values():
+            budget = self._sightings.budget(board.clients) if board.there or board.wake else None
+            if budget is not None:
+                devices = integers(self._roster.known(board.clients))
+                found.append(replace(budget, devices=devices, count=len(devices)))
+        return found
 
     def stop(self) -> None:
         super().stop()
@@ -313,7 +343,8 @@ class BrokerDriver(ReportsDriver):
             fields = hello_fields(claimed.hello) if claimed else {}
             self._saw(board, fields)
             host_was_there = fields.get("absent_seconds", 0) < now - self._roster.connected_at
-            if board.greeted == now and fields.get("absent") and host_was_there:
+            connected = board.greeted == now and claimed is not None and not claimed.answers
+            if connected and fields.get("absent") and host_was_there:
                 self._warn(f"board {board.name} {absence.describe(fields)}")
         if new or again or gone:
             self._sightings.write()

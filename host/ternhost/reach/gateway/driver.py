@@ -18,8 +18,9 @@ from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.groups import Group
-from ternhost.reach.driver import Cohorts, Devices, FleetStatus, Left, RoundProgress, Tell, least
+from ternhost.reach.driver import BoardBudget, Cohorts, Devices, FleetStatus, RoundProgress, Tell
 from ternhost.reach.gateway import messages
+from ternhost.reach.gateway.budgets import budgets_of
 from ternhost.reach.gateway.dealing import wrong_groups
 from ternhost.reach.gateway.messages import (
     Answer,
@@ -224,8 +225,9 @@ class GatewaysDriver(StoredDriver):
         return FleetStatus(boards=sum(boards) if boards else None, connected=connected)
 
     @property
-    def budget_left(self) -> Left:
-        return least(here.budget_left for _, here in self._roster.there)
+    def budgets(self) -> list[BoardBudget]:
+        of_sites = [budgets_of(gateway.devices, here.budgets) for gateway, here in self._roster.there]
+        return [budget for budgets in of_sites for budget in budgets]
 
     def resume(self) -> list[int]:
         now = time.monotonic()

@@ -19,7 +19,6 @@ from tern import frames, ledger, wire
 from ternhost.count.members import Integers, id_bytes, pack_ids, unpack_ids
 from ternhost.count.questions import Averaged, decode_body
 from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, Cohort
-from ternhost.reach.driver import NOT_TOLD, Left
 from ternhost.reach.gateway.post import MOST_TEXT
 
 PROTOCOL = 3
@@ -27,9 +26,13 @@ _WRONG = "a message of a gateway or its host is wrong, or of another version of 
 MOST_DEVICES = 1 << 24  # of a gateway
 MOST_COHORTS = 4000
 MOST_REASONS = 64  # different refusals in one answer
+MOST_BUDGETS = 64  # different budgets in one HERE
 MOST_TOLD = 10**15  # micro-epsilon; more is told as this
 LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK until it has an answer
 LENGTH = struct.Struct("<I")
+
+BudgetRow = tuple[int, int, int, int]
+"""A budget that boards say (measure, left, spent: millionths), and the number of their devices."""
 
 HELLO, ASK, MODEL, HERE, STILL, ANSWER, REFUSED, TAKEN, DEAL, DEALT = range(1, 11)
 # The host sends HELLO, ASK, MODEL and DEAL.
@@ -125,7 +128,7 @@ class Here:
     fleet: str
     version: str
     boards: int | None = None
-    budget_left: Left = NOT_TOLD  # the smallest reported for the first device of a board
+    budgets: Sequence[BudgetRow] = ()  # what boards say of the budgets of their devices
     single_results: bool = False
     toward_server: Sequence[float] | None = None  # the site's bound, as in Ask
     told: int = 0  # micro-epsilon, at its delta or 1e-6: what its counts have told of a device
@@ -133,6 +136,7 @@ class Here:
 
     def encode(self) -> bytes:
         head = {name: value for name, value in vars(self).items() if name != "devices"}
+        head["budgets"] = [list(row) for row in self.budgets]
         return _pack(HERE, head, [pack_ids(self.devices)])
 
 
@@ -301,6 +305,16 @@ def _bound(value: Any) -> bool:
     return isinstance(value, list) and len(value) == len(_BOUND) and all(map(operator.call, _BOUND, value))
 
 
+def _budget_row(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == len(_BUDGET) and all(map(operator.call, _BUDGET, value))
+
+
+_BUDGET = (
+    _whole(ledger.EPSILON, ledger.RHO),
+    _whole(0, ledger.MAX_BUDGET),
+    _whole(0, ledger.MAX_BUDGET),
+    _whole(1, MOST_DEVICES),
+)
 _BOUND = _whole(1, ledger.MAX_BUDGET), _number(1e-300, math.nextafter(1, 0)), _number(1e-9, 1)
 _ROUND, _COUNT = _whole(1, wire.MAX_ROUND), _whole(0, MOST_DEVICES)
 _HEADS: dict[int, dict[str, Check]] = {
@@ -327,7 +341,7 @@ _HEADS: dict[int, dict[str, Check]] = {
         "fleet": _text(100),
         "version": _text(100),
         "boards": _or_none(_COUNT),
-        "budget_left": _list(_or_none(_whole(0, ledger.MAX_BUDGET)), 2, 2),
+        "budgets": _list(_budget_row, 0, MOST_BUDGETS),
         "single_results": _flag,
         "toward_server": _or_none(_bound),
         "told": _whole(0, MOST_TOLD),
@@ -413,6 +427,7 @@ def _sets(blobs: Sequence[bytes], many: int) -> list[Integers]:
 
 def _here(head: dict[str, Any], blobs: Sequence[bytes]) -> Here:
     _require(len(blobs) == 1, "it has not one set of devices")
+    head["budgets"] = [tuple(row) for row in head["budgets"]]
     return Here(_devices(blobs[0]), **head)
 
 

@@ -18,6 +18,7 @@ from ternhost.learn.schedule import Terms
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import Driver, RoundProgress, Warn
 from ternhost.reach.gateway import dealing, messages
+from ternhost.reach.gateway.budgets import rows_of
 from ternhost.reach.gateway.messages import (
     Ask,
     Deal,
@@ -224,7 +225,7 @@ class Gateway:
 
     def _look(self) -> None:
         devices = integers(self._driver.devices)
-        boards, left = self._driver.status.boards, self._driver.budget_left
+        boards, budgets = self._driver.status.boards, rows_of(self._driver.budgets)
         self._registered = max(len(devices), self._store.device_count())
         with self._changed:
             self._here = Here(
@@ -234,7 +235,7 @@ class Gateway:
                 fleet=self._fleet,
                 version=__version__,
                 boards=boards,
-                budget_left=left,
+                budgets=budgets,
                 single_results=self._single_results,
                 toward_server=None if self._bound is None else self._bound.fields,
                 told=self._epsilon_told,

@@ -10,7 +10,6 @@ from typing import Any
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, TernError
 from ternhost.reach.absence import require_at_port
-from ternhost.reach.driver import NOT_TOLD
 from ternhost.reach.links import Events, Link, open_link
 from ternhost.store.boards import hello_fields
 
@@ -31,7 +30,6 @@ class BoardOnPort:
         self.port = port
         self.link: Link | None = None
         self.clients = range(0)
-        self.left = NOT_TOLD  # the budget of its first client
         self.hello: dict[str, Any] = {}  # fields of its HELLO
         self.error: DeviceError | None = None
         self.given_up: list[int] = []  # its devices in this round when it was left out
@@ -69,7 +67,6 @@ class BoardOnPort:
             link.close()
             raise
         self.clients = clients
-        self.left = (None, hello.budget) if hello.measure else (hello.budget, None)
         self.hello = hello_fields(hello)
         self.error = None
         self.link = link  # last: another thread may use it from now on

@@ -15,7 +15,7 @@ from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Left, RoundProgress, Tell, least
+from ternhost.reach.driver import BoardBudget, RoundProgress, Tell
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, drain
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
@@ -88,8 +88,9 @@ class BoardsDriver(ReportsDriver):
                     raise DeviceError(f"device {device} is on {other.port} and on {board.port}", hint)
 
     @property
-    def budget_left(self) -> Left:
-        return least(board.left for board in self.boards)
+    def budgets(self) -> list[BoardBudget]:
+        known = (self._sightings.budget(board.clients) for board in self.boards)
+        return [budget for budget in known if budget is not None]
 
     @property
     def devices(self) -> list[int]:
