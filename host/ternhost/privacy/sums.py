@@ -61,6 +61,15 @@ def epsilon_of_renyi(divergence: float, alpha: float, delta: float) -> float:
     return divergence + (math.log1p(-1 / alpha) + sure / (alpha - 1)) * (1 + 1e-12) + 1e-12
 
 
+def exceeded(micro_rho: int, epsilon: float) -> float:
+    """At most the probability that reports of this rho change somebody's odds by more than e**epsilon (Markov's
+    inequality for the Renyi divergence of the best order)."""
+    rho = micro_rho / MICRO
+    if epsilon <= rho:
+        return 1.0
+    return math.exp(-((epsilon - rho) ** 2) / (4 * rho)) * (1 + 1e-9) if rho else 0.0
+
+
 def group(cost: int, units: int, delta: float | None = None) -> float:
     """The epsilon of `units` units together, a whole device's, where each loses `cost`: micro-rho at this delta (n**2
     rho: Bun and Steinke 2016, proposition 1.9), or, without a delta, pure micro-epsilon (n epsilon)."""

@@ -1,0 +1,205 @@
+"""The statement of a guarantee, for people and for programs: every command, report and page takes its words from here.
+
+A guarantee names what is protected, against whom, over what time, and how well. The numbers come from an account of
+reports (`composing.together`), which comes from the integers of the cards. What neighbours are is defined in
+shared_specs/ledger.md, Neighbours."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Decimal
+from enum import StrEnum
+from typing import Any, Self
+
+from tern import ledger
+from ternhost.privacy import gaussian_curve, sums
+from ternhost.privacy.composing import Report, for_steps, together
+from ternhost.privacy.units import protected
+
+_DIGITS = 3  # of a number for people
+_LESS = 0.995  # of the pure epsilon: an epsilon at delta that is no smaller is not worth a second number
+_REPLACED = 2  # steps between two data sets of which a run of records says different things
+_REPLACED_TWICE = 4  # where an event lies in two runs and changes both
+
+
+class Span(StrEnum):
+    """What a guarantee is about."""
+
+    REPORT = "report"
+    RUN = "run"
+    LIFE = "life"  # of a device so far, in all runs that are known
+    BUDGET = "budget"  # of a device for life, at most
+
+
+class Reader(StrEnum):
+    """Whom a guarantee holds against."""
+
+    EVERYBODY = "everybody"  # the host, the broker, the network: whoever sees the reports
+    OWNER = "owner of the server"  # who sees the counts of gateways alone
+
+
+_SUBJECTS = {
+    Span.REPORT: "a report",
+    Span.RUN: "this run",
+    Span.LIFE: "all runs so far together",
+    Span.BUDGET: "the budget for life",
+}
+_VERBS = {Span.REPORT: "protects", Span.RUN: "protects", Span.LIFE: "protect", Span.BUDGET: "protects"}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is proved of two data sets: `pure`, an epsilon at delta 0 (None: there is none), and an `epsilon` at `delta`,
+    which is the pure one where no much smaller one is proved. exceeded: at most the probability that somebody's odds
+    change by more than exp(epsilon); None: not known."""
+
+    pure: float | None
+    epsilon: float
+    delta: float
+    exceeded: float | None = None
+
+    @classmethod
+    def of(cls, reports: Mapping[Report, int], delta: float) -> Self:
+        """The bounds of so many reports of each kind."""
+        found = together(reports, delta)
+        if found.pure is not None and found.epsilon >= _LESS * found.pure:
+            return cls(found.pure, found.pure, delta, 0.0)
+        return cls(found.pure, found.epsilon, delta, _exceeded(reports, found.epsilon))
+
+    @property
+    def words(self) -> str:
+        """The epsilon, as "4", "0.928 at delta 1e-06", or "36, or 11.2 at delta 1e-06"."""
+        at_delta = f"{rounded(self.epsilon)} at delta {self.delta:g}"
+        if self.pure is None:
+            return at_delta
+        if self.epsilon == self.pure:
+            return rounded(self.pure)
+        return f"{rounded(self.pure)}, or {at_delta}"
+
+
+def _exceeded(reports: Mapping[Report, int], epsilon: float) -> float:
+    """At most the probability that the loss of these reports is above epsilon."""
+    rho = sum(times * report.rho for report, times in reports.items())
+    bound = sums.exceeded(rho, epsilon)
+    if all(report.gaussian and report.normal for report in reports):
+        normal = sum(times * report.normal for report, times in reports.items())
+        bound = min(bound, gaussian_curve.exceeded(normal, epsilon))
+    return bound
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is promised of one unit: the whole device (0), or a run of so many consecutive records.
+
+    bounds: for neighbours, which are any two data sets of a device, or data sets with and without a run. content: for
+    data sets in which a run says something else; event: where an event lies in two runs and changes both. Both are None
+    for a device, whose neighbours are replaced already. share: of the devices, where they differ by class. site: whose
+    counts are meant, toward the owner of the server; honest: the share of its devices that are not the owner's."""
+
+    span: Span
+    unit: int
+    bounds: Bounds
+    content: Bounds | None = None
+    event: Bounds | None = None
+    reader: Reader = Reader.EVERYBODY
+    share: float = 1.0
+    site: str = ""
+    honest: float = 1.0
+
+    @classmethod
+    def of(cls, span: Span, reports: Mapping[Report, int], delta: float, share: float = 1.0) -> Self:
+        """The guarantee of these reports of a device toward everybody, at `delta`.
+
+        Of sums over runs of records and reports about the whole device together, only the runs are protected."""
+        unit = min((report.unit for report in reports if report.unit), default=0)
+        bounds = Bounds.of(reports, delta)
+        if not unit:
+            return cls(span, unit, bounds, share=share)
+        content, event = (Bounds.of(for_steps(reports, n), delta) for n in (_REPLACED, _REPLACED_TWICE))
+        return cls(span, unit, bounds, content, event, share=share)
+
+    @classmethod
+    def of_budget(cls, budget: int, measure: int, unit: int, delta: float) -> Self:
+        """The guarantee of a ledger's budget, in millionths of its measure, for whatever it pays for."""
+        if measure == ledger.RHO:
+            paid = Report(budget, gaussian=True, unit=unit)
+        else:
+            paid = Report(budget, unit=unit)
+        return cls.of(Span.BUDGET, {paid: 1}, delta)
+
+    @classmethod
+    def toward_server(cls, site: str, epsilon: float, delta: float, honest: float) -> Self:
+        """What the counts of a site tell the owner of the server of one of its devices, in all rounds so far."""
+        bounds = Bounds(None, epsilon, delta)
+        return cls(Span.LIFE, 0, bounds, reader=Reader.OWNER, site=site, honest=honest)
+
+    # In words
+
+    @property
+    def protects(self) -> str:
+        return protected(self.unit)
+
+    @property
+    def against(self) -> str:
+        if self.reader == Reader.OWNER:
+            return f"the owner of the server, who sees the counts of {self.site} alone"
+        return "everybody who sees the reports, the host included"
+
+    def numbers(self) -> str:
+        """The epsilon of what is protected: of a run of records also of what it says."""
+        if self.content is None:
+            return f"with epsilon {self.bounds.words}"
+        return f"with epsilon {self.bounds.words} (that it was there) and {self.content.words} (what it says)"
+
+    def words(self) -> str:
+        """The guarantee in one sentence, without a full stop. Numbers are rounded up."""
+        subject, verb = _SUBJECTS[self.span], _VERBS[self.span]
+        if self.reader == Reader.OWNER:
+            subject, verb = f"the counts of {self.site}", "protect"
+        text = f"{subject} {verb} {self.protects} {self.numbers()}"
+        if self.share < 1:
+            text = f"{100 * self.share:.3g} % of the devices: {text}"
+        if self.honest < 1:
+            text += f", if {100 * self.honest:g} % of the site's devices are honest"
+        return text
+
+    # For JSON
+
+    def as_json(self) -> dict[str, Any]:
+        """The exact numbers; `from_json` takes them back."""
+        known = asdict(self)
+        neighbours = "presence" if self.unit else "replacement"
+        return {**known, "protects": self.protects, "neighbours": neighbours, "against": self.against}
+
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> Self:
+        bounds, content, event = (
+            None if known[name] is None else Bounds(**known[name]) for name in ("bounds", "content", "event")
+        )
+        assert bounds is not None
+        return cls(
+            span=Span(known["span"]),
+            unit=known["unit"],
+            bounds=bounds,
+            content=content,
+            event=event,
+            reader=Reader(known["reader"]),
+            share=known["share"],
+            site=known["site"],
+            honest=known["honest"],
+        )
+
+
+def rounded(number: float) -> str:
+    """A number for people, rounded up to three digits: 4 for 3.99999, 0.928 for 0.927374; from 1,000 on whole."""
+    exact = Decimal(repr(number))
+    last_digit = min(0, exact.adjusted() - _DIGITS + 1) if exact else 0
+    up = exact.quantize(Decimal(1).scaleb(last_digit), rounding=ROUND_CEILING)
+    text = f"{up:,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def believed(before: float, epsilon: float) -> float:
+    """The most that somebody believes after the reports, whose belief was `before`, if odds change by at most
+    exp(epsilon)."""
+    return before / (before + (1 - before) * math.exp(-epsilon))

@@ -1,0 +1,196 @@
+"""The statement of a guarantee says what was certified: of every kind of report and span, in words and in JSON."""
+
+import json
+import math
+import re
+from decimal import Decimal
+
+import pytest
+
+from tern import card as cards
+from tern import ledger
+from ternhost.privacy import gaussian_curve, sums
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.composing import Report, composed
+from ternhost.privacy.guarantee import Bounds, Guarantee, Reader, Span, believed, rounded
+from ternhost.privacy.mechanisms import NAMES, design
+from ternhost.privacy.projection import design as projected
+
+DELTA = 1e-6
+SUM = {"radius": 0.5, "clipped": 24, "kept": -8, "units": 500, "values": 6}
+
+
+def of_sum(unit, norm, cost=200_000):
+    return Report.of(cards.decode(sums.design(cost=cost, norm=norm, unit=unit, **SUM).card))
+
+
+def card_of(name):
+    levels = {"levels": 3} if name == "grr" else {}
+    return cards.decode(design(name, epsilon_micro=2 * MICRO, **levels).card)
+
+
+VALUES = [name for name in NAMES if name not in ("auto", "projection")]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_report_of_values_protects_the_device_with_the_epsilon_of_its_card(name):
+    card = card_of(name)
+    found = Guarantee.of(Span.REPORT, {Report.of(card): 1}, DELTA)
+    assert cards.certify(card)
+    assert (found.unit, found.content) == (0, None)
+    assert found.bounds.pure == card.epsilon / MICRO
+    assert (
+        found.words()
+        == f"a report protects a device with all of its records with epsilon {rounded(found.bounds.pure)}"
+    )
+
+
+def test_a_projection_protects_the_device_with_the_epsilon_of_its_card():
+    report = Report.of(cards.decode(projected(2 * MICRO, 5, 1.0).card))
+    found = Guarantee.of(Span.REPORT, {report: 1}, DELTA)
+    assert found.bounds.pure == pytest.approx(2, abs=1e-3)
+    assert found.words() == "a report protects a device with all of its records with epsilon 2"
+
+
+@pytest.mark.parametrize("unit", [1, 60])
+def test_laplace_sums_protect_a_run_with_their_epsilon_and_what_it_says_with_twice_that(unit):
+    found = Guarantee.of(Span.RUN, {of_sum(unit, 1): 5}, DELTA)
+    assert found.bounds.pure == pytest.approx(1, rel=1e-3)
+    assert found.content.pure == pytest.approx(2 * found.bounds.pure)
+    assert found.event.pure == pytest.approx(4 * found.bounds.pure)
+
+
+@pytest.mark.parametrize("unit", [1, 60])
+def test_gaussian_sums_protect_a_run_with_their_rho_and_what_it_says_with_four_times_that(unit):
+    report = of_sum(unit, 2)
+    found = Guarantee.of(Span.RUN, {report: 5}, DELTA)
+    curve = [gaussian_curve.epsilon_of(5 * n * report.normal, DELTA) for n in (1, 4, 16)]
+    assert [each.epsilon for each in (found.bounds, found.content, found.event)] == curve
+    assert found.bounds.pure is None
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_sums_over_a_device_protect_it_once(norm):
+    report = of_sum(0, norm)
+    found = Guarantee.of(Span.RUN, {report: 1}, DELTA)
+    assert (found.unit, found.content, found.event) == (0, None, None)
+    assert found.protects == "a device with all of its records"
+
+
+def test_sums_over_records_are_told_with_both_numbers():
+    rho = sums.rho_of(4, DELTA)
+    report = Report(rho, gaussian=True, alone=True, unit=1, normal=rho)
+    words = Guarantee.of(Span.RUN, {report: 1}, DELTA).words()
+    assert words == (
+        "this run protects one record of a device with epsilon 3.74 at delta 1e-06 (that it was there) and "
+        "8.29 at delta 1e-06 (what it says)"
+    )
+
+
+def test_where_sums_over_records_and_reports_about_the_device_are_together_only_records_are_protected():
+    both = {of_sum(1, 2): 3, Report.of(card_of("three-outputs")): 1}
+    found = Guarantee.of(Span.LIFE, both, DELTA)
+    assert found.unit == 1
+    assert found.bounds.epsilon > 1.9
+    assert found.words().startswith("all runs so far together protect one record of a device with epsilon ")
+
+
+def test_a_report_about_the_device_costs_the_content_of_a_record_no_more():
+    both = {of_sum(1, 1): 1, Report.of(card_of("three-outputs")): 1}
+    found = Guarantee.of(Span.RUN, both, DELTA)
+    alone = Guarantee.of(Span.RUN, {of_sum(1, 1): 1}, DELTA)
+    of_device = card_of("three-outputs").epsilon / MICRO
+    assert found.content.pure == pytest.approx(alone.content.pure + of_device)
+
+
+def test_many_reports_are_told_with_their_sum_and_with_what_is_proved_at_delta():
+    reports = {Report.of(cards.decode(design("three-outputs", epsilon_micro=100_000).card)): 365}
+    found = Guarantee.of(Span.LIFE, reports, DELTA)
+    assert found.bounds.epsilon == composed(reports, DELTA) < found.bounds.pure
+    assert found.words() == (
+        "all runs so far together protect a device with all of its records with epsilon 36.5, or "
+        f"{rounded(found.bounds.epsilon)} at delta 1e-06"
+    )
+
+
+def test_a_second_number_that_is_hardly_smaller_is_left_out():
+    bounds = Bounds.of({Report(2 * MICRO): 1}, DELTA)
+    assert (bounds, bounds.words) == (Bounds(2.0, 2.0, DELTA, 0.0), "2")
+
+
+@pytest.mark.parametrize(
+    ("measure", "amount", "unit", "words"),
+    [
+        (ledger.EPSILON, 4_000_000, 0, "a device with all of its records with epsilon 4"),
+        (ledger.EPSILON, 4_000_000, 60, "records of a device with epsilon 4 (that it was there) and 8 (what it says)"),
+        (ledger.RHO, sums.rho_of(4, DELTA), 0, "a device with all of its records with epsilon 4 at delta 1e-06"),
+        (ledger.RHO, sums.rho_of(4, DELTA), 1, "4 at delta 1e-06 (that it was there) and 8.83 at delta 1e-06 (what"),
+    ],
+)  # fmt: skip
+def test_a_budget_is_told_for_whatever_it_pays_for(measure, amount, unit, words):
+    found = Guarantee.of_budget(amount, measure, unit, DELTA).words()
+    assert found.startswith("the budget for life protects ")
+    assert words in found
+
+
+def test_the_share_of_a_class_is_told():
+    words = Guarantee.of(Span.RUN, {Report(MICRO): 1}, DELTA, share=0.6).words()
+    assert words == "60 % of the devices: this run protects a device with all of its records with epsilon 1"
+
+
+def test_the_owner_of_the_server_is_named():
+    found = Guarantee.toward_server("north", 7.6061, DELTA, 0.9)
+    assert found.reader == Reader.OWNER
+    assert found.words() == (
+        "the counts of north protect a device with all of its records with epsilon 7.61 at delta 1e-06, if 90 % of the "
+        "site's devices are honest"
+    )
+    assert found.against == "the owner of the server, who sees the counts of north alone"
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [{Report(MICRO): 3}, {of_sum(1, 2): 3}, {of_sum(60, 1): 3}, {of_sum(0, 2): 1, Report(MICRO): 1}],
+    ids=["values", "records", "runs", "device"],
+)
+def test_json_keeps_the_exact_numbers(reports):
+    found = Guarantee.of(Span.RUN, reports, DELTA, share=0.25)
+    assert Guarantee.from_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+def test_json_names_the_neighbours():
+    known = [Guarantee.of(Span.RUN, {report: 1}, DELTA).as_json() for report in (of_sum(1, 2), Report(MICRO))]
+    assert [each["neighbours"] for each in known] == ["presence", "replacement"]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(3.99999, "4"), (4.0, "4"), (0.927374, "0.928"), (0.0, "0"), (4.000001, "4.01"), (2980.96, "2,981"),
+     (1234567.8, "1,234,568"), (0.0009991, "0.001"), (100.0, "100"), (12.34, "12.4")],
+)  # fmt: skip
+def test_people_read_numbers_that_are_rounded_up(number, words):
+    assert rounded(number) == words
+    assert Decimal(words.replace(",", "")) >= Decimal(repr(number))
+
+
+def test_no_number_in_words_is_below_the_certified_one():
+    for cost in range(100_000, 3_000_000, 71_317):
+        found = Guarantee.of(Span.REPORT, {Report(cost): 1}, DELTA)
+        told = float(re.search(r"epsilon ([\d.]+)", found.words())[1])
+        assert cost / MICRO <= told < 1.01 * cost / MICRO
+
+
+def test_odds_beyond_epsilon_are_less_likely_than_is_told():
+    """Of normal noise of that rho it is a little more than delta; of a pure epsilon it never happens."""
+    rho = sums.rho_of(1, DELTA)
+    report = Report(rho, gaussian=True, alone=True, unit=1, normal=rho)
+    found = Guarantee.of(Span.RUN, {report: 1}, DELTA)
+    shift = math.sqrt(2 * rho / MICRO)
+    true = 0.5 * math.erfc((found.bounds.epsilon / shift - shift / 2) / math.sqrt(2))
+    assert true <= found.bounds.exceeded < 3 * true
+    assert Guarantee.of(Span.REPORT, {Report(MICRO): 1}, DELTA).bounds.exceeded == 0
+
+
+def test_what_is_believed_follows_from_the_odds():
+    assert believed(0.5, math.log(3)) == pytest.approx(0.75)
+    assert believed(0.01, 0.0) == pytest.approx(0.01)
