@@ -49,9 +49,9 @@ _VERBS = {Span.REPORT: "protects", Span.RUN: "protects", Span.LIFE: "protect", S
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is proved of two data sets: `pure`, an epsilon at delta 0 (None: there is none), and an `epsilon` at `delta`,
-    which is the pure one where no much smaller one is proved. exceeded: at most the probability that somebody's odds
-    change by more than exp(epsilon); None: not known."""
+    """What is proved of two data sets: `pure`, an epsilon at delta 0 (None: there is none), and an `epsilon` at
+    `delta`, which is the pure one where no much smaller one is proved. exceeded: at most the probability that
+    somebody's odds change by more than exp(epsilon); None: not known."""
 
     pure: float | None
     epsilon: float

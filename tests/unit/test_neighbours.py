@@ -1,0 +1,263 @@
+"""Two neighbouring data sets, as ledger.md defines them, are told apart no better than the device charges for.
+
+For every kind of card a client answers the same question many times with each of two data sets. From its reports alone
+comes a lower bound of the privacy loss: Clopper-Pearson bounds of both rates of the best threshold, which hold together
+with 99 %. The bound is below what the ledger was debited, and above a third of it where the worst pair is known."""
+
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import scratch
+from small_board import ask, book_of, error_of, put_fleet, round_frame, symbols_of, write_files
+from spec.cards import projection_card, sum_card
+
+from tern import card as cards
+from tern import ledger, storage, wire
+from tern.boards.emulated import Board
+from tern.client import Client
+from ternhost.privacy import mechanisms, sums
+from ternhost.privacy.base import MICRO
+from terntests.hil.audit import lower, upper
+
+DRAWS, THRESHOLDS = 6000, 40
+CONFIDENCE = 0.99
+DELTA = 1e-2  # at which rho is compared
+ONE, RADIUS = 16384, 16
+LOW, HIGH = [-ONE, -ONE], [ONE, ONE]  # records of one feature and a label
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of records of d features; `statistic` makes a number of the symbols of a report."""
+
+    card: bytes
+    model: int = wire.VALUES
+    d: int = 1
+    k: int = 1
+    classes: int = 1
+    unit: int = 0  # that the device protects
+    exponent: int = 0
+    local: tuple = (0, 0, 0)
+
+    @property
+    def symbols(self):
+        return cards.decode(self.card).symbols
+
+
+def client_of(records, unit=0, ahead=storage.MAX_AHEAD):
+    """A client with these records (features, then the label), and its folder. ahead: reports it pays for at once."""
+    folder = scratch.folder()
+    d = len(records[0]) - 1 if records else 1
+    write_files(folder, d=d, records=len(records), measure=ledger.RHO, largest=ledger.MAX_BUDGET)
+    if records:
+        with open(f"{folder}/{storage.RECORDS}", "r+b") as file:
+            file.seek(storage.RECORDS_BYTES)
+            file.write(struct.pack(f"<{len(records) * (d + 1)}h", *np.ravel(records)))
+    put_fleet(folder, ahead=ahead, epoch=0, unit=unit)
+    return Client(Board(folder)), folder
+
+
+def asked(client, number, question):
+    """The answer to a question."""
+    fields = {"d": question.d, "k": question.k, "model": question.model, "classes": question.classes}
+    more = {"exponent": question.exponent, "local": question.local, "shift": 1}
+    return ask(client, round_frame(number, question.card, **fields, **more))
+
+
+def reports(records, question, draws=DRAWS):
+    """The symbols of so many reports (draws x k). The budget is renewed: this is not one client's life."""
+    client, _ = client_of(records, question.unit)
+    drawn = np.zeros((draws, question.k), int)
+    for i in range(draws):
+        answer = asked(client, 1 + i, question)
+        if answer[0] == wire.ERROR:
+            client._ledger.spent = 0
+            answer = asked(client, 1 + i, question)
+        drawn[i] = symbols_of(answer, question.k, question.symbols)
+    return drawn
+
+
+def charge(records, question):
+    """What one report costs by the ledger, micro-rho."""
+    client, folder = client_of(records, question.unit, ahead=1)
+    assert asked(client, 1, question)[0] == wire.REPORT
+    client.close()
+    return book_of(folder).spent
+
+
+def loss(first, second, delta):
+    """A lower bound of the privacy loss at delta, from a number of each report for both data sets."""
+    first, second = first.astype(float), second.astype(float)
+    n = len(first)
+    each = 1 - (1 - CONFIDENCE) / (8 * THRESHOLDS)
+    best = 0.0
+    for threshold in np.unique(np.quantile(np.concatenate([first, second]), np.linspace(0, 1, THRESHOLDS))):
+        above = [int((numbers > threshold).sum()) for numbers in (first, second)]
+        for likely, unlikely in (
+            above,
+            above[::-1],
+            [n - above[0], n - above[1]],
+            [n - above[1], n - above[0]],
+        ):
+            if (p := lower(likely, n, each)) > delta:
+                best = max(best, math.log((p - delta) / upper(unlikely, n, each)))
+    return best
+
+
+def sum_of(drawn, question):
+    """The sum itself: the last symbol is the tally."""
+    return drawn[:, 0] - question.symbols // 2
+
+
+# Reports about the device: its data are replaced
+
+
+def card_of(name, epsilon=1.0, **options):
+    return mechanisms.design(name, epsilon_micro=round(epsilon * MICRO), **options).card
+
+
+VALUES = {
+    "table": card_of("three-outputs"),
+    "window": card_of("pm-sub", levels=15),
+    "laplace": card_of("laplace"),
+    "mixture": card_of("hm-tp", levels=15),
+    "hierarchy": card_of("lhp"),
+}
+
+
+@pytest.mark.parametrize("shape", VALUES)
+def test_values_of_replaced_records_are_told_apart_as_well_as_the_card_says(shape):
+    question = Question(VALUES[shape])
+    card = cards.decode(question.card)
+    first, second = (reports([record], question)[:, 0] for record in (LOW, HIGH))
+    most_telling = max(loss(first == s, second == s, 0.0) for s in range(min(card.symbols, 8)))
+    found = max(loss(first, second, 0.0), most_telling)
+    epsilon = card.epsilon / MICRO
+    assert found < epsilon
+    assert found > epsilon / 3 or shape == "hierarchy", "its worst pair is not at the ends"
+
+
+def test_a_gradient_of_replaced_records_is_told_apart_as_well_as_the_card_says():
+    """At the model 0 the gradient of one record is minus or plus half of its feature."""
+    question = Question(card_of("duchi"), model=wire.LINEAR, exponent=-30)
+    first, second = (reports([[ONE, label]], question)[:, 0] for label in (-ONE, ONE))
+    assert 1 / 3 < loss(first, second, 0.0) < 1
+
+
+def test_a_category_of_replaced_records_is_told_apart_as_well_as_the_card_says():
+    question = Question(card_of("grr", levels=4), model=wire.CATEGORIES)
+    first, second = (reports([[category, 0]], question)[:, 0] for category in (0, 3))
+    assert 1 / 3 < loss(first, second, 0.0) < 1
+
+
+def test_moves_of_weights_of_replaced_records_are_told_apart_as_well_as_the_card_says():
+    """One epoch of local training, whose step is cut off at tau."""
+    question = Question(card_of("duchi"), model=wire.LOCAL + wire.LINEAR, exponent=-14, local=(1, 0, 1))
+    first, second = (reports([[ONE, label]], question)[:, 0] for label in (-ONE, ONE))
+    assert 1 / 3 < loss(first, second, 0.0) < 1
+
+
+def test_a_projection_of_replaced_records_is_told_apart_as_well_as_the_card_says():
+    """Opposite vectors beyond the radius. A rotation turns each report's directions; it is known to the reader, so the
+    number of a report is the cosine of its direction with the vector."""
+    question = Question(projection_card(MICRO, 2, 1, 2718, 1000, 1), d=4)
+    vector = [ONE, -ONE, ONE, ONE]
+    cosines = []
+    for sign in (1, -1):
+        client, _ = client_of([[*(sign * x for x in vector), 0]])
+        cosines.append(_cosines(client, question, np.array(vector) / (2 * ONE)))
+    assert 1 / 3 < loss(*cosines, 0.0) < 1
+
+
+def _cosines(client, question, direction):
+    from ternhost.privacy.projection import of
+    from ternhost.vectorised import projection
+
+    card = cards.decode(question.card)
+    found = np.zeros(DRAWS)
+    for i in range(DRAWS):
+        answer = asked(client, 1 + i, question)
+        if answer[0] == wire.ERROR:
+            client._ledger.spent = 0
+            answer = asked(client, 1 + i, question)
+        (symbol,) = symbols_of(answer, 1, question.symbols)
+        signs = projection.signs(card, np.frombuffer(client._question, np.uint8)[None])
+        vector = projection.decode(card, signs, np.array([symbol]), question.d)[0]
+        found[i] = vector @ direction / of(card).size ** 1.5
+    return found
+
+
+# Sums over runs of records: a run is there, or not
+
+
+def sums_card(unit, norm, radius=RADIUS):
+    """A card that costs epsilon 1, or rho 1/2, for neighbours of this unit."""
+    vectors = 1 if unit else 2
+    if norm == 1:
+        return sum_card(MICRO, 1, unit, radius, ONE, t=vectors * radius, bits=12)
+    return sum_card(MICRO // 2, 2, unit, radius, ONE, t=vectors * radius, c=vectors * radius, bits=12)
+
+
+def claim_of(question, records):
+    """The epsilon that the charge of a report proves, and the delta of it."""
+    card = cards.decode(question.card)
+    if sums.of(card).norm == 1:
+        return card.epsilon / MICRO, 0.0
+    return sums.epsilon_of(charge(records, question), DELTA), DELTA
+
+
+NORMS = pytest.mark.parametrize("norm", [1, 2])
+
+
+@NORMS
+@pytest.mark.parametrize("unit", [1, 5])
+def test_that_a_run_was_there_is_told_as_well_as_the_charge_says(norm, unit):
+    question = Question(sums_card(unit, norm), k=2, unit=unit)
+    others, run = [LOW] * unit, [HIGH] * unit
+    claim, delta = claim_of(question, others)
+    without, with_it = (sum_of(reports(each, question), question) for each in (others, others + run))
+    assert claim / 3 < loss(without, with_it, delta) < claim
+
+
+@NORMS
+def test_what_a_run_says_is_told_better_than_that_it_was_there_and_as_well_as_two_steps_say(norm):
+    question = Question(sums_card(1, norm), k=2, unit=1)
+    claim, delta = claim_of(question, [LOW])
+    first, second = (sum_of(reports([LOW, record], question), question) for record in (LOW, HIGH))
+    two_steps = 2 * claim if norm == 1 else sums.epsilon_of(4 * charge([LOW], question), DELTA)
+    found = loss(first, second, delta)
+    assert two_steps / 3 < found < two_steps
+    assert found > claim * (1 if norm == 1 else 0.9), "more than the price of presence"
+
+
+@NORMS
+def test_a_sum_over_the_whole_device_is_charged_for_replacement(norm):
+    """The vector of the device moves from -R to R: the noise is for twice the radius."""
+    question = Question(sums_card(0, norm), k=2)
+    claim, delta = claim_of(question, [LOW])
+    first, second = (sum_of(reports([record], question), question) for record in (LOW, HIGH))
+    assert claim / 3 < loss(first, second, delta) < claim
+
+
+@NORMS
+def test_a_card_whose_noise_is_for_presence_is_not_certified_for_the_whole_device(norm):
+    """With noise for one radius, replaced data would be told apart twice as well."""
+    for_a_record = sums_card(1, norm)
+    for_the_device = for_a_record[:6] + bytes(2) + for_a_record[8:]
+    client, _ = client_of([LOW])
+    code, _ = error_of(asked(client, 1, Question(for_the_device, k=2)))
+    assert code == wire.ERR_NOT_CERTIFIED
+
+
+@NORMS
+@pytest.mark.parametrize("multiple", [2, 3, 10])
+def test_a_sum_over_a_multiple_of_the_unit_is_refused_and_costs_nothing(norm, multiple):
+    """A record more would change such a run, and not remove it: its vector could move by 2 R at the price of R."""
+    client, folder = client_of([LOW] * 4, unit=1)
+    code, detail = error_of(asked(client, 1, Question(sums_card(multiple, norm), k=2, unit=1)))
+    assert (code, detail) == (wire.ERR_UNIT, 1)
+    client.close()
+    assert book_of(folder).spent == 0
