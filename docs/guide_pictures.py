@@ -3,12 +3,11 @@
 epsilon.svg comes from the cards themselves; unit.svg from budgets in rho; sensors-*.svg from the table of pins below.
 """
 
-import math
 from fractions import Fraction
 from pathlib import Path
 
 import ternhost
-from ternhost.privacy import cards, certify, sums
+from ternhost.privacy import cards, certify, guarantee, sums
 
 FOLDER = Path(__file__).parents[1] / "shared_specs/figures"
 EPSILONS = (0.1, 0.5, 1, 2, 4, 8)
@@ -95,16 +94,17 @@ def epsilon_picture():
 
 
 DELTA, LIVES, HELD = 1e-6, (1, 4), 500  # of the picture of units
-WHATS = (
-    ("one record", 1, "#27566c"),
-    ("an event in two records", 2, "#7d97a5"),
-    (f"all {HELD} records of a device", HELD, "#b5651d"),
+WHATS = (  # what is believed, the steps between neighbours (ledger.md), the colour of its bars
+    ("one record was there", 1, "#27566c"),
+    ("what one record says", 2, "#4f7587"),
+    ("an event changed two records", 4, "#7d97a5"),
+    (f"what all {HELD} records say", 2 * HELD, "#b5651d"),
 )
 
 
 def believed(prior, epsilon):
-    """The largest belief after reports that are (epsilon, delta)-DP, but with probability delta."""
-    return float(prior) / (float(prior) + (1 - float(prior)) * math.exp(-epsilon))
+    """The belief after reports that change the odds by exp(epsilon)."""
+    return guarantee.believed(float(prior), epsilon)
 
 
 def unit_picture():
@@ -112,7 +112,7 @@ def unit_picture():
     wide, left = 170, 250
     height = 92 + len(LIVES) * (len(WHATS) * 38 + 46) + 10
     lines = [
-        *opening(height, "Beliefs about a record, two records and a whole device, before and after"),
+        *opening(height, "Beliefs about one record, two records and a whole device, before and after"),
         '<g font-size="14" fill="#222">',
         '<text x="480" y="34" text-anchor="middle" font-weight="bold">The unit is a record: what an observer can '
         "believe about ... after all reports for life</text>",
@@ -128,8 +128,8 @@ def unit_picture():
             f'<text x="24" y="{y + 18}" font-weight="bold">({life}, 1e-6) for life, rho {rho / 1e6:.3g}</text>'
         )
         y += 34
-        for what, units, colour in WHATS:
-            epsilon = sums.group(rho, units, DELTA)
+        for what, steps, colour in WHATS:
+            epsilon = sums.group(rho, steps, DELTA)
             lines.append(f'<text x="{left - 14}" y="{y + 18}" text-anchor="end">{what}</text>')
             for i, prior in enumerate(PRIORS):
                 share, x = believed(prior, epsilon), left + i * 230

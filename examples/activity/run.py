@@ -118,7 +118,7 @@ else:
     print(
         f"{outcome['reports']} reports of {outcome['bytes']} bytes in {outcome['rounds']} rounds and "
         f"{outcome['seconds']:.0f} s\n"
-        f"a minute of a wearer: (epsilon {outcome['epsilon']:.4g}, delta {DELTA}) for life\n"
+        f"whether a minute of a wearer was recorded: epsilon {outcome['epsilon']:.4g} at delta {DELTA}, for life\n"
         f"accuracy on the boards, live  {outcome['live']:.3f}   of {judged} windows, {each[0]:.2f} to {each[-1]:.2f}\n"
         f"at the host, the same windows {outcome['the_same_windows']:.3f}\n"
         f"at the host, another day      {outcome['host']:.3f}\n"

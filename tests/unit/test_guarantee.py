@@ -4,6 +4,7 @@ import json
 import math
 import re
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -194,3 +195,28 @@ def test_odds_beyond_epsilon_are_less_likely_than_is_told():
 def test_what_is_believed_follows_from_the_odds():
     assert believed(0.5, math.log(3)) == pytest.approx(0.75)
     assert believed(0.01, 0.0) == pytest.approx(0.01)
+
+
+# What the guide says
+
+GUIDE = (Path(__file__).parents[2] / "docs/guides/unit.md").read_text()
+LIVES = re.findall(r"^\| (\d) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", GUIDE, re.MULTILINE)
+
+
+def test_the_guide_has_three_lives():
+    assert [life for life, *_ in LIVES] == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize(("life", "presence", "content", "event"), LIVES)
+def test_the_guide_says_what_a_budget_protects(life, presence, content, event):
+    budget = sums.rho_of(float(life), DELTA)
+    found = Guarantee.of_budget(budget, ledger.RHO, 60, DELTA)
+    numbers = [rounded(each.epsilon) for each in (found.bounds, found.content, found.event)]
+    assert numbers == [presence, content, event]
+
+
+def test_the_guide_says_how_often_odds_move_further():
+    told = re.search(r"it is at most ([\d.e-]+), ([\d.e-]+) and ([\d.e-]+)", GUIDE).groups()
+    for life, bound in zip((1, 2, 4), map(float, told), strict=True):
+        true = gaussian_curve.exceeded(sums.rho_of(life, DELTA), life)
+        assert true <= bound < 1.02 * true

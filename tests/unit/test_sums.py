@@ -12,7 +12,7 @@ from tern.sums import rho
 from ternhost import errors
 from ternhost.count import estimate
 from ternhost.errors import UsageError
-from ternhost.privacy import base, certify, sums
+from ternhost.privacy import base, certify, gaussian_curve, sums
 from ternhost.privacy import cards as cards_file
 
 PLAIN = {"unit": 1, "radius": 0.5, "clipped": 92, "kept": -36, "units": 500, "values": 29}
@@ -148,25 +148,57 @@ def test_the_law_of_a_sum_is_drawn_around_what_a_unit_adds(files, norm):
         assert math.sqrt(law @ values**2 - (law @ values) ** 2) == pytest.approx(width, rel=0.05)
 
 
-def test_account_reckons_in_rho_for_a_unit_and_for_a_whole_device(tern, files):
-    life = "--delta 1e-6 --rounds 8760 --unit 60 --units 100"
-    text = _said(tern, f"account --epsilon 10 {life}")[1]
-    assert "rho 1.53928 in total, which is (epsilon 10, delta 1e-06) for one run of 60 consecutive" in text
+LIFE = "--delta 1e-6 --rounds 8760 --unit 60 --units 100"
+
+
+def test_account_says_what_a_budget_means_for_a_run_and_for_a_whole_device(tern):
+    text = _said(tern, f"account --epsilon 10 {LIFE}")[1]
+    assert (
+        "rho 1.53928 in total, for one run of 60 consecutive records of a device epsilon 10 at delta 1e-06 (that it "
+        "was there) and 23.47 (what it says)"
+    ) in text
     assert "of a pure mechanism each has epsilon 0.0187" in text
-    assert "a whole device has 100 units: rho 15,392.8, which is (epsilon" in text
-    code, result = _said(tern, f"account --epsilon 10 {life} --json")
-    assert (code, result["epsilon_device"]) == (errors.OK, sums.group(sums.rho_of(10, 1e-6), 100, 1e-6))
+    assert "a whole device has 100 units: epsilon 16,311 at delta 1e-06 (that it was there)" in text
+
+
+def test_account_reckons_a_budget_in_rho(tern):
+    result = _said(tern, f"account --epsilon 10 {LIFE} --json")[1]
+    budget = sums.rho_of(10, 1e-6)
+    names = ("epsilon", "epsilon_content", "epsilon_device", "epsilon_device_content")
+    steps = [sums.group(budget, n, 1e-6) for n in (1, 2, 100, 200)]
+    assert [result[name] for name in names] == steps
     assert rho(round(1e6 * result["epsilon_each_pure"])) <= 1e6 * result["rho_each"] <= 1_539_278 / 8760
-    assert _said(tern, f"account --rho 1.539278 {life} --json")[1] == result
+    assert _said(tern, f"account --rho 1.539278 {LIFE} --json")[1] == result
+
+
+def test_account_of_gaussian_sums_is_that_of_their_curve(tern, files):
+    """Without a pure epsilon, the least that is proved is the curve of the normal distribution."""
     by_card = _said(tern, f"account {files[2]} --delta 1e-6 --rounds 60 --json")[1]
     assert (by_card["rho"], by_card["protects"]) == (round(60 * 0.025624, 6), "one record of a device")
-    assert (by_card["epsilon_pure"], by_card["epsilon_exact"], by_card["epsilon"]) == (
-        None, None, sums.epsilon_of(60 * 25_624, 1e-6),
-    )  # fmt: skip
-    laplace = _said(tern, f"account {files[1]} {files[2]} --delta 1e-6 --rounds 60,3")[1]
-    assert re.search(r"\n +63 +- +[\d.]+ +-\n", laplace)
+    assert by_card["epsilon_pure"] is None
+    assert by_card["epsilon_zcdp"] == sums.epsilon_of(60 * 25_624, 1e-6)
+    normal = 60 * gaussian_curve.rho_of_card(sums.of(cards.decode(Path(files[2]).read_bytes())))
+    assert by_card["epsilon"] == by_card["epsilon_exact"] == gaussian_curve.epsilon_of(normal, 1e-6)
+    assert by_card["epsilon"] < by_card["epsilon_zcdp"]
+
+
+def test_account_of_both_kinds_of_noise_has_only_rho(tern, files):
+    both = _said(tern, f"account {files[1]} {files[2]} --delta 1e-6 --rounds 60,3")[1]
+    assert re.search(r"\n +63 +- +[\d.]+ +-\n", both)
+
+
+def test_account_prices_each_value_of_a_pure_card(tern):
     pure = _said(tern, "account duchi --epsilon 1 --delta 1e-6 --values 2 --json")[1]
     assert pure["rho"] == 2 * rho(1_000_000) / 1e6
+
+
+@pytest.mark.parametrize(("units", "device"), [(1, 1), (8, 8), (60, 60)])
+def test_group_privacy_of_a_pure_card_adds_epsilons(tern, units, device):
+    """By rho eight units would have 68: the smaller bound is shown."""
+    words = f"account three-outputs --epsilon 1 --delta 1e-6 --unit record --units {units} --json"
+    found = _said(tern, words)[1]
+    assert found["epsilon_device"] == pytest.approx(device, rel=1e-5)
+    assert found["epsilon_device_content"] is None
 
 
 @pytest.mark.parametrize(

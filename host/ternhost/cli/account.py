@@ -322,7 +322,7 @@ def _run_ledger(args: argparse.Namespace) -> int:
     else:
         hint = "--rho, --epsilon or a card; or --reports, for a shuffler"
         raise UsageError("what is spent is missing", hint)
-    spent = _spent(total, rounds, 0, args)
+    spent = _spent({Report(total, gaussian=True): 1}, rounds, 0, args, presence=True)
     print_result({"what": "all reports", **spent}, _ledger_words("all reports", spent), args.json)
     return OK
 
@@ -334,42 +334,65 @@ def _spent_by(asked: Sequence[_Asked], args: argparse.Namespace) -> dict[str, An
     units = {cards.unit_of(one.card.data) for one in asked if one.card is not None} - {0}
     if len(units) > 1 and args.unit is None:
         raise UsageError("these cards protect different units", "account for each, or name one with --unit")
-    total = sum(one.rounds * args.values * one.report(1).rho for one in asked)
-    spent = _spent(total, sum(one.rounds for one in asked), max(units, default=0), args)
+    reports: Counter[Report] = Counter()
+    for one in asked:
+        reports[one.report(args.values)] += one.rounds
+    unit = max(units, default=0)
+    spent = _spent(reports, sum(reports.values()), unit, args, presence=unit > 0)
     return spent if len(asked) == 1 else spent | {"rho_each": None, "epsilon_each_pure": None}
 
 
-def _spent(total: int, rounds: int, unit: int, args: argparse.Namespace) -> dict[str, Any]:
-    """What a total of micro-rho means for each report, a unit and a device. Raises UsageError."""
+def _spent(
+    reports: Mapping[Report, int], rounds: int, unit: int, args: argparse.Namespace, presence: bool
+) -> dict[str, Any]:
+    """What these reports mean for each of so many rounds, for a unit, and for a device. Raises UsageError.
+
+    presence: they hide that a run of records is there; what it says is two steps away (ledger.md, Neighbours)."""
     require(args.units >= 1, "units", "1 or more", args.units)
     unit = unit if args.unit is None else parse_unit(args.unit)
     require(unit > 0 or args.units == 1, "units", "1 where the unit is the whole device", args.units)
-    if not (each := total // rounds):
+    total = sum(times * report.rho for report, times in reports.items())
+    each = total // rounds
+    if not each:
         hint = "spend at least a millionth a report, and at most 20"
         raise UsageError("a report has no rho, or too much", hint)
-    pure = sums.pure_of(each)
-    epsilon, device = (sums.group(total, n, args.delta) for n in (1, args.units))
+    of_unit = {replace(report, unit=unit): times for report, times in reports.items()}
+
+    def epsilon(steps: int) -> float:
+        return composing.together(composing.for_steps(of_unit, steps), args.delta).epsilon
+
+    told_twice = presence and unit > 0
     return {
         "rounds": rounds, "delta": args.delta, "rho": total / MICRO, "rho_each": each / MICRO,
-        "epsilon_each_pure": pure / MICRO, "epsilon": epsilon, "unit": unit, "protects": protected(unit),
-        "units": args.units, "rho_device": total * args.units**2 / MICRO, "epsilon_device": device,
+        "epsilon_each_pure": sums.pure_of(each) / MICRO, "unit": unit, "protects": protected(unit),
+        "units": args.units, "epsilon": epsilon(1), "epsilon_content": epsilon(2) if told_twice else None,
+        "epsilon_device": epsilon(args.units),
+        "epsilon_device_content": epsilon(2 * args.units) if told_twice else None,
     }  # fmt: skip
 
 
 def _ledger_words(what: str, spent: Mapping[str, Any]) -> str:
-    lines = ["{what}: rho {rho:g} in total, which is (epsilon {epsilon:.4g}, delta {delta:g}) for {protects}"]
+    lines = [f"{what}: rho {spent['rho']:g} in total, for {spent['protects']} {_both(spent, 'epsilon')}"]
     if spent["rho_each"] is not None:
         lines.append(
-            "  reports    {rounds:,} of rho {rho_each:.4g}; "
-            "of a pure mechanism each has epsilon {epsilon_each_pure:.4g}"
+            f"  reports    {spent['rounds']:,} of rho {spent['rho_each']:.4g}; "
+            f"of a pure mechanism each has epsilon {spent['epsilon_each_pure']:.4g}"
         )
     if spent["units"] > 1:
-        lines += [
-            "  device     a whole device has {units:,} units: rho {rho_device:,.6g}, which is (epsilon "
-            "{epsilon_device:,.4g}, delta {delta:g})",
-            "             what is common to all of its records is protected by no more than that"
-            + (": hardly at all" if spent["epsilon_device"] > _MEANS_LITTLE else ""),
-        ]
+        lines.append(
+            f"  device     a whole device has {spent['units']:,} units: {_both(spent, 'epsilon_device')}"
+        )
+        common = "             what is common to all of its records is protected by no more than that"
+        if spent["epsilon_device"] > _MEANS_LITTLE:
+            common += ": hardly at all"
+        lines.append(common)
     elif spent["unit"]:
         lines.append("  device     a whole device is protected less: --units says how many units it holds")
-    return "\n".join(lines).format_map({"what": what, **spent})
+    return "\n".join(lines)
+
+
+def _both(spent: Mapping[str, Any], name: str) -> str:
+    """An epsilon, of a run of records that it was there and what it says."""
+    text = f"epsilon {_number(spent[name])} at delta {spent['delta']:g}"
+    content = spent[f"{name}_content"]
+    return text if content is None else f"{text} (that it was there) and {_number(content)} (what it says)"

@@ -115,8 +115,8 @@ class Report:
         costs so many times its epsilon, or so many times squared its rho."""
         if not self.unit:
             return self
-        if not self.gaussian:
-            return replace(self, cost=steps * self.cost)
+        if not self.gaussian:  # all that is known then is the epsilon
+            return replace(self, cost=steps * self.cost, card=b"", values=1)
         return replace(self, cost=steps**2 * self.cost, normal=steps**2 * self.normal)
 
     @property
