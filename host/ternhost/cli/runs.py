@@ -7,7 +7,7 @@ from typing import Any
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.judging import WORDS
-from ternhost.run import directory, telling
+from ternhost.run import directory, guarantees
 from ternhost.run import result as results
 from ternhost.text import counted, visible
 
@@ -64,8 +64,9 @@ def _line(entry: dict[str, Any]) -> str:
         return f"{entry['run']:20} {entry['status']}"
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["began"]))
     words = [counted(entry["rounds"], "round"), counted(entry["reports"], "report")]
-    lives = sorted(entry["lives"], key=lambda each: float(each["life"]["epsilon"]))
-    words += map(telling.life_words, lives[-1:])  # of the class that tells most
+    classes = sorted(guarantees.classes_of(entry), key=lambda each: each.life.bounds.epsilon)
+    for worst in classes[-1:]:
+        words += worst.words()
     words += [f"{WORDS.get(name, name)} {value:.4f}" for name, value in entry["figures"].items()]
     what = f"{entry['algorithm']} on {entry['dataset'] or 'records of the devices'}, {entry['fleet']}"
     line = f"{entry['run']:20} {began}  {entry['status']:9}  {what}: "

@@ -24,7 +24,7 @@ from ternhost.errors import UsageError
 from ternhost.learn import attributes, levels
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
-from ternhost.learn.designs import Choice, Mechanised, by_class, class_of, in_privacy, spent
+from ternhost.learn.designs import Choice, Mechanised, by_class, class_of, in_privacy, stated
 from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, options_of, require
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -299,8 +299,8 @@ class Collect(Learner):
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         asked = f"{counted(result['reports'], 'report')} of {counted(result['clients'], 'client')}"
-        asked += f" in {result['seconds']:.1f} s; {spent(result)}"
-        return [*attribute_lines(result), asked, *error_lines(result)]
+        asked += f" in {result['seconds']:.1f} s"
+        return [*attribute_lines(result), asked, *stated(result), *error_lines(result)]
 
 
 def _bounds(estimates: estimate.Estimate) -> list[list[float] | None]:

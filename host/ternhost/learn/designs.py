@@ -218,11 +218,11 @@ def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Se
     return classes if len(classes) <= most else [min(classes, key=cost), max(classes, key=cost)]
 
 
-def spent(result: Mapping[str, Any]) -> str:
-    """The cost of a run to a client, for people, and the lower one that a paper states for the same reports."""
-    words = f"a client spends at most epsilon {result['epsilon_per_client']:g}"
-    stated = result.get("epsilon_stated")
-    return words if stated is None else f"{words}, which the paper of HierA counts as {stated:g}"
+def stated(result: Mapping[str, Any]) -> list[str]:
+    """The lower epsilon that a paper states for the same reports, for people, if there is one."""
+    if result.get("epsilon_stated") is None:
+        return []
+    return [f"the paper of HierA counts epsilon {result['epsilon_stated']:g} for a report of this run"]
 
 
 @dataclass(frozen=True)

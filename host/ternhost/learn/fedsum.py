@@ -32,7 +32,7 @@ from ternhost.privacy import gaussian_curve, sums
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.composing import Report
-from ternhost.privacy.units import UNIT_HELP, parse_unit, protected
+from ternhost.privacy.units import UNIT_HELP, parse_unit
 
 _STEPS = 128  # grid steps of a radius
 
@@ -101,14 +101,6 @@ class SumDesign(ReportDesign):
         each, life = (sums.epsilon_of(rho, self.delta) for rho in (self.cost, self.epsilon))
         levels = {"epsilon_per_report": each, "epsilon_per_client": life, "rho_per_report": self.cost / MICRO}
         return {**super().summary(times), "epsilon": life, "delta": self.delta, **levels}
-
-
-def guarantee(result: Mapping[str, Any]) -> str:
-    """What the result of a run of sums says of privacy, for people."""
-    return (
-        f"protects {protected(result['unit'])}: (epsilon {result['epsilon_per_client']:.4g}, "
-        f"delta {result['delta']:g}) for life, if this run is all; rho {result['rho']:.4g}"
-    )
 
 
 class FedSum(Learning):
@@ -221,4 +213,4 @@ class FedSum(Learning):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         *lines, _ = super().summary(result)
         values = f"a report has {result['k']} of the {result['d']} sums and a tally"
-        return [guarantee(result), *lines, f"{values}, with discrete Gaussian noise"]
+        return [*lines, f"{values}, with discrete Gaussian noise"]

@@ -22,7 +22,7 @@ from ternhost.datasets import Dataset, Holdings, held_out, load
 from ternhost.errors import UsageError
 from ternhost.learn import base, clustering
 from ternhost.learn.classifiers import Classifier, LearnedBy, trained
-from ternhost.learn.designs import ReportDesign, by_class, spent
+from ternhost.learn.designs import ReportDesign, by_class
 from ternhost.learn.noise import LABEL, PROBABILITY, NoiseOptions, to_classify, weakness
 from ternhost.learn.parameters import Floats
 from ternhost.options import require
@@ -295,7 +295,7 @@ class Infer(base.Learner):
         elif result.get("epsilon_true") is not None:
             reports = f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
             option = "" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})"
-            lines.append(f"{reports} in {result['seconds']:.1f} s; {spent(result)}{option}")
+            lines.append(f"{reports} in {result['seconds']:.1f} s{option}")
         sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
         group, value = ("label", "share") if _labels(result) else ("cluster", "mean probability")
         shares = ", ".join(f"{i}: {_interval(share)}" for i, share in result.get("shares", {}).items())

@@ -14,7 +14,7 @@ from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Ind
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
 from ternhost.learn.base import Learner, Population, Turns, report_summary
-from ternhost.learn.designs import Budgeted, ReportDesign, ends, spent
+from ternhost.learn.designs import Budgeted, ReportDesign, ends, stated
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
@@ -215,14 +215,17 @@ class Learning(Learner):
         part = projections.part(result["mechanism"], result["k"])
         lines += [
             f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
-            f"{counted(result['rounds'], 'round')} and {result['seconds']:.1f} s; {spent(result)}",
+            f"{counted(result['rounds'], 'round')} and {result['seconds']:.1f} s",
+            *stated(result),
             f"a report has {part} {result['d']} {unit} (mechanism: {result['mechanism']})",
         ]
         classes = result["classes"]
         shown = ends(classes, lambda each: float(each["epsilon_per_client"]))
         if len(shown) < len(classes):
             lines.append(f"  {len(classes)} classes of clients, of which these spend the least and the most:")
-        return lines + [_class(each) for each in shown] * (len(classes) > 1)
+        if len(classes) > 1:
+            lines += [_class(each) for each in shown]
+        return lines
 
 
 def _figures(result: Mapping[str, Any]) -> list[str]:
@@ -257,5 +260,4 @@ def _figures(result: Mapping[str, Any]) -> list[str]:
 
 def _class(cost: Mapping[str, Any]) -> str:
     tau = "" if cost["tau"] is None else f", tau {cost['tau']:g}"
-    epsilons = f"epsilon {cost['epsilon']:g} a report, {cost['epsilon_per_client']:g} in the run"
-    return f"  {100 * cost['share']:.3g} % of the clients: {epsilons}{tau}"
+    return f"  {100 * cost['share']:.3g} % of the clients: epsilon {cost['epsilon']:g} a report{tau}"

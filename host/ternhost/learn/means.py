@@ -24,7 +24,7 @@ from ternhost.errors import UsageError
 from ternhost.learn.attributes import columns_of
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary
 from ternhost.learn.collect import attribute_lines, dataset_option, error_lines, squared_errors, table_for
-from ternhost.learn.fedsum import SumDesign, UnitOptions, guarantee
+from ternhost.learn.fedsum import SumDesign, UnitOptions
 from ternhost.options import option, require
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO
@@ -208,7 +208,6 @@ class Means(Learner):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         asked = f"{counted(result['reports'], 'report')} about {result['records']:,.0f} records"
         return [
-            guarantee(result),
             "intervals are for the noise",
             *attribute_lines(result),
             f"{asked} (+-{QUANTILE * result['records_error']:.0f}) in {result['seconds']:.1f} s",

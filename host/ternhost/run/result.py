@@ -13,7 +13,7 @@ from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import protected
 from ternhost.provision.boards import epsilon_spent
 from ternhost.run import directory as run_directory
-from ternhost.run import telling, toward_server
+from ternhost.run import guarantees, toward_server
 
 if TYPE_CHECKING:
     from ternhost.run.run import Run
@@ -35,7 +35,7 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "epsilon_spent": epsilon_spent(boards, algorithm.delta) if boards else [],
         "protects": protected(algorithm.unit) if run.accounts else None,
         "epsilon_before": state["spent_before"] / MICRO,
-        "lives": state.get("lives", []),
+        "guarantees": state.get("guarantees", []),
         "toward_server": _toward_server(run),
         "accounting": [account.summary() for account in run.accounts],
         "options": replace(run.options, learning=algorithm.options).flat(),
@@ -55,8 +55,8 @@ def _toward_server(run: Run) -> dict[str, Any]:
 
 def privacy_words(result: Mapping[str, Any]) -> list[str]:
     """What a run has told of a device, by class, and the owner of the server by site, for people."""
-    lines = telling.lives_words(result.get("lives", ()))
-    return [*lines, *filter(None, [toward_server.words(result.get("toward_server") or {})])]
+    lines = guarantees.words_of(guarantees.classes_of(result))
+    return [*lines, *toward_server.words(result.get("toward_server") or {})]
 
 
 def load(run: str | Path, parent: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet, refusals
 from ternhost.reach.driver import Cohorts, Driver, RoundProgress
 from ternhost.reach.fleet import Fleet, RunContext
-from ternhost.run import begin, costs, plugins, telling
+from ternhost.run import begin, costs, guarantees, plugins, telling
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.directory import RunFiles
@@ -408,7 +408,8 @@ class Run(Closing):
             group = self.schedule.group(devices)
             self.algorithm.times = costs.most_asked(self.store, self.files.name, rounds, group, devices)
             told, delta = telling.told_before(self), float(self.options.delta)
-            self.state["lives"] = telling.lives(self.algorithm, told, self._asked, delta)
+            classes = guarantees.of_classes(self.algorithm, told, self._asked, delta)
+            self.state["guarantees"] = [each.as_json() for each in classes]
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
                 account.budget = self.options.budget_micro

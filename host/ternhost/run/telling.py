@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tern.ledger import EPSILON, RHO
-from ternhost.count.telling import Account, Told, most
+from ternhost.count.telling import Told
 from ternhost.errors import RefusedError
-from ternhost.learn.base import Devices, Learner
-from ternhost.learn.designs import by_class, ends
+from ternhost.learn.base import Devices
+from ternhost.learn.designs import ends
 from ternhost.options import flag
 from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.accounting import Account as Planned
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import NOT_TOLD, Driver, Left
 from ternhost.reach.refusals import NEW_BUDGET
-from ternhost.run import costs, toward_server
+from ternhost.run import costs, guarantees, toward_server
+from ternhost.run.guarantees import OfClass
 from ternhost.run.status import Watcher
 
 if TYPE_CHECKING:
     from ternhost.run.run import Run
 
 _LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"  # by measure
-_LESS = 0.995  # of the pure epsilon: so much is worth a second number
 
 
 def before_first_round(run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool) -> None:
@@ -36,14 +35,15 @@ def before_first_round(run: Run, driver: Driver, members: Sequence[int] | Device
     told = told_before(run)
     before = costs.spent(told.accounts(of=members), measure)
     run.state["spent_before"] = before
-    run.state["lives"] = lives(learner, told, members, float(options.delta))
+    classes = guarantees.of_classes(learner, told, members, float(options.delta))
+    run.state["guarantees"] = [each.as_json() for each in classes]
     if again:
         return
     if options.reason:
         run.watcher.note(options.reason)
     left = NOT_TOLD if made else driver.budget_left
     words: dict[str, Any] = {
-        "lives": run.state["lives"],
+        "classes": classes,
         "endless": learner.rounds is None and not learner.once,
         "alone": len(driver.devices) == 1,
         "rounds": flag(learner.rounds_option),
@@ -60,46 +60,7 @@ def told_before(run: Run) -> Told:
     return Told() if made else costs.told_before(run.store, run.files.name)
 
 
-def lives(
-    learner: Learner, told: Told, members: Sequence[int] | Devices, delta: float
-) -> list[dict[str, Any]]:
-    """For JSON, of each class of devices: what the run tells of a device, and what its life has told by then, at most.
-    told: before the run. Pure epsilons, and the least that is proved at `delta`."""
-    designs, before = learner.designs, dict[int, list[Account]]()
-    for i, _, devices in by_class(designs, members, learner.options.seed) if told else ():
-        before[i] = told.accounts(of=devices)
-    return [
-        {"share": design.share, "delta": delta, "run": _epsilons([{}], design.told(learner.times), delta),
-         "life": _epsilons(before.get(i) or [{}], design.told(learner.times), delta)}
-        for i, design in enumerate(designs)
-    ]  # fmt: skip
-
-
-def _epsilons(accounts: Sequence[Account], run: Account, delta: float) -> dict[str, Any]:
-    found = most((Counter(account) + Counter(run) for account in accounts), delta)
-    return {"pure": found.pure, "zcdp": found.zcdp, "exact": found.exact, "epsilon": found.epsilon}
-
-
-def life_words(life: Mapping[str, Any]) -> str:
-    """One of `lives`: "this run: epsilon 4 (pure); for life so far 36 pure, 11.2 at delta 1e-06"."""
-    run, whole = ({**life[which], "delta": life["delta"]} for which in ("run", "life"))
-    text = "this run: epsilon " + (
-        "{epsilon:.4g} at delta {delta:g}" if run["pure"] is None else "{pure:g} (pure)"
-    )
-    words = "{epsilon:.4g} at delta {delta:g}"
-    if whole["pure"] is not None:
-        words = "{pure:g} pure" + f", {words}" * (whole["epsilon"] < _LESS * whole["pure"])
-    return f"{text.format_map(run)}; for life so far {words.format_map(whole)}"
-
-
-def lives_words(lives: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each class, or for those that tell least and most."""
-    shown = ends(lives, lambda each: float(each["life"]["epsilon"]))
-    several = len(lives) > 1
-    return [f"{100 * each['share']:.3g} % of the devices, " * several + life_words(each) for each in shown]
-
-
-def tell(watcher: Watcher, accounts: Sequence[Planned], before: int, left: Left, lives: Sequence[Mapping[str, Any]],
+def tell(watcher: Watcher, accounts: Sequence[Planned], before: int, left: Left, classes: Sequence[OfClass],
          endless: bool, alone: bool, rounds: str = "--rounds") -> None:  # fmt: skip
     """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
     spent in the run's measure, and the least that a board reports as left, millionths. endless: the accounts are of a
@@ -128,7 +89,7 @@ def tell(watcher: Watcher, accounts: Sequence[Planned], before: int, left: Left,
                 f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
                 hint=f"ask fewer rounds or values, use a smaller {account.measure}, or raise --budget",
             )
-    for words in () if endless else lives_words(lives):
+    for words in () if endless else guarantees.words_of(classes):
         watcher.note(words)
     for measure, amount in told if asked else ():
         release = min((replace(each, measure=measure) for each in asked), key=lambda each: each.user_level)

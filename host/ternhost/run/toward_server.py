@@ -12,12 +12,13 @@ from ternhost.count.members import Integers
 from ternhost.count.telling import Told
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.base import Learner
-from ternhost.learn.designs import by_class
+from ternhost.learn.designs import by_class, ends
 from ternhost.options import names_of
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import Report
 from ternhost.privacy.groups import Group
 from ternhost.reach.toward_server import MORE, Bound
+from ternhost.run import guarantees
 from ternhost.run.options import RunOptions
 from ternhost.store.store import Store
 from ternhost.text import counted
@@ -153,7 +154,7 @@ def planned_words(
         else:
             text = f"{site.name}, with {counted(devices[site.name], 'device')}, will hold counts back, of all rounds "
             lines.append(text + "or from some round on: else they would tell more than the bound")
-    return [*lines, *filter(None, [words(told(after, options), devices)])]
+    return [*lines, *words(told(after, options), devices)]
 
 
 def told(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, dict[str, Any]]:
@@ -164,22 +165,20 @@ def told(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, dict[s
     return {name: {"epsilon": epsilon, **about} for name, epsilon in known.items()}
 
 
-def words(sites: Mapping[str, Mapping[str, Any]], devices: Mapping[str, int] | None = None) -> str:
-    """`told` for people. devices: of each site, for what is planned."""
+def words(sites: Mapping[str, Mapping[str, Any]], devices: Mapping[str, int] | None = None) -> list[str]:
+    """`told` for people, a line for each site; of many, those that tell least and most. devices: of each site, for what
+    is planned."""
     if not sites:
-        return ""
-    first: Mapping[str, Any] = next(iter(sites.values()))
-    parts = [
-        f"{name} {epsilon_words(each['epsilon'])}"
-        + (f" ({counted(devices[name], 'device')})" if devices else "")
-        for name, each in sites.items()
+        return []
+    promised = guarantees.toward_server(sites)
+    lines = [
+        each.words() + (f" ({counted(devices[each.site], 'device')})" if devices else "")
+        for each in ends(promised, lambda each: each.bounds.epsilon)
     ]
-    text: str = f"toward the owner of the server, who sees counts alone: {', '.join(parts)}"
-    text += f", at delta {first['delta']:g}"
-    text += f", if {100 * first['honest']:g} % of the devices are honest" * (first["honest"] < 1)
-    text += f"; the bound is {first['bound']:g}" if first["bound"] else ""
-    return text
-
-
-def epsilon_words(value: float | None) -> str:
-    return "without a bound" if value is None else f"epsilon {value:.4g}"
+    unknown = [name for name, site in sites.items() if site["epsilon"] is None]
+    lines += [f"the counts of {name} tell as much as single reports would" for name in unknown]
+    head = "toward the owner of the server, who sees counts alone"
+    bound = next(iter(sites.values()))["bound"]
+    if bound:
+        head += f" (the bound is epsilon {bound:g})"
+    return [f"{head}:", *(f"  {line}" for line in lines)]

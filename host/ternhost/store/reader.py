@@ -27,7 +27,7 @@ from ternhost.store.runs import status_now
 from ternhost.store.store_file import in_use
 from ternhost.store.tallies import unpack_counts
 
-_STATE = ("rounds", "reports", "asked", "refusals", "seconds", "spent_before", "planned", "lives")
+_STATE = ("rounds", "reports", "asked", "refusals", "seconds", "spent_before", "planned", "guarantees")
 _VALUES = ", ".join(f"json_extract(state, '$.{name}')" for name in _STATE)
 _RUN = f"SELECT began, status, asked, {_VALUES} FROM run WHERE name = ?"
 _RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0) FROM run ORDER BY rowid"
@@ -300,6 +300,6 @@ def _run(name: str, row: tuple[Any, ...], store: Path) -> views.RunView:
         references=options.get("references") or {},
         epsilon_before=(now.pop("spent_before") or 0) / MICRO,
         replanned=now.pop("planned"),
-        lives=json.loads(now.pop("lives") or "[]"),
+        guarantees=json.loads(now.pop("guarantees") or "[]"),
         **{name: value or 0 for name, value in now.items()},
     )

@@ -29,7 +29,7 @@ class RunView:
     refusals: int = 0
     seconds: float = 0.0  # that it has taken
     epsilon_before: float = 0.0
-    lives: Sequence[Mapping[str, Any]] = ()  # what a device of each class has told (`run.costs.lives`)
+    guarantees: Sequence[Mapping[str, Any]] = ()  # of each class of devices (`run.guarantees`)
     replanned: int | None = None  # the number of rounds that it plans by now
 
     @property

@@ -4,7 +4,7 @@ The store is read when Prometheus scrapes, so that ingest pays nothing. Nothing 
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ from prometheus_client.registry import Collector
 
 from tern import wire
 from ternhost.errors import StorageError
+from ternhost.privacy.guarantee import Span
+from ternhost.run.guarantees import OfClass, worst
 from ternhost.run.status import END, Status
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
-from ternhost.watch import curves
+from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import FleetView, fleet_of, states
 from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 
@@ -172,11 +174,36 @@ def _of_gateways(shown: Snapshot) -> Iterator[Metric]:
 
 
 def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
-    if shown.run is not None and (most := shown.run.costliest) is not None:
-        yield GaugeMetricFamily("tern_report_epsilon", "Largest epsilon that a report costs a device", most)
+    if shown.run is None:
+        return
+    if (most := shown.run.costliest) is not None:
+        text = f"Largest cost of a report: {words.epsilon_of(shown.run)}"
+        yield GaugeMetricFamily("tern_report_epsilon", text, most)
     if (spent := curves.spent(shown)) is not None:
-        text = "Mean epsilon spent per device in this run (accepted reports only)"
+        text = f"Spent in this run by accepted reports, mean of devices: {words.epsilon_of(shown.run)}"
         yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent)
+    yield from _of_guarantees([OfClass.from_json(each) for each in shown.run.guarantees])
+
+
+def _of_guarantees(classes: Sequence[OfClass]) -> Iterator[Metric]:
+    """The guarantee of the class of devices that loses most, for each span, and each question about what is
+    protected."""
+    text = "What is proved of a report, of this run, and of all runs so far, for the devices that lose most"
+    family = GaugeMetricFamily(
+        "tern_guarantee_epsilon", text, labels=["span", "protects", "question", "delta"]
+    )
+    for span in (Span.REPORT, Span.RUN, Span.LIFE):
+        found = worst(classes, span)
+        if found is None:
+            continue
+        questions = {"what its records are": found.bounds}
+        if found.content is not None:
+            questions = {"that it was there": found.bounds, "what it says": found.content}
+        for question, bounds in questions.items():
+            labels = [span.value, found.protects, question, f"{bounds.delta:g}"]
+            family.add_metric(labels, bounds.epsilon)
+    if family.samples:
+        yield family
 
 
 def _family(name: str, text: str, label: str, values: Mapping[str, int]) -> GaugeMetricFamily:

@@ -8,14 +8,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ternhost.privacy.guarantee import rounded
 from ternhost.reach import absence
+from ternhost.run.guarantees import OfClass, words_of
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
 from ternhost.text import brief, counted, visible
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
 from ternhost.watch.summary import Summary, breakdown
-from ternhost.watch.words import ago, duration, time_of
+from ternhost.watch.words import ago, duration, epsilon_of, time_of
 
 _WIDE = 70  # columns of a terminal for all columns of the boards
 _CURVE_LINES = 5
@@ -159,18 +161,19 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _privacy(summary: Summary) -> Iterable[RenderableType]:
-    words = {
-        "report": "a report costs at most {:g}",
-        "spent": "a device has spent {:.3g} on average (accepted reports only)",
-        "left": "{:g} is left on the board with the least",
-    }
-    known = {form: summary.epsilon.get(name) for name, form in words.items()}
-    lines = [form.format(value) for form, value in known.items() if value is not None]
-    if before := summary.epsilon.get("before"):
-        lines.append(f"at most {before:g} before this run")
+    run = summary.run
+    assert run is not None
+    classes = [OfClass.from_json(each) for each in run.guarantees]
+    lines = words_of(classes)
+    if (spent := summary.epsilon.get("spent")) is not None:
+        lines.append(
+            f"spent so far, mean of devices, by accepted reports: {epsilon_of(run)} {rounded(spent)}"
+        )
+    if (left := summary.epsilon.get("left")) is not None:
+        lines.append(f"{left:g} is left on the board with the least")
     if lines:
         yield Text()
-        yield _line(("Epsilon", "bold"))
+        yield _line(("Privacy", "bold"))
         yield from map(_line, lines)
 
 

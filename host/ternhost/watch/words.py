@@ -3,6 +3,8 @@
 import time
 
 from tern import wire
+from ternhost.privacy.guarantee import rounded
+from ternhost.privacy.units import parse_unit, protected
 from ternhost.store.runs import FINISHED, PREPARING, RUNNING, STOPPED
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.watch import curves
@@ -36,6 +38,17 @@ def reckoned(run: RunView) -> str:
     if rounds is None:
         return "a round"
     return "in the run" if rounds == run.planned else f"in {rounds:,} rounds"
+
+
+def epsilon_of(run: RunView) -> str:
+    """What the epsilons of a run are about: "epsilon of one record of a device, that it was there, at delta 1e-06"."""
+    unit = parse_unit(run.options.get("unit") or "device")
+    text = f"epsilon of {protected(unit)}"
+    if unit:
+        text += ", that it was there"
+    if delta := run.options.get("delta"):
+        text += f", at delta {float(delta):g}"
+    return text
 
 
 def of_rounds(count: int, rounds: int | None) -> str:
@@ -77,9 +90,9 @@ def tiles(now: Snapshot) -> list[Tile]:
     devices = curves.devices_of(run, now.devices)
     if (spent := curves.spent(now)) is not None:
         costs = [device_class["epsilon_per_report"] for device_class in run.classes]
-        each = " to ".join(f"{cost:.4g}" for cost in sorted({min(costs), max(costs)}))
-        known = f"by accepted reports, {each} each"
-        shown.append(("mean epsilon spent per device", f"{spent:.4g}", known))
+        each = " to ".join(rounded(cost) for cost in sorted({min(costs), max(costs)}))
+        known = f"{epsilon_of(run)}; by accepted reports, {each} each"
+        shown.append(("epsilon spent, mean of devices", rounded(spent), known))
     if now.boards:
         online, known = states(now.boards)["online"], f"of {len(now.boards):,} ever seen"
         shown.append((f"boards online{_when(now)}", f"{online:,}", known))

@@ -6,8 +6,17 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ternhost.privacy.guarantee import rounded
 from ternhost.run.report import plots
-from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, table
+from ternhost.run.report.page import (
+    Page,
+    Row,
+    common_pictures,
+    common_results,
+    common_settings,
+    promised,
+    table,
+)
 
 _MOST = 40  # attributes in a picture; of categories
 _PANELS, _CATEGORIES = 14, 8
@@ -22,11 +31,9 @@ def page(result: Mapping[str, Any]) -> Page:
             meaning = f"of the {what}, against those of what the clients hold"
             judged.append(("mean squared error", f"{result[name]:.4g}", meaning))
     title = f"{result['dataset']}, means and frequencies by {result['method']}"
-    cost = f"each at most epsilon {result['epsilon_per_client']:.6g} altogether."
-    lead = f"{result['clients']:,} clients told something of themselves, {cost}"
+    lead = f"{result['clients']:,} clients told something of themselves. {promised(result)}"
     if "unit" in result:
-        epsilon = f"(epsilon {result['epsilon_per_client']:.6g}, delta {result['delta']:g})"
-        lead = f"{result['clients']:,} devices each told noisy sums. Protected is {result['protects']}, at {epsilon}."
+        lead = f"{result['clients']:,} devices each told noisy sums. {promised(result)}"
     settings = [*(_part(part) for part in result["parts"]), *common_settings(result)]
     figures = [("result", "value", "what it means"), *judged] if judged else ()
     more = {"Attributes": _attributes(result["attributes"])}
@@ -70,7 +77,9 @@ def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
 
 def _part(part: Mapping[str, Any]) -> Row:
     how = _IN_WORDS.get(part["mechanism"], part["mechanism"])
-    meaning = f"reported by a client at epsilon {part['epsilon']:.6g} by {how} (card {part['card_hash']})"
+    meaning = (
+        f"reported by a client at epsilon {rounded(part['epsilon'])} by {how} (card {part['card_hash']})"
+    )
     return part["name"], f"{part['k']} of {part['d']}", meaning
 
 

@@ -8,7 +8,15 @@ from matplotlib.figure import Figure
 
 from ternhost.learn.noise import weakness
 from ternhost.run.report import plots
-from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, percent
+from ternhost.run.report.page import (
+    Page,
+    Row,
+    common_pictures,
+    common_results,
+    common_settings,
+    percent,
+    promised,
+)
 
 
 def page(result: Mapping[str, Any]) -> Page:
@@ -17,7 +25,7 @@ def page(result: Mapping[str, Any]) -> Page:
     lead = f"{result['clients']:,} clients classified a record of their own"
     sent = "its class by randomised response" if labels else "the probabilities under noise"
     if protected:
-        lead += f", and sent {sent}: a true epsilon of {result['epsilon_per_client']:.6g} each."
+        lead += f", and sent {sent}. {promised(result)}"
     elif result.get("epsilon_true"):
         lead += f". Their noise {weakness(result['epsilon_true'])}."
     else:

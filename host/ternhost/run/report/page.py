@@ -10,12 +10,14 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ternhost.files import storage_errors, write_file
-from ternhost.privacy.cards import decode
-from ternhost.run import telling, toward_server
+from ternhost.privacy.cards import decode, measure
+from ternhost.privacy.guarantee import Span
+from ternhost.run import guarantees
 from ternhost.run.report import plots
 from ternhost.text import as_html, brief
 
 NAME = "report.html"
+_RESTS_ON = "proved from the integers of the cards, by the host and again by each device"
 
 Row = tuple[str, str, str]
 
@@ -71,20 +73,33 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
     ]
     if result["missing"]:
         rows.append(("missing", f"{result['missing']:,}", "reports that were asked for but refused or lost"))
-    certified = "certified: no report changes the odds of two inputs by more than exp(epsilon)"
-    for name, epsilon, meaning in (
-        ("epsilon a client", result.get("epsilon_per_client"), certified),
-        ("epsilon before", result["epsilon_before"], "the most that a client had spent before this run"),
-        ("most spent", max((e for e, _ in result["epsilon_spent"]), default=None), "in any client's ledger"),
-    ):
-        rows += [(name, f"{epsilon:.6g}", meaning)] if epsilon else []
-    life = "of a device: pure epsilons add up; at delta by exact composition, or zCDP where that is less"
-    rows += [("told", line, life) for line in telling.lives_words(result.get("lives", ()))]
+    rows += [("privacy", line, meaning) for line, meaning in privacy_rows(result)]
     for name, site in (result.get("toward_server") or {}).items():
-        what = f"at delta {site['delta']:g}: what its counts of all rounds tell the owner of the server of a device"
-        rows.append((f"toward the server, {name}", toward_server.epsilon_words(site["epsilon"]), what))
+        if site["epsilon"] is None:
+            what = "its counts tell the owner of the server as much as single reports would"
+            rows.append((f"toward the server, {name}", "no bound", what))
     speed = f"{result['reports_per_second']:,.0f} reports a second"
     return [*rows, ("duration", f"{result['seconds']:,.1f} s", speed)]
+
+
+def privacy_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a run promises, sentence by sentence, each with whom it holds against and what it rests on."""
+    rows = []
+    for each in guarantees.classes_of(result):
+        sentences = [each.report.words(), *each.words()]
+        rows += [(line, f"against {each.run.against}; {_RESTS_ON}") for line in sentences]
+    for site in guarantees.toward_server(result.get("toward_server") or {}):
+        rows.append((site.words(), f"against {site.against}; computed from the counts of all rounds"))
+    return rows
+
+
+def promised(result: Mapping[str, Any]) -> str:
+    """The guarantee of a run, of the devices that lose most, as a sentence of a report's first paragraph."""
+    found = guarantees.worst(guarantees.classes_of(result), Span.RUN)
+    if found is None:
+        return "Nothing is protected."
+    words = found.words()
+    return f"{words[0].upper()}{words[1:]}, against {found.against}."
 
 
 def common_settings(result: Mapping[str, Any]) -> list[Row]:
@@ -93,7 +108,7 @@ def common_settings(result: Mapping[str, Any]) -> list[Row]:
     return [
         ("fleet", str(options["fleet"]), "where the clients run"),
         ("quorum", percent(options["quorum"]), "share of a round's reports that ends it"),
-        ("seed", str(options["seed"]), "deals clients and records; no client's noise depends on it"),
+        ("seed", str(options["seed"]), "deals clients and records"),
     ]
 
 
@@ -101,11 +116,30 @@ def common_pictures(
     result: Mapping[str, Any], card: str, title: str, note: str = ""
 ) -> dict[str, tuple[Figure, str]]:
     """The mechanism, of a card in hexadecimal digits, and what clients have spent; note: ends the caption of that."""
-    mechanism = "The mechanism, computed from the integers that the clients used. Each client checked that "
-    mechanism += "no output tells more than the certified epsilon."
-    drawn = plots.card_distribution(decode(bytes.fromhex(card)), title)
-    epsilon = plots.epsilon_spent(spent(result), result["epsilon_per_client"])
-    return {"card": (drawn, mechanism), "epsilon": (epsilon, f"Epsilon that each client has spent. {note}")}
+    decoded = decode(bytes.fromhex(card))
+    what = measure(decoded)
+    mechanism = (
+        "The mechanism, computed from the integers that the clients used. A client answers only after it has "
+    )
+    mechanism += f"proved the {what} of the card from these integers."
+    drawn = plots.card_distribution(decoded, title)
+    of_what = epsilon_of(result)
+    epsilon = plots.epsilon_spent(spent(result), result["epsilon_per_client"], of_what)
+    caption = f"What each client has spent: {of_what}. {note}"
+    return {"card": (drawn, mechanism), "epsilon": (epsilon, caption)}
+
+
+def epsilon_of(result: Mapping[str, Any]) -> str:
+    """What the epsilons of a result are about, for people."""
+    found = guarantees.worst(guarantees.classes_of(result), Span.RUN)
+    if found is None:
+        return "epsilon"
+    text = f"epsilon of {found.protects}"
+    if found.content is not None:
+        text += ", that it was there"
+    if found.bounds.pure is None:
+        text += f", at delta {found.bounds.delta:g}"
+    return text
 
 
 def spent(result: Mapping[str, Any]) -> dict[float, int]:

@@ -23,6 +23,7 @@ from tern.fixed import ONE
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, storage_errors
 from ternhost.privacy import cards, certify, projection
+from ternhost.privacy.guarantee import rounded
 from ternhost.text import brief
 
 Floats = npt.NDArray[np.float64]
@@ -234,17 +235,17 @@ def epsilons(
     return figure
 
 
-def epsilon_spent(spent: Mapping[float, int], allowed: float) -> Figure:
-    """The number of clients by the epsilon that they spent in all, beside the allowed one."""
+def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figure:
+    """The number of clients by the epsilon that they spent in all, beside the one of the run. what: the epsilon is."""
     figure, axes = _figure(2.1)
     at = sorted(spent)
     width = max(allowed, *at) / 18
     bars = axes.bar(at, [spent[x] for x in at], width=width, color=_DARK, edgecolor=_INK, label="clients")
-    labels = [f"{spent[x]:,} at {x:.6g}" for x in at]
+    labels = [f"{spent[x]:,} at {rounded(x)}" for x in at]
     axes.bar_label(bars, labels=labels, padding=4, bbox={"color": "white", "pad": 1.5})
-    axes.axvline(allowed, linestyle="--", color=_MIDDLE, label=f"allowed to each: {allowed:.6g}")
+    axes.axvline(allowed, linestyle="--", color=_MIDDLE, label=f"of this run: {rounded(allowed)}")
     axes.set(xlim=(-width, max(allowed, *at) + 2 * width), ylim=(0, max(spent.values()) * 1.3))
-    axes.set(xlabel="epsilon spent by a client in its whole life", ylabel="clients")
+    axes.set(xlabel=f"spent by a client: {what}", ylabel="clients")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     legend_above(axes, 2)

@@ -9,9 +9,18 @@ from matplotlib.figure import Figure
 
 from ternhost.learn import projections
 from ternhost.learn.judging import WORDS
+from ternhost.privacy.guarantee import rounded
 from ternhost.privacy.units import DEVICE, protected
 from ternhost.run.report import plots
-from ternhost.run.report.page import Page, Row, common_pictures, common_results, common_settings, percent
+from ternhost.run.report.page import (
+    Page,
+    Row,
+    common_pictures,
+    common_results,
+    common_settings,
+    percent,
+    promised,
+)
 from ternhost.text import as_html, clipped
 
 _MODELS = {
@@ -57,7 +66,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     sizes = {f"this report\n{part} {d} coordinates": result["bytes_per_report"] - overhead}
     sizes[f"float32 gradient\n{d} coordinates"] = 4 * d
     caption = "What a client sends in a round, and the plain gradient in such a frame."
-    title = f"{result['mechanism']}, epsilon {result['epsilon_per_client']:.6g}"
+    title = f"{result['mechanism']}, epsilon {rounded(result['epsilon_per_client'])}"
     note = "By the accepted reports, as if all clients had reported equally often."
     if result["epsilon_spent"]:
         note = "Read from the clients' own ledgers after the run."
@@ -94,7 +103,7 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         return {}
     history: Sequence[Mapping[str, Any]] = result["history"]
     words = f"{WORDS[name]} on held-out records"
-    label = f"private, epsilon {result['epsilon_per_client']:.6g}"
+    label = f"private, epsilon {rounded(result['epsilon_per_client'])}"
     reports = list(accumulate(entry["reports"] for entry in history))
     figures = [entry[name] for entry in history], result[f"{name}_optimum"], result[f"{name}_baseline"]
     figure = plots.judged(*figures, reports=reports, label=label, measure=words, floor=_TRIVIAL[name])
@@ -103,8 +112,7 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 
 
 def _lead(result: Mapping[str, Any]) -> str:
-    sent = f"{result['reports']:,} reports of {result['bytes_per_report']} bytes each; a client gave away at "
-    sent += f"most epsilon {result['epsilon_per_client']:.6g}. "
+    sent = f"{result['reports']:,} reports of {result['bytes_per_report']} bytes each. {promised(result)} "
     name = result["measure"]
     if name is None:
         return sent
@@ -153,8 +161,8 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         ("data set", str(options["dataset"]), "what the clients hold"),
         ("model", str(options["model"]), _MODELS[options["model"]]),
         ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
-        ("protects", result.get("protects", protected(DEVICE)), "what the epsilon is about"),
-        ("epsilon", epsilon, "asked for; the card keeps no more than that"),
+        ("protects", result.get("protects", protected(DEVICE)), "what the guarantee is about"),
+        ("epsilon", epsilon, "as it was asked for"),
         ("coordinates", k, "reported by a client, chosen independently of data"),
         ("optimiser", str(result["optimiser"]), "" if rate is None else f"at a learning rate of {rate:.4g}"),
     ]

@@ -10,6 +10,8 @@ from typing import Any
 from nicegui import background_tasks, ui
 
 from ternhost.learn import judging
+from ternhost.privacy.guarantee import Span
+from ternhost.run.guarantees import OfClass, worst
 from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.text import brief
 from ternhost.watch import curves, words
@@ -200,14 +202,14 @@ def titles(runs: Sequence[RunView]) -> list[str]:
 def _runs_table(runs: Sequence[RunView]) -> str:
     rows = []
     for run in runs[:_SHOWN]:
-        epsilon = max((float(device_class["epsilon_run"]) for device_class in run.classes), default=None)
-        paid = None if epsilon is None else f"{epsilon:.4g} {words.reckoned(run)}".removesuffix(" in the run")
+        promised = worst([OfClass.from_json(each) for each in run.guarantees], Span.RUN)
+        paid = None if promised is None else f"{promised.protects}: {promised.numbers()}"
         mechanisms = sorted({str(device_class["mechanism"]) for device_class in run.classes})
         began, dataset = words.moment(run.began), run.options.get("dataset")
         about = [run.name, began, run.status, run.algorithm, dataset, run.fleet]
         cost = [", ".join(mechanisms) or None, paid, run.rounds, run.reports, words.duration(run.seconds)]
         rows.append([*about, *cost])
     head = (
-        "run", "began", "status", "algorithm", "data", "fleet", "mechanism", "epsilon", "rounds", "reports", "took",
+        "run", "began", "status", "algorithm", "data", "fleet", "mechanism", "protects", "rounds", "reports", "took",
     )  # fmt: skip
     return elements.table(head, rows) if rows else elements.empty("No run has begun.")

@@ -5,8 +5,8 @@ from typing import Any
 from nicegui import ui
 
 from ternhost.errors import UsageError
-from ternhost.privacy.units import parse_unit, protected
-from ternhost.run.telling import lives_words
+from ternhost.privacy.guarantee import rounded
+from ternhost.run.guarantees import OfClass
 from ternhost.store.snapshot import DIRECTION, LABEL, VALUE, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import budgets
@@ -38,7 +38,7 @@ class PrivacySection(Section):
         classes = now.run.classes if now.run else ()
         self._classes.set(_table(now) if classes else empty(_UNKNOWN if now.run else "No run yet."))
         self._lines.set(_lines(now))
-        options = {i: f"class {i + 1}, epsilon {each['epsilon']:g}" for i, each in enumerate(classes)}
+        options = {i: f"class {i + 1}, epsilon {rounded(each['epsilon'])}" for i, each in enumerate(classes)}
         offer(self._which, options)
         self._controls.set_visibility(len(options) > 1)
         data, what = _card(now, int(self._which.value or 0))
@@ -67,12 +67,14 @@ def _table(now: Snapshot) -> str:
     assert run is not None
     rows = []
     for i, (of_class, spent) in enumerate(zip(run.classes, curves.spent_by_class(now), strict=True), 1):
-        costs = [float(of_class[name]) for name in ("epsilon_per_report", "epsilon_run")]
+        costs = [rounded(float(of_class[name])) for name in ("epsilon_per_report", "epsilon_run")]
         design = [of_class[name] for name in ("mechanism", "k", "levels", "card_hash")]
-        rows.append([i, f"{100 * of_class['share']:.3g} %", *costs, spent, *design])
+        so_far = None if spent is None else rounded(spent)
+        rows.append([i, f"{100 * of_class['share']:.3g} %", *costs, so_far, *design])
+    epsilon = words.epsilon_of(run)
     head = (
-        "class", "share of devices", "epsilon a report", f"epsilon {words.reckoned(run)}", "spent so far, mean",
-        "mechanism", "values a report", "levels", "card",
+        "class", "share of devices", f"{epsilon}, a report", f"{epsilon}, {words.reckoned(run)}",
+        "spent so far, mean", "mechanism", "values a report", "levels", "card",
     )  # fmt: skip
     return table(head, rows)
 
@@ -81,24 +83,19 @@ def _lines(now: Snapshot) -> str:
     run = now.run
     if run is None:
         return ""
-    unit = parse_unit(run.options.get("unit") or "device")
-    rows: list[tuple[str, Any, str]] = []
+    rows: list[tuple[str, Any]] = []
+    for each in map(OfClass.from_json, run.guarantees):
+        rows.append((each.report.words(), f"against {each.report.against}"))
+        rows += [(line, f"against {each.run.against}") for line in each.words()]
     if (spent := curves.spent(now)) is not None:
-        rows.append(("spent in this run, mean per device", spent, f"by {now.accepted:,} accepted reports"))
-    rows.append(("spent before it, most of any device", run.epsilon_before, "in the rounds of this store"))
-    if spent is not None:
-        whole = f"{run.epsilon_before + spent:.4g}"
-        rows.append(("spent in its life, mean per device", whole, "at most: both together"))
-    rows += [
-        ("by all runs of this store, most of any device", line, "exactly composed")
-        for line in lives_words(run.lives)
-    ]
+        so_far = f"spent in this run, mean of devices: {words.epsilon_of(run)} {rounded(spent)}"
+        rows.append((so_far, f"by {now.accepted:,} accepted reports"))
     allowed = run.options.get("budget")
     named = "--budget" if allowed else "no --budget was named"
-    rows.append(("allowed in its life", str(allowed or "–"), named))
+    rows.append((f"allowed in the life of a device: {allowed or '–'}", named))
     if left := budgets(now.boards, now.read):
         half = left[len(left) // 2]
         middle = f"as boards said, less their reports since; half of {len(left):,} heard within a day"
         middle += f" have {half:.4g} or more"
-        rows.append(("left, least of any board", left[0], middle))
-    return "<p></p>" + table((f"epsilon of {protected(unit)}", "amount", "that is"), rows)
+        rows.append((f"left on the board with the least: {left[0]:.4g}", middle))
+    return "<p></p>" + table(("guarantee or account", "that is"), rows)

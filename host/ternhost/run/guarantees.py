@@ -1,0 +1,85 @@
+"""The guarantees of a run: of a report, of the run, and of all runs so far together, for each class of devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from ternhost.count.telling import Account, Told
+from ternhost.learn.base import Devices, Learner
+from ternhost.learn.designs import ReportDesign, by_class, ends
+from ternhost.privacy.guarantee import Guarantee, Span
+
+
+@dataclass(frozen=True)
+class OfClass:
+    """What devices of a class are promised. They may lose as much as the most telling account of one of them says."""
+
+    report: Guarantee
+    run: Guarantee
+    life: Guarantee
+
+    def words(self) -> list[str]:
+        """The run and the life in sentences; one, where the life has had no other reports."""
+        if self.life.bounds == self.run.bounds and self.life.unit == self.run.unit:
+            return [self.run.words()]
+        return [self.run.words(), self.life.words()]
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name).as_json() for name in ("report", "run", "life")}
+
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> Self:
+        return cls(*(Guarantee.from_json(known[name]) for name in ("report", "run", "life")))
+
+
+def classes_of(result: Mapping[str, Any]) -> list[OfClass]:
+    """The guarantees in the result of a run."""
+    return [OfClass.from_json(each) for each in result.get("guarantees", ())]
+
+
+def of_classes(learner: Learner, told: Told, members: Sequence[int] | Devices, delta: float) -> list[OfClass]:
+    """What a run promises the devices of each class. told: what they have told before, in other runs."""
+    before: dict[int, list[Account]] = {}
+    if told:
+        for i, _, devices in by_class(learner.designs, members, learner.options.seed):
+            before[i] = told.accounts(of=devices)
+    return [
+        _of_class(design, learner.times, before.get(i) or [{}], delta)
+        for i, design in enumerate(learner.designs)
+    ]
+
+
+def _of_class(design: ReportDesign, times: int, before: Sequence[Account], delta: float) -> OfClass:
+    of_run = design.told(times)
+    report = Guarantee.of(Span.REPORT, {design.report: 1}, delta, design.share)
+    run = Guarantee.of(Span.RUN, of_run, delta, design.share)
+    lives = [
+        Guarantee.of(Span.LIFE, Counter(account) + Counter(of_run), delta, design.share) for account in before
+    ]
+    return OfClass(report, run, max(lives, key=lambda each: each.bounds.epsilon))
+
+
+def words_of(classes: Sequence[OfClass]) -> list[str]:
+    """The sentences of each class; of many classes, of those that are told least and most of."""
+    shown = ends(classes, lambda each: each.life.bounds.epsilon)
+    return [line for each in shown for line in each.words()]
+
+
+def toward_server(sites: Mapping[str, Mapping[str, Any]]) -> list[Guarantee]:
+    """The guarantees of each site toward the owner of the server (`toward_server.told`), where there is one."""
+    return [
+        Guarantee.toward_server(name, site["epsilon"], site["delta"], site["honest"])
+        for name, site in sites.items()
+        if site["epsilon"] is not None
+    ]
+
+
+def worst(classes: Sequence[OfClass], span: Span) -> Guarantee | None:
+    """The guarantee of the class that loses most; None where devices report nothing that is protected."""
+    found: list[Guarantee] = [getattr(each, span.value) for each in classes]
+    if not found:
+        return None
+    return replace(max(found, key=lambda each: each.bounds.epsilon), share=1.0)
