@@ -12,7 +12,7 @@ from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Account, Release
 from ternhost.privacy.composing import Report, together
 from ternhost.privacy.sums import epsilon_of
-from ternhost.run import telling
+from ternhost.run import guarantees
 
 
 def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
@@ -73,12 +73,17 @@ def test_a_life_of_many_reports_has_its_exact_epsilon():
     told.add(report, range(1, 6), 900)
     told.add(report, [3], 90)
     learner = FedSGD(FedSGD.Options(dataset="iris", epsilon="0.1", reports=100), Population(devices=10))
-    (life,) = telling.lives(learner, told, range(1, 11), 1e-6)
-    assert life["life"]["exact"] == life["life"]["epsilon"] == together({report: 1000}, 1e-6).exact
-    assert telling.life_words(life) == (
-        "this run: epsilon 1 (pure); for life so far 100 pure, 19.34 at delta 1e-06"
-    )
+    (promised,) = guarantees.of_classes(learner, told, range(1, 11), 1e-6)
+    assert promised.life.bounds.epsilon == together({report: 1000}, 1e-6).exact
+    assert promised.words() == [
+        "this run protects a device with all of its records with epsilon 1",
+        "all runs so far together protect a device with all of its records with epsilon 100, or 19.4 at delta 1e-06",
+    ]
+
+
+def test_a_life_of_one_run_is_that_of_the_run():
     learner = FedSum(FedSum.Options(dataset="iris", life="2", records=9), Population(devices=10))
-    assert telling.lives_words(telling.lives(learner, Told(), range(1, 11), 1e-6)) == [
-        "this run: epsilon 2 at delta 1e-06; for life so far 2 at delta 1e-06"
+    assert guarantees.words_of(guarantees.of_classes(learner, Told(), range(1, 11), 1e-6)) == [
+        "this run protects one record of a device with epsilon 1.87 at delta 1e-06 (that it was there) and 4.02 at "
+        "delta 1e-06 (what it says)"
     ]

@@ -333,7 +333,11 @@ def test_commands_take_classes_and_state_the_cost_of_each(tern):
     common = ["--dataset", "toy", "--epsilons", "1:0.5,2:0.5", "--fleet", "simulated:100", "--no-report"]
     printed = tern("train", *common, "--reports", "100")
     assert "each client of the class at epsilon 2 (50 %) spends epsilon 2 in total" in printed.err
-    assert "50 % of the clients: epsilon 1 a report, 1 in the run" in printed.out
+    assert "50 % of the clients: epsilon 1 a report" in printed.out
+    assert (
+        "50 % of the devices: this run protects a device with all of its records with epsilon 1"
+        in printed.out
+    )
     for command in ("collect", "infer"):
         result = tern(command, *common[2:], "--dataset", "iris", "--json", "--quiet").json
         assert 1.98 < result["epsilon_per_client"] <= 2

@@ -454,7 +454,7 @@ def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):
     )
     assert result["frequency_squared_error"] < 0.01
     report = (Path(result["directory"]) / "report.html").read_text()
-    assert "Protected is one run of 10 consecutive records of a device" in report
+    assert "This run protects one run of 10 consecutive records of a device with epsilon " in report
 
 
 def test_means_as_sums_are_refused_where_they_cannot_be():

@@ -24,7 +24,10 @@ from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.fedsgd import FedSGD, Options
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy import cards, mechanisms
+from ternhost.privacy.composing import Report
+from ternhost.privacy.guarantee import Guarantee, Span
 from ternhost.run import costs
+from ternhost.run.guarantees import OfClass
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store.boards import BoardRow
@@ -175,7 +178,7 @@ def test_durations_and_tiles_are_written_for_people():
     now = replace(NOW, open=(OpenRound(11, "r", None, None, 100, 90, 30),))
     assert {name: value for name, value, _ in words.tiles(now)} == {
         "rounds ended": "10", "reports accepted": "1,030", "AUC": "0.7000",
-        "mean epsilon spent per device": "1.545", "devices": "1,000", "refusals": "0",
+        "epsilon spent, mean of devices": "1.55", "devices": "1,000", "refusals": "0",
     }  # fmt: skip
     assert words.old(now) is None
     assert "nothing has been read yet" in words.old(Snapshot("s", note="locked"))
@@ -373,8 +376,9 @@ def test_a_page_of_another_site_neither_fetches_nor_frames_the_dashboard(site, h
 def test_spent_epsilon_counts_the_reports_of_the_open_round():
     now = replace(NOW, open=(OpenRound(11, "r", 1.0, None, 100, 100, 50),), paid={1_500_000: 1000})
     assert curves.spent(now) == 1050 * 1.5 / 1000
-    (tile,) = [tile for tile in words.tiles(now) if tile[0].startswith("mean epsilon spent")]
-    assert tile[1:] == ("1.575", "by accepted reports, 1 to 3 each")
+    (tile,) = [tile for tile in words.tiles(now) if tile[0].startswith("epsilon spent")]
+    known = "epsilon of a device with all of its records; by accepted reports, 1 to 3 each"
+    assert tile[1:] == ("1.58", known)
     assert curves.spent(Snapshot("s")) is None
 
 
@@ -393,7 +397,7 @@ def test_the_page_and_the_terminal_agree_about_a_run_that_was_extended():
     assert "10 of 40, 1,000 reports" in terminal
     assert ("rounds ended", "10", "of 40") in words.tiles(shown)
     assert "1.25 is left on the board with the least" in terminal
-    assert "<td>left, least of any board<td class=number>1.25<td>" in privacy._lines(shown)
+    assert "<td>left on the board with the least: 1.25<td>" in privacy._lines(shown)
     assert "half of 3 heard within a day have 1.75 or more" in privacy._lines(shown)
 
 
@@ -516,19 +520,24 @@ def test_runs_on_other_data_are_marked():
 
 
 def test_the_epsilon_of_a_run_names_its_number_of_rounds():
-    for began, planned, epsilon, head in (
-        (10, 10, "2", "epsilon in the run"),
-        (10, 40, "2 in 10 rounds", "epsilon in 10 rounds"),
-        (10, None, "2 in 10 rounds", "epsilon in 10 rounds"),
-        (None, None, "2 a round", "epsilon a round"),
-        (None, 40, "2 a round", "epsilon a round"),
+    of_device = "epsilon of a device with all of its records"
+    for began, planned, span in (
+        (10, 10, "in the run"),
+        (10, 40, "in 10 rounds"),
+        (10, None, "in 10 rounds"),
+        (None, None, "a round"),
+        (None, 40, "a round"),
     ):
         references = {**REFERENCES, "rounds": began, "classes": REFERENCES["classes"][:1]}
         run = replace(RUN, references=references, schedule={"rounds": planned})
-        assert f">{epsilon}<" in learning._runs_table([run])
         table = privacy._table(Snapshot("s", run=run))
-        assert f"<th scope=col class=number>{head}<th" in table
-        assert table.index("epsilon a report") < table.index("mechanism") < table.index("card")
+        assert f"<th scope=col class=number>{of_device}, {span}<th" in table
+        assert table.index(f"{of_device}, a report") < table.index("mechanism") < table.index("card")
+
+
+def test_the_table_of_runs_says_what_each_protects():
+    run = replace(RUN, guarantees=[promised(2.0, 1.0)])
+    assert "<td>a device with all of its records: with epsilon 2<td" in learning._runs_table([run])
 
 
 def test_spent_epsilon_follows_from_the_classes_that_reported():
@@ -548,22 +557,35 @@ def test_each_class_has_spent_the_cost_of_its_own_reports():
     now = Snapshot("s", run=run, paid=paid, demanded=demanded)
     assert curves.spent_by_class(now) == pytest.approx([1000 / 700, 3 * 300 / 300])
     assert curves.spent(now) == pytest.approx(1.9)
-    assert "<td class=number>1.429<td" in privacy._table(now)
-    assert "<td>spent in its life, mean per device<td class=number>5.9<td>at most" in privacy._lines(now)
+    assert "<td class=number>1.43<td" in privacy._table(now)
+    assert "mean of devices: epsilon of a device with all of its records 1.9<td>by 1,300" in privacy._lines(
+        now
+    )
     assert curves.spent_by_class(Snapshot("s")) == []
 
 
-def test_the_life_of_a_device_has_a_line_for_each_class():
-    lives = [
-        {"share": share, "delta": 1e-6, "run": {"pure": 2.0}, "life": {"pure": pure, "epsilon": epsilon}}
-        for share, pure, epsilon in ((0.3, 36.0, 11.2), (0.7, 4.0, 4.0))
+def promised(pure, share, before=0):
+    """The guarantees of a class of devices, as a store has them: one report in this run, and so many before."""
+    report = Report(round(pure * 1e6))
+    of = [
+        Guarantee.of(span, {report: times}, 1e-6, share)
+        for span, times in ((Span.REPORT, 1), (Span.RUN, 1), (Span.LIFE, 1 + before))
     ]
-    shown = privacy._lines(Snapshot("s", run=replace(RUN, lives=lives)))
-    assert (
-        "30 % of the devices, this run: epsilon 2 (pure); for life so far 36 pure, 11.2 at delta 1e-06"
-        in shown
-    )
-    assert "70 % of the devices, this run: epsilon 2 (pure); for life so far 4 pure<" in shown
+    return json.loads(json.dumps(OfClass(*of).as_json()))
+
+
+def test_the_privacy_of_each_class_is_stated():
+    classes = [promised(0.1, 0.3, before=999), promised(4.0, 0.7)]
+    shown = privacy._lines(Snapshot("s", run=replace(RUN, guarantees=classes)))
+    of_device = "a device with all of its records with epsilon"
+    for words_of_class in (
+        f"30 % of the devices: a report protects {of_device} 0.1<",
+        f"30 % of the devices: this run protects {of_device} 0.1<",
+        f"30 % of the devices: all runs so far together protect {of_device} 100, or 19.4 at delta 1e-06<",
+        f"70 % of the devices: this run protects {of_device} 4<",
+    ):
+        assert words_of_class in shown
+    assert "against everybody who sees the reports, the host included" in shown
 
 
 def test_a_part_of_a_collection_that_costs_a_little_less_counts_for_its_class():

@@ -357,7 +357,8 @@ def test_the_command(tern):
     command = ["infer", "--fleet", "simulated:200", "--no-report"]
     assert tern(*command, "--laplace-eval-eps", "3", "--json").json["epsilon_true"] == 6
     out, err, _ = tern(*command, "--epsilon", "6")
-    assert "a client spends at most epsilon 6 (--laplace-eval-eps 3)" in out
+    assert "this run protects a device with all of its records with epsilon 6" in out
+    assert "--laplace-eval-eps 3" in out
     assert "keep their cluster" in out
     assert "one report of one vector of probabilities at epsilon 6" in err
     assert "clients by label: " in tern(*command, "--answer", "label").out

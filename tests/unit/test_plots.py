@@ -30,7 +30,7 @@ FIGURES = {
     "accuracy": accuracy,
     "one round": lambda: accuracy(1),
     "bytes": lambda: plots.frame_bytes({"a": 1, "b": 112}, 17),
-    "spent": lambda: plots.epsilon_spent({0.0: 5, 2.0: 100}, 2.0),
+    "spent": lambda: plots.epsilon_spent({0.0: 5, 2.0: 100}, 2.0, "epsilon of a record"),
     "three levels": lambda: plots.card_distribution(decoded("three-outputs"), "three"),
     "fifteen levels": lambda: plots.card_distribution(decoded("pm-sub", levels=15)),
     "a hierarchy": lambda: plots.card_distribution(cards.decode(mechanisms.design("lhp", 2).card)),

@@ -10,9 +10,19 @@ import pytest
 from tern import card as cards
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy import mechanisms
+from ternhost.privacy.composing import Report
+from ternhost.privacy.guarantee import Guarantee, Span
+from ternhost.run.guarantees import OfClass
 from ternhost.run.report import page as report
 from ternhost.run.report import training
 from ternhost.run.result import load
+
+
+def promised(unit=0):
+    """The guarantees of a run of one report of epsilon 2, before which there was another."""
+    report = Report(cards.decode(mechanisms.design("three-outputs", 2).card).epsilon, unit=unit)
+    of = [Guarantee.of(*each, 1e-6) for each in ((Span.REPORT, {report: 1}), (Span.RUN, {report: 1}))]
+    return [OfClass(*of, Guarantee.of(Span.LIFE, {report: 2}, 1e-6)).as_json()]
 
 
 def result(**changes):
@@ -29,6 +39,7 @@ def result(**changes):
         "reports": 990, "asked": 1000, "missing": 10, "refusals": 0,
         "bytes_per_report": 18, "bytes_per_request": 121, "bytes_per_report_float32": 129,
         "epsilon_per_client": cards.decode(card).epsilon / 1e6, "epsilon_before": 0.0, "epsilon_spent": [],
+        "guarantees": promised(),
         "rounds": rounds, "seconds": 12.5, "reports_per_second": 79.2, "stopped": "rounds",
         "mechanism": "three-outputs", "card": card.hex(), "card_hash": cards.card_hash(card).hex(),
         "levels": 3, "k": 1, "d": 28,
@@ -119,7 +130,9 @@ def test_the_figures_are_one_table_of_the_model_its_optimum_and_no_features():
 def test_the_page_shows_the_results_of_the_run(written):
     text = Page(written.read_text()).text
     for expected in (
-        "990 reports of 18 bytes each; a client gave away at most epsilon 2.",
+        "990 reports of 18 bytes each",
+        "This run protects a device with all of its records with epsilon 2, against everybody who sees the reports",
+        "all runs so far together protect a device with all of its records with epsilon 4",
         "the model's accuracy is 89.75 %; without any privacy it would be 90.02 %, and always the majority 76.30 %",
         "89.42 % to 90.08 %", "89.69 % to 90.34 %", "0.8924", "0.9093", "0.8882 to 0.8966", "0.2704",
         "129", "121",
@@ -179,9 +192,8 @@ def test_the_page_shows_spent_budgets_and_missing_reports():
     accounting = [{"releases": [{"times": 6}]}]
     six_rounds = result(asked=360, reports=350, epsilon_per_client=12.0, accounting=accounting)
     assert report.spent(six_rounds) == {12.0: 59, 0.0: 1}
-    text = Page(render(epsilon_before=4.0, epsilon_spent=[[0.0, 3], [1.5, 997]])).text
+    text = Page(render(epsilon_spent=[[0.0, 3], [1.5, 997]])).text
     assert "most spent 1.5" in text
-    assert "epsilon before 4 the most that a client had spent before this run" in text
     assert "missing 10 reports that were asked for" in text
     assert "missing" not in Page(render(missing=0)).text
 

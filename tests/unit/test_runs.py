@@ -506,9 +506,11 @@ def test_files_that_a_power_cut_leaves_beside_ledgers_are_no_clients(command, mo
 
 def test_the_cost_is_shown_before_the_run_and_with_earlier_runs(provisioned, command):
     fleet = [word for word in provisioned(5) if word != "--quiet"]
+    protects = "protects a device with all of its records with epsilon"
     code, result, err = command("train", *fleet)
     assert "each client spends epsilon 2 in total: one report of one coordinate at epsilon 2" in err
-    assert "this run: epsilon 2 (pure); for life so far 2 pure\n" in err
+    assert f"this run {protects} 2\n" in err
+    assert "all runs so far" not in err
     assert "will refuse" not in err
     assert err.index("each client spends") < err.index("round 1/4")
     assert "found 2 boards with 40 clients\n" in err
@@ -517,13 +519,14 @@ def test_the_cost_is_shown_before_the_run_and_with_earlier_runs(provisioned, com
     assert (code, result["epsilon_before"]) == (0, 2)
     words = "; earlier runs cost up to {}; the boards say that an epsilon of {} is left"
     assert words.format("2, of a budget of 10", 8) in err
-    assert "this run: epsilon 2 (pure); for life so far 4 pure\n" in err
-    (entry,) = result["lives"]
-    assert (entry["life"]["pure"], entry["delta"]) == (4, 1e-6)
+    assert f"all runs so far together {protects.replace('protects', 'protect')} 4\n" in err
+    (promised,) = result["guarantees"]
+    assert promised["life"]["bounds"]["pure"] == 4
     code, result, err = command("train", *fleet, "--epsilon", "1.5")
     assert (code, result["epsilon_before"]) == (0, 4)
     assert words.format("4", 6) in err
-    assert "this run: epsilon 1.5 (pure); for life so far 5.5 pure\n" in err
+    assert f"this run {protects} 1.5\n" in err
+    assert f"all runs so far together {protects.replace('protects', 'protect')} 5.5\n" in err
 
 
 def test_a_budget_includes_the_cost_of_earlier_runs(provisioned, command):

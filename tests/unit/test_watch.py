@@ -110,7 +110,7 @@ def test_a_picture_fits_its_width_and_shows_the_run_its_boards_and_costs(served)
             "Boards 40: online 33, offline 7",
             "entropy failed on 1",
             "1.25 is left on the board with the least",
-            "a report costs at most 2",
+            "a report protects a device with all of its records with epsilon 2",
         ):
             assert want in words, want
         rows = [line for line in text.splitlines() if re.match(r"evil|0000", line)]

@@ -8,9 +8,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ternhost.privacy.guarantee import rounded
+from ternhost.privacy.guarantee import Span, rounded
 from ternhost.reach import absence
-from ternhost.run.guarantees import OfClass, words_of
+from ternhost.run.guarantees import OfClass, words_of, worst
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
 from ternhost.text import brief, counted, visible
@@ -164,7 +164,9 @@ def _privacy(summary: Summary) -> Iterable[RenderableType]:
     run = summary.run
     assert run is not None
     classes = [OfClass.from_json(each) for each in run.guarantees]
-    lines = words_of(classes)
+    report = worst(classes, Span.REPORT)
+    lines = [] if report is None else [report.words()]
+    lines += words_of(classes)
     if (spent := summary.epsilon.get("spent")) is not None:
         lines.append(
             f"spent so far, mean of devices, by accepted reports: {epsilon_of(run)} {rounded(spent)}"

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ternhost.files import storage_errors, write_file
 from ternhost.privacy.cards import decode, measure
-from ternhost.privacy.guarantee import Span
+from ternhost.privacy.guarantee import Span, rounded
 from ternhost.run import guarantees
 from ternhost.run.report import plots
 from ternhost.text import as_html, brief
@@ -74,6 +74,8 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
     if result["missing"]:
         rows.append(("missing", f"{result['missing']:,}", "reports that were asked for but refused or lost"))
     rows += [("privacy", line, meaning) for line, meaning in privacy_rows(result)]
+    if most := max((epsilon for epsilon, _ in result["epsilon_spent"]), default=0.0):
+        rows.append(("most spent", rounded(most), f"in any client's ledger: {epsilon_of(result)}"))
     for name, site in (result.get("toward_server") or {}).items():
         if site["epsilon"] is None:
             what = "its counts tell the owner of the server as much as single reports would"
