@@ -42,6 +42,22 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
             os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & 0o700)
 
 
+def real(path: Path) -> Path:
+    """The file itself, where `path` is a symbolic link to it: what is written beside it lies beside the file."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def require_one_name(path: Path) -> None:
+    """Raise StorageError where a file has several names, by hard links.
+
+    Locks, and the log of a store, lie beside a name. So under two names two programs could have it open."""
+    names = path.stat().st_nlink
+    if names > 1:
+        text = f"{path} has {names} names (hard links), and may have one only: a program that opens it by another name "
+        text += "would not notice this one"
+        raise StorageError(text, hint=f"find them (find DIRECTORY -samefile {path}), and remove all but one")
+
+
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:
     """Write or replace a file atomically; when this returns, all of it is on the disk. Only its owner may read a
     secret one. Raises OSError."""

@@ -33,10 +33,10 @@ def test_an_emulated_fleet_keeps_what_its_boards_have_spent(here, micropython):
         assert (first["first_device"], first["clients"], second["first_device"]) == (1, 40, 41)
         assert (first["epsilon_left"], f"port:{first['port']},{second['port']}") == (4, fleet)
         assert first["entropy"] == "CTR_DRBG AES-256"
-        result = rig.tern(*train, "--fleet", fleet, "--store", store).json
-        assert (result["reports"], result["epsilon_spent"]) == (80, [])
         refused = rig.tern(*train, "--fleet", fleet, "--store", store, "--epsilon", 3, code=4)
         assert "more than they allow for one, 2" in refused.err
+        result = rig.tern(*train, "--fleet", fleet, "--store", store).json
+        assert (result["reports"], result["epsilon_spent"]) == (80, [])
     with emulated(*arguments) as (fleet, _):  # the same boards
         boards = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
         assert [round(board["epsilon_left"], 3) for board in boards] == [2, 2]

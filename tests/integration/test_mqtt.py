@@ -21,7 +21,7 @@ from spec.answers import error, question
 from tern import frames, host_frames, ledger, storage, wire
 from tern.links import mqtt
 from ternhost.errors import REFUSED
-from ternhost.reach.refusals import NEW_BUDGET
+from ternhost.reach.refusals import WHEN_SPENT
 
 PATIENCE = 60.0  # seconds to wait for a message that must come
 
@@ -246,11 +246,9 @@ def test_devices_that_claim_a_later_round_do_not_stop_a_host(arena):
 def test_a_served_fleet_whose_budget_is_spent_gets_advice(arena):
     finish(serve(arena))  # until the budget is spent
     lines = finish(serve(arena, "--new-model", rounds=2), code=REFUSED)
-    assert [line["refusals"] for line in ends(lines)] == [3, 3]
-    error = "3 of 3 devices refuse: their budget is spent; 0 of it is left"
-    warned = [line["message"] for line in lines if "refuse" in line.get("message", "")]
-    assert warned == [f"round 6: {error}; {NEW_BUDGET}"]
-    assert lines[-1] == {"error": error, "hint": NEW_BUDGET, "exit_code": REFUSED}
+    assert ends(lines) == [], "no round begins of which nobody can pay for a report"
+    assert "3 of the 3 devices whose budget is known cannot pay that" in lines[-1]["error"]
+    assert (lines[-1]["hint"], lines[-1]["exit_code"]) == (WHEN_SPENT, REFUSED)
 
 
 def test_a_restored_store_goes_on_after_the_rounds_that_it_lacks(arena):

@@ -198,7 +198,7 @@ def test_a_fleet_whose_budget_is_spent_has_a_banner_with_the_remedy_and_a_tile_t
     last = {**HISTORY[-1], "reports": 0, "refusals": 100, "reasons": {"budget": 100}}
     spent = Snapshot("s", run=replace(RUN, status="finished", refusals=100), history=(*HISTORY, last))
     assert words.old(spent).startswith("every device refuses: budget spent.")
-    assert "'tern provision'" in words.old(spent)
+    assert "keep this promise by refusing. Devices with budget left may go on" in words.old(spent)
     assert summary_of(spent).note == words.old(spent), "in the terminal, too"
     assert elements.tile_html(words.tiles(spent)).count("class='tile warn'") == 1
     fine = replace(spent, run=replace(spent.run, refusals=0), history=HISTORY)

@@ -357,6 +357,29 @@ def test_refusals_are_counted_by_reason(host, standing):
             host.round(driver, 3, devices[20:])
 
 
+def test_devices_of_gateways_that_all_refused_have_told_nothing(host):
+    dear = replace(QUESTION, card=design("three-outputs", 2).card)
+    with gateways(host.sites, {"boards": BOARDS}), host.driver(run="refused") as driver:
+        driver.open(1, [(dear, range(201, 207))])
+        with pytest.raises(AllRefused, match="more than they allow"):
+            driver.collect(1)
+    host.store.end_round(1, "abandoned")  # as a run that is taken back ends it
+    assert not costs.told_before(host.store, "another")
+
+
+def test_a_host_learns_what_boards_of_gateways_have_left_and_spent(host):
+    with gateways(host.sites, {"north": TWO["north"], "boards": BOARDS}):
+        with host.driver() as driver:
+            (before,) = driver.budgets
+            host.round(driver, 1, range(201, 204))
+        with host.driver() as driver:
+            (after,) = driver.budgets
+    cost = cards.decode(CARD).epsilon
+    assert (before.count, before.left, before.spent, before.first) == (6, 1_000_000, 0, None)
+    assert (after.count, after.left, after.spent) == (6, 1_000_000 - cost, cost)
+    assert np.asarray(after.devices).tolist() == list(range(201, 207))
+
+
 def test_a_quorum_ends_a_round(host):
     with gateways(host.sites, TWO, {"south": never_answers}), host.driver(quorum=0.4) as driver:
         result = host.round(driver, 1)

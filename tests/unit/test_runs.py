@@ -370,26 +370,28 @@ def provisioned(here):
     return make
 
 
-def test_a_run_that_devices_refuse_ends_with_4_and_changes_no_earlier_result(provisioned, command):
+def test_a_run_that_nobody_can_pay_for_does_not_begin_and_changes_no_earlier_result(provisioned, command):
     fleet = provisioned(1)
     assert command("train", *fleet, "--name", "kept")[0] == 0
     kept = Path("runs/kept/result.json").read_bytes()
     _, refused, err = command("train", *fleet, "--name", "again", code=errors.REFUSED)
-    assert "their budget is spent" in refused["error"]
-    assert refused["hint"]
-    assert "a board says that an epsilon of 0 is left: it will refuse the rest" in err
-    assert "round 5: 10 of 10 devices refuse" in err
+    assert (
+        "40 of the 40 devices whose budget is known cannot pay that: they have epsilon 0 left"
+        in refused["error"]
+    )
+    assert "round 5" not in err
     assert Path("runs/kept/result.json").read_bytes() == kept
-    assert stored("again").status == FINISHED
+    assert [run["run"] for run in command("runs")[1]["runs"]] == ["kept"]
 
 
-@pytest.mark.parametrize(("price", "left"), [(2_000_000, "an epsilon of 10"), (IN_RHO, "a rho of 7.61594")])
+@pytest.mark.parametrize(
+    ("price", "left"), [(2_000_000, "epsilon 10"), (IN_RHO, "rho 7.61 (epsilon 26.9 at delta 1e-06)")]
+)
 def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(price, left, provisioned, command):
     fleet = [*provisioned(5, clients=1, price=price)[:4], "--algorithm", "fedsgd", "--no-report"]
     _, refused, _ = command("train", *fleet, "--reports", "10", code=errors.REFUSED)
-    assert refused["error"] == f"a board says that {left} is left, enough for 5 of its 10 rounds"
-    assert "ask for --rounds 5" in refused["hint"]
-    assert "tern provision BOARD" in refused["hint"]
+    assert refused["error"].endswith(f"the device has {left} left, enough for 5 of its 10 reports")
+    assert "ask for --reports 5 or --epsilon" in refused["hint"]
     assert not Path("runs").exists()
     code, result, err = command("train", *fleet, "--reports", "4")
     assert "epsilon 8 in total: 4 reports of one coordinate, each at epsilon 2 (one a round: --rounds" in err
@@ -431,7 +433,7 @@ def test_a_served_fleet_that_has_spent_its_budget_is_told_of_once_and_ends(provi
 
 
 def test_a_run_that_some_devices_refuse_has_a_result_and_ends_with_4(provisioned, command):
-    fleet = provisioned(1, 2)
+    fleet = provisioned(2, 1)  # each board speaks for its first device, which has more than every other one
     command("train", *fleet)
     _, result, err = command("train", *fleet, code=errors.REFUSED)
     assert (result["rounds"], result["reports"], result["refusals"], result["missing"]) == (4, 20, 20, 20)

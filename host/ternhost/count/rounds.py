@@ -112,6 +112,7 @@ class RoundResult:
     reports: int
     refusals: dict[int, Refusal]
     cohorts: list[CohortCounts]
+    unstored: Sequence[Integers] = ()  # the devices of each cohort, if no store has the round
 
     @property
     def reasons(self) -> dict[str, int]:

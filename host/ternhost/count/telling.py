@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tern.ledger import RHO
 from ternhost.count.members import Integers, Members, integers
 from ternhost.privacy.composing import Report, Together, together
 from ternhost.privacy.groups import DRAWS_SHARE
@@ -81,6 +82,21 @@ class Told:
             rows = _largest(np.unique(counts[first == one], axis=0), max(1, _MOST_ROWS // len(firsts)))
             accounts = [{kind: int(n) for kind, n in zip(kinds, row, strict=True) if n} for row in rows]
             found += [(None if one < 0 else reports[one], account) for account in accounts]
+        return found
+
+    def prices(self, devices: Sequence[int] | Integers, measure: int) -> Integers:
+        """What its reports have cost each of these devices, in millionths, to a ledger of this measure. One in epsilon
+        refuses Gaussian noise, and has not paid for it."""
+        ids = integers(devices)
+        order = np.argsort(ids, kind="stable")
+        members = Members(ids[order])
+        paid = np.zeros(len(ids), np.int64)
+        for (report, reporters), times in self._shares.items():
+            if measure == RHO or not report.gaussian:
+                at = members.find(np.frombuffer(reporters, np.int64).copy())
+                paid[at[at >= 0]] += times * report.price(measure)
+        found = np.empty_like(paid)
+        found[order] = paid
         return found
 
     def of(self, devices: Sequence[int] | Integers) -> "Told":

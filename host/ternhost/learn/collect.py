@@ -24,7 +24,7 @@ from ternhost.errors import UsageError
 from ternhost.learn import attributes, levels
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
-from ternhost.learn.designs import Choice, Mechanised, by_class, class_of, in_privacy, stated
+from ternhost.learn.designs import SEED_HELP, Choice, Mechanised, by_class, class_of, in_privacy, stated
 from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, options_of, require
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -62,7 +62,7 @@ class Options(Mechanised, LevelOptions):
 
     dataset: str = dataset_option()
     clients: int = _what(0, "number of clients to ask", shown="all, or 1000 on emulated boards", metavar="N")
-    seed: int = _what(1, "seed that assigns records to clients", metavar="S")
+    seed: int = _what(1, SEED_HELP, metavar="S")
     method: str = in_privacy(ALGORITHM6, "report values, or levels (hiera)", choices=METHODS)
     choices: str | None = in_privacy(
         None, "tau, epsilon and share of each class of clients, whose numbers are clipped to +-TAU, a power of two",

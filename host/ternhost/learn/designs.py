@@ -35,6 +35,7 @@ K_RULE_HELP = (
 _LEAST_OF_SEVERAL = 1_500_000
 
 in_privacy = partial(option, group="privacy")
+SEED_HELP = "seed that assigns devices and records; on a simulated fleet it also fixes the noise"
 EPSILON_HELP = "epsilon that a device spends in a report, whatever the algorithm; several reports add up"
 
 

@@ -22,7 +22,7 @@ from ternhost.datasets import Dataset, Holdings, held_out, load
 from ternhost.errors import UsageError
 from ternhost.learn import base, clustering
 from ternhost.learn.classifiers import Classifier, LearnedBy, trained
-from ternhost.learn.designs import ReportDesign, by_class
+from ternhost.learn.designs import SEED_HELP, ReportDesign, by_class
 from ternhost.learn.noise import LABEL, PROBABILITY, NoiseOptions, to_classify, weakness
 from ternhost.learn.parameters import Floats
 from ternhost.options import require
@@ -68,7 +68,7 @@ class Options(NoiseOptions):
         "score that judges the clusters of vectors",
         choices=clustering.SCORES[:-1],
     )
-    seed: int = to_classify(1, "seed that assigns records to clients", metavar="S")
+    seed: int = to_classify(1, SEED_HELP, metavar="S")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,7 +14,7 @@ from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Ind
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
 from ternhost.learn.base import Learner, Population, Turns, report_summary
-from ternhost.learn.designs import Budgeted, ReportDesign, ends, stated
+from ternhost.learn.designs import SEED_HELP, Budgeted, ReportDesign, ends, stated
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
@@ -40,7 +40,7 @@ class ModelOptions:
         "", "model to train; softmax is for several classes", choices=tuple(MODELS),
         shown="linear for numeric labels, else logistic",
     )  # fmt: skip
-    seed: int = to_learn(1, "seed that assigns devices and records; it does not affect noise", metavar="S")
+    seed: int = to_learn(1, SEED_HELP, metavar="S")
 
     def __post_init__(self) -> None:
         if self.model and self.model not in MODELS:

@@ -24,6 +24,7 @@ from ternhost.errors import UsageError
 from ternhost.learn.attributes import columns_of
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary
 from ternhost.learn.collect import attribute_lines, dataset_option, error_lines, squared_errors, table_for
+from ternhost.learn.designs import SEED_HELP
 from ternhost.learn.fedsum import SumDesign, UnitOptions
 from ternhost.options import option, require
 from ternhost.privacy import sums
@@ -42,7 +43,7 @@ class Options(UnitOptions):
     """Options of means as sums over units."""
 
     dataset: str = dataset_option()
-    seed: int = _what(1, "seed that assigns records to devices", metavar="S")
+    seed: int = _what(1, SEED_HELP, metavar="S")
     records: int = _what(500, "public number of records of a device, at most", metavar="N")
 
     def __post_init__(self) -> None:

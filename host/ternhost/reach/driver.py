@@ -27,13 +27,15 @@ class BoardBudget:
     """What a board says of the ledger of its first device, in millionths of its measure (tern.ledger). The host takes
     the other devices of the board to be alike.
 
-    devices: those of the board; of a gateway, all of its site, of which `count` are on boards that say this."""
+    devices: those of the board; of a gateway, all of its site, of which `count` are on boards that say this, and no one
+    knows which. first: the device whose ledger it is, if it is known."""
 
     devices: range | npt.NDArray[np.int64]
     count: int
     measure: int
     left: int
     spent: int
+    first: int | None = None
 
 
 def least(budgets: Iterable[BoardBudget]) -> Left:

@@ -64,6 +64,33 @@ class AllRefused(RefusedError):
         self.result = result
 
 
+# Reasons that do not change while a run asks the same: nothing was drawn, and nothing paid.
+_FINAL = frozenset(
+    {
+        wire.ERR_CARD,
+        wire.ERR_NOT_CERTIFIED,
+        wire.ERR_POLICY,
+        wire.ERR_BUDGET,
+        wire.ERR_MODEL,
+        wire.ERR_SLOT,
+        wire.ERR_UNIT,
+        wire.ERR_MEASURE,
+    }
+)
+
+
+def nobody_will_report(result: RoundResult) -> bool:
+    """Whether every device that was asked has refused for a reason that will not change, so that nobody has paid.
+
+    A device that was silent may have paid. One without records may get some, but another dimension stays."""
+    if result.reports or len(result.refusals) < result.asked:
+        return False
+    return all(
+        refusal.code in _FINAL or (refusal.code == wire.ERR_DATA and refusal.detail > 0)
+        for refusal in result.refusals.values()
+    )
+
+
 def explain(result: RoundResult) -> tuple[int, str, str | None]:
     """The most frequent code among the refusals of a round, its meaning, and a remedy."""
     code, count = Counter(refusal.code for refusal in result.refusals.values()).most_common(1)[0]
@@ -71,7 +98,7 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
     if code == wire.ERR_OLD_ROUND and (later := later_rounds(result)):
         return code, *later
     words = {"amount": one.detail / 1e6, "detail": one.detail, "number": result.number}
-    what, hint = _REFUSALS.get(code, (wire.error_name(code), None))
+    what, hint = REMEDIES.get(code, (wire.error_name(code), None))
     if (code, one.detail) == (wire.ERR_LEDGER, wire.OLD_LEDGER):
         what, hint = _TEXTS["OLD_LEDGER"]
     told = f"{count} of {result.asked} devices refuse: {what.format(**words)}"
@@ -79,7 +106,9 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
 
 
 _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by names of tern.wire: (words, remedy)
-_REFUSALS: dict[int, tuple[str, str]] = {
+REMEDIES: dict[int, tuple[str, str]] = {
     getattr(wire, name): (*texts,) for name, texts in _TEXTS.items() if name.startswith("ERR_")
 }
-NEW_BUDGET = _REFUSALS[wire.ERR_BUDGET][1]
+"""By error code, what a refusal means, with fields to fill in, and its remedy."""
+WHEN_SPENT = REMEDIES[wire.ERR_BUDGET][1]
+"""What to do when a budget is spent."""

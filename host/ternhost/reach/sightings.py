@@ -59,10 +59,12 @@ class Sightings:
         *,
         online: bool = True,
         hello: Mapping[str, Any] = _NOTHING,
+        kept: bool = False,
         error: str | None = None,
     ) -> None:
-        """Note a board. heard: on the monotonic clock. hello: as in BoardRow; empty: unchanged. error: of a failure."""
-        self._take_hello(clients.start, hello)
+        """Note a board. heard: on the monotonic clock. hello: as in BoardRow; empty: unchanged. kept: that was said
+        before this host came. error: of a failure."""
+        self._take_hello(clients.start, hello, kept)
         before = self._seen.get(name)
         errors = (before.errors if before else 0) + (error is not None)
         at = time.time() - (time.monotonic() - heard)
@@ -70,20 +72,18 @@ class Sightings:
             hello, error = hello or before.hello, error or before.error
         self._seen[name] = BoardRow(name, clients.start, len(clients), online, at, hello, errors, error)
 
-    def _take_hello(self, first: int, hello: Mapping[str, Any]) -> None:
+    def _take_hello(self, first: int, hello: Mapping[str, Any], kept: bool) -> None:
         known = self._accounts.get(first)
-        if known is not None and (not hello or known.hello == hello):
-            return
-        stored = self._stored_boards().get(first)
-        # A board that sleeps, or that its broker speaks for, may have said the same to an earlier host.
-        heard_before = stored is not None and bool(hello) and stored.hello == hello
-        paid = stored.spent if stored is not None and heard_before else 0
-        self._accounts[first] = _Account(hello, self._last_round(), paid)
+        if known is None or (hello and known.hello != hello):
+            paid = self._paid_since(first, hello) if kept else 0
+            self._accounts[first] = _Account(hello, self._last_round(), paid)
 
-    def _stored_boards(self) -> dict[int, BoardRow]:
+    def _paid_since(self, first: int, hello: Mapping[str, Any]) -> int:
+        """What the device has paid since that HELLO, by what an earlier host has stored."""
         if self._stored is None:
             self._stored = {board.first: board for board in self._store.boards()}
-        return self._stored
+        stored = self._stored.get(first)
+        return stored.spent if stored is not None and stored.hello == hello else 0
 
     def budget(self, clients: range) -> BoardBudget | None:
         """What the board with these devices says of its budget; None where it says nothing."""
@@ -93,7 +93,7 @@ class Sightings:
         row = BoardRow("", clients.start, len(clients), True, 0.0, account.hello, spent=account.paid)
         if row.budget_left is None or row.paid is None:
             return None
-        return BoardBudget(clients, len(clients), row.measure, row.budget_left, row.paid)
+        return BoardBudget(clients, len(clients), row.measure, row.budget_left, row.paid, clients.start)
 
     def answered(
         self, reports: Iterable[tuple[int, int]], costs: Callable[[int, Sequence[int], int], Iterable[int]]

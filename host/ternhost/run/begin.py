@@ -72,6 +72,7 @@ def written(
         asked = {
             **asdict(options),
             "directory": str(directory.resolve()),
+            "simulated": kind.simulated,
             "devices": None if schedule else clients.devices,
             "references": costs.references(learner, clients.devices),
         }
@@ -136,7 +137,7 @@ def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> 
         text = f"a client would spend epsilon {cost / MICRO:g}, and no budget for life is above 1000"
         raise UsageError(text, hint="ask for fewer --reports or --rounds, or a smaller --epsilon")
     if options.schedule is not None and algorithm.once and kind.simulated:
-        text = f"{algorithm.name} asks each device once, and a store does not know which simulated ones have answered"
+        text = f"{algorithm.name} asks each device once, and to a simulated fleet no device is ever added"
         raise UsageError(text, hint=f"'tern train --algorithm {algorithm.name}' asks simulated ones once")
     if kind.provisions:
         clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)

@@ -1,7 +1,7 @@
 """The cost of a run to the devices' privacy: planned, told before it starts, counted from the rounds of its store."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,21 +62,51 @@ def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
     return {**plan, "classes": classes, **learner.references(), "devices": devices or None}
 
 
+def is_simulated(store: Store, run: str) -> bool:
+    """Whether a run of this store asks simulated clients. Their ids, from 1 on, are not those of devices."""
+    stored = store.run(run)
+    return stored is not None and bool(stored.asked.get("simulated"))
+
+
 def told_before(store: Store, run: str) -> Told:
     """What devices have told in other runs of this store, by accepted reports: lost ones may have told more."""
+    counted = store.counted_reports()
     told = Told()
-    for other in [each for each in store.rounds() if each.run != run]:
-        for cohort, ids in _reported(store, other):
-            told.add(Report.asked(decode_body(cohort.body)), ids)
+    for other in store.rounds(is_simulated(store, run)):
+        if other.run != run:
+            for cohort, ids in _reported(store, other, counted):
+                told.add(Report.asked(decode_body(cohort.body)), ids)
     return told
 
 
-def _reported(store: Store, round_: Round) -> Iterator[tuple[Cohort, Integers]]:
-    """Each cohort of a round, and its devices that have reported. By gateways every device counts as one of them."""
-    reporters = None if store.by_gateways(round_.number) else store.reporters(round_.number)
-    for cohort in round_.cohorts:
+def asked_of(store: Store) -> Told:
+    """What the devices of this store were asked to tell in all of its rounds, whether a report arrived or not."""
+    asked = Told()
+    for round_ in store.rounds():
+        for cohort in round_.cohorts:
+            asked.add(Report.asked(decode_body(cohort.body)), integers(cohort.devices))
+    return asked
+
+
+def _reported(
+    store: Store, round_: Round, counted: Mapping[int, Sequence[int]]
+) -> Iterator[tuple[Cohort, Integers]]:
+    """Each cohort of a round, and its devices that have reported, if there are any. counted: as `counted_reports`.
+
+    A host does not know which devices of a gateway have reported: all that it asked count, unless none has."""
+    if store.by_gateways(round_.number):
+        if not store.all_answered_without_reports(round_.number):
+            yield from ((cohort, integers(cohort.devices)) for cohort in round_.cohorts)
+        return
+    reporters: Integers | None = None
+    of_cohorts = counted.get(round_.number, [0] * len(round_.cohorts))
+    for cohort, reports in zip(round_.cohorts, of_cohorts, strict=True):
         ids = integers(cohort.devices)
-        yield cohort, ids if reporters is None else ids[np.isin(ids, reporters)]
+        if reports < len(ids):
+            reporters = integers(store.reporters(round_.number)) if reporters is None else reporters
+            ids = ids[np.isin(ids, reporters)]
+        if len(ids):
+            yield cohort, ids
 
 
 def spent(accounts: Iterable[Mapping[Report, int]], measure: int) -> int:
@@ -92,8 +122,12 @@ def spent(accounts: Iterable[Mapping[Report, int]], measure: int) -> int:
 def heard(store: Store, run: str) -> Integers:
     """The devices that have reported in ended rounds of a run."""
     ended = {entry["round"] for entry in store.history(run)}
-    rounds = [each for each in store.rounds() if each.number in ended]
-    return np.unique(np.concatenate([integers(()), *(ids for r in rounds for _, ids in _reported(store, r))]))
+    counted = store.counted_reports()
+    found = [integers(())]
+    for round_ in store.rounds(is_simulated(store, run)):
+        if round_.number in ended:
+            found += [ids for _, ids in _reported(store, round_, counted)]
+    return np.unique(np.concatenate(found))
 
 
 def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:

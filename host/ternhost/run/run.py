@@ -203,8 +203,8 @@ class Run(Closing):
 
     def run(self) -> dict[str, Any]:
         """Go on until the algorithm is done or `stop` is called, and return the result, which result.json gets too
-        unless the run was stopped; the stored result of a run that has finished. A run refused before any report
-        is taken back. Raises TernError; after Ctrl-C, InterruptedByUser."""
+        unless the run was stopped; the stored result of a run that has finished. A run that is refused before any
+        report is taken back. Raises TernError; after Ctrl-C, InterruptedByUser."""
         if self._status == FINISHED:
             self.watcher.note(f"the run {self.files.name} has finished")
             return results.load(self.directory, self.directory.parent)
@@ -218,7 +218,10 @@ class Run(Closing):
         except KeyboardInterrupt:
             raise self._interrupted() from None
         except (DeviceError, RefusedError, UsageError) as error:
-            if self._begins and not self.state["rounds"]:
+            refused = isinstance(
+                error, refusals.AllRefused
+            )  # also by a run that was interrupted in its first round
+            if (self._begins or refused) and not self.state["rounds"]:
                 begin.take_back(self.store, self.files, error)
             raise
 
@@ -322,6 +325,8 @@ class Run(Closing):
         try:
             return driver.collect(number, tell)
         except refusals.AllRefused as error:
+            if self._is_pointless(error.result):
+                raise
             _, warned = self.state["refusal"] or (None, "")
             # A run that ends without any report says it at its end.
             last = self.state["rounds"] + 1 == self.algorithm.rounds and not self.state["reports"]
@@ -330,6 +335,13 @@ class Run(Closing):
                 self.watcher.warn(f"round {number}: {error.message}{remedy}")
             self.state["refusal"] = [error.message, error.hint]
             return error.result
+
+    def _is_pointless(self, result: RoundResult) -> bool:
+        """Whether a first round says that no device will ever report in this run, and that none has paid.
+
+        To a fleet that is served others may come."""
+        first = self.schedule is None and not self.state["rounds"]
+        return first and refusals.nobody_will_report(result)
 
     def _learn(self, result: RoundResult, members: Sequence[int] | Devices) -> None:
         self.algorithm.learn(result, members)
@@ -351,7 +363,7 @@ class Run(Closing):
             entry["reasons"] = result.reasons
         model = self.algorithm.averaged
         weights = None if model is None else model.weights.astype("<f8").tobytes()
-        parts = state, entry, weights, result.tallies, self._round_began
+        parts = state, entry, weights, result.tallies, self._round_began, result.unstored
         self.store.end_run_round(self.files.name, result.number, result.ended, *parts)
         status = self._now(END, result.number, result.asked, 0)
         end |= {"figures": figures, "chosen": chosen, "reasons": result.reasons}
@@ -407,7 +419,7 @@ class Run(Closing):
             rounds, devices = self.state["rounds"], len(self._asked)
             group = self.schedule.group(devices)
             self.algorithm.times = costs.most_asked(self.store, self.files.name, rounds, group, devices)
-            told, delta = telling.told_before(self), float(self.options.delta)
+            told, delta = telling.told_before(self, self._asked), float(self.options.delta)
             classes = guarantees.of_classes(self.algorithm, told, self._asked, delta)
             self.state["guarantees"] = [each.as_json() for each in classes]
             self.accounts = costs.accounts(self.algorithm, None)

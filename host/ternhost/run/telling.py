@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tern.ledger import EPSILON, RHO
 from ternhost.count.telling import Told
-from ternhost.errors import RefusedError
 from ternhost.learn.base import Devices
 from ternhost.learn.designs import ends
 from ternhost.options import flag
@@ -16,8 +15,7 @@ from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.accounting import Account as Planned
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import NOT_TOLD, Driver, Left
-from ternhost.reach.refusals import NEW_BUDGET
-from ternhost.run import costs, guarantees, toward_server
+from ternhost.run import affordable, costs, guarantees, payments, toward_server
 from ternhost.run.guarantees import OfClass
 from ternhost.run.status import Watcher
 
@@ -28,11 +26,15 @@ _LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"  # by measure
 
 
 def before_first_round(run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool) -> None:
-    """Say what a run costs, and keep it in the run's state. again: it was said before. Raises as `tell`."""
+    """Say what a run costs, and keep it in the run's state. again: it was said before.
+
+    Raises as `affordable.require`."""
     learner, options = run.algorithm, run.options
-    made = run.fleet.simulated or run.fleet.provisions  # for this run: they have spent nothing
     measure = learner.designs[0].policy.measure if learner.designs else 0
-    told = told_before(run)
+    told = Told() if run.fleet.provisions else costs.told_before(run.store, run.files.name)
+    if "payments" not in run.state:
+        _look_for_payments(run, driver, told)
+    told = payments.with_payments(told, run.state["payments"], members, learner.unit)
     before = costs.spent(told.accounts(of=members), measure)
     run.state["spent_before"] = before
     classes = guarantees.of_classes(learner, told, members, float(options.delta))
@@ -41,31 +43,50 @@ def before_first_round(run: Run, driver: Driver, members: Sequence[int] | Device
         return
     if options.reason:
         run.watcher.note(options.reason)
-    left = NOT_TOLD if made else driver.budget_left
+    left = NOT_TOLD if run.fleet.provisions else driver.budget_left
     words: dict[str, Any] = {
         "classes": classes,
         "endless": learner.rounds is None and not learner.once,
-        "alone": len(driver.devices) == 1,
         "rounds": flag(learner.rounds_option),
     }
     tell(run.watcher, run.accounts, before, left, **words)
+    affordable.require(run, driver, members, told, before)
     if run.fleet.by_gateways and not learner.unit:
         for line in toward_server.planned_words(learner, driver.sites, run.store, options):
             run.watcher.note(line)
 
 
-def told_before(run: Run) -> Told:
-    """What the devices of a run have told in other runs of its store."""
-    made = run.fleet.simulated or run.fleet.provisions
-    return Told() if made else costs.told_before(run.store, run.files.name)
+def _look_for_payments(run: Run, driver: Driver, told: Told) -> None:
+    """Keep what boards have paid for that the store does not know, and warn of it."""
+    budgets = () if run.fleet.provisions else driver.budgets  # boards made for this run have paid nothing
+    found = payments.unknown_payments(run.store, budgets, told)
+    run.state["payments"] = [asdict(payment) for payment in found]
+    if warning := payments.warning(found):
+        run.watcher.warn(warning)
 
 
-def tell(watcher: Watcher, accounts: Sequence[Planned], before: int, left: Left, classes: Sequence[OfClass],
-         endless: bool, alone: bool, rounds: str = "--rounds") -> None:  # fmt: skip
+def told_before(run: Run, members: Sequence[int] | Devices) -> Told:
+    """What the devices of a run have told before it: in other runs of its store, and by what their boards say.
+
+    Boards that are made for a run are new devices."""
+    if run.fleet.provisions:
+        return Told()
+    told = costs.told_before(run.store, run.files.name)
+    return payments.with_payments(told, run.state.get("payments", ()), members, run.algorithm.unit)
+
+
+def tell(
+    watcher: Watcher,
+    accounts: Sequence[Planned],
+    before: int,
+    left: Left,
+    classes: Sequence[OfClass],
+    endless: bool,
+    rounds: str = "--rounds",
+) -> None:
     """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
     spent in the run's measure, and the least that a board reports as left, millionths. endless: the accounts are of a
-    round. alone: there is one device. rounds: the option that sets how many there are. Raises RefusedError where a
-    named budget, or the only device's, does not cover the run."""
+    round. rounds: the option that sets how many there are."""
     asked = [account.releases[0] for account in accounts]
     # A ledger in epsilon refuses Gaussian noise, whatever is left.
     pays = RHO if any(each.gaussian for each in asked) else EPSILON
@@ -83,24 +104,5 @@ def tell(watcher: Watcher, accounts: Sequence[Planned], before: int, left: Left,
                 words += f", of a budget of {account.budget / MICRO:g}"
         words += "".join(f"; the boards say that {_LEFT[i].format(amount / MICRO)}" for i, amount in told)
         watcher.note(words)
-        if account.budget is not None and before + account.user_level > account.budget:
-            raise RefusedError(
-                f"with the {account.measure} of {before / MICRO:g} that was spent before, this would cost a client "
-                f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
-                hint=f"ask fewer rounds or values, use a smaller {account.measure}, or raise --budget",
-            )
     for words in () if endless else guarantees.words_of(classes):
         watcher.note(words)
-    for measure, amount in told if asked else ():
-        release = min((replace(each, measure=measure) for each in asked), key=lambda each: each.user_level)
-        if amount >= release.user_level:
-            continue
-        enough = amount * release.times // release.user_level
-        words = f"a board says that {_LEFT[measure].format(amount / MICRO)}"
-        if release.times > 1:
-            words += f", enough for {enough} of its {release.times} rounds"
-        elif alone:
-            words += f", and a report costs {release.user_level / MICRO:g}"
-        if alone:
-            raise RefusedError(words, (f"ask for {rounds} {enough}; or: " if enough else "") + NEW_BUDGET)
-        watcher.warn(f"{words}: it will refuse the rest")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import StorageError
-from ternhost.files import Closing
+from ternhost.files import Closing, real
 from ternhost.store import schema
 from ternhost.store import store_file as files
 
@@ -30,8 +30,8 @@ class Database(Closing):
 
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
         """create: make a missing file (mode 0600: it holds the devices' keys). beside: allow another process to have it
-        open for writing, such as a host that serves; only to use the keys."""
-        self.path = Path(path)
+        open for writing, such as a host that serves; only to use the keys. A file with hard links is refused."""
+        self.path = real(Path(path))
         with self._errors(), ExitStack() as unless_opened:
             files.make(self.path, create)
             self._lock = None if beside else files.take_lock(self.path)

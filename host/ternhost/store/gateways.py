@@ -92,6 +92,12 @@ class GatewayTables(Database):
         """Whether gateways were asked in a round."""
         return self._value("SELECT 1 FROM answer WHERE round = ? LIMIT 1", number) is not None
 
+    def all_answered_without_reports(self, number: int) -> bool:
+        """Whether all gateways that were asked in a round have answered, and none of them with a report."""
+        statement = "SELECT min(answered), sum(reports) FROM answer WHERE round = ?"
+        ((answered, reports),) = self._rows(statement, number)
+        return bool(answered) and not reports
+
     def save_question(self, number: int, digest: bytes, message: bytes) -> None:
         """Store a question before any device hears of it, then its answer instead; delete those of earlier rounds."""
         with self.transaction():

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ternhost.errors import StorageError
+from ternhost.files import real, require_one_name
 from ternhost.store import schema
 
 # By table the columns that may be read; the rows of each may be counted.
@@ -44,12 +45,16 @@ def _allowed(action: int, first: str | None, second: str | None, *_: str | None)
 
 def at_rest(path: Path) -> bool:
     """Whether no process writes to a store, and a reader cannot create the log that reading needs."""
+    path = real(path)
     return not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
 
 
 def connect(path: Path, still: bool = False) -> sqlite3.Connection:
     """A connection that can read only `READABLE`. still: no process writes to the store meanwhile. Raises StorageError
     unless the file is a store of this version, and sqlite3.Error where it cannot be read now."""
+    path = real(path)
+    if path.exists():
+        require_one_name(path)
     uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}"
     database = sqlite3.connect(uri, _WAIT, isolation_level=None, check_same_thread=False, uri=True)
     try:

@@ -17,7 +17,7 @@ from tern.card import PROJECTION
 from ternhost.count.members import unpack_ids
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import StorageError
-from ternhost.files import Closing
+from ternhost.files import Closing, real
 from ternhost.privacy.base import MICRO
 from ternhost.store import read_only
 from ternhost.store import snapshot as views
@@ -163,7 +163,8 @@ class Reader(Closing):
 
     def _written(self) -> float:
         times = [0.0]
-        for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
+        store = real(self.path)
+        for path in (store, store.with_name(f"{store.name}-wal")):
             with suppress(OSError):
                 status = path.stat()
                 times.append(status.st_mtime if status.st_size else 0.0)

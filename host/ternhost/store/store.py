@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ternhost.count.members import Integers, pack_ids, unpack_ids
+import numpy as np
+
+from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
 from ternhost.count.rounds import Cohort, Reports, Round, Tally
 from ternhost.errors import StorageError
 from ternhost.store.boards import BoardTable
@@ -18,6 +20,8 @@ from ternhost.store.report_log import ReportLog
 from ternhost.store.runs import RunTable
 from ternhost.store.tallies import TallyTable
 
+_COHORTS = "SELECT body, devices FROM cohort WHERE round = ? ORDER BY position"
+
 
 class Store(RunTable, TallyTable, BoardTable, GatewayTables):
     """One SQLite file, open for writing by one process at a time. A context manager, with the errors of `Database`."""
@@ -25,6 +29,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
         super().__init__(path, create, beside)
         self._log = ReportLog(self._db, self.round_devices)
+        self._last_packed: dict[int, tuple[Integers, bytes]] = {}  # by position, of the last round's cohorts
 
     # Keys
 
@@ -71,29 +76,51 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
 
     def open_round(self, round_: Round) -> None:
         """Store a round before the first request for it is sent."""
-        number = round_.number
-        row = number, round_.quorum, round_.deadline, round_.run, time.time()
-        cohorts = [(number, i, each.body, pack_ids(each.devices)) for i, each in enumerate(round_.cohorts)]
         with self.transaction():
-            statement = "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)"
-            self._db.execute(statement, row)
-            self._db.executemany("INSERT INTO cohort VALUES (?, ?, ?, ?)", cohorts)
+            self._add_round(round_, time.time())
+
+    def _add_round(self, round_: Round, began: float | None) -> None:
+        number = round_.number
+        row = number, round_.quorum, round_.deadline, round_.run, began
+        cohorts = [
+            (number, i, each.body, self._packed(i, each.devices)) for i, each in enumerate(round_.cohorts)
+        ]
+        statement = "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)"
+        self._db.execute(statement, row)
+        self._db.executemany("INSERT INTO cohort VALUES (?, ?, ?, ?)", cohorts)
+
+    def _packed(self, position: int, devices: Sequence[int] | Integers) -> bytes:
+        """The packed ids of a cohort. Most rounds ask the same devices as the one before: these are packed once."""
+        ids = integers(devices)
+        known = self._last_packed.get(position)
+        if known is None or not np.array_equal(known[0], ids):
+            known = self._last_packed[position] = ids.copy(), pack_ids(ids)
+        return known[1]
 
     def open_rounds(self) -> list[Round]:
         """The rounds that have not ended, oldest first."""
         return self._rounds("WHERE ended IS NULL")
 
-    def rounds(self) -> list[Round]:
-        """All rounds, oldest first."""
-        return self._rounds("")
+    def rounds(self, simulated: bool = False) -> list[Round]:
+        """The rounds that asked devices, or else simulated clients, oldest first. Both have ids from 1 on."""
+        of_simulated = "SELECT name FROM run WHERE json_extract(asked, '$.simulated')"
+        if simulated:
+            return self._rounds(f"WHERE run IN ({of_simulated})")
+        return self._rounds(f"WHERE run IS NULL OR run NOT IN ({of_simulated})")
 
     def _rounds(self, where: str) -> list[Round]:
         rows = self._rows(f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number")
-        return [Round(number, self._cohorts(number), *rest) for number, *rest in rows]
+        unpacked: dict[bytes, Sequence[int]] = {}  # many rounds ask the same devices
+        return [Round(number, self._cohorts(number, unpacked), *rest) for number, *rest in rows]
 
-    def _cohorts(self, number: int) -> list[Cohort]:
-        rows = self._rows("SELECT body, devices FROM cohort WHERE round = ? ORDER BY position", number)
-        return [Cohort(body, unpack_ids(devices)) for body, devices in rows]
+    def _cohorts(self, number: int, unpacked: dict[bytes, Sequence[int]] | None = None) -> list[Cohort]:
+        known = {} if unpacked is None else unpacked
+        cohorts = []
+        for body, packed in self._rows(_COHORTS, number):
+            if packed not in known:
+                known[packed] = unpack_ids(packed)
+            cohorts.append(Cohort(body, known[packed]))
+        return cohorts
 
     def last_round(self) -> int:
         """The largest round number; 0 before the first round."""
@@ -160,10 +187,16 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         weights: bytes | None = None,
         tallies: Sequence[Tally] = (),
         began: float | None = None,
+        devices: Sequence[Sequence[int] | Integers] = (),
     ) -> None:
         """End a round, and store the state of the run, a row of history, the model and the questions and counts of the
-        cohorts. began: seconds since 1970."""
+        cohorts. began: seconds since 1970. devices: of each cohort, if the round was not stored when it was opened."""
         with self.transaction():
+            if devices:
+                bodies = [tally.body for tally in tallies]
+                cohorts = [Cohort(body, ids) for body, ids in zip(bodies, devices, strict=True)]
+                asked = sum(len(ids) for ids in devices)
+                self._add_round(Round(number, cohorts, asked, run=name), began)
             self._end(number, ended)
             self._db.execute("UPDATE run SET state = ? WHERE name = ?", (json.dumps(state), name))
             row = name, number, json.dumps(entry), began, time.time()

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import close_to_others, storage_errors
+from ternhost.files import close_to_others, real, require_one_name, storage_errors
 
 NAME = "store.sqlite"  # the default
 _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
@@ -20,8 +20,11 @@ def make(path: Path, create: bool) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         elif not path.exists():
             raise UsageError(f"there is no store at {path}", "check the path; 'tern provision' makes one")
-        mode = path.stat().st_mode
-    if os.name == "posix" and mode & 0o077 and _may_be_a_store(path):
+        status = path.stat()
+        # It is opened only in these two cases: closing it would release the locks that this process has on it.
+        if status.st_nlink > 1 and _may_be_a_store(path):
+            require_one_name(path)
+    if os.name == "posix" and status.st_mode & 0o077 and _may_be_a_store(path):
         raise StorageError(f"{path} holds the devices' keys, and others may read it", f"chmod 600 {path}")
 
 
@@ -52,10 +55,9 @@ def take_lock(path: Path) -> sqlite3.Connection:
 
 def in_use(path: Path) -> bool:
     """Whether a process holds the lock of `take_lock`: its run is under way."""
+    uri = f"{real(path).absolute().as_uri()}-lock?mode=ro"
     try:
-        with closing(
-            sqlite3.connect(f"{path.absolute().as_uri()}-lock?mode=ro", uri=True, timeout=0)
-        ) as lock:
+        with closing(sqlite3.connect(uri, uri=True, timeout=0)) as lock:
             lock.execute("SELECT count(*) FROM sqlite_schema")
     except sqlite3.Error as error:
         return getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY"

@@ -39,6 +39,13 @@ class TallyTable(Database):
         )
         self._db.executemany("INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?)", rows)
 
+    def counted_reports(self) -> dict[int, list[int]]:
+        """By the number of each ended round of a run, how many reports of each cohort were counted."""
+        found: dict[int, list[int]] = {}
+        for number, reports in self._rows("SELECT round, reports FROM tally ORDER BY round, position"):
+            found.setdefault(number, []).append(reports)
+        return found
+
     def tallies(self, number: int) -> list[Tally]:
         """The cohorts of an ended round of a run."""
         statement = "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"

@@ -14,8 +14,8 @@ Tile = tuple[str, str, str]  # name, value, explanation
 REFUSALS = "refusals"
 _QUIET = "nothing written for {}: the run may have been killed; the figures are from before"
 _SPENT = (
-    "A budget is for life: these devices never report again. Give new devices a larger --budget ('tern provision', "
-    "'tern fleet emulate')."
+    "They have told as much as they may for life, and keep this promise by refusing. Devices with budget left may go "
+    "on: see Fleet, or 'tern device list'."
 )
 
 

@@ -8,7 +8,10 @@ from typing import Any
 from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.files import private, storage_errors
+from ternhost.privacy.accounting import MEASURES
+from ternhost.privacy.base import MICRO
 from ternhost.provision import keys
+from ternhost.store.boards import BoardRow
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
 from ternhost.text import counted
@@ -28,7 +31,13 @@ def add_actions(actions: Any) -> None:
     example = "tern device revoke 7 12-15 --store my-fleet/store.sqlite"
     revoke = add_command(actions, "revoke", summary, example, run_revoke)
     example = "tern device list --store my-fleet/store.sqlite"
-    show = add_command(actions, "list", "list the devices of a store", example, run_list)
+    show = add_command(
+        actions,
+        "list",
+        "list the devices of a store, and what boards said of their budgets",
+        example,
+        run_list,
+    )
     for parser in (add, rotate, revoke, show):
         add_option(parser, "--store FILE", "file with the keys", required=True)
     for parser in (add, rotate):
@@ -100,16 +109,37 @@ def run_revoke(args: argparse.Namespace) -> int:
 def run_list(args: argparse.Namespace) -> int:
     with Store(args.store, create=False, beside=True) as store:
         devices = keys.list_devices(store)
-    lines = [
-        f"{device.id:>10}  "
-        + (f"revoked {_when(device.revoked)}" if device.revoked is not None else "has a key")
-        + (f", wakes every {device.wake} s" if device.wake else "")
-        + (f", heard {_when(device.heard)}" if device.heard else "")
-        for device in devices
-    ]
-    rows = [{"id": one.id, "revoked": one.revoked, "wake_s": one.wake, "heard": one.heard} for one in devices]
+        boards = {board.first: board for board in store.boards()}
+    lines, rows = [], []
+    for device in devices:
+        line = f"{device.id:>10}  "
+        line += f"revoked {_when(device.revoked)}" if device.revoked is not None else "has a key"
+        line += f", wakes every {device.wake} s" if device.wake else ""
+        line += f", heard {_when(device.heard)}" if device.heard else ""
+        row = {"id": device.id, "revoked": device.revoked, "wake_s": device.wake, "heard": device.heard}
+        if (board := boards.get(device.id)) is not None:
+            row |= _budget(board)
+            line += _budget_words(board)
+        lines.append(line)
+        rows.append(row)
     print_result({"devices": rows}, "\n".join(lines) or "no devices", args.json)
     return OK
+
+
+def _budget(board: BoardRow) -> dict[str, float]:
+    """What the first device of a board has left and has spent, for JSON, as far as the board has said it."""
+    amounts = {"left": board.budget_left, "spent": board.paid}
+    name = MEASURES[board.measure]
+    return {f"{name}_{what}": amount / MICRO for what, amount in amounts.items() if amount is not None}
+
+
+def _budget_words(board: BoardRow) -> str:
+    """The same for people. A board says it for its first device alone."""
+    if board.budget_left is None or board.paid is None:
+        return ""
+    words = f", {MEASURES[board.measure]} left {board.budget_left / MICRO:g}, spent {board.paid / MICRO:g}"
+    others = f" (its board has {counted(board.clients, 'device')})" if board.clients > 1 else ""
+    return f"{words}{others}, as of {_when(board.heard)}"
 
 
 def _when(seconds: float) -> str:

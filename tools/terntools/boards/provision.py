@@ -48,6 +48,10 @@ except ImportError:
 """  # whether the board needs Wi-Fi, and has not joined any
 _LINK = "link of device %d"  # in a store: the files that links of one's own have put on its board,
 _LEDGER = "ledger of device %d"  # and budget (millionths) and measure of its first ledger
+_ANOTHER_DEVICE = (
+    "make it another device, only if all records of this one are gone or other people own the board now: another "
+    "device has a budget of its own, and for the people whose data both hold the two add up"
+)
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     if there is not None and there != member.device:
         raise RefusedError(
             f"the board on {repl.name} is device {there} already, with a ledger of its own",
-            hint=f"provision it as --device {there}; to make it another one, flash it with --erase first",
+            hint=f"provision it as --device {there}; or erase it (tern flash --erase), and {_ANOTHER_DEVICE}",
         )
     ledger = "/" + storage.ledger_name(member.device)
     has_ledger = ledger in repl.directory("/" + storage.LEDGERS)
@@ -233,9 +237,15 @@ def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
         return 0, ""
     known = f"device {member.device} has lived before, and the board on {repl.name} has no ledger of it; "
     known += f"the store knows of {', '.join(lived)}"
-    new, budget = "give the board an id that no board has had: --device", member.policy.budget / MICRO
+    new, budget = (
+        f"{_ANOTHER_DEVICE} (--device with an id that no board has had)",
+        member.policy.budget / MICRO,
+    )
     if not member.again:
-        hint = f"{new}; or go on with --again: a new key, and what it may have spent is taken off its budget"
+        hint = (
+            "go on with --again: it gets a new key, and what it may have spent is taken off its budget; or "
+        )
+        hint += new
         raise RefusedError(known, hint=hint)
     if member.counter:
         raise UsageError("--again makes a ledger with what was spent, which no counter can bind", hint=new)
@@ -315,7 +325,7 @@ def _check_unit(repl: Repl, member: Member) -> None:
     if unit != member.unit:
         raise UsageError(
             f"device {member.device} protects {protected(unit)} for life",
-            hint="name that --unit; for another one, give the board a new device id, on erased flash",
+            hint=f"name that --unit; or, on erased flash, {_ANOTHER_DEVICE}",
         )
 
 
@@ -332,13 +342,13 @@ def _check_budget(member: Member, budget: int, measure: int) -> None:
         fixed, wanted = (f"{Decimal(micro) / MICRO:f}" for micro in (budget, member.policy.budget))
         raise UsageError(
             f"the budget of device {member.device} was set to {fixed} for life and cannot be raised to {wanted}",
-            hint=f"name --budget{'-rho' * (measure == RHO)} {fixed} or less; "
-            "a new device id needs an erased board (tern flash --erase)",
+            hint=f"name --budget{'-rho' * (measure == RHO)} {fixed} or less: it is the promise to the people whose "
+            "data the device holds",
         )
 
 
 def _ledger_refusal(repl: Repl, member: Member, what: str) -> RefusedError:
     return RefusedError(
         f"device {member.device} on {repl.name} {what}: nobody knows what it has released",
-        hint="give the board a new device id and key, on erased flash",
+        hint=f"count its whole budget as spent; or, on erased flash, {_ANOTHER_DEVICE}",
     )

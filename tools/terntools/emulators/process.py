@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ternhost.errors import UsageError
-from ternhost.files import Closing, close_to_others
+from ternhost.files import Closing, close_to_others, require_one_name
 
 _LOCK_SECONDS = 3.0  # the board of a host that was killed ends a little after it
 
@@ -73,7 +73,8 @@ def lock_within(lock: int, seconds: float) -> bool:
 def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
     """Lock the flash, of `size` bytes, for a process that inherits the descriptors, until it ends. Raises UsageError.
 
-    Two boards on one flash would spend one device's budget twice. A file of another size is another kind of board's."""
+    Two boards on one flash would spend one device's budget twice. A file of another size is another kind of board's.
+    Raises StorageError for a flash with hard links: the lock lies beside one name."""
     if flash is None:
         yield ()
         return
@@ -89,6 +90,7 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
             hint = "end that one, or name another file"
             raise UsageError(f"another emulated board uses {flash}", hint=hint)
         if flash.exists():
+            require_one_name(flash)
             close_to_others(flash)  # it holds keys
         if flash.exists() and flash.stat().st_size not in (0, size):
             text = f"{flash} does not have the size of this board's flash: is it another board's?"

@@ -107,7 +107,8 @@ class BrokerDriver(ReportsDriver):
         for board in self._roster.boards.values():
             said, first = self.link.boards.get(board.name), board.clients.start
             key = self.aggregator.key(first)
-            if said is not None and said.kept and key and not (board.wake or board.key_sent):
+            has_the_key = board.epoch == self._fleet.epoch  # to others it would bring a key that they lack
+            if said is not None and said.kept and key and has_the_key and not board.wake:
                 self.link.ask(board.name, self._fleet.frame(first, key))
                 waiting.add(board.name)
         end = time.monotonic() + _HELLO_AGAIN
@@ -341,7 +342,7 @@ class BrokerDriver(ReportsDriver):
         for board in (*new, *again, *gone):
             claimed = self.link.boards.get(board.name)
             fields = hello_fields(claimed.hello) if claimed else {}
-            self._saw(board, fields)
+            self._saw(board, fields, claimed is not None and claimed.kept)
             host_was_there = fields.get("absent_seconds", 0) < now - self._roster.connected_at
             connected = board.greeted == now and claimed is not None and not claimed.answers
             if connected and fields.get("absent") and host_was_there:
@@ -368,10 +369,11 @@ class BrokerDriver(ReportsDriver):
             self._saw(board, {})
         self._sightings.write()
 
-    def _saw(self, board: BoardOnBroker, hello: Mapping[str, Any]) -> None:
+    def _saw(self, board: BoardOnBroker, hello: Mapping[str, Any], kept: bool = False) -> None:
         # Only for members: anybody on a site's broker may claim more boards, and rows stay in the store.
         if self.aggregator.key(board.clients.start):
-            self._sightings.saw(board.name, board.clients, board.heard, online=board.there, hello=hello)
+            seen = board.name, board.clients, board.heard
+            self._sightings.saw(*seen, online=board.there, hello=hello, kept=kept)
 
     def _warn_of_later_keys(self, boards: Iterable[BoardOnBroker]) -> None:
         if ahead := [board.name for board in boards if board.is_ahead(self._fleet.epoch)]:

@@ -74,7 +74,11 @@ class SiteFleet:
         metavar="ID",
     )
     records: int = _made(1, "records per client", metavar="N")
-    seed: int = _made(1, "seed that assigns records, the same at every site", metavar="S")
+    seed: int = _made(
+        1,
+        "seed that assigns records, the same at every site; it also fixes the noise of simulated ones",
+        metavar="S",
+    )
     budget: str = _made("2", "lifetime epsilon of a client on emulated boards", metavar="E")
     largest: str | None = _made(
         None, "largest epsilon of one of their reports", metavar="E", shown="the budget"

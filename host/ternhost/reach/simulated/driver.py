@@ -15,12 +15,15 @@ from tern import wire
 from tern.fixed import ONE
 from tern.local import trained
 from ternhost import vectorised
+from ternhost.count.members import integers
 from ternhost.count.questions import Question, values_of
 from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import Cohorts, Devices, Driver, RoundProgress, Tell, is_label
+from ternhost.store.round_numbers import last_number
+from ternhost.store.store import Store
 from ternhost.vectorised import RandomLanes, random_bits
 
 Fixed = npt.NDArray[np.int16]
@@ -66,6 +69,11 @@ def _check(question: Question, card: cards.Card) -> None:
         )
 
 
+def _ascending(devices: Devices) -> npt.NDArray[np.int64]:
+    ids = integers(devices)
+    return ids if np.all(ids[1:] > ids[:-1]) else np.sort(ids)
+
+
 def _weights(question: Question) -> npt.NDArray[np.int64]:
     """The parameters of a question, of a model of classes in rows; or the flags of a collection."""
     parameters = np.asarray(question.parameters, np.int64)
@@ -83,18 +91,24 @@ class SimulatedDriver(Driver):
         *,
         individual: bool = False,
         first: int = 1,
+        store: Store | None = None,
     ) -> None:
-        """clients: None for as many as have their own records. first: the id of the first client."""
+        """clients: None for as many as have their own records. first: the id of the first client. store: of the run,
+        whose earlier rounds may be those of other runs."""
         super().__init__(Terms(), individual=individual)  # a simulated round ends when all have answered
         self.holdings = holdings
         self._clients = holdings.clients if clients is None else clients
         self._seed = seed
         self._first = first
+        self._store = store
         self._cohorts: dict[int, Cohorts] = {}
 
     @property
     def devices(self) -> range:
         return range(self._first, self._first + self._clients)
+
+    def next_round(self, planned: int) -> int:
+        return planned if self._store is None else max(planned, last_number(self._store) + 1)
 
     def open(self, number: int, cohorts: Cohorts) -> None:
         self._cohorts[number] = cohorts
@@ -135,7 +149,8 @@ class SimulatedDriver(Driver):
             if self.individual:
                 answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
             results.append(CohortCounts(card, question.k, counts, n, question, answers, n, vectors=vectors))
-        return RoundResult(number, COMPLETE, asked, done, {}, results)
+        unstored = [_ascending(devices) for _, devices in cohorts]
+        return RoundResult(number, COMPLETE, asked, done, {}, results, unstored)
 
     def _parts(self, question: Question, devices: Devices) -> Iterator[Positions]:
         held = self.holdings.each * self.holdings.width

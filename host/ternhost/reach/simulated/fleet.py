@@ -32,5 +32,11 @@ class Simulated(Fleet):
 
         assert context.holdings is not None
         clients, seed = context.clients or self.count, context.seed
-        individual, first = context.individual, context.first
-        return SimulatedDriver(context.holdings, clients, seed, individual=individual, first=first)
+        return SimulatedDriver(
+            context.holdings,
+            clients,
+            seed,
+            individual=context.individual,
+            first=context.first,
+            store=context.store,
+        )

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from ternhost.files import storage_errors, write_file
 from ternhost.privacy.cards import decode, measure
 from ternhost.privacy.guarantee import Span, rounded
+from ternhost.reach import fleet
 from ternhost.run import guarantees
 from ternhost.run.report import plots
 from ternhost.text import as_html, brief
@@ -107,10 +108,13 @@ def promised(result: Mapping[str, Any]) -> str:
 def common_settings(result: Mapping[str, Any]) -> list[Row]:
     """The settings of every run: its fleet and its rounds."""
     options: Mapping[str, Any] = result["options"]
+    seed = "deals clients and records; no client's noise depends on it"
+    if fleet.parse(options["fleet"]).simulated:
+        seed = "deals clients and records, and fixes the noise of simulated clients, which protects nobody"
     return [
         ("fleet", str(options["fleet"]), "where the clients run"),
         ("quorum", percent(options["quorum"]), "share of a round's reports that ends it"),
-        ("seed", str(options["seed"]), "deals clients and records"),
+        ("seed", str(options["seed"]), seed),
     ]
 
 

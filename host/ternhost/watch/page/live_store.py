@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import StorageError
+from ternhost.files import real
 from ternhost.privacy.units import protected
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
@@ -172,7 +173,7 @@ class Others:
 
 def _stamp(store: Path) -> Stamp:
     """Modification times and sizes of a store's file and log, which change with every write."""
-    stamps = []
+    stamps, store = [], real(store)
     for path in (store, store.with_name(f"{store.name}-wal")):
         with suppress(OSError):
             status = path.stat()

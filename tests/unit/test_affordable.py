@@ -1,0 +1,243 @@
+"""A run that most devices cannot pay for does not begin, and its message says what would be possible."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import in_process  # noqa: F401, registers inprocess:N
+
+from tern.ledger import EPSILON, RHO
+from ternhost import datasets, errors
+from ternhost.count.telling import Told
+from ternhost.learn.base import ALGORITHMS, Population
+from ternhost.learn.designs import class_of
+from ternhost.privacy import sums
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.composing import Report
+from ternhost.provision import boards as provision
+from ternhost.reach.driver import BoardBudget
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.run.affordable import Means
+from ternhost.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("here")
+QUIET = ["--no-report", "--quiet"]
+LIFE = sums.rho_of(1.2, 1e-6)  # micro-rho
+
+
+def provisioned(budgets, *, measure=EPSILON, records=1, unit=0, dataset="flights"):
+    """The options of a command for a board of one device for each of these budgets, in millionths."""
+    rows = datasets.load(dataset).records(range(len(budgets) * records))
+    policies = [Policy(max(budgets), budget, measure) for budget in budgets]
+    boards = [Path(f"board-{i}").absolute() for i in range(len(budgets))]
+    with Store("keys.sqlite") as store:
+        provision.provision_fleet(store, boards, rows, policies, records, unit)
+    ports = ",".join(f"inprocess:{board}" for board in boards)
+    return ["--fleet", f"port:{ports}", "--store", "keys.sqlite", *QUIET]
+
+
+def nothing_was_asked():
+    with Store("keys.sqlite") as store:
+        return not store.last_round() and not store.runs() and not Path("runs").exists()
+
+
+# The rule
+
+
+def means(left_by_board, budgets=None, told=None, members=None, shares=("2",)):
+    """The means of a run of FedSGD on boards of one device, 1, 2, ..., with so much left."""
+    learner = ALGORITHMS["fedsgd"](ALGORITHMS["fedsgd"].Options(reports=10), Population(devices=10))
+    if budgets is None:
+        budgets = [
+            BoardBudget(range(i, i + 1), 1, EPSILON, left, 0, i) for i, left in enumerate(left_by_board, 1)
+        ]
+    members = np.arange(1, len(left_by_board) + 1) if members is None else np.array(members)
+    return Means.of(learner, members, budgets, told or Told())
+
+
+def test_each_device_has_what_its_board_says():
+    found = means([3, 0, 5])
+    assert (found.left.tolist(), found.known) == ([3, 0, 5], 3)
+    assert found.able([[3, None]]).tolist() == [True, False, True]
+
+
+def test_only_the_devices_of_the_run_count():
+    assert means([3, 0, 5], members=[2, 3]).left.tolist() == [0, 5]
+
+
+def test_a_ledger_of_the_wrong_measure_cannot_pay():
+    assert not means([10**9]).able([[None, 1]]).any()
+
+
+def test_the_other_devices_of_a_board_differ_by_what_the_store_knows():
+    # Each had 10. By the store, device 1 has paid 2, device 2 nothing, device 3 has paid 5.
+    told = Told().also([(Report(2), [1], 1), (Report(5), [3], 1)])
+    board = [BoardBudget(range(1, 4), 3, EPSILON, 8, 2, 1)]
+    assert means([0] * 3, board, told).left.tolist() == [8, 10, 5]
+
+
+def test_of_two_boards_that_claim_a_device_the_larger_amount_counts():
+    claims = [BoardBudget(range(1, 4), 3, EPSILON, 0, 9, 1), BoardBudget(range(2, 3), 1, EPSILON, 7, 0, 2)]
+    assert means([0] * 3, claims).left.tolist() == [0, 7, 0]
+
+
+def test_a_site_says_how_many_of_its_devices_have_what_left():
+    site = np.arange(1, 11)
+    rows = [BoardBudget(site, 8, EPSILON, 5, 0), BoardBudget(site, 2, EPSILON, 0, 5)]
+    found = means([0] * 10, rows)
+    assert (found.known, found.devices[found.able([[5, None]])].sum()) == (10, 8)
+
+
+def test_of_a_site_only_the_share_counts_that_the_run_asks():
+    site = np.arange(1, 11)
+    rows = [BoardBudget(site, 10, EPSILON, 5, 0)]
+    assert means([], rows, members=[1, 2, 99]).known == 2
+
+
+@pytest.mark.parametrize(("able", "begins"), [(0, False), (1, False), (2, True), (4, True)])
+def test_a_run_begins_if_half_of_its_devices_can_pay_for_all_of_it(able, begins, tern):
+    fleet = provisioned([10_000_000] * able + [4_000_000] * (4 - able))
+    printed = tern("train", *fleet, "--algorithm", "fedsgd", "--rounds", "5", "--json", code=None)
+    if begins:
+        refused = 3 * (4 - able)
+        assert (printed.code, printed.json["refusals"]) == (
+            errors.OK if able == 4 else errors.REFUSED,
+            refused,
+        )
+    else:
+        assert printed.code == errors.REFUSED
+        assert nothing_was_asked()
+
+
+def test_a_run_that_begins_says_how_many_cannot_pay_and_how_far_they_get(tern):
+    fleet = provisioned([10_000_000, 10_000_000, 4_000_000, 6_000_000])
+    printed = tern(
+        "train", *fleet[:4], "--no-report", "--algorithm", "fedsgd", "--rounds", "5", "--json", code=None
+    )
+    text = (
+        "2 of 4 devices whose budget is known cannot pay for the whole run, only for 2 to 3 of its 5 reports"
+    )
+    assert f"{text}: they refuse the rest" in printed.err
+
+
+def test_one_spent_board_among_many_stops_no_run(tern):
+    fleet = provisioned([2_000_000] * 3 + [1])
+    result = tern("train", *fleet, "--reports", "4", "--json", code=errors.REFUSED).json
+    assert (result["reports"], result["refusals"]) == (3, 1)
+
+
+def test_the_ledgers_of_a_run_that_does_not_begin_are_unchanged(tern):
+    fleet = provisioned([LIFE] * 2, measure=RHO, records=20, unit=1)
+    before = [path.read_bytes() for path in sorted(Path().glob("board-*/ledger/*"))]
+    tern("train", *fleet, "--unit", "record", "--life", "2", "--records", "20", code=errors.REFUSED)
+    assert [path.read_bytes() for path in sorted(Path().glob("board-*/ledger/*"))] == before
+    assert nothing_was_asked()
+
+
+def test_the_second_run_that_would_spend_the_rest_of_a_life_does_not_begin(tern):
+    fleet = provisioned([LIFE], measure=RHO, records=20, unit=1)
+    words = ["train", *fleet, "--unit", "record", "--life", "1", "--records", "20", "--json"]
+    tern(*words)
+    refused = tern(*words, "--name", "second", code=errors.REFUSED).json
+    assert "costs rho 0.0244 (epsilon 1 at delta 1e-06), and the device has rho 0.0099" in refused["error"]
+    assert not Path("runs/second").exists()
+
+
+def test_a_ledger_in_epsilon_begins_no_run_that_costs_rho(tern):
+    fleet = provisioned([100_000_000], records=20)
+    refused = tern("train", *fleet, "--unit", "record", "--records", "20", "--json", code=errors.REFUSED).json
+    assert (
+        refused["error"] == "1 of 1 device cannot pay: their ledgers count epsilon, and this report costs rho"
+    )
+    assert nothing_was_asked()
+
+
+# What would be possible
+
+
+@pytest.mark.parametrize(
+    ("words", "possible"),
+    [
+        ("train --algorithm fedsgd --rounds 9", ["--rounds 4", "--epsilon 0.888"]),
+        ("train --algorithm fedsgd --reports 18", ["--reports 8", "--epsilon 0.888"]),
+        ("train --algorithm fedavg --rounds 9 --share 1 --records 1", ["--rounds 4", "--epsilon 0.888"]),
+        ("train --algorithm hiera --rounds 9", ["--rounds 4", "--epsilon 0.888"]),
+        ("train --algorithm direct --epsilon 9", ["--epsilon 8"]),
+        ("collect --epsilon 9", ["--epsilon 8"]),
+        ("infer --dataset iris --epsilon 9", ["--epsilon 8"]),
+    ],
+)
+def test_the_message_names_options_that_fit_the_algorithm(words, possible, tern, tmp_path_factory):
+    dataset = "iris" if "iris" in words else "flights"
+    fleet = provisioned([8_000_000] * 2, dataset=dataset)
+    new_boards = tmp_path_factory.mktemp("new")
+    shutil.copytree(".", new_boards, dirs_exist_ok=True)
+    refused = tern(*words.split(), *fleet, "--json", code=errors.REFUSED).json
+    named = re.search(r"ask for (.*?);", refused["hint"])[1].split(" or ")
+    assert named == possible
+    assert nothing_was_asked()
+    command, *rest = words.split()
+    for option in possible:
+        flag = option.split()[0]
+        kept = [word for pair in zip(rest[::2], rest[1::2], strict=True) if pair[0] != flag for word in pair]
+        begun = tern(command, *kept, *option.split(), *fleet, "--json", code=errors.OK).json
+        assert begun["refusals"] == 0
+        shutil.copytree(new_boards, ".", dirs_exist_ok=True)  # as they were before that run
+
+
+@pytest.mark.parametrize("command", ["train", "collect"])
+def test_a_budget_for_life_that_fits_is_named(command, tern):
+    fleet = provisioned([LIFE] * 2, measure=RHO, records=20, unit=1)
+    words = [command, *fleet, "--unit", "record", "--records", "20", "--json"]
+    refused = tern(*words, "--life", "2", code=errors.REFUSED).json
+    assert "ask for --life 1.19;" in refused["hint"]
+    assert tern(*words, "--life", "1.19", code=errors.OK).json["refusals"] == 0
+
+
+def test_where_nothing_fits_the_message_says_what_a_spent_budget_means(tern):
+    fleet = provisioned([500] * 2)
+    refused = tern("train", *fleet, "--reports", "2", "--json", code=errors.REFUSED).json
+    assert refused["hint"].startswith("go on with devices that have budget left: 'tern device list")
+    assert "Erasing a board would break the promise" in refused["hint"]
+
+
+# Served fleets
+
+
+def test_a_served_fleet_of_which_nobody_can_pay_for_a_report_is_not_asked(tern):
+    fleet = provisioned([1_999_999] * 2)[:4]
+    printed = tern("serve", *fleet, "--json", code=errors.REFUSED)
+    assert "a report of this run costs a device epsilon 2" in printed.out + printed.err
+    assert nothing_was_asked()
+
+
+def test_a_served_fleet_of_which_one_can_pay_is_asked_until_it_has_paid(tern):
+    fleet = provisioned([1_999_999, 2_000_000])[:4]
+    printed = tern(
+        "serve", *fleet, "--patience", "0.01", "--rounds", "2", "--quiet", "--name", "mine", code=None
+    )
+    assert printed.code == errors.REFUSED
+    with Store("keys.sqlite") as store:
+        assert store.run("mine").state["reports"] == 1
+
+
+def test_a_device_of_unknown_budget_may_come_to_a_served_fleet(tern, monkeypatch):
+    fleet = provisioned([1_999_999])[:4]
+    with Store("keys.sqlite") as store:
+        store.add_devices({99: bytes(32)})  # its board is not there
+    monkeypatch.setattr(BoardsDriver, "devices", property(lambda self: [1, 99]))
+    words = ["--patience", "0.01", "--rounds", "1", "--quiet", "--name", "mine"]
+    tern("serve", *fleet, *words, code=errors.REFUSED)
+    assert Path("runs/mine").exists(), "it began, and the device that is there refused"
+
+
+def test_the_classes_of_a_run_pay_each_for_itself():
+    cls = ALGORITHMS["fedsgd"]
+    learner = cls(cls.Options(epsilons="1:0.5,4:0.5", reports=200), Population(devices=200))
+    ids = np.arange(1, 201)
+    budgets = [BoardBudget(range(1, 201), 200, EPSILON, 2_000_000, 0, 1)]
+    found = Means.of(learner, ids, budgets, Told())
+    prices = [[1_000_000, None], [4_000_000, None]]
+    assert found.devices[found.able(prices)].sum() == np.count_nonzero(class_of(ids, (0.5, 0.5), 1) == 0)

@@ -1,0 +1,192 @@
+"""What devices have told for life is at least what their boards say that they have paid, also with a restored store."""
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import in_process  # noqa: F401, registers inprocess:N
+
+from tern import wire
+from tern.ledger import EPSILON, RHO
+from ternhost import datasets
+from ternhost.count.questions import Question, round_body
+from ternhost.count.rounds import Cohort, Round
+from ternhost.count.telling import Told
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.composing import Report
+from ternhost.privacy.mechanisms import design
+from ternhost.provision import boards as provision
+from ternhost.reach.driver import BoardBudget
+from ternhost.run import payments
+from ternhost.run.payments import Payment, unknown_payments, with_payments
+from ternhost.store.boards import BoardRow
+from ternhost.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("here")
+CARD = design("three-outputs", epsilon_micro=500_000).card
+QUESTION = Question(wire.LOGISTIC, [100] * 5, -14, CARD, 1)
+COST = 500_000  # of a report, micro-epsilon, at most
+
+
+def board(first, spent, clients=1, measure=EPSILON):
+    return BoardBudget(range(first, first + clients), clients, measure, 10**7, spent, first)
+
+
+def asked(store, number, devices):
+    """Store a round that asked these devices, and in which none has reported yet."""
+    store.open_round(Round(number, [Cohort(round_body(number, QUESTION), devices)], 1))
+
+
+def told(devices, times=1):
+    return Told().also([(Report(COST), devices, times)])
+
+
+# What is unknown
+
+
+def test_what_accepted_reports_explain_is_known(store):
+    assert unknown_payments(store, [board(1, COST)], told([1])) == []
+
+
+def test_a_lost_report_was_paid_for_and_the_store_explains_it(store):
+    asked(store, 1, [1])
+    (found,) = unknown_payments(store, [board(1, COST)], Told())
+    assert (found.amount, found.beyond_this_store) == (COST, False)
+    assert payments.warning([found]) == ""
+
+
+def test_a_round_that_the_store_never_asked_is_beyond_it(store):
+    asked(store, 1, [1])
+    (found,) = unknown_payments(store, [board(1, 3 * COST)], told([1]))
+    assert (found.amount, found.paid, found.asked) == (2 * COST, 3 * COST, COST)
+    assert found.beyond_this_store
+
+
+def test_the_warning_names_both_amounts_and_the_reasons(store):
+    found = unknown_payments(store, [board(1, 5_000_000)], told([1], 7))
+    words = payments.warning(found)
+    assert "one says epsilon 5 in its life, and the rounds of this store cost it 0 at most" in words
+    assert "restored from a copy, or another host asked the boards" in words
+
+
+def test_a_payment_counts_for_all_devices_of_its_board_and_for_no_others(store):
+    found = unknown_payments(store, [board(1, 2 * COST, clients=3)], told([1]))
+    after = with_payments(told([1, 2, 9]), map(asdict, found), range(1, 10), 0)
+    assert after.prices([1, 2, 3, 9], EPSILON).tolist() == [2 * COST, 2 * COST, COST, COST]
+
+
+def test_a_payment_in_rho_has_no_pure_epsilon(store):
+    found = unknown_payments(store, [board(1, 900, measure=RHO)], Told())
+    most = with_payments(Told(), map(asdict, found), [1], 0).most(1e-6)
+    assert most.pure is None
+    assert most.epsilon > 0
+
+
+def test_the_accounts_of_many_boards_stay_small(store):
+    boards = [board(i, 1000 + i) for i in range(1, 3001)]
+    found = unknown_payments(store, boards, Told())
+    assert len(found) <= 64, "a run keeps them with every round"
+    after = with_payments(Told(), map(asdict, found), range(1, 3001), 0)
+    spent = np.array([each.spent for each in boards])
+    assert np.all(after.prices(range(1, 3001), EPSILON) >= spent)
+    assert len(after.accounts()) <= 16
+
+
+def test_a_site_whose_boards_have_paid_more_than_any_of_its_devices_by_the_store(store):
+    site = np.arange(1, 11)
+    rows = [BoardBudget(site, 5, EPSILON, 0, 3 * COST), BoardBudget(site, 5, EPSILON, 0, COST)]
+    (found,) = unknown_payments(store, rows, told([1, 2]))
+    assert (found.first, found.last, found.amount) == (1, 10, 2 * COST)
+
+
+def test_the_most_that_a_board_has_paid_is_told_for_each_measure(store):
+    assert payments.most_paid(store) == (None, None)
+    said = ((1, 0, 700, 50), (2, 0, 900, 0), (3, 1, 40, 2))  # device, measure, spent, and reports since
+    for first, measure, spent, since in said:
+        hello = {"budget": 10, "spent": spent, "measure": measure}
+        store.boards_seen([BoardRow(f"b{first}", first, 1, True, 0.0, hello, spent=since)])
+    assert payments.most_paid(store) == (900, 42)
+    store.gateway_seen("north", np.arange(9, 12), 0.0, {"budgets": [[0, 5, 1200, 3]]})
+    assert payments.most_paid(store) == (1200, 42)
+
+
+def test_a_payment_is_the_same_after_it_was_stored():
+    payment = Payment(1, 5, EPSILON, 7, 9, 2)
+    assert Payment(**asdict(payment)) == payment
+
+
+# Whole runs
+
+
+@pytest.fixture
+def fleet():
+    """The options of a command for a board with one device, and its store."""
+    rows = datasets.load("flights").records(range(1))
+    with Store("keys.sqlite") as store:
+        provision.provision_fleet(store, [Path("a").absolute()], rows, [Policy(2_000_000, 20_000_000)])
+    return ["--fleet", f"port:inprocess:{Path('a').absolute()}", "--store", "keys.sqlite", "--no-report"]
+
+
+def test_a_store_that_was_restored_counts_what_the_boards_have_paid(fleet, tern):
+    words = ["train", *fleet, "--algorithm", "fedsgd", "--reports", "1", "--json"]
+    tern(*words, "--epsilon", "2")
+    tern(*words, "--epsilon", "1.5")
+    shutil.copy("keys.sqlite", "copy.sqlite")
+    tern(*words, "--epsilon", "1.5")
+    shutil.copy("copy.sqlite", "keys.sqlite")
+    printed = tern(*words, "--epsilon", "1", "--after-round", "3")
+    assert "one says epsilon 5 in its life, and the rounds of this store cost it 3.5 at most" in printed.err
+    assert "this run protects a device with all of its records with epsilon 1\n" in printed.err
+    assert "all runs so far together protect a device with all of its records with epsilon 6" in printed.err
+    result = printed.json
+    assert (result["epsilon_before"], result["guarantees"][0]["life"]["bounds"]["pure"]) == (5, 6)
+
+
+def test_a_board_that_another_host_asked_counts_its_rounds(fleet, tern):
+    words = ["train", *fleet, "--algorithm", "fedsgd", "--reports", "1", "--json"]
+    shutil.copy("keys.sqlite", "other.sqlite")
+    tern(*words)
+    elsewhere = ["other.sqlite" if word == "keys.sqlite" else word for word in words]
+    printed = tern(*elsewhere, "--after-round", "1")
+    assert "boards have paid for rounds that this store does not know" in printed.err
+    assert printed.json["guarantees"][0]["life"]["bounds"]["pure"] == 4
+
+
+def test_a_store_that_knows_all_rounds_warns_of_nothing(fleet, tern):
+    words = ["train", *fleet, "--algorithm", "fedsgd", "--reports", "2", "--json"]
+    tern(*words)
+    printed = tern(*words)
+    assert "does not know" not in printed.err
+    assert printed.json["guarantees"][0]["life"]["bounds"]["pure"] == 8
+
+
+def test_a_named_budget_includes_what_the_boards_have_paid(fleet, tern):
+    words = ["train", *fleet, "--algorithm", "fedsgd", "--reports", "1", "--json"]
+    shutil.copy("keys.sqlite", "copy.sqlite")
+    tern(*words, "--epsilon", "2")
+    shutil.copy("copy.sqlite", "keys.sqlite")
+    refused = tern(*words, "--epsilon", "1.5", "--budget", "3", "--after-round", "1", code=4).json
+    assert "with the epsilon of 2 that was spent before, this would cost a client 3.5" in refused["error"]
+
+
+def test_a_served_run_keeps_what_was_unknown_when_it_began(fleet, tern):
+    words = ["--algorithm", "fedsgd", "--json"]
+    shutil.copy("keys.sqlite", "copy.sqlite")
+    tern("train", *fleet, *words, "--reports", "1")
+    shutil.copy("copy.sqlite", "keys.sqlite")
+    serve = [
+        "serve",
+        *fleet[:4],
+        *words,
+        "--rounds",
+        "2",
+        "--after-round",
+        "1",
+        "--no-report",
+        "--name",
+        "mine",
+    ]
+    last = tern(*serve).out.splitlines()[-1]
+    assert '"pure": 6.0' in last, "2 that the store does not know, and 4 of this run"

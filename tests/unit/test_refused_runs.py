@@ -1,0 +1,160 @@
+"""A run that every device refuses for good, and that nobody has paid for, leaves nothing behind."""
+
+from pathlib import Path
+
+import pytest
+from harness import in_process  # noqa: F401, registers inprocess:N
+from harness.in_process import InProcessLink
+
+from tern import wire
+from tern.ledger import EPSILON, RHO
+from ternhost import datasets, errors
+from ternhost.count.rounds import Refusal, RoundResult
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import boards as provision
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.reach.refusals import nobody_will_report
+from ternhost.run import costs
+from ternhost.run.status import ROUND, Watcher
+from ternhost.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("here")
+FOR_GOOD = ("CARD", "NOT_CERTIFIED", "POLICY", "BUDGET", "MODEL", "SLOT", "UNIT", "MEASURE")
+FOR_NOW = ("OLD_ROUND", "CHANGED_ROUND", "LEDGER", "ENTROPY")
+
+
+def result(codes, asked=None, reports=0, detail=0):
+    """The result of a round with these refusals."""
+    refusals = {
+        device: Refusal(device, 1, getattr(wire, f"ERR_{code}"), detail)
+        for device, code in enumerate(codes, 1)
+    }
+    return RoundResult(1, "complete", len(codes) if asked is None else asked, reports, refusals, [])
+
+
+@pytest.mark.parametrize("code", FOR_GOOD)
+def test_a_reason_that_will_not_change_ends_a_run_if_all_give_one(code):
+    assert nobody_will_report(result([code, "BUDGET"]))
+    assert not nobody_will_report(result([code], asked=2)), "who is silent may have paid"
+    assert not nobody_will_report(result([code], asked=2, reports=1))
+
+
+@pytest.mark.parametrize("code", FOR_NOW)
+def test_a_reason_that_may_change_ends_no_run(code):
+    assert not nobody_will_report(result([code]))
+    assert not nobody_will_report(result(["UNIT", code]))
+
+
+def test_records_may_come_but_their_dimension_stays():
+    assert nobody_will_report(result(["DATA"], detail=28))
+    assert not nobody_will_report(result(["DATA"], detail=0))
+
+
+# Whole runs
+
+
+@pytest.fixture
+def fleet():
+    """`fleet(measure, unit)`: the options of a command for two boards of a device each, with a large budget."""
+
+    def make(measure=EPSILON, unit=0, largest=100_000_000, budget=100_000_000):
+        rows = datasets.load("flights").records(range(40))
+        policies = [Policy(largest, budget, measure)] * 2
+        boards = [Path(name).absolute() for name in ("a", "b")]
+        with Store("keys.sqlite") as store:
+            provision.provision_fleet(store, boards, rows, policies, 20, unit)
+        ports = ",".join(f"inprocess:{board}" for board in boards)
+        return ["--fleet", f"port:{ports}", "--store", "keys.sqlite", "--no-report"]
+
+    return make
+
+
+def assert_nothing_is_left(rounds=1):
+    """No run, no directory, nothing told; the numbers of its rounds stay used."""
+    assert not Path("runs").exists()
+    with Store("keys.sqlite") as store:
+        assert store.runs() == []
+        assert not store.open_rounds()
+        assert store.last_round() == rounds
+        assert not costs.told_before(store, "another")
+
+
+WRONG_UNIT = ["--unit", "record", "--records", "20", "--life", ".1"]
+
+
+@pytest.mark.parametrize(
+    ("made", "words", "message"),
+    [
+        ({}, ["--dataset", "iris", "--rounds", "40"], "another dimension (28)"),
+        ({"measure": RHO, "unit": 2}, WRONG_UNIT, "the unit that they protect (2 records"),
+        ({"largest": 1_000_000}, ["--rounds", "3"], "more than they allow for one, 1"),
+    ],
+    ids=["dimension", "unit", "policy"],
+)
+def test_a_refused_run_is_taken_back_after_its_first_round(made, words, message, fleet, tern):
+    printed = tern("train", *fleet(**made), *words, "--json", code=errors.REFUSED)
+    assert message in printed.json["error"]
+    assert printed.json["hint"]
+    assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("command", ["collect", "infer"])
+def test_other_commands_are_taken_back_too(command, fleet, tern):
+    tern(command, *fleet(largest=1_000_000), "--dataset", "iris", code=errors.REFUSED)
+    assert_nothing_is_left()
+
+
+def test_devices_whose_budget_was_not_known_are_asked_once(fleet, tern, monkeypatch):
+    monkeypatch.setattr(BoardsDriver, "budgets", property(lambda self: []))
+    words = ["--epsilon", "20", "--rounds", "6", "--json"]
+    printed = tern("train", *fleet(budget=1_000_000), *words, code=errors.REFUSED)
+    assert "2 of 2 devices refuse: their budget is spent, 1 of it is left" in printed.json["error"]
+    assert_nothing_is_left()
+
+
+def test_the_next_run_counts_on_and_knows_of_no_cost(fleet, tern):
+    words = fleet()
+    tern("train", *words, "--dataset", "iris", "--rounds", "40", code=errors.REFUSED)
+    done = tern("train", *words, "--reports", "2", "--json").json
+    assert (done["history"][0]["round"], done["epsilon_before"]) == (2, 0)
+    assert done["lives"][0]["life"]["pure"] == 2
+
+
+def test_a_run_with_a_silent_device_stays(fleet, tern, monkeypatch):
+    send = InProcessLink.send
+
+    def deaf(self, frame):
+        if not self.name.endswith("/b"):
+            send(self, frame)
+
+    monkeypatch.setattr(InProcessLink, "send", deaf)
+    words = ["--dataset", "iris", "--rounds", "3", "--silence", "0.3", "--name", "mine"]
+    tern("train", *fleet(), *words, code=errors.REFUSED)
+    assert Path("runs/mine").exists()
+    with Store("keys.sqlite") as store:
+        assert store.run("mine").state["rounds"] == 3
+
+
+def test_a_run_that_was_interrupted_in_its_first_round_is_taken_back_later(fleet, tern, monkeypatch):
+    def interrupt(status):
+        if status.event == ROUND:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        watcher = Watcher(status=interrupt)
+        patched.setattr("ternhost.cli.progress.ProgressPrinter.watcher", lambda self: watcher)
+        words = [*fleet(), "--dataset", "iris", "--rounds", "40", "--name", "mine"]
+        tern("train", *words, code=errors.INTERRUPTED)
+    tern("train", "--resume", "mine", code=errors.REFUSED)
+    assert_nothing_is_left()
+
+
+def test_a_run_that_reported_once_stays_whatever_comes_later(fleet, tern, monkeypatch):
+    words = fleet()
+    monkeypatch.setattr(BoardsDriver, "budgets", property(lambda self: []))
+    printed = tern(
+        "train", *words, "--epsilon", "20", "--reports", "12", "--name", "mine", "--json", code=None
+    )
+    assert printed.code == errors.REFUSED
+    with Store("keys.sqlite") as store:
+        assert store.run("mine").state["reports"] == 10, "five reports of each cost 100"

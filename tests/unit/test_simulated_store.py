@@ -1,0 +1,163 @@
+"""The runs of a simulated fleet on one store: their costs add up, as those of devices do, and stay apart from these."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import in_process  # noqa: F401, registers inprocess:N
+
+from ternhost import datasets, errors
+from ternhost.cli import main
+from ternhost.privacy.accounting import Policy
+from ternhost.provision import boards as provision
+from ternhost.run import costs
+from ternhost.run.status import END, Watcher
+from ternhost.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("here")
+FLEET = ["--fleet", "simulated:50", "--dataset", "iris", "--no-report"]
+RUN = ["train", *FLEET, "--reports", "50", "--algorithm", "fedsgd", "--epsilon", ".1", "--json"]
+STORED = [*RUN, "--store", "f.sqlite"]
+
+
+@pytest.fixture
+def store():
+    """The store of the runs, once there are some."""
+
+    def opened():
+        return Store("f.sqlite", create=False, beside=True)
+
+    return opened
+
+
+def test_what_a_client_has_told_for_life_adds_up(tern):
+    lives = [tern(*STORED).json["lives"][0]["life"]["pure"] for _ in range(3)]
+    assert lives == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_a_budget_for_life_refuses_the_run_that_exceeds_it(tern, store):
+    for _ in range(3):
+        tern(*STORED, "--budget", ".3")
+    refused = tern(*STORED, "--budget", ".3", "--name", "fourth", code=errors.REFUSED).json
+    assert "spent before, this would cost a client 0.4, more than its budget of 0.3" in refused["error"]
+    assert not Path("runs/fourth").exists()
+    with store() as opened:
+        assert len(opened.runs()) == 3
+
+
+def test_runs_in_stores_of_their_own_have_nothing_in_common(tern):
+    lives = [tern(*RUN, "--budget", ".1").json["lives"][0]["life"]["pure"] for _ in range(2)]
+    assert lives == pytest.approx([0.1, 0.1])
+
+
+@pytest.mark.parametrize(
+    "words", ["collect --clients 10", "infer --cluster-client-num 10", "train --reports 10"]
+)
+def test_only_the_clients_that_were_asked_have_told(words, tern, store):
+    command, *rest = words.split()
+    tern(command, *FLEET, *rest, "--store", "f.sqlite")
+    with store() as opened:
+        told = costs.told_before(opened, tern_run(opened, "another"))
+        assert np.count_nonzero(told.prices(range(1, 51), 0)) == 10
+
+
+def tern_run(opened, name):
+    """The name of a run in the store that asked nobody, of the same kind as its first one."""
+    first = opened.runs()[0]
+    opened.begin_run(type(first)(name, 0.0, "running", first.asked, first.state))
+    return name
+
+
+def test_a_run_has_the_same_result_as_ever(tern):
+    alone, stored = tern(*RUN).json, tern(*STORED).json
+    assert alone["weights"] == stored["weights"]
+    assert tern(*STORED).json["weights"] != stored["weights"], (
+        "a second run is another one, with noise of its own"
+    )
+
+
+def test_a_resumed_run_has_the_same_result_and_cost(tern, monkeypatch):
+    words = [*STORED, "--group", "10", "--name", "mine"]
+    whole = tern(*RUN, "--group", "10").json
+
+    def interrupt(status):
+        if status.event == END and status.round == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        watcher = Watcher(status=interrupt)
+        patched.setattr("ternhost.cli.progress.ProgressPrinter.watcher", lambda self: watcher)
+        tern(*words, code=errors.INTERRUPTED)
+    resumed = tern("train", "--resume", "mine", "--json").json
+    assert resumed["weights"] == whole["weights"]
+    assert resumed["lives"][0]["life"]["pure"] == pytest.approx(0.1)
+    assert tern(*STORED).json["lives"][0]["life"]["pure"] == pytest.approx(0.2)
+
+
+def test_a_round_is_stored_with_its_result_or_not_at_all(tern, store):
+    tern(*STORED, "--group", "10")
+    with store() as opened:
+        rounds = opened.rounds(simulated=True)
+        assert [round_.number for round_ in rounds] == [1, 2, 3, 4, 5]
+        assert not opened.open_rounds()
+        asked = np.concatenate([cohort.devices for round_ in rounds for cohort in round_.cohorts])
+        assert sorted(asked) == list(range(1, 51))
+
+
+def test_simulated_clients_are_not_the_devices_of_the_same_ids(tern):
+    rows = datasets.load("iris").records(range(1))
+    with Store("f.sqlite") as opened:
+        provision.provision_fleet(opened, [Path("a").absolute()], rows, [Policy(10**8, 10**8)])
+    devices = ["--fleet", f"port:inprocess:{Path('a').absolute()}", "--dataset", "iris", "--no-report"]
+    of_devices = ["train", *devices, "--reports", "1", "--epsilon", "1", "--store", "f.sqlite", "--json"]
+    tern(*STORED)
+    assert tern(*of_devices, "--algorithm", "fedsgd").json["lives"][0]["life"]["pure"] == 1
+    assert tern(*STORED).json["lives"][0]["life"]["pure"] == pytest.approx(0.2)
+    assert tern(*of_devices, "--algorithm", "fedsgd").json["lives"][0]["life"]["pure"] == 2
+    with Store("f.sqlite") as opened:
+        assert [round_.number for round_ in opened.rounds()] == [2, 4]
+        assert [round_.number for round_ in opened.rounds(simulated=True)] == [1, 3]
+
+
+def test_a_served_simulated_fleet_goes_on_after_another_run_of_its_store(tern, store):
+    serve = ["serve", *FLEET, "--algorithm", "fedsgd", "--store", "f.sqlite", "--quiet", "--name", "served"]
+    tern(*serve, "--rounds", "2")
+    tern(*STORED)
+    tern(*serve, "--rounds", "4")
+    with store() as opened:
+        assert [round_.run == "served" for round_ in opened.rounds(simulated=True)] == [True] * 2 + [
+            False
+        ] + [True] * 2
+
+
+# Seeds
+
+
+def test_the_seed_of_a_simulated_fleet_fixes_its_noise_and_says_so(tern, undrawn):
+    first, again, other = (tern(*RUN, *more).json["weights"] for more in ([], [], ["--seed", "2"]))
+    assert first == again != other
+
+
+@pytest.mark.parametrize(
+    ("fleet", "words"),
+    [
+        ("simulated:9", "fixes the noise of simulated clients, which protects nobody"),
+        ("emulated:2", "no client's noise depends on it"),
+        ("port:a0", "no client's noise depends on it"),
+    ],
+)
+def test_a_report_says_what_its_seed_fixed(fleet, words):
+    from ternhost.run.report import page
+
+    options = {"fleet": fleet, "quorum": 1.0, "seed": 5}
+    (row,) = [row for row in page.common_settings({"options": options}) if row[0] == "seed"]
+    assert words in row[2]
+
+
+@pytest.mark.parametrize("command", ["train", "collect", "infer", "serve"])
+def test_the_help_says_what_the_seed_fixes(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "on a simulated fleet it also fixes the noise" in text
+    assert "does not affect noise" not in text

@@ -1,0 +1,61 @@
+"""No message asks people to break the promise that a budget is: to erase a board and provision it again, to go on."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tern import wire
+from ternhost.reach import refusals
+from ternhost.store.snapshot import RunView, Snapshot
+from ternhost.watch import words
+
+ROOT = Path(__file__).parents[2]
+REMEDIES = json.loads((ROOT / "host/ternhost/reach/refusals.json").read_text())
+ERASING = re.compile(r"flash --erase|erase the board|new id|new ID|tern provision")
+
+
+def test_a_spent_budget_is_a_promise_that_is_kept():
+    what, remedy = refusals.REMEDIES[wire.ERR_BUDGET]
+    assert "as much as they may for life" in what
+    assert "keep this promise by refusing" in what
+    assert "go on with devices that have budget left: 'tern device list" in remedy
+    assert "Erasing a board would break the promise to the people whose data it holds" in remedy
+    assert "In a test on emulated boards, make new ones: tern fleet emulate N --dir NEW-DIR" in remedy
+
+
+def test_no_remedy_for_a_spent_budget_erases_a_board():
+    now = Snapshot(
+        "s", run=RunView("a", 0.0, "running", "fedsgd", "port:a0"),
+        history=({"round": 1, "asked": 2, "reports": 0, "reasons": {"budget": 2}},),
+    )  # fmt: skip
+    shown = words.refusing(now)
+    assert "keep this promise by refusing" in shown
+    rules = yaml.safe_load((ROOT / "host/ternhost/watch/alerts.yml").read_text())
+    (alert,) = [
+        rule["annotations"]["description"]
+        for group in rules["groups"]
+        for rule in group["rules"]
+        if rule["alert"] == "TernBudgetSpent"
+    ]
+    assert "keep this promise by refusing" in alert
+    for text in (refusals.WHEN_SPENT, shown, alert):
+        assert not ERASING.search(text), text
+
+
+@pytest.mark.parametrize("name", ["ERR_LEDGER", "OLD_LEDGER"])
+def test_a_lost_account_is_no_reason_for_a_second_budget(name):
+    _, remedy = REMEDIES[name]
+    assert "count its whole budget as spent" in remedy or "count their whole budget as spent" in remedy
+    assert "for the people whose data it holds both add up" in remedy
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "firmware/BOARDS.md", *sorted(
+    str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")
+)])  # fmt: skip
+def test_a_page_that_speaks_of_a_new_id_says_what_it_means_for_people(page):
+    for paragraph in re.split(r"\n\n|\n(?=\d+\. |- |\| )", (ROOT / page).read_text()):
+        if re.search(r"\bnew id\b", paragraph):
+            assert re.search(r"people|owner", paragraph), paragraph

@@ -1,0 +1,143 @@
+"""A store has one writer at a time, by whatever name it is opened."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ternhost.errors import StorageError
+from ternhost.reach.gateway.site_fleet import SiteFleet, opened
+from ternhost.store import store_file
+from ternhost.store.reader import Reader
+from ternhost.store.store import Store
+from terntools.emulators.process import locked
+
+KEY = bytes(32)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where `store` is."""
+    return tmp_path / "store.sqlite"
+
+
+@pytest.fixture
+def link(path, tmp_path):
+    """A symbolic link, in another directory, to the store at `path`."""
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "mine.sqlite"
+    link.symlink_to(path)
+    return link
+
+
+def refused(name):
+    """What another process says that opens the store of this name."""
+    program = f"from ternhost.store.store import Store; Store({str(name)!r}, create=False)"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr
+
+
+def test_a_symbolic_link_lets_no_second_host_in(store, path, link):
+    assert "locked" in refused(link)
+
+
+def test_a_store_that_was_opened_by_a_link_is_locked_for_everybody(path, link):
+    Store(path).close()
+    with Store(link):
+        assert "locked" in refused(path)
+
+
+def test_a_chain_of_links_leads_to_the_one_lock(store, link, tmp_path):
+    further = tmp_path / "further"
+    further.symlink_to(link)
+    assert "locked" in refused(further)
+
+
+def test_a_link_to_the_directory_leads_to_the_one_lock(store, path, tmp_path):
+    directory = tmp_path / "linked"
+    directory.symlink_to(path.parent, target_is_directory=True)
+    assert "locked" in refused(directory / path.name)
+
+
+def test_nothing_is_written_beside_a_link(path, link):
+    with Store(link) as store:
+        store.add_devices({1: KEY})
+        assert [each.name for each in link.parent.iterdir()] == [link.name]
+
+
+def test_observers_see_that_a_linked_store_is_in_use(path, link):
+    with Store(path):
+        assert store_file.in_use(link)
+    assert not store_file.in_use(link)
+
+
+def test_an_observer_reads_what_was_just_written_through_a_link(store, link):
+    reader = Reader(link)
+    assert reader.snapshot().devices == 0
+    store.add_devices({1: KEY})
+    assert reader.snapshot().devices == 1
+    reader.close()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_store_with_two_names_is_refused(path, tmp_path, beside):
+    Store(path).close()
+    other = tmp_path / "other.sqlite"
+    os.link(path, other)
+    for name in (path, other):
+        with pytest.raises(StorageError, match=r"has 2 names \(hard links\)") as caught:
+            Store(name, beside=beside)
+        assert f"find DIRECTORY -samefile {name}" in caught.value.hint
+    other.unlink()
+    Store(path, beside=beside).close()
+
+
+def test_a_hard_link_that_is_made_while_a_host_runs_lets_no_second_one_in(store, path, tmp_path):
+    other = tmp_path / "other.sqlite"
+    os.link(path, other)
+    assert "hard links" in refused(other)
+    store.add_devices({1: KEY})
+    assert store.keys() == {1: KEY}, "the host that runs goes on"
+
+
+def test_an_observer_is_refused_a_name_that_may_lack_the_log(store, path, tmp_path):
+    other = tmp_path / "other.sqlite"
+    os.link(path, other)
+    with pytest.raises(StorageError, match="hard links"):
+        Reader(other).snapshot()
+
+
+def test_a_file_that_is_no_store_is_not_refused_for_its_names(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("not a database\n" * 100)
+    os.link(text, tmp_path / "other")
+    with pytest.raises(StorageError, match="not a database"):
+        Store(text)
+
+
+def test_a_gateway_runs_once_whatever_its_directory_is_called(tmp_path):
+    linked = tmp_path / "linked"
+    linked.symlink_to(tmp_path / "site", target_is_directory=True)
+    runs = SiteFleet(fleet="simulated:3", dataset="iris")
+    with opened(tmp_path / "site", runs), pytest.raises(StorageError, match="locked"), opened(linked, runs):
+        pass
+
+
+def test_two_sites_do_not_share_a_store_by_a_link(tmp_path):
+    shared = tmp_path / "shared.sqlite"
+    other = tmp_path / "other.sqlite"
+    other.symlink_to(shared)
+    with opened(tmp_path / "a", SiteFleet(fleet="simulated:3", dataset="iris", store=str(shared))):
+        beside = SiteFleet(fleet="simulated:3", dataset="iris", store=str(other))
+        with pytest.raises(StorageError, match="locked"), opened(tmp_path / "b", beside):
+            pass
+
+
+@pytest.mark.skipif(os.name != "posix", reason="boards are emulated on POSIX systems")
+def test_a_flash_with_two_names_is_not_two_boards(tmp_path):
+    flash = Path(tmp_path, "flash")
+    flash.write_bytes(bytes(64))
+    os.link(flash, tmp_path / "other")
+    with pytest.raises(StorageError, match="hard links"), locked(tmp_path / "other", 64):
+        pass
