@@ -50,9 +50,7 @@ def test_a_summary_has_the_cost_and_the_budget():
 def test_a_ledger_in_rho_counts_gaussian_sums_as_they_are_and_prices_pure_reports():
     sum_of = Release("sum", 25_650, times=60, measure=ledger.RHO, gaussian=True)
     words = Account((sum_of,), who="each record").words()
-    assert words.startswith(
-        "each record spends rho 1.539 in total, which is (epsilon 9.999, delta 1e-06): 60 reports"
-    )
+    assert words.startswith("each record spends rho 1.539 in total: 60 reports")
     assert words.endswith("each at rho 0.02565")
     pure = Account((sum_of, Release("coordinate", 1_000_000, 2, measure=ledger.RHO)), 3_000_000)
     assert pure.user_level == 1_539_000 + 2 * sums.rho(1_000_000)

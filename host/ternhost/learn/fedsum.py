@@ -35,14 +35,16 @@ from ternhost.privacy.composing import Report
 from ternhost.privacy.units import UNIT_HELP, parse_unit
 
 _STEPS = 128  # grid steps of a radius
+_UNIT_SHOWN = "device; with sums, record"  # a run without options protects the device
+_LIFE_HELP = "epsilon, at --delta, of a unit for life (that its records were there), which the run spends"
 
 
 @dataclass(frozen=True)
 class UnitOptions:
     """Options of what protects units within devices: their size, and the budget for life."""
 
-    unit: str = in_privacy("record", UNIT_HELP, metavar="UNIT")
-    life: str = in_privacy("1", "epsilon, at --delta, of a unit for life, which the run spends", metavar="E")
+    unit: str = in_privacy("record", UNIT_HELP, metavar="UNIT", shown=_UNIT_SHOWN)
+    life: str = in_privacy("1", _LIFE_HELP, metavar="E")
     delta: str = in_privacy("1e-6", "delta of --life", metavar="D")
     records: int = to_learn(500, "public number of records of a device, at most", metavar="N")
 

@@ -85,11 +85,10 @@ class Account:
         return ", ".join(map(_of_release, self.releases))
 
     def words(self, span: str = "in total") -> str:
-        """The account as a sentence. span: the time that it covers."""
-        level = f"{self.user_level / MICRO:g} {span}"
-        if self.measure == "rho":
-            level += f", which is (epsilon {self.epsilon:.4g}, delta {self.delta:g})"
-        return f"{self.who} spends {self.measure} {level}: {self._listed}"
+        """What ledgers pay, as a sentence. span: the time that it covers.
+
+        What that protects, and how well, is for `guarantee` to say."""
+        return f"{self.who} spends {self.measure} {self.user_level / MICRO:g} {span}: {self._listed}"
 
     @property
     def epsilon(self) -> float:

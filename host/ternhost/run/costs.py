@@ -33,7 +33,7 @@ def accounts(learner: Learner, budget: int | None) -> list[Account]:
     """The account of a device of each class. Raises RefusedError beyond the budget."""
     who = "each client" + " of the class at epsilon {:g} ({:.3g} %)" * (len(learner.designs) > 1)
     if learner.unit:
-        who = f"what is protected, {protected(learner.unit)},"
+        who = protected(learner.unit)
     return [
         Account((each.release(learner.times),), budget,
                 who.format(each.epsilon / MICRO, 100 * each.share), learner.delta)

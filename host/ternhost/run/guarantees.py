@@ -68,6 +68,13 @@ def words_of(classes: Sequence[OfClass]) -> list[str]:
     return [line for each in shown for line in each.words()]
 
 
+def words_of_reports(classes: Sequence[OfClass]) -> list[str]:
+    """The same of a report: all that can be said before a run that has no end."""
+    return [
+        each.words() for each in ends([each.report for each in classes], lambda each: each.bounds.epsilon)
+    ]
+
+
 def toward_server(sites: Mapping[str, Mapping[str, Any]]) -> list[Guarantee]:
     """The guarantees of each site toward the owner of the server (`toward_server.told`), where there is one."""
     return [

@@ -104,5 +104,6 @@ def tell(
                 words += f", of a budget of {account.budget / MICRO:g}"
         words += "".join(f"; the boards say that {_LEFT[i].format(amount / MICRO)}" for i, amount in told)
         watcher.note(words)
-    for words in () if endless else guarantees.words_of(classes):
-        watcher.note(words)
+    lines = guarantees.words_of_reports(classes) if endless else guarantees.words_of(classes)
+    for line in lines:
+        watcher.note(line)
