@@ -14,4 +14,5 @@ means = result.attributes
 means["inside"] = (means["low"] <= means["true"]) & (means["true"] <= means["high"])
 print(means.round(3).to_string(index=False))
 print(f"{means['inside'].sum()} of {len(means)} intervals hold the true mean")
-print(f"each client has spent an epsilon of {result['epsilon_per_client']:g}")
+for promised in result.guarantees:
+    print(promised.run.words())

@@ -127,7 +127,7 @@ class Until(Learner):
         low, high = result["interval"]
         return [
             f"{result['attribute']}: {result['mean']:+.3f}  (95 % interval {low:+.3f} to {high:+.3f}), "
-            f"after {result['reports']:,} reports at epsilon {result['epsilon_per_client']:g}"
+            f"after {result['reports']:,} reports"
         ]
 
 

@@ -21,6 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from tern.features import Window
 from tern.fixed import ONE
 from ternhost import DeviceModel
+from ternhost.run.guarantees import OfClass
 from terntools.boards.policy import policy
 from terntools.emulators.programs import ProgramFleet
 
@@ -93,14 +94,14 @@ held, labels = all_of(day=2, bouts=-(-args.windows // BOUT))
 free = LogisticRegression(C=100, fit_intercept=False, max_iter=5000).fit(held / ONE, labels)
 judged, right = (sum(board[name] for board in live) for name in ("judged", "right"))
 each = sorted(board["right"] / board["judged"] for board in live)
+guarantee = OfClass.from_json(result["guarantees"][0]).run
 outcome = {
     "boards": args.boards,
     "rounds": result["rounds"],
     "reports": result["reports"],
     "bytes": result["bytes_per_report"],
     "unit": result["unit"],
-    "epsilon": result["epsilon_per_client"],
-    "delta": result["delta"],
+    "guarantee": guarantee.as_json(),
     "rho": result["rho"],
     "heap_free": min(board["heap_free"] for board in live),
     "judged": judged,
@@ -118,7 +119,7 @@ else:
     print(
         f"{outcome['reports']} reports of {outcome['bytes']} bytes in {outcome['rounds']} rounds and "
         f"{outcome['seconds']:.0f} s\n"
-        f"whether a minute of a wearer was recorded: epsilon {outcome['epsilon']:.4g} at delta {DELTA}, for life\n"
+        f"{guarantee.words()}\n"
         f"accuracy on the boards, live  {outcome['live']:.3f}   of {judged} windows, {each[0]:.2f} to {each[-1]:.2f}\n"
         f"at the host, the same windows {outcome['the_same_windows']:.3f}\n"
         f"at the host, another day      {outcome['host']:.3f}\n"

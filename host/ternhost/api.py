@@ -24,6 +24,7 @@ from ternhost.privacy.mechanisms import Design
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
+from ternhost.run.guarantees import OfClass, classes_of
 from ternhost.run.options import RunOptions
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
@@ -63,7 +64,7 @@ class Result(Mapping[str, Any]):
         return len(self._result)
 
     def __str__(self) -> str:
-        return "\n".join(learner_of(self).summary(self))
+        return "\n".join([*learner_of(self).summary(self), *results.privacy_words(self)])
 
     def __repr__(self) -> str:
         return f"<Result of the run {self.name}: {self['algorithm']}, {self['reports']} reports>"
@@ -85,6 +86,12 @@ class Result(Mapping[str, Any]):
         for measure in self.get("measures", ()):
             figures |= {name: self[name] for name in (measure, f"{measure}_baseline", f"{measure}_optimum")}
         return figures | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
+
+    @property
+    def guarantees(self) -> list[OfClass]:
+        """What the run promises the devices of each class: guarantees of a `report`, of the `run`, and of the `life` of
+        a device so far. Empty if they reported nothing that is protected."""
+        return classes_of(self)
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:

@@ -40,7 +40,7 @@ def test_emulated_boards_report_means_and_frequencies_near_the_truth(tmp_path, m
     result = rig.tern("collect", *words, "--no-report", "--json").json
     assert sum(part["reports"] for part in result["parts"]) == 300
     assert [part["mechanism"] for part in result["parts"]] == ["three-outputs", "grr", "grr", "grr"]
-    assert max(cost for cost, _ in result["epsilon_spent"]) == result["epsilon_per_client"] <= 20
+    assert max(cost for cost, _ in result["epsilon_spent"]) == result["epsilon_paid"] <= 20
     assert sum(devices for _, devices in result["epsilon_spent"]) == 300
     for entry in result["attributes"]:
         estimate = entry["frequencies"] if "frequencies" in entry else entry["mean"]
@@ -108,7 +108,7 @@ def test_an_interrupted_collection_is_resumed(tmp_path, micropython):
     assert [part["mechanism"] for part in result["parts"]] == ["three-outputs", "grr", "grr", "olh"]
     for entry, part in zip(result["attributes"][2:], result["parts"][1:], strict=True):
         assert entry["reports"] == part["reports"]
-    assert max(cost for cost, _ in result["epsilon_spent"]) == result["epsilon_per_client"]
+    assert max(cost for cost, _ in result["epsilon_spent"]) == result["epsilon_paid"]
     with Store(tmp_path / "store.sqlite") as store:
         assert len(store.reports(1)) == 60
 
@@ -116,8 +116,8 @@ def test_an_interrupted_collection_is_resumed(tmp_path, micropython):
 def test_hiera_costs_each_device_what_the_result_says(tmp_path, micropython):
     options = {"dataset": "wine", "method": "hiera", "epsilon": "18", "budgets": "4,3,2"}
     result = rig.finish("collect", fleet="emulated:2", **options)
-    assert result["epsilon_spent"] == [[result["epsilon_per_client"], 125]]
-    assert result["epsilon_stated"] < result["epsilon_per_client"] <= 18
+    assert result["epsilon_spent"] == [[result["epsilon_paid"], 125]]
+    assert result["epsilon_stated"] < result["epsilon_paid"] <= 18
     assert result["mean_squared_error"] < 0.4  # 0.08 is usual, at 14 reports an attribute; 0.3 a rare chance
     ledgers = rig.ledgers_of_run(tmp_path / result["directory"])
     with Store(tmp_path / result["store"]) as store:
@@ -156,7 +156,7 @@ def test_the_score_comes_from_the_reports_that_the_boards_paid_for(tmp_path, mic
     assert (result["reports"], result["asked"], result["refusals"]) == (75, 75, 0)
     assert (result["epsilon_true"], result["bytes_per_report"]) == (20, 22)
     # As the ledgers show, the vector was paid for once.
-    assert result["epsilon_spent"] == [[result["epsilon_per_client"], 75]]
+    assert result["epsilon_spent"] == [[result["epsilon_paid"], 75]]
     assert result["agreement"] > 0.75  # at least 0.91 in 15 runs; a third by guessing
     assert 0.3 < result["score"] < result["score_without_noise"]
     # The reports in the store are those in the ledgers, and give the score.
@@ -178,7 +178,7 @@ def test_the_score_comes_from_the_reports_that_the_boards_paid_for(tmp_path, mic
 def test_boards_report_labels_that_agree_with_the_clusters(tmp_path, micropython):
     result = rig.finish("infer", dataset="iris", epsilon="6", answer="label", fleet="emulated:2")
     assert (result["reports"], result["refusals"], result["bytes_per_report"]) == (75, 0, 18)
-    assert result["epsilon_spent"] == [[result["epsilon_per_client"], 75]]
+    assert result["epsilon_spent"] == [[result["epsilon_paid"], 75]]
     assert result["agreement"] > 0.9  # .995 expected
 
 
@@ -195,7 +195,7 @@ def test_an_interrupted_run_is_resumed_and_each_device_pays_once(tmp_path, micro
         )  # fmt: skip
     assert caught.value.hint == "go on with: tern infer --resume one"
     result = rig.resume("one")
-    assert (result["reports"], result["epsilon_spent"]) == (60, [[result["epsilon_per_client"], 60]])
+    assert (result["reports"], result["epsilon_spent"]) == (60, [[result["epsilon_paid"], 60]])
     with Store(path) as store:
         ledgers = rig.ledgers_of_run(tmp_path / result["directory"])
         cost = cards.decode(bytes.fromhex(result["card"])).epsilon
@@ -233,7 +233,7 @@ def test_a_result_that_could_not_be_written_is_made_from_the_same_reports(tmp_pa
     with Store(run / "store.sqlite") as store:
         before = store.reports(1)
     result = rig.resume("one")
-    assert (result["reports"], result["epsilon_spent"]) == (60, [[result["epsilon_per_client"], 60]])
+    assert (result["reports"], result["epsilon_spent"]) == (60, [[result["epsilon_paid"], 60]])
     with Store(run / "store.sqlite") as store:
         assert store.reports(1) == before
         assert store.reports(2) == []
@@ -267,13 +267,13 @@ def test_devices_pay_for_every_round_that_they_take_part_in(tmp_path, micropytho
     assert (result["rounds"], result["reports"], result["stopped"]) == (4, 120, "rounds")
     assert result["bytes_per_report"] == 18
     low, high = result["classes"]
-    assert result["epsilon_per_client"] == high["epsilon_per_client"] == 2 * high["epsilon_per_report"]
+    assert result["epsilon_paid"] == high["epsilon_paid"] == 2 * high["epsilon_per_report"]
     # Each client takes part in two of the four rounds, and pays the price of its class.
     of_low = sum(class_of(range(1, 61), (0.5, 0.5), seed=1) == 0)
     assert 15 < of_low < 45
     assert result["epsilon_spent"] == [
-        [low["epsilon_per_client"], of_low],
-        [high["epsilon_per_client"], 60 - of_low],
+        [low["epsilon_paid"], of_low],
+        [high["epsilon_paid"], 60 - of_low],
     ]
     with Store(path) as store:
         rounds_by_device = Counter(device for number in range(1, 5) for device, _ in store.reports(number))
@@ -282,7 +282,7 @@ def test_devices_pay_for_every_round_that_they_take_part_in(tmp_path, micropytho
 
 def test_personalised_budgets_are_kept_by_the_devices(tmp_path, micropython):
     result = rig.finish(epsilons="1:0.5,4:0.5", reports=80, group=40, fleet="emulated:2")
-    spent = [of_class["epsilon_per_client"] for of_class in result["classes"]]
+    spent = [of_class["epsilon_paid"] for of_class in result["classes"]]
     of_low = sum(class_of(range(1, 81), (0.5, 0.5), seed=1) == 0)
     assert result["epsilon_spent"] == [[spent[0], of_low], [spent[1], 80 - of_low]]
     assert spent == pytest.approx([1, 4], abs=1e-4)

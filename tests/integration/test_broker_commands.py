@@ -133,7 +133,7 @@ def test_boards_on_a_broker_keep_their_unit_and_count_rho(tmp_path, start):
     assert "unit" in rig.tern(*smaller, cwd=tmp_path).err
     result = rig.tern(*train, "--anew", cwd=tmp_path, code=0).json
     assert result["unit"] == 30
-    assert 3.9 < result["epsilon_per_client"] <= 4
+    assert 3.9 < result["epsilon_paid"] <= 4
     assert "budget" in rig.tern(*train, cwd=tmp_path).err
     refused = rig.tern("fleet", "emulate", 2, "--unit", "record", *where, cwd=tmp_path, code=2)
     assert "--unit record changes nothing about the boards" in refused.err

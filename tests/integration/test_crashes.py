@@ -76,8 +76,8 @@ def test_a_run_without_trouble_finishes_and_shows_its_result_again(run):
     assert (result["reports"], result["rounds"]) == (REPORTS, 4)
     assert result["accuracy"] > result["accuracy_baseline"]
     assert result["bytes_per_report"] <= 20
-    assert 1.99 < result["epsilon_per_client"] <= 2
-    assert result["epsilon_spent"] == [[result["epsilon_per_client"], REPORTS]]
+    assert 1.99 < result["epsilon_paid"] <= 2
+    assert result["epsilon_spent"] == [[result["epsilon_paid"], REPORTS]]
     assert not (run / FLEET_NAME).exists()  # packed
     assert_finished_exactly(run)
     assert_seen(run)

@@ -13,6 +13,7 @@ import pytest
 
 from tern.recorder import Recorder
 from ternhost.privacy.accounting import Policy
+from ternhost.privacy.guarantee import Guarantee
 from ternhost.provision.boards import new_keys, provision_board
 from ternhost.reach.broker.mosquitto import free_port
 from terntools.emulators.micropython import device_command, find_micropython
@@ -50,7 +51,7 @@ def test_training_makes_a_picture(tmp_path):
 def test_boards_estimate_means_with_intervals(tmp_path):
     printed = python(tmp_path, "collect_on_boards.py", "--fleet", "emulated:1")
     assert "13 intervals hold the true mean" in printed
-    assert "an epsilon of 4" in printed
+    assert "this run protects a device with all of its records with epsilon 4" in printed
 
 
 def test_a_user_defined_mechanism_trains(tmp_path):
@@ -128,9 +129,11 @@ SMALL = pytest.param(("--boards", "10", "--windows", "376", "--life", "20"), id=
 def test_activity_boards_learn_while_a_minute_of_each_wearer_is_protected(tmp_path, size):
     result = json.loads(python(tmp_path, "activity/run.py", *size, "--json"))
     life = 20 if size else 4
-    assert result["unit"] == 47
-    assert result["delta"] == 1e-6
-    assert 0.99 * life < result["epsilon"] <= life
+    guarantee = Guarantee.from_json(result["guarantee"])
+    assert guarantee.unit == 47
+    assert guarantee.bounds.delta == 1e-6
+    assert 0.9 * life < guarantee.bounds.epsilon <= life
+    assert 2 * life < guarantee.content.epsilon
     assert result["reports"] == result["boards"] * result["rounds"]
     assert result["heap_free"] > 40_000
     assert result["the_same_windows"] == result["live"]

@@ -154,7 +154,7 @@ def test_every_algorithm_gets_all_reports_over_every_link(over, link, name):
         assert any(result["weights"])
         assert len(result["classes"]) == len(counts[0]) == (2 if "epsilons" in options else 1)
         if name == "hiera":
-            assert result["epsilon_stated"] < result["epsilon_per_client"] <= 9
+            assert result["epsilon_stated"] < result["epsilon_paid"] <= 9
             assert result["levels"] == 6
     elif algorithm == "collect":
         assert all(abs(entry["mean"]) < 2 for entry in result["attributes"])  # values in [-1, 1], with noise

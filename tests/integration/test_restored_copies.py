@@ -43,7 +43,7 @@ def restored(path, tmp_path):
 
 def life(result):
     return round(
-        result["lives"][0]["life"]["pure"], 4
+        result["guarantees"][0]["life"]["bounds"]["pure"], 4
     )  # a card costs a little less than the epsilon asked for
 
 

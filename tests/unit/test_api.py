@@ -49,7 +49,7 @@ def test_a_run_from_python_has_the_options_and_costs_of_the_command(tmp_path):
     assert result.directory.resolve() == tmp_path / "runs" / "mine"
     assert dict(result) == json.loads((result.directory / "result.json").read_text())
     assert dict(ternhost.Result.load("mine")) == dict(ternhost.Result.load(result.directory)) == dict(result)
-    assert (result["options"]["epsilon"], result["epsilon_per_client"]) == ("4", pytest.approx(4))
+    assert (result["options"]["epsilon"], result["epsilon_paid"]) == ("4", pytest.approx(4))
     assert [status.round for status in statuses if status.event == END] == [1, 2, 3, 4]
     assert result.weights.shape == (result["d"],)
     assert result.weights.tolist() == result["weights"]
@@ -65,7 +65,7 @@ def test_a_run_from_python_has_the_options_and_costs_of_the_command(tmp_path):
     argv += ["--epsilon", "4", "--k", "2", "--group", "250", "--json", "--no-report", "--quiet"]
     command = [sys.executable, "-m", "ternhost", *argv]
     of_command = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    for name in ("options", "card", "epsilon_per_client", "reports"):  # the noise differs
+    for name in ("options", "card", "epsilon_paid", "reports"):  # the noise differs
         assert of_command[name] == result[name], name
 
 

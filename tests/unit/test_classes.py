@@ -305,7 +305,7 @@ def test_small_budgets_do_not_spoil_the_others():
         few.append(run("fedsgd", "simulated:2000", epsilon="8", reports=2000, **common))
         both = {"epsilons": "0.05:0.5,8:0.5", "reports": 4000, "group": 1000}
         mixed.append(run("fedsgd", "simulated:40000", **common, **both))
-        assert mixed[-1]["epsilon_per_client"] == pytest.approx(8)
+        assert mixed[-1]["epsilon_paid"] == pytest.approx(8)
     assert fmean(result["accuracy"] for result in mixed) > fmean(result["accuracy"] for result in few) - 0.04
 
 
@@ -340,7 +340,7 @@ def test_commands_take_classes_and_state_the_cost_of_each(tern):
     )
     for command in ("collect", "infer"):
         result = tern(command, *common[2:], "--dataset", "iris", "--json", "--quiet").json
-        assert 1.98 < result["epsilon_per_client"] <= 2
+        assert 1.98 < result["epsilon_paid"] <= 2
         assert len(result["accounting"]) == 2
     for command in ("train", "collect", "infer"):
         assert "exclude each other" in tern(command, "--epsilons", "1:1", "--epsilon", "1", code=2).err

@@ -302,8 +302,8 @@ def test_a_data_set_without_a_table_gives_its_features():
 def test_a_collection_by_hiera_has_its_true_loss_beside_the_stated_one():
     options = {"dataset": "iris", "method": "hiera", "epsilon": "8", "mu": 2}
     result = run("collect", "simulated:50000", **options)
-    assert result["epsilon_per_client"] == pytest.approx(8, abs=1e-3)
-    assert result["epsilon_per_client"] <= 8
+    assert result["epsilon_paid"] == pytest.approx(8, abs=1e-3)
+    assert result["epsilon_paid"] <= 8
     assert result["epsilon_stated"] < 5
     assert result["mean_squared_error"] < 0.01
     (part,) = result["parts"]
@@ -448,7 +448,7 @@ def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):
         "one run of 10 consecutive records of a device",
     )
     assert 0 < result["rho"] <= result["accounting"][0]["rho_user_level"] + 1e-9
-    assert result["epsilon_per_client"] <= 2
+    assert result["epsilon_paid"] <= 2
     assert (
         sum("frequencies" in entry for entry in result["attributes"]) == 14 == len(result["attributes"]) - 5
     )

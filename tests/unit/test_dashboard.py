@@ -316,8 +316,8 @@ def test_a_run_states_at_its_start_the_references_of_its_result(tmp_path, algori
         if curve.low:
             assert [curve.low[-1][1], curve.high[-1][1]] == pytest.approx(result[f"{name}_interval"])
     assert before.get("measures", []) == result.get("measures", [])
-    if "epsilon_per_client" in result:
-        assert max(each["epsilon_run"] for each in before["classes"]) == result["epsilon_per_client"]
+    if "epsilon_paid" in result:
+        assert max(each["epsilon_run"] for each in before["classes"]) == result["epsilon_paid"]
     for each in before["classes"]:
         json.dumps(charts.card(bytes.fromhex(each["card"])))
     json.dumps(summary_of(now).as_json())

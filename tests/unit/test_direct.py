@@ -88,7 +88,7 @@ def test_rows_of_another_population_are_left_out_and_the_result_says_so(tmp_path
     assert found["right"][0]["auc"] > 0.67
 
 
-AFTER = {"reports": 1, "rounds": 2, "seconds": 1.0, "epsilon_per_client": 4.0, "options": {}}
+AFTER = {"reports": 1, "rounds": 2, "seconds": 1.0, "epsilon_paid": 4.0, "options": {}}
 
 
 def test_without_public_rows_a_share_of_the_devices_tells_of_features():

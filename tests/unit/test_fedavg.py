@@ -185,7 +185,7 @@ def test_a_run_states_its_cost_before_and_after():
     assert notes[1].startswith("this run protects a device with all of its records with epsilon 16")
     assert (result["rounds"], result["reports"]) == (5, 300)
     (account,) = result["accounting"]
-    assert account["epsilon_user_level"] == result["epsilon_per_client"] <= 16
+    assert account["epsilon_user_level"] == result["epsilon_paid"] <= 16
     assert result["accuracy_optimum"] > 0.8
     assert result["accuracy"] > result["accuracy_baseline"] + 0.1
     assert result["history"][-1]["accuracy"] == result["accuracy"]

@@ -54,7 +54,7 @@ def test_boards_pay_in_rho_and_never_more_than_for_life(unit):
         assert (account.measure, account.budget) == (ledger.RHO, life)
         assert account.spent == round(run["rho"] * 1e6) <= life
         assert storage.read_fleet(str(directory / storage.FLEET))[-1] == (1 if unit == "record" else 60)
-    assert run["epsilon_per_client"] <= 4
+    assert run["epsilon_paid"] <= 4
     what = "one record" if unit == "record" else "one run of 60 consecutive records"
     assert run["protects"].startswith(what)
     assert run["accuracy"] > (0.6 if unit == "record" else 0.3)
@@ -189,7 +189,7 @@ def test_observers_see_epsilons_and_no_rho():
     run = train("simulated:5", **SMALL)
     with Reader(Path(run["store"])) as reader:
         now = reader.snapshot()
-    spent = run["epsilon_per_client"]
+    spent = run["epsilon_paid"]
     assert curves.spent(now) == pytest.approx(spent, rel=0.01) == now.run.classes[0]["epsilon_run"]
     assert curves.spent_by_class(now) == [pytest.approx(spent, rel=0.01)]
     *_, last = curves.positions(now.run, now.history, curves.EPSILON, 5)

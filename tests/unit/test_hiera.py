@@ -26,7 +26,7 @@ def test_it_pays_the_true_loss():
     assert (question.model, question.card, len(clients), rest) == (wire.LINEAR, design.card.data, 4000, [])
 
     result = run("hiera", "simulated:40000", **HIERA)
-    assert result["epsilon_per_client"] == design.cost / 1e6
+    assert result["epsilon_paid"] == design.cost / 1e6
     assert result["epsilon_stated"] < 8
     assert (result["bytes_per_report"], result["measure"]) == (18, "squared_error")
     assert result["squared_error"] < result["squared_error_baseline"]

@@ -37,7 +37,7 @@ def test_a_simulated_run_shows_its_score_and_the_exact_one():
     result = run("infer", "simulated:600", **options)
     assert (result["reports"], result["classes"], result["features"]) == (500, 3, 14)
     assert (result["epsilon_true"], result["laplace_eval_eps"]) == (20, 10)
-    assert result["epsilon_per_client"] <= 20
+    assert result["epsilon_paid"] <= 20
     assert result["score_without_noise"] > 0.7 > result["score"] > 0.4
     assert result["agreement"] > 0.95
     assert result["accounting"][0]["epsilon_user_level"] == pytest.approx(20, rel=1e-3)
@@ -97,7 +97,7 @@ def test_a_simulation_has_noise_that_protects_nothing_and_says_so(named):
     assert (result["noise"], result["probability"]) == (pytest.approx(1e-5, rel=1e-5), 0.9)
     assert (result["reports"], result["protects"], result["agreement"]) == (0, None, 1)
     assert 0 < abs(result["score"] - result["score_without_noise"]) < 1e-4
-    assert "epsilon_per_client" not in result
+    assert "epsilon_paid" not in result
     (words,) = [line for line in Infer.summary(result) if "noise of" in line]
     assert "1e-05 with probability 0.9 protects nothing: a true epsilon of 460,5" in words
     assert "protects nothing: a true epsilon of 460,5" in inference.page(result).lead
@@ -189,7 +189,7 @@ def test_the_models_of_several_rounds_are_scored_against_their_loss(learned):
     assert [entry["loss"] for entry in result["history"]] == [row["loss"] for row in result["scores"]]
     assert [row["score"] for row in result["scores"]] == [entry["score"] for entry in result["history"]]
     assert result["scores"][-1]["score"] == result["score"]
-    assert result["epsilon_per_client"] == pytest.approx(80, rel=1e-3)  # each model costs its own report
+    assert result["epsilon_paid"] == pytest.approx(80, rel=1e-3)  # each model costs its own report
     assert any("score" in line and "from round 1 to round 10" in line for line in Infer.summary(result))
     axes = inference.page(result).pictures["scores"][0].axes[0]
     assert [line.get_xdata().tolist() for line in axes.lines] == [

@@ -131,7 +131,7 @@ def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern, und
     result = tern(*argv, "--fleet", "emulated:1")
     assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
     assert result["optimiser"] == "amsgrad"
-    assert [epsilon for epsilon, _ in result["epsilon_spent"]] == [result["epsilon_per_client"]]
+    assert [epsilon for epsilon, _ in result["epsilon_spent"]] == [result["epsilon_paid"]]
     assert Path(result["report"]).exists()
 
 
@@ -231,7 +231,7 @@ def test_a_driver_from_outside_runs_rounds(outside, tern, tmp_path, capsys):
     with devices_of_a_folder(tmp_path / "stick", board):
         result = tern(*argv, "--fleet", f"folder:{tmp_path / 'stick'}", "--name", "carried", "--no-report")
         assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
-        assert epsilon_spent([board]) == [[result["epsilon_per_client"], 12]]
+        assert epsilon_spent([board]) == [[result["epsilon_paid"], 12]]
         assert main([*argv, "--fleet", f"folder:{tmp_path / 'stick'}", "--quiet"]) == REFUSED
     assert "their budget is spent" in capsys.readouterr().err
 

@@ -86,7 +86,7 @@ WRONG_UNIT = ["--unit", "record", "--records", "20", "--life", ".1"]
     ("made", "words", "message"),
     [
         ({}, ["--dataset", "iris", "--rounds", "40"], "another dimension (28)"),
-        ({"measure": RHO, "unit": 2}, WRONG_UNIT, "the unit that they protect (2 records"),
+        ({"measure": RHO, "unit": 2}, WRONG_UNIT, "this question is about another unit than theirs (2 records"),
         ({"largest": 1_000_000}, ["--rounds", "3"], "more than they allow for one, 1"),
     ],
     ids=["dimension", "unit", "policy"],
@@ -117,7 +117,7 @@ def test_the_next_run_counts_on_and_knows_of_no_cost(fleet, tern):
     tern("train", *words, "--dataset", "iris", "--rounds", "40", code=errors.REFUSED)
     done = tern("train", *words, "--reports", "2", "--json").json
     assert (done["history"][0]["round"], done["epsilon_before"]) == (2, 0)
-    assert done["lives"][0]["life"]["pure"] == 2
+    assert done["guarantees"][0]["life"]["bounds"]["pure"] == 2
 
 
 def test_a_run_with_a_silent_device_stays(fleet, tern, monkeypatch):

@@ -38,7 +38,7 @@ def result(**changes):
         "log_loss": 0.2856, "log_loss_optimum": 0.2704, "log_loss_baseline": 0.5476,
         "reports": 990, "asked": 1000, "missing": 10, "refusals": 0,
         "bytes_per_report": 18, "bytes_per_request": 121, "bytes_per_report_float32": 129,
-        "epsilon_per_client": cards.decode(card).epsilon / 1e6, "epsilon_before": 0.0, "epsilon_spent": [],
+        "epsilon_paid": cards.decode(card).epsilon / 1e6, "epsilon_before": 0.0, "epsilon_spent": [],
         "guarantees": promised(),
         "rounds": rounds, "seconds": 12.5, "reports_per_second": 79.2, "stopped": "rounds",
         "mechanism": "three-outputs", "card": card.hex(), "card_hash": cards.card_hash(card).hex(),
@@ -186,11 +186,11 @@ def test_a_model_of_unknown_records_has_no_figures():
 
 
 def test_the_page_shows_spent_budgets_and_missing_reports():
-    spent = {result()["epsilon_per_client"]: 990, 0.0: 10}  # silent clients have spent nothing
+    spent = {result()["epsilon_paid"]: 990, 0.0: 10}  # silent clients have spent nothing
     assert report.spent(result()) == spent
     assert report.spent(result(epsilon_spent=[[0.0, 3], [2.0, 997]])) == {0.0: 3, 2.0: 997}
     accounting = [{"releases": [{"times": 6}]}]
-    six_rounds = result(asked=360, reports=350, epsilon_per_client=12.0, accounting=accounting)
+    six_rounds = result(asked=360, reports=350, epsilon_paid=12.0, accounting=accounting)
     assert report.spent(six_rounds) == {12.0: 59, 0.0: 1}
     text = Page(render(epsilon_spent=[[0.0, 3], [1.5, 997]])).text
     assert "most spent 1.5" in text

@@ -395,7 +395,7 @@ def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(price, le
     assert not Path("runs").exists()
     code, result, err = command("train", *fleet, "--reports", "4")
     assert "epsilon 8 in total: 4 reports of one coordinate, each at epsilon 2 (one a round: --rounds" in err
-    assert (code, result["reports"], result["rounds"], result["epsilon_per_client"]) == (0, 4, 4, 8)
+    assert (code, result["reports"], result["rounds"], result["epsilon_paid"]) == (0, 4, 4, 8)
     assert page.spent(result) == {8.0: 1}
     code, result, _ = command("train", *fleet)  # by default, a report of each device
     assert (code, result["reports"], result["options"]["reports"], result["epsilon_before"]) == (0, 1, 1, 8)
@@ -427,7 +427,7 @@ def test_a_served_fleet_that_has_spent_its_budget_is_told_of_once_and_ends(provi
     assert printed.out.count("40 refusals (budget 40)") == 5
     assert "tern fleet emulate N --dir NEW-DIR" in printed.err
     result = json.loads(Path("runs/mine/result.json").read_text())
-    assert (result["reports"], result["rounds"], result["epsilon_per_client"]) == (80, 7, 4)
+    assert (result["reports"], result["rounds"], result["epsilon_paid"]) == (80, 7, 4)
     assert ", AUC 0." in (listed := tern("runs").out)
     assert ", log-loss " in listed
 

@@ -63,7 +63,7 @@ def test_a_continued_run_equals_one_without_a_stop(command):
     _, stopped, _ = command(*FLEET, "--rounds", "6")
     _, whole, _ = command("--fleet", "simulated:60", "--rounds", "6", "--no-report")
     assert stopped["weights"] == whole["weights"]
-    assert stopped["epsilon_per_client"] == whole["epsilon_per_client"] == 12
+    assert stopped["epsilon_paid"] == whole["epsilon_paid"] == 12
 
 
 def test_a_store_has_one_served_model(command):
@@ -109,7 +109,7 @@ def test_the_cost_of_a_run_without_an_end_is_shown_by_the_round(command):
     result = lines[-1]
     assert result["event"] == "result"
     assert result["rounds"] >= 3
-    assert result["epsilon_per_client"] == 2 * result["rounds"]
+    assert result["epsilon_paid"] == 2 * result["rounds"]
     assert result["accounting"][0]["epsilon_user_level"] == 2 * result["rounds"]
     code, result, _ = command(*FLEET, "--rounds", str(result["rounds"] + 2))
     assert code == 0, "the run can be continued"
@@ -239,4 +239,4 @@ def test_a_collection_asks_everybody_and_costs_a_report_per_round(command):
     _, result, _ = command(*words, "--rounds", "3")
     assert result["run"] == once["run"]
     assert (result["clients"], result["reports"]) == (once["clients"], 3 * once["reports"])
-    assert result["epsilon_per_client"] == 3 * once["epsilon_per_client"]
+    assert result["epsilon_paid"] == 3 * once["epsilon_paid"]

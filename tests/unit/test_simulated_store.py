@@ -31,7 +31,7 @@ def store():
 
 
 def test_what_a_client_has_told_for_life_adds_up(tern):
-    lives = [tern(*STORED).json["lives"][0]["life"]["pure"] for _ in range(3)]
+    lives = [tern(*STORED).json["guarantees"][0]["life"]["bounds"]["pure"] for _ in range(3)]
     assert lives == pytest.approx([0.1, 0.2, 0.3])
 
 
@@ -46,7 +46,7 @@ def test_a_budget_for_life_refuses_the_run_that_exceeds_it(tern, store):
 
 
 def test_runs_in_stores_of_their_own_have_nothing_in_common(tern):
-    lives = [tern(*RUN, "--budget", ".1").json["lives"][0]["life"]["pure"] for _ in range(2)]
+    lives = [tern(*RUN, "--budget", ".1").json["guarantees"][0]["life"]["bounds"]["pure"] for _ in range(2)]
     assert lives == pytest.approx([0.1, 0.1])
 
 
@@ -90,8 +90,8 @@ def test_a_resumed_run_has_the_same_result_and_cost(tern, monkeypatch):
         tern(*words, code=errors.INTERRUPTED)
     resumed = tern("train", "--resume", "mine", "--json").json
     assert resumed["weights"] == whole["weights"]
-    assert resumed["lives"][0]["life"]["pure"] == pytest.approx(0.1)
-    assert tern(*STORED).json["lives"][0]["life"]["pure"] == pytest.approx(0.2)
+    assert resumed["guarantees"][0]["life"]["bounds"]["pure"] == pytest.approx(0.1)
+    assert tern(*STORED).json["guarantees"][0]["life"]["bounds"]["pure"] == pytest.approx(0.2)
 
 
 def test_a_round_is_stored_with_its_result_or_not_at_all(tern, store):
@@ -111,9 +111,9 @@ def test_simulated_clients_are_not_the_devices_of_the_same_ids(tern):
     devices = ["--fleet", f"port:inprocess:{Path('a').absolute()}", "--dataset", "iris", "--no-report"]
     of_devices = ["train", *devices, "--reports", "1", "--epsilon", "1", "--store", "f.sqlite", "--json"]
     tern(*STORED)
-    assert tern(*of_devices, "--algorithm", "fedsgd").json["lives"][0]["life"]["pure"] == 1
-    assert tern(*STORED).json["lives"][0]["life"]["pure"] == pytest.approx(0.2)
-    assert tern(*of_devices, "--algorithm", "fedsgd").json["lives"][0]["life"]["pure"] == 2
+    assert tern(*of_devices, "--algorithm", "fedsgd").json["guarantees"][0]["life"]["bounds"]["pure"] == 1
+    assert tern(*STORED).json["guarantees"][0]["life"]["bounds"]["pure"] == pytest.approx(0.2)
+    assert tern(*of_devices, "--algorithm", "fedsgd").json["guarantees"][0]["life"]["bounds"]["pure"] == 2
     with Store("f.sqlite") as opened:
         assert [round_.number for round_ in opened.rounds()] == [2, 4]
         assert [round_.number for round_ in opened.rounds(simulated=True)] == [1, 3]

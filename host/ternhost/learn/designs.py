@@ -270,7 +270,7 @@ class ReportDesign:
             "epsilon": self.epsilon / MICRO, "tau": self.tau, "share": self.share, "k": self.k,
             "card": self.card.data.hex(), "card_hash": cards.card_hash(self.card.data).hex(),
             "levels": self.card.symbols, "epsilon_per_report": self.cost / MICRO,
-            "epsilon_per_client": self.cost * times / MICRO,
+            "epsilon_paid": self.cost * times / MICRO,
         }  # fmt: skip
 
 

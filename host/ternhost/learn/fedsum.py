@@ -101,7 +101,7 @@ class SumDesign(ReportDesign):
 
     def summary(self, times: int) -> dict[str, Any]:
         each, life = (sums.epsilon_of(rho, self.delta) for rho in (self.cost, self.epsilon))
-        levels = {"epsilon_per_report": each, "epsilon_per_client": life, "rho_per_report": self.cost / MICRO}
+        levels = {"epsilon_per_report": each, "epsilon_paid": life, "rho_per_report": self.cost / MICRO}
         return {**super().summary(times), "epsilon": life, "delta": self.delta, **levels}
 
 

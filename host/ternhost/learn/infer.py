@@ -288,7 +288,7 @@ class Infer(base.Learner):
             if None not in (first["loss"], last["loss"]):
                 words += f", log-loss {first['loss']:.4f} to {last['loss']:.4f}"
             lines.append(f"{words}, from round {first['round']} to round {last['round']}")
-        if result.get("epsilon_per_client") is None and result.get("epsilon_true") is not None:
+        if result.get("epsilon_paid") is None and result.get("epsilon_true") is not None:
             bound = f"noise of at most {result['noise']:.3g} with probability {result['probability']:g}"
             option = f"--laplace-eval-eps {result['laplace_eval_eps']:.10g}"
             lines.append(f"{bound} {weakness(result['epsilon_true'])} ({option})")

@@ -220,7 +220,7 @@ class Learning(Learner):
             f"a report has {part} {result['d']} {unit} (mechanism: {result['mechanism']})",
         ]
         classes = result["classes"]
-        shown = ends(classes, lambda each: float(each["epsilon_per_client"]))
+        shown = ends(classes, lambda each: float(each["epsilon_paid"]))
         if len(shown) < len(classes):
             lines.append(f"  {len(classes)} classes of clients, of which these spend the least and the most:")
         if len(classes) > 1:

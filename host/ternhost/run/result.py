@@ -28,7 +28,7 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "algorithm": algorithm.name,
         "reason": run.options.reason or None,  # for the algorithm, where nobody named it
         **algorithm.result(history),
-        **({"epsilon_per_client": max(each.epsilon for each in run.accounts)} if run.accounts else {}),
+        **({"epsilon_paid": max(each.epsilon for each in run.accounts)} if run.accounts else {}),
         **{name: state[name] for name in ("reports", "asked", "refusals", "missing", "rounds")},
         "seconds": round(state["seconds"], 3),
         "reports_per_second": round(state["reports"] / max(state["seconds"], 1e-9), 1),

@@ -130,7 +130,7 @@ def common_pictures(
     mechanism += f"proved the {what} of the card from these integers."
     drawn = plots.card_distribution(decoded, title)
     of_what = epsilon_of(result)
-    epsilon = plots.epsilon_spent(spent(result), result["epsilon_per_client"], of_what)
+    epsilon = plots.epsilon_spent(spent(result), result["epsilon_paid"], of_what)
     caption = f"What each client has spent: {of_what}. {note}"
     return {"card": (drawn, mechanism), "epsilon": (epsilon, caption)}
 
@@ -148,6 +148,12 @@ def epsilon_of(result: Mapping[str, Any]) -> str:
     return text
 
 
+def epsilon_words(result: Mapping[str, Any]) -> str:
+    """The epsilon of a run, of the devices that lose most, for the labels of pictures."""
+    found = guarantees.worst(guarantees.classes_of(result), Span.RUN)
+    return "without a guarantee" if found is None else f"epsilon {found.bounds.words}"
+
+
 def spent(result: Mapping[str, Any]) -> dict[float, int]:
     """The number of clients by the epsilon that they spent in the run, from their ledgers or their reports."""
     if ledgers := result["epsilon_spent"]:
@@ -156,7 +162,7 @@ def spent(result: Mapping[str, Any]) -> dict[float, int]:
     times = max([1, *(each["times"] for each in releases)])
     reporting, asked = (-(-int(result[count]) // times) for count in ("reports", "asked"))
     silent = {0.0: asked - reporting} if asked > reporting else {}
-    return {float(result["epsilon_per_client"]): reporting, **silent}
+    return {float(result["epsilon_paid"]): reporting, **silent}
 
 
 def _picture(name: str, figure: Figure, caption: str) -> str:

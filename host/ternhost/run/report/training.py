@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 
 from ternhost.learn import projections
 from ternhost.learn.judging import WORDS
-from ternhost.privacy.guarantee import rounded
 from ternhost.privacy.units import DEVICE, protected
 from ternhost.run.report import plots
 from ternhost.run.report.page import (
@@ -18,6 +17,7 @@ from ternhost.run.report.page import (
     common_pictures,
     common_results,
     common_settings,
+    epsilon_words,
     percent,
     promised,
 )
@@ -66,7 +66,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     sizes = {f"this report\n{part} {d} coordinates": result["bytes_per_report"] - overhead}
     sizes[f"float32 gradient\n{d} coordinates"] = 4 * d
     caption = "What a client sends in a round, and the plain gradient in such a frame."
-    title = f"{result['mechanism']}, epsilon {rounded(result['epsilon_per_client'])}"
+    title = f"{result['mechanism']}, {epsilon_words(result)}"
     note = "By the accepted reports, as if all clients had reported equally often."
     if result["epsilon_spent"]:
         note = "Read from the clients' own ledgers after the run."
@@ -103,7 +103,7 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         return {}
     history: Sequence[Mapping[str, Any]] = result["history"]
     words = f"{WORDS[name]} on held-out records"
-    label = f"private, epsilon {rounded(result['epsilon_per_client'])}"
+    label = f"private, {epsilon_words(result)}"
     reports = list(accumulate(entry["reports"] for entry in history))
     figures = [entry[name] for entry in history], result[f"{name}_optimum"], result[f"{name}_baseline"]
     figure = plots.judged(*figures, reports=reports, label=label, measure=words, floor=_TRIVIAL[name])
