@@ -251,7 +251,7 @@ def gateway_messages():
     counts = np.zeros((3, 3), np.int64)
     counts[0, 1] = 2
     answer = Answer(HERE, _ASK.digest, "complete", [2], [(6, 1, 1)], [pack_counts(counts)])
-    here = messages.Here(np.arange(1, 9), 3, "mqtt", "1", 2, [(1, 5, 2, 8)], True)
+    here = messages.Here(np.arange(1, 9), 3, "mqtt", "1", 2, [(0, 5, 1, 8)], True)
     model = messages.Model(Averaged(1, [1, -2], -14))
     still, refused = messages.Still(HERE, 1), messages.Refused(HERE, "no", "why")
     deal = messages.Deal(HERE, [2], [np.arange(1, 9)])

@@ -61,7 +61,7 @@ SAYS = {part: words.partition("{at} ")[2] for part, (words, _) in TEXTS["refused
     "expired": "certificate has expired",
     "early": "certificate is not yet valid",
     "no configuration": "make it: tern broker config",
-    "budget": "their budget is spent",
+    "budget": "a report of this run costs epsilon",
 }
 
 

@@ -19,7 +19,7 @@ from ternhost.privacy.composing import Report
 from ternhost.provision import boards as provision
 from ternhost.reach.driver import BoardBudget
 from ternhost.reach.ports.driver import BoardsDriver
-from ternhost.run.affordable import Means
+from ternhost.run.affordable import Funds
 from ternhost.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -46,54 +46,54 @@ def nothing_was_asked():
 # The rule
 
 
-def means(left_by_board, budgets=None, told=None, members=None, shares=("2",)):
-    """The means of a run of FedSGD on boards of one device, 1, 2, ..., with so much left."""
+def funds(left_by_board, budgets=None, told=None, members=None, shares=("2",)):
+    """The funds of a run of FedSGD on boards of one device, 1, 2, ..., with so much left."""
     learner = ALGORITHMS["fedsgd"](ALGORITHMS["fedsgd"].Options(reports=10), Population(devices=10))
     if budgets is None:
         budgets = [
             BoardBudget(range(i, i + 1), 1, EPSILON, left, 0, i) for i, left in enumerate(left_by_board, 1)
         ]
     members = np.arange(1, len(left_by_board) + 1) if members is None else np.array(members)
-    return Means.of(learner, members, budgets, told or Told())
+    return Funds.of(learner, members, budgets, told or Told())
 
 
 def test_each_device_has_what_its_board_says():
-    found = means([3, 0, 5])
+    found = funds([3, 0, 5])
     assert (found.left.tolist(), found.known) == ([3, 0, 5], 3)
     assert found.able([[3, None]]).tolist() == [True, False, True]
 
 
 def test_only_the_devices_of_the_run_count():
-    assert means([3, 0, 5], members=[2, 3]).left.tolist() == [0, 5]
+    assert funds([3, 0, 5], members=[2, 3]).left.tolist() == [0, 5]
 
 
 def test_a_ledger_of_the_wrong_measure_cannot_pay():
-    assert not means([10**9]).able([[None, 1]]).any()
+    assert not funds([10**9]).able([[None, 1]]).any()
 
 
 def test_the_other_devices_of_a_board_differ_by_what_the_store_knows():
     # Each had 10. By the store, device 1 has paid 2, device 2 nothing, device 3 has paid 5.
     told = Told().also([(Report(2), [1], 1), (Report(5), [3], 1)])
     board = [BoardBudget(range(1, 4), 3, EPSILON, 8, 2, 1)]
-    assert means([0] * 3, board, told).left.tolist() == [8, 10, 5]
+    assert funds([0] * 3, board, told).left.tolist() == [8, 10, 5]
 
 
 def test_of_two_boards_that_claim_a_device_the_larger_amount_counts():
     claims = [BoardBudget(range(1, 4), 3, EPSILON, 0, 9, 1), BoardBudget(range(2, 3), 1, EPSILON, 7, 0, 2)]
-    assert means([0] * 3, claims).left.tolist() == [0, 7, 0]
+    assert funds([0] * 3, claims).left.tolist() == [0, 7, 0]
 
 
 def test_a_site_says_how_many_of_its_devices_have_what_left():
     site = np.arange(1, 11)
     rows = [BoardBudget(site, 8, EPSILON, 5, 0), BoardBudget(site, 2, EPSILON, 0, 5)]
-    found = means([0] * 10, rows)
+    found = funds([0] * 10, rows)
     assert (found.known, found.devices[found.able([[5, None]])].sum()) == (10, 8)
 
 
 def test_of_a_site_only_the_share_counts_that_the_run_asks():
     site = np.arange(1, 11)
     rows = [BoardBudget(site, 10, EPSILON, 5, 0)]
-    assert means([], rows, members=[1, 2, 99]).known == 2
+    assert funds([], rows, members=[1, 2, 99]).known == 2
 
 
 @pytest.mark.parametrize(("able", "begins"), [(0, False), (1, False), (2, True), (4, True)])
@@ -238,6 +238,6 @@ def test_the_classes_of_a_run_pay_each_for_itself():
     learner = cls(cls.Options(epsilons="1:0.5,4:0.5", reports=200), Population(devices=200))
     ids = np.arange(1, 201)
     budgets = [BoardBudget(range(1, 201), 200, EPSILON, 2_000_000, 0, 1)]
-    found = Means.of(learner, ids, budgets, Told())
+    found = Funds.of(learner, ids, budgets, Told())
     prices = [[1_000_000, None], [4_000_000, None]]
     assert found.devices[found.able(prices)].sum() == np.count_nonzero(class_of(ids, (0.5, 0.5), 1) == 0)

@@ -86,7 +86,11 @@ WRONG_UNIT = ["--unit", "record", "--records", "20", "--life", ".1"]
     ("made", "words", "message"),
     [
         ({}, ["--dataset", "iris", "--rounds", "40"], "another dimension (28)"),
-        ({"measure": RHO, "unit": 2}, WRONG_UNIT, "this question is about another unit than theirs (2 records"),
+        (
+            {"measure": RHO, "unit": 2},
+            WRONG_UNIT,
+            "this question is about another unit than theirs (2 records",
+        ),
         ({"largest": 1_000_000}, ["--rounds", "3"], "more than they allow for one, 1"),
     ],
     ids=["dimension", "unit", "policy"],

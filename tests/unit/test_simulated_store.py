@@ -144,6 +144,7 @@ def test_the_seed_of_a_simulated_fleet_fixes_its_noise_and_says_so(tern, undrawn
         ("simulated:9", "fixes the noise of simulated clients, which protects nobody"),
         ("emulated:2", "no client's noise depends on it"),
         ("port:a0", "no client's noise depends on it"),
+        ("<b>unknown", "no client's noise depends on it"),
     ],
 )
 def test_a_report_says_what_its_seed_fixed(fleet, words):

@@ -45,6 +45,7 @@ class Sightings:
         self._seen: dict[str, BoardRow] = {}
         self._accounts: dict[int, _Account] = {}  # by first device of a board
         self._stored: dict[int, BoardRow] | None = None  # by first device, as they were before this host
+        self.version = 0  # of what boards say of their budgets: it grows with each change
         self._written = time.monotonic()
 
     def due(self, boards: int, ended: bool = False) -> bool:
@@ -77,6 +78,7 @@ class Sightings:
         if known is None or (hello and known.hello != hello):
             paid = self._paid_since(first, hello) if kept else 0
             self._accounts[first] = _Account(hello, self._last_round(), paid)
+            self.version += 1
 
     def _paid_since(self, first: int, hello: Mapping[str, Any]) -> int:
         """What the device has paid since that HELLO, by what an earlier host has stored."""
@@ -105,6 +107,7 @@ class Sightings:
             if account is not None and number > account.last_round:
                 measure = int(account.hello.get("measure") or 0)
                 paying.setdefault((number, measure), []).append(device)
+        self.version += bool(paying)
         for (number, measure), devices in paying.items():
             for device, cost in zip(devices, costs(number, devices, measure), strict=True):
                 self._accounts[device].paid += cost

@@ -1,6 +1,7 @@
 """Drivers of real devices: their rounds are kept in a store."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TypedDict, Unpack
 
@@ -8,7 +9,7 @@ from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult, with_answers
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Cohorts, Driver, FleetStatus, Warn
+from ternhost.reach.driver import BoardBudget, Cohorts, Driver, FleetStatus, Warn
 from ternhost.reach.refusals import Refusals
 from ternhost.reach.sightings import Sightings
 from ternhost.store import kept_model
@@ -52,10 +53,23 @@ class ReportsDriver(StoredDriver):
         self.aggregator = Aggregator(store)
         self._sightings = Sightings(store, self._warn, lambda: self.aggregator.last_round)
         self._foreign = 0  # frames of other keys before this round
+        self._budgets: list[BoardBudget] = []
+        self._budgets_version = 0  # of the sightings that they are from
 
     @property
     def status(self) -> FleetStatus:
         return FleetStatus(frames=asdict(self.aggregator.statistics))
+
+    @property
+    def budgets(self) -> Sequence[BoardBudget]:
+        if self._budgets_version != self._sightings.version:  # else as a gateway asks every second
+            self._budgets_version = self._sightings.version
+            self._budgets = self.read_budgets()
+        return self._budgets
+
+    def read_budgets(self) -> list[BoardBudget]:
+        """What the boards of this fleet say of their budgets now; nothing where a subclass does not know."""
+        return []
 
     def resume(self) -> list[int]:
         return self.aggregator.resume(time.monotonic(), self._run)

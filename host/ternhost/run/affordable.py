@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tern import wire
 from tern.fixed import MAX_EPSILON
 from tern.ledger import EPSILON, RHO
-from ternhost.count.members import Integers, integers
+from ternhost.count.members import Integers, Members, integers
 from ternhost.count.telling import Told
 from ternhost.errors import RefusedError, TernError
 from ternhost.learn.base import ALGORITHMS, Devices, Learner
@@ -26,7 +26,7 @@ from ternhost.options import flag, names_of
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import MEASURES, Account
 from ternhost.privacy.base import MICRO
-from ternhost.reach.driver import BoardBudget, Driver
+from ternhost.reach.driver import BoardBudget
 from ternhost.reach.refusals import REMEDIES, WHEN_SPENT
 from ternhost.run import begin
 from ternhost.text import counted
@@ -42,7 +42,7 @@ _Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Means:
+class Funds:
     """What the devices of a run have left, an entry for each group of devices alike."""
 
     devices: _Floats  # how many; of a gateway also parts of devices
@@ -51,7 +51,7 @@ class Means:
     of_class: Integers  # of the run's designs
 
     @classmethod
-    def of(cls, learner: Learner, members: Integers, budgets: Sequence[BoardBudget], told: Told) -> Means:
+    def of(cls, learner: Learner, members: Integers, budgets: Sequence[BoardBudget], told: Told) -> Funds:
         """members: the devices of the run. told: what they have told before, by the store."""
         shares = [design.share for design in learner.designs]
         ids = np.sort(members)
@@ -96,24 +96,19 @@ def _left_by_device(
     named = [budget for budget in budgets if budget.first is not None]
     if not named:
         return left, measures
+    members = Members(ids)
     firsts = integers([budget.first for budget in named if budget.first is not None])
     paid = {measure: told.prices(ids, measure) for measure in (EPSILON, RHO)}
     paid_by_firsts = {measure: told.prices(firsts, measure) for measure in (EPSILON, RHO)}
     for i, budget in enumerate(named):
-        at = _places(ids, budget.devices)
+        at = members.find(integers(budget.devices))
+        at = at[at >= 0]
         more = paid[budget.measure][at] - paid_by_firsts[budget.measure][i]
         amount = np.clip(budget.left - more, 0, budget.left + budget.spent)
         larger = amount > left[at]
         left[at] = np.where(larger, amount, left[at])
         measures[at] = np.where(larger, budget.measure, measures[at])
     return left, measures
-
-
-def _places(ids: Integers, devices: range | npt.NDArray[np.int64]) -> Any:
-    """Where these devices are in `ids`, both ascending."""
-    if isinstance(devices, range):
-        return slice(*np.searchsorted(ids, (devices.start, devices.stop)))
-    return np.flatnonzero(np.isin(ids, devices))
 
 
 def _unnamed(ids: Integers, budgets: Sequence[BoardBudget]) -> Iterator[tuple[float, BoardBudget]]:
@@ -131,32 +126,41 @@ def _unnamed(ids: Integers, budgets: Sequence[BoardBudget]) -> Iterator[tuple[fl
 # Before the first round
 
 
-def require(run: Run, driver: Driver, members: Sequence[int] | Devices, told: Told, before: int) -> None:
-    """Warn where some devices cannot pay for the whole run. told: before it, by the store; before: what that cost.
+def require(
+    run: Run,
+    budgets: Sequence[BoardBudget],
+    devices: int,
+    members: Sequence[int] | Devices,
+    told: Told,
+    before: int,
+) -> None:
+    """Warn where some devices cannot pay for the whole run.
+
+    budgets: what boards say. devices: how many can be asked. members: those of the run. told: what they have told
+    before it, by the store; before: what that cost, at most.
 
     Raises RefusedError where that exceeds a named budget, or where fewer than half of the devices whose budget is known
     can pay. A served run has no end: there, one device that may pay for a report is enough."""
     _require_named_budget(run.accounts, before)
     learner = run.algorithm
-    budgets = driver.budgets
-    if run.fleet.provisions or run.fleet.simulated or not learner.designs or not budgets:
+    if not learner.designs or not budgets:
         return
-    means = Means.of(learner, integers(members), budgets, told)
-    if not means.known:
+    funds = Funds.of(learner, integers(members), budgets, told)
+    if not funds.known:
         return
     if run.schedule is not None:
-        nobody = not means.able(_prices(learner, 1)).any()
-        if nobody and means.known >= len(driver.devices):
-            raise _refused(run, means, 1)
+        nobody = not funds.able(_prices(learner, 1)).any()
+        if nobody and funds.known >= devices:
+            raise _refused(run, funds, 1)
         return
-    able = float(means.devices[means.able(_prices(learner, learner.times))].sum())
-    if able < _LEAST_SHARE * means.known:
-        raise _refused(run, means, learner.times)
-    if able < means.known:
-        unable = round(means.known - able)
+    able = float(funds.devices[funds.able(_prices(learner, learner.times))].sum())
+    if able < _LEAST_SHARE * funds.known:
+        raise _refused(run, funds, learner.times)
+    if able < funds.known:
+        unable = round(funds.known - able)
         run.watcher.warn(
-            f"{unable:,} of {counted(round(means.known), 'device')} whose budget is known cannot pay for the whole run"
-            f"{_as_far_as(run, means)}: they refuse the rest"
+            f"{unable:,} of {counted(round(funds.known), 'device')} whose budget is known cannot pay for the whole run"
+            f"{_as_far_as(run, funds)}: they refuse the rest"
         )
 
 
@@ -188,21 +192,21 @@ def _price(learner: Learner, of_class: int, measure: int, times: int) -> int | N
 # In words
 
 
-def _refused(run: Run, means: Means, times: int) -> RefusedError:
+def _refused(run: Run, funds: Funds, times: int) -> RefusedError:
     """The error for a run that too few devices can pay for."""
     learner = run.algorithm
     prices = _prices(learner, times)
-    able = means.able(prices)
-    unable, known = round(float(means.devices[~able].sum())), round(means.known)
-    place = _middle(means, ~able)
-    of_class, measure, left = (int(each[place]) for each in (means.of_class, means.measure, means.left))
+    able = funds.able(prices)
+    unable, known = round(float(funds.devices[~able].sum())), round(funds.known)
+    place = _middle(funds, ~able)
+    of_class, measure, left = (int(each[place]) for each in (funds.of_class, funds.measure, funds.left))
     price = prices[of_class][measure]
     if price is None:
         words, remedy = REMEDIES[wire.ERR_MEASURE]
         return RefusedError(f"{unable:,} of {counted(known, 'device')} cannot pay: {words}", hint=remedy)
     what = "a report of this run" if run.schedule is not None else "this run"
     cost, has = _cost(price, measure, learner.delta), _amount(left, measure, learner.delta)
-    alike = len(np.unique(means.left[~able])) == 1
+    alike = len(np.unique(funds.left[~able])) == 1
     if known == 1:
         text = f"{what} costs {cost}, and the device has {has} left"
     else:
@@ -216,12 +220,12 @@ def _refused(run: Run, means: Means, times: int) -> RefusedError:
     return RefusedError(text, hint=possible + WHEN_SPENT)
 
 
-def _middle(means: Means, which: npt.NDArray[np.bool_]) -> int:
+def _middle(funds: Funds, which: npt.NDArray[np.bool_]) -> int:
     """The place of the device of these that has the median left."""
     places = np.flatnonzero(which)
-    places = places[np.argsort(means.left[places], kind="stable")]
-    half = means.devices[places].sum() / 2
-    reached = int(np.searchsorted(np.cumsum(means.devices[places]), half))
+    places = places[np.argsort(funds.left[places], kind="stable")]
+    half = funds.devices[places].sum() / 2
+    reached = int(np.searchsorted(np.cumsum(funds.devices[places]), half))
     return int(places[min(reached, len(places) - 1)])
 
 
@@ -251,16 +255,16 @@ def _reports(learner: Learner, of_class: int, measure: int, left: int) -> int | 
     return 0 if each is None else left // each
 
 
-def _as_far_as(run: Run, means: Means) -> str:
+def _as_far_as(run: Run, funds: Funds) -> str:
     """How far the devices get that cannot pay for the whole run: ", only for 3 to 4 of its 5 reports"."""
     learner = run.algorithm
     if learner.times == 1 or any(design.release(1).total for design in learner.designs):
         return ""
-    unable = ~means.able(_prices(learner, learner.times))
+    unable = ~funds.able(_prices(learner, learner.times))
     found = set[int]()
     for i, row in enumerate(_prices(learner, 1)):
         for measure, price in enumerate(row):
-            left = means.left[unable & (means.of_class == i) & (means.measure == measure)]
+            left = funds.left[unable & (funds.of_class == i) & (funds.measure == measure)]
             if len(left):
                 found |= {0 if price is None else int(amount) // price for amount in (left.min(), left.max())}
     least, most = min(found), max(found)

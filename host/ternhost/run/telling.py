@@ -14,7 +14,7 @@ from ternhost.options import flag
 from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.accounting import Account as Planned
 from ternhost.privacy.base import MICRO
-from ternhost.reach.driver import NOT_TOLD, Driver, Left
+from ternhost.reach.driver import BoardBudget, Driver, Left, least
 from ternhost.run import affordable, costs, guarantees, payments, toward_server
 from ternhost.run.guarantees import OfClass
 from ternhost.run.status import Watcher
@@ -32,8 +32,10 @@ def before_first_round(run: Run, driver: Driver, members: Sequence[int] | Device
     learner, options = run.algorithm, run.options
     measure = learner.designs[0].policy.measure if learner.designs else 0
     told = Told() if run.fleet.provisions else costs.told_before(run.store, run.files.name)
+    # Boards that are made for this run have spent nothing.
+    budgets = () if run.fleet.provisions else driver.budgets
     if "payments" not in run.state:
-        _look_for_payments(run, driver, told)
+        _look_for_payments(run, budgets, told)
     told = payments.with_payments(told, run.state["payments"], members, learner.unit)
     before = costs.spent(told.accounts(of=members), measure)
     run.state["spent_before"] = before
@@ -43,22 +45,20 @@ def before_first_round(run: Run, driver: Driver, members: Sequence[int] | Device
         return
     if options.reason:
         run.watcher.note(options.reason)
-    left = NOT_TOLD if run.fleet.provisions else driver.budget_left
     words: dict[str, Any] = {
         "classes": classes,
         "endless": learner.rounds is None and not learner.once,
         "rounds": flag(learner.rounds_option),
     }
-    tell(run.watcher, run.accounts, before, left, **words)
-    affordable.require(run, driver, members, told, before)
+    tell(run.watcher, run.accounts, before, least(budgets), **words)
+    affordable.require(run, budgets, len(driver.devices), members, told, before)
     if run.fleet.by_gateways and not learner.unit:
         for line in toward_server.planned_words(learner, driver.sites, run.store, options):
             run.watcher.note(line)
 
 
-def _look_for_payments(run: Run, driver: Driver, told: Told) -> None:
+def _look_for_payments(run: Run, budgets: Sequence[BoardBudget], told: Told) -> None:
     """Keep what boards have paid for that the store does not know, and warn of it."""
-    budgets = () if run.fleet.provisions else driver.budgets  # boards made for this run have paid nothing
     found = payments.unknown_payments(run.store, budgets, told)
     run.state["payments"] = [asdict(payment) for payment in found]
     if warning := payments.warning(found):

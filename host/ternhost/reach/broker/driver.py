@@ -164,8 +164,7 @@ class BrokerDriver(ReportsDriver):
             return self._roster.devices
         return self._devices
 
-    @property
-    def budgets(self) -> list[BoardBudget]:
+    def read_budgets(self) -> list[BoardBudget]:
         found = []
         for board in self._roster.boards.values():
             budget = self._sightings.budget(board.clients) if board.there or board.wake else None

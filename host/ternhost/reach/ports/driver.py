@@ -87,8 +87,7 @@ class BoardsDriver(ReportsDriver):
                     hint = "provision the boards of a fleet together, so that each has devices of its own"
                     raise DeviceError(f"device {device} is on {other.port} and on {board.port}", hint)
 
-    @property
-    def budgets(self) -> list[BoardBudget]:
+    def read_budgets(self) -> list[BoardBudget]:
         known = (self._sightings.budget(board.clients) for board in self.boards)
         return [budget for budget in known if budget is not None]
 

@@ -109,7 +109,8 @@ def common_settings(result: Mapping[str, Any]) -> list[Row]:
     """The settings of every run: its fleet and its rounds."""
     options: Mapping[str, Any] = result["options"]
     seed = "deals clients and records; no client's noise depends on it"
-    if fleet.parse(options["fleet"]).simulated:
+    kind = str(options["fleet"]).partition(":")[0]  # a result may name any fleet
+    if kind in fleet.KINDS and fleet.KINDS[kind].simulated:
         seed = "deals clients and records, and fixes the noise of simulated clients, which protects nobody"
     return [
         ("fleet", str(options["fleet"]), "where the clients run"),
