@@ -18,11 +18,25 @@ def hello(left, spent, measure=ledger.EPSILON):
 def test_what_is_left_and_what_was_spent_are_told_together():
     told = hello(1_500_000, 500_000)
     assert devices.budget_text(told) == "epsilon left 1.5, spent 0.5"
-    assert devices.budget(told) == {
-        "epsilon_left": 1.5,
-        "epsilon_spent": 0.5,
-        "protects": "a device with all of its records",
-    }
+    budget = devices.budget(told)
+    assert (budget["epsilon_left"], budget["epsilon_spent"]) == (1.5, 0.5)
+    assert budget["protects"] == "a device with all of its records"
+
+
+def test_what_is_left_and_what_was_spent_are_the_budget_that_is_promised():
+    promised = devices.promise(hello(1_500_000, 500_000))
+    words = "the budget for life protects a device with all of its records with epsilon 2"
+    assert promised.words() == words
+    assert devices.promise(hello(0, 0)) is None, "its ledger cannot be read"
+
+
+def test_a_budget_for_life_of_records_is_told_with_both_numbers():
+    told = read_hello(
+        encoded(frames.encode_hello, 0, 7, 1, 311_064, 0, 0, 0, 0, 0, 0, 1, 0, ledger.RHO, 1, "a; b; c")
+    )
+    assert devices.promise(told).numbers() == (
+        "with epsilon 4 at delta 1e-06 (that it was there) and 8.83 at delta 1e-06 (what it says)"
+    )
 
 
 def test_a_ledger_in_rho_is_told_in_rho():

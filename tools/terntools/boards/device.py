@@ -19,6 +19,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.guarantee import Guarantee
 from ternhost.provision.boards import board_directories, new_keys, provision_board
 from ternhost.reach import fleet
 from ternhost.reach.absence import describe
@@ -115,6 +116,8 @@ def run_info(args: argparse.Namespace) -> int:
             f"  {ids if count else 'not provisioned;'} {board['budget']}; "
             f"{devices.heap(board['heap_free_bytes'])}; schema {board['schema']}"
         )
+        if board["guarantee"]:
+            lines.append(f"  {Guarantee.from_json(board['guarantee']).words()}")
         lines.append(f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}")
         counts = [counted(board[f"{what}s"], what) for what in ("exception", "restart") if board[f"{what}s"]]
         since = f"since power on {' and '.join(counts)}" if counts else ""

@@ -15,12 +15,14 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, RefusedError, TernError
 from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.guarantee import Guarantee
 from ternhost.privacy.units import protected
 from ternhost.reach.links import open_link
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 from ternhost.text import visible
 
+DELTA = 1e-6  # of the epsilons of a budget in rho
 _BANNER = re.compile(rb"MicroPython (\S+) on [^;]*; ([^\r\n]+)\r?\n")
 
 
@@ -46,13 +48,23 @@ def heap(free: int | None) -> str:
 
 
 def budget(hello: Any) -> dict[str, Any]:
-    """What is left of the budget of a board's first device, and spent, by its measure, and what it protects."""
+    """What is left of the budget of a board's first device, and spent, by its measure; what it protects, and how well.
+
+    The guarantee is None where the board cannot read its ledger."""
     measure = MEASURES[hello.measure or 0]
+    promised = promise(hello)
     return {
         f"{measure}_left": (hello.budget or 0) / MICRO,
         f"{measure}_spent": (hello.spent or 0) / MICRO,
         "protects": protected(hello.unit or 0),
+        "guarantee": None if promised is None else promised.as_json(),
     }
+
+
+def promise(hello: Any) -> Guarantee | None:
+    """What the budget of a board's first device promises for life; None where the board cannot read its ledger."""
+    whole = (hello.budget or 0) + (hello.spent or 0)
+    return Guarantee.of_budget(whole, hello.measure or 0, hello.unit or 0, DELTA) if whole else None
 
 
 def budget_text(hello: Any) -> str:

@@ -14,6 +14,7 @@ from ternhost import datasets, errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.datasets import own
 from ternhost.errors import UsageError
+from ternhost.privacy.guarantee import Guarantee
 from ternhost.privacy.units import UNIT_HELP, parse_unit
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
@@ -212,5 +213,8 @@ def _run(args: argparse.Namespace) -> int:
     if result["wake_s"]:
         text += f", and may sleep {result['wake_s']} s at a time"
     text += "; locked" * args.lock + "; bound to its counter" * args.counter
-    print_result(result, text, args.json)
+    policy = member.policy
+    promised = Guarantee.of_budget(policy.budget, policy.measure, member.unit, devices.DELTA)
+    result["guarantee"] = promised.as_json()
+    print_result(result, f"{text}\n{promised.words()}", args.json)
     return errors.OK
