@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from harness.pages import anchors, prose
 
 from ternhost.cli import build_parser
 
@@ -25,17 +26,6 @@ def blocks(text, *languages):
     """The code in fences of these languages."""
     fences = re.findall(r"^( *)```(\w*)\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL)
     return [code for _, language, code in fences if language in languages]
-
-
-def prose(path):
-    """The text of a page without its fences."""
-    return re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
-
-
-def anchors(path):
-    """The anchors of a page's headings: the texts that may follow a # in a link to it."""
-    headings = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def commands(text):

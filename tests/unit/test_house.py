@@ -22,6 +22,7 @@ FLOORS = (
     {"watch"},
     {"api"},
     {"experiments"},
+    {"statement"},
     {"run"},
     {"reach"},
     {"learn", "provision"},

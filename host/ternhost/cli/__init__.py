@@ -39,6 +39,7 @@ _OWN = {
     "train": "ternhost.cli.running:TRAIN",
     "infer": "ternhost.cli.running:INFER",
     "runs": "ternhost.cli.runs",
+    "privacy": "ternhost.cli.privacy",
     "collect": "ternhost.cli.running:COLLECT",
     "card": "ternhost.cli.card",
     "cache": "ternhost.cli.cache",

@@ -31,6 +31,12 @@ class Told:
         key = report, integers(devices).tobytes()
         self._shares[key] = self._shares.get(key, 0) + times
 
+    @property
+    def devices(self) -> Integers:
+        """All devices that have made a report, ascending."""
+        found = [np.frombuffer(ids, np.int64) for _, ids in self._shares]
+        return np.unique(np.concatenate([integers(()), *found]))
+
     def also(self, others: Iterable[tuple[Report, Sequence[int] | Integers, int]]) -> "Told":
         """The same with (report, devices, times) in addition."""
         both = Told(dict(self._shares))
@@ -62,8 +68,7 @@ class Told:
         ]
         if worst:
             shares = [(report.worst, ids, times) for report, ids, times in shares]
-        known = np.unique(np.concatenate([integers(()), *(ids for _, ids, _ in shares)]))
-        members = Members(known if of is None else np.intersect1d(known, integers(of)))
+        members = Members(self.devices if of is None else np.intersect1d(self.devices, integers(of)))
         reports = list(dict.fromkeys(report for report, _, _ in shares))
         sizes = _sizes(reports)
         kinds = list(dict.fromkeys(sizes[report] for report in reports))

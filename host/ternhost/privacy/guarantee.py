@@ -119,13 +119,15 @@ class Guarantee:
         return cls(span, unit, bounds, content, event, share=share)
 
     @classmethod
-    def of_budget(cls, budget: int, measure: int, unit: int, delta: float) -> Self:
-        """The guarantee of a ledger's budget, in millionths of its measure, for whatever it pays for."""
+    def of_budget(cls, budget: int, measure: int, unit: int, delta: float, span: Span = Span.BUDGET) -> Self:
+        """The guarantee of a ledger's budget, in millionths of its measure, for whatever it pays for.
+
+        span: LIFE for what a ledger has paid so far."""
         if measure == ledger.RHO:
             paid = Report(budget, gaussian=True, unit=unit)
         else:
             paid = Report(budget, unit=unit)
-        return cls.of(Span.BUDGET, {paid: 1}, delta)
+        return cls.of(span, {paid: 1}, delta)
 
     @classmethod
     def toward_server(cls, site: str, epsilon: float, delta: float, honest: float) -> Self:

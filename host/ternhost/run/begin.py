@@ -2,15 +2,16 @@
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tern import ledger, wire
+from ternhost.count.telling import Told
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
 from ternhost.learn.schedule import Schedule
@@ -92,6 +93,42 @@ def written(
         files.write()
         undo.pop_all()
     return opened, files, learner
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that nobody has begun: its options, its learner, what its devices were asked to tell before, and what the
+    counts of each site will have told the owner of the server (an epsilon)."""
+
+    options: RunOptions
+    learner: Learner
+    told: Told
+    sites: Mapping[str, float]
+
+
+def planned(options: RunOptions, store: str | Path | None) -> Plan:
+    """Plan a run as `written` begins it, and write nothing. Raises TernError as that does."""
+    kind = fleet.parse(options.fleet)
+    path = kind.default_store if store is None else store_path(store)
+    learner_class, schedule = ALGORITHMS.named(options.algorithm), options.schedule
+    first = (options.after_round or 0) + 1
+    if path is None or not path.is_file():
+        if not (kind.provisions or kind.simulated):
+            raise UsageError("--store must name the store with the devices' keys")
+        learner = learner_class(options.learning, population(kind, schedule, None))
+        _check(learner, kind, options, first)
+        return Plan(options, learner, Told(), {})
+    with Store(path, create=False, beside=True) as opened:
+        clients = population(kind, schedule, opened)
+        learner = learner_class(options.learning, clients)
+        sites = kind.sites(opened, schedule is not None)
+        if options.fits:
+            options = toward_server.fitted(options, learner, toward_server.sites_of(sites, opened, options))
+            learner = learner_class(options.learning, clients)
+        _check(learner, kind, options, first)
+        told = Told() if kind.provisions else costs.asked_of(opened, kind.simulated)
+        after = toward_server.planned(learner, sites, opened, options) if sites and not learner.unit else {}
+    return Plan(options, learner, told, after)
 
 
 def population(

@@ -79,12 +79,14 @@ def told_before(store: Store, run: str) -> Told:
     return told
 
 
-def asked_of(store: Store) -> Told:
-    """What the devices of this store were asked to tell in all of its rounds, whether a report arrived or not."""
+def asked_of(store: Store, simulated: bool = False, run: str | None = None) -> Told:
+    """What the devices of this store were asked to tell in all of its rounds, or in those of a run, whether a report
+    arrived or not. simulated: its simulated clients instead."""
     asked = Told()
-    for round_ in store.rounds():
-        for cohort in round_.cohorts:
-            asked.add(Report.asked(decode_body(cohort.body)), integers(cohort.devices))
+    for round_ in store.rounds(simulated):
+        if run is None or round_.run == run:
+            for cohort in round_.cohorts:
+                asked.add(Report.asked(decode_body(cohort.body)), integers(cohort.devices))
     return asked
 
 

@@ -142,19 +142,29 @@ def planned_words(
 ) -> list[str]:
     """What the counts of each site will have told after the run, for people."""
     devices = {name: len(ids) for name, ids in sites.items()}
-    lines, after = [], dict[str, float]()
+    lines = []
     if options.fits:
         lines.append(
             f"a report of epsilon {options.learning.epsilon} is the largest that keeps --toward-server"
         )
+    after = planned(learner, sites, store, options)
+    for name in sites.keys() - after.keys():
+        text = f"{name}, with {counted(devices[name], 'device')}, will hold counts back, of all rounds or from some "
+        lines.append(text + "round on: else they would tell more than the bound")
+    return [*lines, *words(told(after, options), devices)]
+
+
+def planned(
+    learner: Learner, sites: Mapping[str, Integers], store: Store, options: RunOptions
+) -> dict[str, float]:
+    """The epsilon that the counts of each site will have told after the run, without sites that hold counts back."""
+    devices = sum(len(ids) for ids in sites.values())
+    after = {}
     for site in sites_of(sites, store, options):
-        whole = site.told.also(plan(learner, site, sum(devices.values()), options))
+        whole = site.told.also(plan(learner, site, devices, options))
         if all(bound.keeps(whole, site.devices) for bound in site.bounds):
             after[site.name] = whole.most(float(options.delta), options.honest, site.devices).epsilon
-        else:
-            text = f"{site.name}, with {counted(devices[site.name], 'device')}, will hold counts back, of all rounds "
-            lines.append(text + "or from some round on: else they would tell more than the bound")
-    return [*lines, *words(told(after, options), devices)]
+    return after
 
 
 def told(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, dict[str, Any]]:

@@ -23,7 +23,7 @@ from tern.fixed import ONE
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import replacing, storage_errors
 from ternhost.privacy import cards, certify, projection
-from ternhost.privacy.guarantee import rounded
+from ternhost.privacy.guarantee import believed, rounded
 from ternhost.text import brief
 
 Floats = npt.NDArray[np.float64]
@@ -249,6 +249,31 @@ def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figu
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     legend_above(axes, 2)
+    return figure
+
+
+def beliefs(epsilons: Sequence[tuple[str, float]], priors: Sequence[float]) -> Figure:
+    """What an observer may come to believe after reports, for each named epsilon, if it believed each of the `priors`
+    before."""
+    figure, axes = _figure(1.0 + 0.62 * len(epsilons))
+    styles = (("o", _DARK), ("s", _MIDDLE), ("^", _SHADES[1]))
+    rows = np.arange(len(epsilons))[::-1]
+    for i, (prior, (marker, colour)) in enumerate(zip(priors, styles, strict=False)):
+        heights = rows + 0.22 * (1 - i)
+        after = [believed(prior, epsilon) for _, epsilon in epsilons]
+        axes.hlines(heights, prior, after, color=colour, linewidth=2)
+        axes.plot([prior] * len(rows), heights, "|", color=_INK, markersize=9)
+        axes.plot(after, heights, marker, color=colour, markersize=6, label=f"from {100 * prior:g} %")
+    axes.set_yticks(rows, [name for name, _ in epsilons], fontsize=_SMALL)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.set(
+        xlim=(-0.02, 1.02),
+        ylim=(-0.6, len(epsilons) - 0.4),
+        xlabel="belief before (line) and after, at most",
+    )
+    axes.xaxis.set_major_formatter(PercentFormatter(1))
+    figure.legend(loc="outside upper center", ncols=len(priors), **_LEGEND)
     return figure
 
 

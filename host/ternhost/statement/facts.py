@@ -1,0 +1,66 @@
+"""The facts that a privacy statement is made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ternhost.privacy.guarantee import Bounds, Guarantee
+
+
+class Kind(StrEnum):
+    """What a statement is about."""
+
+    RUN = "run"
+    PLAN = "plan"  # a run that has not begun
+    STORE = "store"
+    BOARD = "board"
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A kind of report: the card of its noise, how many values it has, and the bytes of its frame."""
+
+    card: bytes
+    values: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """What devices hold. device: one of them, as an example; None: none is known. records: at most, of a device; None:
+    not known. data: the name of the data set; empty: the host does not know the records."""
+
+    device: int | None = None
+    records: int | None = None
+    data: str = ""
+    features: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """promised: the guarantees of a report, of the run, and of all runs so far, of each class of devices. budgets: what
+    ledgers allow for life, the largest first. sites: guarantees toward the owner of the server. by_gateways: whether
+    gateways ask the devices; link: how frames travel, as the word of a fleet; not_real: why no person's data is in it,
+    or empty. asked: how many reports of one device there are in the run, at most. together: what is proved of all
+    records of a device together, where a run of records is protected. about: more that identifies it, by name."""
+
+    kind: Kind
+    name: str
+    made: float  # seconds since 1970
+    unit: int
+    delta: float
+    held: Held = Held()
+    promised: Sequence[Guarantee] = ()
+    budgets: Sequence[Guarantee] = ()
+    sites: Sequence[Guarantee] = ()
+    unbounded: Sequence[str] = ()  # sites whose counts tell as much as single reports
+    honest: float = 1.0
+    by_gateways: bool = False
+    link: str = ""
+    not_real: str = ""
+    reported: Sequence[Reported] = ()
+    asked: int | None = None
+    endless: bool = False
+    together: Bounds | None = None
+    results: bool = False  # reports are results of a model, not of learning
+    about: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,418 @@
+"""Collects the facts of a privacy statement: from the store of a run, from a whole store, from the options of a run
+that has not begun, or from a board."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from tern import card as cards
+from tern import frames, wire
+from tern.ledger import EPSILON
+from ternhost import datasets
+from ternhost.count.members import integers
+from ternhost.count.questions import decode_body, report_bytes
+from ternhost.count.telling import Account, Told
+from ternhost.datasets.base import CONSTANT
+from ternhost.errors import TernError, UsageError
+from ternhost.learn.base import ALGORITHMS, Learner
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.composing import for_steps
+from ternhost.privacy.guarantee import Bounds, Guarantee, Span
+from ternhost.reach import fleet
+from ternhost.reach.driver import BoardBudget
+from ternhost.reach.fleet import Fleet
+from ternhost.reach.links import open_link
+from ternhost.run import begin, costs, guarantees, payments, toward_server
+from ternhost.run import directory as run_directory
+from ternhost.run.directory import RunFiles
+from ternhost.run.guarantees import OfClass
+from ternhost.run.options import RunOptions
+from ternhost.statement.facts import Facts, Held, Kind, Reported
+from ternhost.store.runs import StoredRun, status_now
+from ternhost.store.store import Store
+
+_DELTA = 1e-6  # of what a board or a store says, for which nobody has named one
+_MOST_BUDGETS = 3  # different ones in a statement
+_MOST_NAMES = 3  # of features
+_STEPS_OF_A_UNIT = 2  # to replace a run of records: away, and another one there (ledger.md, Neighbours)
+_SIMULATED = (
+    "The clients are simulated by the host, which has all their data: nobody is protected from it. This page says what "
+    "the same run would promise to devices."
+)
+_MADE = (
+    "The devices are emulated boards on the host's own machine, which also holds their records. This page says what "
+    "the same run promises to devices that other people hold."
+)
+
+
+# A run
+
+
+def of_run(files: RunFiles) -> Facts:
+    """The facts of a run that has begun, from its store. Raises TernError."""
+    with Store(files.store, create=False, beside=True) as store:
+        run = store.run(files.name)
+        if run is None:
+            raise UsageError(f"{files.store} holds no run {files.name}", hint="'tern runs' lists them")
+        if "guarantees" not in run.state:
+            raise UsageError(
+                f"the run {files.name} has asked no device yet", hint="try again after its first round"
+            )
+        options = RunOptions.stored(run.asked)
+        kind, simulated = fleet.parse(options.fleet), bool(run.asked.get("simulated"))
+        learner = ALGORITHMS.named(options.algorithm)
+        delta = float(options.delta)
+        asked = costs.asked_of(store, simulated, files.name)
+        accounts = asked.accounts()
+        promised = guarantees.classes_of(run.state)
+        endless = run.asked["schedule"] is not None
+        if endless and accounts:  # there were more rounds since it began
+            promised = [_of_rounds(store, accounts, simulated, delta)]
+        unit = promised[0].run.unit if promised else 0
+        sites, unbounded = _sites(store, kind, options)
+        return Facts(
+            kind=Kind.RUN,
+            name=files.name,
+            made=time.time(),
+            unit=unit,
+            delta=delta,
+            held=_held(run.asked["learning"], _some_device(asked), _features(files.directory)),
+            promised=[each for of_class in promised for each in _spans(of_class)],
+            budgets=_budgets_of_run(store, kind, options, unit),
+            sites=sites,
+            unbounded=unbounded,
+            honest=options.honest,
+            by_gateways=kind.by_gateways,
+            link=kind.word,
+            not_real=_not_real(kind),
+            reported=_reported_in(store, simulated, files.name),
+            asked=max((sum(account.values()) for account in accounts), default=None),
+            endless=endless,
+            together=_together(accounts, unit, run.asked["learning"].get("records"), delta),
+            results=learner.command == "infer",
+            about=_about_run(run, files, options),
+        )
+
+
+def _of_rounds(store: Store, accounts: Sequence[Account], simulated: bool, delta: float) -> OfClass:
+    """What the rounds so far tell of the device of which they tell most, and what all rounds of the store do."""
+    reports = {report for account in accounts for report in account}
+    every = costs.asked_of(store, simulated).accounts()
+    return OfClass(
+        _worst(Guarantee.of(Span.REPORT, {report: 1}, delta) for report in reports),
+        _worst(Guarantee.of(Span.RUN, account, delta) for account in accounts),
+        _worst(Guarantee.of(Span.LIFE, account, delta) for account in every),
+    )
+
+
+def _worst(found: Iterable[Guarantee]) -> Guarantee:
+    return max(found, key=lambda each: each.bounds.epsilon)
+
+
+def _spans(of_class: OfClass) -> list[Guarantee]:
+    return [of_class.report, of_class.run, of_class.life]
+
+
+def _not_real(kind: Fleet) -> str:
+    if kind.simulated:
+        return _SIMULATED
+    return _MADE if kind.provisions else ""
+
+
+def _held(learning: Mapping[str, Any], device: int | None, features: Sequence[str]) -> Held:
+    """What devices hold, by the options of a learner."""
+    data = "" if learning.get("dimension") else str(learning.get("dataset") or "")
+    return Held(device, learning.get("records"), data, features)
+
+
+def _features(directory: Path) -> Sequence[str]:
+    """The names of some features in the result of a run, if there is one that names them."""
+    with suppress(OSError, ValueError):
+        result = json.loads((directory / run_directory.RESULT_NAME).read_text())
+        names = result.get("features")
+        if not isinstance(names, list):  # an inference has their number alone
+            names = [each["name"] for each in result.get("attributes", ())]
+        return [str(name) for name in names if name != CONSTANT][:_MOST_NAMES]
+    return ()
+
+
+def _some_device(asked: Told) -> int | None:
+    devices = asked.devices
+    return int(devices[0]) if len(devices) else None
+
+
+def _reported_in(store: Store, simulated: bool, run: str | None) -> list[Reported]:
+    """The kinds of reports in the rounds of a store, or of one run of it."""
+    found: dict[tuple[bytes, int], Reported] = {}
+    for round_ in store.rounds(simulated):
+        if run is None or round_.run == run:
+            for cohort in round_.cohorts:
+                request = decode_body(cohort.body)
+                data, k = bytes(request.card), int(request.k)
+                if (data, k) not in found:
+                    found[data, k] = _reported(data, k)
+    return list(found.values())
+
+
+def _reported(data: bytes, k: int) -> Reported:
+    symbols = cards.decode(data).symbols
+    return Reported(data, k, report_bytes(frames.packed_size(symbols, k)))
+
+
+def _together(accounts: Sequence[Account], unit: int, records: int | None, delta: float) -> Bounds | None:
+    """What is proved of all records of a device, where a run of records is protected and their number is known."""
+    if not unit or not records or not accounts:
+        return None
+    steps = _STEPS_OF_A_UNIT * -(-records // unit)
+    return max(
+        (Bounds.of(for_steps(account, steps), delta) for account in accounts), key=lambda each: each.epsilon
+    )
+
+
+def _sites(store: Store, kind: Fleet, options: RunOptions) -> tuple[list[Guarantee], list[str]]:
+    """What the counts of each site have told the owner of the server; and the sites of which nothing is proved."""
+    if not kind.by_gateways:
+        return [], []
+    names = [gateway.name for gateway in store.gateways()]
+    told = {name: store.told(name).most(float(options.delta), options.honest).epsilon for name in names}
+    known = toward_server.told({name: epsilon for name, epsilon in told.items() if epsilon}, options)
+    return guarantees.toward_server(known), [name for name, site in known.items() if site["epsilon"] is None]
+
+
+def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str, str]:
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.began))
+    return {
+        "run": run.name,
+        "began": began,
+        "status": status_now(run.status, files.store),
+        "rounds": f"{run.state['rounds']:,}, with {run.state['reports']:,} reports",
+        "store": str(files.store),
+        **_options(options),
+    }
+
+
+def _options(options: RunOptions) -> dict[str, str]:
+    learning = {
+        name: value for name, value in vars(options.learning).items() if value not in (None, "", {}, [])
+    }
+    return {
+        "fleet": options.fleet,
+        "algorithm": options.algorithm,
+        "options": ", ".join(f"{name} {value}" for name, value in learning.items() if name != "card"),
+    }
+
+
+# Budgets
+
+
+def _budgets_of_run(store: Store, kind: Fleet, options: RunOptions, unit: int) -> list[Guarantee]:
+    """What ledgers allow for life: as boards say it, or as the run set it."""
+    delta = float(options.delta)
+    if kind.simulated:
+        limit = options.budget_micro
+        return [] if limit is None else [Guarantee.of_budget(limit, EPSILON, unit, delta)]
+    return _budgets_of_store(store, unit, delta)
+
+
+def _budgets_of_store(store: Store, unit: int, delta: float = _DELTA) -> list[Guarantee]:
+    """What the ledgers of all boards of a store allow for life, as the boards have said it."""
+    said = set()
+    for board in store.boards():
+        hello = board.hello
+        whole = int(hello.get("budget") or 0) + int(hello.get("spent") or 0)
+        said.add((whole, board.measure, int(hello.get("unit") or 0)))
+    for gateway in store.gateways():
+        said |= {(left + spent, measure, unit) for measure, left, spent, _ in gateway.here.get("budgets", ())}
+    found = [Guarantee.of_budget(whole, measure, of, delta) for whole, measure, of in said if whole]
+    return sorted(found, key=lambda each: -each.bounds.epsilon)[:_MOST_BUDGETS]
+
+
+# A store
+
+
+def of_store(path: Path) -> Facts:
+    """The facts of all runs of a store. Raises TernError."""
+    with Store(path, create=False, beside=True) as store:
+        runs = store.runs()
+        simulated = bool(runs) and all(run.asked.get("simulated") for run in runs)
+        asked = costs.asked_of(store, simulated)
+        boards = store.boards()
+        accounts = _with_payments(store, asked).accounts() if not simulated else asked.accounts()
+        unit = _unit_of(accounts, [int(board.hello.get("unit") or 0) for board in boards])
+        life = [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)] if accounts else []
+        last = runs[-1] if runs else None
+        kind = None if last is None else fleet.parse(last.asked["fleet"])
+        learning = {} if last is None else last.asked["learning"]
+        sites: list[Guarantee] = []
+        unbounded: list[str] = []
+        honest = 1.0
+        if last is not None and kind is not None:
+            options = RunOptions.stored(last.asked)
+            honest = options.honest
+            sites, unbounded = _sites(store, kind, options)
+        return Facts(
+            kind=Kind.STORE,
+            name=path.name,
+            made=time.time(),
+            unit=unit,
+            delta=_DELTA,
+            held=_held(learning, _some_device(asked), ()),
+            promised=life,
+            budgets=_budgets_of_store(store, unit),
+            sites=sites,
+            unbounded=unbounded,
+            honest=honest,
+            by_gateways=kind is not None and kind.by_gateways,
+            link="" if kind is None else kind.word,
+            not_real=_SIMULATED if simulated else "",
+            reported=_reported_in(store, simulated, None),
+            asked=max((sum(account.values()) for account in accounts), default=None),
+            together=_together(accounts, unit, learning.get("records"), _DELTA),
+            about={
+                "store": str(path),
+                "runs": ", ".join(run.name for run in runs) or "none",
+                "boards": f"{len(boards):,} that ever connected",
+                "devices": f"{store.device_count():,} with a key",
+            },
+        )
+
+
+def _with_payments(store: Store, asked: Told) -> Told:
+    """What the devices were asked to tell, and what their boards have paid beyond that."""
+    budgets = [
+        BoardBudget(
+            range(board.first, board.first + board.clients),
+            board.clients,
+            board.measure,
+            board.budget_left or 0,
+            board.paid or 0,
+            board.first,
+        )
+        for board in store.boards()
+        if board.paid is not None
+    ]
+    found = payments.unknown_payments(store, budgets, asked)
+    rows = [vars(payment) for payment in found]
+    devices = np.unique(np.concatenate([asked.devices, *(integers(each.devices) for each in budgets)]))
+    unit = min((report.unit for account in asked.accounts() for report in account if report.unit), default=0)
+    return payments.with_payments(asked, rows, devices, unit)
+
+
+def _unit_of(accounts: Sequence[Account], boards: Sequence[int]) -> int:
+    """The unit that a store's reports protect; without reports, that of its boards."""
+    units = [report.unit for account in accounts for report in account]
+    return min((unit for unit in (units or boards) if unit), default=0)
+
+
+# A plan
+
+
+def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Facts:
+    """The facts of a run that has not begun. words: its command line. Raises TernError as the run would."""
+    plan = begin.planned(options, store)
+    options, learner, told = plan.options, plan.learner, plan.told
+    kind, delta = fleet.parse(options.fleet), float(options.delta)
+    promised = guarantees.of_classes(learner, told, told.devices, delta)
+    sites = toward_server.told(plan.sites, options)
+    records = getattr(learner.options, "records", None)
+    endless = learner.rounds is None and not learner.once
+    held = _held(vars(learner.options), int(told.devices[0]) if told else 1, _features_of(learner))
+    accounts = [design.told(learner.times) for design in learner.designs]
+    spans = [[each.report] if endless else _spans(each) for each in promised]
+    return Facts(
+        kind=Kind.PLAN,
+        name=f"tern {' '.join(words)}",
+        made=time.time(),
+        unit=learner.unit,
+        delta=delta,
+        held=held,
+        promised=[each for of_class in spans for each in of_class],
+        budgets=_planned_budgets(options, store, learner),
+        sites=guarantees.toward_server(sites),
+        unbounded=[name for name, site in sites.items() if site["epsilon"] is None],
+        honest=options.honest,
+        by_gateways=kind.by_gateways,
+        link=kind.word,
+        not_real=_not_real(kind),
+        reported=[_reported(design.card.data, design.k) for design in learner.designs],
+        asked=None if endless else learner.times,
+        endless=endless,
+        together=None if endless else _together(accounts, learner.unit, records, delta),
+        results=learner.command == "infer",
+        about={"command": f"tern {' '.join(words)}", **_options(options)},
+    )
+
+
+def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) -> list[Guarantee]:
+    kind, delta = fleet.parse(options.fleet), float(options.delta)
+    if options.budget_micro is not None:
+        return [Guarantee.of_budget(options.budget_micro, EPSILON, learner.unit, delta)]
+    if kind.provisions:  # boards that are made for a run get what it costs
+        policies = zip(learner.designs, costs.costs(learner), strict=True)
+        found = [
+            Guarantee.of_budget(max(each.policy.budget, cost), each.policy.measure, learner.unit, delta)
+            for each, cost in policies
+        ]
+        return sorted(found, key=lambda each: -each.bounds.epsilon)[:_MOST_BUDGETS]
+    path = store or kind.default_store
+    if path is None or not path.is_file():
+        return []
+    with Store(path, create=False, beside=True) as opened:
+        return _budgets_of_store(opened, learner.unit)
+
+
+def _features_of(learner: Learner) -> Sequence[str]:
+    name = getattr(learner.options, "dataset", None)
+    if not name or getattr(learner.options, "dimension", None):
+        return ()
+    with suppress(TernError):
+        names = datasets.load(name).feature_names
+        return [each for each in names if each != CONSTANT][:_MOST_NAMES]
+    return ()
+
+
+# A board
+
+
+def of_board(name: str) -> Facts:
+    """The facts that the board of this name tells, as `--fleet port:NAME` finds it. Raises TernError."""
+    with fleet.parse(f"port:{name}").boards(()) as boards:
+        (port, *others) = boards.ports
+        if others:
+            raise UsageError(f"{name} are several boards", hint="name one of them")
+        with closing(open_link(port, SimpleQueue())) as link:
+            hello = link.hello()
+    measure, unit = hello.measure or 0, hello.unit or 0
+    left, spent = hello.budget or 0, hello.spent or 0
+    if not left + spent:
+        text = "the board cannot read its ledger, or it is not provisioned"
+        raise UsageError(text, hint=f"see: tern device info {name}")
+    life = [Guarantee.of_budget(spent, measure, unit, _DELTA, Span.LIFE)] if spent else []
+    first, clients = hello.first or 0, hello.clients or 0
+    devices = f"{first}" if clients == 1 else f"{first} to {first + clients - 1}"
+    return Facts(
+        kind=Kind.BOARD,
+        name=name,
+        made=time.time(),
+        unit=unit,
+        delta=_DELTA,
+        held=Held(first, hello.records or None),
+        promised=life,
+        budgets=[Guarantee.of_budget(left + spent, measure, unit, _DELTA)],
+        link="port",
+        about={
+            "board": str(hello.text),
+            "devices": devices,
+            "ledger": f"{left / MICRO:g} of {(left + spent) / MICRO:g} left, in {('epsilon', 'rho')[measure]}",
+            "wire schema": hello.schema.hex(),
+            "entropy": "failed" if hello.entropy == wire.FAILED else "passed its tests",
+        },
+    )

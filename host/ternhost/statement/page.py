@@ -1,0 +1,199 @@
+"""Writes a privacy statement: as one HTML file with its picture inside, as Markdown, and as an object for JSON."""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from tern import wire
+from ternhost.files import storage_errors, write_file
+from ternhost.privacy.guarantee import Span
+from ternhost.run.report import page as report
+from ternhost.run.report import plots
+from ternhost.statement import sentences
+from ternhost.statement.evidence import EVIDENCE, Evidence, Key
+from ternhost.statement.facts import Facts
+from ternhost.statement.sentences import Section, Sentence, Table
+from ternhost.text import as_html, visible
+
+HTML, MARKDOWN, PICTURE = "privacy.html", "privacy.md", "privacy.png"
+BEHIND = "What stands behind this"
+_PICTURED = (Span.RUN, Span.LIFE, Span.BUDGET)
+_CAPTION = (
+    "What an observer can come to believe about what is protected, if it believed 50 %, 10 % or 1 % before. At delta, "
+    "where the table above names one."
+)
+_MARKS = re.compile(r"([\\`*_\[\]<>|])")
+_STYLE = """sup { color: var(--soft); } h2 { font-size: 1.125rem; margin: 1.5rem 0 .25rem; }
+p { margin: .4rem 0; } figure svg { max-width: 40rem; } code { font-size: .8125rem; overflow-wrap: anywhere; }
+.evidence { font-size: .875rem; color: var(--soft); }
+@media print { body { font-size: 10pt; max-width: none; } h2 { break-after: avoid; } }"""
+
+
+def title(facts: Facts) -> str:
+    """The heading of the page."""
+    return f"Privacy statement of the {facts.kind.value} {facts.name}"
+
+
+def numbered(parts: Sequence[Section]) -> dict[Key, int]:
+    """The number of each piece of evidence, in the order in which sentences need it."""
+    keys = [key for section in parts for part in section.parts for key in part.keys]
+    return {key: number for number, key in enumerate(dict.fromkeys(keys), 1)}
+
+
+def stamp(facts: Facts) -> str:
+    """When and by what the statement was made."""
+    made = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(facts.made))
+    return (
+        f"Made on {made} by tern {version('tern-ldp')}, Python {platform.python_version()}. Wire schema "
+        f"{wire.SCHEMA.hex()}."
+    )
+
+
+def picture(facts: Facts) -> Figure | None:
+    """What the guarantees mean for beliefs; None where there are none."""
+    shown = [each for each in sentences.shown(facts) if each.span in _PICTURED]
+    rows: dict[str, float] = {}
+    for each in shown:
+        about = sentences.SPANS[each.span]
+        rows[f"{about}\nwas it there?" if each.unit else about] = each.bounds.epsilon
+        if each.content is not None:
+            rows[f"{about}\nwhat does it say?"] = each.content.epsilon
+    return plots.beliefs(list(rows.items()), sentences.PRIORS) if rows else None
+
+
+# HTML
+
+
+def html(facts: Facts) -> str:
+    """The page as one HTML file."""
+    parts = sentences.sections(facts)
+    numbers = numbered(parts)
+    body = [f"<h1>{as_html(title(facts))}</h1>", f"<p class=evidence>{as_html(stamp(facts))}</p>"]
+    for section in parts:
+        body.append(f"<h2>{escape(section.title)}</h2>")
+        body += [_part_as_html(part, numbers) for part in section.parts]
+        if section.title == sentences.HOW_WELL and (figure := picture(facts)) is not None:
+            drawn = plots.svg(figure, "beliefs").replace("<svg", "<svg role=img aria-label='beliefs'", 1)
+            body.append(f"<figure>{drawn}<figcaption>{as_html(_CAPTION)}</figcaption></figure>")
+    body.append(f"<h2>{BEHIND}</h2><ol class=evidence>")
+    body += [f"<li>{_evidence_as_html(EVIDENCE[key])}</li>" for key in numbers]
+    body.append("</ol>")
+    style = f"{report.STYLE}\n{_STYLE}"
+    return report.PAGE.format(title=escape(visible(title(facts))), style=style, body="\n".join(body))
+
+
+def _part_as_html(part: Sentence | Table, numbers: Mapping[Key, int]) -> str:
+    marks = f"<sup>{_refer(part.keys, numbers)}</sup>"
+    if isinstance(part, Sentence):
+        return f"<p>{as_html(part.text)} {marks}</p>"
+    return f"{report.table(part.head, part.rows)}<p class=evidence>{marks}</p>"
+
+
+def _refer(keys: Iterable[Key], numbers: Mapping[Key, int]) -> str:
+    return ", ".join(str(number) for number in sorted(numbers[key] for key in keys))
+
+
+def _evidence_as_html(evidence: Evidence) -> str:
+    named = "".join(
+        f" {label}: {', '.join(f'<code>{as_html(name)}</code>' for name in names)}."
+        for label, names in _places(evidence)
+    )
+    return as_html(_claim(evidence)) + named
+
+
+def _claim(evidence: Evidence) -> str:
+    return f"{evidence.shows[:1].upper()}{evidence.shows[1:]}."
+
+
+def _places(evidence: Evidence) -> list[tuple[str, tuple[str, ...]]]:
+    """Where it is written, and which tests try to break it."""
+    both = (("Where", evidence.sources), ("Tests", evidence.tests))
+    return [(label, names) for label, names in both if names]
+
+
+# Markdown
+
+
+def markdown(facts: Facts) -> str:
+    """The page as Markdown. Its picture is a file beside it."""
+    parts = sentences.sections(facts)
+    numbers = numbered(parts)
+    lines = [f"# {_plain(title(facts))}", "", _plain(stamp(facts))]
+    for section in parts:
+        lines += ["", f"## {section.title}"]
+        for part in section.parts:
+            lines += ["", *_part_as_markdown(part, numbers)]
+        if section.title == sentences.HOW_WELL and (facts.promised or facts.budgets):
+            lines += ["", f"![{_plain(_CAPTION)}]({PICTURE})"]
+    lines += ["", f"## {BEHIND}", ""]
+    lines += [f"{number}. {_evidence_as_markdown(EVIDENCE[key])}" for key, number in numbers.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _part_as_markdown(part: Sentence | Table, numbers: Mapping[Key, int]) -> list[str]:
+    marks = f"({_refer(part.keys, numbers)})"
+    if isinstance(part, Sentence):
+        return [f"{_plain(part.text)} {marks}"]
+    rows = [part.head, ("---",) * len(part.head), *part.rows]
+    table = [f"| {' | '.join(cell if cell == '---' else _plain(cell) for cell in row)} |" for row in rows]
+    return [*table, "", marks]
+
+
+def _evidence_as_markdown(evidence: Evidence) -> str:
+    named = "".join(
+        f" {label}: {', '.join(f'`{name}`' for name in names)}." for label, names in _places(evidence)
+    )
+    return _plain(_claim(evidence)) + named
+
+
+def _plain(text: str) -> str:
+    """A text that Markdown shows as it is, in one line."""
+    return _MARKS.sub(r"\\\1", " ".join(visible(text).split()))
+
+
+# JSON and files
+
+
+def as_json(facts: Facts) -> dict[str, Any]:
+    """The exact guarantees, and the page part by part."""
+    parts = sentences.sections(facts)
+    evidence = {key.value: asdict(EVIDENCE[key]) for key in numbered(parts)}
+    return {
+        "kind": facts.kind.value,
+        "name": facts.name,
+        "made": facts.made,
+        "versions": {
+            "tern": version("tern-ldp"),
+            "schema": wire.SCHEMA.hex(),
+            "python": platform.python_version(),
+        },
+        "guarantees": [each.as_json() for each in (*facts.promised, *facts.budgets, *facts.sites)],
+        "cards": [each.card.hex() for each in facts.reported],
+        "sections": [
+            {"title": section.title, "parts": [asdict(part) for part in section.parts]} for section in parts
+        ],
+        "evidence": evidence,
+    }
+
+
+def write(facts: Facts, directory: Path) -> dict[str, str]:
+    """Write the page as HTML and Markdown, and its picture, and return where they are. Raises StorageError."""
+    contents = {HTML: html(facts).encode(), MARKDOWN: markdown(facts).encode()}
+    if (figure := picture(facts)) is not None:
+        contents[PICTURE] = plots.png(figure)
+    with storage_errors("name another folder: --output DIR", f"{directory} cannot be made"):
+        directory.mkdir(parents=True, exist_ok=True)
+    for name, data in contents.items():
+        with storage_errors("make room, or choose another folder", f"{directory / name} cannot be written"):
+            write_file(directory / name, data)
+    return {Path(name).suffix[1:]: str(directory / name) for name in contents}

@@ -1,0 +1,494 @@
+"""What a privacy statement says: sections of sentences and tables, each with the evidence that stands behind it.
+
+Every number comes from the facts, and every guarantee from `ternhost.privacy.guarantee`."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tern import card as cards
+from tern import frames, wire
+from ternhost.count.questions import report_bytes
+from ternhost.privacy import sums
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.guarantee import Bounds, Guarantee, Span, believed, rounded
+from ternhost.privacy.units import DEVICE, protected
+from ternhost.statement.evidence import Key
+from ternhost.statement.facts import Facts, Kind, Reported
+from ternhost.text import counted
+
+HOW_WELL = "How well"
+PRIORS = (0.5, 0.1, 0.01)  # what an observer believes before the reports
+_MOST_FACTOR = 1_000_000  # of odds, that is worth a number
+_NOTHING = 10  # an epsilon from which on a statement should say that it protects nobody
+_MOST_HASHES = 3
+_LONGEST_TEXT = 255  # bytes, of a HELLO
+_HELLO_FIELDS = 14  # before its text
+SPANS = {
+    Span.REPORT: "one report",
+    Span.RUN: "this run",
+    Span.LIFE: "all runs so far",
+    Span.BUDGET: "the budget for life",
+}
+_ALREADY_PAID = "what was paid so far"
+_WAYS = {
+    "port": "Frames travel over a cable, unencrypted.",
+    "mqtt": "Frames travel through an MQTT broker, over TLS. The broker sees all of them.",
+    "gateways": "Frames travel within a site. Beyond it travel counts of reports, over TLS.",
+}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence, or a few that belong together."""
+
+    text: str
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a head."""
+
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under a heading."""
+
+    title: str
+    parts: Sequence[Sentence | Table]
+
+
+def sections(facts: Facts) -> list[Section]:
+    """The whole statement but for the list of evidence."""
+    return [
+        Section("In short", list(_in_short(facts))),
+        Section("What is protected", list(_what(facts))),
+        Section("Against whom", list(_against_whom(facts))),
+        Section(HOW_WELL, list(_how_well(facts))),
+        Section("What leaves a device", list(_leaves(facts))),
+        Section("What is not protected", list(_not_protected(facts))),
+        Section("Particulars", list(_particulars(facts))),
+    ]
+
+
+# In short
+
+
+def _in_short(facts: Facts) -> Iterable[Sentence]:
+    if facts.not_real:
+        yield Sentence(facts.not_real, (Key.FACT, Key.SEED))
+    for each in _worst_of_each_span(facts):
+        yield Sentence(f"{_capital(each.words())}, against {each.against}.", _proofs(each))
+    if not facts.promised and not facts.budgets:
+        yield Sentence(
+            "No report with a guarantee was asked for so far, and no budget is known.", (Key.FACT,)
+        )
+    if facts.endless:
+        yield Sentence(
+            "The run has no end, and each round costs more. What bounds its cost is the budget of each device.",
+            (Key.FACT, Key.LEDGER),
+        )
+
+
+def _worst_of_each_span(facts: Facts) -> list[Guarantee]:
+    """Of this run, of all runs so far and of the budget, the guarantee of the devices that lose most."""
+    found = []
+    for span in (Span.RUN, Span.LIFE, Span.BUDGET):
+        of_span = [each for each in (*facts.promised, *facts.budgets) if each.span == span]
+        if of_span:
+            found.append(max(of_span, key=lambda each: each.bounds.epsilon))
+    if len(found) > 1 and found[1].span == Span.LIFE and found[0].bounds == found[1].bounds:
+        del found[1]  # no run came before
+    return found
+
+
+def _proofs(guarantee: Guarantee) -> tuple[Key, ...]:
+    keys = [Key.NEIGHBOURS, Key.CARD]
+    if guarantee.span != Span.REPORT:
+        keys.append(Key.COMPOSITION)
+    if guarantee.bounds.pure is None:
+        keys.append(Key.GAUSSIAN)
+    if guarantee.span == Span.BUDGET:
+        keys.append(Key.LEDGER)
+    if guarantee.span == Span.LIFE:
+        keys.append(Key.PAYMENTS)
+    return tuple(keys)
+
+
+# What is protected
+
+
+def _what(facts: Facts) -> Iterable[Sentence]:
+    keys = (Key.NEIGHBOURS,)
+    if facts.unit == DEVICE:
+        yield Sentence(
+            "Protected is a device with all of its records: what they are, and how many it ever holds. The reports are "
+            "compared with those that the same device would have sent with any other records, or with none.",
+            keys,
+        )
+    else:
+        yield Sentence(
+            f"Protected is {protected(facts.unit)}. There are two questions about it, and two numbers: whether it was "
+            "there at all, and, less well, what it says. The reports are compared with those that the device would "
+            "have sent without it, or with other content in its place; all its other records stay as they are.",
+            keys,
+        )
+    yield Sentence(_example(facts), (*keys, Key.FACT))
+    if facts.results:
+        yield Sentence(
+            "A report is the answer of a model about the records of a device, with noise. The records themselves are "
+            "not sent.",
+            (Key.LEAVES, Key.FACT),
+        )
+
+
+def _example(facts: Facts) -> str:
+    held = facts.held
+    device = "a device" if held.device is None else f"device {held.device}"
+    data = f"records of {held.data}" if held.data else "records of its own, which the host does not know"
+    if held.features:
+        data += f", with features such as {_listed(held.features)}"
+    if held.records:
+        data = f"at most {held.records:,} {data}"
+    opening = f"For example, {device} holds {data}."
+    if facts.unit == DEVICE:
+        told = "them from those of entirely other records"
+    elif facts.unit == 1:
+        told = "whether its first record was there"
+    else:
+        told = f"whether its records 0 to {facts.unit - 1:,} were there"
+    return f"{opening} Whoever sees its reports cannot tell {told}, but for the odds below."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"“{name}”" for name in names)
+
+
+# Against whom
+
+
+def _against_whom(facts: Facts) -> Iterable[Sentence]:
+    if facts.by_gateways:
+        yield Sentence(
+            "The gateway of a site sees each report of its devices. The numbers below hold against it, too.",
+            (Key.HOST, Key.CARD),
+        )
+        yield from _owner_of_the_server(facts)
+    else:
+        yield Sentence(
+            "The host sees each report and knows which device sent it. The numbers below hold against it, and against "
+            "everybody who reads its store.",
+            (Key.HOST, Key.CARD, Key.COMPOSITION),
+        )
+        yield Sentence(
+            "The owner of the server is the host: no gateway stands between it and the devices.", (Key.FACT,)
+        )
+    yield Sentence(
+        "The numbers of a budget hold whatever the host asks, and however often. Those of a run are about the "
+        "questions that it asked: it may choose its models by earlier answers, but not how much noise a report has.",
+        (Key.HOST, Key.LEDGER, Key.COMPOSITION),
+    )
+    way = _WAYS.get(facts.link, "")
+    yield Sentence(
+        f"{way} Who listens on the network sees at most what the host sees, so the same numbers hold. It also sees "
+        "when a device sends, and how many bytes. Without a device's key, nobody can ask it or answer for it.".strip(),
+        (Key.LEAVES, Key.FORGERY),
+    )
+    yield Sentence(
+        "Nothing protects the records from whoever holds the board. They lie in its flash, unencrypted, as does its "
+        "key. A locked board gives nobody its console, but its flash can still be read with tools.",
+        (Key.LOCK,),
+    )
+    yield Sentence(
+        "Whoever can write an old copy of the flash back makes the device forget what it has paid, and can ask it "
+        "again. Only a board whose ledger is bound to a counter of its chip refuses that.",
+        (Key.COPIES,),
+    )
+
+
+def _owner_of_the_server(facts: Facts) -> Iterable[Sentence]:
+    yield Sentence(
+        "The owner of the server sees counts of reports for each site, in which a report hides among those of the "
+        "others.",
+        (Key.GATEWAY,),
+    )
+    keys = (Key.GATEWAY, Key.DRAWS) if facts.honest < 1 else (Key.GATEWAY,)
+    for site in facts.sites:
+        yield Sentence(f"{_capital(site.words())}, against {site.against}.", keys)
+    for name in facts.unbounded:
+        yield Sentence(
+            f"The counts of {name} tell the owner of the server as much as single reports would.", keys
+        )
+    if not facts.sites and not facts.unbounded:
+        yield Sentence(
+            "Nothing better than the numbers below is proved of these counts so far.", (Key.GATEWAY, Key.FACT)
+        )
+
+
+# How well
+
+
+def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
+    rows: list[tuple[str, ...]] = [row for each in shown(facts) for row in _rows(each, facts)]
+    if not rows:
+        yield Sentence("No epsilon is known.", (Key.FACT,))
+        return
+    beliefs = (f"belief of {100 * prior:g} % becomes at most" for prior in PRIORS)
+    head = ("about", "question", "epsilon", "odds change by at most", *beliefs)
+    yield Table(head, rows, (Key.CARD, Key.COMPOSITION, Key.ODDS))
+    yield Sentence(
+        "Epsilon limits what anybody can learn. Somebody who believed something about what is protected has other "
+        "odds after seeing the reports, but by no more than the factor in the table. The last columns say the same of "
+        "a belief of 50 %, 10 % and 1 %. All numbers are rounded up.",
+        (Key.ODDS,),
+    )
+    yield from _about_delta(facts)
+    if any(each.span == Span.LIFE for each in shown(facts)) and facts.kind != Kind.BOARD:
+        yield Sentence(
+            "The figure for all runs so far counts every round of this store, and what the boards say that they have "
+            "paid beyond it.",
+            (Key.COMPOSITION, Key.PAYMENTS),
+        )
+    yield from _enforced(facts)
+    if _is_hardly_protected(facts):
+        yield Sentence(
+            f"An epsilon of {_NOTHING} or more protects nobody against an observer who suspects something: see the "
+            "table.",
+            (Key.ODDS,),
+        )
+
+
+def shown(facts: Facts) -> list[Guarantee]:
+    """The guarantees of the table: without the life of devices that have had one run."""
+    spans = {(each.span, each.share): each for each in facts.promised}
+    shown = []
+    for each in facts.promised:
+        run = spans.get((Span.RUN, each.share))
+        if not (each.span == Span.LIFE and run is not None and run.bounds == each.bounds):
+            shown.append(each)
+    return [*shown, *facts.budgets]
+
+
+def _rows(guarantee: Guarantee, facts: Facts) -> Iterable[tuple[str, ...]]:
+    about = SPANS[guarantee.span]
+    if facts.kind == Kind.BOARD and guarantee.span == Span.LIFE:
+        about = _ALREADY_PAID
+    if guarantee.share < 1:
+        about += f", {100 * guarantee.share:.3g} % of the devices"
+    if guarantee.unit == DEVICE:
+        yield from _numbered(about, "what its records are", guarantee.bounds)
+        return
+    run = "the record" if guarantee.unit == 1 else "the run"
+    yield from _numbered(about, f"whether {run} was there", guarantee.bounds)
+    if guarantee.content is not None:
+        yield from _numbered(about, f"what {run} says", guarantee.content)
+    if guarantee.event is not None:
+        yield from _numbered(about, "an event that changes two of them", guarantee.event)
+
+
+def _numbered(about: str, question: str, bounds: Bounds) -> Iterable[tuple[str, ...]]:
+    return ((about, question, *row) for row in numbers(bounds))
+
+
+def numbers(bounds: Bounds) -> Iterable[tuple[str, ...]]:
+    """The epsilon at delta 0, and the smaller one at delta: each with the change of odds and with beliefs."""
+    if bounds.pure is not None:
+        yield rounded(bounds.pure), *_odds(bounds.pure)
+    if bounds.epsilon != bounds.pure:
+        yield f"{rounded(bounds.epsilon)} at delta {bounds.delta:g}", *_odds(bounds.epsilon)
+
+
+def _odds(epsilon: float) -> tuple[str, ...]:
+    beliefs = [believed(prior, epsilon) for prior in PRIORS]
+    return _factor(epsilon), *(_percent(each) for each in beliefs)
+
+
+def _percent(belief: float) -> str:
+    """A belief, rounded up; nobody is quite certain."""
+    words = rounded(100 * belief)
+    return "almost 100 %" if words == "100" else f"{words} %"
+
+
+def _factor(epsilon: float) -> str:
+    if epsilon > math.log(_MOST_FACTOR):
+        return f"more than {_MOST_FACTOR:,} times"
+    return f"{rounded(math.exp(epsilon))} times"
+
+
+def _about_delta(facts: Facts) -> Iterable[Sentence]:
+    """What delta means, where a number has one."""
+    bounds = [
+        bound
+        for each in shown(facts)
+        for bound in (each.bounds, each.content, each.event)
+        if bound is not None
+    ]
+    at_delta = [bound for bound in bounds if bound.epsilon != bound.pure]
+    if not at_delta:
+        return
+    text = (
+        f"Where a delta of {facts.delta:g} is named, nothing that can be seen is more than e^epsilon times as likely "
+        "for one of two data sets as for the other, plus delta. Odds may change by more than the factor, but rarely"
+    )
+    likely = [bound.exceeded for bound in at_delta if bound.exceeded is not None]
+    if likely:
+        text += f": with a probability of at most {rounded_small(max(likely))}, for the numbers of this page"
+    yield Sentence(f"{text}.", (Key.GAUSSIAN, Key.COMPOSITION))
+
+
+def rounded_small(probability: float) -> str:
+    """A small probability with two digits, rounded up: 1.3e-05."""
+    exponent = math.floor(math.log10(probability)) - 1
+    return f"{math.ceil(probability / 10**exponent - 1e-9) * 10.0**exponent:.2g}"
+
+
+def _enforced(facts: Facts) -> Iterable[Sentence]:
+    if facts.not_real and not facts.budgets:
+        yield Sentence("Simulated clients have no budget that would end their reports.", (Key.FACT,))
+        return
+    yield Sentence(
+        "Each device enforces its budget for life itself. It pays for a report in its ledger before it sends it, and "
+        "refuses what the budget does not cover. No host can raise the budget.",
+        (Key.LEDGER, Key.HOST),
+    )
+    if not facts.budgets:
+        yield Sentence("The boards have not said yet what their budgets are.", (Key.FACT,))
+
+
+def _is_hardly_protected(facts: Facts) -> bool:
+    return any(each.bounds.epsilon >= _NOTHING for each in shown(facts))
+
+
+# What leaves a device
+
+
+def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
+    how_often = "once for each question that asks the device"
+    if facts.asked is not None and facts.kind in (Kind.RUN, Kind.PLAN):
+        so_far = " so far" if facts.endless else ""
+        how_often += f": at most {counted(facts.asked, 'time')} in this run{so_far}"
+    sizes = sorted({each.size for each in facts.reported}) or [report_bytes(1), wire.MAX_FRAME]
+    span = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+    most = hello_bytes("x" * _LONGEST_TEXT)
+    rows = [
+        ("a report", how_often, span, "the device's records and its noise, as proved above"),
+        ("a refusal", "instead of a report", f"{ERROR_BYTES}", "nothing secret: a code, and public amounts"),
+        (
+            "a greeting",
+            "when it connects, or is asked who it is",
+            f"{hello_bytes('')} to {most}",
+            "its version, its budget, how often it restarted: nothing of its records",
+        ),
+    ]
+    yield Table(("what", "when", "bytes", "what it depends on"), rows, (Key.LEAVES, Key.FACT))
+    yield Sentence(
+        "No record, no key and nothing computed from records without noise leaves a device.", (Key.LEAVES,)
+    )
+    yield Sentence(
+        "A device with a slot (--slot-ms, by default 500 ms) sends at moments that do not depend on its records. "
+        "Without a slot, the time of its answer tells how much work it was, and so how many records it may have.",
+        (Key.TIME,),
+    )
+    yield Sentence(
+        "The noise is drawn on the device, by a generator that its hardware seeds.", (Key.RANDOMNESS,)
+    )
+
+
+ERROR_BYTES = 1 + 4 + 4 + 1 + 4 + wire.TAG_BYTES  # type, device, round, code, detail (wire.md)
+
+
+def hello_bytes(text: str) -> int:
+    """The length of a HELLO frame with this text."""
+    fields: list[Any] = [*[0] * _HELLO_FIELDS, text]
+    return int(frames.encode_hello(bytearray(wire.MAX_FRAME), *fields))
+
+
+# What is not protected
+
+
+def _not_protected(facts: Facts) -> Iterable[Sentence]:
+    if facts.unit != DEVICE:
+        yield Sentence(
+            "What many records of a device have in common is not protected: a habit shows in all of them.",
+            (Key.GROUP, Key.DEFINITION),
+        )
+        if facts.together is not None:
+            words = f"All records of a device together: epsilon {facts.together.words}"
+            words += ", which protects nothing." if facts.together.epsilon >= _NOTHING else "."
+            yield Sentence(words, (Key.GROUP, Key.COMPOSITION))
+        yield Sentence(
+            "Hiding one of several records that say the same hides little. An event that changes two of what is "
+            "protected has numbers of its own above.",
+            (Key.GROUP, Key.DEFINITION),
+        )
+    yield Sentence(
+        "A person behind several devices loses as much as these devices lose together.",
+        (Key.COMPOSITION, Key.DEFINITION),
+    )
+    yield Sentence(
+        "It is visible that a device takes part, when it is switched on, how often it is asked, and whether it "
+        "answers.",
+        (Key.DEFINITION, Key.LEAVES),
+    )
+    yield Sentence(
+        "What can be learned about people in general is not protected. A model that works says something about "
+        "everybody who is like its data, also about those who took no part.",
+        (Key.DEFINITION,),
+    )
+    yield Sentence(
+        "Rows that were named as public are public. So is the upper bound of the number of records, which is the same "
+        "for all devices.",
+        (Key.DEFINITION, Key.LEAVES),
+    )
+    yield Sentence(
+        "The current that a board draws, its heat and its radio emission are not protected, nor is what other programs "
+        "on the board send.",
+        (Key.LEAVES,),
+    )
+    yield Sentence(
+        "A device that is erased and made anew under another id has a new budget. For the people whose data it holds, "
+        "both budgets add up.",
+        (Key.LEDGER, Key.COMPOSITION),
+    )
+
+
+# Particulars
+
+
+def _particulars(facts: Facts) -> Iterable[Sentence | Table]:
+    yield Table(("what", "value"), [(name, value) for name, value in facts.about.items()], (Key.FACT,))
+    if facts.reported:
+        head = ("certified for", "values in a report", "bytes of a report", "cards, by their hashes")
+        yield Table(head, list(_card_rows(facts.reported)), (Key.CARD,))
+
+
+def _card_rows(reported: Sequence[Reported]) -> Iterable[tuple[str, ...]]:
+    """A row for all cards that are certified for the same. Many differ only in what a public range allows."""
+    hashes: dict[tuple[str, ...], list[str]] = {}
+    for each in reported:
+        same = _certified(each.card), f"{each.values:,}", f"{each.size:,}"
+        hashes.setdefault(same, []).append(cards.card_hash(each.card).hex())
+    for row, found in hashes.items():
+        named = ", ".join(found[:_MOST_HASHES])
+        if len(found) > _MOST_HASHES:
+            named += f", and {len(found) - _MOST_HASHES:,} more (all: --json)"
+        yield *row, named
+
+
+def _certified(data: bytes) -> str:
+    card = cards.decode(data)
+    amount = rounded(card.epsilon / MICRO)
+    if card.shape != cards.SUM:
+        return f"epsilon {amount}"
+    body = sums.of(card)
+    return f"{'rho' if body.norm == 2 else 'epsilon'} {amount} for all values together, about {protected(body.unit)}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

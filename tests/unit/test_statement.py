@@ -1,0 +1,357 @@
+"""A privacy statement says what was certified, names the evidence of each sentence, and is right for every fleet."""
+
+import ast
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from framing import encoded
+from harness import in_process  # noqa: F401, registers inprocess:N
+from harness.pages import anchors
+
+from tern import card as cards
+from tern import frames
+from ternhost import datasets, errors
+from ternhost.privacy import mechanisms
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.composing import Report
+from ternhost.privacy.guarantee import Bounds, Guarantee, Span
+from ternhost.provision import boards as provision
+from ternhost.run.guarantees import classes_of
+from ternhost.statement import page, sentences
+from ternhost.statement.evidence import EVIDENCE, Key
+from ternhost.statement.facts import Facts, Held, Kind, Reported
+from ternhost.store.store import Store
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("here", "coarse")
+CARD = mechanisms.design("three-outputs", 1).card
+REPORT = Report.of(cards.decode(CARD))
+SUMS = Report(30_000, gaussian=True, unit=60)
+TRAIN = ["train", "--dataset", "iris", "--fleet", "simulated:30", "--no-report", "--quiet"]
+
+
+def of(report, **changes):
+    """The facts of a run with one kind of report, which was asked for twice, after another run."""
+    promised = [
+        Guarantee.of(span, {report: times}, 1e-6)
+        for span, times in ((Span.REPORT, 1), (Span.RUN, 2), (Span.LIFE, 3))
+    ]
+    facts = Facts(Kind.RUN, "mine", 0.0, report.unit, 1e-6, promised=promised)
+    return replace(facts, **changes)
+
+
+SITE = Guarantee.toward_server("north", 1.17, 1e-6, 0.9)
+FACTS = {
+    "device": of(REPORT, reported=[Reported(CARD, 1, 18)]),
+    "records": of(SUMS, together=Bounds(None, 402.0, 1e-6)),
+    "classes": of(REPORT, promised=[Guarantee.of(Span.RUN, {REPORT: 1}, 1e-6, 0.3)]),
+    "budget": of(REPORT, budgets=[Guarantee.of_budget(4_000_000, 0, 0, 1e-6)]),
+    "gateways": of(REPORT, by_gateways=True, link="gateways", sites=[SITE], honest=0.9, unbounded=["south"]),
+    "simulated": of(REPORT, not_real="The clients are simulated."),
+    "served": of(REPORT, endless=True, asked=7),
+    "results": of(REPORT, results=True),
+    "broker": of(REPORT, link="mqtt", held=Held(7, 64, "flights", ["delay"])),
+    "board": Facts(Kind.BOARD, "a0", 0.0, 60, 1e-6, budgets=[Guarantee.of_budget(311_064, 1, 60, 1e-6)]),
+    "nothing": Facts(Kind.STORE, "empty", 0.0, 0, 1e-6),
+}
+
+
+class Text(HTMLParser):
+    """The text of a page."""
+
+    def __init__(self, source):
+        super().__init__()
+        words = []
+        self.handle_data = words.append
+        self.feed(source)
+        self.text = " ".join(" ".join(words).split())
+
+
+# Evidence
+
+
+def named_in(path):
+    """The names of the tests in a file."""
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("key", EVIDENCE)
+def test_the_pages_of_evidence_have_the_part_that_is_named(key):
+    for source in EVIDENCE[key].sources:
+        path, _, anchor = source.partition("#")
+        assert anchor in anchors(ROOT / path), source
+
+
+@pytest.mark.parametrize("key", EVIDENCE)
+def test_the_tests_of_evidence_exist(key):
+    for test in EVIDENCE[key].tests:
+        path, _, name = test.partition("::")
+        assert (ROOT / path).is_file(), test
+        assert not name or name in named_in(ROOT / path), test
+
+
+def test_every_kind_of_evidence_is_described():
+    assert EVIDENCE.keys() == set(Key)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_every_sentence_has_evidence(name):
+    for section in sentences.sections(FACTS[name]):
+        for part in section.parts:
+            assert part.keys, part
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_sections_have_sentences(name):
+    assert all(section.parts for section in sentences.sections(FACTS[name]))
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_sentences_end_and_begin_as_sentences_do(name):
+    for section in sentences.sections(FACTS[name]):
+        for part in section.parts:
+            if isinstance(part, sentences.Sentence):
+                assert re.match(r"[A-Z1-9].*\.$", part.text), part.text
+
+
+# Numbers
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_every_guarantee_is_stated_in_its_own_words(name):
+    facts = FACTS[name]
+    text = Text(page.html(facts)).text
+    for guarantee in (
+        *facts.sites,
+        *facts.budgets,
+        *(each for each in facts.promised if each.span == Span.RUN),
+    ):
+        words = guarantee.words()
+        assert words[1:] in text
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_no_number_of_the_table_is_below_the_certified_one(name):
+    for guarantee in sentences.shown(FACTS[name]):
+        for bounds in (guarantee.bounds, guarantee.content, guarantee.event):
+            if bounds is not None:
+                shown = [row[0] for row in sentences.numbers(bounds)]
+                assert float(shown[-1].split()[0].replace(",", "")) >= bounds.epsilon
+
+
+def test_a_belief_is_what_bayes_rule_says_and_never_certain():
+    ((epsilon, factor, half, tenth, hundredth),) = sentences.numbers(Bounds(1.0, 1.0, 1e-6))
+    assert (epsilon, factor) == ("1", "2.72 times")
+    assert (half, tenth, hundredth) == ("73.2 %", "23.2 %", "2.68 %")
+    ((_, factor, half, *_),) = sentences.numbers(Bounds(40.0, 40.0, 1e-6))
+    assert (factor, half) == ("more than 1,000,000 times", "almost 100 %")
+
+
+def test_records_have_both_numbers_and_a_whole_device_has_none():
+    text = Text(page.html(FACTS["records"])).text
+    assert "whether the run was there" in text
+    assert "what the run says" in text
+    assert "an event that changes two of them" in text
+    assert "All records of a device together: epsilon 402 at delta 1e-06, which protects nothing." in text
+
+
+def test_a_probability_of_larger_losses_is_stated_and_rounded_up():
+    shown = sentences.shown(FACTS["records"])
+    largest = max(bounds.exceeded for each in shown for bounds in (each.bounds, each.content, each.event))
+    told = sentences.rounded_small(largest)
+    assert largest <= float(told) < 1.2 * largest
+    assert told in Text(page.html(FACTS["records"])).text
+
+
+def test_bytes_are_those_of_frames():
+    hello = [0] * 14
+    for text in ("", "x" * 255):
+        assert sentences.hello_bytes(text) == len(encoded(frames.encode_hello, *hello, text))
+    assert len(encoded(frames.encode_error, b"", 1, 1, 1, 0)) == sentences.ERROR_BYTES
+
+
+def test_the_life_of_a_device_is_left_out_where_there_was_one_run_only():
+    run = Guarantee.of(Span.RUN, {REPORT: 1}, 1e-6)
+    alone = of(REPORT, promised=[run, Guarantee.of(Span.LIFE, {REPORT: 1}, 1e-6)])
+    assert "all runs so far" not in Text(page.html(alone)).text
+    assert "all runs so far" in Text(page.html(FACTS["device"])).text
+
+
+# The page
+
+
+def test_texts_from_outside_are_escaped():
+    name = "<img src=x> | a*b [c](d) \x1b[31m"
+    facts = replace(FACTS["device"], name=name, held=Held(1, None, "<data>", ["a|b"]))
+    html, markdown = page.html(facts), page.markdown(facts)
+    assert "<img" not in html
+    assert "<data>" not in html
+    assert "\x1b" not in html + markdown
+    assert r"\<data\>" in markdown
+    assert r"“a\|b”" in markdown
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_markdown_says_what_html_says(name):
+    facts = FACTS[name]
+    markdown = page.markdown(facts).replace("\\", "")
+    for section in sentences.sections(facts):
+        for part in section.parts:
+            texts = (
+                [part.text]
+                if isinstance(part, sentences.Sentence)
+                else [" | ".join(row) for row in part.rows]
+            )
+            for text in texts:
+                assert text in markdown
+
+
+def test_marks_of_evidence_lead_to_their_entry():
+    lines = page.markdown(FACTS["device"]).splitlines()
+    number = next(
+        re.search(r"\((\d+)\)$", line)[1] for line in lines if line.startswith("Protected is a device")
+    )
+    assert f"{number}. The definition of neighbours" in "\n".join(lines)
+
+
+def test_json_has_the_exact_guarantees():
+    known = json.loads(json.dumps(page.as_json(FACTS["records"])))
+    found = [Guarantee.from_json(each) for each in known["guarantees"]]
+    assert found == list(FACTS["records"].promised)
+
+
+# The command
+
+
+def guarantees_of(tern, *words):
+    return [Guarantee.from_json(each) for each in tern("privacy", "--json", *words).json["guarantees"]]
+
+
+def of_classes(result):
+    """The guarantees in the result of a run, as a statement lists them."""
+    return [each for found in classes_of(result) for each in (found.report, found.run, found.life)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        TRAIN,
+        ["train", *TRAIN[1:], "--unit", "record", "--records", "3", "--life", "1"],
+        ["train", *TRAIN[1:], "--epsilons", "1:0.5,2:0.5", "--algorithm", "fedsgd"],
+        ["collect", "--dataset", "wine", "--fleet", "simulated:50", "--no-report", "--quiet"],
+        ["infer", "--dataset", "iris", "--fleet", "simulated:50", "--no-report", "--quiet"],
+    ],
+    ids=["device", "record", "classes", "collect", "infer"],
+)
+def test_a_plan_and_its_run_have_the_same_guarantees(words, tern):
+    planned = guarantees_of(tern, "--plan", *words)
+    assert not Path("runs").exists()
+    result = tern(*words, "--name", "mine", "--json").json
+    assert planned == guarantees_of(tern, "mine") == of_classes(result)
+
+
+def test_a_statement_of_a_run_lies_in_its_directory(tern):
+    tern(*TRAIN, "--name", "mine")
+    files = tern("privacy", "mine", "--json").json["files"]
+    assert files == {
+        "html": "runs/mine/privacy.html",
+        "md": "runs/mine/privacy.md",
+        "png": "runs/mine/privacy.png",
+    }
+    assert all(Path(path).stat().st_size for path in files.values())
+
+
+def test_a_store_counts_all_of_its_runs(tern):
+    for name in ("one", "two"):
+        tern(*TRAIN, "--name", name, "--store", "fleet.sqlite", "--epsilon", "1")
+    (life,) = guarantees_of(tern, "fleet.sqlite")
+    assert (life.span, life.bounds.pure) == (Span.LIFE, pytest.approx(2, abs=1e-5))
+
+
+def test_a_served_run_counts_the_rounds_that_there_were(tern):
+    words = [
+        "--dataset",
+        "iris",
+        "--algorithm",
+        "fedsgd",
+        "--epsilon",
+        "1",
+        "--share",
+        "1",
+        "--quiet",
+        "--no-report",
+    ]
+    tern("serve", "--fleet", "simulated:9", "--rounds", "3", "--name", "mine", *words)
+    report, run, _ = guarantees_of(tern, "mine")
+    assert run.bounds.pure == pytest.approx(3 * report.bounds.pure)
+
+
+def test_a_plan_counts_what_a_store_has_told_before(tern):
+    store = ["--store", "fleet.sqlite", "--epsilon", "1"]
+    tern(*TRAIN, "--name", "one", *store)
+    *_, run, life = guarantees_of(tern, "--plan", *TRAIN, *store)
+    assert life.bounds.pure == pytest.approx(2 * run.bounds.pure)
+
+
+@pytest.fixture
+def board(tmp_path):
+    """The port of a board with a device that protects records, and has an (4, 1e-6) for life."""
+    rows = datasets.load("flights").records(range(5)).reshape(-1, 29)
+    with Store("keys.sqlite") as store:
+        policy = Policy(311_064, 311_064, 1)
+        provision.provision_fleet(store, [Path("a").absolute()], rows, [policy], 5, 1)
+    return f"inprocess:{Path('a').absolute()}"
+
+
+def test_a_board_says_what_its_budget_promises(board, tern):
+    (budget,) = guarantees_of(tern, board)
+    assert budget == Guarantee.of_budget(311_064, 1, 1, 1e-6)
+
+
+def test_what_a_board_has_paid_is_told(board, tern):
+    words = [
+        "--fleet",
+        f"port:{board}",
+        "--store",
+        "keys.sqlite",
+        "--unit",
+        "record",
+        "--records",
+        "5",
+        "--life",
+        "1",
+    ]
+    tern("train", *words, "--name", "mine", "--no-report", "--quiet")
+    paid, budget = guarantees_of(tern, board)
+    assert paid.span == Span.LIFE
+    assert 0.99 < paid.bounds.epsilon <= 1 < budget.bounds.epsilon
+    of_run = guarantees_of(tern, "mine")
+    assert of_run[-1] == budget
+    assert "Frames travel over a cable, unencrypted." in Path("runs/mine/privacy.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ((), errors.USAGE, "name a run, a store or a board"),
+        (("mine", "--plan", "train"), errors.USAGE, "name a run, a store or a board"),
+        (("nothing",), errors.USAGE, "there is no run, no store and no board 'nothing'"),
+        (("--plan",), errors.USAGE, "--plan takes a command: train, collect, infer, serve"),
+        (("--plan", "runs"), errors.USAGE, "--plan takes a command"),
+        (("--plan", "train", "--epsilon", "x"), errors.USAGE, "epsilon"),
+        (("--plan", "train", "--fleet", "port:a0"), errors.USAGE, "--store must name the store"),
+    ],
+)
+def test_what_cannot_be_stated_is_a_message(words, code, says, tern):
+    assert says in tern("privacy", *words, code=code).err
+    assert not list(Path().glob("privacy*"))
+
+
+def test_the_guide_names_every_section():
+    guide = (ROOT / "docs/guides/protection-officer.md").read_text()
+    for section in [*sentences.sections(FACTS["device"]), sentences.Section(page.BEHIND, [])]:
+        assert f"| {section.title} |" in guide
