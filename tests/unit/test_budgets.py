@@ -99,6 +99,29 @@ def test_a_hello_from_before_this_host_includes_what_an_earlier_host_counted(sto
     assert later.budget(BOARD).left == left
 
 
+def test_a_board_that_paid_nothing_since_it_said_the_same_before_owes_nothing(store):
+    """It repeated a report that it had paid for, which an earlier host counted."""
+    earlier = Sightings(store, last_round=lambda: 3)
+    say(earlier, 900, 100)
+    earlier.answered([(4, 7)], costs)
+    earlier.write()
+    later = Sightings(store, last_round=lambda: 9)
+    say(later, 900, 100)
+    later.write()
+    assert store.boards()[0].budget_left == 900
+
+
+def test_a_board_that_is_heard_without_a_hello_keeps_what_it_has_paid(store):
+    earlier = Sightings(store, last_round=lambda: 3)
+    say(earlier, 900, 100)
+    earlier.answered([(4, 7)], costs)
+    earlier.write()
+    later = Sightings(store, last_round=lambda: 9)
+    later.saw("a board", BOARD, time.monotonic())
+    later.write()
+    assert store.boards()[0].budget_left == 800
+
+
 def test_the_least_budget_is_told_for_each_measure():
     found = least(BoardBudget(BOARD, 3, measure, left, 0) for measure, left in ((0, 5), (0, 3), (1, 9)))
     assert found == (3, 9)

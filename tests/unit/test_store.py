@@ -304,11 +304,12 @@ def test_the_last_sight_of_each_board_is_kept(store):
     assert not any(board.online for board in store.boards())
 
 
-def test_spent_epsilon_counts_since_a_board_last_reported_its_budget(store):
+def test_what_a_board_has_paid_since_its_hello_is_replaced_and_its_hello_is_kept(store):
     def seen(health, spent):
         store.boards_seen([BoardRow("b", 1, 2, True, 1.0, health, spent=spent)])
-        return store.boards()[0].spent
+        (row,) = store.boards()
+        return row.hello, row.spent
 
-    assert [seen({}, 2), seen({"budget": 9}, 0), seen({}, 3), seen({}, 1)] == [2, 0, 3, 4]
-    assert seen({"budget": 9}, 1) == 5, "a broker repeats the same message"
-    assert [seen({"budget": 4}, 0), seen({"budget": 3}, 1)] == [0, 1]
+    assert seen({"budget": 9}, 2) == ({"budget": 9}, 2)
+    assert seen({}, 3) == ({"budget": 9}, 3)
+    assert seen({"budget": 6}, 0) == ({"budget": 6}, 0)

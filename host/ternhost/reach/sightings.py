@@ -25,7 +25,6 @@ class _Account:
         self.hello = hello
         self.last_round = last_round  # that was open, or had ended, when the HELLO came
         self.paid = paid
-        self.unwritten = 0  # the part of it that the store does not have
 
 
 class Sightings:
@@ -76,16 +75,16 @@ class Sightings:
     def _take_hello(self, first: int, hello: Mapping[str, Any], kept: bool) -> None:
         known = self._accounts.get(first)
         if known is None or (hello and known.hello != hello):
-            paid = self._paid_since(first, hello) if kept else 0
+            paid = self._paid_since(first, hello) if kept or not hello else 0
             self._accounts[first] = _Account(hello, self._last_round(), paid)
             self.version += 1
 
     def _paid_since(self, first: int, hello: Mapping[str, Any]) -> int:
-        """What the device has paid since that HELLO, by what an earlier host has stored."""
+        """What the device has paid since that HELLO, or since the last one, by what an earlier host has stored."""
         if self._stored is None:
             self._stored = {board.first: board for board in self._store.boards()}
         stored = self._stored.get(first)
-        return stored.spent if stored is not None and stored.hello == hello else 0
+        return stored.spent if stored is not None and hello in ({}, stored.hello) else 0
 
     def budget(self, clients: range) -> BoardBudget | None:
         """What the board with these devices says of its budget; None where it says nothing."""
@@ -111,17 +110,13 @@ class Sightings:
         for (number, measure), devices in paying.items():
             for device, cost in zip(devices, costs(number, devices, measure), strict=True):
                 self._accounts[device].paid += cost
-                self._accounts[device].unwritten += cost
 
     def write(self) -> None:
         if self._seen:
-            accounts = self._accounts
-            rows = [replace(row, spent=accounts[row.first].unwritten) for row in self._seen.values()]
+            rows = [replace(row, spent=self._accounts[row.first].paid) for row in self._seen.values()]
             self._try(lambda: self._store.boards_seen(rows))
             if not self._refused:
                 self._seen = {}
-                for row in rows:
-                    accounts[row.first].unwritten = 0
         self._written = time.monotonic()
 
     def forget(self) -> None:

@@ -49,8 +49,7 @@ INSERT INTO board (first, name, clients, online, heard, hello, errors, error, sp
 VALUES (:first, :name, :clients, :online, :heard, :hello, :errors, :error, :spent) ON CONFLICT (first) DO UPDATE SET
 name = excluded.name, clients = excluded.clients, online = excluded.online, heard = max(heard, excluded.heard),
 hello = CASE excluded.hello WHEN '{}' THEN hello ELSE excluded.hello END,
-errors = errors + excluded.errors, error = coalesce(excluded.error, error),
-spent = excluded.spent + CASE WHEN excluded.hello IN ('{}', hello) THEN spent ELSE 0 END
+errors = errors + excluded.errors, error = coalesce(excluded.error, error), spent = excluded.spent
 """
 
 
@@ -58,7 +57,7 @@ class BoardTable(Database):
     """The table board."""
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
-        """Update boards: `errors` and `spent` are added; an empty `hello` keeps the last, a new one resets `spent`."""
+        """Update boards: `errors` are added; an empty `hello` keeps the last."""
         self._write_rows(_SEEN, ({**vars(board), "hello": json.dumps({**board.hello})} for board in boards))
 
     def boards_offline(self) -> None:
