@@ -27,28 +27,51 @@ _ADDRESS_END = const(16)  # an address and a tag are in longer frames only
 _HOLES = const(80)
 
 _BASE_MS = const(240)  # of any report: modules, garbage, room on the flash
+_MODULES_MS = const(50)  # of a report that needs many modules
 _MANY = const(65535)
 
 
-def work_ms(request, card, size, bound):
+def work_ms(request, card, size, bound, recorder=None):
     """Return an upper bound, in ms, on the time of a report on a Pico (storage.md, Slot), from public values alone.
 
-    size: bytes of packed symbols; bound: public upper bound on records per client, 0 for none.
+    size: bytes of packed symbols; bound: public upper bound on records per client, 0 for none. recorder: of a program.
     """
     batch = request.batch or wire.MAX_BATCH
     k = request.k
+    model = request.model
+    shape = card.shape
     work = _BASE_MS + (k >> 2) + (k * size >> 11)
-    work += len(card.data) >> (3 if card.shape == HIERARCHY else 6)
-    if card.shape > WINDOW:
+    work += len(card.data) >> (3 if shape == HIERARCHY else 6)
+    if shape > WINDOW:
         work += k
+    if model == wire.SOFTMAX_GRADIENT:
+        many = shape >= SUM
+    else:
+        many = model == wire.LOCAL_SOFTMAX or (model == wire.VALUES and shape > SUM)
+    if many:
+        work += _MODULES_MS
     bound = bound or _MANY
-    if card.shape == SUM:
-        return work + card.body.work_ms(request, bound)
+    passes = 1
+    count = bound  # records of a pass
     if request.epochs:
-        batch = request.epochs * (bound + bound // batch + 1)
-    elif request.model in wire.OF_ONE_RECORD:
-        batch = 1
-    return work + (batch * (request.classes * (request.d + 64) + 128) >> 8)
+        passes = request.epochs
+        added = passes * (bound + bound // batch + 1)
+    elif shape == SUM:
+        added = bound
+        work += card.body.work_ms(request, bound)
+    else:
+        added = count = 1 if model in wire.OF_ONE_RECORD else batch
+    work += added * record_work(request) >> 8
+    if recorder:
+        work += recorder.work_ms(count, passes)
+    return work
+
+
+def record_work(request):
+    """Return an upper bound, in ms / 256, on the time of one record."""
+    if request.model == wire.CATEGORIES:
+        return 20 * request.d + 128  # each feature by itself
+    return request.classes * (request.d + 64) + (224 if request.classes > 1 else 128)
 
 
 class Client:
@@ -60,6 +83,7 @@ class Client:
         self.reply = bytearray(wire.MAX_FRAME)
         self.board = board
         self._clients = self._records = self._fleet_key = None
+        self._recorder = None  # whose records are used instead of those of records.bin, with a program
         self._epoch = self._pause_ms = self._slot_ms = 0
         self._bound = self._unit = (
             0  # public upper bound on records per client; records of a protected run, 0: all
@@ -287,8 +311,10 @@ class Client:
         self._cost = cost
         if cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
             raise FrameError(wire.ERR_POLICY, "too dear, or not this shape", client.largest)
-        if self._slot_ms and work_ms(self.round, card, self._form[1], self._bound) > self._slot_ms:
-            raise FrameError(wire.ERR_SLOT, "too long for the slot")
+        if self._slot_ms:
+            work = work_ms(self.round, card, self._form[1], self._bound, self._recorder)
+            if work > self._slot_ms:
+                raise FrameError(wire.ERR_SLOT, "too long for the slot")
         if self._certified is None:
             self._certified = certify(card)
         if not self._certified:

@@ -67,8 +67,10 @@ class Recorder:
     def _forget(self):
         self._shut()
         self._found = False  # whether the files are known
-        self._total = 0  # records in them
+        self._total = 0  # records in them,
+        self.count = self._gone = 0  # of which so many are valid, and so many are not
         self._at = self._number = 0  # place and number of the newest segment
+        self._taken = self._before = 0  # place of the segment of the last take(), and records in older ones
         self._held = 0  # records in _image that are not in flash
         self._grown = 0  # and those that are; 0: the next one begins a segment
 
@@ -109,8 +111,8 @@ class Recorder:
         for at in range(self._files):
             self._number, self._rows[at], self._names[at] = segments[at]
             self._numbers[at] = self._number
-        self._total = sum(self._rows)
         self._at = at
+        self._set_total(sum(self._rows))
         try:
             file = self._open(at)
             file.seek(0)
@@ -137,10 +139,6 @@ class Recorder:
                     file.write(memoryview(image)[:_LEAST])
                 segments.append((0, 0, name))
         return segments
-
-    @property
-    def count(self) -> int:
-        return min(self._total, self.capacity)
 
     def append(self, row: "array[int]", label: int) -> None:
         """Take a record of d features (array('h')); label: Q1.14, or a class. Only a call that writes allocates."""
@@ -193,10 +191,11 @@ class Recorder:
         if file.write(data) != 2 * len(data):
             raise OSError(28)  # ENOSPC
         file.flush()
-        self._total += rows - self._rows[at]
+        total = self._total + rows - self._rows[at]
         self._rows[at] = rows
         self._at = at
         self._number = self._numbers[at] = number
+        self._set_total(total)
         self._grown = rows % self._most
 
     def read(self, index: int, row: "array[int]") -> None:
@@ -213,13 +212,11 @@ class Recorder:
 
         Where the flash fails, return -1.
         """
-        count = self.count
-        index = index % count + self._total - count
-        at = self._at + 1
-        while index >= self._rows[at % self._files]:
-            index -= self._rows[at % self._files]
-            at += 1
-        at %= self._files
+        index = index % self.count + self._gone - self._before
+        at = self._taken
+        if not 0 <= index < self._rows[at]:
+            index = self._moved(index)
+            at = self._taken
         try:
             file = self._open(at)
             file.seek(SEGMENT_BYTES + self._bytes * index)
@@ -229,6 +226,41 @@ class Recorder:
             self._shut()
         self.lost += 1
         return -1
+
+    def _moved(self, index):
+        # Makes _taken the segment of record `index` of the one that was it, and returns its index there. Reports take
+        # records in order, so a report passes each segment once, however many records it takes.
+        rows = self._rows
+        at = self._taken
+        before = self._before
+        while index < 0:
+            at = (at - 1) % self._files
+            before -= rows[at]
+            index += rows[at]
+        while index >= rows[at]:
+            before += rows[at]
+            index -= rows[at]
+            at = (at + 1) % self._files
+        self._taken = at
+        self._before = before
+        return index
+
+    def _set_total(self, total):
+        self._total = total
+        self.count = min(total, self.capacity)
+        self._gone = total - self.count
+        self._taken = self._at
+        self._before = total - self._rows[self._at]
+
+    def work_ms(self, count: int, passes: int) -> int:
+        """Return an upper bound, in ms, on what `passes` over `count` records add to the work of a report on a Pico.
+
+        It depends on public numbers alone (storage.md, Slot).
+        """
+        files = self._files
+        opened = passes * min(files, (count - 1) // self._most + 2)
+        # The more files a folder has, the longer one is looked for, and LittleFS looks at all to find free blocks.
+        return opened * (5 + (files >> 5)) + files
 
     def _open(self, at, mode="rb"):
         # One at a time: LittleFS shows an open file nothing that another one writes.

@@ -83,12 +83,10 @@ class Sum:
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * moved
 
     def work_ms(self, request, bound):
-        """Return the part of client.work_ms() for `bound` records, their units and the noise of k values."""
+        """Return the part of client.work_ms() for the units of `bound` records and the noise of k values."""
         units = min(bound, (bound - 1) // self.unit + 2) if self.unit else 1
         slow = self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0  # ms more than any draw
-        rows = 1 if request.model == wire.CATEGORIES else request.classes
-        records = bound * (rows * (request.d + 64) + 128) >> 8
-        return records + (units * (request.values + 64) >> 6) + request.k * slow
+        return (units * (request.values + 64) >> 6) + request.k * slow
 
     def factor(self, size):
         """Return p and K + s of arithmetic.md for n = size."""

@@ -74,8 +74,9 @@ def round_frame(
     number, card_bytes, device=7, d=4, k=4, batch=0, model=wire.LOGISTIC, shift=0, key=None, range_=0,
     exponent=-14, classes=1, local=(0, 0, 0),
 ):  # fmt: skip
-    """A ROUND as a memoryview; `shift` changes its parameters."""
-    parameters = array("h", (100 * j + shift for j in range(d * classes)))
+    """A ROUND as a memoryview; `shift` changes its parameters. A collection asks for features where they are not 0."""
+    rows = 1 if model in wire.COLLECTIONS else classes
+    parameters = array("h", (100 * j + shift for j in range(d * rows)))
     n = host_frames.encode_round(
         _out, key or key_of(device), device, number, model, parameters, card_bytes, k, exponent, range_, classes, batch,
         local,

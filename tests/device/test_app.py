@@ -107,6 +107,27 @@ def test_a_program_answers_as_a_client_with_the_same_records():
         assert ask(live, frame) == expected  # the stored one
 
 
+def test_work_that_might_not_fit_the_slot_is_refused_with_the_time_to_find_records_in_segments():
+    # 240 ms, and 196/256 ms for each of 64 records and of 4 batches, and once more.
+    without_segments = 240 + ((64 + 4 + 1) * (D + 64 + 128) >> 8)
+    files = 2  # of 64 records each, so that 64 records may lie in both
+    needed = without_segments + files * 5 + files
+    for slot in (needed - 1, needed):
+        board = provision(scratch.folder())
+        put_fleet(board.directory, slot=slot, records=64)
+        recorder = Recorder(D, capacity=64, hold=32)
+        recorder.open(board.directory)
+        live = Live(board, recorder, FakeModel())
+        frame = round_frame(
+            1, THREE, k=1, model=wire.LOCAL + wire.SVM, exponent=-12, batch=16, local=(1, 1, 9)
+        )
+        answer = ask(live, frame)
+        if slot == needed:
+            assert answer[0] == wire.REPORT
+        else:
+            assert error_of(answer) == (wire.ERR_SLOT, 0)
+
+
 def test_too_few_records_count_as_one_of_zeros_and_the_report_is_paid_for():
     for count in (0, 3):
         zeros = provision(scratch.folder())

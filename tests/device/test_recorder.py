@@ -27,6 +27,7 @@ NEEDS = {
     "test_power_cut_at_every_write_of_littlefs": "endurance",
     "test_a_full_flash_stops_neither_the_program_nor_its_ledgers": "endurance",
     "test_recording_erases_few_blocks": "endurance",
+    "test_any_record_can_be_taken_between_calls_in_any_order": "endurance",
     "test_a_half_written_record_is_dropped": "endurance",
 }
 ENOSPC = 28
@@ -176,6 +177,88 @@ def test_records_stay_in_order_after_calls_in_any_order():
         assert book.lost == 0
         book.close()
         scratch.remove(folder)
+
+
+def test_any_record_can_be_taken_between_calls_in_any_order():
+    # As many as fill several segments, so that whichever was taken last may have gone. Compared with a list.
+    seed = 4321
+    for d, capacity, hold in ((128, 70, 8), (65, 100, 7)):
+        folder = scratch.folder()
+        book = opened(folder, d, capacity, hold)
+        row = array("h", bytes(2 * d + 2))
+        flushed = []
+        following = 0
+        for _ in range(300):
+            seed = (seed * 1103 + 12345) & 0xFFFFF
+            action = (seed >> 8) % 8
+            if action < 3:
+                for _ in range(hold):
+                    append(book, following, following + 1)
+                    following += 1
+                book.flush()
+                flushed = (flushed + list(range(following - hold, following)))[-capacity:]
+            elif action == 3:
+                book.close()
+            elif action == 4:
+                book.close()
+                book = opened(folder, d, capacity, hold)
+            elif action == 5 and seed % 7 == 0:
+                book.clear()
+                flushed = []
+            elif action == 6:  # the records of a write are lost
+                book.close()
+                with Disk(0, OSError(5), module=recorder):
+                    for _ in range(hold):
+                        append(book, 0, 1)
+            elif flushed:
+                index = (seed >> 11) % len(flushed)
+                for i in range(index, min(index + seed % 20, len(flushed))):
+                    assert book.take(i, row) >= 0
+                    assert row[d] == flushed[i], (d, i)
+        book.close()
+        scratch.remove(folder)
+
+
+class Counted:
+    """Stands in for an array: counts how often an item is read."""
+
+    def __init__(self, items):
+        self._items = items
+        self.reads = 0
+
+    def __getitem__(self, i):
+        self.reads += 1
+        return self._items[i]
+
+
+def test_to_take_a_record_is_as_much_work_in_any_segment():
+    # What it needs once it did for each older segment: a report took the longer, the more records there were.
+    folder = scratch.folder()
+    ring(folder, 120, (128, 120, 8))
+    book = opened(folder, 128, 120, 8)
+    row = array("h", bytes(258))
+    book._rows = rows = Counted(book._rows)
+    for index in range(book.count):
+        book.take(index, row)
+    assert book.count == 120
+    segments = 120 // 8 + 1
+    assert rows.reads <= 2 * book.count + 2 * segments, rows.reads
+    book.close()
+
+
+def test_taking_a_record_of_the_same_segment_allocates_nothing():
+    book = opened(scratch.folder(), 13, hold=100)
+    append(book, 0, 100)
+    row = array("h", bytes(28))
+    book.take(0, row)
+
+    def takes():
+        for index in range(100):
+            book.take(index, row)
+
+    without_heap(takes)
+    assert row[13] == 99
+    book.close()
 
 
 def test_appending_allocates_nothing():

@@ -154,15 +154,23 @@ def wake(folder, d, slot, frames, end_ms):
 
     end_ms: with it the program runs, and its link ends then.
     """
+    return _played(folder, Recorder(d, capacity=2048, hold=8), slot, Script(frames, end_ms), 6000)
+
+
+def asked(folder, shape, slot, frames, enough_ms):
+    """As wake(): a program with a recorder of this shape (d, capacity, hold) is asked these questions in one wake."""
+    return _played(folder, Recorder(*shape), slot, Script([(0, frame) for frame in frames], 0), enough_ms)
+
+
+def _played(folder, recorder, slot, link, once_ms):
     board = this_board()
     board.directory = folder
-    node = app.App(board, Recorder(d, capacity=2048, hold=8), Model())
-    link = Script(frames, end_ms)
+    node = app.App(board, recorder, Model())
     timed = Timed(link, slot, board.led)
     board.link = lambda: timed
-    if end_ms:
+    if link.end_ms:
         asyncio.run(node.run())
     else:
-        node.once(6000)
+        node.once(once_ms)
     link.see(time.ticks_us(), "return")
     return link.events, timed.work

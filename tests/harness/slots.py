@@ -127,11 +127,15 @@ class Case:
 
     @property
     def slot(self):
-        """The shortest slot (ms) that admits the question."""
+        """The shortest slot (ms) in which a board without a program admits the question."""
+        return self.work_ms()
+
+    def work_ms(self, recorder=None):
+        """The upper bound on the work, in ms. recorder: that of the board's program."""
         request = frames.Round()
         request.decode(memoryview(self.frame(1, 1)))
         card = cards.decode(request.card)
-        return work_ms(request, card, frames.packed_size(card.symbols, self.k), self.records)
+        return work_ms(request, card, frames.packed_size(card.symbols, self.k), self.records, recorder)
 
 
 SOFTMAX, LOCAL = wire.SOFTMAX_GRADIENT, wire.LOCAL_SOFTMAX

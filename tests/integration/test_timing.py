@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from harness import slots
+from harness import program_boards, slots
+from harness.program_boards import BOARDS, ProgramBoard
 
 from tern import wire
 from terntools.boards import mpy
@@ -19,6 +20,7 @@ from terntools.testing import prepared_flash
 BATCH = slots.Case("", wire.LINEAR, slots.table, 28, batch=32, anew=False)  # of one record, and of 32
 SLOT, ROUNDS = 500, 20
 APART_US = 100  # of the same event of two boards, at most
+MARGIN = 1.5  # of the bound on the work over the work, at least
 
 
 def at_end_of(slot_ms, us):
@@ -113,7 +115,43 @@ def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_
                 assert [what for what, _ in events] == [what for what, _ in expected]
                 for (what, us), (_, other) in zip(events, expected, strict=True):
                     assert abs(us - other) <= APART_US, (collected, what, us, other)
-            assert wakes[4][1][3] > 2 * least[3], "the work itself shows how many records there are"
+            assert wakes[4][1][0] > 1.5 * least[0], "the work itself shows how many records there are"
+
+
+def require_within_bound_and_alike(board, *counts):
+    """Require that the board's work keeps its bound, and that it looks alike with any of these numbers of records."""
+    seen = []
+    for count in counts:
+        events, work = program_boards.answers(board, count)
+        print(f"{board}, {count} records: work of {work} us, bounds of {board.bounds()} ms, seen {events}")
+        assert [what[0] for what, _ in events if isinstance(what, tuple)] == [wire.REPORT] * len(board.cases)
+        for bound_ms, work_us in zip(board.bounds(), work, strict=True):
+            assert work_us * MARGIN <= 1000 * bound_ms, (count, work_us, bound_ms)
+        seen.append(events)
+    for events in seen[1:]:
+        assert [what for what, _ in events] == [what for what, _ in seen[0]]
+        for (what, us), (_, other) in zip(events, seen[0], strict=True):
+            assert abs(us - other) <= APART_US, (what, us, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("d", "capacity", "counts"), [(28, 2048, (0, 2048)), (128, 640, (500, 600))], ids=["d=28", "d=128"]
+)
+def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, capacity, counts):
+    # It once did: to find a record took the longer, the more segments there were.
+    card = slots.total(60, 32, 32)
+    case = slots.Case("a sum", wire.LOGISTIC, card, d, k=d + 1, records=capacity, anew=False)
+    board = ProgramBoard(d, capacity, hold=8, bound=capacity, unit=60, cases=(case,))
+    require_within_bound_and_alike(board, *counts)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("number", range(BOARDS))
+def test_a_program_with_any_recorder_keeps_the_bound_on_its_work_and_shows_no_number_of_records(number):
+    board = program_boards.drawn(number)
+    require_within_bound_and_alike(board, 0, board.capacity)
 
 
 @pytest.mark.slow

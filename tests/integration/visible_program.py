@@ -9,7 +9,8 @@ from array import array
 
 import small_board
 import update_rig
-from small_board import THREE, put_fleet, round_frame
+from small_board import EPSILON, PURE_CARD, RHO_CARD, THREE, put_fleet, round_frame
+from spec.cards import projection_card, sum_card
 from world import DEVICE, DROP, REFUSED, SILENT, SLOT_MS, Air, Port, SeenBoard, World, on_broker, within
 
 from tern import frames, host_frames, ledger, recorder, storage, supervisor, update, wire
@@ -22,6 +23,8 @@ D = 4
 PAUSE_S = 2
 BOUND = 64  # records used
 CAPACITY = 2048
+UNIT = 4  # that boards protect which answer sums
+ALL_SLOT_MS = 12000  # in which a board reads all its records
 CLIENTS = 3
 FLEET_KEY = bytes(range(100, 132))
 DOWN = "tern/down/00000007"
@@ -35,9 +38,9 @@ def framed(encode, *arguments):
     return bytes(out[: encode(out, *arguments)])
 
 
-def question(number, **fields):
+def question(number, card=THREE, k=2, **fields):
     fields.setdefault("device", DEVICE)
-    return bytes(round_frame(number, THREE, k=2, **fields))
+    return bytes(round_frame(number, card, k=k, **fields))
 
 
 HELLO = framed(frames.encode_hello_request, 77)
@@ -76,14 +79,35 @@ FOR_FLEET = [
 ]
 
 
-def has_policy(folder=".", pause=PAUSE_S):
-    put_fleet(folder, FLEET_KEY, pause=pause, slot=SLOT_MS, records=BOUND)
+# Of sums and projections, in rho: each kind of values, one twice, one with a unit that the board does not protect.
+PROJECTION = projection_card(EPSILON)
+ALL_FEATURES = {"exponent": 0, "shift": 1}  # of a collection
+OTHER_UNIT = sum_card(50_000, 2, UNIT + 2, 16, 1 << 14, t=51, c=51, m=1)
+SUMS = (
+    (1150, question(2, RHO_CARD)),
+    (2400, question(2, RHO_CARD)),
+    (3400, question(3, RHO_CARD, 5, model=wire.VALUES, **ALL_FEATURES)),
+    (5400, question(4, PROJECTION, 1)),
+    (7400, question(5, OTHER_UNIT)),
+    (8400, question(6, PROJECTION, 1, model=wire.VALUES, **ALL_FEATURES)),
+    (10400, question(7, PURE_CARD, model=wire.CATEGORIES, classes=3, **ALL_FEATURES)),
+    (12400, question(8, RHO_CARD, model=wire.SOFTMAX_GRADIENT, classes=2)),
+    (14400, question(9, **LOCAL)),
+    (16400, question(10, PROJECTION, 1, model=wire.SOFTMAX_GRADIENT, classes=2)),
+)
+# Some of these, which use all records.
+OF_ALL = [frame for _, frame in (SUMS[0], SUMS[6], SUMS[8])]
+SUMS_OF_ALL = [(2000 + i * 2 * ALL_SLOT_MS, frame) for i, frame in enumerate(OF_ALL)]
 
 
-def collected(folder, count, value):
-    """Make a board whose program has recorded `count` records of this value."""
-    small_board.write_files(folder)
-    has_policy(folder)
+def has_policy(folder=".", pause=PAUSE_S, slot=SLOT_MS, records=BOUND, unit=0):
+    put_fleet(folder, FLEET_KEY, pause=pause, slot=slot, records=records, unit=unit)
+
+
+def collected(folder, count, value, measure=0, **policy):
+    """Make a board whose program has recorded `count` records of this value. policy: as of has_policy()."""
+    small_board.write_files(folder, measure=measure)
+    has_policy(folder, **policy)
     book = Recorder(D, capacity=CAPACITY, hold=8)
     book.open(folder)
     row = array("h", (value for _ in range(D)))
@@ -92,14 +116,29 @@ def collected(folder, count, value):
     book.close()
 
 
-def provisioned(folder, count, value, clients=1):
-    """Make a board without a program; each client has as many records, or one."""
+def of_sums(folder, count, value):
+    """Make a board whose program has recorded so many records, and which answers sums and projections."""
+    collected(folder, count, value, ledger.RHO, pause=0, unit=UNIT)
+
+
+def of_sums_of_all(folder, count, value):
+    """Make a board as of_sums() does, whose reports use all records."""
+    collected(folder, count, value, ledger.RHO, pause=0, slot=ALL_SLOT_MS, records=CAPACITY, unit=UNIT)
+
+
+def provisioned(folder, count, value, clients=1, measure=0, **policy):
+    """Make a board without a program; each client has as many records, or one. policy: as of has_policy()."""
     count = max(1, count)
-    small_board.write_files(folder, clients=clients, records=count)
-    has_policy(folder)
+    small_board.write_files(folder, clients=clients, records=count, measure=measure)
+    has_policy(folder, **policy)
     with open(folder + "/" + storage.RECORDS, "r+b") as file:
         file.seek(storage.RECORDS_BYTES)
         file.write(struct.pack("<h", value) * (clients * count * (D + 1)))
+
+
+def provisioned_for_sums(folder, count, value):
+    """Make a board without a program that answers sums and projections."""
+    provisioned(folder, count, value, measure=ledger.RHO, pause=0, unit=UNIT)
 
 
 def of_several(folder, count, value):
@@ -185,10 +224,15 @@ def absent(act):
     return scenario
 
 
-def wake(world, *scripts):
-    """A wake of a board that sleeps, from power-on to its next sleep."""
+def sums_of_all(world):
+    world.end_ms = SUMS_OF_ALL[-1][0] + 4 * ALL_SLOT_MS
+    at_port(program, SUMS_OF_ALL)(world)
+
+
+def wake(world, *scripts, **policy):
+    """A wake of a board that sleeps, from power-on to its next sleep. policy: as of has_policy()."""
     on_broker(".", wake_s=60)
-    has_policy(pause=0)
+    has_policy(pause=0, **policy)
     within(world, Air(world, *scripts), Port(world), lambda: once(world))
 
 
@@ -207,6 +251,13 @@ def wakes(world):
         (SILENT,),
     ):
         wake(world, *scripts)
+        world.power_on()
+
+
+def wakes_for_sums(world):
+    """A board that sleeps and answers sums and projections."""
+    for _, frame in (SUMS[0], SUMS[3], SUMS[4], SUMS[6]):
+        wake(world, [(10, DOWN, frame)], unit=UNIT)
         world.power_on()
 
 
@@ -287,6 +338,10 @@ SCENARIOS = {  # what happens, the board, what fails
     "serve_several": (at_port(serve, FOR_FLEET), of_several, ()),
     "serve_none": (at_port(serve), empty, ()),
     "once": (wakes, collected, ()),
+    "sums": (at_port(program, SUMS), of_sums, ()),
+    "sums_of_all": (sums_of_all, of_sums_of_all, ()),
+    "sums_served": (at_port(serve, SUMS), provisioned_for_sums, ()),
+    "sums_once": (wakes_for_sums, of_sums, ()),
     "update": (with_update, collected, ()),
     "absent_program": (absent(program), collected, ()),
     "absent_serve": (absent(serve), provisioned, ()),

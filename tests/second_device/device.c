@@ -635,7 +635,9 @@ static int slot_exceeded(const struct round *r, int size) {
         records = bound;
         slow = c ? wide / (3 * c) + c / wide : 0;
     } else units = 0;
-    i64 work = 240 + (records * ((r->model == 9 ? 1 : r->classes) * (r->d + 64) + 128) >> 8) + (r->k * size >> 11);
+    i64 record = r->model == 9 ? 20 * r->d + 128 : r->classes * (r->d + 64) + (r->classes > 1 ? 224 : 128);
+    i64 work = 240 + (records * record >> 8) + (r->k * size >> 11);
+    if (r->model == 11 || (r->model == 10 && r->card.shape >= SUM) || (r->model == 8 && r->card.shape > SUM)) work += 50;
     work += (units * (r->values + 64) >> 6) + r->k * slow + (r->k >> 2) + (r->card.shape > WINDOW ? r->k : 0) + (r->card.n >> (r->card.shape == HIERARCHY ? 3 : 6));
     return fleet.slot && work > fleet.slot;
 }

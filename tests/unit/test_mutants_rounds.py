@@ -38,8 +38,10 @@ _CARD = """        if request.k != self._k or request.card != self._form[0].data
 _ALLOWED = f"""        if {_POLICY}:
             raise FrameError(wire.ERR_POLICY, "too dear, or not this shape", client.largest)
 """
-_SLOT = """        if self._slot_ms and work_ms(self.round, card, self._form[1], self._bound) > self._slot_ms:
-            raise FrameError(wire.ERR_SLOT, "too long for the slot")
+_SLOT = """        if self._slot_ms:
+            work = work_ms(self.round, card, self._form[1], self._bound, self._recorder)
+            if work > self._slot_ms:
+                raise FrameError(wire.ERR_SLOT, "too long for the slot")
 """
 _CERTIFIED = """        if self._certified is None:
             self._certified = certify(card)

@@ -332,7 +332,8 @@ def bounds():
     for model in (4, 10):
         rounds(f"one report of model {model} at the largest cost", Board(largest=2_000_000 if model == 4 else 8_000_000),
                [ask(1, model=model), ask(2, model=model, k=3 if model == 4 else 5)])  # fmt: skip
-    for slot in (265, 266):  # 240, 25 for 20 records and batches of three classes, 1 for four values
+    # 240, 50 for modules, 32 for 20 records and batches of three classes, 1 for four values.
+    for slot in (322, 323):
         board = Board(fleet=(0, slot, 1, 1, 9))
         rounds(f"a slot of {slot} ms for local training of classes", board, [ask(1, model=11)])
     rounds("a card whose claim is too small by one, and one that is just kept", BOARD,
@@ -626,6 +627,11 @@ def measures():
             ask(3, d=3, k=3, card=wide),
         ]
         rounds(f"a slot of {slot} ms for sums", replace(RHO, fleet=(0, slot, 1, 1, 600, 2)), steps)
+    # 240, and 440 for records of three features, 333 for units, 2 for draws, 2 for noise.
+    for slot in (1016, 1017):
+        steps = [ask(1, d=3, k=2, model=9, classes=2, parameters=(0, 1, 2), card=total(2, 2))]
+        board = replace(RHO, fleet=(0, slot, 1, 1, 600, 2))
+        rounds(f"a slot of {slot} ms for sums of categories", board, steps)
     for card in total(steps=17), total(kept=-17), total(1, kept=-17):
         rounds("a sum that is not certified", RHO, [ask(1, d=3, card=card)], flags=["hostile"])
 
