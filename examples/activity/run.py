@@ -2,8 +2,8 @@
 
 python examples/activity/run.py [--boards 20] [--windows 640] [--life 4] [--json]
 
-Each board runs main.py with a person of its own. A minute of each person is protected at (--life, 1e-6) for life: the
-boards' ledgers hold that budget, and this run spends it. Then each board goes on with the model that it was sent, and
+Each board runs main.py with a person of its own. Each run of 47 windows, about a minute, is protected at (--life, 1e-6)
+for life: the boards' ledgers hold that budget, and this run spends it. Then each board goes on with the model that it was sent, and
 counts how often it is right about new windows of its own. Beside that stand what the host finds for the same model and
 the same people, the model without privacy, and the answer that is always the most frequent activity.
 """
@@ -38,7 +38,9 @@ BOUT = 4  # as in main.py
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--boards", type=int, default=20)
 parser.add_argument("--windows", type=int, default=640, help="windows of a board; it keeps the newest")
-parser.add_argument("--life", default="4", help=f"epsilon, at delta {DELTA}, of a minute for life")
+parser.add_argument(
+    "--life", default="4", help=f"epsilon, at delta {DELTA}, of a run of about a minute for life"
+)
 parser.add_argument("--speed", type=int, default=40, help="times as fast as life")
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
 args = parser.parse_args()

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
+from ternhost.run.guarantees import OfClass
 from terntools.emulators.programs import ProgramFleet
 
 D = 7
@@ -53,11 +54,12 @@ with TemporaryDirectory(prefix="tern-thermostat-") as folder:
         )
 
 judged = sum(board["judged"] for board in live)
+guarantee = OfClass.from_json(result["guarantees"][0]).run
 outcome = {
     "boards": args.boards,
     "rounds": result["rounds"],
     "reports": result["reports"],
-    "epsilon_per_board": args.epsilon * result["rounds"],
+    "guarantee": guarantee.as_json(),
     "judged": judged,
     "off": sum(board["off"] for board in live) / judged,
     "off_as_now": sum(board["off_as_now"] for board in live) / judged,
@@ -67,8 +69,8 @@ if args.json:
     print(json.dumps(outcome))
 else:
     print(
-        f"{outcome['reports']} reports in {outcome['rounds']} rounds; "
-        f"epsilon {outcome['epsilon_per_board']} per board\n"
+        f"{outcome['reports']} reports in {outcome['rounds']} rounds\n"
+        f"{guarantee.words()}\n"
         f"ten minutes ahead the boards are off by {outcome['off']:.1f} hundredths of a degree, "
         f"and by {outcome['off_as_now']:.1f} with no change"
     )

@@ -126,7 +126,7 @@ SMALL = pytest.param(("--boards", "10", "--windows", "376", "--life", "20"), id=
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [SMALL, FULL])
-def test_activity_boards_learn_while_a_minute_of_each_wearer_is_protected(tmp_path, size):
+def test_activity_boards_learn_while_runs_of_a_minute_are_protected(tmp_path, size):
     result = json.loads(python(tmp_path, "activity/run.py", *size, "--json"))
     life = 20 if size else 4
     guarantee = Guarantee.from_json(result["guarantee"])

@@ -129,7 +129,7 @@ def test_serve_prints_rounds_and_serves_metrics(fleet, micropython, serving):
     assert "round 1: 6 of 6 reports, 0 refusals, complete; 2 boards" in out
     assert "reports of" in out.splitlines()[-4]
     assert out.splitlines()[-2].startswith("gradients were clipped to +-")
-    assert out.splitlines()[-1].startswith("this run: epsilon ")
+    assert out.splitlines()[-1].startswith("this run protects a device with all of its records with epsilon ")
 
 
 def test_the_benchmark_of_ingestion_loses_and_doubles_no_report():

@@ -75,7 +75,8 @@ def test_a_life_of_many_reports_has_its_exact_epsilon():
     assert promised.life.bounds.epsilon == together({report: 1000}, 1e-6).exact
     assert promised.words() == [
         "this run protects a device with all of its records with epsilon 1",
-        "all runs so far together protect a device with all of its records with epsilon 100, or 19.4 at delta 1e-06",
+        "all runs so far together protect a device with all of its records with epsilon 100, or 19.4 at delta 1e-06, "
+        "if no run was chosen by the results of earlier ones",
     ]
 
 

@@ -33,7 +33,7 @@ def sightings(store, rounds):
 
 
 def say(sightings, left, spent, measure=EPSILON, **how):
-    hello = {"budget": left, "spent": spent, "measure": measure}
+    hello = {"budget": left, "spent": spent, "measure": measure, "unit": 60}
     sightings.saw("a board", BOARD, time.monotonic(), hello=hello, **how)
 
 
@@ -45,7 +45,7 @@ def test_a_board_that_has_said_nothing_has_no_budget(sightings):
 
 def test_a_budget_is_what_the_board_has_just_said(sightings):
     say(sightings, 900, 100)
-    assert sightings.budget(BOARD) == BoardBudget(BOARD, 3, EPSILON, 900, 100, first=7)
+    assert sightings.budget(BOARD) == BoardBudget(BOARD, 3, EPSILON, 900, 100, first=7, unit=60)
 
 
 def test_reports_of_later_rounds_are_taken_off(sightings):
@@ -132,8 +132,8 @@ def test_the_least_budget_is_told_for_each_measure():
 
 
 def test_boards_that_say_the_same_are_one_row():
-    budgets = [BoardBudget(range(i, i + 2), 2, EPSILON, 900, 100, i) for i in (1, 3, 5)]
-    assert rows_of(budgets) == [(EPSILON, 900, 100, 6)]
+    budgets = [BoardBudget(range(i, i + 2), 2, EPSILON, 900, 100, i, 60) for i in (1, 3, 5)]
+    assert rows_of(budgets) == [(EPSILON, 60, 900, 100, 6)]
 
 
 @pytest.mark.parametrize("measures", [(EPSILON,), (RHO,), (EPSILON, RHO)], ids=str)
@@ -148,14 +148,40 @@ def test_more_different_budgets_than_rows_are_told_as_no_more_left_and_no_less_s
     assert sum(count for *_, count in rows) == boards
     for measure in measures:
         mine = sorted((each.left, each.spent) for each in budgets if each.measure == measure)
-        told = [row[1:3] for row in sorted(rows) if row[0] == measure for _ in range(row[3])]
+        told = sorted(
+            (left, spent) for of, _, left, spent, count in rows if of == measure for _ in range(count)
+        )
         assert all(left <= own[0] and spent >= own[1] for (left, spent), own in zip(told, mine, strict=True))
+
+
+def test_no_budget_for_life_is_told_as_a_smaller_one():
+    budgets = [
+        BoardBudget(range(i, i + 1), 1, EPSILON, 7919 * i % 1000, 104_729 * i % 1000, i, 0)
+        for i in range(1, 501)
+    ]
+    largest = max(each.left + each.spent for each in budgets)
+    assert max(left + spent for _, _, left, spent, _ in rows_of(budgets)) >= largest
+
+
+def test_boards_that_protect_different_units_have_rows_of_their_own():
+    budgets = [BoardBudget(range(i, i + 1), 1, RHO, i, 0, i, i % 2) for i in range(1, 501)]
+    rows = rows_of(budgets)
+    assert len(rows) <= MOST_BUDGETS
+    assert {unit: sum(row[4] for row in rows if row[1] == unit) for unit in (0, 1)} == {0: 250, 1: 250}
+
+
+def test_boards_of_more_units_than_there_are_rows_are_told_without_units():
+    budgets = [BoardBudget(range(i, i + 1), 1, EPSILON, 100 + i, 0, i, i) for i in range(1, MOST_BUDGETS + 2)]
+    rows = rows_of(budgets)
+    assert {unit for _, unit, *_ in rows} == {None}
+    assert sum(count for *_, count in rows) == MOST_BUDGETS + 1
 
 
 def test_a_host_reads_the_rows_of_a_site():
     site = np.arange(1, 9)
-    (budget,) = budgets_of(site, [(RHO, 9, 1, 8)])
-    assert (budget.count, budget.measure, budget.left, budget.spent, budget.first) == (8, RHO, 9, 1, None)
+    (budget,) = budgets_of(site, [(RHO, 60, 9, 1, 8)])
+    assert (budget.count, budget.measure, budget.unit) == (8, RHO, 60)
+    assert (budget.left, budget.spent, budget.first) == (9, 1, None)
     assert budget.devices is site
 
 

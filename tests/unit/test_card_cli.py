@@ -193,8 +193,8 @@ def test_account_composes_the_losses_of_many_reports(tern):
     assert all(row["exact"] <= min(row["pure"], row["zcdp"]) for row in rows)
     text = tern(*words).out
     assert "    reports         pure         zCDP        exact\n" in text
-    assert "      1,000          100        20.54        19.34\n" in text
-    assert "After all of them the epsilon is 19.34." in text
+    assert "      1,000          100         20.6         19.4\n" in text
+    assert "After all of them the epsilon is 19.4." in text
     assert "rho 4.996 in total" in text
 
 

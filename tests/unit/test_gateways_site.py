@@ -76,7 +76,7 @@ def test_the_same_question_has_the_same_answer_byte_for_byte(running, runs, tmp_
     assert isinstance(here, Here)
     assert here.devices.tolist() == [*DEVICES]
     # Both boards say the same: epsilon 100 is left, nothing is spent.
-    kind, budgets = ("inprocess", [(0, 100_000_000, 0, 10)]) if runs is BOARDS else ("simulated", [])
+    kind, budgets = ("inprocess", [(0, 0, 100_000_000, 0, 10)]) if runs is BOARDS else ("simulated", [])
     assert (here.last, here.fleet, here.budgets, here.single_results) == (0, kind, budgets, False)
     question = ask(3)
     first = gateway.ask(question)

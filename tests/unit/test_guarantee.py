@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -96,6 +97,33 @@ def test_where_sums_over_records_and_reports_about_the_device_are_together_only_
     assert found.words().startswith("all runs so far together protect one record of a device with epsilon ")
 
 
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize(("shorter", "longer", "steps"), [(1, 61, 2), (30, 60, 2), (60, 90, 4)])
+def test_a_sum_over_longer_runs_costs_a_short_run_what_changing_the_longer_ones_costs(
+    norm, shorter, longer, steps
+):
+    """A run of 30 records lies in one run of 60; in a run of 60 records, one of 90 may begin."""
+    both = {of_sum(shorter, norm): 1, of_sum(longer, norm): 1}
+    found = Guarantee.of(Span.RUN, both, DELTA)
+    changed = replace(of_sum(longer, norm).for_steps(steps), unit=shorter)
+    assert found.unit == shorter
+    assert found.bounds == Bounds.of({of_sum(shorter, norm): 1, changed: 1}, DELTA)
+
+
+def test_numbers_at_delta_of_reports_that_were_not_fixed_before_have_a_condition():
+    reports = {Report.of(cards.decode(design("three-outputs", epsilon_micro=100_000).card)): 365}
+    condition = "if no run was chosen by the results of earlier ones"
+    assert condition not in Guarantee.of(Span.RUN, reports, DELTA).words()
+    assert Guarantee.of(Span.RUN, reports, DELTA, fixed=False).words().endswith(condition)
+    assert Guarantee.of(Span.LIFE, reports, DELTA).words().endswith(condition)
+
+
+def test_sums_of_pure_epsilons_need_no_condition():
+    assert Guarantee.of(Span.LIFE, {Report(MICRO): 3}, DELTA).words() == (
+        "all runs so far together protect a device with all of its records with epsilon 3"
+    )
+
+
 def test_a_report_about_the_device_costs_the_content_of_a_record_no_more():
     both = {of_sum(1, 1): 1, Report.of(card_of("three-outputs")): 1}
     found = Guarantee.of(Span.RUN, both, DELTA)
@@ -110,7 +138,7 @@ def test_many_reports_are_told_with_their_sum_and_with_what_is_proved_at_delta()
     assert found.bounds.epsilon == composed(reports, DELTA) < found.bounds.pure
     assert found.words() == (
         "all runs so far together protect a device with all of its records with epsilon 36.5, or "
-        f"{rounded(found.bounds.epsilon)} at delta 1e-06"
+        f"{rounded(found.bounds.epsilon)} at delta 1e-06, if no run was chosen by the results of earlier ones"
     )
 
 
@@ -144,7 +172,7 @@ def test_the_owner_of_the_server_is_named():
     assert found.reader == Reader.OWNER
     assert found.words() == (
         "the counts of north protect a device with all of its records with epsilon 7.61 at delta 1e-06, if 90 % of the "
-        "site's devices are honest"
+        "site's devices are honest and no run was chosen by the results of earlier ones"
     )
     assert found.against == "the owner of the server, who sees the counts of north alone"
 
@@ -187,7 +215,9 @@ def test_odds_beyond_epsilon_are_less_likely_than_is_told():
     report = Report(rho, gaussian=True, alone=True, unit=1, normal=rho)
     found = Guarantee.of(Span.RUN, {report: 1}, DELTA)
     shift = math.sqrt(2 * rho / MICRO)
-    true = 0.5 * math.erfc((found.bounds.epsilon / shift - shift / 2) / math.sqrt(2))
+    grows = 0.5 * math.erfc((found.bounds.epsilon / shift - shift / 2) / math.sqrt(2))
+    shrinks = 0.5 * math.erfc((found.bounds.epsilon / shift + shift / 2) / math.sqrt(2))
+    true = grows + shrinks
     assert true <= found.bounds.exceeded < 3 * true
     assert Guarantee.of(Span.REPORT, {Report(MICRO): 1}, DELTA).bounds.exceeded == 0
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from framing import encoded
 from harness import in_process  # noqa: F401, registers inprocess:N
@@ -21,7 +22,7 @@ from ternhost.privacy.composing import Report
 from ternhost.privacy.guarantee import Bounds, Guarantee, Span
 from ternhost.provision import boards as provision
 from ternhost.run.guarantees import classes_of
-from ternhost.statement import page, sentences
+from ternhost.statement import gather, page, sentences
 from ternhost.statement.evidence import EVIDENCE, Key
 from ternhost.statement.facts import Facts, Held, Kind, Reported
 from ternhost.store.store import Store
@@ -156,7 +157,7 @@ def test_records_have_both_numbers_and_a_whole_device_has_none():
     assert "whether the run was there" in text
     assert "what the run says" in text
     assert "an event that changes two of them" in text
-    assert "All records of a device together: epsilon 402 at delta 1e-06, which protects nothing." in text
+    assert "All records that a device holds at one time, together: epsilon 402 at delta 1e-06" in text
 
 
 def test_a_probability_of_larger_losses_is_stated_and_rounded_up():
@@ -270,6 +271,50 @@ def test_a_store_counts_all_of_its_runs(tern):
         tern(*TRAIN, "--name", name, "--store", "fleet.sqlite", "--epsilon", "1")
     (life,) = guarantees_of(tern, "fleet.sqlite")
     assert (life.span, life.bounds.pure) == (Span.LIFE, pytest.approx(2, abs=1e-5))
+
+
+def test_numbers_at_delta_of_what_was_told_so_far_have_their_condition():
+    condition = "no run was chosen, repeated or ended by the results of earlier ones"
+    assert condition in Text(page.html(FACTS["records"])).text
+    assert condition in Text(page.html(FACTS["gateways"])).text
+    assert condition not in Text(page.html(FACTS["device"])).text, "the sum of pure epsilons needs none"
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_whoever_can_install_programs_is_named(name):
+    assert "tern.update" in Text(page.html(FACTS[name])).text
+
+
+@pytest.mark.parametrize("fleet", ["simulated:30", "inprocess:2"])
+def test_a_store_whose_devices_are_nobodys_says_so_first(fleet, tern):
+    tern(
+        "collect", "--dataset", "iris", "--fleet", fleet, "--no-report", "--quiet", "--store", "fleet.sqlite"
+    )
+    in_short, *_ = tern("privacy", "fleet.sqlite", "--json").json["sections"]
+    first, *_ = in_short["parts"]
+    assert re.search("simulated by the host|emulated boards on the host's own machine", first["text"])
+
+
+def test_the_budgets_of_a_site_are_about_the_unit_that_its_boards_protect():
+    rows = [[1, 60, 311_064, 0, 3], [0, None, 5_000_000, 0, 2]]
+    with Store("keys.sqlite") as store:
+        store.gateway_seen("north", np.arange(9, 14), 0.0, {"budgets": rows})
+    facts = gather.of_store(Path("keys.sqlite"))
+    assert facts.budgets == [Guarantee.of_budget(311_064, 1, 60, 1e-6)]
+
+
+def test_a_store_of_sites_whose_devices_are_simulated_says_so():
+    with Store("keys.sqlite") as store:
+        store.gateway_seen("north", np.arange(9, 14), 0.0, {"fleet": "simulated"})
+        store.gateway_seen("south", np.arange(19, 24), 0.0, {"fleet": "port"})
+    assert gather.of_store(Path("keys.sqlite")).not_real.startswith("The devices of north are simulated")
+
+
+def test_all_records_of_a_device_lie_in_one_run_more_than_fit():
+    """640 records of a program, in runs of 47, begin and end within runs: these are 15, and each changes."""
+    account = {SUMS: 1}
+    found = gather._together([account], 47, 640, 1e-6)
+    assert found == Bounds.of({replace(SUMS, cost=30**2 * SUMS.cost): 1}, 1e-6)
 
 
 def test_a_served_run_counts_the_rounds_that_there_were(tern):

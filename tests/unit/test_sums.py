@@ -155,7 +155,7 @@ def test_account_says_what_a_budget_means_for_a_run_and_for_a_whole_device(tern)
     text = _said(tern, f"account --epsilon 10 {LIFE}")[1]
     assert (
         "rho 1.53928 in total, for one run of 60 consecutive records of a device epsilon 10 at delta 1e-06 (that it "
-        "was there) and 23.47 (what it says)"
+        "was there) and 23.5 (what it says)"
     ) in text
     assert "of a pure mechanism each has epsilon 0.0187" in text
     assert "a whole device has 100 units: epsilon 16,311 at delta 1e-06 (that it was there)" in text

@@ -135,7 +135,7 @@ def test_the_text_of_a_board_is_escaped(board, command, tern):
     indirect=["board"],
 )
 def test_troubles_of_a_board_and_the_test_of_its_entropy_are_shown(board, troubles, tested_on, tern):
-    _, _, entropy, *rest = tern("device", "info", board.port).out.splitlines()
+    _, _, _, entropy, *rest = tern("device", "info", board.port).out.splitlines()
     assert entropy.startswith(f"  entropy CTR_DRBG AES-256, tested on {tested_on}")
     assert rest == ([troubles] if troubles else [])
 

@@ -19,6 +19,7 @@ from ternhost.options import exclude, require
 from ternhost.privacy import cards, certify, composing, mechanisms, shuffling, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.composing import Report
+from ternhost.privacy.guarantee import rounded
 from ternhost.privacy.shuffling import Shuffled
 from ternhost.privacy.units import parse_unit, protected
 from ternhost.terminal import Progress
@@ -237,7 +238,7 @@ def _rounds_words(
 
 
 def _number(bound: float | None) -> str:
-    return "-" if bound is None else f"{bound:.4g}" if bound < 10_000 else f"{bound:,.0f}"
+    return "-" if bound is None else rounded(bound)
 
 
 # One round, behind a shuffler
@@ -290,19 +291,21 @@ def _holds(local: str) -> str:
 
 def _one_round_words(what: str, account: Shuffled) -> str:
     lines = [
-        f"{what}: local epsilon {account.local:g} per report; central epsilon of {account.reports:,} honest reports "
+        f"{what}: local epsilon {account.local:.8g} per report; central epsilon of {account.reports:,} honest reports "
         f"behind a shuffler, at delta {account.delta:g}:"
     ]
     if account.card is not None:
-        lines.append(f"  {account.card:<10.4g} this card, from its integers (privacy blanket)")
-    lines.append(f"  {account.any_mechanism:<10.4g} any mechanism of that local epsilon (privacy blanket)")
+        lines.append(f"  {rounded(account.card):<10} this card, from its integers (privacy blanket)")
+    lines.append(
+        f"  {rounded(account.any_mechanism):<10} any mechanism of that local epsilon (privacy blanket)"
+    )
     if account.closed is None:
         lines.append(f"  {'-':10} the closed bound does not apply: too few reports, or too large an epsilon")
     else:
-        lines.append(f"  {account.closed:<10.4g} closed bound (hiding among the clones)")
+        lines.append(f"  {rounded(account.closed):<10} closed bound (hiding among the clones)")
     better = "" if account.epsilon <= 0.999 * account.local else ", no better than the local one"
-    lines.append(f"The central epsilon is {account.epsilon:.4g}{better}.")
-    return "\n".join([*lines, _holds(f"the local {account.local:g}")])
+    lines.append(f"The central epsilon is {rounded(account.epsilon)}{better}.")
+    return "\n".join([*lines, _holds(f"the local {account.local:.8g}")])
 
 
 # What a ledger in rho pays

@@ -36,7 +36,10 @@ from ternhost.privacy.units import UNIT_HELP, parse_unit
 
 _STEPS = 128  # grid steps of a radius
 _UNIT_SHOWN = "device; with sums, record"  # a run without options protects the device
-_LIFE_HELP = "epsilon, at --delta, of a unit for life (that its records were there), which the run spends"
+_LIFE_HELP = (
+    "epsilon, at --delta, for life, which the run spends: that a record or run was there; with --unit device, what "
+    "all records are"
+)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ reports (`composing.together`), which comes from the integers of the cards. What
 shared_specs/ledger.md, Neighbours."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 from typing import Any, Self
@@ -51,7 +52,7 @@ _VERBS = {Span.REPORT: "protects", Span.RUN: "protects", Span.LIFE: "protect", S
 class Bounds:
     """What is proved of two data sets: `pure`, an epsilon at delta 0 (None: there is none), and an `epsilon` at
     `delta`, which is the pure one where no much smaller one is proved. exceeded: at most the probability that
-    somebody's odds change by more than exp(epsilon); None: not known."""
+    somebody's odds grow or shrink by more than exp(epsilon); None: not known."""
 
     pure: float | None
     epsilon: float
@@ -78,13 +79,16 @@ class Bounds:
 
 
 def _exceeded(reports: Mapping[Report, int], epsilon: float) -> float:
-    """At most the probability that the loss of these reports is above epsilon."""
+    """At most the probability that the loss of these reports is above epsilon, or below -epsilon.
+
+    Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data set, whose loss there is above
+    epsilon."""
     rho = sum(times * report.rho for report, times in reports.items())
     bound = sums.exceeded(rho, epsilon)
     if all(report.gaussian and report.normal for report in reports):
         normal = sum(times * report.normal for report, times in reports.items())
         bound = min(bound, gaussian_curve.exceeded(normal, epsilon))
-    return bound
+    return min(1.0, bound * (1 + math.exp(-epsilon)))
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class Guarantee:
     bounds: for neighbours, which are any two data sets of a device, or data sets with and without a run. content: for
     data sets in which a run says something else; event: where an event lies in two runs and changes both. Both are None
     for a device, whose neighbours are replaced already. share: of the devices, where they differ by class. site: whose
-    counts are meant, toward the owner of the server; honest: the share of its devices that are not the owner's."""
+    counts are meant, toward the owner of the server; honest: the share of its devices that are not the owner's.
+    fixed: whether number and cards of the reports were fixed before the first one, as numbers at a delta need it."""
 
     span: Span
     unit: int
@@ -105,18 +110,30 @@ class Guarantee:
     share: float = 1.0
     site: str = ""
     honest: float = 1.0
+    fixed: bool = True
 
     @classmethod
-    def of(cls, span: Span, reports: Mapping[Report, int], delta: float, share: float = 1.0) -> Self:
+    def of(
+        cls,
+        span: Span,
+        reports: Mapping[Report, int],
+        delta: float,
+        share: float = 1.0,
+        fixed: bool | None = None,
+    ) -> Self:
         """The guarantee of these reports of a device toward everybody, at `delta`.
 
-        Of sums over runs of records and reports about the whole device together, only the runs are protected."""
+        Of sums over runs of records and reports about the whole device together, only the runs are protected; of sums
+        over runs of several lengths, only the shortest. fixed: as of the guarantee; None: unless it is about a life."""
+        if fixed is None:
+            fixed = span != Span.LIFE
         unit = min((report.unit for report in reports if report.unit), default=0)
+        reports = _about(reports, unit)
         bounds = Bounds.of(reports, delta)
         if not unit:
-            return cls(span, unit, bounds, share=share)
+            return cls(span, unit, bounds, share=share, fixed=fixed)
         content, event = (Bounds.of(for_steps(reports, n), delta) for n in (_REPLACED, _REPLACED_TWICE))
-        return cls(span, unit, bounds, content, event, share=share)
+        return cls(span, unit, bounds, content, event, share=share, fixed=fixed)
 
     @classmethod
     def of_budget(cls, budget: int, measure: int, unit: int, delta: float, span: Span = Span.BUDGET) -> Self:
@@ -133,7 +150,13 @@ class Guarantee:
     def toward_server(cls, site: str, epsilon: float, delta: float, honest: float) -> Self:
         """What the counts of a site tell the owner of the server of one of its devices, in all rounds so far."""
         bounds = Bounds(None, epsilon, delta)
-        return cls(Span.LIFE, 0, bounds, reader=Reader.OWNER, site=site, honest=honest)
+        return cls(Span.LIFE, 0, bounds, reader=Reader.OWNER, site=site, honest=honest, fixed=False)
+
+    @property
+    def needs_fixed(self) -> bool:
+        """Whether one of the numbers holds only if the reports were fixed before the first of them."""
+        known = (self.bounds, self.content, self.event)
+        return any(bounds.epsilon != bounds.pure for bounds in known if bounds is not None)
 
     # In words
 
@@ -161,9 +184,17 @@ class Guarantee:
         text = f"{subject} {verb} {self.protects} {self.numbers()}"
         if self.share < 1:
             text = f"{100 * self.share:.3g} % of the devices: {text}"
-        if self.honest < 1:
-            text += f", if {100 * self.honest:g} % of the site's devices are honest"
+        conditions = list(self.conditions())
+        if conditions:
+            text += f", if {' and '.join(conditions)}"
         return text
+
+    def conditions(self) -> Iterable[str]:
+        """Under which the numbers hold: clauses that follow an "if"."""
+        if self.honest < 1:
+            yield f"{100 * self.honest:g} % of the site's devices are honest"
+        if self.needs_fixed and not self.fixed:
+            yield "no run was chosen by the results of earlier ones"
 
     # For JSON
 
@@ -189,7 +220,24 @@ class Guarantee:
             share=known["share"],
             site=known["site"],
             honest=known["honest"],
+            fixed=known["fixed"],
         )
+
+
+def _about(reports: Mapping[Report, int], unit: int) -> Mapping[Report, int]:
+    """The same reports, each at what it costs one run of `unit` records, the shortest that any of them protects.
+
+    Such a run lies in one run of a longer report if the shorter length divides the longer one, and else in at most two.
+    It changes each of these, which is two steps (ledger.md, Neighbours)."""
+    found: Counter[Report] = Counter()
+    for report, times in reports.items():
+        if report.unit in (0, unit):
+            found[report] += times
+        elif report.unit % unit == 0:
+            found[replace(report.for_steps(_REPLACED), unit=unit)] += times
+        else:
+            found[replace(report.for_steps(_REPLACED_TWICE), unit=unit)] += times
+    return found
 
 
 def rounded(number: float) -> str:

@@ -27,8 +27,9 @@ class BoardBudget:
     """What a board says of the ledger of its first device, in millionths of its measure (tern.ledger). The host takes
     the other devices of the board to be alike.
 
-    devices: those of the board; of a gateway, all of its site, of which `count` are on boards that say this, and no one
-    knows which. first: the device whose ledger it is, if it is known."""
+    devices: those of the board; of a gateway, all of its site, of which `count` are on boards that say this, and no
+    one knows which. first: the device whose ledger it is, if it is known. unit: the records of a run that the board
+    protects, 0 for the whole device; None: it is not known."""
 
     devices: range | npt.NDArray[np.int64]
     count: int
@@ -36,6 +37,7 @@ class BoardBudget:
     left: int
     spent: int
     first: int | None = None
+    unit: int | None = None
 
 
 def least(budgets: Iterable[BoardBudget]) -> Left:

@@ -94,7 +94,9 @@ class Sightings:
         row = BoardRow("", clients.start, len(clients), True, 0.0, account.hello, spent=account.paid)
         if row.budget_left is None or row.paid is None:
             return None
-        return BoardBudget(clients, len(clients), row.measure, row.budget_left, row.paid, clients.start)
+        return BoardBudget(
+            clients, len(clients), row.measure, row.budget_left, row.paid, clients.start, row.unit
+        )
 
     def answered(
         self, reports: Iterable[tuple[int, int]], costs: Callable[[int, Sequence[int], int], Iterable[int]]

@@ -26,6 +26,7 @@ from ternhost.options import flag, names_of
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import MEASURES, Account
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.guarantee import rounded
 from ternhost.reach.driver import BoardBudget
 from ternhost.reach.refusals import REMEDIES, WHEN_SPENT
 from ternhost.run import begin
@@ -243,7 +244,7 @@ def _cost(millionths: int, measure: int, delta: float) -> str:
     unit = int(10 ** max(0, len(str(millionths)) - _DIGITS))
     words = f"{MEASURES[measure]} {-(-millionths // unit) * unit / MICRO:g}"
     if measure == RHO:
-        words += f" (epsilon {sums.epsilon_of(millionths, delta):.3g} at delta {delta:g})"
+        words += f" (epsilon {rounded(sums.epsilon_of(millionths, delta))} at delta {delta:g})"
     return words
 
 

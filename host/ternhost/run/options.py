@@ -32,7 +32,7 @@ class RunOptions:
         metavar="N",
     )  # fmt: skip
     budget: str | None = in_privacy(
-        None, "lifetime epsilon of a device, which its runs together must not exceed", metavar="E",
+        None, "lifetime epsilon of what --unit protects, which all runs together must not exceed", metavar="E",
         shown="the cost of the run",
     )  # fmt: skip
     delta: str = in_privacy(

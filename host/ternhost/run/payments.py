@@ -164,7 +164,7 @@ def most_paid(store: Store) -> Left:
     millionths: as of its last HELLO, with the reports since. None where none says it."""
     said = [(board.measure, board.paid) for board in store.boards() if board.paid is not None]
     for gateway in store.gateways():
-        said += [(measure, spent) for measure, _, spent, _ in gateway.here.get("budgets", ())]
+        said += [(measure, spent) for measure, _, _, spent, _ in gateway.here.get("budgets", ())]
     epsilon, rho = (
         max((paid for of, paid in said if of == measure), default=None) for measure in (EPSILON, RHO)
     )

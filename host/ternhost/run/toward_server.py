@@ -57,7 +57,7 @@ def sites_of(sites: Mapping[str, Integers], store: Store, options: RunOptions) -
         here = heres.get(name, {})
         bounds = [each for each in (options.bound, Bound.read(here.get("toward_server"))) if each]
         rows = here.get("budgets", ())
-        left = min((row[1] for row in rows if row[0] == ledger.EPSILON), default=None)
+        left = min((left for measure, _, left, *_ in rows if measure == ledger.EPSILON), default=None)
         registered = int(here.get("registered", 0))
         found.append(Site(name, devices, store.told(name), bounds, left, registered))
     return found

@@ -28,6 +28,7 @@ class Key(StrEnum):
     LOCK = "lock"
     RANDOMNESS = "randomness"
     SEED = "seed"
+    UPDATES = "updates"
     DEFINITION = "definition"
 
 
@@ -63,6 +64,7 @@ EVIDENCE = {
         (
             "tests/unit/test_losses.py",
             "tests/unit/test_guarantee.py",
+            "tests/unit/test_odometer.py",
         ),
     ),
     Key.GAUSSIAN: Evidence(
@@ -128,7 +130,8 @@ EVIDENCE = {
         ("tests/integration/test_visible.py", "tests/integration/test_timing.py"),
     ),
     Key.FORGERY: Evidence(
-        "questions and reports carry tags under a key of the device: without it nobody can ask it or answer for it",
+        "questions and reports carry tags: nobody can answer for a device without its key, or ask it without its key "
+        "or that of the fleet",
         ("shared_specs/wire.md#tags", "shared_specs/mqtt.md#who-may-do-what"),
         ("tests/device/test_frames.py::test_tag_vectors", "tests/device/test_hostile_host.py"),
     ),
@@ -153,6 +156,11 @@ EVIDENCE = {
         (
             "tests/unit/test_simulated_store.py::test_the_seed_of_a_simulated_fleet_fixes_its_noise_and_says_so",
         ),
+    ),
+    Key.UPDATES: Evidence(
+        "who can install programs on a board that accepts updates",
+        ("shared_specs/update.md#who-can-update-what",),
+        ("tests/device/test_update.py",),
     ),
     Key.DEFINITION: Evidence(
         "a limit of the definition: differential privacy is about one device or one run of records, not about more",

@@ -92,7 +92,7 @@ def of_run(files: RunFiles) -> Facts:
             honest=options.honest,
             by_gateways=kind.by_gateways,
             link=kind.word,
-            not_real=_not_real(kind),
+            not_real=_not_real(kind) or _not_real_sites(store),
             reported=_reported_in(store, simulated, files.name),
             asked=max((sum(account.values()) for account in accounts), default=None),
             endless=endless,
@@ -108,7 +108,7 @@ def _of_rounds(store: Store, accounts: Sequence[Account], simulated: bool, delta
     every = costs.asked_of(store, simulated).accounts()
     return OfClass(
         _worst(Guarantee.of(Span.REPORT, {report: 1}, delta) for report in reports),
-        _worst(Guarantee.of(Span.RUN, account, delta) for account in accounts),
+        _worst(Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts),
         _worst(Guarantee.of(Span.LIFE, account, delta) for account in every),
     )
 
@@ -125,6 +125,34 @@ def _not_real(kind: Fleet) -> str:
     if kind.simulated:
         return _SIMULATED
     return _MADE if kind.provisions else ""
+
+
+def _not_real_in(runs: Sequence[StoredRun]) -> str:
+    """The same of the runs of a store."""
+    found = [_not_real(fleet.parse(run.asked["fleet"])) for run in runs]
+    texts = sorted({text for text in found if text})
+    if not texts or all(found):
+        return " ".join(texts)
+    return f"Some runs of this store had no devices of other people. {' '.join(texts)}"
+
+
+def _not_real_sites(store: Store) -> str:
+    """The same of the sites whose gateways simulate or emulate their devices."""
+    made = [gateway.name for gateway in store.gateways() if _is_made(gateway.here.get("fleet"))]
+    if not made:
+        return ""
+    return (
+        f"The devices of {', '.join(made)} are simulated or emulated by the gateway, which has all their data: nobody "
+        "is protected there. This page says what the same run promises to devices that other people hold."
+    )
+
+
+def _is_made(word: str | None) -> bool:
+    """Whether a fleet of this kind consists of no boards of other people. The kind may be unknown here."""
+    if word is None or word not in fleet.KINDS:
+        return False
+    kind = fleet.KINDS[word]
+    return kind.simulated or kind.provisions
 
 
 def _held(learning: Mapping[str, Any], device: int | None, features: Sequence[str]) -> Held:
@@ -171,7 +199,8 @@ def _together(accounts: Sequence[Account], unit: int, records: int | None, delta
     """What is proved of all records of a device, where a run of records is protected and their number is known."""
     if not unit or not records or not accounts:
         return None
-    steps = _STEPS_OF_A_UNIT * -(-records // unit)
+    runs = min(records, (records - 1) // unit + 2)  # a program's newest records may begin within a run
+    steps = _STEPS_OF_A_UNIT * runs
     return max(
         (Bounds.of(for_steps(account, steps), delta) for account in accounts), key=lambda each: each.epsilon
     )
@@ -219,19 +248,21 @@ def _budgets_of_run(store: Store, kind: Fleet, options: RunOptions, unit: int) -
     if kind.simulated:
         limit = options.budget_micro
         return [] if limit is None else [Guarantee.of_budget(limit, EPSILON, unit, delta)]
-    return _budgets_of_store(store, unit, delta)
+    return _budgets_of_store(store, delta)
 
 
-def _budgets_of_store(store: Store, unit: int, delta: float = _DELTA) -> list[Guarantee]:
+def _budgets_of_store(store: Store, delta: float = _DELTA) -> list[Guarantee]:
     """What the ledgers of all boards of a store allow for life, as the boards have said it."""
     said = set()
     for board in store.boards():
         hello = board.hello
         whole = int(hello.get("budget") or 0) + int(hello.get("spent") or 0)
-        said.add((whole, board.measure, int(hello.get("unit") or 0)))
+        said.add((whole, board.measure, board.unit))
     for gateway in store.gateways():
-        said |= {(left + spent, measure, unit) for measure, left, spent, _ in gateway.here.get("budgets", ())}
-    found = [Guarantee.of_budget(whole, measure, of, delta) for whole, measure, of in said if whole]
+        for measure, unit, left, spent, _ in gateway.here.get("budgets", ()):
+            if unit is not None:
+                said.add((left + spent, measure, unit))
+    found = [Guarantee.of_budget(whole, measure, unit, delta) for whole, measure, unit in said if whole]
     return sorted(found, key=lambda each: -each.bounds.epsilon)[:_MOST_BUDGETS]
 
 
@@ -246,7 +277,7 @@ def of_store(path: Path) -> Facts:
         asked = costs.asked_of(store, simulated)
         boards = store.boards()
         accounts = _with_payments(store, asked).accounts() if not simulated else asked.accounts()
-        unit = _unit_of(accounts, [int(board.hello.get("unit") or 0) for board in boards])
+        unit = _unit_of(accounts, [board.unit for board in boards])
         life = [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)] if accounts else []
         last = runs[-1] if runs else None
         kind = None if last is None else fleet.parse(last.asked["fleet"])
@@ -266,13 +297,13 @@ def of_store(path: Path) -> Facts:
             delta=_DELTA,
             held=_held(learning, _some_device(asked), ()),
             promised=life,
-            budgets=_budgets_of_store(store, unit),
+            budgets=_budgets_of_store(store),
             sites=sites,
             unbounded=unbounded,
             honest=honest,
             by_gateways=kind is not None and kind.by_gateways,
             link="" if kind is None else kind.word,
-            not_real=_SIMULATED if simulated else "",
+            not_real=_not_real_in(runs) or _not_real_sites(store),
             reported=_reported_in(store, simulated, None),
             asked=max((sum(account.values()) for account in accounts), default=None),
             together=_together(accounts, unit, learning.get("records"), _DELTA),
@@ -366,7 +397,7 @@ def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) 
     if path is None or not path.is_file():
         return []
     with Store(path, create=False, beside=True) as opened:
-        return _budgets_of_store(opened, learner.unit)
+        return _budgets_of_store(opened)
 
 
 def _features_of(learner: Learner) -> Sequence[str]:

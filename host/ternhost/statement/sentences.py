@@ -34,8 +34,14 @@ SPANS = {
 _ALREADY_PAID = "what was paid so far"
 _WAYS = {
     "port": "Frames travel over a cable, unencrypted.",
-    "mqtt": "Frames travel through an MQTT broker, over TLS. The broker sees all of them.",
-    "gateways": "Frames travel within a site. Beyond it travel counts of reports, over TLS.",
+    "mqtt": (
+        "Frames travel through an MQTT broker, which sees all of them. With TLS, which is the default, nobody else on "
+        "the way can read them; without it (--no-tls), everybody there can."
+    ),
+    "gateways": (
+        "Frames travel within a site. Beyond it travel counts of reports, over TLS, and, if the site allows it "
+        "(--single-results), results of single devices without their names."
+    ),
 }
 
 
@@ -90,8 +96,11 @@ def _in_short(facts: Facts) -> Iterable[Sentence]:
             "No report with a guarantee was asked for so far, and no budget is known.", (Key.FACT,)
         )
     if facts.endless:
+        limit = "What bounds its cost is the budget of each device."
+        if facts.not_real and not facts.budgets:
+            limit = "Nothing bounds its cost, since simulated clients have no budget."
         yield Sentence(
-            "The run has no end, and each round costs more. What bounds its cost is the budget of each device.",
+            f"The run has no end, and each round costs more. {limit}",
             (Key.FACT, Key.LEDGER),
         )
 
@@ -112,7 +121,7 @@ def _proofs(guarantee: Guarantee) -> tuple[Key, ...]:
     keys = [Key.NEIGHBOURS, Key.CARD]
     if guarantee.span != Span.REPORT:
         keys.append(Key.COMPOSITION)
-    if guarantee.bounds.pure is None:
+    if guarantee.bounds.pure is None and guarantee.span != Span.BUDGET:
         keys.append(Key.GAUSSIAN)
     if guarantee.span == Span.BUDGET:
         keys.append(Key.LEDGER)
@@ -182,23 +191,38 @@ def _against_whom(facts: Facts) -> Iterable[Sentence]:
         yield from _owner_of_the_server(facts)
     else:
         yield Sentence(
-            "The host sees each report and knows which device sent it. The numbers below hold against it, and against "
-            "everybody who reads its store.",
+            "The host sees each report and knows which device sent it. The numbers below hold against its questions, "
+            "and against everybody who reads the reports in its store.",
             (Key.HOST, Key.CARD, Key.COMPOSITION),
         )
         yield Sentence(
             "The owner of the server is the host: no gateway stands between it and the devices.", (Key.FACT,)
         )
     yield Sentence(
+        "A board whose program accepts updates (tern.update) runs whatever program the holder of the host's store, or "
+        "of a gateway's, sends it. Against that person nothing on this page holds. Either trust them, or deploy boards "
+        "without updates.",
+        (Key.UPDATES,),
+    )
+    yield Sentence(
         "The numbers of a budget hold whatever the host asks, and however often. Those of a run are about the "
         "questions that it asked: it may choose its models by earlier answers, but not how much noise a report has.",
         (Key.HOST, Key.LEDGER, Key.COMPOSITION),
     )
+    if any(each.needs_fixed and not each.fixed for each in (*shown(facts), *facts.sites)):
+        yield Sentence(
+            "A number at a delta that sums up what was told so far has a condition: no run was chosen, repeated or "
+            "ended by the results of earlier ones. Numbers without a delta need no such condition, nor do those of a "
+            "budget, which was fixed before.",
+            (Key.COMPOSITION,),
+        )
     way = _WAYS.get(facts.link, "")
     yield Sentence(
         f"{way} Who listens on the network sees at most what the host sees, so the same numbers hold. It also sees "
-        "when a device sends, and how many bytes. Without a device's key, nobody can ask it or answer for it.".strip(),
-        (Key.LEAVES, Key.FORGERY),
+        "when a device sends, and how many bytes. Nobody can answer for a device without its key, or ask it without "
+        "its key or that of the fleet. Every board has the key of the fleet, unless it has --own-key-only. What the "
+        "thief of such a key asks is paid from the same budget.".strip(),
+        (Key.LEAVES, Key.FORGERY, Key.HOST),
     )
     yield Sentence(
         "Nothing protects the records from whoever holds the board. They lie in its flash, unencrypted, as does its "
@@ -244,8 +268,8 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
     yield Table(head, rows, (Key.CARD, Key.COMPOSITION, Key.ODDS))
     yield Sentence(
         "Epsilon limits what anybody can learn. Somebody who believed something about what is protected has other "
-        "odds after seeing the reports, but by no more than the factor in the table. The last columns say the same of "
-        "a belief of 50 %, 10 % and 1 %. All numbers are rounded up.",
+        "odds after seeing the reports, but by no more than the factor in the table; where a delta is named, only "
+        "rarely by more. The last columns say the same of a belief of 50 %, 10 % and 1 %. All numbers are rounded up.",
         (Key.ODDS,),
     )
     yield from _about_delta(facts)
@@ -258,8 +282,8 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
     yield from _enforced(facts)
     if _is_hardly_protected(facts):
         yield Sentence(
-            f"An epsilon of {_NOTHING} or more protects nobody against an observer who suspects something: see the "
-            "table.",
+            f"An epsilon of {_NOTHING} or more promises nothing against an observer who suspects something: see "
+            "the table.",
             (Key.ODDS,),
         )
 
@@ -338,7 +362,7 @@ def _about_delta(facts: Facts) -> Iterable[Sentence]:
     )
     likely = [bound.exceeded for bound in at_delta if bound.exceeded is not None]
     if likely:
-        text += f": with a probability of at most {rounded_small(max(likely))}, for the numbers of this page"
+        text += f": with a probability of at most {rounded_small(max(likely))}, for the numbers of the table"
     yield Sentence(f"{text}.", (Key.GAUSSIAN, Key.COMPOSITION))
 
 
@@ -354,7 +378,7 @@ def _enforced(facts: Facts) -> Iterable[Sentence]:
         return
     yield Sentence(
         "Each device enforces its budget for life itself. It pays for a report in its ledger before it sends it, and "
-        "refuses what the budget does not cover. No host can raise the budget.",
+        "refuses what the budget does not cover. No question of a host can raise the budget.",
         (Key.LEDGER, Key.HOST),
     )
     if not facts.budgets:
@@ -378,7 +402,7 @@ def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
     most = hello_bytes("x" * _LONGEST_TEXT)
     rows = [
         ("a report", how_often, span, "the device's records and its noise, as proved above"),
-        ("a refusal", "instead of a report", f"{ERROR_BYTES}", "nothing secret: a code, and public amounts"),
+        ("a refusal", "instead of a report", f"{ERROR_BYTES}", _REFUSAL),
         (
             "a greeting",
             "when it connects, or is asked who it is",
@@ -400,6 +424,7 @@ def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
     )
 
 
+_REFUSAL = "a code and public amounts; on a board without a program also whether it has any record at all"
 ERROR_BYTES = 1 + 4 + 4 + 1 + 4 + wire.TAG_BYTES  # type, device, round, code, detail (wire.md)
 
 
@@ -419,9 +444,14 @@ def _not_protected(facts: Facts) -> Iterable[Sentence]:
             (Key.GROUP, Key.DEFINITION),
         )
         if facts.together is not None:
-            words = f"All records of a device together: epsilon {facts.together.words}"
-            words += ", which protects nothing." if facts.together.epsilon >= _NOTHING else "."
+            words = f"All records that a device holds at one time, together: epsilon {facts.together.words}"
+            words += ", which promises nothing." if facts.together.epsilon >= _NOTHING else "."
             yield Sentence(words, (Key.GROUP, Key.COMPOSITION))
+        yield Sentence(
+            "How many records a device holds is not protected: the reports of a run together tell it roughly. Hidden "
+            "is only whether there is one more or less of what is protected.",
+            (Key.GROUP, Key.DEFINITION),
+        )
         yield Sentence(
             "Hiding one of several records that say the same hides little. An event that changes two of what is "
             "protected has numbers of its own above.",

@@ -30,6 +30,11 @@ class BoardRow:
         return int(self.hello.get("measure") or 0)
 
     @property
+    def unit(self) -> int:
+        """The records of a run that it protects; 0: a device with all of its records."""
+        return int(self.hello.get("unit") or 0)
+
+    @property
     def budget_left(self) -> int | None:
         """What is left to its first device, in millionths: what it said, less its reports since. Lost reports leave
         less. None where it says nothing."""

@@ -158,7 +158,10 @@ def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
     ):
         yield _family(f"tern_boards_{name}", text, label, values)
     if fleet.least_budget is not None:
-        text = "Least epsilon left to the first device of a board heard within a day, as the board reports it"
+        text = (
+            "Least epsilon left to the first device of a board heard within a day, as the board reports it; of a "
+            "ledger in rho the epsilon at delta 1e-06, which does not add up with what was spent"
+        )
         yield GaugeMetricFamily("tern_budget_left_least_epsilon", text, fleet.least_budget)
 
 
@@ -188,7 +191,10 @@ def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
 def _of_guarantees(classes: Sequence[OfClass]) -> Iterator[Metric]:
     """The guarantee of the class of devices that loses most, for each span, and each question about what is
     protected."""
-    text = "What is proved of a report, of this run, and of all runs so far, for the devices that lose most"
+    text = (
+        "What is proved of a report, of this run, and of all runs so far (at a delta: if none was chosen by the results"
+        " of earlier ones), for the devices that lose most"
+    )
     family = GaugeMetricFamily(
         "tern_guarantee_epsilon", text, labels=["span", "protects", "question", "delta"]
     )

@@ -49,8 +49,8 @@ except ImportError:
 _LINK = "link of device %d"  # in a store: the files that links of one's own have put on its board,
 _LEDGER = "ledger of device %d"  # and budget (millionths) and measure of its first ledger
 _ANOTHER_DEVICE = (
-    "make it another device, only if all records of this one are gone or other people own the board now: another "
-    "device has a budget of its own, and for the people whose data both hold the two add up"
+    "make it another device, only if other people own the board now, or, where it protects single records, if all of "
+    "them are gone: another device has a budget of its own, and for the people whose data both hold the two add up"
 )
 
 

@@ -74,7 +74,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     text = f"accepted shapes of cards, of {','.join(provision.SHAPES)} (default: all)"
     add_option(policy, "--mechanisms LIST", text)
     add_option(policy, "--pause S", "least seconds between two payments from the budget", 0)
-    text = "send only at multiples of MS milliseconds after a round arrived, so that timing reveals nothing about the "
+    text = "send only at multiples of MS milliseconds after a round arrived, so that timing does not depend on the "
     text += "data; MS must be longer than a report takes; 0 sends at once"
     add_option(policy, "--slot-ms MS", text, _SLOT_MS)
     text = "number of reports paid in advance, which spares the flash; a power cut loses unused ones"

@@ -27,12 +27,13 @@ MOST_DEVICES = 1 << 24  # of a gateway
 MOST_COHORTS = 4000
 MOST_REASONS = 64  # different refusals in one answer
 MOST_BUDGETS = 64  # different budgets in one HERE
+MOST_UNIT = 0xFFFF  # records
 MOST_TOLD = 10**15  # micro-epsilon; more is told as this
 LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK until it has an answer
 LENGTH = struct.Struct("<I")
 
-BudgetRow = tuple[int, int, int, int]
-"""A budget that boards say (measure, left, spent: millionths), and the number of their devices."""
+BudgetRow = tuple[int, int | None, int, int, int]
+"""A budget that boards say (measure, unit, left, spent: millionths), and the number of their devices."""
 
 HELLO, ASK, MODEL, HERE, STILL, ANSWER, REFUSED, TAKEN, DEAL, DEALT = range(1, 11)
 # The host sends HELLO, ASK, MODEL and DEAL.
@@ -311,6 +312,7 @@ def _budget_row(value: Any) -> bool:
 
 _BUDGET = (
     _whole(ledger.EPSILON, ledger.RHO),
+    _or_none(_whole(0, MOST_UNIT)),
     _whole(0, ledger.MAX_BUDGET),
     _whole(0, ledger.MAX_BUDGET),
     _whole(1, MOST_DEVICES),
