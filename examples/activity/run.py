@@ -3,9 +3,9 @@
 python examples/activity/run.py [--boards 20] [--windows 640] [--life 4] [--json]
 
 Each board runs main.py with a person of its own. Each run of 47 windows, about a minute, is protected at (--life, 1e-6)
-for life: the boards' ledgers hold that budget, and this run spends it. Then each board goes on with the model that it was sent, and
-counts how often it is right about new windows of its own. Beside that stand what the host finds for the same model and
-the same people, the model without privacy, and the answer that is always the most frequent activity.
+for life: the boards' ledgers hold that budget, and this run spends it. Then each board goes on with the model that it
+was sent, and counts how often it is right about new windows of its own. Beside that stand what the host finds for the
+same model and the same people, the model without privacy, and the answer that is always the most frequent activity.
 """
 
 import argparse

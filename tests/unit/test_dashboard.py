@@ -581,7 +581,8 @@ def test_the_privacy_of_each_class_is_stated():
     for words_of_class in (
         f"30 % of the devices: a report protects {of_device} 0.1<",
         f"30 % of the devices: this run protects {of_device} 0.1<",
-        f"30 % of the devices: all runs so far together protect {of_device} 100, or 19.4 at delta 1e-06<",
+        f"30 % of the devices: all runs so far together protect {of_device} 100, or 19.4 at delta 1e-06, if no run "
+        "was chosen by the results of earlier ones<",
         f"70 % of the devices: this run protects {of_device} 4<",
     ):
         assert words_of_class in shown

@@ -43,7 +43,7 @@ EVERY = [
     Hello(),
     ask(1, 2, 5, individual=True, categories=[3], quorum=0.5, deadline=3.5, hold=2.0),
     Model(Averaged(1, [1, -2, 32767], -14)),
-    Here(ids(1, 7, 9), 3, "mqtt", "0.1.0", 2, [(0, 5_000_000, 1_000, 3)], True),
+    Here(ids(1, 7, 9), 3, "mqtt", "0.1.0", 2, [(0, 60, 5_000_000, 1_000, 3), (1, None, 9, 1, 2)], True),
     Here(ids(), 0, "port", "0.1.0"),
     ask(1, 2, toward_server=[1_000_000, 1e-6, 0.9]),
     Here(ids(1), 3, "mqtt", "0.1.0", toward_server=[250_000, 1e-9, 1], told=messages.MOST_TOLD),

@@ -248,5 +248,17 @@ def test_the_guide_says_what_a_budget_protects(life, presence, content, event):
 def test_the_guide_says_how_often_odds_move_further():
     told = re.search(r"it is at most ([\d.e-]+), ([\d.e-]+) and ([\d.e-]+)", GUIDE).groups()
     for life, bound in zip((1, 2, 4), map(float, told), strict=True):
-        true = gaussian_curve.exceeded(sums.rho_of(life, DELTA), life)
-        assert true <= bound < 1.02 * true
+        grow = gaussian_curve.exceeded(sums.rho_of(life, DELTA), life)
+        either = grow * (1 + math.exp(-life))
+        assert either <= bound < 1.03 * either
+
+
+def test_the_guide_says_how_often_odds_move_further_than_the_smaller_epsilons():
+    told = re.search(
+        r"smaller\s+epsilons.*?at most ([\d.e-]+), ([\d.e-]+) and ([\d.e-]+)", GUIDE, re.DOTALL
+    ).groups()
+    for life, bound in zip((1, 2, 4), map(float, told), strict=True):
+        rho = sums.rho_of(life, DELTA)
+        report = Report(rho, gaussian=True, alone=True, unit=1, normal=rho)
+        exceeded = Guarantee.of(Span.RUN, {report: 1}, DELTA).bounds.exceeded
+        assert exceeded <= bound < 1.03 * exceeded
