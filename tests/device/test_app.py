@@ -253,8 +253,16 @@ def test_a_node_runs_beside_other_tasks():
         await node.run(Watchdog())
         task.cancel()
 
+    clock = app.ticks_ms
+    looks = []
+
+    def slow():  # 3 ms more at each look, as if a record took that long
+        looks.append(1)
+        return clock() + 3 * len(looks)
+
     with replaced(app.compat, feed=app.compat.feed):  # run() replaces it
-        asyncio.run(main())
+        with replaced(app, ticks_ms=slow):
+            asyncio.run(main())
     assert len(link.sent) == 1 and link.sent[0][0] == wire.REPORT
     assert ticks.count(0) >= 6  # also between the records
     assert node.reports == 1 and isinstance(node.error, OSError) and node.board.last_error == "OSError"

@@ -32,11 +32,12 @@ LATER = 2**31  # than the epoch of any fleet key that a host makes before 2088
 
 
 class Boards(MqttLink):
-    """A link to connected boards of `each` clients, which answer without a broker."""
+    """A link to connected boards of `each` clients, which answer without a broker. kept: their HELLOs were retained."""
 
-    def __init__(self, devices, each=1, too_soon=0):
+    def __init__(self, devices, each=1, too_soon=0, kept=False):
         super().__init__(Access("nowhere", 1, "host", "", None))
         self._each = each
+        self._kept = kept
         self._first = range(1, devices + 1, each)
         self.announced, self.asked = [], 0
         self.most = 0  # requests at once to one board
@@ -47,7 +48,7 @@ class Boards(MqttLink):
         self.connected = True
         self.on_connect()
         for first in self._first:
-            self._on_hello(name(first), hello(first, self._each, LATER))
+            self._on_hello(name(first), hello(first, self._each, LATER), self._kept)
         self.subscribed.set()
 
     async def close(self):
@@ -147,7 +148,7 @@ def test_the_store_keeps_hellos_presence_and_spending_of_boards_for_observers(tm
         assert all(board.hello["text"] == "test" for board in store.boards())
         assert [board.spent for board in store.boards()] == 10 * [COST]
     broker_driver._store.close()
-    with driver(tmp_path, Boards(30, each=3), 30) as broker_driver:
+    with driver(tmp_path, Boards(30, each=3, kept=True), 30) as broker_driver:
         ask(broker_driver, 2, (QUESTION, [1, 2, 7]))
     with Store(tmp_path / "30.sqlite", beside=True) as store:
         # No board has connected again: their retained hellos are read twice.

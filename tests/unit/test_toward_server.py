@@ -13,6 +13,7 @@ from ternhost import errors
 from ternhost.count.telling import Told
 from ternhost.privacy.composing import Report
 from ternhost.privacy.groups import Group
+from ternhost.privacy.guarantee import rounded
 from ternhost.reach.toward_server import Bound
 from ternhost.run.toward_server import Site, largest_epsilon
 from ternhost.store.store import Store
@@ -51,8 +52,8 @@ def test_a_run_tells_at_each_site_what_card_account_says(tern):
     assert ran.json["toward_server"] == dict.fromkeys(NAMES, each)
     tern("runs", "--draw", ran.json["directory"])
     page = Path(ran.json["directory"], "report.html").read_text()
-    assert all(f"toward the server, {name}" in page for name in NAMES)
-    assert f"epsilon {epsilon:.4g}" in page
+    assert all(f"the counts of {name} protect" in page for name in NAMES)
+    assert f"epsilon {rounded(epsilon)}" in page
 
 
 @pytest.mark.slow
