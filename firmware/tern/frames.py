@@ -332,8 +332,8 @@ def encode_hello(
     while len(text.encode()) > 255:
         text = text[:-1]
     text = text.encode()
-    release = __version__.split(".")
-    release = bytes(map(int, release))
+    parts = __version__.split(".")
+    release = bytes(map(int, parts))
     out[0] = wire.HELLO
     struct.pack_into(
         wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT,

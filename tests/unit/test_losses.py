@@ -384,10 +384,27 @@ def test_sums_and_hashes_are_never_mixed():
     assert plain.among(1000).mixed == 1000
 
 
-def test_with_gaussian_noise_only_rho_is_known():
-    found = composing.together({Report(20_000, gaussian=True): 3, report(*THREE): 2}, 1e-6)
+def test_of_noise_whose_curve_is_not_known_only_rho_is_known():
+    found = composing.together({Report(20_000, gaussian=True): 3}, 1e-6)
     assert (found.pure, found.exact) == (None, None)
-    assert found.epsilon == found.zcdp == sums.epsilon_of(60_000 + 2 * report(*THREE).rho, 1e-6)
+    assert found.epsilon == found.zcdp == sums.epsilon_of(60_000, 1e-6)
+
+
+def test_with_gaussian_noise_and_other_reports_the_rhos_add_up_and_so_do_the_epsilons():
+    others = {report(*THREE): 2}
+    found = composing.together({Report(20_000, gaussian=True): 3, **others}, 1e-6)
+    assert found.pure is None
+    assert found.zcdp == sums.epsilon_of(60_000 + 2 * report(*THREE).rho, 1e-6)
+    apart = composing.pure_sum(others) + sums.epsilon_of(60_000, 1e-6)
+    in_halves = composing.composed(others, 5e-7) + sums.epsilon_of(60_000, 5e-7)
+    assert found.exact == min(apart, in_halves)
+
+
+def test_a_large_pure_report_beside_gaussian_noise_costs_its_epsilon_and_no_more():
+    rho = sums.rho_of(1, 1e-6)
+    noise = Report(rho, gaussian=True, unit=1, normal=rho)
+    found = composing.together({noise: 1, Report(4_300_000): 1}, 1e-6)
+    assert found.epsilon <= 4.3 + 0.928 < found.zcdp
 
 
 # What the guide says

@@ -18,6 +18,7 @@ from tern import frames
 from ternhost import datasets, errors
 from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import Report
 from ternhost.privacy.guarantee import Bounds, Guarantee, Span
 from ternhost.provision import boards as provision
@@ -154,8 +155,8 @@ def test_a_belief_is_what_bayes_rule_says_and_never_certain():
 
 def test_records_have_both_numbers_and_a_whole_device_has_none():
     text = Text(page.html(FACTS["records"])).text
-    assert "whether the run was there" in text
-    assert "what the run says" in text
+    assert "whether the run of 60 records was there" in text
+    assert "what the run of 60 records says" in text
     assert "an event that changes two of them" in text
     assert "All records that a device holds at one time, together: epsilon 402 at delta 1e-06" in text
 
@@ -293,6 +294,45 @@ def test_a_store_whose_devices_are_nobodys_says_so_first(fleet, tern):
     in_short, *_ = tern("privacy", "fleet.sqlite", "--json").json["sections"]
     first, *_ = in_short["parts"]
     assert re.search("simulated by the host|emulated boards on the host's own machine", first["text"])
+
+
+def test_classes_of_equal_share_have_their_own_rows():
+    cheap, dear = Report(MICRO), Report(4 * MICRO)
+    promised = [
+        Guarantee.of(span, {report: times}, 1e-6, 0.5)
+        for report in (cheap, dear)
+        for span, times in ((Span.REPORT, 1), (Span.RUN, 3), (Span.LIFE, 3))
+    ]
+    shown = sentences.shown(of(cheap, promised=promised))
+    assert [each.span for each in shown] == [Span.REPORT, Span.RUN, Span.REPORT, Span.RUN]
+
+
+BUDGETED = ["--unit", "record", "--life", "1", "--records", "3", "--budget", "2"]
+
+
+@pytest.mark.parametrize("fleet", ["simulated:30", "inprocess:2"])
+def test_a_budget_for_sums_is_an_epsilon_at_delta_on_plan_and_page(fleet, tern):
+    words = ["train", "--dataset", "iris", "--fleet", fleet, *BUDGETED, "--no-report", "--quiet"]
+    *_, planned = guarantees_of(tern, "--plan", *words)
+    tern(*words, "--name", "mine")
+    *_, told = guarantees_of(tern, "mine")
+    assert planned == told
+    assert (told.span, told.bounds.pure) == (Span.BUDGET, None)
+    assert 1.99 < told.bounds.epsilon <= 2
+
+
+def test_a_budget_of_the_host_is_not_what_boards_enforce(board, tern):
+    words = ["--fleet", f"port:{board}", "--store", "keys.sqlite", "--unit", "record", "--life", "1"]
+    *_, budget = guarantees_of(tern, "--plan", "train", *words, "--records", "5", "--budget", "1.5")
+    assert budget.span != Span.BUDGET or budget.bounds.epsilon > 3.9
+
+
+def test_simulated_clients_enforce_nothing(tern):
+    tern(*TRAIN, "--epsilon", "1", "--budget", "3", "--name", "mine")
+    text = Path("runs/mine/privacy.md")
+    tern("privacy", "mine")
+    assert "Each device enforces" not in text.read_text()
+    assert "the host refuses runs of a store beyond" in text.read_text().replace("\\", "")
 
 
 def test_the_budgets_of_a_site_are_about_the_unit_that_its_boards_protect():

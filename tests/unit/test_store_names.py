@@ -93,6 +93,13 @@ def test_a_store_with_two_names_is_refused(path, tmp_path, beside):
     Store(path, beside=beside).close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="locks of files by number are Linux's")
+def test_a_store_that_was_renamed_while_a_host_uses_it_lets_no_second_one_in(store, path, tmp_path):
+    elsewhere = tmp_path / "elsewhere.sqlite"
+    path.rename(elsewhere)
+    assert "locked" in refused(elsewhere)
+
+
 def test_a_hard_link_that_is_made_while_a_host_runs_lets_no_second_one_in(store, path, tmp_path):
     other = tmp_path / "other.sqlite"
     os.link(path, other)

@@ -189,7 +189,8 @@ def renyi(report: Report, alpha: float) -> float:
 @dataclass(frozen=True)
 class Together:
     """The epsilon of reports together: pure (None with Gaussian noise), and at delta by zCDP and exactly (None: not
-    known, where Gaussian noise and other reports are mixed, or the grid of the noise is coarse)."""
+    known, where the grid of Gaussian noise is coarse). Of Gaussian noise and other reports together, "exactly" is the
+    sum of what is proved of each kind."""
 
     pure: float | None
     zcdp: float
@@ -205,15 +206,30 @@ class Together:
 def together(reports: Mapping[Report, int], delta: float) -> Together:
     """What so many reports of each kind tell, mixed or not. Raises UsageError for a delta beyond 0 and 1."""
     zcdp = sums.epsilon_of(sum(times * report.rho for report, times in reports.items()), delta)
-    if any(report.gaussian for report in reports):
-        exact = None
-        if all(report.normal for report in reports):
-            exact = gaussian_curve.epsilon_of(
-                sum(times * report.normal for report, times in reports.items()), delta
-            )
-        return Together(None, zcdp, exact, delta)
-    pure = sum(times * report.cost for report, times in reports.items()) / MICRO
-    return Together(pure, zcdp, composed(reports, delta), delta)
+    noise = {report: times for report, times in reports.items() if report.gaussian}
+    if not noise:
+        return Together(pure_sum(reports), zcdp, composed(reports, delta), delta)
+    others = {report: times for report, times in reports.items() if not report.gaussian}
+    if not others:
+        is_known = all(report.normal for report in noise)
+        return Together(None, zcdp, _of_gaussian(noise, delta) if is_known else None, delta)
+    half = delta / 2
+    apart = pure_sum(others) + _of_gaussian(noise, delta), composed(others, half) + _of_gaussian(noise, half)
+    return Together(None, zcdp, min(apart), delta)
+
+
+def pure_sum(reports: Mapping[Report, int]) -> float:
+    """The epsilon at delta 0 of reports without Gaussian noise."""
+    return sum(times * report.cost for report, times in reports.items()) / MICRO
+
+
+def _of_gaussian(reports: Mapping[Report, int], delta: float) -> float:
+    """The epsilon at `delta` of reports with Gaussian noise: by Theorem 6 where it can be, else by their rho."""
+    by_rho = sums.epsilon_of(sum(times * report.rho for report, times in reports.items()), delta)
+    if not all(report.normal for report in reports):
+        return by_rho
+    normal = sum(times * report.normal for report, times in reports.items())
+    return min(by_rho, gaussian_curve.epsilon_of(normal, delta))
 
 
 def for_steps(reports: Mapping[Report, int], steps: int) -> dict[Report, int]:

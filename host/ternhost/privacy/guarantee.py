@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from tern import ledger
 from ternhost.privacy import gaussian_curve, sums
-from ternhost.privacy.composing import Report, for_steps, together
+from ternhost.privacy.composing import Report, for_steps, pure_sum, together
 from ternhost.privacy.units import protected
 
 _DIGITS = 3  # of a number for people
@@ -85,10 +85,20 @@ def _exceeded(reports: Mapping[Report, int], epsilon: float) -> float:
     epsilon."""
     rho = sum(times * report.rho for report, times in reports.items())
     bound = sums.exceeded(rho, epsilon)
-    if all(report.gaussian and report.normal for report in reports):
-        normal = sum(times * report.normal for report, times in reports.items())
-        bound = min(bound, gaussian_curve.exceeded(normal, epsilon))
+    noise = {report: times for report, times in reports.items() if report.gaussian}
+    rest = epsilon - pure_sum({report: times for report, times in reports.items() if not report.gaussian})
+    if noise and rest > 0:  # no loss of the other reports is above their sum
+        bound = min(bound, _exceeded_by_noise(noise, rest))
     return min(1.0, bound * (1 + math.exp(-epsilon)))
+
+
+def _exceeded_by_noise(noise: Mapping[Report, int], epsilon: float) -> float:
+    """At most the probability that the loss of these reports, all with Gaussian noise, is above epsilon."""
+    bound = sums.exceeded(sum(times * report.rho for report, times in noise.items()), epsilon)
+    if all(report.normal for report in noise):
+        normal = sum(times * report.normal for report, times in noise.items())
+        bound = min(bound, gaussian_curve.exceeded(normal, epsilon))
+    return bound
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,8 @@ def _refused(run: Run, funds: Funds, times: int) -> RefusedError:
         words, remedy = REMEDIES[wire.ERR_MEASURE]
         return RefusedError(f"{unable:,} of {counted(known, 'device')} cannot pay: {words}", hint=remedy)
     what = "a report of this run" if run.schedule is not None else "this run"
-    cost, has = _cost(price, measure, learner.delta), _amount(left, measure, learner.delta)
+    gaussian = learner.designs[of_class].release(times).gaussian
+    cost, has = _cost(price, measure, learner.delta, gaussian), _amount(left, measure, learner.delta)
     alike = len(np.unique(funds.left[~able])) == 1
     if known == 1:
         text = f"{what} costs {cost}, and the device has {has} left"
@@ -239,11 +240,11 @@ def _amount(millionths: int, measure: int, delta: float) -> str:
     return words
 
 
-def _cost(millionths: int, measure: int, delta: float) -> str:
-    """The same of a price, rounded up."""
+def _cost(millionths: int, measure: int, delta: float, gaussian: bool) -> str:
+    """The same of a price, rounded up. Only of Gaussian noise the epsilon of a rho is what the reports tell."""
     unit = int(10 ** max(0, len(str(millionths)) - _DIGITS))
     words = f"{MEASURES[measure]} {-(-millionths // unit) * unit / MICRO:g}"
-    if measure == RHO:
+    if measure == RHO and gaussian:
         words += f" (epsilon {rounded(sums.epsilon_of(millionths, delta))} at delta {delta:g})"
     return words
 

@@ -18,7 +18,7 @@ from ternhost.learn.schedule import Schedule
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import protected
 from ternhost.provision.boards import provision_fleet
-from ternhost.reach import fleet
+from ternhost.reach import fleet, refusals
 from ternhost.reach.fleet import Fleet
 from ternhost.run import costs, toward_server
 from ternhost.run import directory as run_directory
@@ -214,6 +214,8 @@ def take_back(store: Store, files: RunFiles, error: TernError) -> None:
     if not opened or not (isinstance(error, DeviceError) or any(map(store.report_count, opened))):
         for number in opened:
             store.end_round(number, ABANDONED)
+        if isinstance(error, refusals.AllRefused) and refusals.nobody_will_report(error.result):
+            store.forget_questions(files.name)
         store.forget_run(files.name)
         store.close()
         run_directory.remove(files.directory)

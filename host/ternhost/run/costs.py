@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from tern import wire
-from tern.ledger import RHO
+from tern.ledger import EPSILON, RHO
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import Cohort, Round
 from ternhost.count.telling import Told
 from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of
+from ternhost.privacy import sums
 from ternhost.privacy.accounting import Account, Policy
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import Report
@@ -29,8 +30,22 @@ def costs(learner: Learner) -> list[int]:
     return [design.release(learner.times).user_level for design in learner.designs]
 
 
+def ledger_budget(learner: Learner, budget: int | None) -> int | None:
+    """A budget of so many micro-epsilon, at the learner's delta, in millionths of what the ledgers of its devices
+    count; None: there is none."""
+    if budget is None or measure(learner) != RHO:
+        return budget
+    return sums.rho_of(budget / MICRO, learner.delta)
+
+
+def measure(learner: Learner) -> int:
+    """What the ledgers of its devices count, as in tern.ledger."""
+    return max((design.policy.measure for design in learner.designs), default=EPSILON)
+
+
 def accounts(learner: Learner, budget: int | None) -> list[Account]:
-    """The account of a device of each class. Raises RefusedError beyond the budget."""
+    """The account of a device of each class. budget: micro-epsilon. Raises RefusedError beyond the budget."""
+    budget = ledger_budget(learner, budget)
     who = "each client" + " of the class at epsilon {:g} ({:.3g} %)" * (len(learner.designs) > 1)
     if learner.unit:
         who = protected(learner.unit)
@@ -42,8 +57,10 @@ def accounts(learner: Learner, budget: int | None) -> list[Account]:
 
 
 def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Policy]:
-    """The policy of each device: its class's epsilon in one report, and `budget` (None: the cost of the run)."""
+    """The policy of each device: its class's epsilon in one report, and `budget`, micro-epsilon (None: the cost of the
+    run)."""
     designs = learner.designs
+    budget = ledger_budget(learner, budget)
     of_classes = [
         replace(design.policy, budget=budget or max(design.policy.budget, cost))
         for design, cost in zip(designs, costs(learner), strict=True)

@@ -40,22 +40,27 @@ def classes_of(result: Mapping[str, Any]) -> list[OfClass]:
     return [OfClass.from_json(each) for each in result.get("guarantees", ())]
 
 
-def of_classes(learner: Learner, told: Told, members: Sequence[int] | Devices, delta: float) -> list[OfClass]:
-    """What a run promises the devices of each class. told: what they have told before, in other runs."""
+def of_classes(
+    learner: Learner, told: Told, members: Sequence[int] | Devices, delta: float, fixed: bool = True
+) -> list[OfClass]:
+    """What a run promises the devices of each class. told: what they have told before, in other runs. fixed: whether
+    the number of its reports was fixed before the first one."""
     before: dict[int, list[Account]] = {}
     if told:
         for i, _, devices in by_class(learner.designs, members, learner.options.seed):
             before[i] = told.accounts(of=devices)
     return [
-        _of_class(design, learner.times, before.get(i) or [{}], delta)
+        _of_class(design, learner.times, before.get(i) or [{}], delta, fixed)
         for i, design in enumerate(learner.designs)
     ]
 
 
-def _of_class(design: ReportDesign, times: int, before: Sequence[Account], delta: float) -> OfClass:
+def _of_class(
+    design: ReportDesign, times: int, before: Sequence[Account], delta: float, fixed: bool
+) -> OfClass:
     of_run = design.told(times)
     report = Guarantee.of(Span.REPORT, {design.report: 1}, delta, design.share)
-    run = Guarantee.of(Span.RUN, of_run, delta, design.share)
+    run = Guarantee.of(Span.RUN, of_run, delta, design.share, fixed)
     lives = [
         Guarantee.of(Span.LIFE, Counter(account) + Counter(of_run), delta, design.share) for account in before
     ]

@@ -420,9 +420,9 @@ class Run(Closing):
             group = self.schedule.group(devices)
             self.algorithm.times = costs.most_asked(self.store, self.files.name, rounds, group, devices)
             told, delta = telling.told_before(self, self._asked), float(self.options.delta)
-            classes = guarantees.of_classes(self.algorithm, told, self._asked, delta)
+            classes = guarantees.of_classes(self.algorithm, told, self._asked, delta, fixed=False)
             self.state["guarantees"] = [each.as_json() for each in classes]
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:
-                account.budget = self.options.budget_micro
+                account.budget = costs.ledger_budget(self.algorithm, self.options.budget_micro)
         return results.whole(self, self._boards if self.fleet.provisions else [])

@@ -15,7 +15,7 @@ import numpy as np
 
 from tern import card as cards
 from tern import frames, wire
-from tern.ledger import EPSILON
+from tern.ledger import EPSILON, RHO
 from ternhost import datasets
 from ternhost.count.members import integers
 from ternhost.count.questions import decode_body, report_bytes
@@ -23,6 +23,7 @@ from ternhost.count.telling import Account, Told
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Learner
+from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import for_steps
 from ternhost.privacy.guarantee import Bounds, Guarantee, Span
@@ -46,6 +47,10 @@ _STEPS_OF_A_UNIT = 2  # to replace a run of records: away, and another one there
 _SIMULATED = (
     "The clients are simulated by the host, which has all their data: nobody is protected from it. This page says what "
     "the same run would promise to devices."
+)
+_EMULATED = (
+    "A board is emulated on a computer, whose owner has all its records: nobody is protected from them. This page says "
+    "what the same reports promise to devices that other people hold."
 )
 _MADE = (
     "The devices are emulated boards on the host's own machine, which also holds their records. This page says what "
@@ -86,13 +91,13 @@ def of_run(files: RunFiles) -> Facts:
             delta=delta,
             held=_held(run.asked["learning"], _some_device(asked), _features(files.directory)),
             promised=[each for of_class in promised for each in _spans(of_class)],
-            budgets=_budgets_of_run(store, kind, options, unit),
+            budgets=_budgets_of_run(store, kind, options, accounts),
             sites=sites,
             unbounded=unbounded,
             honest=options.honest,
             by_gateways=kind.by_gateways,
             link=kind.word,
-            not_real=_not_real(kind) or _not_real_sites(store),
+            not_real=_not_real(kind) or _not_real_sites(store) or _not_real_boards(store),
             reported=_reported_in(store, simulated, files.name),
             asked=max((sum(account.values()) for account in accounts), default=None),
             endless=endless,
@@ -145,6 +150,16 @@ def _not_real_sites(store: Store) -> str:
         f"The devices of {', '.join(made)} are simulated or emulated by the gateway, which has all their data: nobody "
         "is protected there. This page says what the same run promises to devices that other people hold."
     )
+
+
+def _not_real_boards(store: Store) -> str:
+    """The same of the boards of a store."""
+    return _EMULATED if any(_is_emulated(board.hello.get("text")) for board in store.boards()) else ""
+
+
+def _is_emulated(text: str | None) -> bool:
+    """Whether the text of a HELLO is that of an emulated board."""
+    return text is not None and "emulated" in text.split()
 
 
 def _is_made(word: str | None) -> bool:
@@ -242,13 +257,22 @@ def _options(options: RunOptions) -> dict[str, str]:
 # Budgets
 
 
-def _budgets_of_run(store: Store, kind: Fleet, options: RunOptions, unit: int) -> list[Guarantee]:
-    """What ledgers allow for life: as boards say it, or as the run set it."""
+def _budgets_of_run(
+    store: Store, kind: Fleet, options: RunOptions, accounts: Sequence[Account]
+) -> list[Guarantee]:
+    """What ledgers allow for life, as boards say it; of simulated clients, what the run allows. accounts: of the
+    run."""
     delta = float(options.delta)
-    if kind.simulated:
-        limit = options.budget_micro
-        return [] if limit is None else [Guarantee.of_budget(limit, EPSILON, unit, delta)]
-    return _budgets_of_store(store, delta)
+    if not kind.simulated:
+        return _budgets_of_store(store, delta)
+    if options.budget_micro is None:
+        return []
+    reports = [report for account in accounts for report in account]
+    unit = min((report.unit for report in reports if report.unit), default=0)
+    if any(report.gaussian for report in reports):
+        rho = sums.rho_of(options.budget_micro / MICRO, delta)
+        return [Guarantee.of_budget(rho, RHO, unit, delta)]
+    return [Guarantee.of_budget(options.budget_micro, EPSILON, unit, delta)]
 
 
 def _budgets_of_store(store: Store, delta: float = _DELTA) -> list[Guarantee]:
@@ -303,7 +327,7 @@ def of_store(path: Path) -> Facts:
             honest=honest,
             by_gateways=kind is not None and kind.by_gateways,
             link="" if kind is None else kind.word,
-            not_real=_not_real_in(runs) or _not_real_sites(store),
+            not_real=_not_real_in(runs) or _not_real_sites(store) or _not_real_boards(store),
             reported=_reported_in(store, simulated, None),
             asked=max((sum(account.values()) for account in accounts), default=None),
             together=_together(accounts, unit, learning.get("records"), _DELTA),
@@ -383,9 +407,11 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
 
 
 def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) -> list[Guarantee]:
+    """What ledgers allow for life, as they will be made for the run or are; of simulated clients, what it allows."""
     kind, delta = fleet.parse(options.fleet), float(options.delta)
-    if options.budget_micro is not None:
-        return [Guarantee.of_budget(options.budget_micro, EPSILON, learner.unit, delta)]
+    named = costs.ledger_budget(learner, options.budget_micro)
+    if named is not None and (kind.simulated or kind.provisions):
+        return [Guarantee.of_budget(named, costs.measure(learner), learner.unit, delta)]
     if kind.provisions:  # boards that are made for a run get what it costs
         policies = zip(learner.designs, costs.costs(learner), strict=True)
         found = [
@@ -439,6 +465,7 @@ def of_board(name: str) -> Facts:
         promised=life,
         budgets=[Guarantee.of_budget(left + spent, measure, unit, _DELTA)],
         link="port",
+        not_real=_EMULATED if _is_emulated(hello.text) else "",
         about={
             "board": str(hello.text),
             "devices": devices,

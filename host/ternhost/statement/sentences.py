@@ -31,6 +31,7 @@ SPANS = {
     Span.LIFE: "all runs so far",
     Span.BUDGET: "the budget for life",
 }
+_SIMULATED = "simulated"  # the word of a fleet
 _ALREADY_PAID = "what was paid so far"
 _WAYS = {
     "port": "Frames travel over a cable, unencrypted.",
@@ -97,7 +98,7 @@ def _in_short(facts: Facts) -> Iterable[Sentence]:
         )
     if facts.endless:
         limit = "What bounds its cost is the budget of each device."
-        if facts.not_real and not facts.budgets:
+        if facts.link == _SIMULATED and not facts.budgets:
             limit = "Nothing bounds its cost, since simulated clients have no budget."
         yield Sentence(
             f"The run has no end, and each round costs more. {limit}",
@@ -290,11 +291,13 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
 
 def shown(facts: Facts) -> list[Guarantee]:
     """The guarantees of the table: without the life of devices that have had one run."""
-    spans = {(each.span, each.share): each for each in facts.promised}
-    shown = []
+    shown: list[Guarantee] = []
+    run = None  # of the same class of devices, whose guarantees follow each other
     for each in facts.promised:
-        run = spans.get((Span.RUN, each.share))
-        if not (each.span == Span.LIFE and run is not None and run.bounds == each.bounds):
+        if each.span == Span.RUN:
+            run = each
+        is_first_run = each.span == Span.LIFE and run is not None and run.bounds == each.bounds
+        if not is_first_run:
             shown.append(each)
     return [*shown, *facts.budgets]
 
@@ -308,7 +311,7 @@ def _rows(guarantee: Guarantee, facts: Facts) -> Iterable[tuple[str, ...]]:
     if guarantee.unit == DEVICE:
         yield from _numbered(about, "what its records are", guarantee.bounds)
         return
-    run = "the record" if guarantee.unit == 1 else "the run"
+    run = "the record" if guarantee.unit == 1 else f"the run of {guarantee.unit:,} records"
     yield from _numbered(about, f"whether {run} was there", guarantee.bounds)
     if guarantee.content is not None:
         yield from _numbered(about, f"what {run} says", guarantee.content)
@@ -373,8 +376,11 @@ def rounded_small(probability: float) -> str:
 
 
 def _enforced(facts: Facts) -> Iterable[Sentence]:
-    if facts.not_real and not facts.budgets:
-        yield Sentence("Simulated clients have no budget that would end their reports.", (Key.FACT,))
+    if facts.link == _SIMULATED:
+        text = "Simulated clients have no ledgers and no budget that would end their reports."
+        if facts.budgets:
+            text = "Simulated clients have no ledgers: the host refuses runs of a store beyond --budget."
+        yield Sentence(text, (Key.FACT,))
         return
     yield Sentence(
         "Each device enforces its budget for life itself. It pays for a report in its ledger before it sends it, and "

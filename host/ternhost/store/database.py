@@ -37,6 +37,9 @@ class Database(Closing):
             self._lock = None if beside else files.take_lock(self.path)
             if self._lock:
                 unless_opened.callback(self._lock.close)
+            self._held = None if beside else files.hold_file(self.path)
+            if self._held:
+                unless_opened.callback(self._held.close)
             self._db = sqlite3.connect(self.path, isolation_level=None)
             unless_opened.callback(self._db.close)
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -102,6 +105,8 @@ class Database(Closing):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._lock.close()
         self._db.close()
+        if self._held:
+            self._held.close()
 
     def changes(self) -> int:
         """A number that changes with every write of another process."""

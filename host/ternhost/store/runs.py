@@ -50,6 +50,10 @@ class RunTable(Database):
         """Undo `begin_run` for a run without rounds."""
         self._write("DELETE FROM run WHERE name = ?", name)
 
+    def forget_questions(self, name: str) -> None:
+        """Forget what a run asked, where each device refused: nobody paid. The numbers of its rounds stay used."""
+        self._write("DELETE FROM cohort WHERE round IN (SELECT number FROM round WHERE run = ?)", name)
+
     def runs(self) -> list[StoredRun]:
         """All runs of this store, in the order in which they began."""
         return self._runs("ORDER BY rowid")

@@ -1,7 +1,9 @@
 """The file of a store and the lock beside it, before SQLite has opened it."""
 
 import os
+import socket
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -51,6 +53,23 @@ def take_lock(path: Path) -> sqlite3.Connection:
         lock.close()
         raise
     return lock
+
+
+def hold_file(path: Path) -> socket.socket | None:
+    """Lock the file itself, so that it stays locked where its name changes. Raises sqlite3.Error if another process has
+    it. Only Linux has names for this that end with the process; elsewhere a store that is in use must not be moved."""
+    if sys.platform != "linux":
+        return None
+    status = path.stat()
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        held.bind(f"\0tern store {status.st_dev} {status.st_ino}")
+    except OSError:
+        held.close()
+        busy = sqlite3.OperationalError("database is locked")
+        busy.sqlite_errorname = "SQLITE_BUSY"
+        raise busy from None
+    return held
 
 
 def in_use(path: Path) -> bool:

@@ -47,7 +47,7 @@ def epsilon_of(run: RunView) -> str:
     if unit:
         text += ", that it was there"
     if delta := run.options.get("delta"):
-        text += f", at delta {float(delta):g}"
+        text += f", at delta {float(delta):g}, as ledgers count it"
     return text
 
 
