@@ -58,7 +58,7 @@ def take_lock(path: Path) -> sqlite3.Connection:
 def hold_file(path: Path) -> socket.socket | None:
     """Lock the file itself, so that it stays locked where its name changes. Raises sqlite3.Error if another process has
     it. Only Linux has names for this that end with the process; elsewhere a store that is in use must not be moved."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not hasattr(socket, "AF_UNIX"):
         return None
     status = path.stat()
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
