@@ -33,9 +33,12 @@ def costs(learner: Learner) -> list[int]:
 def ledger_budget(learner: Learner, budget: int | None) -> int | None:
     """A budget of so many micro-epsilon, at the learner's delta, in millionths of what the ledgers of its devices
     count; None: there is none."""
-    if budget is None or measure(learner) != RHO:
-        return budget
-    return sums.rho_of(budget / MICRO, learner.delta)
+    return None if budget is None else in_measure(budget, measure(learner), learner.delta)
+
+
+def in_measure(budget: int, measure: int, delta: float) -> int:
+    """So many micro-epsilon, at delta where the measure is rho, in millionths of the measure (tern.ledger)."""
+    return sums.rho_of(budget / MICRO, delta) if measure == RHO else budget
 
 
 def measure(learner: Learner) -> int:

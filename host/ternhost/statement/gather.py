@@ -23,7 +23,6 @@ from ternhost.count.telling import Account, Told
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Learner
-from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import for_steps
 from ternhost.privacy.guarantee import Bounds, Guarantee, Span
@@ -267,12 +266,11 @@ def _budgets_of_run(
         return _budgets_of_store(store, delta)
     if options.budget_micro is None:
         return []
-    reports = [report for account in accounts for report in account]
-    unit = min((report.unit for report in reports if report.unit), default=0)
-    if any(report.gaussian for report in reports):
-        rho = sums.rho_of(options.budget_micro / MICRO, delta)
-        return [Guarantee.of_budget(rho, RHO, unit, delta)]
-    return [Guarantee.of_budget(options.budget_micro, EPSILON, unit, delta)]
+    measure = EPSILON
+    if any(report.gaussian for account in accounts for report in account):
+        measure = RHO
+    budget = costs.in_measure(options.budget_micro, measure, delta)
+    return [Guarantee.of_budget(budget, measure, _unit_of(accounts), delta)]
 
 
 def _budgets_of_store(store: Store, delta: float = _DELTA) -> list[Guarantee]:
@@ -357,11 +355,10 @@ def _with_payments(store: Store, asked: Told) -> Told:
     found = payments.unknown_payments(store, budgets, asked)
     rows = [vars(payment) for payment in found]
     devices = np.unique(np.concatenate([asked.devices, *(integers(each.devices) for each in budgets)]))
-    unit = min((report.unit for account in asked.accounts() for report in account if report.unit), default=0)
-    return payments.with_payments(asked, rows, devices, unit)
+    return payments.with_payments(asked, rows, devices, _unit_of(asked.accounts()))
 
 
-def _unit_of(accounts: Sequence[Account], boards: Sequence[int]) -> int:
+def _unit_of(accounts: Sequence[Account], boards: Sequence[int] = ()) -> int:
     """The unit that a store's reports protect; without reports, that of its boards."""
     units = [report.unit for account in accounts for report in account]
     return min((unit for unit in (units or boards) if unit), default=0)
