@@ -19,7 +19,7 @@ from ternhost.privacy.units import protected
 
 _DIGITS = 3  # of a number for people
 _LESS = 0.995  # of the pure epsilon: an epsilon at delta that is no smaller is not worth a second number
-_REPLACED = 2  # steps between two data sets of which a run of records says different things
+REPLACED = 2  # steps between two data sets of which a run of records says different things
 _REPLACED_TWICE = 4  # where an event lies in two runs and changes both
 
 
@@ -142,7 +142,7 @@ class Guarantee:
         bounds = Bounds.of(reports, delta)
         if not unit:
             return cls(span, unit, bounds, share=share, fixed=fixed)
-        content, event = (Bounds.of(for_steps(reports, n), delta) for n in (_REPLACED, _REPLACED_TWICE))
+        content, event = (Bounds.of(for_steps(reports, n), delta) for n in (REPLACED, _REPLACED_TWICE))
         return cls(span, unit, bounds, content, event, share=share, fixed=fixed)
 
     @classmethod
@@ -244,7 +244,7 @@ def _about(reports: Mapping[Report, int], unit: int) -> Mapping[Report, int]:
         if report.unit in (0, unit):
             found[report] += times
         elif report.unit % unit == 0:
-            found[replace(report.for_steps(_REPLACED), unit=unit)] += times
+            found[replace(report.for_steps(REPLACED), unit=unit)] += times
         else:
             found[replace(report.for_steps(_REPLACED_TWICE), unit=unit)] += times
     return found

@@ -25,7 +25,7 @@ from ternhost.errors import TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import for_steps
-from ternhost.privacy.guarantee import Bounds, Guarantee, Span
+from ternhost.privacy.guarantee import REPLACED, Bounds, Guarantee, Span
 from ternhost.reach import fleet
 from ternhost.reach.driver import BoardBudget
 from ternhost.reach.fleet import Fleet
@@ -42,7 +42,6 @@ from ternhost.store.store import Store
 _DELTA = 1e-6  # of what a board or a store says, for which nobody has named one
 _MOST_BUDGETS = 3  # different ones in a statement
 _MOST_NAMES = 3  # of features
-_STEPS_OF_A_UNIT = 2  # to replace a run of records: away, and another one there (ledger.md, Neighbours)
 _SIMULATED = (
     "The clients are simulated by the host, which has all their data: nobody is protected from it. This page says what "
     "the same run would promise to devices."
@@ -214,7 +213,7 @@ def _together(accounts: Sequence[Account], unit: int, records: int | None, delta
     if not unit or not records or not accounts:
         return None
     runs = min(records, (records - 1) // unit + 2)  # a program's newest records may begin within a run
-    steps = _STEPS_OF_A_UNIT * runs
+    steps = REPLACED * runs
     return max(
         (Bounds.of(for_steps(account, steps), delta) for account in accounts), key=lambda each: each.epsilon
     )
