@@ -356,6 +356,7 @@ def test_a_board_says_at_its_port_why_it_is_not_on_its_broker(tmp_path, micropyt
         wait_for(lambda: absent(board.port)[1], 15)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_missing_board_is_told_with_its_reason(tmp_path, micropython, way):
@@ -385,6 +386,7 @@ def test_a_board_that_is_back_says_why_it_was_away(tmp_path, micropython):
         wait_for(lambda: re.search(shown, rig.tern("watch", "--once", place.path, code=0).out), 60)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WIRELESS)
 def test_a_board_without_a_way_to_its_broker_is_told_with_its_reason(tmp_path, micropython, way):

@@ -34,7 +34,6 @@ def member(folder, *words):
 # What each command says, in the n-th run: every run has something to write.
 COMMANDS = {
     "deploy": lambda url, folder, n: ["deploy", url, *["--whole"] * (n % 2)],
-    "provision": lambda url, folder, n: ["provision", url, *member(folder, "--largest", 1 + n % 2)],
     "up": lambda url, folder, n: ["up", url, *member(folder, "--yes", "--pause", n % 2), *["--whole"] * (n % 2)],
     "records": lambda url, folder, n: ["device", "records", url, "--fill", folder / "mine.csv"],
     "flash": lambda url, folder, n: ["flash", url, "--firmware", folder / "other.uf2"],
@@ -42,6 +41,7 @@ COMMANDS = {
     "hil": lambda url, folder, n: [
         "hil", "--hardware-map", folder / "map.yaml", "--tests", folder / "test_it.py", "--sessions", folder / "out",
     ],
+    "provision": lambda url, folder, n: ["provision", url, *member(folder, "--largest", 1 + n % 2)],
 }  # fmt: skip
 TESTS = """
 def test_computes(dut):
@@ -105,6 +105,7 @@ def kill_at(words, seconds, how=signal.SIGKILL):
     return process.wait(60)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(name, prepared, tmp_path, sampled):
@@ -141,6 +142,7 @@ def one(prepared, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_board_answers_again_after_a_refusal(one):
     url, folder = one
     for words, code in (

@@ -133,6 +133,7 @@ def test_new_passwords_reach_the_nodes_and_disconnect_nobody(place, connect):
     assert host.arrived() == board.arrived() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_every_node_is_killed_in_turn_and_no_report_is_lost_or_counted_twice(tmp_path):
     summary = sites.weather(tmp_path, 3, boards=3, clients=30, kind=cluster.Cluster)

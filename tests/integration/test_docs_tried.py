@@ -59,6 +59,7 @@ INSTEAD = (
     (r"^make demo\b.*", ":"),  # the run named "first" is as long, on the same flights and boards
     (r"^make test\b.*", ":"),  # these tests
     (r"^pip install -e .*", ":"),  # by the set-up of the tests
+    (r"^(tern plan --dataset .*)", r"\1 --runs 2"),  # by default a plan takes minutes
     (r"--firmware \S+", "--firmware a0.uf2 --volume a0.volume --yes"),  # an emulated Pico has a folder for its volume
     (r"\ba0\b(?!\.)", PORT),
     (r"\bgateways\.example\.org\b", "localhost"),

@@ -166,6 +166,7 @@ DIFFERENT = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_over_three_gateways_equals_a_run_over_one_host(here, name):
     sites = here / "sites"
@@ -263,6 +264,7 @@ def merged(one, other):
     return replace(one, counts=one.counts + other.counts, vectors=vectors)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SOME)
 def test_gateways_of_every_kind_count_what_one_host_counts(beside, here, name):
     count(f"gateways:{beside}", beside, here, name)

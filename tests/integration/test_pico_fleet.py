@@ -123,6 +123,7 @@ def test_hil_gives_up_a_board_after_its_timeout(tmp_path):
     assert hil.worst([result]) == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_hil_names_the_commit_that_moved_a_figure(here):
     """Two commits of the device library, measured on an emulated Pico; the second takes 2 kB of heap more."""

@@ -51,7 +51,7 @@ def test_with_a_slot_every_report_leaves_at_its_end(pico, task):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", slots.CASES, ids=lambda case: case.name)
 def test_every_report_leaves_within_the_shortest_slot_that_admits_it(pico, case):
     slot = case.slot
@@ -95,6 +95,7 @@ def wake_frames(number):
     ]  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["pico", "rv32", "xtensa"])
 def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_that_can_be_seen(name):
     """Of boards with 0 to 2,048 records, report by report: in simulated time, or in instructions (1,000 a us).
@@ -134,6 +135,7 @@ def require_within_bound_and_alike(board, *counts):
             assert abs(us - other) <= APART_US, (what, us, other)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("d", "capacity", "counts"), [(28, 2048, (0, 2048)), (128, 640, (500, 600))], ids=["d=28", "d=128"]
@@ -147,7 +149,7 @@ def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", range(BOARDS))
 def test_a_program_with_any_recorder_keeps_the_bound_on_its_work_and_shows_no_number_of_records(number):
     board = program_boards.drawn(number)

@@ -110,7 +110,7 @@ def require_public_moments(lines):
             assert (int(ms) - last) % SLOT_MS == 0, line
 
 
-@pytest.mark.parametrize("on", ["cpython", "micropython"])
+@pytest.mark.parametrize("on", [pytest.param("cpython", marks=pytest.mark.exhaustive), "micropython"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_nothing_that_can_be_seen_depends_on_data_noise_flash_or_tasks(tmp_path, micropython, scenario, on):
     interpreter = micropython if on == "micropython" else None

@@ -298,6 +298,7 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", WRONG, ids=lambda mutant: f"{mutant.module[5:]}: {mutant.what}")
 def test_a_wrong_implementation_fails_a_vector(mutant):

@@ -498,7 +498,7 @@ WRONG = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("mutant", WRONG, ids=lambda mutant: f"{mutant.module[5:]}: {mutant.what}")
 def test_a_wrong_implementation_fails_a_vector(mutant):
     assert caught(mutant, *CHECKS.get(mutant.module, ("test_rounds.py",)))

@@ -85,6 +85,7 @@ def test_every_test_and_command_that_the_errata_name_exists():
         build_parser().parse_args(shlex.split(command))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "number"), FIGURES)
 def test_a_figure_is_drawn(paper, number, tmp_path, monkeypatch):
@@ -118,6 +119,7 @@ HOLD = {
 RUNS = {("hao", "2"): 60, ("zhao", "11"): 20}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "number"), HOLD)
 def test_what_a_paper_says_about_a_figure_holds_or_is_an_erratum(paper, number):
@@ -149,6 +151,7 @@ def test_a_trend_is_told_only_beyond_noise(gain, expected):
     assert figure.every([None, False]) is False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_larger_epsilons_and_smaller_safe_ranges_give_better_models():
     outcome = experiments.run("shen", Options(runs=12, workers=2), figure="table-2")

@@ -163,6 +163,7 @@ def _bias(card, values, rng, least=60_000):
     return (error - noise) / np.square(mean).sum(), noise / np.square(mean).sum()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["flights", "flights-planned", "synthetic-logistic", "breast-cancer", "digits", "iris", "wine"]
