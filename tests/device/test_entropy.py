@@ -12,8 +12,6 @@ from tern.compat import MICROPYTHON
 from tern.entropy import END, POSITION, EntropyError, Generator, Health
 from tern.hash_drbg import HashDrbg
 
-COMPILED = True
-
 
 def counting_source():
     state = [12345]

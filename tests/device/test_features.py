@@ -9,7 +9,6 @@ from streams import Words
 
 from tern.features import Window, root, sums
 
-COMPILED = True
 ONE = 16384
 
 

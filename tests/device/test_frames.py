@@ -11,8 +11,6 @@ from checks import raises, without_heap
 from tern import frames, host_frames, model, wire
 from tern.frames import FrameError
 
-COMPILED = True
-
 
 def unhex(text):
     return bytes.fromhex(text)

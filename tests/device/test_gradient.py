@@ -8,7 +8,6 @@ from streams import Words
 
 from tern import gradient, wire
 
-COMPILED = True
 ONE = 16384
 MODELS = (wire.LINEAR, wire.LOGISTIC, wire.SVM)
 TOLERANCE = ONE >> 9

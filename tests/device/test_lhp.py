@@ -7,8 +7,6 @@ from streams import Keyed, uniform
 from tern.card import T
 from tern.lhp import extremes
 
-COMPILED = True
-
 
 def check(ends, inside, job):
     """Compare extremes() with integers of any size."""

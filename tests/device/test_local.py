@@ -8,7 +8,6 @@ from streams import Keyed, uniform
 from tern import wire
 from tern.local import LocalTrainer
 
-COMPILED = True
 ONE = 16384
 
 

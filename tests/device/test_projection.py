@@ -20,7 +20,6 @@ from tern.entropy import POSITION, EntropyError
 from tern.fixed import ONE
 from tern.rotation import find, rotate
 
-COMPILED = True
 LESS = 4 if MICROPYTHON else 1  # emulated boards are slow
 CARD = projection_card(EPSILON, 2, 2)  # for the four values of small_board
 
@@ -79,7 +78,7 @@ def some_values(words, d):
     return [words.between(-size, size) for _ in range(d)]
 
 
-def test_random_vectors_are_drawn_as_specified():
+def test_random_draws_are_those_of_the_specification():
     words = Words(7)
     stream = Keyed(b"projection", b"draws")
     for turn in range(60 // LESS):
@@ -180,7 +179,7 @@ def test_the_mean_of_the_sign_is_the_length():
 # Leaves
 
 
-def test_norms_and_rotations_of_random_vectors():
+def test_norms_and_rotations_of_random_values():
     words = Words(3)
     for _ in range(200 // LESS):
         n = 1 << 1 + words.below(5)

@@ -13,8 +13,6 @@ from tern.card import T, decode
 from tern.compat import MICROPYTHON
 from tern.entropy import POSITION, EntropyError, Generator
 
-COMPILED = True
-
 
 def cases():
     """(case, decoded card) of each vector."""

@@ -18,7 +18,6 @@ from tern.entropy import POSITION, EntropyError
 from tern.fixed import ONE
 from tern.recorder import Recorder
 
-COMPILED = True
 MOST = 1 << 29  # of a total
 UNITS = 1500  # random ones; with --exhaustive a million (tests/unit/test_sums_law.py)
 

@@ -223,16 +223,13 @@ def test_needs_of_a_file_hold_for_one_test_or_for_all(tmp_path, declaration, nee
         device_tests.needs(path)
 
 
-@pytest.mark.parametrize(
-    ("declaration", "compiled", "chip"), [("", 1, 1), ("COMPILED = True\n", 2, 1), ("CHIP = True\n", 2, 2)]
-)
-def test_slow_targets_run_the_declared_part_of_a_file(tmp_path, declaration, compiled, chip):
+@pytest.mark.parametrize(("declaration", "on_a_slow_target"), [("", 1), ("CHIP = True\n", 2)])
+def test_slow_targets_run_the_vectors_of_a_file_or_all_of_it(tmp_path, declaration, on_a_slow_target):
     path = tmp_path / "test_it.py"
     path.write_text(f"{declaration}def test_vectors(): pass\ndef test_other(): pass\n")
     names = ["test_vectors", "test_other"]
     assert device_tests.selected(path, device_tests.ALL) == names
-    assert device_tests.selected(path, device_tests.COMPILED) == names[:compiled]
-    assert device_tests.selected(path, device_tests.CHIP) == names[:chip]
+    assert device_tests.selected(path, device_tests.CHIP) == names[:on_a_slow_target]
 
 
 def test_a_sample_of_vectors_is_a_vector_file_with_at_least_two_cases_of_each_group():

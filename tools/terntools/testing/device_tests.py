@@ -222,8 +222,8 @@ ENDURANCE = "endurance"
 _NEEDS = (SOCKETS, ENDURANCE)
 
 
-# Tests that run without --exhaustive: all; those of compiled code; those worth a whole chip. Vectors always run.
-ALL, COMPILED, CHIP = "ALL", "COMPILED", "CHIP"
+# Tests that run without --exhaustive: all; or those of vectors, and the files worth a whole chip.
+ALL, CHIP = "ALL", "CHIP"
 
 
 @dataclass(frozen=True)
@@ -248,11 +248,11 @@ _PICO_LACKS = {SOCKETS: "a Pico without Wi-Fi has no sockets", ENDURANCE: _THOUS
 # The slowest first. A board is made of a port, by the plugin.
 KINDS = {
     "pico": Kind(partial(EmulatedTarget, "pico"), _PICO_LACKS, selection=CHIP, one_of=16),
-    "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE, COMPILED, one_of=16),
-    "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE, COMPILED, one_of=16),
+    "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE, CHIP, one_of=16),
+    "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE, CHIP, one_of=16),
     # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of the whole chip's cost.
     "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE, one_of=8),
-    "rv32": Kind(partial(EmulatedTarget, "rv32"), {}, _IF_EXHAUSTIVE, COMPILED, one_of=16),
+    "rv32": Kind(partial(EmulatedTarget, "rv32"), {}, _IF_EXHAUSTIVE, one_of=16),
     "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
     "unix": Kind(UnixTarget),
 }
@@ -281,21 +281,21 @@ def needs(path: Path) -> dict[str, str]:
 def selected(path: Path, selection: str) -> list[str]:
     """The tests of a file in that selection: all where it says so, as `CHIP = True` does, else those of vectors."""
     names, constants = _read_tests(path.read_text())
-    if selection in (ALL, *constants) or CHIP in constants:
+    if selection == ALL or CHIP in constants:
         return names
     return [name for name in names if "vectors" in name]
 
 
 @cache
 def _read_tests(text: str) -> tuple[list[str], dict[str, Any]]:
-    """The names of the test functions in a file's text, and the values of its NEEDS, COMPILED and CHIP."""
+    """The names of the test functions in a file's text, and the values of its NEEDS and CHIP."""
     names: list[str] = []
     constants: dict[str, Any] = {}
     for node in ast.parse(text).body:
         match node:
             case ast.FunctionDef(name=name) if name.startswith("test_"):
                 names.append(name)
-            case ast.Assign(targets=[ast.Name(id=("NEEDS" | "COMPILED" | "CHIP") as name)], value=value):
+            case ast.Assign(targets=[ast.Name(id=("NEEDS" | "CHIP") as name)], value=value):
                 constants[name] = ast.literal_eval(value)
     return names, constants
 
