@@ -29,12 +29,12 @@ docs: setup  ## the site of the documentation, into build/site; a broken link fa
 	@MAKEFLAGS= sh tools/setup.sh device docs
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
 
-check:  ## before a commit, 10 minutes on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
+check:  ## before a commit, 9 minutes on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
 	$(beside) quick-tests
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device
 
-test:  ## what a change can break, half an hour on 2 cores: all tests, with samples of the long ones
+test:  ## what a change can break, 40 minutes on 2 cores: all tests, with samples of the long ones
 	$(beside) tests
 tests: emulators
 	$(pytest) --target $(targets)

@@ -21,10 +21,7 @@ from tern.ledger import Ledger, LedgerError
 with modules({"machine": object(), "tern.boards.rp2": None}):  # which takes the machine that it finds
     from tern.boards import esp32, rp2
 
-NEEDS = {
-    "test_a_client_answers_from_its_last_ledger_alone_until_its_counter_is_used_up": "endurance",
-    "test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round": "endurance",
-}
+NEEDS = {"test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round": "endurance"}
 PATH = "board/ledger/00000007"
 COST = 5
 # (round, question, reports paid for at once), one after the other: what a host asks between two power cuts

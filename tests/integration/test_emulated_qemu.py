@@ -292,7 +292,6 @@ def test_a_bench_counts_instructions_and_bounds_the_time_from_below(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", figures.COUNTING)
 def test_measured_figures_agree_with_the_file(name):
     kept = json.loads(figures.KEPT.read_text())[f"{name}_emulated"]

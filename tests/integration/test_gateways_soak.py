@@ -10,7 +10,6 @@ from harness import gateways
 from terntools.emulators.micropython import find_micropython
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_counts_are_right_whatever_is_killed(tmp_path, nodes):

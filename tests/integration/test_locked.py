@@ -145,7 +145,6 @@ def boot_under_fire(flash, keys, monkeypatch, until):
             yield fire, board
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("keys", [KEYS, *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)])
 @pytest.mark.parametrize("kind", ["flash", "with_loader"])
 def test_no_key_opens_the_console_of_a_locked_board(kind, keys, request, monkeypatch):

@@ -51,7 +51,7 @@ def test_with_a_slot_every_report_leaves_at_its_end(pico, task):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", slots.CASES, ids=lambda case: case.name)
 def test_every_report_leaves_within_the_shortest_slot_that_admits_it(pico, case):
     slot = case.slot
@@ -135,7 +135,6 @@ def require_within_bound_and_alike(board, *counts):
             assert abs(us - other) <= APART_US, (what, us, other)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("d", "capacity", "counts"), [(28, 2048, (0, 2048)), (128, 640, (500, 600))], ids=["d=28", "d=128"]
@@ -149,7 +148,7 @@ def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(BOARDS))
 def test_a_program_with_any_recorder_keeps_the_bound_on_its_work_and_shows_no_number_of_records(number):
     board = program_boards.drawn(number)

@@ -131,7 +131,6 @@ SITES = [
 ]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("devices", "honest", "epsilon", "bound", "delta"), SITES)
 def test_no_choice_of_groups_tells_more_than_the_bound(devices, honest, epsilon, bound, delta):
@@ -155,7 +154,6 @@ def test_a_share_of_the_reports_would_be_broken(devices, honest, epsilon, bound,
     assert Adversary(site, a_share_of_the_reports(site)).gain(2) > 1.2 * delta
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("epsilon", "bound", "delta"), [(1.0, 0.9, 0.2), (0.6, 0.7, 0.1)])
 def test_no_choice_among_drawn_groups_tells_more_than_the_bound(epsilon, bound, delta):
     """Of 40 devices four are the adversary's. It throws groups away until many of its own are in one."""

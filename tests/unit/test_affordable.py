@@ -157,7 +157,6 @@ def test_a_ledger_in_epsilon_begins_no_run_that_costs_rho(tern):
 # What would be possible
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "possible"),
     [

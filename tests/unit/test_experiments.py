@@ -45,7 +45,6 @@ SMALLER = {
 }
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
 def test_an_experiment_runs_and_writes_its_files(name, tmp_path, monkeypatch):

@@ -82,7 +82,6 @@ def audited(card, devices, rounds, delta, runs, seen=None):
     return best
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "epsilon", "devices", "rounds", "delta", "runs"),
     [

@@ -163,7 +163,6 @@ def test_one_report_costs_its_card_at_any_delta_that_is_small(named):
     assert 0.97 * certified < exact({report(*named): 1}, 1e-9) <= certified
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("named", CARDS, ids=str)
 @pytest.mark.parametrize("mixed", [0, 5])
 def test_no_card_costs_more_than_any_mechanism_of_its_epsilon(named, mixed):
@@ -260,7 +259,6 @@ def counts_of(inputs, others):
     return [p[seen] for seen in p], [q[seen] for seen in p]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("clients", "rounds"), [(2, 1), (2, 3), (3, 2), (4, 2), (5, 1)])
 @pytest.mark.parametrize("named", [("three-outputs", 1), ("grr", 2)], ids=str)
 def test_counts_of_several_rounds_keep_delta_whatever_the_others_hold(named, clients, rounds):
@@ -333,7 +331,6 @@ def test_a_filter_allows_what_local_epsilons_allow():
     assert not Bound(4 * MICRO - 1).keeps(told)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("named", [("three-outputs", 1), ("grr", 4), ("pm-sub", 0.1)], ids=str)
 @pytest.mark.parametrize("clients", [1, 2, 100, 10_000])
 def test_one_round_costs_what_one_report_does_behind_a_shuffler(named, clients):

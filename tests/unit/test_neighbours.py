@@ -128,7 +128,6 @@ VALUES = {
 }
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", VALUES)
 def test_values_of_replaced_records_are_told_apart_as_well_as_the_card_says(shape):
     question = Question(VALUES[shape])
@@ -213,7 +212,6 @@ def claim_of(question, records):
 NORMS = pytest.mark.parametrize("norm", [1, 2])
 
 
-@pytest.mark.sampled(2)
 @NORMS
 @pytest.mark.parametrize("unit", [1, 5])
 def test_that_a_run_was_there_is_told_as_well_as_the_charge_says(norm, unit):

@@ -63,7 +63,6 @@ def wheel(folder):
     return path
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("tampered", [False, True])
 def test_a_wheel_with_a_changed_byte_is_not_installed(checkout, tampered):

@@ -89,7 +89,6 @@ def test_reports_tell_of_a_record_what_rho_claims_and_not_much_less():
     assert claim / 3 < bound < claim, (bound, claim)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("answerer", [None, RoundsLast])
 def test_the_audit_finds_a_sum_that_is_rounded_last(answerer):
     """64 features of an eighth of a step each: together they have norm 1, and a sum of them has half steps."""

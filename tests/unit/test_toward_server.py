@@ -56,7 +56,6 @@ def test_a_run_tells_at_each_site_what_card_account_says(tern):
     assert f"epsilon {rounded(epsilon)}" in page
 
 
-@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_largest_epsilon_that_keeps_a_bound_counts_earlier_runs(tern):
     told = Told()
