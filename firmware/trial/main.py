@@ -3,13 +3,16 @@
 import micropython
 
 micropython.kbd_intr(-1)  # first of all: a locked board leaves no moment to interrupt it
-locked = True
+locked = False  # until its lock has been seen: a board that cannot be read keeps its console
 try:
     import os
 
-    locked = "lock" in os.listdir()
-    if not locked:
-        micropython.kbd_intr(3)
+    os.stat("lock")
+    locked = True
+except Exception:  # there is no lock, no memory or no file system
+    micropython.kbd_intr(3)
+try:
+    import os
     import struct
     import sys
     from binascii import crc32
