@@ -14,12 +14,15 @@ from typing import Any, Self
 from ternhost.errors import DeviceError, RefusedError, TernError
 from ternhost.reach.links import open_link
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
+from terntools.boards import heard
 
 _RAW_BANNER = b"raw REPL; CTRL-B to exit\r\n"
 _ENTER_TRIES = 5
 _CHUNK = 1536  # bytes of a file in one command
 TIMEOUT, _HANDSHAKE = 20.0, 10.0  # seconds that a command may take, and an answer of raw paste
 _HELLO_WAIT, _ARM_WAIT = 3.0, 2.0
+_MOST_TALK = 5.0  # seconds that a port may print, beyond the seconds of silence for which the host waits
+_MOST_TIMES = 10  # the silent seconds of a piece of code: what its output may take
 _MOST_SECONDS, _MOST_SECONDS_TALKING = 3600, 300  # that code may run, and a program that waits for the host
 _RENEW = 3.0  # seconds between two renewals of a waiting board's timer
 
@@ -121,6 +124,7 @@ class Repl:
 
     def enter(self, tries: int | None = None) -> None:
         """Interrupt the program, and enter the raw prompt. Raises DeviceError; RefusedError from a locked board."""
+        printed = b""
         with self._turn:
             for attempt in range(tries or _ENTER_TRIES):
                 # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end. A visit's timer
@@ -130,15 +134,17 @@ class Repl:
                     self._drain(0.2)
                     self._write(b"\r\x01")
                 banner = self._read_until(_RAW_BANNER + b">", 1.0 + attempt)
-                if banner.endswith(b">") and (not self._arm or self._arms()):
+                if banner.endswith(_RAW_BANNER + b">") and (not self._arm or self._arms()):
                     self.at_prompt = self._stopped = True
                     return
+                printed += banner
         self._port.close()
         if _is_locked(self.name):
             text = f"the board on {self.name} is locked: it answers its host, but its console is closed"
             raise RefusedError(text, hint="erase its flash to use it anew (firmware/BOARDS.md says how)")
         hint = "press the board's reset button and try again; a board without MicroPython is for `tern flash`"
-        raise DeviceError(f"no MicroPython prompt on {self.name}", hint)
+        said = heard.describe(printed)
+        raise DeviceError(f"no MicroPython prompt on {self.name}" + (said and f": {said}"), hint)
 
     def soft_reset(self) -> None:
         """Soft-reset the board: a fresh heap; boot.py runs, main.py does not. Back at the raw prompt."""
@@ -184,8 +190,9 @@ class Repl:
             return self._ended(timeout)
 
     def _ended(self, timeout: float) -> tuple[str, str]:
+        most = _MOST_TIMES * timeout
         output, traceback = (
-            self._expect(b"\x04", timeout, "an answer")[:-1].decode(errors="replace") for _ in range(2)
+            self._expect(b"\x04", timeout, "an answer", most)[:-1].decode(errors="replace") for _ in range(2)
         )
         self._expect(b">", timeout, "an answer")
         return output, traceback
@@ -338,11 +345,13 @@ class Repl:
 
     def _silent(self, wanted: str, output: bytes = b"") -> SilenceError:
         self.at_prompt = False
-        text = f"the board on {self.name} fell silent while the host waited for {wanted}"
+        text = f"the board on {self.name} gave no answer while the host waited for {wanted}"
+        if said := heard.describe(output):
+            text += f": {said}"
         return SilenceError(text, output.decode(errors="replace"))
 
-    def _expect(self, ending: bytes, timeout: float, wanted: str) -> bytes:
-        data = self._read_until(ending, timeout)
+    def _expect(self, ending: bytes, timeout: float, wanted: str, most: float | None = None) -> bytes:
+        data = self._read_until(ending, timeout, most)
         if not data.endswith(ending):
             raise self._silent(wanted, data)
         return data
@@ -374,12 +383,18 @@ class Repl:
                 raise self._silent("an answer")
         return data
 
-    def _read_until(self, ending: bytes, timeout: float) -> bytes:
-        # Up to and with `ending`; `timeout`: of silence.
+    def _read_until(self, ending: bytes, timeout: float, most: float | None = None) -> bytes:
+        """What the board prints up to and with `ending`, or until the host has waited long enough.
+
+        timeout: seconds without a byte. most: seconds in all, since some ports never fall silent (default: `timeout`
+        and `_MOST_TALK`)."""
         data = bytearray()
-        end = time.monotonic() + timeout
+        start = time.monotonic()
+        heard_at = start
+        limit = timeout + _MOST_TALK if most is None else most
         while not data.endswith(ending):
-            late = time.monotonic() > end
+            now = time.monotonic()
+            silent = now - heard_at > timeout
             try:
                 part = self._receive(1)
             except GoneError as gone:
@@ -387,13 +402,16 @@ class Repl:
                 raise
             if part:
                 data += part
-                end = time.monotonic() + timeout
-            elif late:
+                heard_at = time.monotonic()
+            elif silent:
+                break
+            if now - start > limit:
                 break
         return bytes(data)
 
     def _drain(self, quiet: float) -> None:
-        end = time.monotonic() + quiet
-        while time.monotonic() < end:
+        """Take what the board prints until it is silent for `quiet` seconds, or a program prints on and on."""
+        start = heard_at = time.monotonic()
+        while (now := time.monotonic()) - heard_at < quiet and now - start < quiet + _MOST_TALK:
             if self._receive():
-                end = time.monotonic() + quiet
+                heard_at = time.monotonic()

@@ -1,0 +1,91 @@
+"""The console of a board ends every wait, and says what it has heard."""
+
+import os
+import threading
+import time
+import tty
+from contextlib import contextmanager
+
+import pytest
+
+from ternhost.errors import DeviceError
+from terntools.boards import heard, repl
+
+GPS = b"$GPGGA,123519,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,*47\r\n"
+RESTART = (
+    b"ESP-ROM:esp32s3-20210327\r\nBuild:Mar 27 2021\r\nrst:0xc (RTC_SW_CPU_RST),boot:0x8 (SPI_FAST_FLASH_BOOT)\r\n"
+    b"mode:DIO, clock div:1\r\nload:0x3fce3808,len:0x44c\r\nentry 0x403c98d0\r\n"
+)
+SMALL_FLASH = b"E (301) spi_flash: Detected size(4096k) smaller than the size in the binary image header(8192k). Probe failed.\r\n"
+
+
+@contextmanager
+def port_that_prints(text, every):
+    """The name of a port on which `text` comes every so many seconds, whatever is written to it."""
+    far, near = os.openpty()
+    tty.setraw(near)
+    os.set_blocking(far, False)
+    stop = threading.Event()
+
+    def talk():
+        while not stop.wait(every):
+            for transfer in (lambda: os.read(far, 65536), lambda: os.write(far, text)):
+                try:
+                    transfer()
+                except BlockingIOError:
+                    pass
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    try:
+        yield os.ttyname(near)
+    finally:
+        stop.set()
+        talking.join()
+        os.close(far)
+        os.close(near)
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch):
+    monkeypatch.setattr(repl, "_ENTER_TRIES", 1)
+    monkeypatch.setattr(repl, "_MOST_TALK", 0.5)
+    monkeypatch.setattr(repl, "_HELLO_WAIT", 0.5)
+
+
+@pytest.mark.parametrize("visits", [False, True])
+@pytest.mark.parametrize("every", [0.01, 0.3])
+def test_a_port_that_never_falls_silent_is_left_and_named(every, visits):
+    with port_that_prints(GPS, every) as port:
+        start = time.monotonic()
+        with pytest.raises(DeviceError) as caught, repl.Repl(port, visits=visits):
+            pass
+    assert time.monotonic() - start < 20, "the board was waited for without a limit"
+    assert "it prints '$GPGGA,123519," in caught.value.message
+    assert "again and again" in caught.value.message
+
+
+def test_a_board_that_restarts_for_ever_is_told_with_its_reason():
+    with port_that_prints(RESTART + SMALL_FLASH, 0.2) as port:
+        with pytest.raises(DeviceError) as caught, repl.Repl(port):
+            pass
+    assert "it restarts again and again, its flash has 4 MB, and its firmware is for 8 MB" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        (b"", ""),
+        (b"\r\n\xff\xfe\r\n", ""),
+        (RESTART + b"\r\nBrownout detector was triggered\r\n\r\n", "its supply voltage drops too low (brownout)"),
+        (2 * RESTART, "it restarts again and again"),
+        (b"invalid header: 0xffffffff\r\n" * 9, "or one for another chip (invalid header)"),
+        (b"rst:0x1 (POWERON_RESET),boot:0x3 (DOWNLOAD_BOOT)\r\nwaiting for download\r\n", "it waits in its boot loader"),
+        (b"hello\r\n", "it prints 'hello'"),
+        (b"t=20.1\r\nt=20.2\r\nt=20.1\r\n", "it prints 't=20.1' again and again"),
+    ],
+)
+def test_what_a_board_prints_is_a_sentence(printed, told):
+    described = heard.describe(printed)
+    assert told in described
+    assert bool(told) is bool(described)
