@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import errno
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -140,10 +141,12 @@ def find_volume(named: str | Path | None = None) -> Path | None:
 def _mount_points() -> Iterable[Path]:
     mounts = Path("/proc/mounts")
     if mounts.exists():
-        for line in mounts.read_text(errors="replace").splitlines():
-            _, point, kind, *_ = line.split(" ")
-            if kind in ("vfat", "msdos", "fuseblk", "exfat"):
-                yield Path(point.encode().decode("unicode_escape"))
+        for line in mounts.read_bytes().splitlines():
+            _, point, kind, *_ = line.split(b" ")
+            if kind in (b"vfat", b"msdos", b"fuseblk", b"exfat"):
+                # The kernel writes a space, a tab, a line feed and a backslash as three octal digits.
+                plain = re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), point)
+                yield Path(os.fsdecode(plain))
     elif Path("/Volumes").is_dir():
         yield from Path("/Volumes").iterdir()
     else:

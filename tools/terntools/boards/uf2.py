@@ -35,33 +35,57 @@ class Image:
     def size(self) -> int:
         return sum(len(data) for _, data in self.blocks)
 
+    def read(self, address: int, n: int) -> bytes:
+        """The n bytes from an address of flash on; those that no block holds are 0xff, as after erasing."""
+        read = bytearray(b"\xff" * n)
+        for start, data in self.blocks:
+            first, end = max(start, address), min(start + len(data), address + n)
+            if first < end:
+                read[first - address : end - address] = data[first - start : end - start]
+        return bytes(read)
+
+    def reaches(self, region: range) -> bool:
+        """Whether a block writes into this region of flash."""
+        return any(start < region.stop and region.start < start + len(data) for start, data in self.blocks)
+
 
 def read(data: bytes, name: str = "the file") -> Image:
     """Check every block of a UF2 file for a chip of the Pico family. Raises UsageError."""
     if not data or len(data) % BLOCK_BYTES:
         raise _bad(name, "its length is not a multiple of 512 bytes: was the download cut short?")
-    families: set[int] = set()
-    blocks: list[tuple[int, bytes]] = []
-    for number, (family, address, payload, its_number, count) in enumerate(_blocks(data, name)):
-        if family == _ABSOLUTE:
-            continue
-        if families and family not in families:
-            raise _bad(name, "it mixes several chips")
-        if its_number != len(blocks) or count != len(data) // BLOCK_BYTES - (number - its_number):
-            raise _bad(name, f"block {number} says that it is {its_number} of {count}: blocks are missing")
-        if not FLASH_START <= address < address + len(payload) <= _FLASH_END:
-            raise _bad(name, f"block {number} is for address {address:#x}, which is no flash")
-        families.add(family)
-        blocks.append((address, payload))
-    if not blocks:
+    blocks_by_family: dict[int, list[_Block]] = {}
+    for block in _blocks(data, name):
+        if block.family != _ABSOLUTE:
+            blocks_by_family.setdefault(block.family, []).append(block)
+    if not blocks_by_family:
         raise _bad(name, "it holds no program")
-    (family,) = families
+    if len(blocks_by_family) > 1:
+        chips = sorted(CHIPS.get(family, f"family {family:#x}") for family in blocks_by_family)
+        raise _bad(name, f"it mixes several chips ({', '.join(dict.fromkeys(chips))})")
+    ((family, blocks),) = blocks_by_family.items()
+    for place, block in enumerate(blocks):
+        if (block.number, block.count) != (place, len(blocks)):
+            text = f"block {place} of {len(blocks)} says that it is {block.number} of {block.count}: "
+            raise _bad(name, text + "blocks are missing or out of order")
+        if not FLASH_START <= block.address < block.address + len(block.data) <= _FLASH_END:
+            raise _bad(name, f"block {place} is for address {block.address:#x}, which is no flash")
     if family not in CHIPS:
         raise _bad(name, f"it is for another chip (family {family:#x})")
-    return Image(CHIPS[family], tuple(blocks))
+    return Image(CHIPS[family], tuple((block.address, block.data) for block in blocks))
 
 
-def _blocks(data: bytes, name: str) -> Iterator[tuple[int, int, bytes, int, int]]:
+@dataclass(frozen=True)
+class _Block:
+    """One block of a UF2 file; number and count: of the blocks for its family."""
+
+    family: int
+    address: int
+    data: bytes
+    number: int
+    count: int
+
+
+def _blocks(data: bytes, name: str) -> Iterator[_Block]:
     for at in range(0, len(data), BLOCK_BYTES):
         magic0, magic1, flags, address, size, number, count, family = struct.unpack_from(_HEAD, data, at)
         (end,) = struct.unpack_from("<I", data, at + BLOCK_BYTES - 4)
@@ -71,7 +95,7 @@ def _blocks(data: bytes, name: str) -> Iterator[tuple[int, int, bytes, int, int]
             raise _bad(name, f"block {at // BLOCK_BYTES} is damaged")
         if flags & _NOT_MAIN_FLASH:
             raise _bad(name, "it is not for the main flash")
-        yield family, address, data[at + 32 : at + 32 + size], number, count
+        yield _Block(family, address, data[at + 32 : at + 32 + size], number, count)
 
 
 def _bad(name: str, why: str) -> UsageError:
