@@ -22,6 +22,7 @@ MEM_BEGIN, MEM_END, MEM_DATA = 0x05, 0x06, 0x07
 FLASH_BEGIN, FLASH_DATA, FLASH_END = 0x02, 0x03, 0x04
 DEFLATE_BEGIN, DEFLATE_DATA, DEFLATE_END = 0x10, 0x11, 0x12
 MD5, ERASE_FLASH = 0x13, 0xD0
+READ_FLASH_SLOW, READ_FLASH = 0x0E, 0xD2
 CHIP_MAGIC_REGISTER = 0x40001000
 ROM_VALUE = 0x20120707  # in the ROM's answer to SYNC; a stub's has 0
 FLASH_BYTES = 4 << 20
@@ -111,6 +112,14 @@ class RomLoader(Port):
         elif command == MD5:
             digest = hashlib.md5(self.flash[words[0] : words[0] + words[1]])
             self._reply(command, data=digest.digest() if self.stub else digest.hexdigest().encode())
+        elif command == READ_FLASH_SLOW and not self.stub:
+            self._reply(command, data=bytes(self.flash[words[0] : words[0] + 64]))
+        elif command == READ_FLASH and self.stub:
+            self._reply(command)
+            data = bytes(self.flash[words[0] : words[0] + words[1]])
+            for at in range(0, len(data), words[2]):
+                self._send(data[at : at + words[2]])
+            self._send(hashlib.md5(data).digest())
         elif command == ERASE_FLASH and self.stub:
             self.flash[:] = b"\xff" * FLASH_BYTES
             self._reply(command)
@@ -150,12 +159,36 @@ def changed(data, at, value):
     return data[:at] + value + data[at + len(value) :]
 
 
-def firmware_for(chip="esp32", size=150_000):
+APPLICATION = (0, 0, 0x10000, 0x1F0000, b"factory")
+FILES = (1, 0x81, 0x200000, 0x200000, b"vfs")  # of MicroPython until 1.25, on 4 MB
+
+
+def partition_table(*rows):
+    """Rows of type, subtype, offset, size and label."""
+    return b"".join(struct.pack("<2sBBII16sI", b"\xaa\x50", *row, 0) for row in rows).ljust(0xC00, b"\xff")
+
+
+def firmware_for(chip="esp32", size=150_000, partitions=(APPLICATION, FILES), megabytes=4):
     """A file with the three marks of a whole firmware: image header, chip id, partition table."""
     chip_id, *_, offset = CHIPS[chip]
-    header = (0xE9, 1, 2, 0x20, 0x40081000, 0xEE, 0, 0, 0, chip_id, 0, 0, 0xFFFF, 0)
+    header = (
+        0xE9,
+        1,
+        2,
+        (megabytes.bit_length() - 1) << 4,
+        0x40081000,
+        0xEE,
+        0,
+        0,
+        0,
+        chip_id,
+        0,
+        0,
+        0xFFFF,
+        0,
+    )
     data = struct.pack("<BBBBIB3BHBHH4xB", *header) + hashlib.shake_128(chip.encode()).digest(size - 24)
-    return changed(data, 0x8000 - offset, b"\xaa\x50")
+    return changed(data, 0x8000 - offset, partition_table(*partitions))
 
 
 def flash_esp32(board, tmp_path, chip="esp32", size=150_000, **options):
@@ -222,6 +255,91 @@ def test_the_error_after_a_pulled_cable_says_how_to_recover(rom, tmp_path, monke
     assert caught.value.exit_code == 3
     assert "hold boot" in caught.value.hint.lower()
     assert "--no-reset" in caught.value.hint
+
+
+TO_THE_END = (APPLICATION,)  # MicroPython from 1.26 on: its files have what is left of the flash
+OWN_FILES = b"littlefs" * 100
+
+
+def board_with_files(rom, chip="esp32", partitions=(APPLICATION, FILES), at=0x200000):
+    board = rom(chip)
+    table = partition_table(*partitions)
+    board.flash[0x8000 : 0x8000 + len(table)] = table
+    board.flash[at : at + len(OWN_FILES)] = OWN_FILES
+    return board
+
+
+@pytest.mark.parametrize("stub", [False, True])
+@pytest.mark.parametrize("new", [(APPLICATION, FILES), TO_THE_END])
+@pytest.mark.parametrize("old", [(APPLICATION, FILES), TO_THE_END])
+def test_a_firmware_that_keeps_the_place_of_the_files_is_flashed(rom, tmp_path, old, new, stub):
+    """On 4 MB, from 2 MB to the end is the same place, whether the table says so or not."""
+    board = board_with_files(rom, partitions=old)
+    firmware = flash.read_firmware(save(tmp_path, firmware_for(partitions=new)))
+    assert flash.flash(board.port, firmware, reset=False, stub=stub)["verified"]
+    assert board.flash[0x200000 : 0x200000 + len(OWN_FILES)] == OWN_FILES
+
+
+@pytest.mark.parametrize("stub", [False, True])
+def test_a_dump_of_a_whole_flash_does_not_replace_the_files(rom, tmp_path, stub):
+    board = board_with_files(rom, "esp32s3")
+    dump = flash.read_firmware(save(tmp_path, firmware_for("esp32s3", FLASH_BYTES)))
+    with pytest.raises(UsageError, match="reaches into the board's files") as caught:
+        flash.flash(board.port, dump, reset=False, stub=stub)
+    assert "nothing was changed" in caught.value.message
+    assert not board.erased
+    flash.flash(board.port, dump, reset=False, stub=True, erase=True)
+    assert board.flash == dump.data
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ((APPLICATION, (1, 0x81, 0x200000, 0x100000, b"vfs")), TO_THE_END),  # it grows
+        ((APPLICATION, FILES), ((0, 0, 0x10000, 0x2F0000, b"factory"),)),  # it moves
+        ((APPLICATION, FILES), ((0, 0, 0x10000, 0x3F0000, b"factory"),)),  # there is none
+    ],
+)
+def test_a_micropython_that_would_not_find_the_files_is_refused(rom, tmp_path, old, new):
+    board = board_with_files(rom, partitions=old)
+    firmware = flash.read_firmware(save(tmp_path, firmware_for(partitions=new)))
+    with pytest.raises(UsageError, match=r"keeps its files .*, and the board's are from 0x200000"):
+        flash.flash(board.port, firmware, reset=False, stub=False)
+    assert not board.erased
+
+
+def test_a_board_without_files_takes_any_micropython(rom, tmp_path):
+    board = rom()
+    table = partition_table(APPLICATION, (1, 0x81, 0x200000, 0x100000, b"vfs"))
+    board.flash[0x8000 : 0x8000 + len(table)] = table
+    board.flash[0x200000:] = b"\xff" * (FLASH_BYTES - 0x200000)
+    firmware = flash.read_firmware(save(tmp_path, firmware_for(partitions=TO_THE_END)))
+    assert flash.flash(board.port, firmware, reset=False, stub=False)["verified"]
+
+
+@pytest.mark.parametrize("stub", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"megabytes": 8},
+        {"megabytes": 16},
+        {"partitions": (APPLICATION, (1, 0x81, 0x200000, 0x600000, b"vfs"))},
+    ],
+)
+def test_a_firmware_for_a_larger_flash_is_refused(rom, tmp_path, options, stub):
+    board = rom("esp32s3")
+    firmware = flash.read_firmware(save(tmp_path, firmware_for("esp32s3", **options)))
+    with pytest.raises(UsageError, match=r"is for a flash of (8|16) MB, and the board's has 4 MB") as caught:
+        flash.flash(board.port, firmware, reset=False, stub=stub)
+    assert "get the firmware for a flash of 4 MB" in caught.value.hint
+    assert not board.erased
+
+
+@pytest.mark.parametrize("megabytes", [1, 2, 4])
+def test_a_firmware_for_a_smaller_flash_is_flashed(rom, tmp_path, megabytes):
+    """A Feather with 8 MB runs the firmware for 4."""
+    firmware = flash.read_firmware(save(tmp_path, firmware_for(megabytes=megabytes)))
+    assert flash.flash(rom().port, firmware, reset=False, stub=False)["verified"]
 
 
 def stop(done, total):

@@ -15,7 +15,12 @@ Tell = Callable[[str], None]
 _CHIP_ID_AT = 12  # of the extended header of an image
 _HEADER_BYTES = 24
 _PARTITION_TABLE = 0x8000
+_PARTITION_TABLE_BYTES = 0xC00
+_PARTITION = "<2sBBII16sI"  # magic, type, subtype, offset, size, label, flags
+_PARTITION_BYTES = struct.calcsize(_PARTITION)
 _PARTITION_MAGIC = b"\xaa\x50"
+_FLASH_SIZE_AT = 3  # of an image's header: its upper half is the exponent of the flash's megabytes
+_SUPERBLOCK_BYTES = 8192  # the first two blocks of a file system: 0xff where there is none
 FLASH_BAUD = 460800
 ATTEMPTS = 7  # to reach the boot loader, 0.7 s each
 
@@ -65,7 +70,7 @@ def flash(
     reset: use the reset lines, else the board is in its boot loader already. erase: all of the flash first, files
     included. attempts: how often the boot loader is called. Raises DeviceError and TernError."""
     esptool = _esptool()
-    _logger().progress = progress
+    _logger().progress = None  # of what is read
     loader = port_owner = _connect(esptool, port, reset, attempts)
     offset, connected = loader.BOOTLOADER_FLASH_OFFSET, loader.CHIP_NAME
     writing = False
@@ -81,9 +86,15 @@ def flash(
                 loader.change_baud(baud)
         esptool.cmds.attach_flash(loader)
         size = esptool.cmds.detect_flash_size(loader)
-        if size and len(data) + offset > esptool.util.flash_size_bytes(size):
-            raise UsageError(f"{name} is too large for the board's flash of {size}; nothing was changed")
+        if size:
+            flash_bytes = esptool.util.flash_size_bytes(size)
+            _require_size(name, data, offset, flash_bytes)
+            if not erase:
+                _require_other_places(
+                    name, data, offset, flash_bytes, lambda at, n: _read(esptool, loader, at, n)
+                )
         writing = True
+        _logger().progress = progress
         esptool.cmds.write_flash(loader, [(offset, data)], erase_all=erase)  # verifies its MD5
         writing = False
         esptool.cmds.reset_chip(loader, "hard-reset" if reset else "no-reset")
@@ -103,6 +114,77 @@ def flash(
     finally:
         port_owner._port.close()
     return {"chip": connected, "offset": offset, "bytes": len(data), "verified": True}
+
+
+def _read(esptool: Any, loader: Any, address: int, n: int) -> bytes:
+    """n bytes of the board's flash."""
+    data: bytes = esptool.cmds.read_flash(loader, address, n, None)
+    return data
+
+
+def _require_size(name: str, data: bytes, offset: int, flash_bytes: int) -> None:
+    """Raise UsageError for a firmware that needs more flash than the board has: it would restart for ever."""
+    flash_megabytes = flash_bytes >> 20
+    hint = f"get the firmware for a flash of {flash_megabytes} MB: its name or its page says the size"
+    if offset + len(data) > flash_bytes:
+        raise UsageError(
+            f"{name} is too large for the board's flash of {flash_megabytes}MB; nothing was changed", hint
+        )
+    megabytes = 1 << (data[_FLASH_SIZE_AT] >> 4)
+    ends = [partition.stop for _, partition in partitions(data[_PARTITION_TABLE - offset :])]
+    if megabytes << 20 > flash_bytes or max(ends, default=0) > flash_bytes:
+        megabytes = max(megabytes, -(-max(ends, default=0) >> 20))
+        text = f"{name} is for a flash of {megabytes} MB, and the board's has {flash_megabytes} MB; nothing was changed"
+        raise UsageError(text, hint)
+
+
+def _require_other_places(
+    name: str, data: bytes, offset: int, flash_bytes: int, read: Callable[[int, int], bytes]
+) -> None:
+    """Raise UsageError for a firmware that would replace the board's files, or whose MicroPython would not find them.
+
+    read: bytes of the board's flash, by address and number."""
+    files = file_system(read(_PARTITION_TABLE, _PARTITION_TABLE_BYTES), flash_bytes)
+    if files is None or not read(files.start, _SUPERBLOCK_BYTES).strip(b"\xff"):
+        return  # a board without files
+    new_files = file_system(data[_PARTITION_TABLE - offset :], flash_bytes)
+    if offset + len(data) > files.start:
+        text = f"{name} reaches into the board's files, and would replace them, with its key and its ledger"
+    elif new_files != files:
+        where = _place(new_files) if new_files else "nowhere"
+        text = f"the MicroPython of {name} keeps its files {where}, and the board's are {_place(files)}: "
+        text += "it would not find them, nor the board's key and its ledger"
+    else:
+        return
+    hint = "take a firmware without files, of the release that the board has; or, if the board is to become another "
+    raise UsageError(f"{text}; nothing was changed", hint + "device, add --erase")
+
+
+def _place(region: range) -> str:
+    return f"from {region.start:#x} to {region.stop:#x}"
+
+
+def partitions(table: bytes) -> list[tuple[str, range]]:
+    """The partitions of a table, with their labels, in its order. Its format: ESP-IDF, "Partition Tables"."""
+    found = []
+    for at in range(0, min(len(table), _PARTITION_TABLE_BYTES) - _PARTITION_BYTES + 1, _PARTITION_BYTES):
+        magic, _, _, start, size, label, _ = struct.unpack_from(_PARTITION, table, at)
+        if magic != _PARTITION_MAGIC:
+            break
+        found.append((label.rstrip(b"\0").decode(errors="replace"), range(start, start + size)))
+    return found
+
+
+def file_system(table: bytes, flash_bytes: int) -> range | None:
+    """Where MicroPython keeps its files by this partition table; None where there is no table or no room.
+
+    As ports/esp32/main.c has it since 1.26: without a partition for files, they get what is left at the end."""
+    found = partitions(table)
+    for label, partition in found:
+        if label in ("vfs", "ffat"):
+            return partition
+    end = max((partition.stop for _, partition in found), default=flash_bytes)
+    return range(end, flash_bytes) if end < flash_bytes else None
 
 
 def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:

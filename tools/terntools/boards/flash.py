@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from serial.tools import list_ports
+
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
 from ternhost.reach.ports import names
-from terntools.boards import devices, esp32, uf2
+from terntools.boards import binary_info, devices, esp32, uf2
 from terntools.boards.repl import ExecutionError, Repl
 from terntools.terminal import Bar
 
@@ -37,6 +39,11 @@ _CHUNK = 64 * 1024
 _PICO_RECOVER = (
     "nothing is lost: its boot loader is in ROM. Hold BOOTSEL while you plug the board in, "
     "and run the same command again"
+)
+
+_FILES_HINT = (
+    "take a firmware without files that fits the board; or, if the board is to become another device, "
+    "add --erase (a board in its boot loader needs MicroPython first)"
 )
 
 
@@ -76,18 +83,43 @@ def flash(
     if firmware.family == names.ESP32:
         of_esp32 |= {"chip": firmware.chip, "erase": erase, "progress": progress, "tell": tell}
         return esp32.flash(port, firmware.data, firmware.path.name, **of_esp32)
+    return _flash_pico(port, firmware, volume, erase, progress, tell)
+
+
+def _flash_pico(
+    port: str,
+    firmware: Firmware,
+    volume: str | Path | None,
+    erase: bool,
+    progress: Progress | None,
+    tell: Tell,
+) -> dict[str, Any]:
+    image = uf2.read(firmware.data, firmware.path.name)
     mounted = find_volume(volume)
-    if mounted is not None and erase:
-        hint = "flash it without --erase first, then once more with it"
-        raise UsageError("--erase needs a running MicroPython, and the board waits in its boot loader", hint)
+    before = None
     if mounted is None:
-        _check_and_erase(port, firmware, erase)
+        before = _ask_pico(port)
+        _require_chip(port, firmware, before)
+        if not erase:
+            _require_other_places(firmware, image, before.files)
+        elif before.files is not None:
+            _erase_files(port)
         tell(f"entering the boot loader of the board on {port}")
         _enter_boot_loader(port)
         mounted = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
         if mounted is None:
             hint = "is it mounted? Name where with --volume; " + _PICO_RECOVER
             raise DeviceError("the boot loader's volume did not show up", hint)
+    elif is_there(port):
+        text = f"two boards may be meant: one runs on {port}, and one waits in its boot loader in {mounted}; "
+        text += "nothing was changed"
+        hint = f"to flash the board on {port}, unplug the other one; to flash the other one, name the port that it gets"
+        raise UsageError(text, hint)
+    elif erase:
+        hint = "flash it without --erase first, then once more with it"
+        raise UsageError("--erase needs a running MicroPython, and the board waits in its boot loader", hint)
+    else:
+        _require_other_places(firmware, image, None)
     chip = volume_chip(mounted)
     if chip != firmware.chip:
         text = f"{firmware.path.name} is for {firmware.chip}, and the board in {mounted} has an {chip}; "
@@ -100,21 +132,88 @@ def flash(
     if identity is None:
         hint = "see `tern devices`: the port may have another name now; " + _PICO_RECOVER
         raise DeviceError(f"the file was written, but no MicroPython shows up on {port}", hint)
-    done = {"chip": chip, "offset": 0, "bytes": uf2.read(firmware.data).size}
+    if before is not None and _ask_pico(port).unique_id != before.unique_id:
+        text = f"another board is on {port} than before, and nobody knows which of them was flashed"
+        raise DeviceError(text, hint="see `tern devices`, and flash one board at a time")
+    done = {"chip": chip, "offset": 0, "bytes": image.size}
     return {**done, "verified": identity.firmware is not None, "firmware": identity.firmware}
 
 
-def _check_and_erase(port: str, firmware: Firmware, erase: bool) -> None:
-    # Checked before anything is changed. A board without MicroPython cannot name its chip.
+@dataclass(frozen=True)
+class _Pico:
+    """What a board that runs MicroPython tells: its description, its number, and where in flash its files are.
+
+    files: None for a board that is no Pico, or whose firmware tells none."""
+
+    description: str
+    unique_id: str
+    files: range | None
+
+
+def _ask_pico(port: str) -> _Pico:
+    """Raises DeviceError where no MicroPython answers on `port`."""
     with Repl(port, visits=True) as repl:
-        machine = repl.evaluate("__import__('sys').implementation[2]")
-        if firmware.chip not in machine:
-            text = f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a {machine}; "
-            text += "nothing was changed"
-            raise UsageError(text, WHERE[names.RP2 if "RP2" in machine else names.ESP32])
-        if erase:
-            erasing = "import rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)"
-            repl.run(erasing, timeout=60.0)
+        description = repl.evaluate("__import__('sys').implementation[2]")
+        unique_id = repl.evaluate("__import__('machine').unique_id()").hex()
+
+        def read(address: int, n: int) -> bytes:
+            if not uf2.FLASH_START <= address < uf2.FLASH_END:
+                return b""
+            data: bytes = repl.evaluate(f"bytes(__import__('uctypes').bytearray_at({address}, {n}))")
+            return data
+
+        files = None
+        if "RP2" in description:
+            with contextlib.suppress(ExecutionError):  # a MicroPython without uctypes
+                files = binary_info.file_system(read)
+    return _Pico(description, unique_id, files)
+
+
+def _require_chip(port: str, firmware: Firmware, board: _Pico) -> None:
+    if firmware.chip not in board.description:
+        text = (
+            f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a {board.description}; "
+        )
+        text += "nothing was changed"
+        raise UsageError(text, WHERE[names.RP2 if "RP2" in board.description else names.ESP32])
+
+
+def _require_other_places(firmware: Firmware, image: uf2.Image, files: range | None) -> None:
+    """Raise UsageError for an image that would replace a board's files, or whose MicroPython would not find them.
+
+    files: where the board keeps them; None where nobody knows, since it waits in its boot loader."""
+    new_files = binary_info.file_system(image.read)
+    for region in (files, new_files):
+        if region is not None and image.reaches(region):
+            text = f"{firmware.path.name} brings files of its own, which would replace the board's files, with its key "
+            raise UsageError(f"{text}and its ledger; nothing was changed", _FILES_HINT)
+    if files is not None and new_files is not None and files != new_files:
+        text = f"the MicroPython of {firmware.path.name} keeps its files {_place(new_files)}, and the board's are "
+        text += (
+            f"{_place(files)}: it would erase them, with the board's key and its ledger; nothing was changed"
+        )
+        raise UsageError(text, _FILES_HINT)
+
+
+def _place(region: range) -> str:
+    start, stop = (address - uf2.FLASH_START for address in (region.start, region.stop))
+    return f"from {start:#x} to {stop:#x}"
+
+
+def _erase_files(port: str) -> None:
+    erasing = "import rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)"
+    with Repl(port, visits=True) as repl:
+        repl.run(erasing, timeout=60.0)
+
+
+def is_there(port: str) -> bool:
+    """Whether a board is on `port`. A Pico that waits in its boot loader has none."""
+    if "://" not in port:
+        return Path(port).exists() or any(each.device == port for each in list_ports.comports())
+    with contextlib.suppress(TernError):
+        identity = devices.identify(port)
+        return bool(identity.firmware or identity.tern)
+    return False
 
 
 def _enter_boot_loader(port: str) -> None:

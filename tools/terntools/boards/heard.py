@@ -29,7 +29,9 @@ def describe(output: bytes) -> str:
     causes = []
     if size := _SMALL_FLASH.search(text):
         found, wanted = (int(kilobytes) // 1024 for kilobytes in size.groups())
-        causes.append(f"its flash has {found} MB, and its firmware is for {wanted} MB: flash the one for {found} MB")
+        causes.append(
+            f"its flash has {found} MB, and its firmware is for {wanted} MB: flash the one for {found} MB"
+        )
     causes += [cause for sign, cause in _CAUSES if sign in text]
     restarts = len(_RESET.findall(text))
     if restarts > 1:

@@ -21,7 +21,7 @@ _ABSOLUTE = 0xE48BFF57  # blocks that are no part of the image: erratum RP2350-E
 CHIPS = {RP2040: "RP2040", RP2350_ARM: "RP2350", RP2350_RISCV: "RP2350"}
 
 FLASH_START = 0x10000000
-_FLASH_END = FLASH_START + (16 << 20)
+FLASH_END = FLASH_START + (16 << 20)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def read(data: bytes, name: str = "the file") -> Image:
         if (block.number, block.count) != (place, len(blocks)):
             text = f"block {place} of {len(blocks)} says that it is {block.number} of {block.count}: "
             raise _bad(name, text + "blocks are missing or out of order")
-        if not FLASH_START <= block.address < block.address + len(block.data) <= _FLASH_END:
+        if not FLASH_START <= block.address < block.address + len(block.data) <= FLASH_END:
             raise _bad(name, f"block {place} is for address {block.address:#x}, which is no flash")
     if family not in CHIPS:
         raise _bad(name, f"it is for another chip (family {family:#x})")

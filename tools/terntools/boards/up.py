@@ -60,7 +60,7 @@ def make_plan(
     """Look at the board and plan the remaining steps. Interrupts its program. Raises TernError."""
     if reflash:
         return Plan(flash="requested by --reflash")
-    if flash.find_volume(volume) is not None:
+    if flash.find_volume(volume) is not None and not flash.is_there(port):
         return Plan(flash="it waits in its boot loader")
     opened = Repl(port, visits=True)  # flashing is no remedy for a port that cannot be opened
     try:
