@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any, Self
 
@@ -15,8 +15,9 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
 from ternhost.reach.ports import names
+from ternhost.terminal import confirm
 from ternhost.text import counted
-from terntools.boards import devices, modules, mpy, self_check
+from terntools.boards import devices, hiding, modules, mpy, self_check
 from terntools.boards.program import Program, read
 from terntools.boards.repl import FileProgress, Repl
 from terntools.boards.self_check import MiscompiledError
@@ -112,15 +113,16 @@ class Machine:
 @dataclass(frozen=True)
 class Changes:
     """Changes that give a board the wanted files: files to write, in order, and files to remove; main: its main.py;
-    note: what the user should know of them."""
+    note: what the user should know of them; move: files and folders that hide the library and get another name."""
 
     write: dict[str, bytes]
     remove: tuple[str, ...]
     main: bytes = b""
     note: str = ""
+    move: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.write or self.remove)
+        return bool(self.write or self.remove or self.move)
 
     @property
     def size(self) -> int:
@@ -130,13 +132,17 @@ class Changes:
         """The changes in one line."""
         writes = f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})"
         removes = f"remove {counted(len(self.remove), 'file')}"
-        changes = ", ".join([writes] * bool(self.write) + [removes] * bool(self.remove))
+        moves = f"rename {', '.join(self.move)} to *{hiding.MOVED}, since the library is hidden by it"
+        changes = ", ".join(
+            [moves] * bool(self.move) + [writes] * bool(self.write) + [removes] * bool(self.remove)
+        )
         return (changes or "nothing to change") + f"; {self.note}" * bool(self.note)
 
     def lines(self) -> list[str]:
         """Each file, and the note."""
+        moved = [f"rename {path} to {path}{hiding.MOVED}: it hides the library" for path in self.move]
         written = [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
-        return written + [f"remove {path}" for path in self.remove] + [self.note] * bool(self.note)
+        return moved + written + [f"remove {path}" for path in self.remove] + [self.note] * bool(self.note)
 
 
 def library_files(
@@ -194,6 +200,8 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
     first = {path: data for path, data in changes.write.items() if path != MAIN}
     kept = _keep(repl, [*first, *changes.remove])
     apply(repl, Changes(first, changes.remove), progress)
+    if changes.move:
+        hiding.move(repl, changes.move)
     try:
         self_check.require_library(repl)
     except MiscompiledError:
@@ -230,7 +238,8 @@ def plan(
     there = repl.directory(LIBRARY)
     if not whole:
         more = [name for name in mpy.CHOICES if name in more or f"{LIBRARY}/{name}.mpy" in there]
-    return machine, compare(repl, library_files(machine, whole, more, program), prune=LIBRARY)
+    changes = compare(repl, library_files(machine, whole, more, program), prune=LIBRARY)
+    return machine, replace(changes, move=hiding.find(repl))
 
 
 def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:
@@ -265,6 +274,8 @@ def add_parser(subparsers: Any) -> None:
     text = "install this program as main.py, with the modules beside it that it imports (default: one that only serves "
     add_option(parser, "--main FILE", text + "the host)")
     add_options(parser)
+    text = f"rename files that hide the library without asking: /tern becomes /tern{hiding.MOVED}"
+    add_option(parser, "--yes", text)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -274,12 +285,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_deploy(
-    port: str, whole: bool = False, more: Sequence[str] = (), program: Program | None = None
+    port: str,
+    whole: bool = False,
+    more: Sequence[str] = (),
+    program: Program | None = None,
+    yes: bool = False,
 ) -> dict[str, Any]:
-    """Deploy to the board on `port`, start it, and return a summary with its hello. program: the user's."""
+    """Deploy to the board on `port`, start it, and return a summary with its hello.
+
+    program: the user's. yes: rename what hides the library without asking."""
     with Bar("deploying") as bar, Repl(port, visits=True) as repl:
         machine, changes = plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
+        if changes.move and not yes:
+            confirm(f"rename {', '.join(changes.move)} on the board, since it hides the library in /lib")
         install(repl, machine, changes, bar.update)
         repl.start_main()
         output = repl.listen(_FIRST_SECONDS) if program else ""
@@ -291,7 +310,7 @@ def run_deploy(
     done = {
         "port": port, "machine": machine.description, "micropython": machine.version,
         "processor": machine.processor, "written": list(changes.write), "removed": list(changes.remove),
-        "bytes": changes.size,
+        "moved": list(changes.move), "bytes": changes.size,
     }  # fmt: skip
     if program is not None:
         return {**done, "modules": list(program.modules), "missing": list(program.missing)}
@@ -301,7 +320,7 @@ def run_deploy(
 
 def _run(args: argparse.Namespace) -> int:
     program = read(args.main) if args.main else None
-    result = run_deploy(names.resolve(args.board), args.whole, args.more, program)
+    result = run_deploy(names.resolve(args.board), args.whole, args.more, program, args.yes)
     text = f"  files written: {len(result['written'])} ({result['bytes']:,} bytes), removed: {len(result['removed'])}"
     if program is not None:
         copied = f" with {', '.join(program.modules)}" if program.modules else ""

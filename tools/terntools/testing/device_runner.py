@@ -30,13 +30,15 @@ def run(mark, module_name, name):
 
 
 def remove(path):
-    """Remove a file or a folder with its content, if there is one."""
+    """Remove a file or a folder with its content, if there is one. path: bytes, too, as names in any bytes need."""
     try:
         is_folder = os.stat(path)[0] & 0x4000
     except OSError:  # nothing there
         return
-    for name in os.listdir(path) if is_folder else ():
-        remove(path + "/" + name)
+    if is_folder:
+        folder = path.encode() if isinstance(path, str) else path
+        for name, *_ in list(os.ilistdir(folder)):  # of a folder in bytes, these are bytes
+            remove(folder + b"/" + name)
     (os.rmdir if is_folder else os.remove)(path)
 
 
