@@ -59,14 +59,15 @@ if len(data) == 14:
 UNDO = ".undo"  # ends the names of a board's old files while it gets new ones; then its main.py is this:
 _UNDOER = b"""# The deployment was interrupted: the program before it comes back.
 import os
-def undo(folder):
-    for name, kind, *_ in list(os.ilistdir(folder)):
-        path = folder + "/" + name
+def undo(folder):  # in bytes: a name may be any
+    entries = [(name, kind) for name, kind, *_ in os.ilistdir(folder) if kind & 0x4000 or name.endswith(b".undo")]
+    for name, kind in entries:
+        path = folder + b"/" + name
         if kind & 0x4000:
             undo(path)
-        elif name.endswith(".undo") and path != "/main.py.undo":
+        elif path != b"/main.py.undo":
             os.rename(path, path[:-5])
-undo("")
+undo(b"")
 os.rename("/main.py.undo", "/main.py")  # last
 execfile("/main.py")
 """

@@ -260,23 +260,26 @@ class Repl:
             raise self._silent("the end of the code")
 
     def directory(self, path: str) -> dict[str, int]:
-        """The files under `path`, with their sizes, at any depth; empty where there is no such directory."""
+        """The files under `path`, with their sizes, at any depth; empty where there is no such directory.
+
+        A board's names may be any bytes; those that are not UTF-8 have surrogates (PEP 383)."""
         code = (
             "import os\n"
             "def _walk(path):\n"
             " try:\n"
-            "  entries = list(os.ilistdir(path))\n"
+            "  entries = os.ilistdir(path)\n"
             " except OSError:\n"
             "  return\n"
             " for name, kind, *rest in entries:\n"
-            "  full = path.rstrip('/') + '/' + name\n"
+            "  full = path.rstrip(b'/') + b'/' + name\n"
             "  if kind & 0x4000:\n"
             "   _walk(full)\n"
             "  else:\n"
             "   print(repr((full, rest[1] if len(rest) > 1 else os.stat(full)[6])))\n"
-            f"_walk({path!r})\n"
+            f"_walk({path.encode()!r})\n"
         )
-        return dict(ast.literal_eval(line) for line in self.run(code).splitlines())
+        files = (ast.literal_eval(line) for line in self.run(code).splitlines())
+        return {name.decode(errors="surrogateescape"): size for name, size in files}
 
     def read_file(self, path: str) -> bytes:
         """The bytes of a file. Raises ExecutionError and DeviceError."""
@@ -333,14 +336,14 @@ class Repl:
         self.run(
             "import os\n"
             "def _remove(path):\n"
-            " for name, kind, *rest in os.ilistdir(path):\n"
-            "  full = path + '/' + name\n"
+            " for name, kind, *rest in list(os.ilistdir(path)):\n"
+            "  full = path + b'/' + name\n"
             "  if kind & 0x4000:\n"
             "   _remove(full)\n"
             "  else:\n"
             "   os.remove(full)\n"
             " os.rmdir(path)\n"
-            f"try:\n _remove({path!r})\nexcept OSError:\n pass\ndel _remove"
+            f"try:\n _remove({path.encode()!r})\nexcept OSError:\n pass\ndel _remove"
         )
 
     def _silent(self, wanted: str, output: bytes = b"") -> SilenceError:
