@@ -219,7 +219,8 @@ def _keep(repl: Repl, paths: Iterable[str]) -> list[str]:
     there = set(repl.directory("/"))
     before = repl.read_file(MAIN) if MAIN in there else b""
     kept = {path for path in there if path.endswith(UNDO)}
-    if before != _UNDOER:  # else files of a deployment that was interrupted are still to come back
+    first_line = _UNDOER.partition(b"\n")[0]
+    if not before.startswith(first_line):  # else files of an interrupted deployment are still to come back
         for path in kept:
             repl.remove(path)
         kept = {MAIN + UNDO} if before else set()
