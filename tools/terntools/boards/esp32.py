@@ -97,6 +97,7 @@ def flash(
         _logger().progress = progress
         esptool.cmds.write_flash(loader, [(offset, data)], erase_all=erase)  # verifies its MD5
         writing = False
+        address = bytes(loader.read_mac()).hex()
         esptool.cmds.reset_chip(loader, "hard-reset" if reset else "no-reset")
     except KeyboardInterrupt as error:
         if not writing:
@@ -113,7 +114,7 @@ def flash(
         raise DeviceError(f"flashing broke off: {what}", hint=_RECOVER) from error
     finally:
         port_owner._port.close()
-    return {"chip": connected, "offset": offset, "bytes": len(data), "verified": True}
+    return {"chip": connected, "offset": offset, "bytes": len(data), "verified": True, "unique_id": address}
 
 
 def _read(esptool: Any, loader: Any, address: int, n: int) -> bytes:

@@ -15,7 +15,7 @@ from serial.tools import list_ports
 
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
-from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
+from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, TernError, UsageError
 from ternhost.reach.ports import names
 from terntools.boards import binary_info, devices, esp32, uf2
 from terntools.boards.repl import ExecutionError, Repl
@@ -81,8 +81,16 @@ def flash(
     erase: files and ledgers too, for another device. volume: where a Pico's boot loader shows up, if not where volumes
     are mounted. of_esp32: reset, stub and baud of esp32.flash."""
     if firmware.family == names.ESP32:
-        of_esp32 |= {"chip": firmware.chip, "erase": erase, "progress": progress, "tell": tell}
-        return esp32.flash(port, firmware.data, firmware.path.name, **of_esp32)
+        of_esp32 = (
+            {"reset": True}
+            | of_esp32
+            | {"chip": firmware.chip, "erase": erase, "progress": progress, "tell": tell}
+        )
+        done = esp32.flash(port, firmware.data, firmware.path.name, **of_esp32)
+        if of_esp32["reset"]:
+            tell(f"waiting for MicroPython on {port}")
+            done["firmware"] = _require_start(port, firmware, done["unique_id"])
+        return done
     return _flash_pico(port, firmware, volume, erase, progress, tell)
 
 
@@ -98,7 +106,7 @@ def _flash_pico(
     mounted = find_volume(volume)
     before = None
     if mounted is None:
-        before = _ask_pico(port)
+        before = _ask(port)
         _require_chip(port, firmware, before)
         if not erase:
             _require_other_places(firmware, image, before.files)
@@ -132,15 +140,43 @@ def _flash_pico(
     if identity is None:
         hint = "see `tern devices`: the port may have another name now; " + _PICO_RECOVER
         raise DeviceError(f"the file was written, but no MicroPython shows up on {port}", hint)
-    if before is not None and _ask_pico(port).unique_id != before.unique_id:
-        text = f"another board is on {port} than before, and nobody knows which of them was flashed"
-        raise DeviceError(text, hint="see `tern devices`, and flash one board at a time")
+    if before is not None:
+        _require_same(port, before.unique_id)
     done = {"chip": chip, "offset": 0, "bytes": image.size}
     return {**done, "verified": identity.firmware is not None, "firmware": identity.firmware}
 
 
+def _require_start(port: str, firmware: Firmware, unique_id: str) -> str | None:
+    """The version of the MicroPython that starts on `port` after flashing; None where a user's program hides it.
+
+    Raises DeviceError if none does, with what the board prints, or if it is another board's."""
+    identity = _wait_for(lambda: _alive(port), _PORT_WAIT)
+    try:
+        _require_same(port, unique_id)
+    except _OtherBoardError:
+        raise
+    except DeviceError as error:
+        if identity is None:
+            text = f"{firmware.path.name} was written and verified, but does not start: {error.message}"
+            hint = "press its reset button; if that does not help, flash the firmware for its module"
+            raise DeviceError(text, hint) from error
+    return identity.firmware if identity else None
+
+
+class _OtherBoardError(DeviceError):
+    """The board on a port is not the one that was there before."""
+
+
+def _require_same(port: str, unique_id: str) -> None:
+    """Raise an error if the board on `port` has another number than the one that was to be flashed."""
+    with contextlib.suppress(RefusedError):  # a locked board tells nobody
+        if _ask(port).unique_id != unique_id:
+            text = f"another board is on {port} than before, and nobody knows which of them was flashed"
+            raise _OtherBoardError(text, hint="see `tern devices`, and flash one board at a time")
+
+
 @dataclass(frozen=True)
-class _Pico:
+class _Board:
     """What a board that runs MicroPython tells: its description, its number, and where in flash its files are.
 
     files: None for a board that is no Pico, or whose firmware tells none."""
@@ -150,7 +186,7 @@ class _Pico:
     files: range | None
 
 
-def _ask_pico(port: str) -> _Pico:
+def _ask(port: str) -> _Board:
     """Raises DeviceError where no MicroPython answers on `port`."""
     with Repl(port, visits=True) as repl:
         description = repl.evaluate("__import__('sys').implementation[2]")
@@ -166,10 +202,10 @@ def _ask_pico(port: str) -> _Pico:
         if "RP2" in description:
             with contextlib.suppress(ExecutionError):  # a MicroPython without uctypes
                 files = binary_info.file_system(read)
-    return _Pico(description, unique_id, files)
+    return _Board(description, unique_id, files)
 
 
-def _require_chip(port: str, firmware: Firmware, board: _Pico) -> None:
+def _require_chip(port: str, firmware: Firmware, board: _Board) -> None:
     if firmware.chip not in board.description:
         text = (
             f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a {board.description}; "
