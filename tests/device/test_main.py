@@ -1,7 +1,6 @@
 """main.py closes the console of a board that is locked, and of no other, whatever is the matter with its files."""
 
 import os
-import sys
 
 import scratch
 from checks import modules
@@ -74,7 +73,7 @@ def states(random):
     """Folders of 200 boards: names in any bytes, many names, folders, damaged files of tern."""
     for state in range(200):
         folder = scratch.folder()
-        for n in range(random(1 + 40 * (state % 5 == 0))):
+        for _ in range(random(1 + 40 * (state % 5 == 0))):
             length = 1 + random(30)
             name = bytes([1 + random(255) for _ in range(length)]).replace(b"/", b"_")
             if name not in (b".", b"..", b"lock"):

@@ -60,7 +60,8 @@ UNDO = ".undo"  # ends the names of a board's old files while it gets new ones; 
 _UNDOER = b"""# The deployment was interrupted: the program before it comes back.
 import os
 def undo(folder):  # in bytes: a name may be any
-    entries = [(name, kind) for name, kind, *_ in os.ilistdir(folder) if kind & 0x4000 or name.endswith(b".undo")]
+    entries = os.ilistdir(folder or b"/.")  # of b"/" the names are text, and must be UTF-8
+    entries = [(name, kind) for name, kind, *_ in entries if kind & 0x4000 or name.endswith(b".undo")]
     for name, kind in entries:
         path = folder + b"/" + name
         if kind & 0x4000:

@@ -267,16 +267,16 @@ class Repl:
             "import os\n"
             "def _walk(path):\n"
             " try:\n"
-            "  entries = os.ilistdir(path)\n"
+            "  entries = os.ilistdir(path or b'/.')\n"  # of b'/' the names are text, and must be UTF-8
             " except OSError:\n"
             "  return\n"
             " for name, kind, *rest in entries:\n"
-            "  full = path.rstrip(b'/') + b'/' + name\n"
+            "  full = path + b'/' + name\n"
             "  if kind & 0x4000:\n"
             "   _walk(full)\n"
             "  else:\n"
             "   print(repr((full, rest[1] if len(rest) > 1 else os.stat(full)[6])))\n"
-            f"_walk({path.encode()!r})\n"
+            f"_walk({path.rstrip('/').encode()!r})\n"
         )
         files = (ast.literal_eval(line) for line in self.run(code).splitlines())
         return {name.decode(errors="surrogateescape"): size for name, size in files}
