@@ -197,13 +197,13 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
 
     Until then main.py would put the old files back: after an interruption the board runs the program before, and no
     wrong report is sent. The board ends at its prompt, with a fresh heap."""
+    if changes.move:
+        hiding.move(repl, changes.move)
     if changes:
         self_check.require_compiler(repl, machine.processor)
     first = {path: data for path, data in changes.write.items() if path != MAIN}
     kept = _keep(repl, [*first, *changes.remove])
     apply(repl, Changes(first, changes.remove), progress)
-    if changes.move:
-        hiding.move(repl, changes.move)
     try:
         self_check.require_library(repl)
     except MiscompiledError:
@@ -237,12 +237,15 @@ def plan(
     repl: Repl, whole: bool = False, more: Collection[str] = (), program: Program | None = None
 ) -> tuple[Machine, Changes]:
     """The changes of `tern deploy` on the board. Modules of mpy.CHOICES that are there stay, up to date."""
+    hidden_by = hiding.find(repl)
+    if hidden_by:
+        hiding.ignore(repl)
     machine = Machine.of(repl)
     there = repl.directory(LIBRARY)
     if not whole:
         more = [name for name in mpy.CHOICES if name in more or f"{LIBRARY}/{name}.mpy" in there]
     changes = compare(repl, library_files(machine, whole, more, program), prune=LIBRARY)
-    return machine, replace(changes, move=hiding.find(repl))
+    return machine, replace(changes, move=hidden_by)
 
 
 def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:

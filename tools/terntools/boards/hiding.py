@@ -16,6 +16,8 @@ MOVED = ".hidden"  # ends the new name of what hid the library
 # module is imported, and tells where it comes from.
 _LOOK = """
 import os, sys
+if '' not in sys.path:
+    sys.path.insert(0, '')  # as after a reset: see ignore()
 def look(name):
     for folder in sys.path:
         if folder == '/lib':
@@ -47,6 +49,7 @@ _FROZEN = """
 import sys
 path = sys.path[:]
 sys.path[:] = ['.frozen']
+sys.modules.pop('tern', None)
 try:
     import tern
     print(repr(getattr(tern, '__version__', '')))
@@ -75,6 +78,11 @@ def _names() -> tuple[str, ...]:
     """The first parts of the names of the library's modules and of all that they import."""
     imported = {name for text in mpy.library().values() for name in modules.imports(text)}
     return tuple(sorted({"tern", *(name.partition(".")[0] for name in imported)}))
+
+
+def ignore(repl: Repl) -> None:
+    """Import nothing from the root until the board's next reset, so that the host's own code does not meet it."""
+    repl.run("import sys\nsys.path.remove('')")
 
 
 _RENAME = """
