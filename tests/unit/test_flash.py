@@ -384,6 +384,24 @@ def test_the_command_reports_its_result_and_has_the_documented_exit_codes(rom, t
 PROGRAM = bytes(range(256)) * 10
 
 
+def test_a_file_for_several_chips_is_told_as_such():
+    """picotool makes files for RP2040 and RP2350 together."""
+    both = uf2_file(PROGRAM) + uf2_file(PROGRAM, uf2.RP2350_ARM)
+    with pytest.raises(UsageError, match=r"mixes several chips \(RP2040, RP2350\)"):
+        uf2.read(both)
+
+
+@pytest.mark.parametrize("name", ["RPI-RP2", "j\u00f6rg", "with space", "\u4f60\u597d", "tab\tx"])
+def test_the_volume_of_a_boot_loader_is_found_under_any_name(tmp_path, monkeypatch, name):
+    volume = tmp_path / name
+    volume.mkdir()
+    (volume / "INFO_UF2.TXT").write_text("Board-ID: RPI-RP2\n")
+    escaped = str(volume).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
+    mounts = save(tmp_path, f"/dev/sdb1 {escaped} vfat rw 0 0\n".encode(), "mounts")
+    monkeypatch.setattr(flash, "_MOUNTS", mounts)
+    assert flash.find_volume() == volume
+
+
 def test_the_extra_block_of_an_rp2350_is_not_part_of_its_image():
     extra = changed(uf2_file(bytes(256), uf2.RP2350_ARM), 28, struct.pack("<I", 0xE48BFF57))
     image = uf2.read(extra + uf2_file(PROGRAM, uf2.RP2350_ARM))

@@ -31,6 +31,7 @@ WHERE = {
 }
 SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in WHERE.items())))
 _INFO = "INFO_UF2.TXT"
+_MOUNTS = Path("/proc/mounts")
 # Names of a chip's boot loader in INFO_UF2.TXT.
 _BOARD_IDS = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}
 _VOLUME_WAIT = 30.0
@@ -274,9 +275,8 @@ def find_volume(named: str | Path | None = None) -> Path | None:
 
 
 def _mount_points() -> Iterable[Path]:
-    mounts = Path("/proc/mounts")
-    if mounts.exists():
-        for line in mounts.read_bytes().splitlines():
+    if _MOUNTS.exists():
+        for line in _MOUNTS.read_bytes().splitlines():
             _, point, kind, *_ = line.split(b" ")
             if kind in (b"vfat", b"msdos", b"fuseblk", b"exfat"):
                 # The kernel writes a space, a tab, a line feed and a backslash as three octal digits.
