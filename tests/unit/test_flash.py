@@ -392,14 +392,10 @@ def test_a_file_for_several_chips_is_told_as_such():
 
 
 @pytest.mark.parametrize("name", ["RPI-RP2", "j\u00f6rg", "with space", "\u4f60\u597d", "tab\tx"])
-def test_the_volume_of_a_boot_loader_is_found_under_any_name(tmp_path, monkeypatch, name):
-    volume = tmp_path / name
-    volume.mkdir()
-    (volume / "INFO_UF2.TXT").write_text("Board-ID: RPI-RP2\n")
-    escaped = str(volume).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
-    mounts = save(tmp_path, f"/dev/sdb1 {escaped} vfat rw 0 0\n".encode(), "mounts")
-    monkeypatch.setattr(flash, "_MOUNTS", mounts)
-    assert flash.find_volume() == volume
+def test_a_volume_is_found_where_it_is_mounted_under_any_name(name):
+    escaped = f"/media/{name}".replace(" ", "\\040").replace("\t", "\\011")
+    table = f"/dev/sda1 / ext4 rw 0 0\n/dev/sdb1 {escaped} vfat rw 0 0\n".encode()
+    assert list(flash.mounted_volumes(table)) == [Path(f"/media/{name}")]
 
 
 def test_the_extra_block_of_an_rp2350_is_not_part_of_its_image():

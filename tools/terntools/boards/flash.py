@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,6 @@ WHERE = {
 }
 SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in WHERE.items())))
 _INFO = "INFO_UF2.TXT"
-_MOUNTS = Path("/proc/mounts")
 # Names of a chip's boot loader in INFO_UF2.TXT.
 _BOARD_IDS = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}
 _VOLUME_WAIT = 30.0
@@ -275,17 +274,23 @@ def find_volume(named: str | Path | None = None) -> Path | None:
 
 
 def _mount_points() -> Iterable[Path]:
-    if _MOUNTS.exists():
-        for line in _MOUNTS.read_bytes().splitlines():
-            _, point, kind, *_ = line.split(b" ")
-            if kind in (b"vfat", b"msdos", b"fuseblk", b"exfat"):
-                # The kernel writes a space, a tab, a line feed and a backslash as three octal digits.
-                plain = re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), point)
-                yield Path(os.fsdecode(plain))
+    mounts = Path("/proc/mounts")
+    if mounts.exists():
+        yield from mounted_volumes(mounts.read_bytes())
     elif Path("/Volumes").is_dir():
         yield from Path("/Volumes").iterdir()
     else:
         yield from (Path(f"{letter}:/") for letter in "DEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def mounted_volumes(table: bytes) -> Iterator[Path]:
+    """Where volumes with a FAT file system are mounted by Linux's /proc/mounts."""
+    for line in table.splitlines():
+        _, point, kind, *_ = line.split(b" ")
+        if kind in (b"vfat", b"msdos", b"fuseblk", b"exfat"):
+            # The kernel writes a space, a tab, a line feed and a backslash as three octal digits.
+            plain = re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), point)
+            yield Path(os.fsdecode(plain))
 
 
 def volume_chip(volume: Path) -> str:
