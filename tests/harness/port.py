@@ -1,8 +1,9 @@
 """A port whose other end belongs to a test."""
 
 import os
+import threading
 import tty
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from spec.frames import cobs
 
@@ -37,3 +38,28 @@ def silent():
         yield port.port
     finally:
         port.close()
+
+
+@contextmanager
+def port_that_prints(text, every):
+    """The name of a port on which `text` comes every so many seconds, whatever is written to it."""
+    far, near = os.openpty()
+    tty.setraw(near)
+    os.set_blocking(far, False)
+    stop = threading.Event()
+
+    def talk():
+        while not stop.wait(every):
+            for transfer in (lambda: os.read(far, 65536), lambda: os.write(far, text)):
+                with suppress(BlockingIOError):
+                    transfer()
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    try:
+        yield os.ttyname(near)
+    finally:
+        stop.set()
+        talking.join()
+        os.close(far)
+        os.close(near)

@@ -5,12 +5,15 @@ import struct
 
 import pytest
 import rig
+from harness.port import port_that_prints
 from spec.files import uf2_file
 
 from ternhost import cache, errors
-from ternhost.errors import UsageError
-from terntools.boards import binary_info, deploy, flash, uf2
+from ternhost.errors import DeviceError, UsageError
+from ternhost.reach.ports import names
+from terntools.boards import binary_info, deploy, esp32, flash, uf2
 from terntools.boards.repl import Repl
+from terntools.emulators import catalogue
 from terntools.emulators.pico import FIRMWARE, boot_pico
 
 INFO = "UF2 Bootloader v3.0\nModel: Raspberry Pi RP2\nBoard-ID: RPI-RP2\n"
@@ -144,3 +147,41 @@ def test_a_folder_that_hides_the_library_is_renamed_if_the_user_agrees(box, boar
     with Repl(board.url) as repl:
         assert repl.read_file("/tern.hidden/__init__.py") == b'__version__ = "0.0.9"\n'
         assert deploy.plan(repl)[1].move == ()
+
+
+# What happens after an ESP32 was flashed: esptool's part is tested on the ROM loader of tests/unit/test_flash.py.
+
+
+@pytest.fixture
+def flashed(monkeypatch, tmp_path):
+    """Flash an ESP32 on a port as far as esptool goes, which then says this number of the chip."""
+    firmware = flash.Firmware(tmp_path / "esp32.bin", b"", names.ESP32, "esp32c3")
+
+    def flash_on(port, unique_id):
+        done = {"chip": "ESP32-C3", "offset": 0, "bytes": 0, "verified": True, "unique_id": unique_id}
+        monkeypatch.setattr(esp32, "flash", lambda *_, **__: done)
+        monkeypatch.setattr(flash, "_PORT_WAIT", 5.0)
+        return flash.flash(port, firmware)
+
+    return flash_on
+
+
+def test_the_same_esp32_has_to_start(flashed):
+    with catalogue.boot("rv32") as board:
+        with Repl(board.url) as repl:
+            unique_id = repl.evaluate("__import__('machine').unique_id()").hex()
+        assert flashed(board.url, unique_id)["firmware"]
+        with pytest.raises(DeviceError, match="another board is on"):
+            flashed(board.url, "00" * 6)
+
+
+def test_an_esp32_that_restarts_for_ever_is_told_with_its_reason(flashed):
+    restart = b"rst:0xc (RTC_SW_CPU_RST),boot:0x8 (SPI_FAST_FLASH_BOOT)\r\n"
+    reason = b"E (301) spi_flash: Detected size(4096k) smaller than the size in the binary image header(8192k).\r\n"
+    with port_that_prints(restart + reason, 0.3) as port, pytest.raises(DeviceError) as caught:
+        flashed(port, "00" * 6)
+    assert "was written and verified, but does not start" in caught.value.message
+    assert (
+        "it restarts again and again, its flash has 4 MB, and its firmware is for 8 MB"
+        in caught.value.message
+    )

@@ -1,12 +1,9 @@
 """The console of a board ends every wait, and says what it has heard."""
 
-import os
-import threading
 import time
-import tty
-from contextlib import contextmanager, suppress
 
 import pytest
+from harness.port import port_that_prints
 
 from ternhost.errors import DeviceError
 from terntools.boards import heard, repl
@@ -20,31 +17,6 @@ SMALL_FLASH = (
     b"E (301) spi_flash: Detected size(4096k) smaller than the size in the binary image header(8192k). "
     b"Probe failed.\r\n"
 )
-
-
-@contextmanager
-def port_that_prints(text, every):
-    """The name of a port on which `text` comes every so many seconds, whatever is written to it."""
-    far, near = os.openpty()
-    tty.setraw(near)
-    os.set_blocking(far, False)
-    stop = threading.Event()
-
-    def talk():
-        while not stop.wait(every):
-            for transfer in (lambda: os.read(far, 65536), lambda: os.write(far, text)):
-                with suppress(BlockingIOError):
-                    transfer()
-
-    talking = threading.Thread(target=talk)
-    talking.start()
-    try:
-        yield os.ttyname(near)
-    finally:
-        stop.set()
-        talking.join()
-        os.close(far)
-        os.close(near)
 
 
 @pytest.fixture(autouse=True)
