@@ -93,4 +93,4 @@ def test_the_console_of_a_board_without_a_lock_stays_open(deployed, tmp_path, st
     shutil.copyfile(deployed, flash)
     KINDS[state % len(KINDS)](flash, random.Random(state))
     with boot_pico(flash) as pico, Repl(pico.url) as repl:
-        assert repl.evaluate("2 + 2") == 4
+        assert repl.at_prompt
