@@ -281,10 +281,11 @@ def test_a_firmware_that_keeps_the_place_of_the_files_is_flashed(rom, tmp_path, 
 
 
 @pytest.mark.parametrize("stub", [False, True])
-def test_a_dump_of_a_whole_flash_does_not_replace_the_files(rom, tmp_path, stub):
-    board = board_with_files(rom, "esp32s3")
+@pytest.mark.parametrize("partitions", [(APPLICATION, FILES), ()], ids=["table", "no table"])
+def test_a_dump_of_a_whole_flash_does_not_replace_the_files(rom, tmp_path, stub, partitions):
+    board = board_with_files(rom, "esp32s3", partitions)
     dump = flash.read_firmware(save(tmp_path, firmware_for("esp32s3", FLASH_BYTES)))
-    with pytest.raises(UsageError, match="reaches into the board's files") as caught:
+    with pytest.raises(UsageError, match="brings files of its own") as caught:
         flash.flash(board.port, dump, reset=False, stub=stub)
     assert "nothing was changed" in caught.value.message
     assert not board.erased

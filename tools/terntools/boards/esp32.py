@@ -146,19 +146,21 @@ def _require_other_places(
 
     read: bytes of the board's flash, by address and number."""
     files = file_system(read(_PARTITION_TABLE, _PARTITION_TABLE_BYTES), flash_bytes)
-    if files is None or not read(files.start, _SUPERBLOCK_BYTES).strip(b"\xff"):
-        return  # a board without files
     new_files = file_system(data[_PARTITION_TABLE - offset :], flash_bytes)
-    if offset + len(data) > files.start:
-        text = f"{name} reaches into the board's files, and would replace them, with its key and its ledger"
-    elif new_files != files:
-        where = _place(new_files) if new_files else "nowhere"
-        text = f"the MicroPython of {name} keeps its files {where}, and the board's are {_place(files)}: "
-        text += "it would not find them, nor the board's key and its ledger"
-    else:
-        return
+
+    def is_in_use(region: range) -> bool:
+        return bool(read(region.start, _SUPERBLOCK_BYTES).strip(b"\xff"))
+
     hint = "take a firmware without files, of the release that the board has; or, if the board is to become another "
-    raise UsageError(f"{text}; nothing was changed", hint + "device, add --erase")
+    hint += "device, add --erase"
+    for region in (files, new_files):
+        if region is not None and offset + len(data) > region.start and is_in_use(region):
+            text = f"{name} brings files of its own, which would replace the board's files, with its key and its ledger"
+            raise UsageError(f"{text}; nothing was changed", hint)
+    if files is not None and new_files != files and is_in_use(files):
+        where = _place(new_files) if new_files else "nowhere"
+        text = f"the MicroPython of {name} keeps its files {where}, and the board's are {_place(files)}: it would not "
+        raise UsageError(f"{text}find them, nor the board's key and its ledger; nothing was changed", hint)
 
 
 def _place(region: range) -> str:
