@@ -44,15 +44,24 @@ def board(box):
 
 def with_files(data):
     """The firmware with a file system behind it, as dir2uf2 writes it: a UF2 file."""
-    files = files_of(data)
-    blocks = [(START + at, data[at : at + 256].ljust(256, b"\0")) for at in range(0, len(data), 256)]
-    blocks += [(files.start + at, b"littlefs" * 32) for at in range(0, 4096, 256)]
-    heads = [struct.pack("<8I", 0x0A324655, 0x9E5D5157, 0x2000, at, 256, i, len(blocks), uf2.RP2040)
-             for i, (at, _) in enumerate(blocks)]  # fmt: skip
-    return b"".join(
-        head + block.ljust(476, b"\0") + struct.pack("<I", 0x0AB16F30)
-        for head, (_, block) in zip(heads, blocks, strict=True)
-    )
+    behind = uf2_file(b"littlefs" * 512, start=files_of(data).start)
+    return numbered(uf2_file(data) + behind)
+
+
+def another_program_with_files(data):
+    """A program that tells nothing about its files, with a file system at an address of its own."""
+    superblock = struct.pack("<II", 1, 0xF0000000) + b"littlefs"
+    behind = uf2_file(superblock.ljust(4096, b"\xff"), start=START + 0xF0000)
+    return numbered(uf2_file(bytes(65536)) + behind)
+
+
+def numbered(blocks):
+    """A UF2 file of these blocks, in their order."""
+    count = len(blocks) // uf2.BLOCK_BYTES
+    whole = bytearray(blocks)
+    for number in range(count):
+        struct.pack_into("<II", whole, number * uf2.BLOCK_BYTES + 20, number, count)
+    return bytes(whole)
 
 
 def with_larger_file_system(data):
@@ -107,12 +116,15 @@ def test_files_survive_a_flash(box, board):
         assert repl.read_file("/ledger.bin") == b"kept"
 
 
-def test_a_file_system_in_a_uf2_file_is_refused_by_a_board_in_its_boot_loader(box):
-    (box / "bad.uf2").write_bytes(with_files(image()))
-    (box / "INFO_UF2.TXT").write_text(INFO)
+@pytest.mark.parametrize("make", [with_files, another_program_with_files])
+def test_a_file_system_in_a_uf2_file_is_refused_by_a_board_in_its_boot_loader(box, make):
+    (box / "bad.uf2").write_bytes(make(image()))
+    volume = box / "boot loader"
+    volume.mkdir()
+    (volume / "INFO_UF2.TXT").write_text(INFO)
     with pytest.raises(UsageError, match="brings files of its own"):
-        flash.flash("/dev/none", flash.read_firmware(box / "bad.uf2"), volume=box)
-    assert not (box / "firmware.uf2").exists() or (box / "firmware.uf2").read_bytes() == uf2_file(image())
+        flash.flash("/dev/none", flash.read_firmware(box / "bad.uf2"), volume=volume)
+    assert [path.name for path in volume.iterdir()] == ["INFO_UF2.TXT"]
 
 
 NAMES = (b"/l\xe4rm.csv", b"/\xff\xfe", "/日本".encode(), b"/" + b"x" * 200)

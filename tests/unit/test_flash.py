@@ -171,23 +171,11 @@ def partition_table(*rows):
 def firmware_for(chip="esp32", size=150_000, partitions=(APPLICATION, FILES), megabytes=4):
     """A file with the three marks of a whole firmware: image header, chip id, partition table."""
     chip_id, *_, offset = CHIPS[chip]
-    header = (
-        0xE9,
-        1,
-        2,
-        (megabytes.bit_length() - 1) << 4,
-        0x40081000,
-        0xEE,
-        0,
-        0,
-        0,
-        chip_id,
-        0,
-        0,
-        0xFFFF,
-        0,
+    flash_size = (megabytes.bit_length() - 1) << 4
+    header = struct.pack(
+        "<BBBBIB3BHBHH4xB", 0xE9, 1, 2, flash_size, 0x40081000, 0xEE, 0, 0, 0, chip_id, 0, 0, 0xFFFF, 0
     )
-    data = struct.pack("<BBBBIB3BHBHH4xB", *header) + hashlib.shake_128(chip.encode()).digest(size - 24)
+    data = header + hashlib.shake_128(chip.encode()).digest(size - len(header))
     return changed(data, 0x8000 - offset, partition_table(*partitions))
 
 
@@ -240,7 +228,7 @@ def test_a_wrong_file_is_refused_without_a_board(tmp_path, content, message):
 
 def test_a_file_that_is_too_large_is_refused_before_anything_is_erased(rom, tmp_path):
     board = rom()
-    with pytest.raises(UsageError, match=r"too large .* 4MB; nothing was changed"):
+    with pytest.raises(UsageError, match=r"too large .* 4 MB; nothing was changed"):
         flash_esp32(board, tmp_path, size=FLASH_BYTES)
     assert not board.erased
 
@@ -309,6 +297,24 @@ def test_a_micropython_that_would_not_find_the_files_is_refused(rom, tmp_path, o
     assert not board.erased
 
 
+@pytest.mark.parametrize("stub", [False, True])
+def test_a_dump_is_refused_by_an_erased_board_too(rom, tmp_path, stub):
+    """It would make the board a copy of another one, with its key and with a ledger of the past."""
+    board = rom("esp32s3")
+    board.flash[:] = b"\xff" * FLASH_BYTES
+    dump = flash.read_firmware(save(tmp_path, firmware_for("esp32s3", FLASH_BYTES)))
+    with pytest.raises(UsageError, match="brings files of its own"):
+        flash.flash(board.port, dump, reset=False, stub=stub)
+    assert not board.erased
+
+
+def test_a_file_that_is_padded_to_the_end_of_the_flash_is_flashed_where_there_are_no_files(rom, tmp_path):
+    board = rom("esp32s3")
+    board.flash[:] = b"\xff" * FLASH_BYTES
+    padded = flash.read_firmware(save(tmp_path, firmware_for("esp32s3").ljust(FLASH_BYTES, b"\xff")))
+    assert flash.flash(board.port, padded, reset=False, stub=True)["verified"]
+
+
 def test_a_board_without_files_takes_any_micropython(rom, tmp_path):
     board = rom()
     table = partition_table(APPLICATION, (1, 0x81, 0x200000, 0x100000, b"vfs"))
@@ -332,7 +338,7 @@ def test_a_firmware_for_a_larger_flash_is_refused(rom, tmp_path, options, stub):
     firmware = flash.read_firmware(save(tmp_path, firmware_for("esp32s3", **options)))
     with pytest.raises(UsageError, match=r"is for a flash of (8|16) MB, and the board's has 4 MB") as caught:
         flash.flash(board.port, firmware, reset=False, stub=stub)
-    assert "get the firmware for a flash of 4 MB" in caught.value.hint
+    assert "get the firmware for a flash of 4 MB: ESP32_GENERIC_S3-FLASH_4M" in caught.value.hint
     assert not board.erased
 
 
@@ -420,6 +426,7 @@ def test_the_extra_block_of_an_rp2350_is_not_part_of_its_image():
         (changed(uf2_file(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)), "several chips"),
         (uf2_file(PROGRAM, 0x1C5F21B0), "another chip"),
         (uf2_file(PROGRAM, start=0x20000000), "no flash"),
+        (uf2_file(PROGRAM, start=0x100A0000), "where a Pico's program starts"),
         (changed(uf2_file(PROGRAM), 8, struct.pack("<I", 0x2001)), "not for the main flash"),
     ],
 )

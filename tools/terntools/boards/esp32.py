@@ -20,7 +20,15 @@ _PARTITION = "<2sBBII16sI"  # magic, type, subtype, offset, size, label, flags
 _PARTITION_BYTES = struct.calcsize(_PARTITION)
 _PARTITION_MAGIC = b"\xaa\x50"
 _FLASH_SIZE_AT = 3  # of an image's header: its upper half is the exponent of the flash's megabytes
+_ERASED = b"\xff"
 _SUPERBLOCK_BYTES = 8192  # the first two blocks of a file system: 0xff where there is none
+# Where MicroPython has several files for a chip: the one for a flash of so many megabytes.
+_FILE_BY_FLASH = {
+    ("ESP32", 2): "ESP32_GENERIC-D2WD-*.bin",
+    ("ESP32", 4): "ESP32_GENERIC-*.bin",
+    ("ESP32-S3", 4): "ESP32_GENERIC_S3-FLASH_4M-*.bin",
+    ("ESP32-S3", 8): "ESP32_GENERIC_S3-*.bin",
+}
 FLASH_BAUD = 460800
 ATTEMPTS = 7  # to reach the boot loader, 0.7 s each
 
@@ -88,7 +96,7 @@ def flash(
         size = esptool.cmds.detect_flash_size(loader)
         if size:
             flash_bytes = esptool.util.flash_size_bytes(size)
-            _require_size(name, data, offset, flash_bytes)
+            _require_size(name, data, offset, connected, flash_bytes)
             if not erase:
                 _require_other_places(
                     name, data, offset, flash_bytes, lambda at, n: _read(esptool, loader, at, n)
@@ -123,20 +131,21 @@ def _read(esptool: Any, loader: Any, address: int, n: int) -> bytes:
     return data
 
 
-def _require_size(name: str, data: bytes, offset: int, flash_bytes: int) -> None:
+def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: int) -> None:
     """Raise UsageError for a firmware that needs more flash than the board has: it would restart for ever."""
     flash_megabytes = flash_bytes >> 20
-    hint = f"get the firmware for a flash of {flash_megabytes} MB: its name or its page says the size"
+    hint = f"get the firmware for a flash of {flash_megabytes} MB"
+    if file := _FILE_BY_FLASH.get((chip, flash_megabytes)):
+        hint += f": {file} for an {chip}"
     if offset + len(data) > flash_bytes:
-        raise UsageError(
-            f"{name} is too large for the board's flash of {flash_megabytes}MB; nothing was changed", hint
-        )
-    megabytes = 1 << (data[_FLASH_SIZE_AT] >> 4)
-    ends = [partition.stop for _, partition in partitions(data[_PARTITION_TABLE - offset :])]
-    if megabytes << 20 > flash_bytes or max(ends, default=0) > flash_bytes:
-        megabytes = max(megabytes, -(-max(ends, default=0) >> 20))
-        text = f"{name} is for a flash of {megabytes} MB, and the board's has {flash_megabytes} MB; nothing was changed"
+        text = f"{name} is too large for the board's flash of {flash_megabytes} MB; nothing was changed"
         raise UsageError(text, hint)
+    in_header = 1 << (data[_FLASH_SIZE_AT] >> 4) << 20
+    table = data[_PARTITION_TABLE - offset :]
+    needed = max([in_header, *(partition.stop for _, partition in partitions(table))])
+    if needed > flash_bytes:
+        text = f"{name} is for a flash of {-(-needed >> 20)} MB, and the board's has {flash_megabytes} MB; "
+        raise UsageError(text + "nothing was changed", hint)
 
 
 def _require_other_places(
@@ -147,14 +156,18 @@ def _require_other_places(
     read: bytes of the board's flash, by address and number."""
     files = file_system(read(_PARTITION_TABLE, _PARTITION_TABLE_BYTES), flash_bytes)
     new_files = file_system(data[_PARTITION_TABLE - offset :], flash_bytes)
+    end = offset + len(data)
 
     def is_in_use(region: range) -> bool:
-        return bool(read(region.start, _SUPERBLOCK_BYTES).strip(b"\xff"))
+        return bool(read(region.start, _SUPERBLOCK_BYTES).strip(_ERASED))
+
+    def brings(region: range) -> bool:
+        return bool(data[max(region.start - offset, 0) : region.stop - offset].strip(_ERASED))
 
     hint = "take a firmware without files, of the release that the board has; or, if the board is to become another "
     hint += "device, add --erase"
     for region in (files, new_files):
-        if region is not None and offset + len(data) > region.start and is_in_use(region):
+        if region is not None and end > region.start and (brings(region) or is_in_use(region)):
             text = f"{name} brings files of its own, which would replace the board's files, with its key and its ledger"
             raise UsageError(f"{text}; nothing was changed", hint)
     if files is not None and new_files != files and is_in_use(files):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ternhost.errors import UsageError
 
 BLOCK_BYTES = 512
+_SECTOR_BYTES = 4096  # of a Pico's flash
 _HEAD = "<IIIIIIII"  # magic 0, magic 1, flags, address, payload, number, blocks, family
 _MAGIC = (0x0A324655, 0x9E5D5157)
 _MAGIC_END = 0x0AB16F30
@@ -48,6 +49,12 @@ class Image:
         """Whether a block writes into this region of flash."""
         return any(start < region.stop and region.start < start + len(data) for start, data in self.blocks)
 
+    @property
+    def has_file_system(self) -> bool:
+        """Whether a sector of flash begins as a file system of LittleFS does (its SPEC.md: the superblock)."""
+        name = slice(8, 16)  # behind a revision and a tag of four bytes each
+        return any(data[name] == b"littlefs" for start, data in self.blocks if start % _SECTOR_BYTES == 0)
+
 
 def read(data: bytes, name: str = "the file") -> Image:
     """Check every block of a UF2 file for a chip of the Pico family. Raises UsageError."""
@@ -71,6 +78,8 @@ def read(data: bytes, name: str = "the file") -> Image:
             raise _bad(name, f"block {place} is for address {block.address:#x}, which is no flash")
     if family not in CHIPS:
         raise _bad(name, f"it is for another chip (family {family:#x})")
+    if all(block.address != FLASH_START for block in blocks):
+        raise _bad(name, f"nothing in it is for address {FLASH_START:#x}, where a Pico's program starts")
     return Image(CHIPS[family], tuple((block.address, block.data) for block in blocks))
 
 
