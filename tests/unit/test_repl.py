@@ -4,7 +4,9 @@ import time
 
 import pytest
 from harness.port import port_that_prints
+from spec.files import uf2_file
 
+from ternhost import errors
 from ternhost.errors import DeviceError
 from terntools.boards import heard, repl
 
@@ -71,3 +73,27 @@ def test_what_a_board_prints_is_a_sentence(printed, told):
     described = heard.describe(printed)
     assert told in described
     assert bool(told) is bool(described)
+
+
+COMMANDS = {
+    "deploy": ["deploy", "PORT"],
+    "flash": ["flash", "PORT", "--firmware", "FIRMWARE"],
+    "up": ["up", "PORT", "--store", "STORE", "--device", "7", "--dataset", "flights", "--yes"],
+    "provision": ["provision", "PORT", "--store", "STORE", "--device", "7", "--dataset", "flights"],
+    "records": ["device", "records", "PORT"],
+    "bench": ["bench", "latency", "PORT"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_waits_without_a_limit_for_a_port_that_prints(tern, tmp_path, command):
+    firmware = tmp_path / "pico.uf2"
+    firmware.write_bytes(uf2_file(bytes(4096)))
+    with port_that_prints(GPS, 0.1) as port:
+        values = {"PORT": port, "FIRMWARE": str(firmware), "STORE": str(tmp_path / "store.sqlite")}
+        start = time.monotonic()
+        words = [values.get(word, word) for word in COMMANDS[command]]
+        # Without a prompt, `tern up` plans to flash the board, and needs a firmware.
+        ended = tern(*words, code=errors.USAGE if command == "up" else errors.NO_DEVICE)
+    assert time.monotonic() - start < 60
+    assert "it prints '$GPGGA,123519," in ended.err
