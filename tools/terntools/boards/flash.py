@@ -219,7 +219,7 @@ def _require_other_places(firmware: Firmware, image: uf2.Image, files: range | N
 
     files: where the board keeps them; None where nobody knows, since it waits in its boot loader."""
     new_files = binary_info.file_system(image.read)
-    reaches_files = any(image.reaches(region) for region in (files, new_files) if region is not None)
+    reaches_files = any(image.writes_into(region) for region in (files, new_files) if region is not None)
     if reaches_files or image.has_file_system:
         text = f"{firmware.path.name} brings files of its own, which would replace the board's files, with its key "
         raise UsageError(f"{text}and its ledger; nothing was changed", _FILES_HINT)
