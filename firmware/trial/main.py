@@ -2,15 +2,15 @@
 
 import micropython
 
-micropython.kbd_intr(-1)  # first of all: a locked board leaves no moment to interrupt it
-locked = False  # until its lock has been seen: a board that cannot be read keeps its console
+micropython.kbd_intr(-1)  # Ctrl-C off, before anything else: nobody may interrupt a locked board
+locked = False  # until the lock is found: a board that cannot look for it has to stay open to repairs
 try:
     import os
 
-    os.stat("lock")
+    os.stat("lock")  # raises OSError where there is none
     locked = True
-except Exception:  # there is no lock, no memory or no file system
-    micropython.kbd_intr(3)
+except Exception:  # no lock; or no memory or no file system, so that nobody knows
+    micropython.kbd_intr(3)  # Ctrl-C on
 try:
     import os
     import struct

@@ -12,11 +12,14 @@ try:
     PROGRAMS = [scratch.read(FOLDER + name) for name in ("/main.py", "/trial/main.py")]
 except OSError:  # a board, which must not reset in the middle of its tests
     PROGRAMS = []
-UNKNOWN = (MemoryError, UnicodeError, ValueError, RuntimeError, TypeError, OSError)
+STATES = 200  # of the files of a board
+CLOSED = ["kbd_intr -1", "reset"]  # Ctrl-C off; a reset instead of the prompt
+OPEN = ["kbd_intr -1", "kbd_intr 3"]  # Ctrl-C off, and on again before anything else
+ERRORS = (MemoryError, UnicodeError, ValueError, RuntimeError, TypeError, OSError)
 
 
 class FakeMachine:
-    """Stands in for `machine` and `micropython`."""
+    """Stands in for `machine` and `micropython`, and records what is done to the console."""
 
     def __init__(self):
         self.calls = []
@@ -29,7 +32,7 @@ class FakeMachine:
 
 
 class FakeClient:
-    """Stands in for `tern.boards.this` and `tern.supervisor`: serves nobody, and ends at once."""
+    """Stands in for `tern.boards.this`, the board and `tern.supervisor`: serves nobody, and ends at once."""
 
     def __init__(self):
         self.locked = None
@@ -42,7 +45,7 @@ class FakeClient:
 
 
 class FakeFiles:
-    """Stands in for `os`: each call raises this exception."""
+    """Stands in for `os`: each call raises an exception."""
 
     def __init__(self, error):
         self.error = error
@@ -54,14 +57,18 @@ class FakeFiles:
 
 
 def calls_of(program, files=None):
-    """What main.py does to the console, in the current folder. files: instead of `os`."""
+    """What a main.py does to the console, with the current folder as its root. files: stands in for `os`."""
     machine = FakeMachine()
     client_now = FakeClient()
-    instead = {"machine": machine, "micropython": machine}
-    instead.update({"tern.boards.this": client_now, "tern.supervisor": client_now})
+    fakes = {
+        "machine": machine,
+        "micropython": machine,
+        "tern.boards.this": client_now,
+        "tern.supervisor": client_now,
+    }
     if files:
-        instead["os"] = files
-    with modules(instead):
+        fakes["os"] = files
+    with modules(fakes):
         try:
             exec(program, {"__name__": "__main__", "execfile": lambda path, names: None})
         except Exception:  # it ends at the prompt
@@ -69,26 +76,24 @@ def calls_of(program, files=None):
     return machine.calls
 
 
-def states(random):
-    """Folders of 200 boards: names in any bytes, many names, folders, damaged files of tern."""
-    for state in range(200):
+def folders_of_boards(random):
+    """Folders with the files of boards without a lock: names in any bytes, many names, damaged files of tern."""
+    for state in range(STATES):
         folder = scratch.folder()
-        for _ in range(random(1 + 40 * (state % 5 == 0))):
+        most_names = 40 if state % 5 == 0 else 0
+        for _ in range(random(most_names + 1)):
             length = 1 + random(30)
             name = bytes([1 + random(255) for _ in range(length)]).replace(b"/", b"_")
             if name not in (b".", b"..", b"lock"):
-                make(os_path(folder) + b"/" + name, is_folder=random(4) == 0)
+                make(folder.encode() + b"/" + name, is_folder=random(4) == 0)
         for name in ("boot.bin", "ledger.bin", "fleet.bin", "wifi.json", "lib", "lib2"):
             if random(3) == 0:
-                make(os_path(folder + "/" + name), is_folder=random(2) == 0)
+                make((folder + "/" + name).encode(), is_folder=random(2) == 0)
         yield folder
 
 
-def os_path(path):
-    return path.encode()
-
-
 def make(path, is_folder):
+    """Make a folder, or a file of a few bytes; keep what is there. path: bytes."""
     try:
         if is_folder:
             os.mkdir(path)
@@ -100,6 +105,8 @@ def make(path, is_folder):
 
 
 class Random:
+    """Numbers that are the same on every interpreter. random(n): one of 0 to n - 1."""
+
     def __init__(self, seed):
         self.state = seed
 
@@ -108,15 +115,15 @@ class Random:
         return (self.state >> 4) % n
 
 
-def test_a_board_without_a_lock_keeps_its_console_whatever_files_it_has():
+def test_the_lock_alone_decides_about_the_console_whatever_other_files_there_are():
     here = os.getcwd()
     for program in PROGRAMS:
-        for folder in states(Random(7)):
+        for folder in folders_of_boards(Random(7)):
             os.chdir(folder)
             try:
-                assert calls_of(program) == ["kbd_intr -1", "kbd_intr 3"]
+                assert calls_of(program) == OPEN
                 scratch.write("lock", b"")
-                assert calls_of(program) == ["kbd_intr -1", "reset"]
+                assert calls_of(program) == CLOSED
             finally:
                 os.chdir(here)
             scratch.remove(folder)
@@ -124,5 +131,5 @@ def test_a_board_without_a_lock_keeps_its_console_whatever_files_it_has():
 
 def test_a_board_that_cannot_look_for_its_lock_keeps_its_console():
     for program in PROGRAMS:
-        for error in UNKNOWN:
-            assert calls_of(program, FakeFiles(error())) == ["kbd_intr -1", "kbd_intr 3"], error
+        for error in ERRORS:
+            assert calls_of(program, FakeFiles(error())) == OPEN, error

@@ -42,24 +42,25 @@ def silent():
 
 @contextmanager
 def port_that_prints(text, every):
-    """The name of a port on which `text` comes every so many seconds, whatever is written to it."""
+    """A context with the name of a port that prints `text` every `every` seconds, and ignores what is sent to it."""
     far, near = os.openpty()
     tty.setraw(near)
     os.set_blocking(far, False)
     stop = threading.Event()
 
-    def talk():
+    def print_until_stopped():
         while not stop.wait(every):
-            for transfer in (lambda: os.read(far, 65536), lambda: os.write(far, text)):
-                with suppress(BlockingIOError):
-                    transfer()
+            with suppress(BlockingIOError):  # nothing was sent
+                os.read(far, 65536)
+            with suppress(BlockingIOError):  # nobody reads, and the port's buffer is full
+                os.write(far, text)
 
-    talking = threading.Thread(target=talk)
-    talking.start()
+    printing = threading.Thread(target=print_until_stopped)
+    printing.start()
     try:
         yield os.ttyname(near)
     finally:
         stop.set()
-        talking.join()
+        printing.join()
         os.close(far)
         os.close(near)

@@ -1,5 +1,6 @@
 """Whatever is the matter with the files of a board, its console stays open: on an emulated Pico that is not locked."""
 
+import os
 import random
 import shutil
 
@@ -12,7 +13,8 @@ from terntools.emulators.pico import boot_pico
 from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
 STATES = 200
-FILES_BYTES = FLASH_BLOCKS * BLOCK_BYTES
+FILES_BYTES = FLASH_BLOCKS * BLOCK_BYTES  # of the file system, at the end of the flash
+# A program that fills the heap, in pieces of so many bytes.
 HOG = b"kept = []\ntry:\n    while True:\n        kept.append(bytearray(%d))\nexcept MemoryError:\n    pass\n"
 
 
@@ -24,55 +26,61 @@ def deployed(tmp_path_factory):
     return flash
 
 
-def names_in_any_bytes(flash, draw):
-    """Such names are written by the board itself: the library that makes file systems takes text."""
+def names_in_any_bytes(flash, rng):
+    """The board writes such names itself, since the host's library for file systems takes text only."""
     with boot_pico(flash, skip_idle=True) as pico, Repl(pico.url) as repl:
         for _ in range(5):
-            name = draw.randbytes(draw.randint(1, 40)).replace(b"\0", b"x").replace(b"/", b"x")
+            name = rng.randbytes(rng.randint(1, 40)).replace(b"\0", b"x").replace(b"/", b"x")
             repl.run(f"open({b'/' + name!r}, 'w').close()")
         repl.run(f"import os\nos.mkdir({b'/' + bytes([228])!r})")
 
 
-def many_names(flash, draw):
-    length = draw.randint(20, 200)
-    names = {f"/{number:05d}".ljust(length, "x"): b"" for number in range(draw.choice((100, 1000, 2000)))}
-    flash_image.add(flash, names)
+def many_names(flash, rng):
+    length = rng.randint(20, 200)
+    count = rng.choice((100, 1000, 2000))
+    empty_files = {f"/{number:05d}".ljust(length, "x"): b"" for number in range(count)}
+    flash_image.add(flash, empty_files)
 
 
-def damaged_bytes(flash, draw):
+def damaged_bytes(flash, rng):
     with flash.open("r+b") as file:
-        for _ in range(draw.choice((1, 100, 10_000))):
-            file.seek(-draw.randint(1, FILES_BYTES), 2)
-            file.write(draw.randbytes(1))
+        for _ in range(rng.choice((1, 100, 10_000))):
+            file.seek(-rng.randint(1, FILES_BYTES), os.SEEK_END)
+            file.write(rng.randbytes(1))
 
 
-def no_file_system(flash, draw):
+def no_file_system(flash, rng):
     with flash.open("r+b") as file:
-        file.seek(-FILES_BYTES, 2)
-        file.write(draw.randbytes(1) * FILES_BYTES if draw.random() < 0.5 else draw.randbytes(FILES_BYTES))
+        file.seek(-FILES_BYTES, os.SEEK_END)
+        if rng.random() < 0.5:
+            file.write(rng.randbytes(1) * FILES_BYTES)
+        else:
+            file.write(rng.randbytes(FILES_BYTES))
 
 
-def no_memory(flash, draw):
-    flash_image.add(flash, {"/boot.py": HOG % draw.choice((16, 100, 1000, 10_000))})
+def no_memory(flash, rng):
+    flash_image.add(flash, {"/boot.py": HOG % rng.choice((16, 100, 1000, 10_000))})
 
 
-def no_library(flash, draw):
-    part = draw.choice(
-        ("/lib/tern/client.mpy", "/lib/tern/boards/this.mpy", "/lib/tern/__init__.mpy", "/main.py")
-    )
-    flash_image.add(flash, {part: draw.choice((b"", draw.randbytes(100)))})
+def no_library(flash, rng):
+    paths = ("/lib/tern/client.mpy", "/lib/tern/boards/this.mpy", "/lib/tern/__init__.mpy", "/main.py")
+    path = rng.choice(paths)
+    content = rng.choice((b"", rng.randbytes(100)))
+    flash_image.add(flash, {path: content})
 
 
-def damaged_files_of_tern(flash, draw):
+def damaged_files_of_tern(flash, rng):
     names = ("/clients.bin", "/fleet.bin", "/policy.bin", "/boot.bin", "/mqtt.json", "/link.json")
-    flash_image.add(flash, {name: draw.randbytes(draw.randint(0, 300)) for name in draw.sample(names, 3)})
+    flash_image.add(flash, {name: rng.randbytes(rng.randint(0, 300)) for name in rng.sample(names, 3)})
 
 
-def other_programs(flash, draw):
-    text = draw.choice((b"raise KeyboardInterrupt\n", b"1 / 0\n", b"def\n", b"while True:\n    pass\n"))
-    flash_image.add(flash, {draw.choice(("/boot.py", "/main.py")): text})
+def other_programs(flash, rng):
+    program = rng.choice((b"raise KeyboardInterrupt\n", b"1 / 0\n", b"def\n", b"while True:\n    pass\n"))
+    path = rng.choice(("/boot.py", "/main.py"))
+    flash_image.add(flash, {path: program})
 
 
+# Each changes the flash of a board, by a random.Random.
 KINDS = (
     names_in_any_bytes,
     many_names,
@@ -91,6 +99,7 @@ KINDS = (
 def test_the_console_of_a_board_without_a_lock_stays_open(deployed, tmp_path, state):
     flash = tmp_path / "flash.bin"
     shutil.copyfile(deployed, flash)
-    KINDS[state % len(KINDS)](flash, random.Random(state))
+    change = KINDS[state % len(KINDS)]
+    change(flash, random.Random(state))
     with boot_pico(flash) as pico, Repl(pico.url) as repl:
         assert repl.at_prompt

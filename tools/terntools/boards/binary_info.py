@@ -1,40 +1,55 @@
-"""Where a Pico's firmware keeps its files, read from the firmware itself.
+"""Where a Pico's MicroPython keeps its files, as its firmware says.
 
-The Pico SDK's linker puts a table of "binary info" into each firmware: five words between two markers, of which two
-point to a list of pointers. MicroPython adds a block device for its file system (`bi_block_device` in
-ports/rp2/rp2_flash.c). The structures are those of pico-sdk, src/common/pico_binary_info: structure.h and defs.h."""
+The Pico SDK's linker puts a header of "binary info" near the start of each firmware: five words, namely a marker, the
+first address and the end of a list of pointers, the address of a table of copies, and another marker. Each pointer of
+the list leads to an entry. MicroPython adds an entry for the block device of its file system (`bi_block_device` in
+ports/rp2/rp2_flash.c). The structures are those of pico-sdk, src/common/pico_binary_info: structure.h and defs.h.
+"""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from terntools.boards.uf2 import FLASH_START
 
-Read = Callable[[int, int], bytes]  # the bytes from an address of flash on; fewer where there are no more
+# From an address of flash and a number of bytes, the bytes there; fewer where there are no more.
+Read = Callable[[int, int], bytes]
 
-_SEARCHED = 0x300  # bytes: the table is behind the second-stage boot loader (RP2040) or the vectors (RP2350)
+_SEARCHED_BYTES = 0x300  # the header is behind the second-stage boot loader (RP2040) or the vectors (RP2350)
+_HEADER = "<IIIII"  # marker, first address of the list, its end, address of the table of copies, marker
 _MARKER_START, _MARKER_END = 0x7188EBF2, 0xE71AA390
-_MOST_ENTRIES = 1000
-_BLOCK_DEVICE = 7
-_MICROPYTHON = int.from_bytes(b"MP", "little")
-_NAME = b"MicroPython\0"  # of its file system; there may be others, such as "ROMFS"
+_POINTER = "<I"
+_MOST_POINTERS = 1000  # a longer list is none
 _ENTRY = "<HHIII"  # type, tag, address of the name, first address, bytes
+_BLOCK_DEVICE = 7  # a type
+_MICROPYTHON = int.from_bytes(b"MP", "little")  # a tag
+_NAME = b"MicroPython\0"  # of the block device with its files; there may be others, such as "ROMFS"
 
 
 def file_system(read: Read) -> range | None:
-    """The addresses in flash of the files of the MicroPython that `read` reads; None where it tells none."""
-    head = read(FLASH_START, _SEARCHED)
-    at = head.find(struct.pack("<I", _MARKER_START))
-    if at < 0 or len(head) < at + 20:
-        return None
-    first, end, _, marker = struct.unpack_from("<IIII", head, at + 4)
-    if marker != _MARKER_END or not 0 <= end - first <= 4 * _MOST_ENTRIES:
-        return None
-    pointers = read(first, end - first)
-    for (pointer,) in struct.iter_unpack("<I", pointers[: len(pointers) // 4 * 4]):
+    """The addresses of flash where the MicroPython that `read` reads keeps its files; None if it does not say."""
+    for pointer in _pointers(read):
         entry = read(pointer, struct.calcsize(_ENTRY))
         if len(entry) < struct.calcsize(_ENTRY):
             continue
         kind, tag, name, start, size = struct.unpack(_ENTRY, entry)
-        if (kind, tag) == (_BLOCK_DEVICE, _MICROPYTHON) and read(name, len(_NAME)) == _NAME:
+        if kind != _BLOCK_DEVICE or tag != _MICROPYTHON:
+            continue
+        if read(name, len(_NAME)) == _NAME:
             return range(start, start + size)
     return None
+
+
+def _pointers(read: Read) -> Iterator[int]:
+    """The addresses of the entries; none where the firmware has no header."""
+    head = read(FLASH_START, _SEARCHED_BYTES)
+    header_at = head.find(struct.pack("<I", _MARKER_START))
+    if header_at < 0 or len(head) < header_at + struct.calcsize(_HEADER):
+        return
+    _, list_start, list_end, _, marker_end = struct.unpack_from(_HEADER, head, header_at)
+    list_bytes = list_end - list_start
+    if marker_end != _MARKER_END or not 0 <= list_bytes <= _MOST_POINTERS * struct.calcsize(_POINTER):
+        return
+    pointers = read(list_start, list_bytes)
+    whole = len(pointers) - len(pointers) % struct.calcsize(_POINTER)
+    for (pointer,) in struct.iter_unpack(_POINTER, pointers[:whole]):
+        yield pointer

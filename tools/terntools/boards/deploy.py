@@ -198,7 +198,7 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
     Until then main.py would put the old files back: after an interruption the board runs the program before, and no
     wrong report is sent. The board ends at its prompt, with a fresh heap."""
     if changes.move:
-        hiding.move(repl, changes.move)
+        hiding.rename(repl, changes.move)
     if changes:
         self_check.require_compiler(repl, machine.processor)
     first = {path: data for path, data in changes.write.items() if path != MAIN}
@@ -239,7 +239,7 @@ def plan(
     """The changes of `tern deploy` on the board. Modules of mpy.CHOICES that are there stay, up to date."""
     hidden_by = hiding.find(repl)
     if hidden_by:
-        hiding.ignore(repl)
+        hiding.ignore_root(repl)
     machine = Machine.of(repl)
     there = repl.directory(LIBRARY)
     if not whole:

@@ -1,6 +1,7 @@
 """Flash an ESP32 through esptool 5 (GPL-2.0-or-later, an optional extra: `boards`), imported only when needed."""
 
 import functools
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -10,19 +11,22 @@ from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageErro
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
-Tell = Callable[[str], None]
+Tell = Callable[[str], None]  # a line for the user
+ReadFlash = Callable[[int, int], bytes]  # address, number of bytes -> bytes of the board's flash
 
-_CHIP_ID_AT = 12  # of the extended header of an image
-_HEADER_BYTES = 24
-_PARTITION_TABLE = 0x8000
+_HEADER_BYTES = 24  # of an image, with its extension
+_FLASH_SIZE_AT = 3  # in the header: the upper four bits are n for a flash of 2^n MB
+_CHIP_ID_AT = 12  # in the header
+_PARTITION_TABLE = 0x8000  # its address in flash
 _PARTITION_TABLE_BYTES = 0xC00
 _PARTITION = "<2sBBII16sI"  # magic, type, subtype, offset, size, label, flags
 _PARTITION_BYTES = struct.calcsize(_PARTITION)
 _PARTITION_MAGIC = b"\xaa\x50"
-_FLASH_SIZE_AT = 3  # of an image's header: its upper half is the exponent of the flash's megabytes
-_ERASED = b"\xff"
-_SUPERBLOCK_BYTES = 8192  # the first two blocks of a file system: 0xff where there is none
-# Where MicroPython has several files for a chip: the one for a flash of so many megabytes.
+_FILE_LABELS = ("vfs", "ffat")  # of partitions in which MicroPython keeps files
+_ERASED = b"\xff"  # a byte of flash after erasing
+_SUPERBLOCK_BYTES = 8192  # the first two blocks of a file system: erased where there is none
+_MB = 1 << 20
+# Where MicroPython has several files for a chip: the one for a flash of so many MB.
 _FILE_BY_FLASH = {
     ("ESP32", 2): "ESP32_GENERIC-D2WD-*.bin",
     ("ESP32", 4): "ESP32_GENERIC-*.bin",
@@ -35,6 +39,10 @@ ATTEMPTS = 7  # to reach the boot loader, 0.7 s each
 _RECOVER = (
     "the board does not start as it is, but nothing is lost: its boot loader is in ROM. Hold BOOT, press RESET, "
     "let BOOT go, and run the same command again with --no-reset"
+)
+_FILES_HINT = (
+    "flash a firmware without files, of the MicroPython release that the board has; or, if the board is to become "
+    "another device, erase everything: tern flash --erase"
 )
 
 
@@ -49,141 +57,194 @@ def _esptool() -> Any:
 
 
 def image_chip(data: bytes, file: str) -> str:
-    """esptool's name of the chip (such as "esp32s3") of a firmware for the whole flash. Raises UsageError.
+    """esptool's name of the chip (such as "esp32s3") that a firmware for the whole flash is for. file: its name.
 
-    A .bin without the partition table at 0x8000 (an update over the air) would leave a board that does not start."""
+    Raises UsageError for other files, such as an update over the air: without a partition table at 0x8000, the board
+    would not start."""
     definitions = _esptool().targets.CHIP_DEFS
     if len(data) < _HEADER_BYTES:
         hint = "take the .bin file of your board, not .uf2 or .elf"
         raise UsageError(f"{file} is not a firmware for an ESP32", hint)
-    (number,) = struct.unpack_from("<H", data, _CHIP_ID_AT)
+    (chip_id,) = struct.unpack_from("<H", data, _CHIP_ID_AT)
     chips = {chip.IMAGE_CHIP_ID: name for name, chip in definitions.items() if name != "esp8266"}
-    if number not in chips:
-        raise UsageError(f"{file} is for a chip that esptool does not know (id {number})")
-    name: str = chips[number]
-    at = _PARTITION_TABLE - definitions[name].BOOTLOADER_FLASH_OFFSET
-    if data[at : at + 2] != _PARTITION_MAGIC:
+    if chip_id not in chips:
+        raise UsageError(f"{file} is for a chip that esptool does not know (id {chip_id})")
+    name: str = chips[chip_id]
+    table = _table_of_firmware(data, definitions[name].BOOTLOADER_FLASH_OFFSET)
+    if not table.startswith(_PARTITION_MAGIC):
         hint = "take the .bin file of your board, not the .app-bin"
         raise UsageError(f"{file} is not a whole firmware: it has no partition table", hint)
     return name
 
 
 def flash(
-    port: str, data: bytes, name: str, *, chip: str, reset: bool = True, stub: bool = True,
-    baud: int = FLASH_BAUD, erase: bool = False, attempts: int = ATTEMPTS, progress: Progress | None = None,
+    port: str,
+    data: bytes,
+    name: str,
+    *,
+    chip: str,
+    reset: bool = True,
+    stub: bool = True,
+    baud: int = FLASH_BAUD,
+    erase: bool = False,
+    attempts: int = ATTEMPTS,
+    progress: Progress | None = None,
     tell: Tell = lambda line: None,
-) -> dict[str, Any]:  # fmt: skip
-    """Write `data` to the board on `port` and verify it. Raises UsageError for another `chip`, with nothing erased.
+) -> dict[str, Any]:
+    """Write a firmware to the board on `port`, verify it, and return a summary, with the chip's number (its MAC).
 
-    reset: use the reset lines, else the board is in its boot loader already. erase: all of the flash first, files
-    included. attempts: how often the boot loader is called. Raises DeviceError and TernError."""
+    data, name: the firmware and its file's name. chip: the chip that it is for, as image_chip names it. reset: use the
+    reset lines; without them the board is in its boot loader already, and stays there. stub: use esptool's flasher, not
+    the ROM's. baud: bits/s of the stub. erase: erase the whole flash first, files included. attempts: how often the
+    boot loader is called.
+
+    Raises UsageError, with nothing changed, for a firmware that does not suit the board or would cost it its files.
+    Raises DeviceError if the board does not answer, and TernError if what was written does not verify."""
     esptool = _esptool()
-    _logger().progress = None  # of what is read
-    loader = port_owner = _connect(esptool, port, reset, attempts)
-    offset, connected = loader.BOOTLOADER_FLASH_OFFSET, loader.CHIP_NAME
+    logger = _logger()
+    logger.progress = None  # esptool shows the progress of reading, too
+    rom = _connect(esptool, port, reset, attempts)
+    loader = rom
+    offset = rom.BOOTLOADER_FLASH_OFFSET
     writing = False
     try:
-        wanted = esptool.targets.CHIP_DEFS[chip].CHIP_NAME
-        if connected != wanted:
-            text = f"{name} is for {wanted}, and the board on {port} has an {connected}; nothing was changed"
-            raise UsageError(text, hint=f"get the firmware of an {connected} board")
-        tell(f"{connected} on {port}")
+        _require_chip(esptool, name, chip, rom.CHIP_NAME, port)
+        tell(f"{rom.CHIP_NAME} on {port}")
         if stub:
-            loader = esptool.cmds.run_stub(loader)
+            loader = esptool.cmds.run_stub(rom)
             if reset:  # a bridge has a baud rate; a port without reset lines is seldom one
                 loader.change_baud(baud)
         esptool.cmds.attach_flash(loader)
-        size = esptool.cmds.detect_flash_size(loader)
-        if size:
-            flash_bytes = esptool.util.flash_size_bytes(size)
-            _require_size(name, data, offset, connected, flash_bytes)
+        flash_size = esptool.cmds.detect_flash_size(
+            loader
+        )  # a text such as "4MB"; None if the chip is unknown
+        if flash_size:
+            flash_bytes = esptool.util.flash_size_bytes(flash_size)
+            _require_size(name, data, offset, rom.CHIP_NAME, flash_bytes)
             if not erase:
-                _require_other_places(
-                    name, data, offset, flash_bytes, lambda at, n: _read(esptool, loader, at, n)
-                )
+                read_flash = functools.partial(_read_flash, esptool, loader)
+                _require_files_survive(name, data, offset, flash_bytes, read_flash)
         writing = True
-        _logger().progress = progress
-        esptool.cmds.write_flash(loader, [(offset, data)], erase_all=erase)  # verifies its MD5
+        logger.progress = progress
+        esptool.cmds.write_flash(loader, [(offset, data)], erase_all=erase)  # and verifies its MD5
         writing = False
-        address = bytes(loader.read_mac()).hex()
+        mac = bytes(loader.read_mac()).hex()
         esptool.cmds.reset_chip(loader, "hard-reset" if reset else "no-reset")
     except KeyboardInterrupt as error:
         if not writing:
             raise
         raise InterruptedByUser("flashing was interrupted", hint=_RECOVER) from error
     except (esptool.FatalError, *PORT_ERRORS) as error:
-        what = _first_line(error)
-        if not writing:
-            text = f"the boot loader stopped answering before anything was written: {what}"
-            raise DeviceError(text, hint="run the same command again") from error
-        if "MD5" in what or "region is empty" in what:
-            hint = f"try a lower --baud; {_RECOVER}"
-            raise TernError(f"what was written does not verify: {what}", hint) from error
-        raise DeviceError(f"flashing broke off: {what}", hint=_RECOVER) from error
+        raise _explained(error, writing) from error
     finally:
-        port_owner._port.close()
-    return {"chip": connected, "offset": offset, "bytes": len(data), "verified": True, "unique_id": address}
+        rom._port.close()
+    return {"chip": rom.CHIP_NAME, "offset": offset, "bytes": len(data), "verified": True, "unique_id": mac}
 
 
-def _read(esptool: Any, loader: Any, address: int, n: int) -> bytes:
+def _explained(error: BaseException, writing: bool) -> TernError:
+    """The error for one of esptool or the port. writing: whether the flash may be half written."""
+    reason = _first_line(error)
+    if not writing:
+        text = f"the boot loader stopped answering before anything was written: {reason}"
+        return DeviceError(text, hint="run the same command again")
+    if "MD5" in reason or "region is empty" in reason:
+        return TernError(f"what was written does not verify: {reason}", f"try a lower --baud; {_RECOVER}")
+    return DeviceError(f"flashing broke off: {reason}", hint=_RECOVER)
+
+
+def _require_chip(esptool: Any, name: str, chip: str, connected: str, port: str) -> None:
+    """Raise UsageError for a firmware for another chip than the one that is connected."""
+    wanted = esptool.targets.CHIP_DEFS[chip].CHIP_NAME
+    if connected != wanted:
+        text = f"{name} is for {wanted}, and the board on {port} has an {connected}; nothing was changed"
+        raise UsageError(text, hint=f"get the firmware of an {connected} board")
+
+
+def _read_flash(esptool: Any, loader: Any, address: int, n: int) -> bytes:
     """n bytes of the board's flash."""
     data: bytes = esptool.cmds.read_flash(loader, address, n, None)
     return data
 
 
 def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: int) -> None:
-    """Raise UsageError for a firmware that needs more flash than the board has: it would restart for ever."""
-    flash_megabytes = flash_bytes >> 20
-    hint = f"get the firmware for a flash of {flash_megabytes} MB"
-    if file := _FILE_BY_FLASH.get((chip, flash_megabytes)):
+    """Raise UsageError for a firmware that needs more flash than the board has: it would restart for ever.
+
+    data: the firmware, which is written to `offset`. chip: as esptool shows it, such as "ESP32-S3"."""
+    flash_mb = flash_bytes // _MB
+    hint = f"get the firmware for a flash of {flash_mb} MB"
+    if file := _FILE_BY_FLASH.get((chip, flash_mb)):
         hint += f": {file} for an {chip}"
     if offset + len(data) > flash_bytes:
-        text = f"{name} is too large for the board's flash of {flash_megabytes} MB; nothing was changed"
+        text = f"{name} is too large for the board's flash of {flash_mb} MB; nothing was changed"
         raise UsageError(text, hint)
-    in_header = 1 << (data[_FLASH_SIZE_AT] >> 4) << 20
-    table = data[_PARTITION_TABLE - offset :]
-    needed = max([in_header, *(partition.stop for _, partition in partitions(table))])
-    if needed > flash_bytes:
-        text = f"{name} is for a flash of {-(-needed >> 20)} MB, and the board's has {flash_megabytes} MB; "
-        raise UsageError(text + "nothing was changed", hint)
+
+    needed_bytes = _MB << (data[_FLASH_SIZE_AT] >> 4)
+    for _, partition in partitions(_table_of_firmware(data, offset)):
+        needed_bytes = max(needed_bytes, partition.stop)
+    if needed_bytes > flash_bytes:
+        needed_mb = math.ceil(needed_bytes / _MB)
+        text = (
+            f"{name} is for a flash of {needed_mb} MB, and the board's has {flash_mb} MB; nothing was changed"
+        )
+        raise UsageError(text, hint)
 
 
-def _require_other_places(
-    name: str, data: bytes, offset: int, flash_bytes: int, read: Callable[[int, int], bytes]
+def _require_files_survive(
+    name: str, data: bytes, offset: int, flash_bytes: int, read_flash: ReadFlash
 ) -> None:
     """Raise UsageError for a firmware that would replace the board's files, or whose MicroPython would not find them.
 
-    read: bytes of the board's flash, by address and number."""
-    files = file_system(read(_PARTITION_TABLE, _PARTITION_TABLE_BYTES), flash_bytes)
-    new_files = file_system(data[_PARTITION_TABLE - offset :], flash_bytes)
+    data: the firmware, which is written to `offset`. flash_bytes: the size of the board's flash."""
+    board_files = file_system(read_flash(_PARTITION_TABLE, _PARTITION_TABLE_BYTES), flash_bytes)
+    firmware_files = file_system(_table_of_firmware(data, offset), flash_bytes)
     end = offset + len(data)
 
     def is_in_use(region: range) -> bool:
-        return bool(read(region.start, _SUPERBLOCK_BYTES).strip(_ERASED))
+        """Whether the board has a file system there."""
+        start_of_region = read_flash(region.start, _SUPERBLOCK_BYTES)
+        return not _is_erased(start_of_region)
 
-    def brings(region: range) -> bool:
-        return bool(data[max(region.start - offset, 0) : region.stop - offset].strip(_ERASED))
+    def brings_files(region: range) -> bool:
+        """Whether the firmware itself holds something there; one may be padded with erased bytes."""
+        content = data[max(region.start - offset, 0) : region.stop - offset]
+        return not _is_erased(content)
 
-    hint = "take a firmware without files, of the release that the board has; or, if the board is to become another "
-    hint += "device, add --erase"
-    for region in (files, new_files):
-        if region is not None and end > region.start and (brings(region) or is_in_use(region)):
+    for region in (board_files, firmware_files):
+        if region is None or end <= region.start:
+            continue
+        if brings_files(region) or is_in_use(region):
             text = f"{name} brings files of its own, which would replace the board's files, with its key and its ledger"
-            raise UsageError(f"{text}; nothing was changed", hint)
-    if files is not None and new_files != files and is_in_use(files):
-        where = _place(new_files) if new_files else "nowhere"
-        text = f"the MicroPython of {name} keeps its files {where}, and the board's are {_place(files)}: it would not "
-        raise UsageError(f"{text}find them, nor the board's key and its ledger; nothing was changed", hint)
+            raise UsageError(f"{text}; nothing was changed", _FILES_HINT)
+
+    if board_files is not None and firmware_files != board_files and is_in_use(board_files):
+        text = (
+            f"the MicroPython of {name} keeps its files {_place(firmware_files)}, and the board's are "
+            f"{_place(board_files)}: it would not find them, nor the board's key and its ledger; nothing was changed"
+        )
+        raise UsageError(text, _FILES_HINT)
 
 
-def _place(region: range) -> str:
-    return f"from {region.start:#x} to {region.stop:#x}"
+def _is_erased(data: bytes) -> bool:
+    return not data.strip(_ERASED)
+
+
+def _place(region: range | None) -> str:
+    """A region of flash, for people."""
+    return "nowhere" if region is None else f"from {region.start:#x} to {region.stop:#x}"
+
+
+def _table_of_firmware(data: bytes, offset: int) -> bytes:
+    """A firmware from its partition table on. offset: the address to which the firmware is written."""
+    return data[_PARTITION_TABLE - offset :]
 
 
 def partitions(table: bytes) -> list[tuple[str, range]]:
-    """The partitions of a table, with their labels, in its order. Its format: ESP-IDF, "Partition Tables"."""
+    """The label and the addresses of each partition, in the order of the table; bytes behind it do not matter.
+
+    Its format: ESP-IDF, "Partition Tables"."""
     found = []
-    for at in range(0, min(len(table), _PARTITION_TABLE_BYTES) - _PARTITION_BYTES + 1, _PARTITION_BYTES):
+    table = table[:_PARTITION_TABLE_BYTES]
+    for at in range(0, len(table) - _PARTITION_BYTES + 1, _PARTITION_BYTES):
         magic, _, _, start, size, label, _ = struct.unpack_from(_PARTITION, table, at)
         if magic != _PARTITION_MAGIC:
             break
@@ -192,20 +253,25 @@ def partitions(table: bytes) -> list[tuple[str, range]]:
 
 
 def file_system(table: bytes, flash_bytes: int) -> range | None:
-    """Where MicroPython keeps its files by this partition table; None where there is no table or no room.
+    """Where in flash MicroPython keeps its files by this partition table; None where there is no table or no room.
 
-    As ports/esp32/main.c has it since 1.26: without a partition for files, they get what is left at the end."""
+    Without a partition for files, they get what is left at the end of the flash: ports/esp32/main.c since 1.26."""
     found = partitions(table)
+    if not found:
+        return None
     for label, partition in found:
-        if label in ("vfs", "ffat"):
+        if label in _FILE_LABELS:
             return partition
-    end = max((partition.stop for _, partition in found), default=flash_bytes)
-    return range(end, flash_bytes) if end < flash_bytes else None
+    end_of_partitions = max(partition.stop for _, partition in found)
+    if end_of_partitions >= flash_bytes:
+        return None
+    return range(end_of_partitions, flash_bytes)
 
 
 def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:
+    """esptool's loader for the chip on `port`. Raises DeviceError, and UsageError for what is no port."""
     mode = "default-reset" if reset else "no-reset"
-    open_port(port, BAUD).close()  # says clearly what keeps a port from being opened
+    open_port(port, BAUD).close()  # its errors say better than esptool's why a port cannot be opened
     try:
         return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=attempts)
     except (esptool.FatalError, *PORT_ERRORS) as error:
@@ -214,12 +280,14 @@ def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of an error's text, or its class if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 @functools.cache
 def _logger() -> Any:
-    # esptool's logger shows its progress; it can be replaced once in a process.
+    """A logger that replaces esptool's, once in a process: it prints nothing, and passes progress on."""
     logger = _esptool().logger
     template: Any = logger.TemplateLogger
 

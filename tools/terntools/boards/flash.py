@@ -22,39 +22,39 @@ from terntools.boards.repl import ExecutionError, Repl
 from terntools.terminal import Bar
 
 _T = TypeVar("_T")
-Progress = Callable[[int, int], None]
-Tell = Callable[[str], None]
+Progress = Callable[[int, int], None]  # bytes written, bytes in all
+Tell = Callable[[str], None]  # a line for the user
 
-WHERE = {
+DOWNLOADS = {
     names.RP2: "https://micropython.org/download/RPI_PICO/ (the .uf2 file; Pico W, Pico 2: see its list)",
     names.ESP32: "https://micropython.org/download/ESP32_GENERIC/ (the .bin file; other chips: see its list)",
 }
-SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in WHERE.items())))
-_INFO = "INFO_UF2.TXT"
-# Names of a chip's boot loader in INFO_UF2.TXT.
-_BOARD_IDS = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}
-_VOLUME_WAIT = 30.0
-_PORT_WAIT = 30.0
-_CHUNK = 64 * 1024
+SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in DOWNLOADS.items())))
+_INFO = "INFO_UF2.TXT"  # a file on the volume of a boot loader
+_CHIP_BY_BOARD_ID = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}  # by the Board-ID in this file
+_FAT_FILE_SYSTEMS = (b"vfat", b"msdos", b"fuseblk", b"exfat")  # their names in /proc/mounts
+_VOLUME_WAIT = 30.0  # seconds until the volume of a boot loader is mounted
+_PORT_WAIT = 30.0  # seconds until MicroPython answers after flashing
+_CHUNK = 64 * 1024  # bytes between two reports of progress
 _PICO_RECOVER = (
     "nothing is lost: its boot loader is in ROM. Hold BOOTSEL while you plug the board in, "
     "and run the same command again"
 )
 
 _FILES_HINT = (
-    "take a firmware without files that fits the board; or, if the board is to become another device, "
-    "add --erase (a board in its boot loader needs MicroPython first)"
+    "flash a firmware without files, of the kind that the board has; or, if the board is to become another device, "
+    "erase its files: tern flash --erase (a board in its boot loader needs MicroPython first)"
 )
 
 
 @dataclass(frozen=True)
 class Firmware:
-    """A firmware file that was read and checked: `family` as in names, `chip` as the chip's maker writes it."""
+    """A firmware file that was read and checked."""
 
     path: Path
     data: bytes
-    family: str
-    chip: str
+    family: str  # of chips: names.RP2 or names.ESP32
+    chip: str  # "RP2040" or "RP2350"; esptool's name for an ESP32, such as "esp32s3"
 
 
 def read_firmware(path: str | Path) -> Firmware:
@@ -73,25 +73,55 @@ def read_firmware(path: str | Path) -> Firmware:
 
 
 def flash(
-    port: str, firmware: Firmware, *, volume: str | Path | None = None, erase: bool = False,
-    progress: Progress | None = None, tell: Tell = lambda line: None, **of_esp32: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """Flash the board on `port`, and return a summary. Raises UsageError, DeviceError and TernError.
+    port: str,
+    firmware: Firmware,
+    *,
+    volume: str | Path | None = None,
+    erase: bool = False,
+    progress: Progress | None = None,
+    tell: Tell = lambda line: None,
+    **esp32_options: Any,
+) -> dict[str, Any]:
+    """Flash the board on `port`, check that it then runs MicroPython, and return a summary.
 
-    erase: files and ledgers too, for another device. volume: where a Pico's boot loader shows up, if not where volumes
-    are mounted. of_esp32: reset, stub and baud of esp32.flash."""
-    if firmware.family == names.ESP32:
-        of_esp32 = (
-            {"reset": True}
-            | of_esp32
-            | {"chip": firmware.chip, "erase": erase, "progress": progress, "tell": tell}
-        )
-        done = esp32.flash(port, firmware.data, firmware.path.name, **of_esp32)
-        if of_esp32["reset"]:
-            tell(f"waiting for MicroPython on {port}")
-            done["firmware"] = _require_start(port, firmware, done["unique_id"])
-        return done
-    return _flash_pico(port, firmware, volume, erase, progress, tell)
+    volume: where the boot loader of a Pico is mounted, unless it is to be looked for. erase: erase files and ledger,
+    too, so that the board becomes another device. esp32_options: reset, stub and baud of esp32.flash.
+
+    Raises UsageError, with nothing changed, for a firmware that does not suit the board or would cost it its files, and
+    where two boards may be meant. Raises DeviceError if the board does not answer, does not start, or is another one
+    than before, and TernError if what was written does not verify."""
+    if firmware.family == names.RP2:
+        return _flash_pico(port, firmware, volume, erase, progress, tell)
+    return _flash_esp32(port, firmware, erase, progress, tell, **esp32_options)
+
+
+def _flash_esp32(
+    port: str,
+    firmware: Firmware,
+    erase: bool,
+    progress: Progress | None,
+    tell: Tell,
+    reset: bool = True,
+    **options: Any,
+) -> dict[str, Any]:
+    """Flash an ESP32, and check that it starts. Without `reset` it stays in its boot loader, and is not checked.
+
+    options: stub and baud of esp32.flash. Returns and raises the same as flash()."""
+    summary = esp32.flash(
+        port,
+        firmware.data,
+        firmware.path.name,
+        chip=firmware.chip,
+        reset=reset,
+        erase=erase,
+        progress=progress,
+        tell=tell,
+        **options,
+    )
+    if reset:
+        tell(f"waiting for MicroPython on {port}")
+        summary["firmware"] = _require_start(port, firmware, summary["unique_id"])
+    return summary
 
 
 def _flash_pico(
@@ -102,60 +132,77 @@ def _flash_pico(
     progress: Progress | None,
     tell: Tell,
 ) -> dict[str, Any]:
+    """Flash a Pico that runs MicroPython, or waits in its boot loader. Returns and raises the same as flash()."""
     image = uf2.read(firmware.data, firmware.path.name)
+    board = None  # what it said before it was flashed; one in its boot loader says nothing
     mounted = find_volume(volume)
-    before = None
-    if mounted is None:
-        before = _ask(port)
-        _require_chip(port, firmware, before)
+    if mounted is not None:
+        _require_waiting_board_is_meant(port, mounted)
+        if erase:
+            hint = "flash it without --erase first, then once more with it"
+            text = "--erase needs a running MicroPython, and the board waits in its boot loader"
+            raise UsageError(text, hint)
+        _require_files_survive(firmware, image, board_files=None)
+    else:
+        board = _inspect(port)
+        _require_chip(port, firmware, board)
         if not erase:
-            _require_other_places(firmware, image, before.files)
-        elif before.files is not None:
+            _require_files_survive(firmware, image, board.files)
+        elif board.files is not None:
             _erase_files(port)
         tell(f"entering the boot loader of the board on {port}")
-        _enter_boot_loader(port)
-        mounted = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
-        if mounted is None:
-            hint = "is it mounted? Name where with --volume; " + _PICO_RECOVER
-            raise DeviceError("the boot loader's volume did not show up", hint)
-    elif is_there(port):
-        text = f"two boards may be meant: one runs on {port}, and one waits in its boot loader in {mounted}; "
-        text += "nothing was changed"
+        mounted = _start_boot_loader(port, volume)
+    _require_chip_of_volume(mounted, firmware)
+
+    tell(f"writing {firmware.path.name} to {mounted}")
+    _copy(firmware.data, mounted / "firmware.uf2", progress)
+    tell(f"waiting for MicroPython on {port}")
+    identity = _wait_for(lambda: _identify(port), _PORT_WAIT)
+    if identity is None:
+        hint = "see `tern devices`: the port may have another name now; " + _PICO_RECOVER
+        raise DeviceError(f"the file was written, but no MicroPython shows up on {port}", hint)
+    if board is not None:
+        _require_same_board(port, board.unique_id)
+    return {
+        "chip": firmware.chip,
+        "offset": 0,
+        "bytes": image.size,
+        "verified": identity.firmware is not None,
+        "firmware": identity.firmware,
+    }
+
+
+def _require_waiting_board_is_meant(port: str, mounted: Path) -> None:
+    """Raise UsageError if a board runs on `port`: then the one whose boot loader is `mounted` is another one."""
+    if is_board_on(port):
+        text = (
+            f"two boards may be meant: one runs on {port}, and one waits in its boot loader in {mounted}; "
+            "nothing was changed"
+        )
         hint = f"to flash the board on {port}, unplug the other one; to flash the other one, name the port that it gets"
         raise UsageError(text, hint)
-    elif erase:
-        hint = "flash it without --erase first, then once more with it"
-        raise UsageError("--erase needs a running MicroPython, and the board waits in its boot loader", hint)
-    else:
-        _require_other_places(firmware, image, None)
+
+
+def _require_chip_of_volume(mounted: Path, firmware: Firmware) -> None:
+    """Raise UsageError if the boot loader that shows this volume is of another chip."""
     chip = volume_chip(mounted)
     if chip != firmware.chip:
         text = f"{firmware.path.name} is for {firmware.chip}, and the board in {mounted} has an {chip}; "
         text += "nothing was changed"
         raise UsageError(text, f"get it for an {chip} board")
-    tell(f"writing {firmware.path.name} to {mounted}")
-    _copy(firmware.data, mounted / "firmware.uf2", progress)
-    tell(f"waiting for MicroPython on {port}")
-    identity = _wait_for(lambda: _alive(port), _PORT_WAIT)
-    if identity is None:
-        hint = "see `tern devices`: the port may have another name now; " + _PICO_RECOVER
-        raise DeviceError(f"the file was written, but no MicroPython shows up on {port}", hint)
-    if before is not None:
-        _require_same(port, before.unique_id)
-    done = {"chip": chip, "offset": 0, "bytes": image.size}
-    return {**done, "verified": identity.firmware is not None, "firmware": identity.firmware}
 
 
 def _require_start(port: str, firmware: Firmware, unique_id: str) -> str | None:
-    """The version of the MicroPython that starts on `port` after flashing; None where a user's program hides it.
+    """Wait until an ESP32 runs after flashing; return MicroPython's version, or None where a user's program hides it.
 
-    Raises DeviceError if none does, with what the board prints, or if it is another board's."""
-    identity = _wait_for(lambda: _alive(port), _PORT_WAIT)
+    unique_id: the chip's number, in hexadecimal digits. Raises DeviceError, with what the board prints, if it does not
+    start, and if another board is on `port`."""
+    identity = _wait_for(lambda: _identify(port), _PORT_WAIT)
     try:
-        _require_same(port, unique_id)
+        _require_same_board(port, unique_id)
     except _OtherBoardError:
         raise
-    except DeviceError as error:
+    except DeviceError as error:  # no prompt: either a user's program runs, or nothing does
         if identity is None:
             text = f"{firmware.path.name} was written and verified, but does not start: {error.message}"
             hint = "press its reset button; if that does not help, flash the firmware for its module"
@@ -167,93 +214,116 @@ class _OtherBoardError(DeviceError):
     """The board on a port is not the one that was there before."""
 
 
-def _require_same(port: str, unique_id: str) -> None:
-    """Raise an error if the board on `port` has another number than the one that was to be flashed."""
-    with contextlib.suppress(RefusedError):  # a locked board tells nobody
-        if _ask(port).unique_id != unique_id:
-            text = f"another board is on {port} than before, and nobody knows which of them was flashed"
-            raise _OtherBoardError(text, hint="see `tern devices`, and flash one board at a time")
+def _require_same_board(port: str, unique_id: str) -> None:
+    """Raise _OtherBoardError if the chip on `port` has another number. Raises DeviceError if no MicroPython answers."""
+    try:
+        board = _inspect(port)
+    except RefusedError:  # it is locked, and says nothing
+        return
+    if board.unique_id != unique_id:
+        text = f"another board is on {port} than before, and tern cannot tell which of them was flashed"
+        raise _OtherBoardError(text, hint="see `tern devices`, and flash one board at a time")
 
 
 @dataclass(frozen=True)
-class _Board:
-    """What a board that runs MicroPython tells: its description, its number, and where in flash its files are.
-
-    files: None for a board that is no Pico, or whose firmware tells none."""
+class _RunningBoard:
+    """What a board that runs MicroPython says about itself."""
 
     description: str
-    unique_id: str
-    files: range | None
+    unique_id: str  # the chip's number, in hexadecimal digits
+    files: range | None  # their addresses in flash; None for a board that is no Pico, or does not say
 
 
-def _ask(port: str) -> _Board:
-    """Raises DeviceError where no MicroPython answers on `port`."""
+def _inspect(port: str) -> _RunningBoard:
+    """Ask the board on `port`. Raises DeviceError where no MicroPython answers, RefusedError from a locked board."""
     with Repl(port, visits=True) as repl:
         description = repl.evaluate("__import__('sys').implementation[2]")
         unique_id = repl.evaluate("__import__('machine').unique_id()").hex()
-
-        def read(address: int, n: int) -> bytes:
-            if not uf2.FLASH_START <= address < uf2.FLASH_END:
-                return b""
-            data: bytes = repl.evaluate(f"bytes(__import__('uctypes').bytearray_at({address}, {n}))")
-            return data
-
-        files = None
-        if "RP2" in description:
-            with contextlib.suppress(ExecutionError):  # a MicroPython without uctypes
-                files = binary_info.file_system(read)
-    return _Board(description, unique_id, files)
+        files = _files_of_pico(repl) if "RP2" in description else None
+    return _RunningBoard(description, unique_id, files)
 
 
-def _require_chip(port: str, firmware: Firmware, board: _Board) -> None:
+def _files_of_pico(repl: Repl) -> range | None:
+    """The addresses in flash where a Pico keeps its files; None if its MicroPython does not say."""
+
+    def read_flash(address: int, n: int) -> bytes:
+        if not uf2.FLASH_START <= address < uf2.FLASH_END:
+            return b""
+        data: bytes = repl.evaluate(f"bytes(__import__('uctypes').bytearray_at({address}, {n}))")
+        return data
+
+    try:
+        return binary_info.file_system(read_flash)
+    except ExecutionError:  # a MicroPython without uctypes
+        return None
+
+
+def _require_chip(port: str, firmware: Firmware, board: _RunningBoard) -> None:
+    """Raise UsageError if the board has another chip than the firmware is for."""
     if firmware.chip not in board.description:
-        text = (
-            f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a {board.description}; "
-        )
-        text += "nothing was changed"
-        raise UsageError(text, WHERE[names.RP2 if "RP2" in board.description else names.ESP32])
+        text = f"{firmware.path.name} is for {firmware.chip}, "
+        text += f"and the board on {port} is a {board.description}; nothing was changed"
+        family = names.RP2 if "RP2" in board.description else names.ESP32
+        raise UsageError(text, DOWNLOADS[family])
 
 
-def _require_other_places(firmware: Firmware, image: uf2.Image, files: range | None) -> None:
-    """Raise UsageError for an image that would replace a board's files, or whose MicroPython would not find them.
+def _require_files_survive(firmware: Firmware, image: uf2.Image, board_files: range | None) -> None:
+    """Raise UsageError for an image that would replace a Pico's files, or whose MicroPython would not find them.
 
-    files: where the board keeps them; None where nobody knows, since it waits in its boot loader."""
-    new_files = binary_info.file_system(image.read)
-    reaches_files = any(image.reaches(region) for region in (files, new_files) if region is not None)
-    if reaches_files or image.has_file_system:
+    board_files: their addresses in flash; None where nobody knows them, since the board waits in its boot loader."""
+    firmware_files = binary_info.file_system(image.read)
+    brings_files = image.has_file_system
+    for region in (board_files, firmware_files):
+        if region is not None and image.writes_into(region):
+            brings_files = True
+    if brings_files:
         text = f"{firmware.path.name} brings files of its own, which would replace the board's files, with its key "
         raise UsageError(f"{text}and its ledger; nothing was changed", _FILES_HINT)
-    if files is not None and new_files is not None and files != new_files:
-        text = f"the MicroPython of {firmware.path.name} keeps its files {_place(new_files)}, and the board's are "
-        text += (
-            f"{_place(files)}: it would erase them, with the board's key and its ledger; nothing was changed"
+
+    if board_files is None or firmware_files is None:
+        return
+    if board_files != firmware_files:
+        text = (
+            f"the MicroPython of {firmware.path.name} keeps its files {_place(firmware_files)}, and the board's are "
+            f"{_place(board_files)}: it would erase them, with the board's key and its ledger; nothing was changed"
         )
         raise UsageError(text, _FILES_HINT)
 
 
 def _place(region: range) -> str:
-    start, stop = (address - uf2.FLASH_START for address in (region.start, region.stop))
-    return f"from {start:#x} to {stop:#x}"
+    """A region of a Pico's flash, for people: counted from the flash's start."""
+    return f"from {region.start - uf2.FLASH_START:#x} to {region.stop - uf2.FLASH_START:#x}"
 
 
 def _erase_files(port: str) -> None:
+    """Make a new, empty file system on a Pico."""
     erasing = "import rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)"
     with Repl(port, visits=True) as repl:
         repl.run(erasing, timeout=60.0)
 
 
-def is_there(port: str) -> bool:
-    """Whether a board is on `port`. A Pico that waits in its boot loader has none."""
-    if "://" not in port:
-        return Path(port).exists() or any(each.device == port for each in list_ports.comports())
-    with contextlib.suppress(TernError):
-        identity = devices.identify(port)
-        return bool(identity.firmware or identity.tern)
-    return False
+def is_board_on(port: str) -> bool:
+    """Whether a board is on `port`. A Pico that waits in its boot loader has no port.
+
+    At a URL such as `socket://127.0.0.1:7777`, a board has to answer."""
+    if "://" in port:
+        return _identify(port) is not None
+    return Path(port).exists() or any(each.device == port for each in list_ports.comports())
+
+
+def _start_boot_loader(port: str, volume: str | Path | None) -> Path:
+    """Restart the Pico on `port` in its boot loader, and return where that is mounted. Raises DeviceError."""
+    _enter_boot_loader(port)
+    mounted = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
+    if mounted is None:
+        hint = "is it mounted? Name where with --volume; " + _PICO_RECOVER
+        raise DeviceError("the boot loader's volume did not show up", hint)
+    return mounted
 
 
 def _enter_boot_loader(port: str) -> None:
-    # It goes while it is being talked to.
+    """Start the boot loader of the Pico on `port`. Raises TernError if its MicroPython cannot do so."""
+    # The board leaves its port before it can answer: this is no error.
     with contextlib.suppress(DeviceError), Repl(port, visits=True) as repl:
         try:
             repl.run("import machine\nmachine.bootloader()", timeout=2.0)
@@ -263,10 +333,11 @@ def _enter_boot_loader(port: str) -> None:
 
 
 def find_volume(named: str | Path | None = None) -> Path | None:
-    """The volume of a Pico's boot loader: the folder `named`, or the one volume that holds INFO_UF2.TXT."""
-    if named is not None:
-        return Path(named) if (Path(named) / _INFO).is_file() else None
-    volumes = [point for point in _mount_points() if (point / _INFO).is_file()]
+    """The volume of a Pico's boot loader; None if there is none.
+
+    named: the folder to look at, instead of all mounted volumes. Raises UsageError if several boards wait."""
+    folders = _mount_points() if named is None else [Path(named)]
+    volumes = [folder for folder in folders if (folder / _INFO).is_file()]
     if len(volumes) > 1:
         hint = "name one with --volume"
         raise UsageError(f"several boards wait in their boot loaders: {', '.join(map(str, volumes))}", hint)
@@ -274,6 +345,7 @@ def find_volume(named: str | Path | None = None) -> Path | None:
 
 
 def _mount_points() -> Iterable[Path]:
+    """Where volumes may be mounted, on Linux, macOS and Windows."""
     mounts = Path("/proc/mounts")
     if mounts.exists():
         yield from mounted_volumes(mounts.read_bytes())
@@ -284,13 +356,13 @@ def _mount_points() -> Iterable[Path]:
 
 
 def mounted_volumes(table: bytes) -> Iterator[Path]:
-    """Where volumes with a FAT file system are mounted by Linux's /proc/mounts."""
+    """The folders in which FAT file systems are mounted. table: the content of Linux's /proc/mounts."""
     for line in table.splitlines():
-        _, point, kind, *_ = line.split(b" ")
-        if kind in (b"vfat", b"msdos", b"fuseblk", b"exfat"):
-            # The kernel writes a space, a tab, a line feed and a backslash as three octal digits.
-            plain = re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), point)
-            yield Path(os.fsdecode(plain))
+        _, escaped_folder, file_system, *_ = line.split(b" ")
+        if file_system in _FAT_FILE_SYSTEMS:
+            # The kernel writes a space, a tab, a line feed and a backslash as a backslash and three octal digits.
+            folder = re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped_folder)
+            yield Path(os.fsdecode(folder))
 
 
 def volume_chip(volume: Path) -> str:
@@ -298,13 +370,17 @@ def volume_chip(volume: Path) -> str:
     text = (volume / _INFO).read_text(errors="replace")
     for line in text.splitlines():
         key, _, value = line.partition(":")
-        if key == "Board-ID" and value.strip() in _BOARD_IDS:
-            return _BOARD_IDS[value.strip()]
-    raise UsageError(f"{volume} is not the boot loader of a Pico", hint="see its INFO_UF2.TXT")
+        board_id = value.strip()
+        if key == "Board-ID" and board_id in _CHIP_BY_BOARD_ID:
+            return _CHIP_BY_BOARD_ID[board_id]
+    hint = f"see its {_INFO}, or name another folder with --volume"
+    raise UsageError(f"{volume} is not the boot loader of a Pico", hint)
 
 
 def _copy(data: bytes, target: Path, progress: Progress | None) -> None:
-    # The board leaves its boot loader as soon as it has the last block: later failures do not matter.
+    """Write a firmware to a boot loader. Raises DeviceError, and InterruptedByUser after Ctrl-C.
+
+    The board leaves its boot loader as soon as it has the last block, so later failures do not matter."""
     sent = 0
     try:
         with open(target, "wb", buffering=0) as file:
@@ -320,7 +396,8 @@ def _copy(data: bytes, target: Path, progress: Progress | None) -> None:
             raise DeviceError(f"flashing broke off: {error.strerror}", hint=_PICO_RECOVER) from error
 
 
-def _alive(port: str) -> devices.Identity | None:
+def _identify(port: str) -> devices.Identity | None:
+    """What a board that runs on `port` says that it is; None if none answers."""
     try:
         identity = devices.identify(port)
     except TernError:
@@ -329,10 +406,13 @@ def _alive(port: str) -> devices.Identity | None:
 
 
 def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
+    """Call `look` until it returns something; None if it has not done so after some seconds."""
     end = time.monotonic() + seconds
-    while (result := look()) is None and time.monotonic() < end:
+    while True:
+        result = look()
+        if result is not None or time.monotonic() >= end:
+            return result
         time.sleep(0.25)
-    return result
 
 
 def add_parser(subparsers: Any) -> None:
@@ -354,23 +434,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_flash(port: str, firmware: Firmware, args: argparse.Namespace) -> dict[str, Any]:
+    """Flash the board as these options say, and show the progress. `tern up` has no --erase."""
     with Bar("flashing") as bar:
         return flash(
-            port, firmware, reset=not args.no_reset, stub=not args.no_stub, volume=args.volume, baud=args.baud,
+            port,
+            firmware,
+            volume=args.volume,
             erase=getattr(args, "erase", False),
-            progress=bar.update, tell=bar.say,
-        )  # fmt: skip
+            progress=bar.update,
+            tell=bar.say,
+            reset=not args.no_reset,
+            stub=not args.no_stub,
+            baud=args.baud,
+        )
 
 
 def _run(args: argparse.Namespace) -> int:
     if not args.firmware:
         raise UsageError("--firmware FILE is missing: tern does not come with MicroPython", hint=SOURCES)
     firmware = read_firmware(args.firmware)
-    waits = firmware.family == names.RP2 and find_volume(args.volume) is not None
-    if args.board == "auto" and waits:
-        text = "BOARD must be a port, not auto: the board waits in its boot loader and has no port yet"
-        raise UsageError(text, hint="name it: such as a0")
-    port = args.board if waits and "/" in args.board else names.resolve(args.board)
+    a_board_waits = firmware.family == names.RP2 and find_volume(args.volume) is not None
+    if a_board_waits and args.board == "auto":
+        text = "BOARD must be a port, not auto: a board waits in its boot loader, and has no port yet"
+        raise UsageError(text, hint="name the port that it gets, such as a0")
+    if a_board_waits and "/" in args.board:
+        port = args.board  # resolve() refuses a path that does not exist yet
+    else:
+        port = names.resolve(args.board)
     result = {"port": port, **run_flash(port, firmware, args)}
     text = f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, verified"
     print_result(result, text, args.json)

@@ -30,16 +30,18 @@ def run(mark, module_name, name):
 
 
 def remove(path):
-    """Remove a file or a folder with its content, if there is one. path: bytes, too, as names in any bytes need."""
+    """Remove a file, or a folder with its content; do nothing if neither is there. path: text or bytes."""
     try:
         is_folder = os.stat(path)[0] & 0x4000
     except OSError:  # nothing there
         return
-    if is_folder:
-        folder = path.encode() if isinstance(path, str) else path
-        for name, *_ in list(os.ilistdir(folder)):  # of a folder in bytes, these are bytes
-            remove(folder + b"/" + name)
-    (os.rmdir if is_folder else os.remove)(path)
+    if not is_folder:
+        os.remove(path)
+        return
+    folder = path.encode() if isinstance(path, str) else path
+    for name, *_ in list(os.ilistdir(folder)):  # in bytes, since `folder` is: a name need not be UTF-8
+        remove(folder + b"/" + name)
+    os.rmdir(path)
 
 
 def _unlock_heap():
