@@ -159,30 +159,46 @@ def changed(data, at, value):
     return data[:at] + value + data[at + len(value) :]
 
 
-APPLICATION = (0, 0, 0x10000, 0x1F0000, b"factory")
-FILES = (1, 0x81, 0x200000, 0x200000, b"vfs")  # of MicroPython until 1.25, on 4 MB
+FILES_AT = 0x200000  # in flash
 
 
-def partition_table(*rows):
-    """Rows of type, subtype, offset, size and label."""
-    return b"".join(struct.pack("<2sBBII16sI", b"\xaa\x50", *row, 0) for row in rows).ljust(0xC00, b"\xff")
+def application(size=0x1F0000):
+    """The partition of MicroPython: type, subtype, offset, size and label. By default it ends at FILES_AT."""
+    return 0, 0, 0x10000, size, b"factory"
 
 
-def firmware_for(chip="esp32", size=150_000, partitions=(APPLICATION, FILES), megabytes=4):
-    """A file with the three marks of a whole firmware: image header, chip id, partition table."""
+def files(size=0x200000):
+    """The partition of its files. By default it ends with a flash of 4 MB."""
+    return 1, 0x81, FILES_AT, size, b"vfs"
+
+
+UNTIL_1_25 = (application(), files())  # the partitions of these releases of MicroPython
+SINCE_1_26 = (application(),)  # its files have what is left of the flash
+
+
+def partition_table(partitions):
+    rows = [struct.pack("<2sBBII16sI", b"\xaa\x50", *partition, 0) for partition in partitions]
+    return b"".join(rows).ljust(0xC00, b"\xff")
+
+
+def firmware_for(chip="esp32", size=150_000, partitions=UNTIL_1_25, megabytes=4):
+    """A file with the marks of a whole firmware: image header with flash size and chip id, partition table."""
     chip_id, *_, offset = CHIPS[chip]
     flash_size = (megabytes.bit_length() - 1) << 4
-    header = struct.pack(
-        "<BBBBIB3BHBHH4xB", 0xE9, 1, 2, flash_size, 0x40081000, 0xEE, 0, 0, 0, chip_id, 0, 0, 0xFFFF, 0
-    )
+    fields = (0xE9, 1, 2, flash_size, 0x40081000, 0xEE, 0, 0, 0, chip_id, 0, 0, 0xFFFF, 0)
+    header = struct.pack("<BBBBIB3BHBHH4xB", *fields)
     data = header + hashlib.shake_128(chip.encode()).digest(size - len(header))
-    return changed(data, 0x8000 - offset, partition_table(*partitions))
+    return changed(data, 0x8000 - offset, partition_table(partitions))
 
 
 def flash_esp32(board, tmp_path, chip="esp32", size=150_000, **options):
     """Flash the board with a whole firmware for `chip`, with its ROM unless an option says otherwise."""
     firmware = flash.read_firmware(save(tmp_path, firmware_for(chip, size)))
     return flash.flash(board.port, firmware, reset=False, **{"stub": False, **options})
+
+
+def read_firmware(tmp_path, data):
+    return flash.read_firmware(save(tmp_path, data))
 
 
 def save(tmp_path, data, name="firmware.bin"):
@@ -245,38 +261,56 @@ def test_the_error_after_a_pulled_cable_says_how_to_recover(rom, tmp_path, monke
     assert "--no-reset" in caught.value.hint
 
 
-TO_THE_END = (APPLICATION,)  # MicroPython from 1.26 on: its files have what is left of the flash
-OWN_FILES = b"littlefs" * 100
+SUPERBLOCK = b"littlefs" * 100  # stands for the files of a board
 
 
-def board_with_files(rom, chip="esp32", partitions=(APPLICATION, FILES), at=0x200000):
+def board_with_files(rom, chip="esp32", partitions=UNTIL_1_25):
     board = rom(chip)
-    table = partition_table(*partitions)
-    board.flash[0x8000 : 0x8000 + len(table)] = table
-    board.flash[at : at + len(OWN_FILES)] = OWN_FILES
+    write(board, 0x8000, partition_table(partitions))
+    write(board, FILES_AT, SUPERBLOCK)
     return board
 
 
+def erased_board(rom, chip="esp32s3"):
+    board = rom(chip)
+    write(board, 0, b"\xff" * FLASH_BYTES)
+    return board
+
+
+def write(board, address, data):
+    """Write to the flash of a board."""
+    board.flash[address : address + len(data)] = data
+
+
+def dump_of_another_board():
+    """A whole flash: random bytes where the files are."""
+    return firmware_for("esp32s3", FLASH_BYTES)
+
+
 @pytest.mark.parametrize("stub", [False, True])
-@pytest.mark.parametrize("new", [(APPLICATION, FILES), TO_THE_END])
-@pytest.mark.parametrize("old", [(APPLICATION, FILES), TO_THE_END])
+@pytest.mark.parametrize("new", [UNTIL_1_25, SINCE_1_26])
+@pytest.mark.parametrize("old", [UNTIL_1_25, SINCE_1_26])
 def test_a_firmware_that_keeps_the_place_of_the_files_is_flashed(rom, tmp_path, old, new, stub):
     """On 4 MB, from 2 MB to the end is the same place, whether the table says so or not."""
     board = board_with_files(rom, partitions=old)
-    firmware = flash.read_firmware(save(tmp_path, firmware_for(partitions=new)))
+    firmware = read_firmware(tmp_path, firmware_for(partitions=new))
     assert flash.flash(board.port, firmware, reset=False, stub=stub)["verified"]
-    assert board.flash[0x200000 : 0x200000 + len(OWN_FILES)] == OWN_FILES
+    assert board.flash[FILES_AT : FILES_AT + len(SUPERBLOCK)] == SUPERBLOCK
 
 
 @pytest.mark.parametrize("stub", [False, True])
-@pytest.mark.parametrize("partitions", [(APPLICATION, FILES), ()], ids=["table", "no table"])
+@pytest.mark.parametrize("partitions", [UNTIL_1_25, ()], ids=["table", "no table"])
 def test_a_dump_of_a_whole_flash_does_not_replace_the_files(rom, tmp_path, stub, partitions):
     board = board_with_files(rom, "esp32s3", partitions)
-    dump = flash.read_firmware(save(tmp_path, firmware_for("esp32s3", FLASH_BYTES)))
-    with pytest.raises(UsageError, match="brings files of its own") as caught:
+    dump = read_firmware(tmp_path, dump_of_another_board())
+    with pytest.raises(UsageError, match=r"brings files of its own.*; nothing was changed"):
         flash.flash(board.port, dump, reset=False, stub=stub)
-    assert "nothing was changed" in caught.value.message
     assert not board.erased
+
+
+def test_a_dump_of_a_whole_flash_replaces_the_files_with_erase(rom, tmp_path):
+    board = board_with_files(rom, "esp32s3")
+    dump = read_firmware(tmp_path, dump_of_another_board())
     flash.flash(board.port, dump, reset=False, stub=True, erase=True)
     assert board.flash == dump.data
 
@@ -284,14 +318,15 @@ def test_a_dump_of_a_whole_flash_does_not_replace_the_files(rom, tmp_path, stub,
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ((APPLICATION, (1, 0x81, 0x200000, 0x100000, b"vfs")), TO_THE_END),  # it grows
-        ((APPLICATION, FILES), ((0, 0, 0x10000, 0x2F0000, b"factory"),)),  # it moves
-        ((APPLICATION, FILES), ((0, 0, 0x10000, 0x3F0000, b"factory"),)),  # there is none
+        ((application(), files(0x100000)), SINCE_1_26),
+        (UNTIL_1_25, (application(0x2F0000),)),
+        (UNTIL_1_25, (application(0x3F0000),)),
     ],
+    ids=["the place of the files grows", "it moves", "no place is left"],
 )
 def test_a_micropython_that_would_not_find_the_files_is_refused(rom, tmp_path, old, new):
     board = board_with_files(rom, partitions=old)
-    firmware = flash.read_firmware(save(tmp_path, firmware_for(partitions=new)))
+    firmware = read_firmware(tmp_path, firmware_for(partitions=new))
     with pytest.raises(UsageError, match=r"keeps its files .*, and the board's are from 0x200000"):
         flash.flash(board.port, firmware, reset=False, stub=False)
     assert not board.erased
@@ -300,42 +335,35 @@ def test_a_micropython_that_would_not_find_the_files_is_refused(rom, tmp_path, o
 @pytest.mark.parametrize("stub", [False, True])
 def test_a_dump_is_refused_by_an_erased_board_too(rom, tmp_path, stub):
     """It would make the board a copy of another one, with its key and with a ledger of the past."""
-    board = rom("esp32s3")
-    board.flash[:] = b"\xff" * FLASH_BYTES
-    dump = flash.read_firmware(save(tmp_path, firmware_for("esp32s3", FLASH_BYTES)))
+    board = erased_board(rom)
+    dump = read_firmware(tmp_path, dump_of_another_board())
     with pytest.raises(UsageError, match="brings files of its own"):
         flash.flash(board.port, dump, reset=False, stub=stub)
     assert not board.erased
 
 
 def test_a_file_that_is_padded_to_the_end_of_the_flash_is_flashed_where_there_are_no_files(rom, tmp_path):
-    board = rom("esp32s3")
-    board.flash[:] = b"\xff" * FLASH_BYTES
-    padded = flash.read_firmware(save(tmp_path, firmware_for("esp32s3").ljust(FLASH_BYTES, b"\xff")))
+    board = erased_board(rom)
+    padded = read_firmware(tmp_path, firmware_for("esp32s3").ljust(FLASH_BYTES, b"\xff"))
     assert flash.flash(board.port, padded, reset=False, stub=True)["verified"]
 
 
 def test_a_board_without_files_takes_any_micropython(rom, tmp_path):
-    board = rom()
-    table = partition_table(APPLICATION, (1, 0x81, 0x200000, 0x100000, b"vfs"))
-    board.flash[0x8000 : 0x8000 + len(table)] = table
-    board.flash[0x200000:] = b"\xff" * (FLASH_BYTES - 0x200000)
-    firmware = flash.read_firmware(save(tmp_path, firmware_for(partitions=TO_THE_END)))
+    board = erased_board(rom, "esp32")
+    write(board, 0x8000, partition_table([application(), files(0x100000)]))
+    firmware = read_firmware(tmp_path, firmware_for(partitions=SINCE_1_26))
     assert flash.flash(board.port, firmware, reset=False, stub=False)["verified"]
 
 
 @pytest.mark.parametrize("stub", [False, True])
 @pytest.mark.parametrize(
     "options",
-    [
-        {"megabytes": 8},
-        {"megabytes": 16},
-        {"partitions": (APPLICATION, (1, 0x81, 0x200000, 0x600000, b"vfs"))},
-    ],
+    [{"megabytes": 8}, {"megabytes": 16}, {"partitions": (application(), files(0x600000))}],
+    ids=["header: 8 MB", "header: 16 MB", "partitions: 8 MB"],
 )
 def test_a_firmware_for_a_larger_flash_is_refused(rom, tmp_path, options, stub):
     board = rom("esp32s3")
-    firmware = flash.read_firmware(save(tmp_path, firmware_for("esp32s3", **options)))
+    firmware = read_firmware(tmp_path, firmware_for("esp32s3", **options))
     with pytest.raises(UsageError, match=r"is for a flash of (8|16) MB, and the board's has 4 MB") as caught:
         flash.flash(board.port, firmware, reset=False, stub=stub)
     assert "get the firmware for a flash of 4 MB: ESP32_GENERIC_S3-FLASH_4M" in caught.value.hint
@@ -344,8 +372,8 @@ def test_a_firmware_for_a_larger_flash_is_refused(rom, tmp_path, options, stub):
 
 @pytest.mark.parametrize("megabytes", [1, 2, 4])
 def test_a_firmware_for_a_smaller_flash_is_flashed(rom, tmp_path, megabytes):
-    """A Feather with 8 MB runs the firmware for 4."""
-    firmware = flash.read_firmware(save(tmp_path, firmware_for(megabytes=megabytes)))
+    """As a Feather with 8 MB runs the firmware for 4."""
+    firmware = read_firmware(tmp_path, firmware_for(megabytes=megabytes))
     assert flash.flash(rom().port, firmware, reset=False, stub=False)["verified"]
 
 
@@ -391,7 +419,7 @@ def test_the_command_reports_its_result_and_has_the_documented_exit_codes(rom, t
 PROGRAM = bytes(range(256)) * 10
 
 
-def test_a_file_for_several_chips_is_told_as_such():
+def test_the_error_for_a_file_for_several_chips_names_them():
     """picotool makes files for RP2040 and RP2350 together."""
     both = uf2_file(PROGRAM) + uf2_file(PROGRAM, uf2.RP2350_ARM)
     with pytest.raises(UsageError, match=r"mixes several chips \(RP2040, RP2350\)"):
@@ -400,7 +428,7 @@ def test_a_file_for_several_chips_is_told_as_such():
 
 @pytest.mark.parametrize("name", ["RPI-RP2", "j\u00f6rg", "with space", "\u4f60\u597d", "tab\tx"])
 def test_a_volume_is_found_where_it_is_mounted_under_any_name(name):
-    escaped = f"/media/{name}".replace(" ", "\\040").replace("\t", "\\011")
+    escaped = f"/media/{name}".replace(" ", "\\040").replace("\t", "\\011")  # as the kernel does
     table = f"/dev/sda1 / ext4 rw 0 0\n/dev/sdb1 {escaped} vfat rw 0 0\n".encode()
     assert list(flash.mounted_volumes(table)) == [Path(f"/media/{name}")]
 

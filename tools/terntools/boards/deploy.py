@@ -59,8 +59,8 @@ if len(data) == 14:
 UNDO = ".undo"  # ends the names of a board's old files while it gets new ones; then its main.py is this:
 _UNDOER = b"""# The deployment was interrupted: the program before it comes back.
 import os
-def undo(folder):  # in bytes: a name may be any
-    entries = os.ilistdir(folder or b"/.")  # of b"/" the names are text, and must be UTF-8
+def undo(folder):  # in bytes, since a name need not be UTF-8
+    entries = os.ilistdir(folder or b"/.")  # with b"/", names would be text, and have to be UTF-8
     entries = [(name, kind) for name, kind, *_ in entries if kind & 0x4000 or name.endswith(b".undo")]
     for name, kind in entries:
         path = folder + b"/" + name
@@ -114,37 +114,42 @@ class Machine:
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes that give a board the wanted files: files to write, in order, and files to remove; main: its main.py;
-    note: what the user should know of them; move: files and folders that hide the library and get another name."""
+    """Changes that give a board the wanted files."""
 
-    write: dict[str, bytes]
-    remove: tuple[str, ...]
-    main: bytes = b""
-    note: str = ""
-    move: tuple[str, ...] = ()
+    write: dict[str, bytes]  # the content of files by path, in the order of writing
+    remove: tuple[str, ...]  # paths of files
+    main: bytes = b""  # the board's main.py
+    note: str = ""  # what the user should know of the changes
+    move: tuple[str, ...] = ()  # paths of files and folders that hide the library, and are renamed
 
     def __bool__(self) -> bool:
         return bool(self.write or self.remove or self.move)
 
     @property
     def size(self) -> int:
+        """The bytes of all files to write."""
         return sum(map(len, self.write.values()))
 
     def text(self) -> str:
         """The changes in one line."""
-        writes = f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})"
-        removes = f"remove {counted(len(self.remove), 'file')}"
-        moves = f"rename {', '.join(self.move)} to *{hiding.MOVED}, since the library is hidden by it"
-        changes = ", ".join(
-            [moves] * bool(self.move) + [writes] * bool(self.write) + [removes] * bool(self.remove)
-        )
-        return (changes or "nothing to change") + f"; {self.note}" * bool(self.note)
+        steps = []
+        if self.move:
+            steps.append(f"rename what hides the library ({', '.join(self.move)}), adding {hiding.MOVED}")
+        if self.write:
+            steps.append(f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})")
+        if self.remove:
+            steps.append(f"remove {counted(len(self.remove), 'file')}")
+        line = ", ".join(steps) or "nothing to change"
+        return f"{line}; {self.note}" if self.note else line
 
     def lines(self) -> list[str]:
-        """Each file, and the note."""
-        moved = [f"rename {path} to {path}{hiding.MOVED}: it hides the library" for path in self.move]
-        written = [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
-        return moved + written + [f"remove {path}" for path in self.remove] + [self.note] * bool(self.note)
+        """A line for each file, and the note."""
+        lines = [f"rename {path} to {path}{hiding.MOVED}: it hides the library" for path in self.move]
+        lines += [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
+        lines += [f"remove {path}" for path in self.remove]
+        if self.note:
+            lines.append(self.note)
+        return lines
 
 
 def library_files(
@@ -202,7 +207,7 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
     if changes:
         self_check.require_compiler(repl, machine.processor)
     first = {path: data for path, data in changes.write.items() if path != MAIN}
-    kept = _keep(repl, [*first, *changes.remove])
+    kept = _keep_for_undo(repl, [*first, *changes.remove])
     apply(repl, Changes(first, changes.remove), progress)
     try:
         self_check.require_library(repl)
@@ -215,37 +220,45 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
     repl.run(f"import os\nfor path in {kept!r}:\n os.remove(path)")
 
 
-def _keep(repl: Repl, paths: Iterable[str]) -> list[str]:
-    """Make main.py the program that puts these files back; return the names that they have until then, main.py last."""
+def _keep_for_undo(repl: Repl, paths: Iterable[str]) -> list[str]:
+    """Make main.py the program that puts these files back.
+
+    Return the names that they have until then; that of the old main.py is the last one."""
     there = set(repl.directory("/"))
-    before = repl.read_file(MAIN) if MAIN in there else b""
+    old_main = repl.read_file(MAIN) if MAIN in there else b""
     kept = {path for path in there if path.endswith(UNDO)}
-    first_line = _UNDOER.partition(b"\n")[0]
-    if not before.startswith(first_line):  # else files of an interrupted deployment are still to come back
+    first_line_of_undoer, _, _ = _UNDOER.partition(b"\n")
+    was_interrupted = old_main.startswith(first_line_of_undoer)  # then the kept files are still to come back
+    if not was_interrupted:
         for path in kept:
             repl.remove(path)
-        kept = {MAIN + UNDO} if before else set()
-        if before:
-            repl.write_file(MAIN + UNDO, before)
+        kept = set()
+        if old_main:
+            repl.write_file(MAIN + UNDO, old_main)
+            kept.add(MAIN + UNDO)
     repl.write_file(MAIN, _UNDOER)
     moved = [path for path in paths if path in there and path + UNDO not in kept]
     repl.run(f"import os\nfor path in {moved!r}:\n os.rename(path, path + '{UNDO}')")
-    return sorted(kept.union(path + UNDO for path in moved), key=lambda path: path == MAIN + UNDO)
+    kept.update(path + UNDO for path in moved)
+    return sorted(kept, key=lambda path: path == MAIN + UNDO)
 
 
 def plan(
     repl: Repl, whole: bool = False, more: Collection[str] = (), program: Program | None = None
 ) -> tuple[Machine, Changes]:
-    """The changes of `tern deploy` on the board. Modules of mpy.CHOICES that are there stay, up to date."""
-    hidden_by = hiding.find(repl)
-    if hidden_by:
+    """The board, and the changes that `tern deploy` makes. Modules of mpy.CHOICES that are there stay, up to date.
+
+    If something hides the library, nothing is imported from the board's root from now on. Raises TooOldError, and
+    UsageError for a firmware with another release of tern in it."""
+    hiding_paths = hiding.find(repl)
+    if hiding_paths:
         hiding.ignore_root(repl)
     machine = Machine.of(repl)
     there = repl.directory(LIBRARY)
     if not whole:
         more = [name for name in mpy.CHOICES if name in more or f"{LIBRARY}/{name}.mpy" in there]
     changes = compare(repl, library_files(machine, whole, more, program), prune=LIBRARY)
-    return machine, replace(changes, move=hidden_by)
+    return machine, replace(changes, move=hiding_paths)
 
 
 def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:
@@ -297,31 +310,46 @@ def run_deploy(
     program: Program | None = None,
     yes: bool = False,
 ) -> dict[str, Any]:
-    """Deploy to the board on `port`, start it, and return a summary with its hello.
+    """Deploy to the board on `port`, start it, and return a summary, with its hello unless it runs a user's program.
 
-    program: the user's. yes: rename what hides the library without asking."""
+    whole, more, program: as in library_files(). yes: rename what hides the library without asking. Raises UsageError if
+    the user does not agree, and TernError for a program that stops as soon as it is started."""
     with Bar("deploying") as bar, Repl(port, visits=True) as repl:
         machine, changes = plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
         if changes.move and not yes:
-            confirm(f"rename {', '.join(changes.move)} on the board, since it hides the library in /lib")
+            confirm(
+                f"rename {', '.join(changes.move)} on the board, so that the library in /lib is not hidden"
+            )
         install(repl, machine, changes, bar.update)
         repl.start_main()
         output = repl.listen(_FIRST_SECONDS) if program else ""
-    _, crashed, traceback = output.partition("Traceback (most recent call last):")
-    if program and crashed:
-        last = "\n  ".join(traceback.partition("\nMicroPython v")[0].strip("\r\n").split("\r\n")[-4:])
-        text = f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n  {last}"
-        raise TernError(text, f"correct it and deploy it again: tern deploy {port} --main {program.name}")
-    done = {
-        "port": port, "machine": machine.description, "micropython": machine.version,
-        "processor": machine.processor, "written": list(changes.write), "removed": list(changes.remove),
-        "moved": list(changes.move), "bytes": changes.size,
-    }  # fmt: skip
+    summary: dict[str, Any] = {
+        "port": port,
+        "machine": machine.description,
+        "micropython": machine.version,
+        "processor": machine.processor,
+        "written": list(changes.write),
+        "removed": list(changes.remove),
+        "moved": list(changes.move),
+        "bytes": changes.size,
+    }
     if program is not None:
-        return {**done, "modules": list(program.modules), "missing": list(program.missing)}
+        _require_running(program, port, output)
+        return {**summary, "modules": list(program.modules), "missing": list(program.missing)}
     hello = wait_for_hello(port)
-    return {**done, "hello": hello.text, "clients": hello.clients, "heap_free": hello.heap}
+    return {**summary, "hello": hello.text, "clients": hello.clients, "heap_free": hello.heap}
+
+
+def _require_running(program: Program, port: str, output: str) -> None:
+    """Raise TernError, with the last lines of the traceback, if the first output of a program shows that it stopped."""
+    _, crashed, after_crash = output.partition("Traceback (most recent call last):")
+    if not crashed:
+        return
+    traceback, _, _ = after_crash.partition("\nMicroPython v")
+    last_lines = "\n  ".join(traceback.strip("\r\n").split("\r\n")[-4:])
+    text = f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n  {last_lines}"
+    raise TernError(text, f"correct it and deploy it again: tern deploy {port} --main {program.name}")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -16,13 +16,13 @@ from ternhost.reach.links import open_link
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 from terntools.boards import heard
 
-_RAW_BANNER = b"raw REPL; CTRL-B to exit\r\n"
+_RAW_PROMPT = b"raw REPL; CTRL-B to exit\r\n>"
 _ENTER_TRIES = 5
 _CHUNK = 1536  # bytes of a file in one command
 TIMEOUT, _HANDSHAKE = 20.0, 10.0  # seconds that a command may take, and an answer of raw paste
 _HELLO_WAIT, _ARM_WAIT = 3.0, 2.0
-_MOST_TALK = 5.0  # seconds that a port may print, beyond the seconds of silence for which the host waits
-_MOST_TIMES = 10  # the silent seconds of a piece of code: what its output may take
+_MOST_TALK = 5.0  # seconds: a port that never falls silent is given up so much later than one that is silent
+_MOST_TIMES = 10  # the output of code may take so many times the silence after which it is given up
 _MOST_SECONDS, _MOST_SECONDS_TALKING = 3600, 300  # that code may run, and a program that waits for the host
 _RENEW = 3.0  # seconds between two renewals of a waiting board's timer
 
@@ -127,38 +127,54 @@ class Repl:
         printed = b""
         with self._turn:
             for attempt in range(tries or _ENTER_TRIES):
-                # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end. A visit's timer
-                # comes in the same write: no moment to kill the host is between them.
-                self._write(bytes(65) + b"\r\x03" + (self._arm and b"\r\x01" + self._arm))
-                if not self._arm:
-                    self._drain(0.2)
-                    self._write(b"\r\x01")
-                banner = self._read_until(_RAW_BANNER + b">", 1.0 + attempt)
-                if banner.endswith(_RAW_BANNER + b">") and (not self._arm or self._arms()):
-                    self.at_prompt = self._stopped = True
+                self._interrupt()
+                answer = self._read_until(_RAW_PROMPT, 1.0 + attempt)
+                if answer.endswith(_RAW_PROMPT) and (not self._arm or self._arms()):
+                    self.at_prompt = True
+                    self._stopped = True
                     return
-                printed += banner
+                printed += answer
         self._port.close()
         if _is_locked(self.name):
             text = f"the board on {self.name} is locked: it answers its host, but its console is closed"
             raise RefusedError(text, hint="erase its flash to use it anew (firmware/BOARDS.md says how)")
-        hint = "press the board's reset button and try again; a board without MicroPython is for `tern flash`"
-        said = heard.describe(printed)
-        raise DeviceError(f"no MicroPython prompt on {self.name}" + (said and f": {said}"), hint)
+        text = f"no MicroPython prompt on {self.name}"
+        description = heard.describe(printed)
+        if description:
+            text += f": {description}"
+        hint = "press the board's reset button and try again; if it has no MicroPython, install it with `tern flash`"
+        raise DeviceError(text, hint)
+
+    def _interrupt(self) -> None:
+        """Stop the board's program and ask for the raw prompt; on a visit, start the timer of _ARM, too."""
+        # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end.
+        stop_program = bytes(65) + b"\r\x03"
+        enter_raw_prompt = b"\r\x01"
+        if self._arm:
+            # In one write, so that the host cannot be killed between the stop and the timer.
+            self._write(stop_program + enter_raw_prompt + self._arm)
+        else:
+            self._write(stop_program)
+            self._drain(0.2)
+            self._write(enter_raw_prompt)
 
     def soft_reset(self) -> None:
         """Soft-reset the board: a fresh heap; boot.py runs, main.py does not. Back at the raw prompt."""
         with self._turn:
-            self._write(b"\x04" + self._arm * self._armed)
+            reset = b"\x04"
+            if self._armed:
+                reset += self._arm
+            self._write(reset)
             self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
-            self._expect(_RAW_BANNER + b">", TIMEOUT, "a soft reset")
+            self._expect(_RAW_PROMPT, TIMEOUT, "a soft reset")
             if self._armed and not self._arms():
                 self.enter()
 
     def _arms(self) -> bool:
-        # Whether the board answers _ARM.
+        """Whether the board answers _ARM. Notes whether it has a timer: without one, _ARM ends with an exception."""
         try:
-            self._armed = not self._ended(_ARM_WAIT)[1]
+            _, traceback = self._read_result(_ARM_WAIT)
+            self._armed = not traceback
         except GoneError:
             raise
         except SilenceError:
@@ -187,15 +203,16 @@ class Repl:
         """Run `code`; return output and traceback ("" if none). Raises DeviceError after `timeout` silent seconds."""
         with self._turn:
             self._paste(code)
-            return self._ended(timeout)
+            return self._read_result(timeout)
 
-    def _ended(self, timeout: float) -> tuple[str, str]:
-        most = _MOST_TIMES * timeout
-        output, traceback = (
-            self._expect(b"\x04", timeout, "an answer", most)[:-1].decode(errors="replace") for _ in range(2)
-        )
+    def _read_result(self, timeout: float) -> tuple[str, str]:
+        """Output and traceback of the code that was sent, until the board is at its prompt. timeout: silent seconds."""
+        ending = b"\x04"
+        limit = _MOST_TIMES * timeout
+        output = self._expect(ending, timeout, "an answer", limit).removesuffix(ending)
+        traceback = self._expect(ending, timeout, "an answer", limit).removesuffix(ending)
         self._expect(b">", timeout, "an answer")
-        return output, traceback
+        return output.decode(errors="replace"), traceback.decode(errors="replace")
 
     def run(self, code: str, timeout: float = TIMEOUT) -> str:
         """Run `code` and return its output. Raises ExecutionError and DeviceError."""
@@ -227,7 +244,7 @@ class Repl:
             self._paste(code, _MOST_SECONDS_TALKING)
             self._expect(ready.encode() + b"\r\n", timeout, "the program to begin")
             yield exchange
-            _, traceback = self._ended(timeout)
+            _, traceback = self._read_result(timeout)
         if traceback:
             raise ExecutionError(traceback)
 
@@ -262,12 +279,12 @@ class Repl:
     def directory(self, path: str) -> dict[str, int]:
         """The files under `path`, with their sizes, at any depth; empty where there is no such directory.
 
-        A board's names may be any bytes; those that are not UTF-8 have surrogates (PEP 383)."""
+        The name of a file may be any bytes. Bytes that are not UTF-8 become surrogates, as in Python's os (PEP 383)."""
         code = (
             "import os\n"
             "def _walk(path):\n"
             " try:\n"
-            "  entries = os.ilistdir(path or b'/.')\n"  # of b'/' the names are text, and must be UTF-8
+            "  entries = os.ilistdir(path or b'/.')\n"  # with b'/', names would be text, and have to be UTF-8
             " except OSError:\n"
             "  return\n"
             " for name, kind, *rest in entries:\n"
@@ -333,6 +350,7 @@ class Repl:
         self.run(f"import os\ntry:\n os.remove({path!r})\nexcept OSError:\n pass")
 
     def remove_tree(self, path: str) -> None:
+        """Remove a folder with its content; nothing happens where there is none."""
         self.run(
             "import os\n"
             "def _remove(path):\n"
@@ -346,15 +364,20 @@ class Repl:
             f"try:\n _remove({path.encode()!r})\nexcept OSError:\n pass\ndel _remove"
         )
 
-    def _silent(self, wanted: str, output: bytes = b"") -> SilenceError:
+    def _silent(self, wanted: str, printed: bytes = b"") -> SilenceError:
+        """The error for a board that did not answer. wanted: what the host waited for. printed: what came instead."""
         self.at_prompt = False
         text = f"the board on {self.name} gave no answer while the host waited for {wanted}"
-        if said := heard.describe(output):
-            text += f": {said}"
-        return SilenceError(text, output.decode(errors="replace"))
+        description = heard.describe(printed)
+        if description:
+            text += f": {description}"
+        return SilenceError(text, printed.decode(errors="replace"))
 
-    def _expect(self, ending: bytes, timeout: float, wanted: str, most: float | None = None) -> bytes:
-        data = self._read_until(ending, timeout, most)
+    def _expect(self, ending: bytes, timeout: float, wanted: str, limit: float | None = None) -> bytes:
+        """What the board prints up to and with `ending`. Raises SilenceError where it does not come in time.
+
+        timeout, limit: as in _read_until(). wanted: what the host waits for, for the error."""
+        data = self._read_until(ending, timeout, limit)
         if not data.endswith(ending):
             raise self._silent(wanted, data)
         return data
@@ -386,18 +409,21 @@ class Repl:
                 raise self._silent("an answer")
         return data
 
-    def _read_until(self, ending: bytes, timeout: float, most: float | None = None) -> bytes:
+    def _read_until(self, ending: bytes, timeout: float, limit: float | None = None) -> bytes:
         """What the board prints up to and with `ending`, or until the host has waited long enough.
 
-        timeout: seconds without a byte. most: seconds in all, since some ports never fall silent (default: `timeout`
-        and `_MOST_TALK`)."""
+        timeout: seconds without a byte. limit: seconds in all, for a port that never falls silent (default: `timeout`
+        and `_MOST_TALK`). Raises GoneError, with what was printed."""
+        if limit is None:
+            limit = timeout + _MOST_TALK
         data = bytearray()
         start = time.monotonic()
-        heard_at = start
-        limit = timeout + _MOST_TALK if most is None else most
+        last_byte_at = start
         while not data.endswith(ending):
+            # The time before a read counts: a byte that has come is taken, however late this host is.
             now = time.monotonic()
-            silent = now - heard_at > timeout
+            is_silent = now - last_byte_at > timeout
+            is_late = now - start > limit
             try:
                 part = self._receive(1)
             except GoneError as gone:
@@ -405,16 +431,18 @@ class Repl:
                 raise
             if part:
                 data += part
-                heard_at = time.monotonic()
-            elif silent:
-                break
-            if now - start > limit:
+                last_byte_at = time.monotonic()
+            if is_late or (is_silent and not part):
                 break
         return bytes(data)
 
     def _drain(self, quiet: float) -> None:
-        """Take what the board prints until it is silent for `quiet` seconds, or a program prints on and on."""
-        start = heard_at = time.monotonic()
-        while (now := time.monotonic()) - heard_at < quiet and now - start < quiet + _MOST_TALK:
+        """Take what the board prints until it has been silent for `quiet` seconds; no longer than `_MOST_TALK` more."""
+        start = time.monotonic()
+        last_byte_at = start
+        while True:
+            now = time.monotonic()
+            if now - last_byte_at >= quiet or now - start >= quiet + _MOST_TALK:
+                return
             if self._receive():
-                heard_at = time.monotonic()
+                last_byte_at = time.monotonic()
