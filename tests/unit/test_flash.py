@@ -452,7 +452,7 @@ def test_the_extra_block_of_an_rp2350_is_not_part_of_its_image():
         (changed(uf2_file(PROGRAM), 512 + 16, struct.pack("<I", 1000)), "block 1 is damaged"),
         (changed(uf2_file(PROGRAM), 512 + 20, struct.pack("<I", 3)), "out of order|missing"),
         (changed(uf2_file(PROGRAM), 512 + 28, struct.pack("<I", uf2.RP2350_ARM)), "several chips"),
-        (uf2_file(PROGRAM, 0x1C5F21B0), "another chip"),
+        (uf2_file(PROGRAM, 0x1C5F21B0), "for family 0x1c5f21b0, and not for a Pico"),
         (uf2_file(PROGRAM, start=0x20000000), "no flash"),
         (uf2_file(PROGRAM, start=0x100A0000), "where a Pico's program starts"),
         (changed(uf2_file(PROGRAM), 8, struct.pack("<I", 0x2001)), "not for the main flash"),

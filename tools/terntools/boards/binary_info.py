@@ -9,16 +9,16 @@ ports/rp2/rp2_flash.c). The structures are those of pico-sdk, src/common/pico_bi
 import struct
 from collections.abc import Callable, Iterator
 
-from terntools.boards.uf2 import FLASH_START
+from terntools.boards.uf2 import FLASH_END, FLASH_START
 
 # From an address of flash and a number of bytes, the bytes there; fewer where there are no more.
 Read = Callable[[int, int], bytes]
 
-_SEARCHED_BYTES = 0x300  # the header is behind the second-stage boot loader (RP2040) or the vectors (RP2350)
+_SEARCHED_BYTES = 0x500  # the header is behind the second-stage boot loader (RP2040) or the vectors (RP2350)
 _HEADER = "<IIIII"  # marker, first address of the list, its end, address of the table of copies, marker
 _MARKER_START, _MARKER_END = 0x7188EBF2, 0xE71AA390
 _POINTER = "<I"
-_MOST_POINTERS = 1000  # a longer list is none
+_MOST_POINTERS = 200  # a longer list is none
 _ENTRY = "<HHIII"  # type, tag, address of the name, first address, bytes
 _BLOCK_DEVICE = 7  # a type
 _MICROPYTHON = int.from_bytes(b"MP", "little")  # a tag
@@ -34,22 +34,29 @@ def file_system(read: Read) -> range | None:
         kind, tag, name, start, size = struct.unpack(_ENTRY, entry)
         if kind != _BLOCK_DEVICE or tag != _MICROPYTHON:
             continue
-        if read(name, len(_NAME)) == _NAME:
+        is_in_flash = FLASH_START <= start < start + size <= FLASH_END
+        if is_in_flash and read(name, len(_NAME)) == _NAME:
             return range(start, start + size)
     return None
 
 
 def _pointers(read: Read) -> Iterator[int]:
     """The addresses of the entries; none where the firmware has no header."""
-    head = read(FLASH_START, _SEARCHED_BYTES)
-    header_at = head.find(struct.pack("<I", _MARKER_START))
-    if header_at < 0 or len(head) < header_at + struct.calcsize(_HEADER):
+    found = _list(read(FLASH_START, _SEARCHED_BYTES))
+    if found is None:
         return
-    _, list_start, list_end, _, marker_end = struct.unpack_from(_HEADER, head, header_at)
-    list_bytes = list_end - list_start
-    if marker_end != _MARKER_END or not 0 <= list_bytes <= _MOST_POINTERS * struct.calcsize(_POINTER):
-        return
-    pointers = read(list_start, list_bytes)
+    pointers = read(found.start, len(found))
     whole = len(pointers) - len(pointers) % struct.calcsize(_POINTER)
     for (pointer,) in struct.iter_unpack(_POINTER, pointers[:whole]):
         yield pointer
+
+
+def _list(head: bytes) -> range | None:
+    """The addresses of the list of pointers, by the header in these first bytes of a firmware; None without one."""
+    for at in range(0, len(head) - struct.calcsize(_HEADER) + 1, 4):
+        marker_start, list_start, list_end, _, marker_end = struct.unpack_from(_HEADER, head, at)
+        if (marker_start, marker_end) != (_MARKER_START, _MARKER_END):
+            continue
+        if 0 <= list_end - list_start <= _MOST_POINTERS * struct.calcsize(_POINTER):
+            return range(list_start, list_end)
+    return None

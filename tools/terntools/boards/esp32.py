@@ -9,28 +9,20 @@ from typing import Any
 from ternhost import extras
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
+from terntools.boards import esp32_files
 
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
 Tell = Callable[[str], None]  # a line for the user
-ReadFlash = Callable[[int, int], bytes]  # address, number of bytes -> bytes of the board's flash
 
 _HEADER_BYTES = 24  # of an image, with its extension
 _FLASH_SIZE_AT = 3  # in the header: the upper four bits are n for a flash of 2^n MB
 _CHIP_ID_AT = 12  # in the header
-_PARTITION_TABLE = 0x8000  # its address in flash
-_PARTITION_TABLE_BYTES = 0xC00
-_PARTITION = "<2sBBII16sI"  # magic, type, subtype, offset, size, label, flags
-_PARTITION_BYTES = struct.calcsize(_PARTITION)
-_PARTITION_MAGIC = b"\xaa\x50"
-_FILE_LABELS = ("vfs", "ffat")  # of partitions in which MicroPython keeps files
-_ERASED = b"\xff"  # a byte of flash after erasing
-_SUPERBLOCK_BYTES = 8192  # the first two blocks of a file system: erased where there is none
 _MB = 1 << 20
 # Where MicroPython has several files for a chip: the one for a flash of so many MB.
 _FILE_BY_FLASH = {
     ("ESP32", 2): "ESP32_GENERIC-D2WD-*.bin",
     ("ESP32", 4): "ESP32_GENERIC-*.bin",
-    ("ESP32-S3", 4): "ESP32_GENERIC_S3-FLASH_4M-*.bin",
+    ("ESP32-S3", 4): "ESP32_GENERIC_S3-FLASH_4M-*.bin, or ESP32_GENERIC_S3-*.bin from MicroPython 1.26 on,",
     ("ESP32-S3", 8): "ESP32_GENERIC_S3-*.bin",
 }
 FLASH_BAUD = 460800
@@ -39,10 +31,6 @@ ATTEMPTS = 7  # to reach the boot loader, 0.7 s each
 _RECOVER = (
     "the board does not start as it is, but nothing is lost: its boot loader is in ROM. Hold BOOT, press RESET, "
     "let BOOT go, and run the same command again with --no-reset"
-)
-_FILES_HINT = (
-    "flash a firmware without files, of the MicroPython release that the board has; or, if the board is to become "
-    "another device, erase everything: tern flash --erase"
 )
 
 
@@ -70,8 +58,8 @@ def image_chip(data: bytes, file: str) -> str:
     if chip_id not in chips:
         raise UsageError(f"{file} is for a chip that esptool does not know (id {chip_id})")
     name: str = chips[chip_id]
-    table = _table_of_firmware(data, definitions[name].BOOTLOADER_FLASH_OFFSET)
-    if not table.startswith(_PARTITION_MAGIC):
+    table = data[esp32_files.TABLE - definitions[name].BOOTLOADER_FLASH_OFFSET :]
+    if not table.startswith(esp32_files.ROW_MAGIC):
         hint = "take the .bin file of your board, not the .app-bin"
         raise UsageError(f"{file} is not a whole firmware: it has no partition table", hint)
     return name
@@ -115,15 +103,18 @@ def flash(
             if reset:  # a bridge has a baud rate; a port without reset lines is seldom one
                 loader.change_baud(baud)
         esptool.cmds.attach_flash(loader)
-        flash_size = esptool.cmds.detect_flash_size(
-            loader
-        )  # a text such as "4MB"; None if the chip is unknown
+        flash_size = esptool.cmds.detect_flash_size(loader)  # a text such as "4MB"; None for an unknown flash
         if flash_size:
             flash_bytes = esptool.util.flash_size_bytes(flash_size)
             _require_size(name, data, offset, rom.CHIP_NAME, flash_bytes)
             if not erase:
                 read_flash = functools.partial(_read_flash, esptool, loader)
-                _require_files_survive(name, data, offset, flash_bytes, read_flash)
+                esp32_files.require_survival(name, data, offset, flash_bytes, read_flash)
+        elif not erase:
+            text = f"the flash of the board on {port} does not say its size, so nobody knows where its files are; "
+            raise UsageError(
+                text + "nothing was changed", "if the board is to become another device, add --erase"
+            )
         writing = True
         logger.progress = progress
         esptool.cmds.write_flash(loader, [(offset, data)], erase_all=erase)  # and verifies its MD5
@@ -178,94 +169,22 @@ def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: i
         text = f"{name} is too large for the board's flash of {flash_mb} MB; nothing was changed"
         raise UsageError(text, hint)
 
-    needed_bytes = _MB << (data[_FLASH_SIZE_AT] >> 4)
-    for _, partition in partitions(_table_of_firmware(data, offset)):
-        needed_bytes = max(needed_bytes, partition.stop)
+    header_bytes = _MB << (data[_FLASH_SIZE_AT] >> 4)
+    table = esp32_files.partitions(data[esp32_files.TABLE - offset :])
+    table_bytes = max((partition.region.stop for partition in table), default=0)
+    needed_bytes = max(header_bytes, table_bytes)
     if needed_bytes > flash_bytes:
         needed_mb = math.ceil(needed_bytes / _MB)
         text = (
             f"{name} is for a flash of {needed_mb} MB, and the board's has {flash_mb} MB; nothing was changed"
         )
         raise UsageError(text, hint)
-
-
-def _require_files_survive(
-    name: str, data: bytes, offset: int, flash_bytes: int, read_flash: ReadFlash
-) -> None:
-    """Raise UsageError for a firmware that would replace the board's files, or whose MicroPython would not find them.
-
-    data: the firmware, which is written to `offset`. flash_bytes: the size of the board's flash."""
-    board_files = file_system(read_flash(_PARTITION_TABLE, _PARTITION_TABLE_BYTES), flash_bytes)
-    firmware_files = file_system(_table_of_firmware(data, offset), flash_bytes)
-    end = offset + len(data)
-
-    def is_in_use(region: range) -> bool:
-        """Whether the board has a file system there."""
-        start_of_region = read_flash(region.start, _SUPERBLOCK_BYTES)
-        return not _is_erased(start_of_region)
-
-    def brings_files(region: range) -> bool:
-        """Whether the firmware itself holds something there; one may be padded with erased bytes."""
-        content = data[max(region.start - offset, 0) : region.stop - offset]
-        return not _is_erased(content)
-
-    for region in (board_files, firmware_files):
-        if region is None or end <= region.start:
-            continue
-        if brings_files(region) or is_in_use(region):
-            text = f"{name} brings files of its own, which would replace the board's files, with its key and its ledger"
-            raise UsageError(f"{text}; nothing was changed", _FILES_HINT)
-
-    if board_files is not None and firmware_files != board_files and is_in_use(board_files):
+    if table_bytes > header_bytes:
         text = (
-            f"the MicroPython of {name} keeps its files {_place(firmware_files)}, and the board's are "
-            f"{_place(board_files)}: it would not find them, nor the board's key and its ledger; nothing was changed"
+            f"{name} would not start: its header says that it is for a flash of {header_bytes // _MB} MB, and its "
+            f"partitions need {math.ceil(table_bytes / _MB)} MB; nothing was changed"
         )
-        raise UsageError(text, _FILES_HINT)
-
-
-def _is_erased(data: bytes) -> bool:
-    return not data.strip(_ERASED)
-
-
-def _place(region: range | None) -> str:
-    """A region of flash, for people."""
-    return "nowhere" if region is None else f"from {region.start:#x} to {region.stop:#x}"
-
-
-def _table_of_firmware(data: bytes, offset: int) -> bytes:
-    """A firmware from its partition table on. offset: the address to which the firmware is written."""
-    return data[_PARTITION_TABLE - offset :]
-
-
-def partitions(table: bytes) -> list[tuple[str, range]]:
-    """The label and the addresses of each partition, in the order of the table; bytes behind it do not matter.
-
-    Its format: ESP-IDF, "Partition Tables"."""
-    found = []
-    table = table[:_PARTITION_TABLE_BYTES]
-    for at in range(0, len(table) - _PARTITION_BYTES + 1, _PARTITION_BYTES):
-        magic, _, _, start, size, label, _ = struct.unpack_from(_PARTITION, table, at)
-        if magic != _PARTITION_MAGIC:
-            break
-        found.append((label.rstrip(b"\0").decode(errors="replace"), range(start, start + size)))
-    return found
-
-
-def file_system(table: bytes, flash_bytes: int) -> range | None:
-    """Where in flash MicroPython keeps its files by this partition table; None where there is no table or no room.
-
-    Without a partition for files, they get what is left at the end of the flash: ports/esp32/main.c since 1.26."""
-    found = partitions(table)
-    if not found:
-        return None
-    for label, partition in found:
-        if label in _FILE_LABELS:
-            return partition
-    end_of_partitions = max(partition.stop for _, partition in found)
-    if end_of_partitions >= flash_bytes:
-        return None
-    return range(end_of_partitions, flash_bytes)
+        raise UsageError(text, "get the .bin file of your board again")
 
 
 def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:

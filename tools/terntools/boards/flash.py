@@ -4,9 +4,8 @@ import argparse
 import contextlib
 import errno
 import os
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +16,8 @@ from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, TernError, UsageError
 from ternhost.reach.ports import names
-from terntools.boards import binary_info, devices, esp32, uf2
+from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
+from terntools.boards import devices, esp32, pico_files, running, uf2, usb
 from terntools.boards.repl import ExecutionError, Repl
 from terntools.terminal import Bar
 
@@ -32,18 +32,15 @@ DOWNLOADS = {
 SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in DOWNLOADS.items())))
 _INFO = "INFO_UF2.TXT"  # a file on the volume of a boot loader
 _CHIP_BY_BOARD_ID = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}  # by the Board-ID in this file
-_FAT_FILE_SYSTEMS = (b"vfat", b"msdos", b"fuseblk", b"exfat")  # their names in /proc/mounts
+_LEAVE_WAIT = 10.0  # seconds until a board has left its port for its boot loader
+_HANG_UP_WAIT = 0.5  # seconds until a URL behind which there is no board hangs up
+_SETTLE = 1.0  # seconds in which another volume may show up
 _VOLUME_WAIT = 30.0  # seconds until the volume of a boot loader is mounted
 _PORT_WAIT = 30.0  # seconds until MicroPython answers after flashing
 _CHUNK = 64 * 1024  # bytes between two reports of progress
 _PICO_RECOVER = (
     "nothing is lost: its boot loader is in ROM. Hold BOOTSEL while you plug the board in, "
     "and run the same command again"
-)
-
-_FILES_HINT = (
-    "flash a firmware without files, of the kind that the board has; or, if the board is to become another device, "
-    "erase its files: tern flash --erase (a board in its boot loader needs MicroPython first)"
 )
 
 
@@ -135,23 +132,20 @@ def _flash_pico(
     """Flash a Pico that runs MicroPython, or waits in its boot loader. Returns and raises the same as flash()."""
     image = uf2.read(firmware.data, firmware.path.name)
     board = None  # what it said before it was flashed; one in its boot loader says nothing
-    mounted = find_volume(volume)
-    if mounted is not None:
-        _require_waiting_board_is_meant(port, mounted)
-        if erase:
-            hint = "flash it without --erase first, then once more with it"
-            text = "--erase needs a running MicroPython, and the board waits in its boot loader"
-            raise UsageError(text, hint)
-        _require_files_survive(firmware, image, board_files=None)
+    if find_volumes(volume):
+        mounted = _waiting_board(port, volume, erase)
+        pico_files.require_no_files(firmware.path.name, image)
+        tell(
+            f"the board in {mounted} waits in its boot loader and cannot say where its files are: they stay if this "
+            "firmware is of the kind that the board had"
+        )
     else:
-        board = _inspect(port)
+        board = running.inspect(port)
         _require_chip(port, firmware, board)
         if not erase:
-            _require_files_survive(firmware, image, board.files)
-        elif board.files is not None:
-            _erase_files(port)
+            pico_files.require_survival(firmware.path.name, image, board.files)
         tell(f"entering the boot loader of the board on {port}")
-        mounted = _start_boot_loader(port, volume)
+        mounted = _start_boot_loader(port, volume, erase)
     _require_chip_of_volume(mounted, firmware)
 
     tell(f"writing {firmware.path.name} to {mounted}")
@@ -167,20 +161,43 @@ def _flash_pico(
         "chip": firmware.chip,
         "offset": 0,
         "bytes": image.size,
-        "verified": identity.firmware is not None,
+        "verified": _is_version_of(image, identity.firmware, port),
         "firmware": identity.firmware,
     }
 
 
-def _require_waiting_board_is_meant(port: str, mounted: Path) -> None:
-    """Raise UsageError if a board runs on `port`: then the one whose boot loader is `mounted` is another one."""
+def _waiting_board(port: str, volume: str | Path | None, erase: bool) -> Path:
+    """The volume of the one board that waits in its boot loader, where none runs on `port`. Raises UsageError."""
+    _require_no_board_on(port, find_volumes(volume))
+    if erase:
+        hint = "flash it without --erase first, then once more with it"
+        raise UsageError("--erase needs a running MicroPython, and the board waits in its boot loader", hint)
+    mounted = find_volume(volume)
+    if mounted is None:
+        raise DeviceError("the volume of the boot loader is gone", hint=_PICO_RECOVER)
+    return mounted
+
+
+def _require_no_board_on(port: str, waiting: Sequence[Path]) -> None:
+    """Raise UsageError if a board runs on `port`: then those that wait in their boot loaders are other ones."""
     if is_board_on(port):
-        text = (
-            f"two boards may be meant: one runs on {port}, and one waits in its boot loader in {mounted}; "
-            "nothing was changed"
-        )
-        hint = f"to flash the board on {port}, unplug the other one; to flash the other one, name the port that it gets"
+        volumes = ", ".join(map(str, waiting))
+        several = "one waits in its boot loader" if len(waiting) == 1 else "others wait in their boot loaders"
+        text = f"several boards may be meant: one runs on {port}, and {several} in {volumes}; nothing was changed"
+        hint = f"to flash the board on {port}, unplug the others; to flash one that waits, name the port that it gets"
         raise UsageError(text, hint)
+
+
+def _is_version_of(image: uf2.Image, version: str | None, port: str) -> bool:
+    """Whether the MicroPython on `port` is known to be the one of the image. Raises DeviceError if it is another one.
+
+    version: of the one on `port`; None where a user's program hides it."""
+    if version is None:
+        return False
+    if not image.contains(version.encode()):
+        text = f"the file was written, but the board on {port} runs MicroPython {version}, which is not the file's"
+        raise DeviceError(text, hint="see `tern devices`, and flash one board at a time")
+    return True
 
 
 def _require_chip_of_volume(mounted: Path, firmware: Firmware) -> None:
@@ -217,7 +234,7 @@ class _OtherBoardError(DeviceError):
 def _require_same_board(port: str, unique_id: str) -> None:
     """Raise _OtherBoardError if the chip on `port` has another number. Raises DeviceError if no MicroPython answers."""
     try:
-        board = _inspect(port)
+        board = running.inspect(port)
     except RefusedError:  # it is locked, and says nothing
         return
     if board.unique_id != unique_id:
@@ -225,123 +242,95 @@ def _require_same_board(port: str, unique_id: str) -> None:
         raise _OtherBoardError(text, hint="see `tern devices`, and flash one board at a time")
 
 
-@dataclass(frozen=True)
-class _RunningBoard:
-    """What a board that runs MicroPython says about itself."""
-
-    description: str
-    unique_id: str  # the chip's number, in hexadecimal digits
-    files: range | None  # their addresses in flash; None for a board that is no Pico, or does not say
-
-
-def _inspect(port: str) -> _RunningBoard:
-    """Ask the board on `port`. Raises DeviceError where no MicroPython answers, RefusedError from a locked board."""
-    with Repl(port, visits=True) as repl:
-        description = repl.evaluate("__import__('sys').implementation[2]")
-        unique_id = repl.evaluate("__import__('machine').unique_id()").hex()
-        files = _files_of_pico(repl) if "RP2" in description else None
-    return _RunningBoard(description, unique_id, files)
-
-
-def _files_of_pico(repl: Repl) -> range | None:
-    """The addresses in flash where a Pico keeps its files; None if its MicroPython does not say."""
-
-    def read_flash(address: int, n: int) -> bytes:
-        if not uf2.FLASH_START <= address < uf2.FLASH_END:
-            return b""
-        data: bytes = repl.evaluate(f"bytes(__import__('uctypes').bytearray_at({address}, {n}))")
-        return data
-
-    try:
-        return binary_info.file_system(read_flash)
-    except ExecutionError:  # a MicroPython without uctypes
-        return None
-
-
-def _require_chip(port: str, firmware: Firmware, board: _RunningBoard) -> None:
+def _require_chip(port: str, firmware: Firmware, board: running.RunningBoard) -> None:
     """Raise UsageError if the board has another chip than the firmware is for."""
     if firmware.chip not in board.description:
         text = f"{firmware.path.name} is for {firmware.chip}, "
         text += f"and the board on {port} is a {board.description}; nothing was changed"
-        family = names.RP2 if "RP2" in board.description else names.ESP32
+        family = names.RP2 if board.is_pico else names.ESP32
         raise UsageError(text, DOWNLOADS[family])
 
 
-def _require_files_survive(firmware: Firmware, image: uf2.Image, board_files: range | None) -> None:
-    """Raise UsageError for an image that would replace a Pico's files, or whose MicroPython would not find them.
-
-    board_files: their addresses in flash; None where nobody knows them, since the board waits in its boot loader."""
-    firmware_files = binary_info.file_system(image.read)
-    brings_files = image.has_file_system
-    for region in (board_files, firmware_files):
-        if region is not None and image.writes_into(region):
-            brings_files = True
-    if brings_files:
-        text = f"{firmware.path.name} brings files of its own, which would replace the board's files, with its key "
-        raise UsageError(f"{text}and its ledger; nothing was changed", _FILES_HINT)
-
-    if board_files is None or firmware_files is None:
-        return
-    if board_files != firmware_files:
-        text = (
-            f"the MicroPython of {firmware.path.name} keeps its files {_place(firmware_files)}, and the board's are "
-            f"{_place(board_files)}: it would erase them, with the board's key and its ledger; nothing was changed"
-        )
-        raise UsageError(text, _FILES_HINT)
-
-
-def _place(region: range) -> str:
-    """A region of a Pico's flash, for people: counted from the flash's start."""
-    return f"from {region.start - uf2.FLASH_START:#x} to {region.stop - uf2.FLASH_START:#x}"
-
-
-def _erase_files(port: str) -> None:
-    """Make a new, empty file system on a Pico."""
-    erasing = "import rp2, vfs\nvfs.umount('/')\nvfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)"
-    with Repl(port, visits=True) as repl:
-        repl.run(erasing, timeout=60.0)
-
-
 def is_board_on(port: str) -> bool:
-    """Whether a board is on `port`. A Pico that waits in its boot loader has no port.
+    """Whether a board is on `port`. A Pico that waits in its boot loader has no port."""
+    if "://" not in port:
+        return Path(port).exists() or any(each.device == port for each in list_ports.comports())
+    end = time.monotonic() + _HANG_UP_WAIT
+    try:
+        with open_port(port, BAUD) as line:
+            while time.monotonic() < end:
+                line.read()
+    except (TernError, *PORT_ERRORS):
+        return False
+    return True
 
-    At a URL such as `socket://127.0.0.1:7777`, a board has to answer."""
-    if "://" in port:
-        return _identify(port) is not None
-    return Path(port).exists() or any(each.device == port for each in list_ports.comports())
 
+def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Path:
+    """Restart the Pico on `port` in its boot loader, and return where that is mounted. erase: its files before.
 
-def _start_boot_loader(port: str, volume: str | Path | None) -> Path:
-    """Restart the Pico on `port` in its boot loader, and return where that is mounted. Raises DeviceError."""
-    _enter_boot_loader(port)
-    mounted = _wait_for(lambda: find_volume(volume), _VOLUME_WAIT)
-    if mounted is None:
+    Raises UsageError and DeviceError where it is not known which volume is the board's, with nothing written."""
+    place = usb.place_of_port(port)
+    waiting = find_volumes(volume)
+    if waiting:
+        _require_no_board_on(port, waiting)
+    _enter_boot_loader(port, erase)
+    erased = "its files are erased; " if erase else ""
+    if not _wait_for(lambda: not is_board_on(port) or None, _LEAVE_WAIT):
+        text = f"the board on {port} did not start its boot loader; {erased}nothing was written"
+        raise DeviceError(text, hint="hold BOOTSEL while you plug it in, and run the same command again")
+    if not _wait_for(lambda: _volumes_at(place, volume) or None, _VOLUME_WAIT):
         hint = "is it mounted? Name where with --volume; " + _PICO_RECOVER
-        raise DeviceError("the boot loader's volume did not show up", hint)
-    return mounted
+        raise DeviceError(f"the boot loader's volume did not show up; {erased}nothing was written", hint)
+    time.sleep(_SETTLE)  # another board may have come at the same time
+    volumes = _volumes_at(place, volume)
+    if len(volumes) != 1:
+        listed = ", ".join(map(str, volumes)) or "none any more"
+        text = f"several boards wait in their boot loaders: {listed}; {erased}nothing was written"
+        raise DeviceError(text, hint="unplug the others, and run the same command again")
+    return volumes[0]
 
 
-def _enter_boot_loader(port: str) -> None:
-    """Start the boot loader of the Pico on `port`. Raises TernError if its MicroPython cannot do so."""
+def _enter_boot_loader(port: str, erase: bool) -> None:
+    """Start the boot loader of the Pico on `port`. erase: its files before. Raises TernError if it cannot do so."""
     # The board leaves its port before it can answer: this is no error.
     with contextlib.suppress(DeviceError), Repl(port, visits=True) as repl:
         try:
-            repl.run("import machine\nmachine.bootloader()", timeout=2.0)
+            repl.run("import machine\nmachine.bootloader")  # it is there, else nothing is erased
+            if erase:
+                pico_files.erase(repl)
+            repl.run("machine.bootloader()", timeout=2.0)
         except ExecutionError as error:
             hint = "hold BOOTSEL while you plug it in, and run the same command again"
             raise TernError(f"the board on {port} cannot enter its boot loader: {error}", hint) from error
+
+
+def _volumes_at(place: str | None, named: str | Path | None) -> list[Path]:
+    """The volumes of boot loaders, without those that are known to be at another place of the USB."""
+    return [volume for volume in find_volumes(named) if not usb.is_elsewhere(volume, place)]
 
 
 def find_volume(named: str | Path | None = None) -> Path | None:
     """The volume of a Pico's boot loader; None if there is none.
 
     named: the folder to look at, instead of all mounted volumes. Raises UsageError if several boards wait."""
-    folders = _mount_points() if named is None else [Path(named)]
-    volumes = [folder for folder in folders if (folder / _INFO).is_file()]
+    volumes = find_volumes(named)
     if len(volumes) > 1:
         hint = "name one with --volume"
         raise UsageError(f"several boards wait in their boot loaders: {', '.join(map(str, volumes))}", hint)
     return volumes[0] if volumes else None
+
+
+def find_volumes(named: str | Path | None = None) -> list[Path]:
+    """The volumes of the Picos that wait in their boot loaders. named: the folder to look at, instead of all."""
+    folders = _mount_points() if named is None else [Path(named)]
+    return [folder for folder in folders if _is_boot_loader(folder)]
+
+
+def _is_boot_loader(folder: Path) -> bool:
+    try:
+        return (folder / _INFO).is_file()
+    except OSError:  # it belongs to another user, or its device is gone
+        return False
 
 
 def _mount_points() -> Iterable[Path]:
@@ -357,12 +346,7 @@ def _mount_points() -> Iterable[Path]:
 
 def mounted_volumes(table: bytes) -> Iterator[Path]:
     """The folders in which FAT file systems are mounted. table: the content of Linux's /proc/mounts."""
-    for line in table.splitlines():
-        _, escaped_folder, file_system, *_ = line.split(b" ")
-        if file_system in _FAT_FILE_SYSTEMS:
-            # The kernel writes a space, a tab, a line feed and a backslash as a backslash and three octal digits.
-            folder = re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped_folder)
-            yield Path(os.fsdecode(folder))
+    return (folder for _, folder in usb.mounts(table))
 
 
 def volume_chip(volume: Path) -> str:
@@ -453,7 +437,7 @@ def _run(args: argparse.Namespace) -> int:
     if not args.firmware:
         raise UsageError("--firmware FILE is missing: tern does not come with MicroPython", hint=SOURCES)
     firmware = read_firmware(args.firmware)
-    a_board_waits = firmware.family == names.RP2 and find_volume(args.volume) is not None
+    a_board_waits = firmware.family == names.RP2 and bool(find_volumes(args.volume))
     if a_board_waits and args.board == "auto":
         text = "BOARD must be a port, not auto: a board waits in its boot loader, and has no port yet"
         raise UsageError(text, hint="name the port that it gets, such as a0")
@@ -462,6 +446,9 @@ def _run(args: argparse.Namespace) -> int:
     else:
         port = names.resolve(args.board)
     result = {"port": port, **run_flash(port, firmware, args)}
-    text = f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, verified"
+    verified = (
+        "verified" if result["verified"] else "written, but the board does not say which MicroPython it runs"
+    )
+    text = f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, {verified}"
     print_result(result, text, args.json)
     return errors.OK

@@ -1,70 +1,76 @@
 """UF2 files: read and checked. Format: github.com/microsoft/uf2, README.md."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ternhost.errors import UsageError
+from terntools.boards import littlefs
 
 BLOCK_BYTES = 512
-_SECTOR_BYTES = 4096  # a file system begins with a sector of a Pico's flash
 _HEAD = "<IIIIIIII"  # magic 0, magic 1, flags, address, bytes of data, number, number of blocks, family
 _DATA_AT = struct.calcsize(_HEAD)
 _MAGIC = (0x0A324655, 0x9E5D5157)
 _MAGIC_END = 0x0AB16F30
 _MAGIC_END_AT = BLOCK_BYTES - 4
 _MAX_DATA_BYTES = 476
+_PAGE_BYTES = 256  # the boot ROM of a Pico takes blocks of one page of flash each
 _NOT_MAIN_FLASH = 0x1  # a flag
 _FAMILY_PRESENT = 0x2000  # a flag
 
 RP2040 = 0xE48BFF56
 RP2350_ARM = 0xE48BFF59
 RP2350_RISCV = 0xE48BFF5A
-_ABSOLUTE = 0xE48BFF57  # blocks that are no part of the image: erratum RP2350-E10 asks for one
 CHIPS = {RP2040: "RP2040", RP2350_ARM: "RP2350", RP2350_RISCV: "RP2350"}
+_NAMES = {
+    RP2040: "RP2040",
+    RP2350_ARM: "RP2350 (Arm)",
+    RP2350_RISCV: "RP2350 (RISC-V)",
+    0xE48BFF57: "absolute addresses",
+    0xE48BFF58: "data",
+}
+# Erratum RP2350-E10 asks for one block that is no part of the image: of this family, for this address.
+_EXTRA_BLOCK = (0xE48BFF57, 0x10FFFF00)
 
 FLASH_START = 0x10000000  # the address of a Pico's flash
 FLASH_END = FLASH_START + (16 << 20)  # of the largest one
 
 _ERASED = b"\xff"  # a byte of flash after erasing
-_SUPERBLOCK_MAGIC = b"littlefs"
-_SUPERBLOCK_MAGIC_AT = 8  # behind a revision and a tag of four bytes each
 
 
 @dataclass(frozen=True)
 class Image:
-    """The content of a UF2 file: the chip's name, and (address, bytes) block by block."""
+    """The content of a UF2 file: the chip's name, and by the address of each page of flash its 256 bytes."""
 
     chip: str
-    blocks: tuple[tuple[int, bytes], ...]
+    pages: Mapping[int, bytes]
 
     @property
     def size(self) -> int:
-        """The bytes of all blocks."""
-        return sum(len(data) for _, data in self.blocks)
+        """The bytes of all pages."""
+        return sum(len(page) for page in self.pages.values())
 
     def read(self, address: int, n: int) -> bytes:
-        """The n bytes from an address of flash on. Those that no block holds are 0xff, as after erasing."""
-        content = bytearray(_ERASED * n)
-        for start, data in self.blocks:
-            first = max(start, address)
-            end = min(start + len(data), address + n)
-            if first < end:
-                content[first - address : end - address] = data[first - start : end - start]
-        return bytes(content)
+        """The n bytes from an address of flash on. Those that no page holds are 0xff, as after erasing."""
+        first = address - address % _PAGE_BYTES
+        content = bytearray()
+        for start in range(first, address + n, _PAGE_BYTES):
+            content += self.pages.get(start, _ERASED * _PAGE_BYTES)
+        return bytes(content[address - first :][:n])
+
+    def contains(self, text: bytes) -> bool:
+        """Whether the program has this text in it."""
+        return text in b"".join(self.pages[start] for start in sorted(self.pages))
 
     def writes_into(self, region: range) -> bool:
-        """Whether a block lies, at least in part, in this region of flash."""
-        block_regions = (range(start, start + len(data)) for start, data in self.blocks)
-        return any(block.start < region.stop and region.start < block.stop for block in block_regions)
+        """Whether a page lies in this region of flash."""
+        return any(start in region for start in self.pages)
 
     @property
     def has_file_system(self) -> bool:
-        """Whether a block at the start of a sector begins as a file system of LittleFS does (SPEC.md, superblock)."""
-        for start, data in self.blocks:
-            if start % _SECTOR_BYTES == 0 and data[_SUPERBLOCK_MAGIC_AT:].startswith(_SUPERBLOCK_MAGIC):
-                return True
-        return False
+        """Whether a page begins as a file system of LittleFS does, where one may begin."""
+        blocks = (page for start, page in self.pages.items() if start % littlefs.BLOCK_BYTES == 0)
+        return any(littlefs.begins(page) for page in blocks)
 
 
 @dataclass(frozen=True)
@@ -90,11 +96,14 @@ def read(data: bytes, name: str = "the file") -> Image:
         end = block.address + len(block.data)
         if block.address < FLASH_START or end > FLASH_END:
             raise _bad(name, f"block {position} is for address {block.address:#x}, which is no flash")
+        if len(block.data) != _PAGE_BYTES or block.address % _PAGE_BYTES:
+            claim = f"block {position} has {len(block.data)} bytes for address {block.address:#x}"
+            raise _bad(name, f"{claim}, and a Pico takes 256 bytes for a multiple of 256")
     if family not in CHIPS:
-        raise _bad(name, f"it is for another chip (family {family:#x})")
+        raise _bad(name, f"it is for {_name(family)}, and not for a Pico")
     if all(block.address != FLASH_START for block in blocks):
         raise _bad(name, f"nothing in it is for address {FLASH_START:#x}, where a Pico's program starts")
-    return Image(CHIPS[family], tuple((block.address, block.data) for block in blocks))
+    return Image(CHIPS[family], {block.address: block.data for block in blocks})
 
 
 def _blocks_of_one_family(data: bytes, name: str) -> tuple[int, list[_Block]]:
@@ -103,14 +112,19 @@ def _blocks_of_one_family(data: bytes, name: str) -> tuple[int, list[_Block]]:
         raise _bad(name, "its length is not a multiple of 512 bytes: was the download cut short?")
     blocks_by_family: dict[int, list[_Block]] = {}
     for block in _blocks(data, name):
-        if block.family != _ABSOLUTE:
+        if (block.family, block.address) != _EXTRA_BLOCK:
             blocks_by_family.setdefault(block.family, []).append(block)
     if not blocks_by_family:
         raise _bad(name, "it holds no program")
     if len(blocks_by_family) > 1:
-        chips = {CHIPS.get(family, f"family {family:#x}") for family in blocks_by_family}
-        raise _bad(name, f"it mixes several chips ({', '.join(sorted(chips))})")
+        families = sorted(map(_name, blocks_by_family))
+        raise _bad(name, f"it mixes several chips ({', '.join(families)})")
     return blocks_by_family.popitem()
+
+
+def _name(family: int) -> str:
+    """A family of UF2 blocks, for people."""
+    return _NAMES.get(family, f"family {family:#x}")
 
 
 def _blocks(data: bytes, name: str) -> Iterator[_Block]:
@@ -121,8 +135,10 @@ def _blocks(data: bytes, name: str) -> Iterator[_Block]:
         (magic_end,) = struct.unpack_from("<I", data, at + _MAGIC_END_AT)
         if (magic0, magic1) != _MAGIC or magic_end != _MAGIC_END:
             raise _bad(name, "it is no UF2 file" if position == 0 else f"block {position} is damaged")
-        if not 0 < size <= _MAX_DATA_BYTES or not flags & _FAMILY_PRESENT:
+        if not 0 < size <= _MAX_DATA_BYTES:
             raise _bad(name, f"block {position} is damaged")
+        if not flags & _FAMILY_PRESENT:
+            raise _bad(name, f"block {position} does not say for which chip it is")
         if flags & _NOT_MAIN_FLASH:
             raise _bad(name, "it is not for the main flash")
         block_data = data[at + _DATA_AT : at + _DATA_AT + size]

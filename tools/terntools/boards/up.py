@@ -60,7 +60,7 @@ def make_plan(
     """Look at the board and plan the remaining steps. Interrupts its program. Raises TernError."""
     if reflash:
         return Plan(flash="requested by --reflash")
-    if flash.find_volume(volume) is not None and not flash.is_board_on(port):
+    if flash.find_volumes(volume) and not flash.is_board_on(port):
         return Plan(flash="it waits in its boot loader")
     opened = Repl(port, visits=True)  # flashing is no remedy for a port that cannot be opened
     try:
@@ -99,7 +99,7 @@ def _run(args: argparse.Namespace) -> int:
     member = provision_command.member_of(args)
     firmware = flash.read_firmware(args.firmware) if args.firmware else None
     store = Path(args.store)
-    a_board_waits = flash.find_volume(args.volume) is not None  # in its boot loader, without a port
+    a_board_waits = bool(flash.find_volumes(args.volume))  # in its boot loader, without a port
     if a_board_waits and "/" in args.board:
         port = args.board  # resolve() refuses a path that does not exist yet
     else:

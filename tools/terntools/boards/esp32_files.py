@@ -1,0 +1,147 @@
+"""Where in its flash an ESP32 keeps MicroPython's files, and whether they survive a new firmware."""
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ternhost.errors import UsageError
+from terntools.boards import littlefs
+
+ReadFlash = Callable[[int, int], bytes]  # address, number of bytes -> bytes of the board's flash
+
+TABLE = 0x8000  # the address of the partition table
+TABLE_BYTES = 0xC00
+_ROW = "<2sBBII16sI"  # magic, type, subtype, offset, size, label, flags
+_ROW_BYTES = struct.calcsize(_ROW)
+ROW_MAGIC = b"\xaa\x50"
+_DATA = 1  # a type of partition
+_LABELS = (
+    "vfs",
+    "ffat",
+)  # of partitions in which MicroPython keeps its files; it looks for them in this order
+_ERASED = b"\xff"  # a byte of flash after erasing
+_SUPERBLOCKS_BYTES = 2 * littlefs.BLOCK_BYTES  # erased where there is no file system
+_PARTITION_STEP = 0x10000  # partitions with files follow those of programs, which begin at multiples of this
+
+_HINT = (
+    "flash a firmware without files, of the MicroPython release that the board has; or, if the board is to become "
+    "another device, erase everything: tern flash --erase"
+)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A row of a partition table."""
+
+    label: str
+    region: range  # addresses in flash
+    holds_data: bool  # and no program
+
+
+@dataclass(frozen=True)
+class FileSystem:
+    """Where MicroPython looks for its files. By the label of a partition it knows their format: "ffat" is FAT."""
+
+    label: str
+    region: range  # addresses in flash
+
+    def __str__(self) -> str:
+        return f"from {self.region.start:#x} to {self.region.stop:#x}" + (
+            "" if self.label == "vfs" else f" ({self.label})"
+        )
+
+
+def partitions(table: bytes) -> list[Partition]:
+    """The rows of a partition table; bytes behind it do not matter. Its format: ESP-IDF, "Partition Tables"."""
+    found = []
+    table = table[:TABLE_BYTES]
+    for at in range(0, len(table) - _ROW_BYTES + 1, _ROW_BYTES):
+        magic, kind, _, start, size, label, _ = struct.unpack_from(_ROW, table, at)
+        if magic != ROW_MAGIC:
+            break
+        name = label.rstrip(b"\0").decode(errors="replace")
+        found.append(Partition(name, range(start, start + size), kind == _DATA))
+    return found
+
+
+def file_system(table: list[Partition], flash_bytes: int) -> FileSystem | None:
+    """Where MicroPython looks for its files by this partition table; None where there is no room for any.
+
+    Without a partition for files, they get what is left at the end of the flash: ports/esp32/main.c since 1.26."""
+    for label in _LABELS:
+        for partition in table:
+            if partition.label == label and partition.holds_data:
+                return FileSystem(label, partition.region)
+    end_of_partitions = max((partition.region.stop for partition in table), default=flash_bytes)
+    if end_of_partitions >= flash_bytes:
+        return None
+    return FileSystem("vfs", range(end_of_partitions, flash_bytes))
+
+
+def require_survival(name: str, data: bytes, offset: int, flash_bytes: int, read_flash: ReadFlash) -> None:
+    """Raise UsageError for a firmware that would replace the board's files, or whose MicroPython would not find them.
+
+    name, data: of the firmware's file, which is written to `offset`. flash_bytes: the size of the board's flash."""
+    on_board = _on_board(flash_bytes, read_flash)
+    of_firmware = file_system(partitions(data[TABLE - offset :]), flash_bytes)
+    if _brings_files(data, offset, of_firmware):
+        text = f"{name} brings files of its own, which would replace the board's files, with its key and its ledger"
+        raise UsageError(f"{text}; nothing was changed", _HINT)
+    if on_board is None:
+        return
+    end = offset + len(data)
+    if end > on_board.region.start:
+        text = (
+            f"{name} reaches to {end:#x}, and the board's files are {on_board}: it would erase them, with the board's "
+            "key and its ledger; nothing was changed"
+        )
+        raise UsageError(text, _HINT)
+    if of_firmware != on_board:
+        text = (
+            f"the MicroPython of {name} keeps its files {of_firmware or 'nowhere'}, and the board's are {on_board}: "
+            "it would not find them, nor the board's key and its ledger; nothing was changed"
+        )
+        raise UsageError(text, _HINT)
+
+
+def _brings_files(data: bytes, offset: int, of_firmware: FileSystem | None) -> bool:
+    """Whether a firmware that is written to `offset` holds files, and not only erased bytes to fill it up."""
+    for address in range(-offset % littlefs.BLOCK_BYTES, len(data), littlefs.BLOCK_BYTES):
+        if littlefs.begins(data[address : address + littlefs.HEAD_BYTES]):
+            return True
+    if of_firmware is None:
+        return False
+    region = of_firmware.region
+    content = data[max(region.start - offset, 0) : max(region.stop - offset, 0)]
+    return not _is_erased(content)
+
+
+def _on_board(flash_bytes: int, read_flash: ReadFlash) -> FileSystem | None:
+    """Where the board has files; None if it has none."""
+    table = partitions(read_flash(TABLE, TABLE_BYTES))
+    fits = all(partition.region.stop <= flash_bytes for partition in table)
+    if (
+        not table or not fits
+    ):  # a firmware that broke off, or was for another flash: its files may still be there
+        return next(_search(flash_bytes, read_flash), None)
+    found = file_system(table, flash_bytes)
+    if found is None or _is_erased(read_flash(found.region.start, _SUPERBLOCKS_BYTES)):
+        return None
+    return found
+
+
+def _search(flash_bytes: int, read_flash: ReadFlash) -> Iterator[FileSystem]:
+    """The LittleFS file systems in a flash whose partition table says nothing about them."""
+    for start in range(_PARTITION_STEP, flash_bytes, _PARTITION_STEP):
+        for copy in (
+            start,
+            start + littlefs.BLOCK_BYTES,
+        ):  # LittleFS writes its superblock to two blocks in turn
+            size = littlefs.size_of(read_flash(copy, littlefs.HEAD_BYTES))
+            if size is not None:
+                yield FileSystem("vfs", range(start, start + size))
+                break
+
+
+def _is_erased(data: bytes) -> bool:
+    return not data.strip(_ERASED)

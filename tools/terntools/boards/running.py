@@ -1,0 +1,72 @@
+"""What a board that runs MicroPython says about itself before and after it is flashed."""
+
+import ast
+from dataclasses import dataclass
+
+from ternhost.errors import UsageError
+from terntools.boards import binary_info, uf2
+from terntools.boards.repl import ExecutionError, Repl
+
+# Prints the program's name, the board's description, and the chip's number.
+_ASK = """
+import sys
+name = sys.implementation[0]
+try:
+    description = sys.implementation._machine
+except AttributeError:  # MicroPython before 1.20
+    import os
+    description = os.uname().machine
+try:
+    import machine
+    number = machine.unique_id()
+except ImportError:  # CircuitPython
+    number = b''
+print(repr((name, description, number)))
+"""
+
+
+@dataclass(frozen=True)
+class RunningBoard:
+    """A board's description of itself."""
+
+    description: str
+    unique_id: str  # the chip's number, in hexadecimal digits
+    files: range | None  # their addresses in flash; None for a board that is no Pico, or does not say
+
+    @property
+    def is_pico(self) -> bool:
+        return "RP2" in self.description
+
+
+def inspect(port: str) -> RunningBoard:
+    """Ask the board on `port`, and start its program again.
+
+    Raises DeviceError where no MicroPython answers, RefusedError from a locked board, UsageError for another Python."""
+    with Repl(port, visits=True) as repl:
+        name, description, number = ast.literal_eval(repl.run(_ASK))
+        if name != "micropython":
+            text = f"the board on {port} runs {name}, and tern cannot flash it from there"
+            hint = (
+                "start its boot loader by hand, and run the same command again: on a Pico, hold BOOTSEL while you plug "
+                "it in; on an ESP32, hold BOOT, press RESET, let BOOT go, and add --no-reset"
+            )
+            raise UsageError(text, hint)
+        board = RunningBoard(description, number.hex(), None)
+        if not board.is_pico:
+            return board
+        return RunningBoard(description, number.hex(), _files_of_pico(repl))
+
+
+def _files_of_pico(repl: Repl) -> range | None:
+    """The addresses in flash where a Pico keeps its files; None if its MicroPython does not say."""
+
+    def read_flash(address: int, n: int) -> bytes:
+        if not uf2.FLASH_START <= address < uf2.FLASH_END:
+            return b""
+        data: bytes = repl.evaluate(f"bytes(__import__('uctypes').bytearray_at({address}, {n}))")
+        return data
+
+    try:
+        return binary_info.file_system(read_flash)
+    except ExecutionError:  # a MicroPython without uctypes
+        return None

@@ -1,0 +1,48 @@
+"""Where on the USB a port and a volume are plugged in: a board keeps its place when its boot loader starts."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from serial.tools import list_ports
+
+_MOUNTS = Path("/proc/mounts")
+_BLOCK_DEVICES = Path("/sys/class/block")
+_FAT_FILE_SYSTEMS = (b"vfat", b"msdos", b"fuseblk", b"exfat")  # their names in /proc/mounts
+
+
+def place_of_port(port: str) -> str | None:
+    """The place of a serial port, such as "1-1.4": bus 1, port 1, port 4 of the hub there. None if nobody knows."""
+    for each in list_ports.comports():
+        if each.device == port and each.location:
+            place, _, _ = each.location.partition(":")  # behind the colon is the interface of the device
+            return str(place)
+    return None
+
+
+def is_elsewhere(volume: Path, place: str | None) -> bool:
+    """Whether a mounted volume is known to be at another place of the USB than this one."""
+    if place is None:
+        return False
+    devices = _devices_of_volume(volume)
+    return bool(devices) and place not in devices
+
+
+def _devices_of_volume(volume: Path) -> tuple[str, ...]:
+    """The devices through which Linux reaches a mounted volume, from the host on; none if it does not say."""
+    for device, folder in mounts(_MOUNTS.read_bytes() if _MOUNTS.exists() else b""):
+        block_device = _BLOCK_DEVICES / Path(device).name
+        if folder == volume and block_device.exists():
+            return block_device.resolve().parts
+    return ()
+
+
+def mounts(table: bytes) -> Iterator[tuple[str, Path]]:
+    """The device and the folder of each FAT file system. table: the content of Linux's /proc/mounts."""
+    for line in table.splitlines():
+        device, escaped_folder, file_system, *_ = line.split(b" ")
+        if file_system in _FAT_FILE_SYSTEMS:
+            # The kernel writes a space, a tab, a line feed and a backslash as a backslash and three octal digits.
+            folder = re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped_folder)
+            yield os.fsdecode(device), Path(os.fsdecode(folder))
