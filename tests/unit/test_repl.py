@@ -48,10 +48,8 @@ def test_the_error_on_a_board_that_restarts_for_ever_names_its_reason():
         repl.Repl(port),
     ):
         pass
-    assert (
-        "it restarts again and again, its flash has 4 MB, and its firmware is for 8 MB"
-        in caught.value.message
-    )
+    cause = "it restarts again and again, its flash has 4 MB, and its firmware is for 8 MB"
+    assert cause in caught.value.message
 
 
 @pytest.mark.parametrize(
