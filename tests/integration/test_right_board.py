@@ -1,38 +1,23 @@
-"""A command changes the board that is meant, and none of its files that matter: on an emulated Pico."""
+"""A command flashes the board that is meant, and no other one; afterwards that board has to start."""
 
-import json
-import struct
-
+import pico_images
 import pytest
 import rig
 from harness.port import port_that_prints
 from spec.files import uf2_file
 
-from ternhost import cache, errors
-from ternhost.errors import DeviceError, UsageError
+from ternhost import errors
+from ternhost.errors import DeviceError
 from ternhost.reach.ports import names
-from terntools.boards import binary_info, deploy, esp32, flash, uf2
+from terntools.boards import esp32, flash
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
-from terntools.emulators.pico import FIRMWARE, boot_pico
-
-INFO = "UF2 Bootloader v3.0\nModel: Raspberry Pi RP2\nBoard-ID: RPI-RP2\n"
-START = uf2.FLASH_START
-
-
-def image():
-    """The MicroPython of the emulated Pico."""
-    return (cache.find_entry(FIRMWARE) / "firmware.bin").read_bytes()
-
-
-def files_of(data):
-    """Where the MicroPython in these bytes keeps its files."""
-    return binary_info.file_system(lambda at, n: data[at - START : at - START + n] if at >= START else b"")
+from terntools.emulators.pico import boot_pico
 
 
 @pytest.fixture
 def box(tmp_path):
-    (tmp_path / "firmware.uf2").write_bytes(uf2_file(image()))
+    (tmp_path / "firmware.uf2").write_bytes(uf2_file(pico_images.image()))
     return tmp_path
 
 
@@ -42,123 +27,79 @@ def board(box):
         yield pico
 
 
-def with_files(data):
-    """The firmware with a file system behind it, as dir2uf2 writes it: a UF2 file."""
-    behind = uf2_file(b"littlefs" * 512, start=files_of(data).start)
-    return numbered(uf2_file(data) + behind)
+@pytest.fixture
+def other(box):
+    """The volume of another board, which waits in its boot loader. It stays as it is."""
+    volume = pico_images.volume_of_another_board(box / "other")
+    yield volume
+    assert pico_images.content(volume) == ["INFO_UF2.TXT"]
 
 
-def another_program_with_files(data):
-    """A program that tells nothing about its files, with a file system at an address of its own."""
-    superblock = struct.pack("<II", 1, 0xF0000000) + b"littlefs"
-    behind = uf2_file(superblock.ljust(4096, b"\xff"), start=START + 0xF0000)
-    return numbered(uf2_file(bytes(65536)) + behind)
+def flash_board(board, box, code):
+    return rig.tern("flash", board.url, "--firmware", box / "firmware.uf2", code=code)
 
 
-def numbered(blocks):
-    """A UF2 file of these blocks, in their order."""
-    count = len(blocks) // uf2.BLOCK_BYTES
-    whole = bytearray(blocks)
-    for number in range(count):
-        struct.pack_into("<II", whole, number * uf2.BLOCK_BYTES + 20, number, count)
-    return bytes(whole)
-
-
-def with_larger_file_system(data):
-    """The firmware, whose files begin 64 KiB earlier."""
-    files = files_of(data)
-    entry = struct.pack("<II", files.start, len(files))
-    assert data.count(entry) == 1
-    return data.replace(entry, struct.pack("<II", files.start - 0x10000, len(files) + 0x10000))
-
-
-def test_no_board_is_flashed_where_two_may_be_meant(box, board, monkeypatch):
-    other = box / "other"
-    other.mkdir()
-    (other / "INFO_UF2.TXT").write_text(INFO)
+def test_no_board_is_flashed_where_two_may_be_meant(box, board, other, monkeypatch):
     monkeypatch.setattr(flash, "_mount_points", lambda: [other])
-    refused = rig.tern("flash", board.url, "--firmware", box / "firmware.uf2", code=errors.USAGE)
-    assert (
-        f"one runs on {board.url}, and one waits in its boot loader in {other}; nothing was changed"
-        in refused.err
-    )
-    assert [path.name for path in other.iterdir()] == ["INFO_UF2.TXT"]
+    refused = flash_board(board, box, errors.USAGE)
+    both = f"one runs on {board.url}, and one waits in its boot loader in {other}; nothing was changed"
+    assert both in refused.err
+
+
+def test_up_does_not_flash_a_board_that_runs_while_others_wait(box, board, other, monkeypatch):
+    third = pico_images.volume_of_another_board(box / "third")
+    monkeypatch.setattr(flash, "_mount_points", lambda: [other, third])
     options = ["--store", box / "store.sqlite", "--device", 7, "--dataset", "flights", "--yes", "--json"]
     assert rig.tern("up", board.url, *options, code=0).json["flashed"] is False
-    assert [path.name for path in other.iterdir()] == ["INFO_UF2.TXT"]
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (with_files, "brings files of its own"),
-        (lambda data: uf2_file(with_larger_file_system(data)), "keeps its files from 0x90000"),
-    ],
-    ids=["files behind the firmware", "another place for the files"],
-)
-def test_a_firmware_that_costs_a_board_its_files_is_refused_without_erase(box, board, make, reason):
-    (box / "bad.uf2").write_bytes(make(image()))
+def test_a_board_that_says_nothing_is_there(box, board, other, monkeypatch):
+    """Its program cannot be interrupted, and answers no question."""
     with Repl(board.url) as repl:
-        repl.write_file("/ledger.bin", b"kept")
-    command = ["flash", board.url, "--firmware", box / "bad.uf2", "--volume", box / "volume"]
-    refused = rig.tern(*command, code=errors.USAGE)
-    assert reason in refused.err
-    assert "nothing was changed" in refused.err
-    with Repl(board.url) as repl:
-        assert repl.read_file("/ledger.bin") == b"kept"
+        program = b"import micropython\nmicropython.kbd_intr(-1)\nwhile True:\n    pass\n"
+        repl.write_file("/main.py", program)
+        repl.start_main()
+    monkeypatch.setattr(flash, "_mount_points", lambda: [other])
+    assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
 
 
-def test_files_survive_a_flash(box, board):
-    with Repl(board.url) as repl:
-        repl.write_file("/ledger.bin", b"kept")
-    rig.tern("flash", board.url, "--firmware", box / "firmware.uf2", "--volume", box / "volume", code=0)
-    with Repl(board.url) as repl:
-        assert repl.read_file("/ledger.bin") == b"kept"
+def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, board, other, monkeypatch):
+    looks = []
+
+    def mount_points():
+        looks.append(1)
+        return [other] if len(looks) > 2 else []
+
+    monkeypatch.setattr(flash, "_mount_points", mount_points)
+    assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
 
 
-@pytest.mark.parametrize("make", [with_files, another_program_with_files])
-def test_a_file_system_in_a_uf2_file_is_refused_by_a_board_in_its_boot_loader(box, make):
-    (box / "bad.uf2").write_bytes(make(image()))
-    volume = box / "boot loader"
-    volume.mkdir()
-    (volume / "INFO_UF2.TXT").write_text(INFO)
-    with pytest.raises(UsageError, match="brings files of its own"):
-        flash.flash("/dev/none", flash.read_firmware(box / "bad.uf2"), volume=volume)
-    assert [path.name for path in volume.iterdir()] == ["INFO_UF2.TXT"]
+def test_a_volume_is_not_the_board_s_while_the_board_is_still_on_its_port(box, board, other, monkeypatch):
+    """Such as a board that its watchdog restarts."""
+    asked = []
+    monkeypatch.setattr(flash, "_enter_boot_loader", lambda *_: asked.append(1))
+    monkeypatch.setattr(flash, "_mount_points", lambda: [other] * len(asked))
+    monkeypatch.setattr(flash, "_LEAVE_WAIT", 1.0)
+    failed = flash_board(board, box, errors.NO_DEVICE)
+    assert "did not start its boot loader; nothing was written" in failed.err
 
 
-NAMES = (b"/l\xe4rm.csv", b"/\xff\xfe", "/日本".encode(), b"/" + b"x" * 200)
+def test_nothing_is_written_where_two_volumes_come_at_the_same_time(box, board, other, monkeypatch):
+    monkeypatch.setattr(
+        flash, "_mount_points", lambda: [box / "volume", other] if (box / "volume").exists() else []
+    )
+    failed = flash_board(board, box, errors.NO_DEVICE)
+    assert (
+        f"several boards wait in their boot loaders: {box / 'volume'}, {other}; nothing was written"
+        in failed.err
+    )
 
 
-def test_a_board_with_names_in_any_bytes_serves_and_can_be_deployed_to(box):
-    with boot_pico(box / "flash.bin") as pico:
-        rig.tern("deploy", pico.url, code=0)
-        with Repl(pico.url) as repl:
-            for name in NAMES:
-                repl.run(f"open({name!r}, 'w').close()")
-            repl.run("import os\nos.mkdir(b'/\\xe4')")
-    with boot_pico(box / "flash.bin") as pico:
-        assert deploy.wait_for_hello(pico.url, 60).text
-        rig.tern("deploy", pico.url, "--whole", code=0)
-        with Repl(pico.url) as repl:
-            assert {name.decode(errors="surrogateescape") for name in NAMES} <= set(repl.directory("/"))
-
-
-def test_a_folder_that_hides_the_library_is_renamed_if_the_user_agrees(box, board):
-    rig.tern("deploy", board.url, code=0)
-    with Repl(board.url) as repl:
-        repl.write_file("/tern/__init__.py", b'__version__ = "0.0.9"\n')
-        repl.write_file("/hashlib.py", b"own = 1\n")
-        assert deploy.plan(repl)[1].move == ("/hashlib.py", "/tern")
-    refused = rig.tern("deploy", board.url, code=errors.USAGE)
-    assert "rename /hashlib.py, /tern on the board" in refused.err
-    assert "--yes" in refused.err
-    deployed = json.loads(rig.tern("deploy", board.url, "--yes", "--json", code=0).out)
-    assert deployed["moved"] == ["/hashlib.py", "/tern"]
-    assert "tern 0.0.9" not in deployed["hello"]
-    with Repl(board.url) as repl:
-        assert repl.read_file("/tern.hidden/__init__.py") == b'__version__ = "0.0.9"\n'
-        assert deploy.plan(repl)[1].move == ()
+def test_a_board_that_runs_another_micropython_afterwards_was_not_flashed(box, board, monkeypatch):
+    monkeypatch.setattr(flash.uf2.Image, "contains", lambda self, text: False)
+    monkeypatch.setattr(flash, "_mount_points", lambda: [box / "volume"])
+    failed = flash_board(board, box, errors.NO_DEVICE)
+    assert "which is not the file's" in failed.err
 
 
 # What happens after an ESP32 was flashed: esptool's part is tested on the ROM loader of tests/unit/test_flash.py.

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from esptool.loader import ESPLoader
 from harness.port import Port, silent
+from littlefs import LittleFS
 from spec.files import uf2_file
 
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
-from terntools.boards import esp32, flash, uf2
+from terntools.boards import esp32, flash, uf2, usb
 
 SYNC, READ_REG, WRITE_REG, SECURITY_INFO = 0x08, 0x0A, 0x09, 0x14
 MEM_BEGIN, MEM_END, MEM_DATA = 0x05, 0x06, 0x07
@@ -261,7 +262,7 @@ def test_the_error_after_a_pulled_cable_says_how_to_recover(rom, tmp_path, monke
     assert "--no-reset" in caught.value.hint
 
 
-SUPERBLOCK = b"littlefs" * 100  # stands for the files of a board
+SUPERBLOCK = bytes(LittleFS(block_size=4096, block_count=512, prog_size=256).context.buffer[:4096])
 
 
 def board_with_files(rom, chip="esp32", partitions=UNTIL_1_25):
@@ -370,11 +371,72 @@ def test_a_firmware_for_a_larger_flash_is_refused(rom, tmp_path, options, stub):
     assert not board.erased
 
 
-@pytest.mark.parametrize("megabytes", [1, 2, 4])
-def test_a_firmware_for_a_smaller_flash_is_flashed(rom, tmp_path, megabytes):
-    """As a Feather with 8 MB runs the firmware for 4."""
-    firmware = read_firmware(tmp_path, firmware_for(megabytes=megabytes))
+def test_a_firmware_for_a_smaller_flash_is_flashed(rom, tmp_path):
+    firmware = read_firmware(tmp_path, firmware_for(partitions=[application(0x100000)], megabytes=2))
     assert flash.flash(rom().port, firmware, reset=False, stub=False)["verified"]
+
+
+def test_a_firmware_whose_partitions_exceed_the_flash_of_its_header_is_refused(rom, tmp_path):
+    """ESP-IDF's boot loader compares them at each start."""
+    board = rom()
+    firmware = read_firmware(tmp_path, firmware_for(megabytes=1))
+    with pytest.raises(
+        UsageError, match=r"would not start: its header .* 1 MB, and its partitions need 4 MB"
+    ):
+        flash.flash(board.port, firmware, reset=False, stub=False)
+    assert not board.erased
+
+
+# An interrupted flash leaves a board without a partition table, and with its files.
+
+
+def test_files_survive_where_the_partition_table_is_lost(rom, tmp_path):
+    board = board_with_files(rom, partitions=())
+    assert flash_esp32(board, tmp_path)["verified"]
+    assert board.flash[FILES_AT : FILES_AT + len(SUPERBLOCK)] == SUPERBLOCK
+
+
+def test_files_are_found_where_the_partition_table_is_lost(rom, tmp_path):
+    board = board_with_files(rom, partitions=())
+    firmware = read_firmware(tmp_path, firmware_for(partitions=[application(0x2F0000)]))
+    with pytest.raises(UsageError, match="and the board's are from 0x200000 to 0x400000"):
+        flash.flash(board.port, firmware, reset=False, stub=False)
+    assert not board.erased
+
+
+def test_a_program_that_reaches_over_the_files_is_refused(rom, tmp_path):
+    board = board_with_files(rom)
+    firmware = read_firmware(tmp_path, firmware_for(size=0x200000, partitions=[application(0x2F0000)]))
+    with pytest.raises(UsageError, match=r"reaches to 0x201000, and the board's files are from 0x200000"):
+        flash.flash(board.port, firmware, reset=False, stub=False)
+    assert not board.erased
+
+
+def test_files_of_another_format_would_not_be_found(rom, tmp_path):
+    """In a partition "ffat", MicroPython looks for FAT."""
+    board = board_with_files(rom)
+    fat = (*files()[:4], b"ffat")
+    firmware = read_firmware(tmp_path, firmware_for(partitions=(application(), fat)))
+    with pytest.raises(
+        UsageError, match=r"keeps its files from 0x200000 to 0x400000 \(ffat\), and the board's"
+    ):
+        flash.flash(board.port, firmware, reset=False, stub=False)
+
+
+def test_a_board_whose_table_is_for_a_larger_flash_can_be_repaired(rom, tmp_path):
+    """Such a board restarts for ever. Its table names files behind the end of its flash."""
+    board = rom()
+    write(board, 0x8000, partition_table([application(), (1, 0x81, 0x800000, 0x800000, b"vfs")]))
+    assert flash_esp32(board, tmp_path)["verified"]
+
+
+def test_a_flash_of_unknown_size_is_flashed_only_if_it_may_be_erased(rom, tmp_path, monkeypatch):
+    monkeypatch.setattr("esptool.cmds.detect_flash_size", lambda loader: None)
+    board = board_with_files(rom)
+    with pytest.raises(UsageError, match="does not say its size"):
+        flash_esp32(board, tmp_path)
+    assert not board.erased
+    assert flash_esp32(board, tmp_path, stub=True, erase=True)["verified"]
 
 
 def stop(done, total):
@@ -422,8 +484,70 @@ PROGRAM = bytes(range(256)) * 10
 def test_the_error_for_a_file_for_several_chips_names_them():
     """picotool makes files for RP2040 and RP2350 together."""
     both = uf2_file(PROGRAM) + uf2_file(PROGRAM, uf2.RP2350_ARM)
-    with pytest.raises(UsageError, match=r"mixes several chips \(RP2040, RP2350\)"):
+    with pytest.raises(UsageError, match=r"mixes several chips \(RP2040, RP2350 \(Arm\)\)"):
         uf2.read(both)
+
+
+def test_blocks_for_absolute_addresses_are_part_of_the_image():
+    """The boot ROM of an RP2350 writes them, too. Only the extra block of its erratum E10 is for nothing."""
+    with pytest.raises(UsageError, match=r"mixes several chips \(RP2350 \(Arm\), absolute addresses\)"):
+        uf2.read(uf2_file(PROGRAM, uf2.RP2350_ARM) + uf2_file(PROGRAM, 0xE48BFF57, 0x10200000))
+
+
+@pytest.mark.parametrize("bytes_of_block", [128, 255])
+def test_blocks_that_a_pico_would_ignore_are_refused(bytes_of_block):
+    """Its boot ROM takes 256 bytes for a multiple of 256."""
+    one = changed(uf2_file(bytes(256)), 16, struct.pack("<I", bytes_of_block))
+    with pytest.raises(UsageError, match=f"block 0 has {bytes_of_block} bytes for address 0x10000000"):
+        uf2.read(one)
+
+
+def test_a_volume_of_another_user_is_passed_over(tmp_path, monkeypatch):
+    """As /boot/efi on Debian. The tests may run as root, who may enter it: so the error is made."""
+    volume = tmp_path / "RPI-RP2"
+    volume.mkdir()
+    (volume / "INFO_UF2.TXT").write_text("Board-ID: RPI-RP2\n")
+    monkeypatch.setattr(flash, "_mount_points", lambda: [tmp_path / "efi", volume])
+    is_file = Path.is_file
+
+    def deny(path):
+        if path.parent.name == "efi":
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", deny)
+    assert flash.find_volume() == volume
+
+
+@pytest.fixture
+def disks(tmp_path, monkeypatch):
+    """Linux's files about two disks, at 1-1.4 and 1-1.3 of the USB, and about a third that is at no USB."""
+    folder = tmp_path / "class" / "block"
+    folder.mkdir(parents=True)
+    for name, place in (("sda1", "1-1.4"), ("sdb1", "1-1.3")):
+        disk = tmp_path / "devices" / "usb1" / "1-1" / place / f"{place}:1.0" / "block" / name
+        disk.mkdir(parents=True)
+        (folder / name).symlink_to(disk)
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "".join(f"/dev/{name} /media/{name} vfat rw 0 0\n" for name in ("sda1", "sdb1", "sdc1"))
+    )
+    monkeypatch.setattr(usb, "_MOUNTS", mounts)
+    monkeypatch.setattr(usb, "_BLOCK_DEVICES", folder)
+
+
+@pytest.mark.parametrize(
+    ("disk", "place", "elsewhere"),
+    [
+        ("sda1", "1-1.4", False),
+        ("sdb1", "1-1.4", True),
+        ("sdc1", "1-1.4", False),
+        ("sdb1", None, False),
+    ],
+    ids=["the same place", "another place", "a volume of unknown place", "a port of unknown place"],
+)
+def test_a_volume_at_another_place_of_the_usb_is_known(disks, disk, place, elsewhere):
+    assert usb.is_elsewhere(Path("/media") / disk, place) is elsewhere
 
 
 @pytest.mark.parametrize("name", ["RPI-RP2", "j\u00f6rg", "with space", "\u4f60\u597d", "tab\tx"])
@@ -434,7 +558,7 @@ def test_a_volume_is_found_where_it_is_mounted_under_any_name(name):
 
 
 def test_the_extra_block_of_an_rp2350_is_not_part_of_its_image():
-    extra = changed(uf2_file(bytes(256), uf2.RP2350_ARM), 28, struct.pack("<I", 0xE48BFF57))
+    extra = uf2_file(bytes(256), 0xE48BFF57, 0x10FFFF00)
     image = uf2.read(extra + uf2_file(PROGRAM, uf2.RP2350_ARM))
     assert (image.chip, image.size) == ("RP2350", len(PROGRAM))
 
