@@ -23,6 +23,7 @@ def box(tmp_path):
 
 @pytest.fixture
 def board(box):
+    """A Pico that runs MicroPython. Its boot loader would be mounted in the folder `volume`."""
     with boot_pico(box / "flash.bin", volume=box / "volume") as pico:
         yield pico
 
@@ -107,7 +108,7 @@ def test_a_board_that_runs_another_micropython_afterwards_was_not_flashed(box, b
 
 @pytest.fixture
 def flashed(monkeypatch, tmp_path):
-    """Flash an ESP32 on a port as far as esptool goes, which then says this number of the chip."""
+    """A function that does what follows after esptool has flashed a chip with the number `unique_id`."""
     firmware = flash.Firmware(tmp_path / "esp32.bin", b"", names.ESP32, "esp32c3")
 
     def flash_on(port, unique_id):
@@ -119,22 +120,23 @@ def flashed(monkeypatch, tmp_path):
     return flash_on
 
 
-def test_the_same_esp32_has_to_start(flashed):
+def test_an_esp32_that_starts_tells_its_version(flashed):
     with catalogue.boot("rv32") as board:
         with Repl(board.url) as repl:
             unique_id = repl.evaluate("__import__('machine').unique_id()").hex()
         assert flashed(board.url, unique_id)["firmware"]
-        with pytest.raises(DeviceError, match="another board is on"):
-            flashed(board.url, "00" * 6)
 
 
-def test_an_esp32_that_restarts_for_ever_is_told_with_its_reason(flashed):
+def test_another_esp32_on_the_port_is_an_error(flashed):
+    with catalogue.boot("rv32") as board, pytest.raises(DeviceError, match="another board is on"):
+        flashed(board.url, "00" * 6)
+
+
+def test_the_error_on_an_esp32_that_restarts_for_ever_names_its_reason(flashed):
     restart = b"rst:0xc (RTC_SW_CPU_RST),boot:0x8 (SPI_FAST_FLASH_BOOT)\r\n"
     reason = b"E (301) spi_flash: Detected size(4096k) smaller than the size in the binary image header(8192k).\r\n"
     with port_that_prints(restart + reason, 0.3) as port, pytest.raises(DeviceError) as caught:
         flashed(port, "00" * 6)
     assert "was written and verified, but does not start" in caught.value.message
-    assert (
-        "it restarts again and again, its flash has 4 MB, and its firmware is for 8 MB"
-        in caught.value.message
-    )
+    cause = "it restarts again and again, its flash has 4 MB, and its firmware is for 8 MB"
+    assert cause in caught.value.message

@@ -272,14 +272,14 @@ def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello
 
 
 def _why(port: str) -> str:
-    # At the prompt the exception shows.
+    """How main.py ends, by starting it at the prompt, for the end of a message; "" where this does not show."""
     try:
         with Repl(port, visits=True) as repl:
             _, traceback = repl.execute("import main", timeout=5.0)
     except TernError:
         return ""
-    last = traceback.strip().splitlines()
-    return f": main.py ends with {last[-1]}" if last else ""
+    lines = traceback.strip().splitlines()
+    return f": main.py ends with {lines[-1]}" if lines else ""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -318,9 +318,8 @@ def run_deploy(
         machine, changes = plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
         if changes.move and not yes:
-            confirm(
-                f"rename {', '.join(changes.move)} on the board, so that the library in /lib is not hidden"
-            )
+            paths = ", ".join(changes.move)
+            confirm(f"rename {paths} on the board, so that the library in /lib is not hidden")
         install(repl, machine, changes, bar.update)
         repl.start_main()
         output = repl.listen(_FIRST_SECONDS) if program else ""
