@@ -55,12 +55,13 @@ def serve(board):
     if link.console:  # reading one may block for ever: no watchdog
         wait = -1
         board.longest_pause = _LONGEST_AT_CONSOLE
-        board.begin()
     else:
         wait = _STEP_MS
         board.watch()
     try:
         client = Client(board)
+        if link.console:
+            board.begin()
         while True:
             frame = link.receive(wait)
             compat.feed()
@@ -75,4 +76,6 @@ def serve(board):
     finally:
         if client:
             client.close()
+        elif not board.locked:
+            board.end()  # without a client nobody reads the console: Ctrl-C has to work by itself
         link.close()

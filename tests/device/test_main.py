@@ -15,7 +15,7 @@ except OSError:  # a board, which must not reset in the middle of its tests
 STATES = 200  # of the files of a board
 CLOSED = ["kbd_intr -1", "reset"]  # Ctrl-C off; a reset instead of the prompt
 OPEN = ["kbd_intr -1", "kbd_intr 3"]  # Ctrl-C off, and on again before anything else
-ERRORS = (MemoryError, UnicodeError, ValueError, RuntimeError, TypeError, OSError)
+ERRORS = (SystemExit, MemoryError, UnicodeError, ValueError, RuntimeError, TypeError, OSError)
 
 
 class FakeMachine:
@@ -45,7 +45,7 @@ class FakeClient:
 
 
 class FakeFiles:
-    """Stands in for `os`: each call raises an exception."""
+    """Stands in for `uos`: each call raises an exception."""
 
     def __init__(self, error):
         self.error = error
@@ -57,7 +57,7 @@ class FakeFiles:
 
 
 def calls_of(program, files=None):
-    """What a main.py does to the console, with the current folder as its root. files: stands in for `os`."""
+    """What a main.py does to the console, with the current folder as its root. files: stands in for `uos`."""
     machine = FakeMachine()
     client_now = FakeClient()
     fakes = {
@@ -66,8 +66,7 @@ def calls_of(program, files=None):
         "tern.boards.this": client_now,
         "tern.supervisor": client_now,
     }
-    if files:
-        fakes["os"] = files
+    fakes["uos"] = files or os
     with modules(fakes):
         try:
             exec(program, {"__name__": "__main__", "execfile": lambda path, names: None})
@@ -127,6 +126,24 @@ def test_the_lock_alone_decides_about_the_console_whatever_other_files_there_are
             finally:
                 os.chdir(here)
             scratch.remove(folder)
+
+
+def test_a_folder_is_no_lock():
+    here = os.getcwd()
+    folder = scratch.folder()
+    os.mkdir(folder + "/lock")
+    os.chdir(folder)
+    try:
+        for program in PROGRAMS:
+            assert calls_of(program) == OPEN
+    finally:
+        os.chdir(here)
+
+
+def test_a_file_of_the_user_s_with_the_name_of_os_does_not_look_for_the_lock():
+    for program in PROGRAMS:
+        with modules({"os": FakeFiles(RuntimeError())}):
+            assert calls_of(program) == OPEN
 
 
 def test_a_board_that_cannot_look_for_its_lock_keeps_its_console():

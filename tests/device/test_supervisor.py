@@ -136,6 +136,23 @@ def test_pauses_at_a_console_are_short_and_the_console_is_returned_at_the_end():
     assert board.log == ["begin"] * 7 + ["unwatch", "end"]
 
 
+def test_the_console_stays_open_while_the_client_cannot_be_made():
+    """Nobody reads it then, so that only an interrupt can end the program."""
+
+    def fail(board):
+        failures.append("fails")
+        supervisor.Client = fail if len(failures) < 3 else client.Client
+        raise MemoryError
+
+    failures = []
+    supervisor.Client = fail
+    try:
+        board = run(*[Link(console=True) for _ in range(4)])
+    finally:
+        supervisor.Client = client.Client
+    assert board.log == ["end"] * 3 + ["begin", "unwatch", "end"]
+
+
 def test_an_interrupt_ends_the_supervisor():
     board = board_on(Link([KeyboardInterrupt], console=True))
     raises(KeyboardInterrupt, supervisor.run, board)
