@@ -6,7 +6,8 @@ import pytest
 import rig
 
 from ternhost import errors
-from terntools.boards import deploy
+from ternhost.errors import UsageError
+from terntools.boards import deploy, hiding
 from terntools.boards.repl import Repl
 from terntools.emulators.pico import boot_pico
 
@@ -32,6 +33,75 @@ def test_a_board_with_names_in_any_bytes_serves_and_can_be_deployed_to(tmp_path)
         rig.tern("deploy", pico.url, "--whole", code=0)
         with Repl(pico.url) as repl:
             assert {name.decode(errors="surrogateescape") for name in NAMES} <= set(repl.directory("/"))
+
+
+FILES = ("/lib/tern/client.mpy", "/lib/tern/ledger.mpy", "/lib/tern/app.mpy")  # of a deployment
+
+
+def hides(board, files, before=""):
+    """The paths that hide the library on a board with these files in its root. before: code of a boot.py."""
+    with Repl(board.url) as repl:
+        for path, text in files.items():
+            repl.write_file(path, text)
+        repl.run(before)
+        return hiding.find(repl, FILES)
+
+
+RUNS = {
+    "never ends": b"while True:\n    pass\n",
+    "ends the program": b"raise SystemExit\n",
+    "is interrupted": b"raise KeyboardInterrupt\n",
+    "prints": b"print('hello', 5)\n",
+    "resets the board": b"import machine\nmachine.reset()\n",
+    "is broken": b"def\n",
+}
+
+
+@pytest.mark.parametrize("runs", RUNS)
+def test_what_hides_the_library_is_found_and_not_run(board, runs):
+    paths = ("/hashlib.py", "/os.py", "/tern.py")
+    assert hides(board, dict.fromkeys(paths, RUNS[runs])) == paths
+
+
+def test_everything_that_hides_the_library_is_found_at_once(board):
+    paths = ("/asyncio/__init__.py", "/tern.mpy", "/tern.py", "/tern/__init__.py")
+    found = hides(board, dict.fromkeys(paths, b""))
+    assert found == ("/asyncio", "/tern", "/tern.mpy", "/tern.py")
+
+
+def test_files_that_hide_nothing_stay(board):
+    """Among them a module that is built in, which comes first, and one that the library does not import."""
+    paths = ("/config.py", "/helpers/tern.py", "/umqtt/simple.py", "/gc.py", "/random.py", "/lib/hashlib.py")
+    assert hides(board, dict.fromkeys(paths, b"")) == ()
+
+
+@pytest.mark.parametrize("folder", ["/lib", "lib", "/lib/", "/lib2"])
+def test_the_library_does_not_hide_itself_where_its_folder_comes_first(board, folder):
+    files = {"/lib/tern/__init__.py": b"", "/lib2/tern/__init__.py": b"", "/tern.py": b""}
+    assert hides(board, files, f"import sys\nsys.path.insert(0, {folder!r})") == ()
+
+
+def test_files_in_another_folder_of_the_path_hide_the_library(board):
+    before = "import sys, os\nos.chdir('/data')\nsys.path.insert(0, 'more')\nsys.path.append(5)"
+    found = hides(board, {"/data/tern.py": b"", "/data/more/tern.py": b""}, before)
+    assert found == ("/data/more/tern.py", "/data/tern.py")
+
+
+def test_a_command_that_does_not_ask_refuses_what_hides_the_library(board):
+    with Repl(board.url) as repl:
+        repl.write_file("/tern.py", b"")
+        _, changes = deploy.plan(repl)
+        with pytest.raises(UsageError, match=r"/tern\.py on .* would be imported instead of the library"):
+            deploy.require_unhidden(repl, changes)
+
+
+def test_what_hides_the_library_is_renamed_beside_what_was_renamed_before(board):
+    with Repl(board.url) as repl:
+        repl.write_file("/tern.py", b"new")
+        repl.write_file("/tern.py.hidden", b"old")
+        hiding.rename(repl, hiding.find(repl, FILES))
+        assert repl.read_file("/tern.py.hidden.hidden") == b"new"
+        assert repl.read_file("/tern.py.hidden") == b"old"
 
 
 def test_a_folder_that_hides_the_library_is_renamed_if_the_user_agrees(board):

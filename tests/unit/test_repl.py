@@ -64,15 +64,35 @@ def test_the_error_on_a_board_that_restarts_for_ever_names_its_reason():
         (b"rst:0x1 (POWERON_RESET)\r\nwaiting for download\r\n", "it waits in its boot loader"),
         (b"hello\r\n", "it prints 'hello'"),
         (b"t=20.1\r\nt=20.2\r\nt=20.1\r\n", "it prints 't=20.1' again and again"),
+        (b"\xff\xfe\x80" * 9, "it sends bytes that are no text"),
+        (b"\r\x01" + repl._ARM, "it sends back what it is sent"),
+        (2 * b"rst:0x8 (TG1WDT_SYS_RST),boot:0x13\r\n", "its watchdog resets it"),
+        (SMALL_FLASH.replace(b"4096k", b"512k"), "its flash has 512 KB, and its firmware is for 8 MB"),
+        (b"E (59) flash_parts: partition 2 exceeds flash chip size 0x100000\r\n", "for a larger flash"),
     ],
 )
 def test_what_a_board_prints_is_described_in_a_sentence(printed, description):
     assert description in heard.describe(printed)
 
 
-@pytest.mark.parametrize("printed", [b"", b"\r\n\xff\xfe\r\n"])
-def test_output_without_a_letter_or_a_digit_is_not_described(printed):
+@pytest.mark.parametrize("printed", [b"", b"\r\n\r\n"])
+def test_silence_is_not_described(printed):
     assert heard.describe(printed) == ""
+
+
+@pytest.mark.parametrize(
+    ("printed", "is_missing"),
+    [
+        (b"", True),
+        (RESTART, True),
+        (b"invalid header: 0xffffffff\r\n", True),
+        (GPS, False),
+        (b"\xff\xfe" * 9, False),
+        (b"the status: waiting for download\r\n", False),
+    ],
+)
+def test_a_board_that_prints_something_else_needs_no_firmware(printed, is_missing):
+    assert heard.is_firmware_missing(printed) is is_missing
 
 
 COMMANDS = {
@@ -93,7 +113,34 @@ def test_no_command_waits_without_a_limit_for_a_port_that_prints(tern, tmp_path,
         values = {"PORT": port, "FIRMWARE": str(firmware), "STORE": str(tmp_path / "store.sqlite")}
         start = time.monotonic()
         words = [values.get(word, word) for word in COMMANDS[command]]
-        # Without a prompt, `tern up` plans to flash the board, and needs a firmware.
-        ended = tern(*words, code=errors.USAGE if command == "up" else errors.NO_DEVICE)
+        ended = tern(*words, code=errors.NO_DEVICE)
     assert time.monotonic() - start < 60
     assert "it prints '$GPGGA,123519," in ended.err
+
+
+@pytest.fixture
+def answering():
+    """A Repl whose board answers with these bytes."""
+
+    def answer(output):
+        board = repl.Repl.__new__(repl.Repl)
+        board.name = "the port"
+        board.run = lambda code, timeout=0: output
+        return board
+
+    return answer
+
+
+def test_other_output_between_the_values_of_a_board_is_passed_over(answering):
+    board = answering("a timer\r\n\x1f(1, 'a')\r\nanother one\x1f2\r\n")
+    assert board.values("") == [(1, "a"), 2]
+
+
+def test_output_within_a_value_is_an_error(answering):
+    with pytest.raises(DeviceError, match="prints something else between its answers"):
+        answering("\x1f(1, a timer\r\n'a')\r\n").values("")
+
+
+def test_a_board_that_gives_no_value_is_an_error(answering):
+    with pytest.raises(DeviceError, match="gave no answer"):
+        answering("a timer\r\n").value("")

@@ -67,6 +67,7 @@ class BoardSubject(Subject):
         self._repl = repl
         self._marker = marker
         self.machine, changes = deploy.plan(repl, more=("bench", "sums", "projection"))
+        deploy.require_unhidden(repl, changes)
         deploy.install(repl, self.machine, changes)
         text = fold.fold_program(program.read_text(), mpy.library(self.machine.processor))
         compiled = mpy.compiled(text, self.machine.processor, program.name, optimise=True)

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -58,18 +57,19 @@ if len(data) == 14:
 
 UNDO = ".undo"  # ends the names of a board's old files while it gets new ones; then its main.py is this:
 _UNDOER = b"""# The deployment was interrupted: the program before it comes back.
-import os
-def undo(folder):  # in bytes, since a name need not be UTF-8
-    entries = os.ilistdir(folder or b"/.")  # with b"/", names would be text, and have to be UTF-8
+import uos
+folders = [b""]  # in bytes, since a name need not be UTF-8
+while folders:
+    folder = folders.pop()
+    entries = uos.ilistdir(folder or b"/.")  # with b"/", names would be text, and have to be UTF-8
     entries = [(name, kind) for name, kind, *_ in entries if kind & 0x4000 or name.endswith(b".undo")]
     for name, kind in entries:
         path = folder + b"/" + name
         if kind & 0x4000:
-            undo(path)
+            folders.append(path)
         elif path != b"/main.py.undo":
-            os.rename(path, path[:-5])
-undo(b"")
-os.rename("/main.py.undo", "/main.py")  # last
+            uos.rename(path, path[:-5])
+uos.rename("/main.py.undo", "/main.py")  # last
 execfile("/main.py")
 """
 
@@ -92,17 +92,17 @@ class Machine:
     @classmethod
     def of(cls, repl: Repl) -> Self:
         """Ask the board. Raises TooOldError."""
-        answer = repl.run(
-            "import sys, json\n"
+        answer = repl.value(
+            "import sys\n"
             "try:\n import network\n _n = True\n"
             "except ImportError:\n _n = False\n"
             "try:\n from cryptolib import aes\n _a = True\n"
             "except ImportError:\n _a = False\n"
             "_i = sys.implementation\n"
             "_m = getattr(_i, '_machine', '')\n"
-            "print(json.dumps([getattr(_i, '_mpy', 0), sys.platform, _m, list(_i[1][:3]), _n, _a]))"
+            "_tell((getattr(_i, '_mpy', 0), sys.platform, _m, tuple(_i[1][:3]), _n, _a))\n"
         )
-        code, platform, description, version, network, aes = json.loads(answer)
+        code, platform, description, version, network, aes = answer
         processor = _PROCESSORS[code >> 10 & 15] if code >> 10 & 15 < len(_PROCESSORS) else None
         if (code & 0xFF, code >> 8 & 3) != (_MPY_VERSION, _NATIVE_VERSION) or processor is None:
             text = f"the MicroPython on {repl.name} ({'.'.join(map(str, version))}) cannot run native code "
@@ -248,17 +248,23 @@ def plan(
 ) -> tuple[Machine, Changes]:
     """The board, and the changes that `tern deploy` makes. Modules of mpy.CHOICES that are there stay, up to date.
 
-    If something hides the library, nothing is imported from the board's root from now on. Raises TooOldError, and
-    UsageError for a firmware with another release of tern in it."""
-    hiding_paths = hiding.find(repl)
-    if hiding_paths:
-        hiding.ignore_root(repl)
+    Until its next reset the board imports nothing from its root. Raises TooOldError, and UsageError for a firmware with
+    another release of tern in it."""
+    hiding.ignore_root(repl)
     machine = Machine.of(repl)
     there = repl.directory(LIBRARY)
     if not whole:
         more = [name for name in mpy.CHOICES if name in more or f"{LIBRARY}/{name}.mpy" in there]
-    changes = compare(repl, library_files(machine, whole, more, program), prune=LIBRARY)
-    return machine, replace(changes, move=hiding_paths)
+    files = library_files(machine, whole, more, program)
+    changes = compare(repl, files, prune=LIBRARY)
+    return machine, replace(changes, move=hiding.find(repl, files))
+
+
+def require_unhidden(repl: Repl, changes: Changes) -> None:
+    """Raise UsageError if something hides the library on a board, for commands that do not ask about renaming it."""
+    if changes.move:
+        text = f"{', '.join(changes.move)} on {repl.name} would be imported instead of the library or what it needs"
+        raise UsageError(text, hint=f"rename it, or let tern deploy do so: tern deploy {repl.name}")
 
 
 def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:

@@ -205,7 +205,7 @@ def _require_chip_of_volume(mounted: Path, firmware: Firmware) -> None:
     chip = volume_chip(mounted)
     if chip != firmware.chip:
         text = f"{firmware.path.name} is for {firmware.chip}, and the board in {mounted} has an {chip}; "
-        text += "nothing was changed"
+        text += "nothing was written"
         raise UsageError(text, f"get it for an {chip} board")
 
 

@@ -1,9 +1,10 @@
-"""Files in a board's root that hide the library in /lib, since MicroPython looks for a module in the root first.
+"""Files on a board that hide the library in /lib, since MicroPython looks for a module in the root first.
 
 The usual one is a folder /tern, which `mpremote cp -r tern :` leaves there. A file such as /hashlib.py or /asyncio.py
-hides what the library imports: the library then fails, or runs other code."""
+hides what the library imports: the library then fails, or runs other code. The files are found by their names, and
+none of them is run: what hides the library may be a program that never ends."""
 
-import ast
+from collections.abc import Collection
 
 import tern
 from ternhost.errors import UsageError
@@ -11,99 +12,116 @@ from terntools.boards import modules, mpy
 from terntools.boards.repl import Repl
 
 MOVED = ".hidden"  # is added to the name of what hid the library
+_LIBRARY = "/lib/"
+_IGNORED = "/.ignored"  # stands in sys.path for the root: nothing is there
 
-# Prints each path that hides a module of NAMES. A file in the root does not hide every built-in module. So each module
-# that has such a file is imported, and tells where it comes from.
-_PRINT_HIDING_PATHS = """
-import os, sys
-if '' not in sys.path:
-    sys.path.insert(0, '')  # as after a reset: ignore_root() may have removed it
-def print_hiding_path(name):
-    for folder in sys.path:
-        if folder == '/lib':
-            return
-        if folder == '.frozen':
+# Tells each path that comes before the library and has one of NAMES. A module that is built into MicroPython, such as
+# gc, comes before all files, unless it is one of those that files may extend, such as hashlib. Those can be imported
+# with a u before their names, too.
+_TELL_HIDING_PATHS = """
+import sys, uos
+def folders():
+    for entry in path:
+        if entry == IGNORED:
+            entry = ''
+        if not isinstance(entry, str) or entry == '.frozen':
             continue
-        for ending in ('', '.py', '.mpy'):
-            path = folder + '/' + name + ending
-            if exists(path) and comes_from(name, path):
-                print(repr(path))
-                return
-def exists(path):
+        entry = (entry if entry.startswith('/') else uos.getcwd() + '/' + entry).strip('/')
+        while '//' in entry:
+            entry = entry.replace('//', '/')
+        if entry in ('lib', 'lib2'):  # where the library is, also after an update
+            return
+        yield '/' + entry if entry else ''
+def is_built_in(name):
+    loaded = sys.modules.pop(name, None)
     try:
-        os.stat(path)
-    except OSError:
+        __import__(name)
+        return True
+    except ImportError:
         return False
-    return True
-def comes_from(name, path):
-    sys.modules.pop(name, None)
-    try:
-        module = __import__(name)
-    except Exception:
-        return True  # a built-in module would not fail
     finally:
         sys.modules.pop(name, None)
-    origin = getattr(module, '__file__', None) or getattr(module, '__path__', None) or ''
-    return origin.lstrip('/').startswith(path.lstrip('/'))
+        if loaded:
+            sys.modules[name] = loaded
+def exists(file):
+    try:
+        uos.stat(file)
+        return True
+    except OSError:
+        return False
+path = sys.path[:]
+hideable = []
+sys.path[:] = []
 for name in NAMES:
-    print_hiding_path(name)
+    if is_built_in('u' + name) or not is_built_in(name):
+        hideable.append(name)
+sys.path[:] = path
+for folder in folders():
+    for name in hideable:
+        for ending in ('', '.py', '.mpy'):
+            if exists(folder + '/' + name + ending):
+                _tell(folder + '/' + name + ending)
 """
-# Prints the release of the library that is frozen into the firmware; None if none is.
-_PRINT_FROZEN_RELEASE = """
+# Tells the release of the library that is frozen into the firmware; None if none is.
+_TELL_FROZEN_RELEASE = """
 import sys
 path = sys.path[:]
 sys.path[:] = ['.frozen']
 sys.modules.pop('tern', None)
 try:
     import tern
-    print(repr(getattr(tern, '__version__', '')))
+    _tell(getattr(tern, '__version__', ''))
 except ImportError:
-    print('None')
+    _tell(None)
 finally:
     sys.path[:] = path
     sys.modules.pop('tern', None)
 """
 # Adds MOVED to the name of each of PATHS: once more if there is such a file already, from an earlier deployment.
 _RENAME = """
-import os
+import uos
 for path in PATHS:
     new_path = path + MOVED
     while True:
         try:
-            os.stat(new_path)
+            uos.stat(new_path)
         except OSError:
             break
         new_path += MOVED
-    os.rename(path, new_path)
+    uos.rename(path, new_path)
 """
 
 
-def find(repl: Repl) -> tuple[str, ...]:
-    """The paths on the board that hide the library or what it imports. Runs the code of these files.
+def find(repl: Repl, files: Collection[str]) -> tuple[str, ...]:
+    """The paths on the board that hide the library or what it imports. files: those that a deployment writes.
 
     Raises UsageError for a firmware with another release of tern in it: no file on the board can replace that one.
     Raises ExecutionError and DeviceError."""
-    frozen_release = ast.literal_eval(repl.run(_PRINT_FROZEN_RELEASE).splitlines()[-1])
+    frozen_release = repl.value(_TELL_FROZEN_RELEASE)
     if frozen_release not in (None, tern.__version__):
         text = f"tern {frozen_release} is frozen into the firmware on {repl.name}, and hides what is deployed"
         hint = "flash a MicroPython without tern, or build one with this release (firmware/manifest.py)"
         raise UsageError(text, hint)
-    printed = repl.run(f"NAMES = {_imported_names()!r}{_PRINT_HIDING_PATHS}")
-    return tuple(ast.literal_eval(line) for line in printed.splitlines())
+    code = f"IGNORED = {_IGNORED!r}\nNAMES = {_imported_names(files)!r}{_TELL_HIDING_PATHS}"
+    return tuple(sorted(repl.values(code)))
 
 
-def _imported_names() -> tuple[str, ...]:
-    """The names of the library and of all modules that it imports, without those of submodules, sorted."""
-    names = {"tern"}
-    for text in mpy.library().values():
-        for module in modules.imports(text):
-            names.add(module.partition(".")[0])
-    return tuple(sorted(names))
+def _imported_names(files: Collection[str]) -> tuple[str, ...]:
+    """The names of the library and of all modules that these files import, without those of submodules, sorted.
+
+    files: their paths on the board."""
+    sources = mpy.library()
+    names = {"tern", "hashlib", "asyncio"}  # the second for programs of the user's, too
+    for path in files:
+        module = path.removeprefix(_LIBRARY).rpartition(".")[0].removesuffix("/__init__").replace("/", ".")
+        for imported in modules.imports(sources.get(module, "")):
+            names.add(imported.partition(".")[0])
+    return tuple(sorted(names - {"sys"}))
 
 
 def ignore_root(repl: Repl) -> None:
     """Import nothing from the root until the board's next reset, so that the host's own code is not hidden either."""
-    repl.run("import sys\nsys.path.remove('')")
+    repl.run(f"import sys\nsys.path[:] = [{_IGNORED!r} if not entry else entry for entry in sys.path]")
 
 
 def rename(repl: Repl, paths: tuple[str, ...]) -> None:

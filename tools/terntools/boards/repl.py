@@ -21,18 +21,24 @@ _ENTER_TRIES = 5
 _CHUNK = 1536  # bytes of a file in one command
 TIMEOUT, _HANDSHAKE = 20.0, 10.0  # seconds that a command may take, and an answer of raw paste
 _HELLO_WAIT, _ARM_WAIT = 3.0, 2.0
+_MOST_ENTERING = 45.0  # seconds until a port that prints on and on, and gives no prompt, is given up
 _MOST_TALK = 5.0  # seconds: a port that never falls silent is given up so much later than one that is silent
-_MOST_TIMES = 10  # the output of code may take so many times the silence after which it is given up
+_MOST_TIMES = 3  # the output of code may take so many times the silence after which it is given up
 _MOST_SECONDS, _MOST_SECONDS_TALKING = 3600, 300  # that code may run, and a program that waits for the host
 _RENEW = 3.0  # seconds between two renewals of a waiting board's timer
 
 # Resets a board at its prompt, unless the host comes back. While code runs it waits for as long as any code may take.
 # An ESP32 has no timer -1. Together with what stops a program it fits the 260 bytes that an ESP32's port buffers.
-_ARM = b"""import machine,sys
-_T=machine.Timer((sys.platform=='esp32')*2-1)
-def _A(p=12):_T.init(mode=0,period=1000*p,callback=lambda t:machine.reset())
+_ARM = b"""import umachine as _M,sys
+_T=_M.Timer((sys.platform=='esp32')*2-1)
+def _A(p=12):_T.init(mode=0,period=1000*p,callback=lambda t:_M.reset())
 _A()
 \4"""
+
+# Defines how code tells a value to the host, in a line that nothing else prints. The host's code takes the modules that
+# are built into MicroPython (uos and so on), since a file in the board's root may have the name of one.
+_VALUE = "\x1f"
+_TELL = f"def _tell(value):\n print({_VALUE!r} + repr(value))\n"
 
 FileProgress = Callable[[int, int], None]  # bytes sent, bytes in all
 
@@ -58,6 +64,19 @@ class GoneError(SilenceError):
     def __init__(self, name: str) -> None:
         super().__init__(f"the board on {name} is gone", "")
         self.hint = "check its cable and run the same command again: it goes on where it was"
+
+
+class NoPromptError(DeviceError):
+    """The board gives no prompt; `printed` is what came instead."""
+
+    def __init__(self, name: str, printed: bytes) -> None:
+        text = f"no MicroPython prompt on {name}"
+        description = heard.describe(printed)
+        if description:
+            text += f": {description}"
+        hint = "press the board's reset button and try again; if it has no MicroPython, install it with `tern flash`"
+        super().__init__(text, hint)
+        self.printed = printed
 
 
 def _is_locked(port: str) -> bool:
@@ -123,10 +142,13 @@ class Repl:
         self._port.close()
 
     def enter(self, tries: int | None = None) -> None:
-        """Interrupt the program, and enter the raw prompt. Raises DeviceError; RefusedError from a locked board."""
+        """Interrupt the program, and enter the raw prompt. Raises NoPromptError; RefusedError from a locked board."""
         printed = b""
+        end = time.monotonic() + _MOST_ENTERING
         with self._turn:
             for attempt in range(tries or _ENTER_TRIES):
+                if time.monotonic() > end:
+                    break
                 self._interrupt()
                 answer = self._read_until(_RAW_PROMPT, 1.0 + attempt)
                 if answer.endswith(_RAW_PROMPT) and (not self._arm or self._arms()):
@@ -138,12 +160,7 @@ class Repl:
         if _is_locked(self.name):
             text = f"the board on {self.name} is locked: it answers its host, but its console is closed"
             raise RefusedError(text, hint="erase its flash to use it anew (firmware/BOARDS.md says how)")
-        text = f"no MicroPython prompt on {self.name}"
-        description = heard.describe(printed)
-        if description:
-            text += f": {description}"
-        hint = "press the board's reset button and try again; if it has no MicroPython, install it with `tern flash`"
-        raise DeviceError(text, hint)
+        raise NoPromptError(self.name, printed)
 
     def _interrupt(self) -> None:
         """Stop the board's program and ask for the raw prompt; on a visit, start the timer of _ARM, too."""
@@ -223,7 +240,35 @@ class Repl:
 
     def evaluate(self, expression: str, timeout: float = TIMEOUT) -> Any:
         """The value of `expression`, a Python literal. Raises ExecutionError and DeviceError."""
-        return ast.literal_eval(self.run(f"print(repr({expression}))", timeout).strip())
+        return self.value(f"_tell({expression})", timeout)
+
+    def value(self, code: str, timeout: float = TIMEOUT) -> Any:
+        """The one value that `code` gives to _tell(), as values() does."""
+        found = self.values(code, timeout)
+        if len(found) != 1:
+            text = f"the board on {self.name} gave no answer to a question of the host"
+            raise DeviceError(text, hint="press its reset button, and run the same command again")
+        return found[0]
+
+    def values(self, code: str, timeout: float = TIMEOUT) -> list[Any]:
+        """The values, Python literals, that `code` gives to _tell(), in order. Raises ExecutionError and DeviceError.
+
+        Other output, such as that of a board's timer, is passed over."""
+        output = self.run(_TELL + code, timeout)
+        found = []
+        for line in output.split("\r\n"):
+            _, is_value, value = line.partition(_VALUE)
+            if is_value:
+                try:
+                    found.append(ast.literal_eval(value))
+                except (SyntaxError, ValueError) as error:
+                    text = (
+                        f"the board on {self.name} prints something else between its answers: {value[:60]!r}"
+                    )
+                    raise DeviceError(
+                        text, hint="stop its timers and threads, or remove its boot.py"
+                    ) from error
+        return found
 
     @contextlib.contextmanager
     def program(
@@ -236,7 +281,10 @@ class Repl:
         def exchange(data: bytes, ending: bytes) -> bytes:
             self._write(data)
             answer = b""
+            end = time.monotonic() + _MOST_TIMES * timeout
             while not answer.strip(ending):
+                if time.monotonic() > end:
+                    raise self._silent("an answer", answer)
                 answer = self._expect(ending, timeout, "an answer")
             return answer
 
@@ -271,36 +319,38 @@ class Repl:
             room = 0
             at += len(part)
             self._write(part if at < len(data) else part + b"\x04")
-        while (sign := self._read(1, _HANDSHAKE)) == b"\x01":
-            pass
+        end = time.monotonic() + _HANDSHAKE
+        sign = b"\x01"  # room for another window, which is not needed any more
+        while sign == b"\x01" and time.monotonic() < end:
+            sign = self._read(1, _HANDSHAKE)
         if sign != b"\x04":
-            raise self._silent("the end of the code")
+            raise self._silent("the end of the code", sign)
 
     def directory(self, path: str) -> dict[str, int]:
         """The files under `path`, with their sizes, at any depth; empty where there is no such directory.
 
         The name of a file may be any bytes. Bytes that are not UTF-8 become surrogates, as in Python's os (PEP 383)."""
         code = (
-            "import os\n"
-            "def _walk(path):\n"
+            "import uos\n"
+            f"_folders = [{path.rstrip('/').encode()!r}]\n"  # a list, since folders may be deeper than calls
+            "while _folders:\n"
+            " _folder = _folders.pop()\n"
             " try:\n"
-            "  entries = os.ilistdir(path or b'/.')\n"  # with b'/', names would be text, and have to be UTF-8
+            "  _entries = uos.ilistdir(_folder or b'/.')\n"  # with b'/', names would be text, and have to be UTF-8
             " except OSError:\n"
-            "  return\n"
-            " for name, kind, *rest in entries:\n"
-            "  full = path + b'/' + name\n"
-            "  if kind & 0x4000:\n"
-            "   _walk(full)\n"
+            "  continue\n"
+            " for _name, _kind, *_rest in _entries:\n"
+            "  _path = _folder + b'/' + _name\n"
+            "  if _kind & 0x4000:\n"
+            "   _folders.append(_path)\n"
             "  else:\n"
-            "   print(repr((full, rest[1] if len(rest) > 1 else os.stat(full)[6])))\n"
-            f"_walk({path.rstrip('/').encode()!r})\n"
+            "   _tell((_path, _rest[1] if len(_rest) > 1 else uos.stat(_path)[6]))\n"
         )
-        files = (ast.literal_eval(line) for line in self.run(code).splitlines())
-        return {name.decode(errors="surrogateescape"): size for name, size in files}
+        return {name.decode(errors="surrogateescape"): size for name, size in self.values(code)}
 
     def read_file(self, path: str) -> bytes:
         """The bytes of a file. Raises ExecutionError and DeviceError."""
-        self.run(f"from binascii import b2a_base64 as _b\n_f = open({path!r}, 'rb')")
+        self.run(f"from ubinascii import b2a_base64 as _b\n_f = open({path!r}, 'rb')")
         data = b""
         while part := self.run(f"_d = _f.read({_CHUNK})\nif _d: print(str(_b(_d), 'ascii'), end='')").strip():
             data += b64decode(part)
@@ -310,58 +360,65 @@ class Repl:
     def hashes(self, paths: Sequence[str]) -> dict[str, str]:
         """The first 8 bytes of the SHA-256 of each file that is there, as hexadecimal digits."""
         code = (
-            "import hashlib\n"
+            "import uhashlib\n"
             "_b = bytearray(512)\n"
             "_m = memoryview(_b)\n"
             f"for _p in {tuple(paths)!r}:\n"
             " try:\n"
             "  with open(_p, 'rb') as _f:\n"
-            "   _h = hashlib.sha256()\n"
+            "   _h = uhashlib.sha256()\n"
             "   while _n := _f.readinto(_b):\n"
             "    _h.update(_m[:_n])\n"
-            "   print(repr((_p, _h.digest()[:8].hex())))\n"
+            "   _tell((_p, _h.digest()[:8].hex()))\n"
             " except OSError:\n"
             "  pass\n"
         )
-        return dict(ast.literal_eval(line) for line in self.run(code, timeout=60.0).splitlines())
+        return dict(self.values(code, timeout=60.0))
 
     def write_file(self, path: str, data: bytes, progress: FileProgress | None = None) -> None:
         """Write a file: to a temporary name, then renamed, so that a cut leaves the old one or the new one, whole."""
         new = path + ".new"
         self.run(
-            "import os\n_p = ''\n"
+            "import uos\n_p = ''\n"
             f"for _s in {path.strip('/').split('/')[:-1]!r}:\n"
             " _p += '/' + _s\n"
             " try:\n"
-            "  os.mkdir(_p)\n"
+            "  uos.mkdir(_p)\n"
             " except OSError as _e:\n"
             "  if _e.errno != 17:\n"
             "   raise\n"
-            f"from binascii import a2b_base64 as _b\n_f = open({new!r}, 'wb')"
+            f"from ubinascii import a2b_base64 as _b\n_f = open({new!r}, 'wb')"
         )
         for at in range(0, len(data), _CHUNK):
             self.run(f"_f.write(_b({b64encode(data[at : at + _CHUNK])!r}))")
             if progress:
                 progress(min(at + _CHUNK, len(data)), len(data))
-        self.run(f"import os\n_f.close()\ndel _f, _b\nos.rename({new!r}, {path!r})")
+        self.run(f"import uos\n_f.close()\ndel _f, _b\nuos.rename({new!r}, {path!r})")
 
     def remove(self, path: str) -> None:
         """Remove a file; nothing happens where there is none."""
-        self.run(f"import os\ntry:\n os.remove({path!r})\nexcept OSError:\n pass")
+        self.run(f"import uos\ntry:\n uos.remove({path!r})\nexcept OSError:\n pass")
 
     def remove_tree(self, path: str) -> None:
         """Remove a folder with its content; nothing happens where there is none."""
         self.run(
-            "import os\n"
-            "def _remove(path):\n"
-            " for name, kind, *rest in list(os.ilistdir(path)):\n"
-            "  full = path + b'/' + name\n"
-            "  if kind & 0x4000:\n"
-            "   _remove(full)\n"
+            "import uos\n"
+            f"_folders = [{path.encode()!r}]\n"  # a list, since folders may be deeper than calls
+            "for _folder in _folders:\n"  # it grows meanwhile
+            " try:\n"
+            "  _entries = list(uos.ilistdir(_folder))\n"
+            " except OSError:\n"
+            "  continue\n"
+            " for _name, _kind, *_rest in _entries:\n"
+            "  if _kind & 0x4000:\n"
+            "   _folders.append(_folder + b'/' + _name)\n"
             "  else:\n"
-            "   os.remove(full)\n"
-            " os.rmdir(path)\n"
-            f"try:\n _remove({path.encode()!r})\nexcept OSError:\n pass\ndel _remove"
+            "   uos.remove(_folder + b'/' + _name)\n"
+            "for _folder in reversed(_folders):\n"
+            " try:\n"
+            "  uos.rmdir(_folder)\n"
+            " except OSError:\n"
+            "  pass\n"
         )
 
     def _silent(self, wanted: str, printed: bytes = b"") -> SilenceError:

@@ -1,13 +1,12 @@
 """What a board that runs MicroPython says about itself before and after it is flashed."""
 
-import ast
 from dataclasses import dataclass
 
 from ternhost.errors import UsageError
 from terntools.boards import binary_info, uf2
 from terntools.boards.repl import ExecutionError, Repl
 
-# Prints the program's name, the board's description, and the chip's number.
+# Tells the name of the Python, the board's description, and the chip's number.
 _ASK = """
 import sys
 name = sys.implementation[0]
@@ -21,7 +20,7 @@ try:
     number = machine.unique_id()
 except ImportError:  # CircuitPython
     number = b''
-print(repr((name, description, number)))
+_tell((name, description, number))
 """
 
 
@@ -43,7 +42,7 @@ def inspect(port: str) -> RunningBoard:
 
     Raises DeviceError where no MicroPython answers, RefusedError from a locked board, UsageError for another Python."""
     with Repl(port, visits=True) as repl:
-        name, description, number = ast.literal_eval(repl.run(_ASK))
+        name, description, number = repl.value(_ASK)
         if name != "micropython":
             text = f"the board on {port} runs {name}, and tern cannot flash it from there"
             hint = (

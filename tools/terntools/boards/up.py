@@ -15,10 +15,10 @@ from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
 from ternhost.text import visible
-from terntools.boards import deploy, devices, flash, provision, provision_command
+from terntools.boards import deploy, devices, flash, heard, provision, provision_command
 from terntools.boards.deploy import Changes
 from terntools.boards.provision import Member
-from terntools.boards.repl import Repl, SilenceError
+from terntools.boards.repl import NoPromptError, Repl, SilenceError
 from terntools.terminal import Bar
 
 
@@ -67,6 +67,12 @@ def make_plan(
         with opened as repl:
             return _plan_files(repl, member, store, whole)
     except deploy.TooOldError as error:
+        return Plan(flash=error.message)
+    except NoPromptError as error:
+        if not heard.is_firmware_missing(
+            error.printed
+        ):  # another program, or another device, is on this port
+            raise
         return Plan(flash=error.message)
     except DeviceError as error:
         # Nor for a board that is unplugged (the port's error is then the cause) or falls silent after its prompt.

@@ -33,6 +33,7 @@ class Dut:
         """Put the device library on the board, with modules of mpy.ON_DEMAND."""
         with self.repl() as repl:
             machine, changes = deploy.plan(repl, more=more)
+            deploy.require_unhidden(repl, changes)
             deploy.install(repl, machine, changes)
             return machine
 
