@@ -14,6 +14,7 @@ from terntools.emulators.pico import boot_pico
 from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
 STATES = 200
+MOST_LETTERS = 300_000  # of all names: more do not fit
 STARTED = 10  # seconds after which the program of most boards serves, or has failed
 FILES_BYTES = FLASH_BLOCKS * BLOCK_BYTES  # of the file system, at the end of the flash
 # A program that fills the heap, in pieces of so many bytes.
@@ -39,7 +40,7 @@ def names_in_any_bytes(flash, rng):
 
 def many_names(flash, rng):
     length = rng.randint(20, 200)
-    count = rng.choice((100, 1000, 2000))
+    count = min(rng.choice((100, 1000, 2000)), MOST_LETTERS // length)
     empty_files = {f"/{number:05d}".ljust(length, "x"): b"" for number in range(count)}
     flash_image.add(flash, empty_files)
 
