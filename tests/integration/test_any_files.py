@@ -46,10 +46,23 @@ def many_names(flash, rng):
 
 
 def damaged_bytes(flash, rng):
-    with flash.open("r+b") as file:
-        for _ in range(rng.choice((1, 100, 10_000))):
-            file.seek(-rng.randint(1, FILES_BYTES), os.SEEK_END)
-            file.write(rng.randbytes(1))
+    """Anywhere but in the library's machine code: the processor may stop there, whatever MicroPython does."""
+    image = bytearray(flash.read_bytes())
+    spared = blocks_with_machine_code(image)
+    for _ in range(rng.choice((1, 100, 10_000))):
+        at = len(image) - rng.randint(1, FILES_BYTES)
+        if at // BLOCK_BYTES not in spared:
+            image[at] = rng.randrange(256)
+    flash.write_bytes(image)
+
+
+def blocks_with_machine_code(image):
+    """The numbers of the blocks of a flash that hold a part of a compiled module, at least 32 bytes long."""
+    machine = deploy.Machine("armv6m", "rp2", "", "", network=False, aes=True)
+    modules = [data for path, data in deploy.library_files(machine).items() if path.endswith(".mpy")]
+    parts = [data[at : at + 32] for data in modules for at in range(0, len(data), 256)]
+    blocks = [image[at : at + BLOCK_BYTES] for at in range(0, len(image), BLOCK_BYTES)]
+    return {number for number, block in enumerate(blocks) if any(part in block for part in parts)}
 
 
 def no_file_system(flash, rng):
