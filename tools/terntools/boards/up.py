@@ -40,7 +40,7 @@ class Plan:
             return [f"flash      ({self.flash})", "deploy     the device library", "provision  the device"]
         if not self:
             return ["nothing to do"]
-        lines = []
+        lines: list[str] = []
         for step, changes in (("deploy", self.library), ("provision", self.membership)):
             if files:
                 texts = changes.lines()
