@@ -140,7 +140,7 @@ def test_a_folder_is_no_lock():
         os.chdir(here)
 
 
-def test_a_file_of_the_user_s_with_the_name_of_os_does_not_look_for_the_lock():
+def test_main_does_not_look_for_the_lock_through_a_file_of_the_user_s_called_os():
     for program in PROGRAMS:
         with modules({"os": FakeFiles(RuntimeError())}):
             assert calls_of(program) == OPEN

@@ -74,7 +74,7 @@ def test_erase_removes_the_files_also_where_the_board_does_not_say_where_they_ar
     assert ledger(board) is None
 
 
-def test_the_error_says_what_is_erased(board, tmp_path, monkeypatch):
+def test_the_error_after_an_erase_says_that_the_files_are_gone(board, tmp_path, monkeypatch):
     monkeypatch.setattr(flash, "_volumes_at", lambda place, named: [])
     monkeypatch.setattr(flash, "_VOLUME_WAIT", 1.0)
     failed = flash_pico(board, tmp_path, uf2_file(pico_images.image()), "--erase", code=errors.NO_DEVICE)
@@ -82,7 +82,7 @@ def test_the_error_says_what_is_erased(board, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [pico_images.with_files, pico_images.another_program_with_files])
-def test_a_file_system_in_a_uf2_file_is_refused_by_a_board_in_its_boot_loader(tmp_path, make):
+def test_a_uf2_file_with_a_file_system_is_refused_for_a_board_in_its_boot_loader(tmp_path, make):
     path = tmp_path / "bad.uf2"
     path.write_bytes(make(pico_images.image()))
     volume = pico_images.volume_of_another_board(tmp_path / "boot loader")
@@ -92,7 +92,9 @@ def test_a_file_system_in_a_uf2_file_is_refused_by_a_board_in_its_boot_loader(tm
 
 
 @pytest.mark.parametrize("answer", ["('circuitpython', 'Raspberry Pi Pico with rp2040', b'')"])
-def test_a_board_with_another_python_is_to_start_its_boot_loader_by_hand(board, monkeypatch, answer):
+def test_the_error_on_a_board_with_another_python_says_how_to_start_its_boot_loader(
+    board, monkeypatch, answer
+):
     monkeypatch.setattr(running, "_ASK", f"print({answer!r})")
     with pytest.raises(UsageError, match="runs circuitpython") as caught:
         running.inspect(board.url)

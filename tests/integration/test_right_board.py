@@ -54,7 +54,7 @@ def test_up_does_not_flash_a_board_that_runs_while_others_wait(box, board, other
     assert rig.tern("up", board.url, *options, code=0).json["flashed"] is False
 
 
-def test_a_board_that_says_nothing_is_there(box, board, other, monkeypatch):
+def test_a_silent_board_on_its_port_is_not_the_one_that_waits(box, board, other, monkeypatch):
     """Its program cannot be interrupted, and answers no question."""
     with Repl(board.url) as repl:
         program = b"import micropython\nmicropython.kbd_intr(-1)\nwhile True:\n    pass\n"
@@ -68,6 +68,7 @@ def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, bo
     looks = []
 
     def mount_points():
+        """The other board comes at the third look: the last one before the boot loader starts."""
         looks.append(1)
         return [other] if len(looks) > 2 else []
 
@@ -86,17 +87,13 @@ def test_a_volume_is_not_the_board_s_while_the_board_is_still_on_its_port(box, b
 
 
 def test_nothing_is_written_where_two_volumes_come_at_the_same_time(box, board, other, monkeypatch):
-    monkeypatch.setattr(
-        flash, "_mount_points", lambda: [box / "volume", other] if (box / "volume").exists() else []
-    )
+    volume = box / "volume"
+    monkeypatch.setattr(flash, "_mount_points", lambda: [volume, other] if volume.exists() else [])
     failed = flash_board(board, box, errors.NO_DEVICE)
-    assert (
-        f"several boards wait in their boot loaders: {box / 'volume'}, {other}; nothing was written"
-        in failed.err
-    )
+    assert f"several boards wait in their boot loaders: {volume}, {other}; nothing was written" in failed.err
 
 
-def test_a_board_that_runs_another_micropython_afterwards_was_not_flashed(box, board, monkeypatch):
+def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(box, board, monkeypatch):
     monkeypatch.setattr(flash.uf2.Image, "contains", lambda self, text: False)
     monkeypatch.setattr(flash, "_mount_points", lambda: [box / "volume"])
     failed = flash_board(board, box, errors.NO_DEVICE)

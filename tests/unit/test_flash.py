@@ -323,7 +323,7 @@ def test_a_dump_of_a_whole_flash_replaces_the_files_with_erase(rom, tmp_path):
         (UNTIL_1_25, (application(0x2F0000),)),
         (UNTIL_1_25, (application(0x3F0000),)),
     ],
-    ids=["the place of the files grows", "it moves", "no place is left"],
+    ids=["the place of the files grows", "their place moves", "no place is left for them"],
 )
 def test_a_micropython_that_would_not_find_the_files_is_refused(rom, tmp_path, old, new):
     board = board_with_files(rom, partitions=old)
@@ -334,7 +334,7 @@ def test_a_micropython_that_would_not_find_the_files_is_refused(rom, tmp_path, o
 
 
 @pytest.mark.parametrize("stub", [False, True])
-def test_a_dump_is_refused_by_an_erased_board_too(rom, tmp_path, stub):
+def test_a_dump_is_refused_for_an_erased_board_too(rom, tmp_path, stub):
     """It would make the board a copy of another one, with its key and with a ledger of the past."""
     board = erased_board(rom)
     dump = read_firmware(tmp_path, dump_of_another_board())
@@ -546,7 +546,7 @@ def disks(tmp_path, monkeypatch):
     ],
     ids=["the same place", "another place", "a volume of unknown place", "a port of unknown place"],
 )
-def test_a_volume_at_another_place_of_the_usb_is_known(disks, disk, place, elsewhere):
+def test_whether_a_volume_is_at_another_place_of_the_usb(disks, disk, place, elsewhere):
     assert usb.is_elsewhere(Path("/media") / disk, place) is elsewhere
 
 

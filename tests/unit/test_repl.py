@@ -91,7 +91,7 @@ def test_silence_is_not_described(printed):
         (b"the status: waiting for download\r\n", False),
     ],
 )
-def test_a_board_that_prints_something_else_needs_no_firmware(printed, is_missing):
+def test_a_board_needs_a_firmware_if_it_is_silent_or_only_its_boot_rom_prints(printed, is_missing):
     assert heard.is_firmware_missing(printed) is is_missing
 
 

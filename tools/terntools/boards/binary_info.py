@@ -18,7 +18,7 @@ _SEARCHED_BYTES = 0x500  # the header is behind the second-stage boot loader (RP
 _HEADER = "<IIIII"  # marker, first address of the list, its end, address of the table of copies, marker
 _MARKER_START, _MARKER_END = 0x7188EBF2, 0xE71AA390
 _POINTER = "<I"
-_MOST_POINTERS = 200  # a longer list is none
+_MOST_POINTERS = 200  # a header that announces more is none
 _ENTRY = "<HHIII"  # type, tag, address of the name, first address, bytes
 _BLOCK_DEVICE = 7  # a type
 _MICROPYTHON = int.from_bytes(b"MP", "little")  # a tag
@@ -42,17 +42,17 @@ def file_system(read: Read) -> range | None:
 
 def _pointers(read: Read) -> Iterator[int]:
     """The addresses of the entries; none where the firmware has no header."""
-    found = _list(read(FLASH_START, _SEARCHED_BYTES))
-    if found is None:
+    region = _region_of_pointers(read(FLASH_START, _SEARCHED_BYTES))
+    if region is None:
         return
-    pointers = read(found.start, len(found))
-    whole = len(pointers) - len(pointers) % struct.calcsize(_POINTER)
-    for (pointer,) in struct.iter_unpack(_POINTER, pointers[:whole]):
+    pointers = read(region.start, len(region))
+    whole_bytes = len(pointers) - len(pointers) % struct.calcsize(_POINTER)
+    for (pointer,) in struct.iter_unpack(_POINTER, pointers[:whole_bytes]):
         yield pointer
 
 
-def _list(head: bytes) -> range | None:
-    """The addresses of the list of pointers, by the header in these first bytes of a firmware; None without one."""
+def _region_of_pointers(head: bytes) -> range | None:
+    """Where the list of pointers is, by the header in these first bytes of a firmware; None without a header."""
     for at in range(0, len(head) - struct.calcsize(_HEADER) + 1, 4):
         marker_start, list_start, list_end, _, marker_end = struct.unpack_from(_HEADER, head, at)
         if (marker_start, marker_end) != (_MARKER_START, _MARKER_END):

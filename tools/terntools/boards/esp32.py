@@ -133,7 +133,7 @@ def flash(
 
 
 def _explained(error: BaseException, writing: bool) -> TernError:
-    """The error for one of esptool or the port. writing: whether the flash may be half written."""
+    """What an error of esptool or of the port means for the user. writing: whether the flash may be half written."""
     reason = _first_line(error)
     if not writing:
         text = f"the boot loader stopped answering before anything was written: {reason}"
@@ -206,7 +206,7 @@ def _first_line(error: BaseException) -> str:
 
 @functools.cache
 def _logger() -> Any:
-    """A logger that replaces esptool's, once in a process: it prints nothing, and passes progress on."""
+    """The logger that replaces esptool's in this process: it prints nothing, and passes the progress on."""
     logger = _esptool().logger
     template: Any = logger.TemplateLogger
 

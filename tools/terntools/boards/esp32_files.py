@@ -15,12 +15,11 @@ _ROW = "<2sBBII16sI"  # magic, type, subtype, offset, size, label, flags
 _ROW_BYTES = struct.calcsize(_ROW)
 ROW_MAGIC = b"\xaa\x50"
 _DATA = 1  # a type of partition
-_LABELS = (
-    "vfs",
-    "ffat",
-)  # of partitions in which MicroPython keeps its files; it looks for them in this order
+# Of the partitions in which MicroPython keeps its files; it takes the first one that there is.
+_LABELS = ("vfs", "ffat")
 _ERASED = b"\xff"  # a byte of flash after erasing
-_SUPERBLOCKS_BYTES = 2 * littlefs.BLOCK_BYTES  # erased where there is no file system
+# At the start of a partition for files. They are erased where there is no file system.
+_SUPERBLOCKS_BYTES = 2 * littlefs.BLOCK_BYTES
 _PARTITION_STEP = 0x10000  # partitions with files follow those of programs, which begin at multiples of this
 
 _HINT = (
@@ -40,15 +39,14 @@ class Partition:
 
 @dataclass(frozen=True)
 class FileSystem:
-    """Where MicroPython looks for its files. By the label of a partition it knows their format: "ffat" is FAT."""
+    """Where MicroPython looks for its files. The label of the partition tells their format: "ffat" is FAT."""
 
     label: str
     region: range  # addresses in flash
 
     def __str__(self) -> str:
-        return f"from {self.region.start:#x} to {self.region.stop:#x}" + (
-            "" if self.label == "vfs" else f" ({self.label})"
-        )
+        place = f"from {self.region.start:#x} to {self.region.stop:#x}"
+        return place if self.label == "vfs" else f"{place} ({self.label})"
 
 
 def partitions(table: bytes) -> list[Partition]:
@@ -67,7 +65,8 @@ def partitions(table: bytes) -> list[Partition]:
 def file_system(table: list[Partition], flash_bytes: int) -> FileSystem | None:
     """Where MicroPython looks for its files by this partition table; None where there is no room for any.
 
-    Without a partition for files, they get what is left at the end of the flash: ports/esp32/main.c since 1.26."""
+    Without a partition for files, MicroPython takes what is left at the end of the flash (ports/esp32/main.c, since
+    1.26)."""
     for label in _LABELS:
         for partition in table:
             if partition.label == label and partition.holds_data:
@@ -105,9 +104,12 @@ def require_survival(name: str, data: bytes, offset: int, flash_bytes: int, read
 
 
 def _brings_files(data: bytes, offset: int, of_firmware: FileSystem | None) -> bool:
-    """Whether a firmware that is written to `offset` holds files, and not only erased bytes to fill it up."""
-    for address in range(-offset % littlefs.BLOCK_BYTES, len(data), littlefs.BLOCK_BYTES):
-        if littlefs.begins(data[address : address + littlefs.HEAD_BYTES]):
+    """Whether a firmware holds files, or anything but erased bytes where its MicroPython looks for them.
+
+    data: the firmware, which is written to `offset` in flash. of_firmware: where its MicroPython looks for files."""
+    first_block = -offset % littlefs.BLOCK_BYTES  # in data
+    for at in range(first_block, len(data), littlefs.BLOCK_BYTES):
+        if littlefs.begins(data[at : at + littlefs.HEAD_BYTES]):
             return True
     if of_firmware is None:
         return False
@@ -120,9 +122,8 @@ def _on_board(flash_bytes: int, read_flash: ReadFlash) -> FileSystem | None:
     """Where the board has files; None if it has none."""
     table = partitions(read_flash(TABLE, TABLE_BYTES))
     fits = all(partition.region.stop <= flash_bytes for partition in table)
-    if (
-        not table or not fits
-    ):  # a firmware that broke off, or was for another flash: its files may still be there
+    if not table or not fits:
+        # Flashing broke off, or the firmware was for a larger flash. Files from before may still be there.
         return next(_search(flash_bytes, read_flash), None)
     found = file_system(table, flash_bytes)
     if found is None or _is_erased(read_flash(found.region.start, _SUPERBLOCKS_BYTES)):
@@ -133,11 +134,8 @@ def _on_board(flash_bytes: int, read_flash: ReadFlash) -> FileSystem | None:
 def _search(flash_bytes: int, read_flash: ReadFlash) -> Iterator[FileSystem]:
     """The LittleFS file systems in a flash whose partition table says nothing about them."""
     for start in range(_PARTITION_STEP, flash_bytes, _PARTITION_STEP):
-        for copy in (
-            start,
-            start + littlefs.BLOCK_BYTES,
-        ):  # LittleFS writes its superblock to two blocks in turn
-            size = littlefs.size_of(read_flash(copy, littlefs.HEAD_BYTES))
+        for block in (start, start + littlefs.BLOCK_BYTES):  # LittleFS writes its superblock to both in turn
+            size = littlefs.size_of(read_flash(block, littlefs.HEAD_BYTES))
             if size is not None:
                 yield FileSystem("vfs", range(start, start + size))
                 break

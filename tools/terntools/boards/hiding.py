@@ -13,11 +13,11 @@ from terntools.boards.repl import Repl
 
 MOVED = ".hidden"  # is added to the name of what hid the library
 _LIBRARY = "/lib/"
-_IGNORED = "/.ignored"  # stands in sys.path for the root: nothing is there
+_IGNORED = "/.ignored"  # replaces the root in sys.path; there is no such folder
 
-# Tells each path that comes before the library and has one of NAMES. A module that is built into MicroPython, such as
-# gc, comes before all files, unless it is one of those that files may extend, such as hashlib. Those can be imported
-# with a u before their names, too.
+# Tells each path that comes before the library and has one of NAMES. No file hides a module that is built into
+# MicroPython, such as gc, unless MicroPython lets files extend it, such as hashlib. Such a module can also be imported
+# as uhashlib: by this the code below tells the two kinds apart.
 _TELL_HIDING_PATHS = """
 import sys, uos
 def folders():
@@ -77,7 +77,7 @@ finally:
     sys.path[:] = path
     sys.modules.pop('tern', None)
 """
-# Adds MOVED to the name of each of PATHS: once more if there is such a file already, from an earlier deployment.
+# Adds MOVED to the name of each of PATHS, again and again while there is such a file from an earlier deployment.
 _RENAME = """
 import uos
 for path in PATHS:
@@ -111,7 +111,7 @@ def _imported_names(files: Collection[str]) -> tuple[str, ...]:
 
     files: their paths on the board."""
     sources = mpy.library()
-    names = {"tern", "hashlib", "asyncio"}  # the second for programs of the user's, too
+    names = {"tern", "hashlib", "asyncio"}  # in any case: a user's program may import them
     for path in files:
         module = path.removeprefix(_LIBRARY).rpartition(".")[0].removesuffix("/__init__").replace("/", ".")
         for imported in modules.imports(sources.get(module, "")):

@@ -28,9 +28,9 @@ def require_survival(name: str, image: uf2.Image, on_board: range | None) -> Non
     if on_board is None:
         text = "the board does not say where it keeps its files, so nobody knows whether they would survive; "
         raise UsageError(text + "nothing was changed", _HINT)
-    if image.writes_into(
-        range(on_board.start, uf2.FLASH_END)
-    ):  # behind its end, the addresses of a flash start anew
+    # Behind the end of a smaller flash, addresses start anew: a block there may hit the files, too.
+    from_files_on = range(on_board.start, uf2.FLASH_END)
+    if image.writes_into(from_files_on):
         text = (
             f"{name} reaches over the board's files, which are {_place(on_board)}: it would erase them, with the "
             "board's key and its ledger; nothing was changed"
@@ -66,5 +66,5 @@ def _place(region: range) -> str:
 
 
 def erase(repl: Repl) -> None:
-    """Make a new, empty file system on a Pico. Raises ExecutionError if its MicroPython cannot do so."""
+    """Replace the file system of a Pico by an empty one. Raises ExecutionError if its MicroPython cannot do so."""
     repl.run(_ERASE, timeout=_ERASE_SECONDS)

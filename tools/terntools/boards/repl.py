@@ -19,12 +19,15 @@ from terntools.boards import heard
 _RAW_PROMPT = b"raw REPL; CTRL-B to exit\r\n>"
 _ENTER_TRIES = 5
 _CHUNK = 1536  # bytes of a file in one command
-TIMEOUT, _HANDSHAKE = 20.0, 10.0  # seconds that a command may take, and an answer of raw paste
-_HELLO_WAIT, _ARM_WAIT = 3.0, 2.0
+TIMEOUT = 20.0  # seconds without output after which a command is given up
+_HANDSHAKE = 10.0  # seconds that an answer of raw paste may take
+_HELLO_WAIT = 3.0  # seconds in which a locked board answers its host
+_ARM_WAIT = 2.0  # seconds without output in which a board runs _ARM
 _MOST_ENTERING = 45.0  # seconds until a port that prints on and on, and gives no prompt, is given up
-_MOST_TALK = 5.0  # seconds: a port that never falls silent is given up so much later than one that is silent
-_MOST_TIMES = 3  # the output of code may take so many times the silence after which it is given up
-_MOST_SECONDS, _MOST_SECONDS_TALKING = 3600, 300  # that code may run, and a program that waits for the host
+_MOST_TALK = 5.0  # seconds beyond a timeout after which a port that never falls silent is given up
+_MOST_TIMES = 3  # code that prints on and on is given up after so many times its timeout
+_MOST_SECONDS = 3600  # that code may run
+_MOST_SECONDS_TALKING = 300  # that a program may run which waits for the host
 _RENEW = 3.0  # seconds between two renewals of a waiting board's timer
 
 # Resets a board at its prompt, unless the host comes back. While code runs it waits for as long as any code may take.
@@ -80,6 +83,7 @@ class NoPromptError(DeviceError):
 
 
 def _is_locked(port: str) -> bool:
+    """Whether a board that gives no prompt answers its host: then it is locked."""
     with contextlib.suppress(TernError), contextlib.closing(open_link(port, SimpleQueue())) as link:
         link.hello(_HELLO_WAIT)
         return True
@@ -97,8 +101,9 @@ class Repl:
         self.name = port
         self._port = open_port(port, baud)
         self.at_prompt = False  # whether the board is known to wait for code
-        self._arm = _ARM if visits else b""
-        self._armed = self._stopped = False
+        self._timer_code = _ARM if visits else b""
+        self._armed = False  # whether the board's timer runs
+        self._stopped = False  # whether the board's program was stopped, and has not been started again
         self._turn = threading.RLock()  # held while the board has something to do
         self._closed = threading.Event()
         if visits:
@@ -114,10 +119,11 @@ class Repl:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if self._stopped and self._arm and not kind:
+            if self._stopped and self._timer_code and not kind:
                 self.start_main()
         finally:
-            self.at_prompt &= not kind  # it may be amid anything
+            if kind:
+                self.at_prompt = False  # the board may be in the middle of anything
             self.close()
 
     def _renew(self) -> None:
@@ -129,7 +135,7 @@ class Repl:
     def close(self) -> None:
         """Go back to the friendly REPL, or on a visit start the board's program, and give the port back."""
         self._closed.set()
-        if self._arm and self._stopped:
+        if self._timer_code and self._stopped:
             with contextlib.suppress(TernError):  # a board that is gone starts by itself
                 if not self.at_prompt:
                     self.enter(tries=2)
@@ -151,7 +157,7 @@ class Repl:
                     break
                 self._interrupt()
                 answer = self._read_until(_RAW_PROMPT, 1.0 + attempt)
-                if answer.endswith(_RAW_PROMPT) and (not self._arm or self._arms()):
+                if answer.endswith(_RAW_PROMPT) and (not self._timer_code or self._runs_timer_code()):
                     self.at_prompt = True
                     self._stopped = True
                     return
@@ -167,9 +173,9 @@ class Repl:
         # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end.
         stop_program = bytes(65) + b"\r\x03"
         enter_raw_prompt = b"\r\x01"
-        if self._arm:
+        if self._timer_code:
             # In one write, so that the host cannot be killed between the stop and the timer.
-            self._write(stop_program + enter_raw_prompt + self._arm)
+            self._write(stop_program + enter_raw_prompt + self._timer_code)
         else:
             self._write(stop_program)
             self._drain(0.2)
@@ -180,15 +186,17 @@ class Repl:
         with self._turn:
             reset = b"\x04"
             if self._armed:
-                reset += self._arm
+                reset += self._timer_code
             self._write(reset)
             self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
             self._expect(_RAW_PROMPT, TIMEOUT, "a soft reset")
-            if self._armed and not self._arms():
+            if self._armed and not self._runs_timer_code():
                 self.enter()
 
-    def _arms(self) -> bool:
-        """Whether the board answers _ARM. Notes whether it has a timer: without one, _ARM ends with an exception."""
+    def _runs_timer_code(self) -> bool:
+        """Whether the board has run _ARM, which was sent to it. Notes whether its timer runs now.
+
+        A board without timers has run it, too: with an exception."""
         try:
             _, traceback = self._read_result(_ARM_WAIT)
             self._armed = not traceback
@@ -441,6 +449,7 @@ class Repl:
 
     @contextlib.contextmanager
     def _there(self) -> Iterator[None]:
+        """Raise GoneError instead of the port's own errors."""
         try:
             yield
         except PORT_ERRORS as error:
@@ -452,7 +461,8 @@ class Repl:
             self._port.write(data)
 
     def _receive(self, n: int = 0) -> bytes:
-        with self._there():  # 0: what has come, or the next byte
+        """Up to n bytes, as many as come within the timeout of the port. n = 0: all that have come, or the next one."""
+        with self._there():
             return bytes(self._port.read(n or self._port.in_waiting or 1))
 
     def _read(self, n: int, timeout: float) -> bytes:

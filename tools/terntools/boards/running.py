@@ -30,7 +30,9 @@ class RunningBoard:
 
     description: str
     unique_id: str  # the chip's number, in hexadecimal digits
-    files: range | None  # their addresses in flash; None for a board that is no Pico, or does not say
+    files: (
+        range | None
+    )  # where a Pico keeps its files in flash; None if it does not say, and for other boards
 
     @property
     def is_pico(self) -> bool:

@@ -40,12 +40,16 @@ class Plan:
             return [f"flash      ({self.flash})", "deploy     the device library", "provision  the device"]
         if not self:
             return ["nothing to do"]
-        steps = {"deploy": self.library, "provision": self.membership}
-        return [
-            f"{step:10} {line}"
-            for step, changes in steps.items()
-            for line in (changes.lines() if files else [changes.text()] * bool(changes))
-        ]
+        lines: list[str] = []
+        for step, changes in (("deploy", self.library), ("provision", self.membership)):
+            if files:
+                texts = changes.lines()
+            elif changes:
+                texts = [changes.text()]
+            else:
+                texts = []
+            lines += [f"{step:10} {text}" for text in texts]
+        return lines
 
 
 def make_plan(
@@ -69,13 +73,11 @@ def make_plan(
     except deploy.TooOldError as error:
         return Plan(flash=error.message)
     except NoPromptError as error:
-        if not heard.is_firmware_missing(
-            error.printed
-        ):  # another program, or another device, is on this port
-            raise
-        return Plan(flash=error.message)
+        if heard.is_firmware_missing(error.printed):
+            return Plan(flash=error.message)
+        raise  # another program, or another device, is on this port
     except DeviceError as error:
-        # Nor for a board that is unplugged (the port's error is then the cause) or falls silent after its prompt.
+        # Nor is it one for a board that is unplugged (the port's error is then the cause), or silent at its prompt.
         if error.__cause__ is not None or isinstance(error, SilenceError):
             raise
         return Plan(flash=error.message)
@@ -126,7 +128,7 @@ def _run(args: argparse.Namespace) -> int:
         deploy.install(repl, left.machine, left.library, bar.update)
         with Store(store, beside=True) as opened:
             provision.apply(repl, left.membership, member, opened, bar.update)
-        heard = provision_command.start(repl, member, store, args.authority, args.wait)
+        broker_hears = provision_command.start(repl, member, store, args.authority, args.wait)
     result: dict[str, Any] = {
         "port": port,
         "device": member.device,
@@ -145,8 +147,8 @@ def _run(args: argparse.Namespace) -> int:
             **devices.budget(hello),
         }
         text += f": {hello.text}; {devices.budget_text(hello)}; {devices.heap(hello.heap)}"
-    elif heard:
-        result["heard"] = heard
-        text += f", and {heard}"
+    elif broker_hears:
+        result["heard"] = broker_hears
+        text += f", and {broker_hears}"
     print_result(result, text, args.json)
     return errors.OK

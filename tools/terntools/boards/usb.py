@@ -1,4 +1,4 @@
-"""Where on the USB a port and a volume are plugged in: a board keeps its place when its boot loader starts."""
+"""Where on the USB the board of a port or a volume is plugged in: it stays there when its boot loader starts."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def is_elsewhere(volume: Path, place: str | None) -> bool:
 
 
 def _devices_of_volume(volume: Path) -> tuple[str, ...]:
-    """The devices through which Linux reaches a mounted volume, from the host on; none if it does not say."""
+    """The devices between this machine and a mounted volume, as Linux names them; none if it does not say."""
     for device, folder in mounts(_MOUNTS.read_bytes() if _MOUNTS.exists() else b""):
         block_device = _BLOCK_DEVICES / Path(device).name
         if folder == volume and block_device.exists():
