@@ -1,16 +1,18 @@
-"""The program of a board: the client, until the host's tools interrupt it; or for ever, with a file `lock`."""
+"""The program of a board. It serves the host until the host's tools interrupt it; with a file `lock`, for ever."""
 
 import micropython
 
 micropython.kbd_intr(-1)  # Ctrl-C off, before anything else: nobody may interrupt a locked board
 try:
-    for _ in (0, 1):  # a Ctrl-C from before is raised in a loop at the latest
+    for _ in (0, 1):  # MicroPython raises a Ctrl-C that came earlier at a jump: here at the latest
         pass
 except KeyboardInterrupt:
     pass
-locked = False  # until the lock is found: a board that cannot look for it has to stay open to repairs
+locked = False  # a board that cannot look for its lock stays open to repairs
 try:
-    import uos  # MicroPython's own os, also where a file of the user's has this name
+    # MicroPython's own modules, also where a file of the user's has the name of one.
+    import uos
+    from umachine import reset
 
     locked = uos.stat("lock")[0] & 0x8000 != 0  # whether it is a file; raises OSError where there is none
 except BaseException:  # there is no lock; or no memory or no file system, so that nobody knows
@@ -26,6 +28,4 @@ try:
     run(board)
 finally:
     if locked:
-        import machine
-
-        machine.reset()  # instead of a prompt
+        reset()  # instead of a prompt

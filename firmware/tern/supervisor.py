@@ -50,15 +50,15 @@ def run(board):
 def serve(board):
     """Answer the host until the other end of the board's link has gone."""
     gc.collect()
-    link = board.link()
-    client = None
-    if link.console:  # reading one may block for ever: no watchdog
-        wait = -1
-        board.longest_pause = _LONGEST_AT_CONSOLE
-    else:
-        wait = _STEP_MS
-        board.watch()
+    link = client = None
     try:
+        link = board.link()
+        if link.console:  # reading one may block for ever: no watchdog
+            wait = -1
+            board.longest_pause = _LONGEST_AT_CONSOLE
+        else:
+            wait = _STEP_MS
+            board.watch()
         client = Client(board)
         if link.console:
             board.begin()
@@ -77,5 +77,6 @@ def serve(board):
         if client:
             client.close()
         elif not board.locked:
-            board.end()  # without a client nobody reads the console: Ctrl-C has to work by itself
-        link.close()
+            board.end()  # nobody reads the console now, so Ctrl-C must interrupt the program
+        if link:
+            link.close()

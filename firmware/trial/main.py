@@ -4,13 +4,15 @@ import micropython
 
 micropython.kbd_intr(-1)  # Ctrl-C off, before anything else: nobody may interrupt a locked board
 try:
-    for _ in (0, 1):  # a Ctrl-C from before is raised in a loop at the latest
+    for _ in (0, 1):  # MicroPython raises a Ctrl-C that came earlier at a jump: here at the latest
         pass
 except KeyboardInterrupt:
     pass
-locked = False  # until the lock is found: a board that cannot look for it has to stay open to repairs
+locked = False  # a board that cannot look for its lock stays open to repairs
 try:
-    import uos  # MicroPython's own os, also where a file of the user's has this name
+    # MicroPython's own modules, also where a file of the user's has the name of one.
+    import uos
+    from umachine import reset
 
     locked = uos.stat("lock")[0] & 0x8000 != 0  # whether it is a file; raises OSError where there is none
 except BaseException:  # there is no lock; or no memory or no file system, so that nobody knows
@@ -53,9 +55,7 @@ try:
     def look(_):
         """Start the other program again if this one is still on trial."""
         if trial and read()[2] == TRIAL:
-            import machine
-
-            machine.reset()
+            reset()
 
     _, proven, state, number = read()
     trial = state == RESTARTING and keep(TRIAL)
@@ -70,7 +70,7 @@ try:
     sys.path.insert(0, folder)
     if trial:
         try:
-            from machine import Timer
+            from umachine import Timer
 
             # An ESP32 has no timer -1, and may have only two. One that nobody holds is collected.
             timer = Timer(
@@ -85,6 +85,4 @@ try:
         raise
 finally:
     if locked:
-        import machine
-
-        machine.reset()  # instead of a prompt
+        reset()  # instead of a prompt

@@ -153,6 +153,11 @@ def test_the_console_stays_open_while_the_client_cannot_be_made():
     assert board.log == ["end"] * 3 + ["begin", "unwatch", "end"]
 
 
+def test_the_console_stays_open_while_no_link_can_be_opened():
+    board = run(Link([ValueError], console=True), MemoryError, MemoryError, Link(console=True))
+    assert board.log == ["begin", "end", "end", "begin", "unwatch", "end"]
+
+
 def test_an_interrupt_ends_the_supervisor():
     board = board_on(Link([KeyboardInterrupt], console=True))
     raises(KeyboardInterrupt, supervisor.run, board)

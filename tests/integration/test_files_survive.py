@@ -95,7 +95,7 @@ def test_a_uf2_file_with_a_file_system_is_refused_for_a_board_in_its_boot_loader
 def test_the_error_on_a_board_with_another_python_says_how_to_start_its_boot_loader(
     board, monkeypatch, answer
 ):
-    monkeypatch.setattr(running, "_ASK", f"print({answer!r})")
+    monkeypatch.setattr(running, "_ASK", f"_tell({answer})")
     with pytest.raises(UsageError, match="runs circuitpython") as caught:
         running.inspect(board.url)
     assert "hold BOOTSEL" in caught.value.hint

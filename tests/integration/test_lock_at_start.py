@@ -17,6 +17,8 @@ LONG_CALLS = b"from hashlib import sha256\ndata = bytes(30000)\n" + b"sha256(dat
 SHORT_CALLS = b"def nothing():\n    pass\n" + b"nothing()\n" * 300
 SECONDS = 10  # that the key is pressed, unless the board ends before
 END = b"Traceback"  # a program has ended: after this there is a prompt
+# What takes an early Ctrl-C in main.py.
+TAKES_KEY = b"for _ in (0, 1):"
 PROGRAMS = {"main.py": mpy.MAIN, "the loader": mpy.FIRMWARE / "trial" / "main.py"}
 
 
@@ -41,5 +43,17 @@ def test_a_locked_board_gives_no_prompt(tmp_path, program):
     assert END not in interrupted(PROGRAMS[program], tmp_path, {"/lock": b""})
 
 
-def test_a_board_without_a_lock_gives_its_prompt(tmp_path):
-    assert END in interrupted(PROGRAMS["main.py"], tmp_path, {})
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_files_with_the_names_of_modules_do_not_open_a_locked_board(tmp_path, program):
+    """A root may hold files of the user's that MicroPython finds before its own modules."""
+    hiding = {"/lock": b"", "/os.py": b"raise SystemExit\n", "/machine.py": b"raise SystemExit\n"}
+    assert END not in interrupted(PROGRAMS[program], tmp_path, hiding)
+
+
+def test_a_main_py_that_does_not_expect_an_early_key_would_give_its_prompt(tmp_path):
+    """So the key does come early."""
+    text = PROGRAMS["main.py"].read_bytes()
+    assert TAKES_KEY in text
+    unprepared = tmp_path / "main.py"
+    unprepared.write_bytes(text.replace(TAKES_KEY, b"for _ in ():"))
+    assert END in interrupted(unprepared, tmp_path, {"/lock": b""})

@@ -1,6 +1,7 @@
 """Put the device library on a board: compiled for its processor, only what differs, and main.py last."""
 
 import argparse
+import ast
 import contextlib
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -57,7 +58,13 @@ if len(data) == 14:
 
 UNDO = ".undo"  # ends the names of a board's old files while it gets new ones; then its main.py is this:
 _UNDOER = b"""# The deployment was interrupted: the program before it comes back.
+RENAMED = {}
 import uos
+for path, new_path in RENAMED.items():
+    try:
+        uos.rename(new_path, path)
+    except OSError:  # it had not been renamed yet
+        pass
 folders = [b""]  # in bytes, since a name need not be UTF-8
 while folders:
     folder = folders.pop()
@@ -202,12 +209,12 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
 
     Until then main.py would put the old files back: after an interruption the board runs the program before, and no
     wrong report is sent. The board ends at its prompt, with a fresh heap."""
-    if changes.move:
-        hiding.rename(repl, changes.move)
     if changes:
         self_check.require_compiler(repl, machine.processor)
+    renamed = hiding.new_paths(repl, changes.move)
     first = {path: data for path, data in changes.write.items() if path != MAIN}
-    kept = _keep_for_undo(repl, [*first, *changes.remove])
+    kept = _keep_for_undo(repl, [*first, *changes.remove], renamed)
+    hiding.rename(repl, renamed)
     apply(repl, Changes(first, changes.remove), progress)
     try:
         self_check.require_library(repl)
@@ -220,8 +227,8 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
     repl.run(f"import os\nfor path in {kept!r}:\n os.remove(path)")
 
 
-def _keep_for_undo(repl: Repl, paths: Iterable[str]) -> list[str]:
-    """Make main.py the program that puts these files back.
+def _keep_for_undo(repl: Repl, paths: Iterable[str], renamed: Mapping[str, str]) -> list[str]:
+    """Make main.py the program that puts these files back. renamed: new names of others, which it takes back, too.
 
     Return the names that they have until then; that of the old main.py is the last one."""
     there = set(repl.directory("/"))
@@ -229,14 +236,17 @@ def _keep_for_undo(repl: Repl, paths: Iterable[str]) -> list[str]:
     kept = {path for path in there if path.endswith(UNDO)}
     first_line_of_undoer, _, _ = _UNDOER.partition(b"\n")
     was_interrupted = old_main.startswith(first_line_of_undoer)  # then the kept files are still to come back
-    if not was_interrupted:
+    if was_interrupted:
+        _, second_line, *_ = old_main.splitlines()
+        renamed = ast.literal_eval(second_line.decode().partition(" = ")[2]) | dict(renamed)
+    else:
         for path in kept:
             repl.remove(path)
         kept = set()
         if old_main:
             repl.write_file(MAIN + UNDO, old_main)
             kept.add(MAIN + UNDO)
-    repl.write_file(MAIN, _UNDOER)
+    repl.write_file(MAIN, _UNDOER.replace(b"{}", repr(dict(renamed)).encode(), 1))
     moved = [path for path in paths if path in there and path + UNDO not in kept]
     repl.run(f"import os\nfor path in {moved!r}:\n os.rename(path, path + '{UNDO}')")
     kept.update(path + UNDO for path in moved)

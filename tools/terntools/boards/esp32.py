@@ -88,13 +88,15 @@ def flash(
 
     Raises UsageError, with nothing changed, for a firmware that does not suit the board or would cost it its files.
     Raises DeviceError if the board does not answer, and TernError if what was written does not verify."""
+    if erase and not stub:
+        raise UsageError("the flasher in ROM cannot erase the whole flash", hint="leave out --no-stub")
     esptool = _esptool()
     logger = _logger()
     logger.progress = None  # esptool shows the progress of reading, too
     rom = _connect(esptool, port, reset, attempts)
     loader = rom
     offset = rom.BOOTLOADER_FLASH_OFFSET
-    writing = False
+    writing = written = False
     try:
         _require_chip(esptool, name, chip, rom.CHIP_NAME, port)
         tell(f"{rom.CHIP_NAME} on {port}")
@@ -115,17 +117,24 @@ def flash(
             raise UsageError(
                 text + "nothing was changed", "if the board is to become another device, add --erase"
             )
+        mac = bytes(rom.read_mac()).hex()
         writing = True
         logger.progress = progress
         esptool.cmds.write_flash(loader, [(offset, data)], erase_all=erase)  # and verifies its MD5
         writing = False
-        mac = bytes(loader.read_mac()).hex()
+        written = True
         esptool.cmds.reset_chip(loader, "hard-reset" if reset else "no-reset")
     except KeyboardInterrupt as error:
         if not writing:
             raise
         raise InterruptedByUser("flashing was interrupted", hint=_RECOVER) from error
     except (esptool.FatalError, *PORT_ERRORS) as error:
+        if written:
+            hint = "press its reset button, and see `tern devices`"
+            text = (
+                f"{name} was written and verified, but the board could not be restarted: {_first_line(error)}"
+            )
+            raise DeviceError(text, hint) from error
         raise _explained(error, writing) from error
     finally:
         rom._port.close()

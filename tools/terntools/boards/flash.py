@@ -32,6 +32,7 @@ DOWNLOADS = {
 SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in DOWNLOADS.items())))
 _INFO = "INFO_UF2.TXT"  # a file on the volume of a boot loader
 _CHIP_BY_BOARD_ID = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}  # by the Board-ID in this file
+_RESTART_WAIT = 3.0  # seconds until a board that restarts is on its port again
 _LEAVE_WAIT = 10.0  # seconds until a board has left its port for its boot loader
 _HANG_UP_WAIT = 0.5  # seconds until a URL behind which there is no board hangs up
 _SETTLE = 1.0  # seconds in which another volume may show up
@@ -180,7 +181,7 @@ def _waiting_board(port: str, volume: str | Path | None, erase: bool) -> Path:
 
 def _require_no_board_on(port: str, waiting: Sequence[Path]) -> None:
     """Raise UsageError if a board runs on `port`: then those that wait in their boot loaders are other ones."""
-    if is_board_on(port):
+    if comes_to(port):
         volumes = ", ".join(map(str, waiting))
         several = "one waits in its boot loader" if len(waiting) == 1 else "others wait in their boot loaders"
         text = f"several boards may be meant: one runs on {port}, and {several} in {volumes}; nothing was changed"
@@ -192,7 +193,7 @@ def _is_version_of(image: uf2.Image, version: str | None, port: str) -> bool:
     """Whether the MicroPython on `port` is known to be the one of the image. Raises DeviceError if it is another one.
 
     version: of the one on `port`; None where a user's program hides it."""
-    if version is None:
+    if not version:
         return False
     if not image.contains(version.encode()):
         text = f"the file was written, but the board on {port} runs MicroPython {version}, which is not the file's"
@@ -265,6 +266,11 @@ def is_board_on(port: str) -> bool:
     return True
 
 
+def comes_to(port: str) -> bool:
+    """Whether a board is on `port`, or comes to it: one that restarts has no port for some seconds."""
+    return bool(_wait_for(lambda: is_board_on(port) or None, _RESTART_WAIT))
+
+
 def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Path:
     """Restart the Pico on `port` in its boot loader, and return where that is mounted. erase: its files before.
 
@@ -273,7 +279,9 @@ def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Pat
     waiting = find_volumes(volume)
     if waiting:
         _require_no_board_on(port, waiting)
-    _enter_boot_loader(port, erase)
+    if erase:
+        _erase_files(port)
+    _enter_boot_loader(port)
     erased = "its files are erased; " if erase else ""
     if not _wait_for(lambda: not is_board_on(port) or None, _LEAVE_WAIT):
         text = f"the board on {port} did not start its boot loader; {erased}nothing was written"
@@ -290,15 +298,23 @@ def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Pat
     return volumes[0]
 
 
-def _enter_boot_loader(port: str, erase: bool) -> None:
-    """Start the boot loader of the Pico on `port`. erase: its files before. Raises TernError if it cannot do so."""
-    # The board leaves its port before it can answer: this is no error.
-    with contextlib.suppress(DeviceError), Repl(port, visits=True) as repl:
+def _erase_files(port: str) -> None:
+    """Erase the files of the Pico on `port`. Raises TernError if its MicroPython cannot do so, and DeviceError."""
+    with Repl(port, visits=True) as repl:
         try:
-            repl.run("import machine\nmachine.bootloader")  # it is there, else nothing is erased
-            if erase:
-                pico_files.erase(repl)
-            repl.run("machine.bootloader()", timeout=2.0)
+            repl.run("import umachine\numachine.bootloader")  # without it, the board could not be flashed
+            pico_files.erase(repl)
+        except ExecutionError as error:
+            text = f"the files of the board on {port} cannot be erased: {error}"
+            raise TernError(text, "leave out --erase, and erase them after flashing") from error
+
+
+def _enter_boot_loader(port: str) -> None:
+    """Start the boot loader of the Pico on `port`. Raises TernError if its MicroPython cannot do so."""
+    with Repl(port, visits=True) as repl, contextlib.suppress(DeviceError):
+        # The board leaves its port before it can answer: this is no error.
+        try:
+            repl.run("import umachine\numachine.bootloader()", timeout=2.0)
         except ExecutionError as error:
             hint = "hold BOOTSEL while you plug it in, and run the same command again"
             raise TernError(f"the board on {port} cannot enter its boot loader: {error}", hint) from error
@@ -441,10 +457,7 @@ def _run(args: argparse.Namespace) -> int:
     if a_board_waits and args.board == "auto":
         text = "BOARD must be a port, not auto: a board waits in its boot loader, and has no port yet"
         raise UsageError(text, hint="name the port that it gets, such as a0")
-    if a_board_waits and "/" in args.board:
-        port = args.board  # resolve() refuses a path that does not exist yet
-    else:
-        port = names.resolve(args.board)
+    port = names.resolve(args.board, may_be_absent=a_board_waits)
     result = {"port": port, **run_flash(port, firmware, args)}
     verified = (
         "verified" if result["verified"] else "written, but the board does not say which MicroPython it runs"

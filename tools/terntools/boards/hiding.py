@@ -4,7 +4,7 @@ The usual one is a folder /tern, which `mpremote cp -r tern :` leaves there. A f
 hides what the library imports: the library then fails, or runs other code. The files are found by their names, and
 none of them is run: what hides the library may be a program that never ends."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import tern
 from ternhost.errors import UsageError
@@ -43,10 +43,9 @@ def is_built_in(name):
         sys.modules.pop(name, None)
         if loaded:
             sys.modules[name] = loaded
-def exists(file):
+def exists(path, kind):
     try:
-        uos.stat(file)
-        return True
+        return uos.stat(path)[0] & kind
     except OSError:
         return False
 path = sys.path[:]
@@ -58,8 +57,8 @@ for name in NAMES:
 sys.path[:] = path
 for folder in folders():
     for name in hideable:
-        for ending in ('', '.py', '.mpy'):
-            if exists(folder + '/' + name + ending):
+        for ending, kind in (('', 0x4000), ('.py', 0x8000), ('.mpy', 0x8000)):
+            if exists(folder + '/' + name + ending, kind):
                 _tell(folder + '/' + name + ending)
 """
 # Tells the release of the library that is frozen into the firmware; None if none is.
@@ -77,8 +76,8 @@ finally:
     sys.path[:] = path
     sys.modules.pop('tern', None)
 """
-# Adds MOVED to the name of each of PATHS, again and again while there is such a file from an earlier deployment.
-_RENAME = """
+# Tells each of PATHS with MOVED added to it, again and again while there is such a file from an earlier deployment.
+_TELL_NEW_PATHS = """
 import uos
 for path in PATHS:
     new_path = path + MOVED
@@ -88,7 +87,7 @@ for path in PATHS:
         except OSError:
             break
         new_path += MOVED
-    uos.rename(path, new_path)
+    _tell((path, new_path))
 """
 
 
@@ -124,6 +123,11 @@ def ignore_root(repl: Repl) -> None:
     repl.run(f"import sys\nsys.path[:] = [{_IGNORED!r} if not entry else entry for entry in sys.path]")
 
 
-def rename(repl: Repl, paths: tuple[str, ...]) -> None:
-    """Rename what hides the library, such as /tern to /tern.hidden, so that nothing imports it."""
-    repl.run(f"PATHS = {paths!r}\nMOVED = {MOVED!r}{_RENAME}")
+def new_paths(repl: Repl, paths: Collection[str]) -> dict[str, str]:
+    """Free names under which nothing is imported, such as /tern.hidden for /tern, by the path that each is for."""
+    return dict(repl.values(f"PATHS = {tuple(paths)!r}\nMOVED = {MOVED!r}{_TELL_NEW_PATHS}"))
+
+
+def rename(repl: Repl, renamed: Mapping[str, str]) -> None:
+    """Rename files and folders. renamed: the new path of each, by its path."""
+    repl.run(f"import uos\nfor path, new_path in {dict(renamed)!r}.items():\n uos.rename(path, new_path)")

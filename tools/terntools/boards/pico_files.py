@@ -14,7 +14,10 @@ try:
     import vfs
 except ImportError:  # MicroPython before 1.23
     import os as vfs
-vfs.umount('/')
+try:
+    vfs.umount('/')
+except OSError:  # nothing is mounted
+    pass
 vfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)
 """
 _ERASE_SECONDS = 60.0

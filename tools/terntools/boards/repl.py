@@ -84,10 +84,14 @@ class NoPromptError(DeviceError):
 
 def _is_locked(port: str) -> bool:
     """Whether a board that gives no prompt answers its host: then it is locked."""
-    with contextlib.suppress(TernError), contextlib.closing(open_link(port, SimpleQueue())) as link:
-        link.hello(_HELLO_WAIT)
+    try:
+        with contextlib.closing(open_link(port, SimpleQueue())) as link:
+            link.hello(_HELLO_WAIT)
+    except RefusedError:  # it speaks another release's language
         return True
-    return False
+    except TernError:
+        return False
+    return True
 
 
 class Repl:
@@ -269,7 +273,7 @@ class Repl:
             if is_value:
                 try:
                     found.append(ast.literal_eval(value))
-                except (SyntaxError, ValueError) as error:
+                except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
                     text = (
                         f"the board on {self.name} prints something else between its answers: {value[:60]!r}"
                     )
@@ -315,6 +319,8 @@ class Repl:
             raise DeviceError(f"the MicroPython on {self.name} is too old: it has no raw-paste mode", hint)
         header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for one more
         window = int.from_bytes(header[:2], "little")
+        if not window:
+            raise self._silent("its prompt", header)
         room = 2 * window
         at = 0
         while at < len(data):
@@ -360,8 +366,8 @@ class Repl:
         """The bytes of a file. Raises ExecutionError and DeviceError."""
         self.run(f"from ubinascii import b2a_base64 as _b\n_f = open({path!r}, 'rb')")
         data = b""
-        while part := self.run(f"_d = _f.read({_CHUNK})\nif _d: print(str(_b(_d), 'ascii'), end='')").strip():
-            data += b64decode(part)
+        while part := b64decode(self.value(f"_tell(_b(_f.read({_CHUNK})))")):
+            data += part
         self.run("_f.close()")
         return data
 

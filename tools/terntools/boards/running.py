@@ -16,8 +16,8 @@ except AttributeError:  # MicroPython before 1.20
     import os
     description = os.uname().machine
 try:
-    import machine
-    number = machine.unique_id()
+    import umachine
+    number = umachine.unique_id()
 except ImportError:  # CircuitPython
     number = b''
 _tell((name, description, number))

@@ -24,7 +24,7 @@ from ternhost.errors import TernError
 from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import boards
-from terntools.boards import answers, mpy
+from terntools.boards import answers, hiding, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
 
 _CONSTRUCTS = Path(__file__).with_name("constructs.py")
@@ -220,6 +220,7 @@ def require_library(repl: Repl) -> None:
 def _on_board(repl: Repl, files: dict[str, bytes]) -> Iterator[None]:
     """Files in a folder of their own, first where the board looks for modules, while the context is open."""
     repl.soft_reset()
+    hiding.ignore_root(repl)
     try:
         for path, data in files.items():
             repl.write_file(f"{_FOLDER}/{path}", data)

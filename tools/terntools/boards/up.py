@@ -64,7 +64,7 @@ def make_plan(
     """Look at the board and plan the remaining steps. Interrupts its program. Raises TernError."""
     if reflash:
         return Plan(flash="requested by --reflash")
-    if flash.find_volumes(volume) and not flash.is_board_on(port):
+    if flash.find_volumes(volume) and not flash.comes_to(port):
         return Plan(flash="it waits in its boot loader")
     opened = Repl(port, visits=True)  # flashing is no remedy for a port that cannot be opened
     try:
@@ -108,10 +108,7 @@ def _run(args: argparse.Namespace) -> int:
     firmware = flash.read_firmware(args.firmware) if args.firmware else None
     store = Path(args.store)
     a_board_waits = bool(flash.find_volumes(args.volume))  # in its boot loader, without a port
-    if a_board_waits and "/" in args.board:
-        port = args.board  # resolve() refuses a path that does not exist yet
-    else:
-        port = names.resolve(args.board)
+    port = names.resolve(args.board, may_be_absent=a_board_waits)
     plan = make_plan(port, member, store, volume=args.volume, reflash=args.reflash, whole=args.whole)
     if plan.flash and firmware is None:
         raise UsageError(

@@ -14,8 +14,9 @@ _FAT_FILE_SYSTEMS = (b"vfat", b"msdos", b"fuseblk", b"exfat")  # their names in 
 
 def place_of_port(port: str) -> str | None:
     """The place of a serial port, such as "1-1.4": bus 1, port 1, port 4 of the hub there. None if nobody knows."""
+    device = os.path.realpath(port)  # it may be a link, such as /dev/serial/by-id/...
     for each in list_ports.comports():
-        if each.device == port and each.location:
+        if each.device == device and each.location:
             place, _, _ = each.location.partition(":")  # behind the colon is the interface of the device
             return str(place)
     return None

@@ -61,8 +61,10 @@ def _check(name: str) -> None:
         raise UsageError(f"there is no board {name!r}", hint=f"a board is {NAMES}")
 
 
-def resolve(name: str) -> str:
-    """The port that `name` stands for (see NAMES). Raises DeviceError, and UsageError where it is ambiguous."""
+def resolve(name: str, may_be_absent: bool = False) -> str:
+    """The port that `name` stands for (see NAMES). may_be_absent: a path need not be there yet.
+
+    Raises DeviceError, and UsageError where the name is ambiguous."""
     _check(name)
     if name == "auto":
         boards = [device for device in find() if device.family != INSTRUMENT]
@@ -74,7 +76,8 @@ def resolve(name: str) -> str:
         matches = [device for device in devices if (device.serial_number or "").startswith(serial_number)]
         return _only(matches, name, f"boards found: {_candidates(devices) or 'none'}")
     path = name.removeprefix("port:")
-    if "/" in path and "://" not in path and not scheme_of(path) and not Path(path).exists():
+    is_path = "/" in path and "://" not in path and not scheme_of(path)
+    if is_path and not may_be_absent and not Path(path).exists():
         raise no_port(path)
     return path
 
