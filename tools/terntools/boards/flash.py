@@ -1,7 +1,6 @@
 """Put MicroPython on a board: an ESP32 through esptool, a Pico by a UF2 file. The file is the user's."""
 
 import argparse
-import contextlib
 import errno
 import os
 import time
@@ -311,13 +310,18 @@ def _erase_files(port: str) -> None:
 
 def _enter_boot_loader(port: str) -> None:
     """Start the boot loader of the Pico on `port`. Raises TernError if its MicroPython cannot do so."""
-    with Repl(port, visits=True) as repl, contextlib.suppress(DeviceError):
-        # The board leaves its port before it can answer: this is no error.
-        try:
+    has_prompt = False
+    try:
+        with Repl(port, visits=True) as repl:
+            has_prompt = True
             repl.run("import umachine\numachine.bootloader()", timeout=2.0)
-        except ExecutionError as error:
-            hint = "hold BOOTSEL while you plug it in, and run the same command again"
-            raise TernError(f"the board on {port} cannot enter its boot loader: {error}", hint) from error
+    except ExecutionError as error:
+        hint = "hold BOOTSEL while you plug it in, and run the same command again"
+        raise TernError(f"the board on {port} cannot enter its boot loader: {error}", hint) from error
+    except DeviceError:
+        if not has_prompt:
+            raise
+        # It has left its port before it could answer, as it should.
 
 
 def _volumes_at(place: str | None, named: str | Path | None) -> list[Path]:
