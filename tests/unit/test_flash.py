@@ -262,7 +262,12 @@ def test_the_error_after_a_pulled_cable_says_how_to_recover(rom, tmp_path, monke
     assert "--no-reset" in caught.value.hint
 
 
-SUPERBLOCK = bytes(LittleFS(block_size=4096, block_count=512, prog_size=256).context.buffer[:4096])
+def superblock(size=0x200000):
+    """The first block of an empty file system of so many bytes."""
+    return bytes(LittleFS(block_size=4096, block_count=size // 4096).context.buffer[:4096])
+
+
+SUPERBLOCK = superblock()
 
 
 def board_with_files(rom, chip="esp32", partitions=UNTIL_1_25):
@@ -327,6 +332,8 @@ def test_a_dump_of_a_whole_flash_replaces_the_files_with_erase(rom, tmp_path):
 )
 def test_a_micropython_that_would_not_find_the_files_is_refused(rom, tmp_path, old, new):
     board = board_with_files(rom, partitions=old)
+    if old != UNTIL_1_25:
+        write(board, FILES_AT, superblock(0x100000))
     firmware = read_firmware(tmp_path, firmware_for(partitions=new))
     with pytest.raises(UsageError, match=r"keeps its files .*, and the board's are from 0x200000"):
         flash.flash(board.port, firmware, reset=False, stub=False)
@@ -402,6 +409,17 @@ def test_files_are_found_where_the_partition_table_is_lost(rom, tmp_path):
     with pytest.raises(UsageError, match="and the board's are from 0x200000 to 0x400000"):
         flash.flash(board.port, firmware, reset=False, stub=False)
     assert not board.erased
+
+
+def test_a_micropython_that_can_read_the_files_again_is_flashed(rom, tmp_path):
+    """The board's own, whose files would end with the flash, cannot read a file system that ends before."""
+    board = rom()
+    write(board, 0x8000, partition_table(SINCE_1_26))
+    write(board, FILES_AT, superblock(0x100000))
+    firmware = read_firmware(tmp_path, firmware_for(partitions=(application(), files(0x100000))))
+    assert flash.flash(board.port, firmware, reset=False, stub=False)["verified"]
+    with pytest.raises(UsageError, match="and the board's are from 0x200000 to 0x300000"):
+        flash_esp32(board, tmp_path)
 
 
 def test_a_program_that_reaches_over_the_files_is_refused(rom, tmp_path):

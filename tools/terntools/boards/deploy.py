@@ -270,6 +270,12 @@ def plan(
     return machine, replace(changes, move=hiding.find(repl, files))
 
 
+def confirm_renaming(changes: Changes) -> None:
+    """Ask whether to rename what hides the library. Raises UsageError if nobody agrees."""
+    paths = ", ".join(changes.move)
+    confirm(f"rename {paths} on the board, so that the library in /lib is not hidden")
+
+
 def require_unhidden(repl: Repl, changes: Changes) -> None:
     """Raise UsageError if something hides the library on a board, for commands that do not ask about renaming it."""
     if changes.move:
@@ -334,8 +340,7 @@ def run_deploy(
         machine, changes = plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
         if changes.move and not yes:
-            paths = ", ".join(changes.move)
-            confirm(f"rename {paths} on the board, so that the library in /lib is not hidden")
+            confirm_renaming(changes)
         install(repl, machine, changes, bar.update)
         repl.start_main()
         output = repl.listen(_FIRST_SECONDS) if program else ""

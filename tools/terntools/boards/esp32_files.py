@@ -126,9 +126,16 @@ def _on_board(flash_bytes: int, read_flash: ReadFlash) -> FileSystem | None:
         # Flashing broke off, or the firmware was for a larger flash. Files from before may still be there.
         return next(_search(flash_bytes, read_flash), None)
     found = file_system(table, flash_bytes)
-    if found is None or _is_erased(read_flash(found.region.start, _SUPERBLOCKS_BYTES)):
+    if found is None:
         return None
-    return found
+    start = read_flash(found.region.start, _SUPERBLOCKS_BYTES)
+    if _is_erased(start):
+        return None
+    size = littlefs.size_of(start)
+    if size is None or found.region.start + size > flash_bytes:
+        return found
+    # It may be smaller than its partition: then an older MicroPython can read it, and the one on the board cannot.
+    return FileSystem("vfs", range(found.region.start, found.region.start + size))
 
 
 def _search(flash_bytes: int, read_flash: ReadFlash) -> Iterator[FileSystem]:

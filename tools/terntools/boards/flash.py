@@ -16,8 +16,8 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, TernError, UsageError
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
-from terntools.boards import devices, esp32, pico_files, running, uf2, usb
-from terntools.boards.repl import ExecutionError, Repl
+from terntools.boards import devices, esp32, heard, pico_files, running, uf2, usb
+from terntools.boards.repl import ExecutionError, NoPromptError, Repl
 from terntools.terminal import Bar
 
 _T = TypeVar("_T")
@@ -219,8 +219,8 @@ def _require_start(port: str, firmware: Firmware, unique_id: str) -> str | None:
         _require_same_board(port, unique_id)
     except _OtherBoardError:
         raise
-    except DeviceError as error:  # no prompt: either a user's program runs, or nothing does
-        if identity is None:
+    except NoPromptError as error:  # either a user's program runs, or nothing does
+        if identity is None and heard.is_firmware_missing(error.printed):
             text = f"{firmware.path.name} was written and verified, but does not start: {error.message}"
             hint = "press its reset button; if that does not help, flash the firmware for its module"
             raise DeviceError(text, hint) from error

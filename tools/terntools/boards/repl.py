@@ -314,7 +314,10 @@ class Repl:
         data = (code or "\n").encode()
         self._write(b"\x05A\x01")
         # A slow board may first answer earlier attempts to get its prompt.
-        if not self._read_until(b"R\x01", _HANDSHAKE).endswith(b"R\x01"):
+        answer = self._read_until(b"R\x01", _HANDSHAKE)
+        if not answer:
+            raise self._silent("its prompt")
+        if not answer.endswith(b"R\x01"):
             hint = "flash 1.25 or later: tern flash"
             raise DeviceError(f"the MicroPython on {self.name} is too old: it has no raw-paste mode", hint)
         header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for one more
