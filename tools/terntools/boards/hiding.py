@@ -14,6 +14,8 @@ from terntools.boards.repl import Repl
 MOVED = ".hidden"  # is added to the name of what hid the library
 _LIBRARY = "/lib/"
 _IGNORED = "/.ignored"  # replaces the root in sys.path; there is no such folder
+# After this, nothing is imported from the root.
+IGNORE_ROOT = f"import sys\nsys.path[:] = [{_IGNORED!r} if not entry else entry for entry in sys.path]\n"
 
 # Tells each path that comes before the library and has one of NAMES. No file hides a module that is built into
 # MicroPython, such as gc, unless MicroPython lets files extend it, such as hashlib. Such a module can also be imported
@@ -120,7 +122,7 @@ def _imported_names(files: Collection[str]) -> tuple[str, ...]:
 
 def ignore_root(repl: Repl) -> None:
     """Import nothing from the root until the board's next reset, so that the host's own code is not hidden either."""
-    repl.run(f"import sys\nsys.path[:] = [{_IGNORED!r} if not entry else entry for entry in sys.path]")
+    repl.run(IGNORE_ROOT)
 
 
 def new_paths(repl: Repl, paths: Collection[str]) -> dict[str, str]:

@@ -129,7 +129,8 @@ def require_compiler(repl: Repl, processor: str) -> None:
         f"{name}.mpy": mpy.compiled(text, processor, f"{name}.py", optimise=True)
         for name, text in texts.items()
     }
-    output, exception = _run(repl, files, f"import {_PLAIN}, {_NATIVE}\n{_PLAIN}.run({_NATIVE}, {_PLAIN})\n")
+    code = f"import {_PLAIN}, {_NATIVE}\n{_PLAIN}.run({_NATIVE}, {_PLAIN})\n"
+    output, exception = _run(repl, files, hiding.IGNORE_ROOT + code)
     if lines := faults(output, exception):
         what = "does not suit" if exception else "miscompiles for"
         raise MiscompiledError(
@@ -220,7 +221,6 @@ def require_library(repl: Repl) -> None:
 def _on_board(repl: Repl, files: dict[str, bytes]) -> Iterator[None]:
     """Files in a folder of their own, first where the board looks for modules, while the context is open."""
     repl.soft_reset()
-    hiding.ignore_root(repl)
     try:
         for path, data in files.items():
             repl.write_file(f"{_FOLDER}/{path}", data)
