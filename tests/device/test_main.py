@@ -3,18 +3,11 @@
 import os
 
 import scratch
-from checks import modules
+from checks import modules, plain
 
 from tern import client
 
 FOLDER = client.__file__.rsplit("/", 2)[0]
-
-
-def plain(program):
-    """A program that imports `os` for `uos`: under that name, what is built into MicroPython cannot be replaced."""
-    return program.replace(b"umachine", b"machine").replace(b"uos", b"os")
-
-
 try:
     PROGRAMS = [plain(scratch.read(FOLDER + name)) for name in ("/main.py", "/trial/main.py")]
 except OSError:  # a board, which must not reset in the middle of its tests
