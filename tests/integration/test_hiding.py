@@ -95,12 +95,23 @@ def test_files_in_another_folder_of_the_path_hide_the_library(board):
     assert found == ("/data/more/tern.py", "/data/tern.py")
 
 
+@pytest.mark.parametrize("renamed", [{}, {"/tern": "/tern.hidden"}])
+def test_a_second_deployment_knows_what_an_interrupted_one_renamed(renamed):
+    undoer = deploy._UNDOER.replace(b"{}", repr(renamed).encode(), 1)
+    assert deploy._renamed_before(undoer) == renamed
+
+
+def test_a_deployment_that_an_earlier_release_left_interrupted_renamed_nothing():
+    first_line, _, _ = deploy._UNDOER.partition(b"\n")
+    assert deploy._renamed_before(first_line + b"\nimport os\n") == {}
+
+
 def test_a_command_that_does_not_ask_refuses_what_hides_the_library(board):
     with Repl(board.url) as repl:
         repl.write_file("/tern.py", b"")
         _, changes = deploy.plan(repl)
         with pytest.raises(UsageError, match=r"/tern\.py on .* would be imported instead of the library"):
-            deploy.require_unhidden(repl, changes)
+            hiding.require_none(repl, changes.move)
 
 
 def test_what_hides_the_library_is_renamed_beside_what_was_renamed_before(board):

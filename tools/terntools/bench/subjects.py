@@ -16,7 +16,7 @@ from ternhost import cache
 from ternhost.errors import UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
-from terntools.boards import deploy, fold, mpy
+from terntools.boards import deploy, fold, hiding, mpy
 from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import micropython, qemu
 from terntools.emulators.fleets import OnFirmware
@@ -67,7 +67,7 @@ class BoardSubject(Subject):
         self._repl = repl
         self._marker = marker
         self.machine, changes = deploy.plan(repl, more=("bench", "sums", "projection"))
-        deploy.require_unhidden(repl, changes)
+        hiding.require_none(repl, changes.move)
         deploy.install(repl, self.machine, changes)
         text = fold.fold_program(program.read_text(), mpy.library(self.machine.processor))
         compiled = mpy.compiled(text, self.machine.processor, program.name, optimise=True)

@@ -237,8 +237,7 @@ def _keep_for_undo(repl: Repl, paths: Iterable[str], renamed: Mapping[str, str])
     first_line_of_undoer, _, _ = _UNDOER.partition(b"\n")
     was_interrupted = old_main.startswith(first_line_of_undoer)  # then the kept files are still to come back
     if was_interrupted:
-        _, second_line, *_ = old_main.splitlines()
-        renamed = ast.literal_eval(second_line.decode().partition(" = ")[2]) | dict(renamed)
+        renamed = {**_renamed_before(old_main), **renamed}
     else:
         for path in kept:
             repl.remove(path)
@@ -251,6 +250,17 @@ def _keep_for_undo(repl: Repl, paths: Iterable[str], renamed: Mapping[str, str])
     repl.run(f"import os\nfor path in {moved!r}:\n os.rename(path, path + '{UNDO}')")
     kept.update(path + UNDO for path in moved)
     return sorted(kept, key=lambda path: path == MAIN + UNDO)
+
+
+def _renamed_before(undoer: bytes) -> dict[str, str]:
+    """The new names by path that an interrupted deployment gave, by the program that it left as main.py.
+
+    A deployment of an earlier release gave none."""
+    _, is_there, rest = undoer.partition(b"\nRENAMED = ")
+    if not is_there:
+        return {}
+    renamed: dict[str, str] = ast.literal_eval(rest.partition(b"\n")[0].decode())
+    return renamed
 
 
 def plan(
@@ -274,13 +284,6 @@ def confirm_renaming(changes: Changes) -> None:
     """Ask whether to rename what hides the library. Raises UsageError if nobody agrees."""
     paths = ", ".join(changes.move)
     confirm(f"rename {paths} on the board, so that the library in /lib is not hidden")
-
-
-def require_unhidden(repl: Repl, changes: Changes) -> None:
-    """Raise UsageError if something hides the library on a board, for commands that do not ask about renaming it."""
-    if changes.move:
-        text = f"{', '.join(changes.move)} on {repl.name} would be imported instead of the library or what it needs"
-        raise UsageError(text, hint=f"rename it, or let tern deploy do so: tern deploy {repl.name}")
 
 
 def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:

@@ -120,6 +120,15 @@ def _imported_names(files: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(names - {"sys"}))
 
 
+def require_none(repl: Repl, paths: Collection[str]) -> None:
+    """Raise UsageError if something hides the library, for commands that do not ask about renaming it.
+
+    paths: what find() has found on the board."""
+    if paths:
+        text = f"{', '.join(paths)} on {repl.name} would be imported instead of the library or what it needs"
+        raise UsageError(text, hint=f"rename it, or let tern deploy do so: tern deploy {repl.name}")
+
+
 def ignore_root(repl: Repl) -> None:
     """Import nothing from the root until the board's next reset, so that the host's own code is not hidden either."""
     repl.run(IGNORE_ROOT)

@@ -29,10 +29,7 @@ def check(repl: Repl, network: bool) -> None:
         text = f"the board on {repl.name} does not start main.py of this tern, and without it nothing is "
         text += "locked"
         raise UsageError(text, f"this replaces the board's program: tern deploy {repl.name}")
-    hides = hiding.find(repl, repl.directory(deploy.LIBRARY))
-    if hides:
-        text = f"{', '.join(hides)} on {repl.name} would be imported instead of the library or what it needs"
-        raise UsageError(text, f"rename it, or let tern deploy do so: tern deploy {repl.name}")
+    hiding.require_none(repl, hiding.find(repl, repl.directory(deploy.LIBRARY)))
     if network and not deploy.Machine.of(repl).network:
         text = f"the board on {repl.name} has no network: locked, with a broker for its link, it could reach "
         text += "no host"

@@ -30,9 +30,8 @@ class RunningBoard:
 
     description: str
     unique_id: str  # the chip's number, in hexadecimal digits
-    files: (
-        range | None
-    )  # where a Pico keeps its files in flash; None if it does not say, and for other boards
+    # The addresses in flash of a Pico's files; None if it does not say, and for other boards.
+    files: range | None
 
     @property
     def is_pico(self) -> bool:

@@ -122,9 +122,8 @@ def _run(args: argparse.Namespace) -> int:
     with Bar("writing") as bar, Repl(port, visits=True) as repl:
         left = plan if plan.machine else _plan_files(repl, member, store, args.whole)
         assert left.machine is not None
-        if (
-            left.library.move and not plan.machine and not args.yes
-        ):  # the plan could not show it before flashing
+        shown = plan.machine is not None  # before flashing, the plan could not show what hides the library
+        if left.library.move and not shown and not args.yes:
             deploy.confirm_renaming(left.library)
         deploy.install(repl, left.machine, left.library, bar.update)
         with Store(store, beside=True) as opened:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tern import host_frames
-from terntools.boards import deploy
+from terntools.boards import deploy, hiding
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
 from terntools.testing import device_tests, hardware
@@ -33,7 +33,7 @@ class Dut:
         """Put the device library on the board, with modules of mpy.ON_DEMAND."""
         with self.repl() as repl:
             machine, changes = deploy.plan(repl, more=more)
-            deploy.require_unhidden(repl, changes)
+            hiding.require_none(repl, changes.move)
             deploy.install(repl, machine, changes)
             return machine
 
