@@ -267,7 +267,7 @@ def is_board_on(port: str) -> bool:
 
 def comes_to(port: str) -> bool:
     """Whether a board is on `port`, or comes to it: one that restarts has no port for some seconds."""
-    return bool(_wait_for(lambda: is_board_on(port) or None, _RESTART_WAIT))
+    return bool(_wait_for(lambda: is_board_on(port), _RESTART_WAIT))
 
 
 def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Path:
@@ -282,10 +282,10 @@ def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Pat
         _erase_files(port)
     _enter_boot_loader(port)
     erased = "its files are erased; " if erase else ""
-    if not _wait_for(lambda: not is_board_on(port) or None, _LEAVE_WAIT):
+    if not _wait_for(lambda: not is_board_on(port), _LEAVE_WAIT):
         text = f"the board on {port} did not start its boot loader; {erased}nothing was written"
         raise DeviceError(text, hint="hold BOOTSEL while you plug it in, and run the same command again")
-    if not _wait_for(lambda: _volumes_at(place, volume) or None, _VOLUME_WAIT):
+    if not _wait_for(lambda: _volumes_at(place, volume), _VOLUME_WAIT):
         hint = "is it mounted? Name where with --volume; " + _PICO_RECOVER
         raise DeviceError(f"the boot loader's volume did not show up; {erased}nothing was written", hint)
     time.sleep(_SETTLE)  # another board may have come at the same time
@@ -410,11 +410,11 @@ def _identify(port: str) -> devices.Identity | None:
 
 
 def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
-    """Call `look` until it returns something; None if it has not done so after some seconds."""
+    """Call `look` until it returns something true, or some seconds are over; return the last answer."""
     end = time.monotonic() + seconds
     while True:
         result = look()
-        if result is not None or time.monotonic() >= end:
+        if result or time.monotonic() >= end:
             return result
         time.sleep(0.25)
 
