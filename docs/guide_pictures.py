@@ -1,6 +1,7 @@
 """Draws the pictures of the guides: `python docs/guide_pictures.py` rewrites them.
 
-epsilon.svg comes from the cards themselves; unit.svg from budgets in rho; sensors-*.svg from the table of pins below.
+epsilon.svg comes from the cards themselves; unit.svg from budgets in rho; sensors-*.svg from the
+table of pins below.
 """
 
 from fractions import Fraction
@@ -17,14 +18,18 @@ TOP, ROW, BAR, LEFT, GAP = 92, 44, 225, 104, 44
 
 
 def rows(epsilon):
-    """The probabilities of the symbols -, 0, + of Three-Outputs at the inputs -1 and 1: two lists of Fractions."""
+    """The probabilities of the symbols -, 0, + of Three-Outputs at the inputs -1 and 1: two lists
+    of Fractions.
+    """
     card = cards.decode(ternhost.design("three-outputs", epsilon).card)
     ends = [certify.at_knot(card, knot) for knot in (0, len(certify.knots(card)) - 1)]
     return [row if len(row) == 3 else [row[0], Fraction(0), row[1]] for row in ends]
 
 
 def posterior(prior, epsilon):
-    """The largest belief that an observer with this prior can have in "the input is 1" after one report."""
+    """The largest belief that an observer with this prior can have in "the input is 1" after one
+    report.
+    """
     low, high = rows(epsilon)
     ratio = max(b / a for a, b in zip(low, high, strict=True) if a)
     return prior * ratio / (prior * ratio + 1 - prior)
@@ -52,12 +57,16 @@ def opening(height, label):
 
 
 def epsilon_picture():
-    """The picture as SVG: for each epsilon the two distributions, and what they turn each prior into."""
+    """The picture as SVG: for each epsilon the two distributions, and what they turn each prior
+    into.
+    """
     second = LEFT + BAR + GAP
     columns = [second + BAR + 88 + 90 * i for i in range(len(PRIORS))]
     height = TOP + ROW * len(EPSILONS) + 34
     lines = [
-        *opening(height, "Three-Outputs at six epsilons: the two distributions overlap less and less"),
+        *opening(
+            height, "Three-Outputs at six epsilons: the two distributions overlap less and less"
+        ),
         '<g font-size="14" fill="#222" text-anchor="middle">',
         f'<text x="{LEFT - 60}" y="64" font-weight="bold">epsilon</text>',
         f'<text x="{LEFT + BAR / 2}" y="34" font-weight="bold">a device with the lowest value</text>',
@@ -86,9 +95,7 @@ def epsilon_picture():
             f'<text x="{x}" y="{y + 19}" font-size="16">{percent(posterior(prior, epsilon))}</text>'
             for x, prior in zip(columns, PRIORS, strict=True)
         ]
-    foot = (
-        "Three-Outputs, from the integers of its cards; the belief is the largest that one report can cause"
-    )
+    foot = "Three-Outputs, from the integers of its cards; the belief is the largest that one report can cause"
     lines += [f'<text x="480" y="{height - 14}" fill="#555">{foot}</text>', "</g>", "</svg>", ""]
     return "\n".join(lines)
 
@@ -108,11 +115,15 @@ def believed(prior, epsilon):
 
 
 def unit_picture():
-    """What budgets for life that protect a record turn beliefs into: about a record, and about more of a device."""
+    """What budgets for life that protect a record turn beliefs into: about a record, and about more
+    of a device.
+    """
     wide, left = 170, 250
     height = 92 + len(LIVES) * (len(WHATS) * 38 + 46) + 10
     lines = [
-        *opening(height, "Beliefs about one record, two records and a whole device, before and after"),
+        *opening(
+            height, "Beliefs about one record, two records and a whole device, before and after"
+        ),
         '<g font-size="14" fill="#222">',
         '<text x="480" y="34" text-anchor="middle" font-weight="bold">The unit is a record: what an observer can '
         "believe about ... after all reports for life</text>",
@@ -144,7 +155,9 @@ def unit_picture():
                 ink = "#fff" if share > 0.45 else "#222"
                 at = x + 8 if share > 0.45 else x + wide - 8
                 anchor = "start" if share > 0.45 else "end"
-                lines.append(f'<text x="{at}" y="{y + 18}" text-anchor="{anchor}" fill="{ink}">{text}</text>')
+                lines.append(
+                    f'<text x="{at}" y="{y + 18}" text-anchor="{anchor}" fill="{ink}">{text}</text>'
+                )
             y += 38
         y += 12
     return "\n".join([*lines, "</g>", "</svg>", ""])
@@ -192,7 +205,9 @@ def sensors_picture(board):
     y = 60
     for sensor, pins in SENSORS.items():
         box = f'height="{26 * len(pins) + 8}" rx="8" fill="#f6f1e7" stroke="#a08350"'
-        lines.append(f'<text x="700" y="{y + 12}" text-anchor="middle" font-weight="bold">{sensor}</text>')
+        lines.append(
+            f'<text x="700" y="{y + 12}" text-anchor="middle" font-weight="bold">{sensor}</text>'
+        )
         lines.append(f'<rect x="560" y="{y + 20}" width="280" {box}/>')
         y += 24
         for pin, (colour, places) in pins.items():

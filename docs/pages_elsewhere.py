@@ -1,7 +1,8 @@
-"""A hook of mkdocs: pages that lie elsewhere in the repository are part of the site, and links work in both places.
+"""A hook of mkdocs: pages that lie elsewhere in the repository are part of the site, and links work
+in both places.
 
-A link in a page is relative to where the page lies in the repository, so that it can be followed there too. On the
-site the pages of docs/ lie at the top, and the others below their own folders.
+A link in a page is relative to where the page lies in the repository, so that it can be followed
+there too. On the site the pages of docs/ lie at the top, and the others below their own folders.
 """
 
 from __future__ import annotations

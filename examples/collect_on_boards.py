@@ -1,4 +1,6 @@
-"""Estimate the means of 13 attributes that 178 clients on two emulated boards hold, and compare them with the truth."""
+"""Estimate the means of 13 attributes that 178 clients on two emulated boards hold, and compare
+them with the truth.
+"""
 
 import argparse
 

@@ -1,7 +1,8 @@
 """Sampling by a timer, 200 times a second, whatever tern and the other tasks are doing.
 
-The rule: an interrupt fills a buffer that was there before, and sets a ThreadSafeFlag. It allocates nothing, waits for
-nothing, and calls nothing of tern. A task waits for the flag and takes what has come.
+The rule: an interrupt fills a buffer that was there before, and sets a ThreadSafeFlag. It allocates
+nothing, waits for nothing, and calls nothing of tern. A task waits for the flag and takes what has
+come.
 
     tern deploy BOARD --main examples/interrupts.py
 """
@@ -29,7 +30,9 @@ came = asyncio.ThreadSafeFlag()
 
 
 def start_sensor():
-    """Wake the accelerometer; return what reads it into `raw`, or, where there is none, a saw-tooth."""
+    """Wake the accelerometer; return what reads it into `raw`, or, where there is none, a
+    saw-tooth.
+    """
     i2c = I2C(0, scl=Pin(5), sda=Pin(4), freq=400_000)
     try:
         i2c.writeto_mem(ACCELEROMETER, 0x6B, b"\0")  # PWR_MGMT_1: awake

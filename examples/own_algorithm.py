@@ -1,7 +1,9 @@
-"""An algorithm of one's own, in one file: it asks group after group for one attribute, until its mean is known well.
+"""An algorithm of one's own, in one file: it asks group after group for one attribute, until its
+mean is known well.
 
-The class is the one thing that tern has to know. Here a program registers it, and `tern collect --algorithm until`
-would run it; an installed package does so with an entry point of the group `tern.algorithms`. Every fleet can run it.
+The class is the one thing that tern has to know. Here a program registers it, and `tern collect
+--algorithm until` would run it; an installed package does so with an entry point of the group
+`tern.algorithms`. Every fleet can run it.
 """
 
 import argparse
@@ -56,11 +58,15 @@ class Until(Learner):
         dataset = datasets.load(options.dataset)
         if options.attribute not in dataset.feature_names:
             names = ", ".join(dataset.feature_names)
-            raise ternhost.UsageError(f"there is no attribute {options.attribute!r}", hint=f"one of: {names}")
+            raise ternhost.UsageError(
+                f"there is no attribute {options.attribute!r}", hint=f"one of: {names}"
+            )
         self._column = dataset.feature_names.index(options.attribute)
         self._width = dataset.dimension
         # A report is one value; the device knows the card, and what it may cost.
-        self.designs = [options.design(epsilon, 1, share=share) for epsilon, share in options.classes()]
+        self.designs = [
+            options.design(epsilon, 1, share=share) for epsilon, share in options.classes()
+        ]
         self.rounds = options.most
         self.clients = self.reports = options.group * options.most
         rows = dataset.records(np.arange(len(dataset.labels)))
@@ -97,7 +103,10 @@ class Until(Learner):
 
     def _estimate(self) -> estimate.Estimate:
         return estimate.combine(
-            [(design.card, counts) for design, counts in zip(self.designs, self._counts, strict=True)]
+            [
+                (design.card, counts)
+                for design, counts in zip(self.designs, self._counts, strict=True)
+            ]
         )
 
     def _interval(self) -> tuple[float, float]:

@@ -1,7 +1,9 @@
-"""A mechanism of one's own, in one file: Duchi's two outputs, and a third one, 0, with a probability that one chooses.
+"""A mechanism of one's own, in one file: Duchi's two outputs, and a third one, 0, with a
+probability that one chooses.
 
-The `Mechanism` is the one thing that tern has to know. Here a program registers it; an installed package does so with
-an entry point: [project.entry-points."tern.mechanisms"] quiet = "own_mechanism:QUIET".
+The `Mechanism` is the one thing that tern has to know. Here a program registers it; an installed
+package does so with an entry point: [project.entry-points."tern.mechanisms"] quiet =
+"own_mechanism:QUIET".
 """
 
 import argparse

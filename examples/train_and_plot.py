@@ -14,7 +14,9 @@ args = parser.parse_args()
 figure = Figure(layout="constrained")
 axes = figure.subplots()
 for epsilon in (0.5, 1, 2):
-    result = ternhost.train(fleet=f"simulated:{args.clients}", reports=args.clients, epsilon=epsilon)
+    result = ternhost.train(
+        fleet=f"simulated:{args.clients}", reports=args.clients, epsilon=epsilon
+    )
     history = result.history
     axes.plot(history["reports"].cumsum(), history["accuracy"], label=f"epsilon {epsilon:g}")
     print(f"epsilon {epsilon:g}: accuracy {result.figures['accuracy']:.4f}, in {result.directory}")

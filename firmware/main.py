@@ -1,4 +1,7 @@
-"""The program of a board. It serves the host until the host's tools interrupt it; with a file `lock`, for ever."""
+"""The program of a board.
+
+It serves the host until the host's tools interrupt it; with a file `lock`, for ever.
+"""
 
 import micropython
 
@@ -14,7 +17,9 @@ try:
     import uos
     from umachine import reset
 
-    locked = uos.stat("lock")[0] & 0x8000 != 0  # whether it is a file; raises OSError where there is none
+    locked = (
+        uos.stat("lock")[0] & 0x8000 != 0
+    )  # whether it is a file; raises OSError where there is none
 except BaseException:  # there is no lock; or no memory or no file system, so that nobody knows
     pass
 try:

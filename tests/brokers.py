@@ -1,4 +1,7 @@
-"""Brokers beside the installed Mosquitto, from Debian's packages in tern's cache. `python brokers.py` fetches them."""
+"""Brokers beside the installed Mosquitto, from Debian's packages in tern's cache.
+
+`python brokers.py` fetches them.
+"""
 
 import subprocess
 import sys
@@ -9,9 +12,13 @@ from ternhost import cache
 from ternhost.errors import TernError
 from terntools.emulators.debian import Shell, download
 
-# (program, release): packages of each release. Mosquitto of Debian 12's backports needs a library of its own.
+# (program, release): packages of each release. Mosquitto of Debian 12's backports needs a library
+# of its own.
 PACKAGES = {
-    ("mosquitto", "bookworm"): {"bookworm-backports": ["mosquitto"], "bookworm": ["libwebsockets17"]},
+    ("mosquitto", "bookworm"): {
+        "bookworm-backports": ["mosquitto"],
+        "bookworm": ["libwebsockets17"],
+    },
     ("nats-server", "bookworm"): {"bookworm": ["nats-server"]},  # 2.9.10
     ("nats-server", "trixie"): {"trixie": ["nats-server"]},  # 2.10.27
 }
@@ -58,4 +65,7 @@ if __name__ == "__main__":
         try:
             fetch(*each)
         except TernError as error:
-            print(f"brokers: the tests go without {' of '.join(each)}: {error.message}", file=sys.stderr)
+            print(
+                f"brokers: the tests go without {' of '.join(each)}: {error.message}",
+                file=sys.stderr,
+            )

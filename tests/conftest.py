@@ -1,8 +1,8 @@
 """Selects and sorts all tests, and groups them for pytest-xdist.
 
-`@pytest.mark.exhaustive`: the test needs `--exhaustive`. `@pytest.mark.sampled(n)`: without that, n of its parameters
-run; the fixture `sampled` selects n values inside a test. `@pytest.mark.slow`: the test starts early, so that it is not
-the last one that runs; `make check` leaves it out.
+`@pytest.mark.exhaustive`: the test needs `--exhaustive`. `@pytest.mark.sampled(n)`: without that, n
+of its parameters run; the fixture `sampled` selects n values inside a test. `@pytest.mark.slow`:
+the test starts early, so that it is not the last one that runs; `make check` leaves it out.
 """
 
 import gc
@@ -19,8 +19,8 @@ import pytest
 from tern.boards import emulated
 from ternhost.cli import main
 
-# A shell without job control lets background programs ignore Ctrl-C, and their children inherit that. These tests press
-# Ctrl-C, so they must not depend on how they were started.
+# A shell without job control lets background programs ignore Ctrl-C, and their children inherit
+# that. These tests press Ctrl-C, so they must not depend on how they were started.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -37,7 +37,9 @@ def pytest_configure(config):
 
 
 def spread(values, n):
-    """n of the values at equal distances, from the first to the last; all of them if there are no more."""
+    """n of the values at equal distances, from the first to the last; all of them if there are no
+    more.
+    """
     values = list(values)
     if len(values) <= n:
         return values
@@ -96,11 +98,15 @@ def pytest_terminal_summary(terminalreporter):
     for report in [report for reports in terminalreporter.stats.values() for report in reports]:
         if isinstance(report, pytest.TestReport):
             folder = Path(report.location[0]).parent.name
-            target = re.search(r"\[([\w-]+)\](@[\w-]+)?$", report.nodeid) if folder == "device" else None
+            target = (
+                re.search(r"\[([\w-]+)\](@[\w-]+)?$", report.nodeid) if folder == "device" else None
+            )
             seconds[f"device on {target[1]}" if target else folder] += report.duration
     if sum(seconds.values()) > 10:
         parts = sorted(seconds.items(), key=lambda part: -part[1])
-        terminalreporter.write_line("seconds: " + ", ".join(f"{name} {spent:.0f}" for name, spent in parts))
+        terminalreporter.write_line(
+            "seconds: " + ", ".join(f"{name} {spent:.0f}" for name, spent in parts)
+        )
 
 
 def pytest_itemcollected(item):
@@ -128,7 +134,9 @@ def _left_out(items):
 
 
 def _shared(item):
-    """The group of tests that share a module's fixture with the same parameter; None: the test has no such fixture."""
+    """The group of tests that share a module's fixture with the same parameter; None: the test has
+    no such fixture.
+    """
     definitions = getattr(item, "_fixtureinfo", None)
     names = definitions.name2fixturedefs if definitions else {}
     modules = [name for name, fixtures in names.items() if fixtures[-1].scope == "module"]
@@ -139,7 +147,9 @@ def _shared(item):
 
 
 def _rank(item):
-    """Long tests first: slow ones, then those on emulated boards, and last those without other processes."""
+    """Long tests first: slow ones, then those on emulated boards, and last those without other
+    processes.
+    """
     if item.get_closest_marker("slow"):
         return 0
     target = getattr(item, "target", "unix")  # of a device test
@@ -149,7 +159,9 @@ def _rank(item):
 
 
 def pytest_runtest_setup(item):
-    """Freeze all objects so far: the device library collects garbage often, and need not walk through pytest's."""
+    """Freeze all objects so far: the device library collects garbage often, and need not walk
+    through pytest's.
+    """
     if item.path != _frozen_for[0]:
         _frozen_for[0] = item.path
         gc.collect()

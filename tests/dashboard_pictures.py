@@ -1,5 +1,7 @@
-"""Takes the README's pictures of the live page: `python tests/dashboard_pictures.py` writes them into docs/pictures, in
-light and dark colours, 1280 and 400 pixels wide. Chromium encodes them as WebP."""
+"""Takes the README's pictures of the live page: `python tests/dashboard_pictures.py` writes them
+into docs/pictures, in light and dark colours, 1280 and 400 pixels wide. Chromium encodes them as
+WebP.
+"""
 
 import base64
 import json
@@ -40,7 +42,9 @@ def main():
 def draw(url):
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         for scheme in ("light", "dark"):
             for width, height in WIDTHS.items():
                 size = {"width": width, "height": height}

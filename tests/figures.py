@@ -1,4 +1,5 @@
-"""Prints the sizes as .mpy of each board's modules of the device library, and the change to firmware/figures.json.
+"""Prints the sizes as .mpy of each board's modules of the device library, and the change to
+firmware/figures.json.
 
 python tests/figures.py [--keep]      --keep also measures on emulated boards, and rewrites the file
 """
@@ -31,7 +32,9 @@ def sizes_of(board: mpy.Board, more: Sequence[str] = ()) -> dict[str, int]:
 
 
 def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
-    """The figures for the file, the same in every boot of a build; and all main figures of `tern bench latency`."""
+    """The figures for the file, the same in every boot of a build; and all main figures of `tern
+    bench latency`.
+    """
     case = latency.Case()
     with subjects.subject("pico-emulated:1") as on:
         bench = latency.Bench(on)
@@ -79,7 +82,9 @@ def added(more: Sequence[str]) -> dict[str, dict[str, int]]:
 def _print(title: str, sizes: dict[str, dict[str, int]]) -> None:
     print(f"{title:24}" + "".join(f"{board:>12}" for board in sizes))
     for module in sorted({module for modules in sizes.values() for module in modules}):
-        print(f"{module:24}" + "".join(f"{modules.get(module, ''):>12}" for modules in sizes.values()))
+        print(
+            f"{module:24}" + "".join(f"{modules.get(module, ''):>12}" for modules in sizes.values())
+        )
     print(f"{'total':24}" + "".join(f"{sum(modules.values()):12}" for modules in sizes.values()))
 
 

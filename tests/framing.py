@@ -11,4 +11,6 @@ def encoded(encode, *fields, **named):
 
 def hello(first, clients=1, epoch=0, nonce=0, text="test"):
     """The HELLO of a board whose devices begin with `first`."""
-    return encoded(frames.encode_hello, nonce, first, clients, 0, 0, epoch, 0, 0, 0, 0, 1, 0, 0, 0, text)
+    return encoded(
+        frames.encode_hello, nonce, first, clients, 0, 0, epoch, 0, 0, 0, 0, 1, 0, 0, 0, text
+    )

@@ -1,10 +1,12 @@
-"""Writes the packages with which MicroPython's `mip` installs the device library as source: firmware/package.json for
-the whole library, and firmware/package-<piece>.json for each piece. firmware/manifest.py freezes the same pieces.
+"""Writes the packages with which MicroPython's `mip` installs the device library as source:
+firmware/package.json for the whole library, and firmware/package-<piece>.json for each piece.
+firmware/manifest.py freezes the same pieces.
 
 python tests/mip_packages.py
 
-A package names the files beside it and depends on no other, since `mip` cannot resolve the address of a package
-relative to another. So each piece is complete, and two installed pieces have the same versions of their common files.
+A package names the files beside it and depends on no other, since `mip` cannot resolve the address
+of a package relative to another. So each piece is complete, and two installed pieces have the same
+versions of their common files.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ _NO_PIECE = ("bench", "host_frames", "links.beside", "model")
 def pieces(sources: modules.Sources) -> dict[str, set[str]]:
     """The modules of each piece.
 
-    core: a client at its port; mqtt: a client on a broker, too; client: with all modules on demand; and each module for
-    a user's program, with its own modules and the core.
+    core: a client at its port; mqtt: a client on a broker, too; client: with all modules on demand;
+    and each module for a user's program, with its own modules and the core.
     """
     program = mpy.MAIN.read_text()
     start = modules.imports(program)
@@ -65,7 +67,9 @@ def text(names: Iterable[str] | None = None) -> str:
 
 def packages() -> dict[str, str]:
     """The packages: name of the file -> content."""
-    of_pieces = {f"package-{name}.json": text(names) for name, names in pieces(mpy.library()).items()}
+    of_pieces = {
+        f"package-{name}.json": text(names) for name, names in pieces(mpy.library()).items()
+    }
     return {PACKAGE.name: text(), **of_pieces}
 
 

@@ -1,7 +1,8 @@
-"""Mutants: modules of the library with a part of the text replaced, which the published vectors must catch.
+"""Mutants: modules of the library with a part of the text replaced, which the published vectors
+must catch.
 
-The vectors alone must reveal each likely mistake of a device that was written from the specifications. The functions of
-tests/device with `vectors` in their names check them.
+The vectors alone must reveal each likely mistake of a device that was written from the
+specifications. The functions of tests/device with `vectors` in their names check them.
 """
 
 import importlib.util
@@ -12,7 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_SECONDS = 24  # of the processor; the right library takes 3, and three times as long beside other work
+_SECONDS = (
+    24  # of the processor; the right library takes 3, and three times as long beside other work
+)
 DEVICE_TESTS = Path(__file__).parent / "device"
 LIBRARY = Path(__file__).parents[1] / "firmware" / "tern"
 
@@ -22,7 +25,9 @@ BROKEN = (NameError, ImportError, AttributeError, TypeError, SyntaxError)
 
 @dataclass(frozen=True)
 class Wrong:
-    """`module` (for example tern.card) with `wrong` instead of `right`, which occurs once; empty: no change."""
+    """`module` (for example tern.card) with `wrong` instead of `right`, which occurs once; empty:
+    no change.
+    """
 
     what: str
     module: str
@@ -41,7 +46,9 @@ def file_of(module):
 
 def misplaced(mutants):
     """The mutants whose text does not occur exactly once in their module."""
-    sources = {module: file_of(module).read_text() for module in {mutant.module for mutant in mutants}}
+    sources = {
+        module: file_of(module).read_text() for module in {mutant.module for mutant in mutants}
+    }
     return [mutant for mutant in mutants if sources[mutant.module].count(mutant.right) != 1]
 
 
@@ -56,15 +63,21 @@ def end_boards(emulated):
 def imported(mutant):
     """Import the library again, with the mutant in it; restore the imported modules afterwards."""
     folders = (str(LIBRARY), str(DEVICE_TESTS))
-    kept = {n: m for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(folders)}
+    kept = {
+        n: m for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(folders)
+    }
     for name in kept:
         del sys.modules[name]
     try:
         path = file_of(mutant.module)
         source = path.read_text()
-        module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(mutant.module, path))
+        module = importlib.util.module_from_spec(
+            importlib.util.spec_from_file_location(mutant.module, path)
+        )
         sys.modules[mutant.module] = module
-        exec(compile(source.replace(mutant.right, mutant.wrong, 1), str(path), "exec"), vars(module))
+        exec(
+            compile(source.replace(mutant.right, mutant.wrong, 1), str(path), "exec"), vars(module)
+        )
         yield
     finally:
         if copy := sys.modules.get("tern.boards.emulated"):
@@ -94,7 +107,8 @@ def limited():
 
 
 def caught(mutant, *files):
-    """The failure of a vector under the mutant, or None; files: of tests/device, with functions that check vectors.
+    """The failure of a vector under the mutant, or None; files: of tests/device, with functions
+    that check vectors.
 
     A mutant that does not end counts as caught.
     """

@@ -1,5 +1,6 @@
-"""Makes a release of the commit in dist: sdist, wheel and two SBOMs (CycloneDX), one of the wheel and what it can need,
-and one of what `tern deploy` puts on each kind of board. `make release` runs this.
+"""Makes a release of the commit in dist: sdist, wheel and two SBOMs (CycloneDX), one of the wheel
+and what it can need, and one of what `tern deploy` puts on each kind of board. `make release` runs
+this.
 """
 
 import re
@@ -32,7 +33,10 @@ LOCK = ROOT / "tools/locks/dev.txt"  # the extras include dev
 
 
 def build(source, out):
-    """Build the sdist of a folder, and the wheel from this sdist. Returns their paths in the folder `out`."""
+    """Build the sdist of a folder, and the wheel from this sdist.
+
+    Returns their paths in the folder `out`.
+    """
     sdist = _built("sdist", source, out)
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["tar", "-xf", sdist, "-C", folder], check=True)
@@ -43,11 +47,19 @@ def build(source, out):
 def _built(kind, source, out):
     code = f"import sys; from setuptools.build_meta import build_{kind}; print('\\n' + build_{kind}(sys.argv[1]))"
     command = [sys.executable, "-c", code, out.absolute()]
-    return out / subprocess.run(command, cwd=source, check=True, stdout=-1, text=True).stdout.splitlines()[-1]
+    return (
+        out
+        / subprocess.run(command, cwd=source, check=True, stdout=-1, text=True).stdout.splitlines()[
+            -1
+        ]
+    )
 
 
 def wheel_bom(wheel):
-    """The SBOM of a wheel: all packages that it can need on any platform, by tools/locks. Who needs whom is of here."""
+    """The SBOM of a wheel: all packages that it can need on any platform, by tools/locks.
+
+    Who needs whom is of here.
+    """
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         headers = HeaderParser().parsestr(archive.read(name).decode())
@@ -56,7 +68,9 @@ def wheel_bom(wheel):
     needs = needs_of(name, lines, headers.get_all("Provides-Extra"))
     root = _package(name, headers["Version"], hashes=[_sha256(wheel.read_bytes())])
     components = {name: root}
-    for each, version in re.findall(r"^([\w.-]+)(?:\[[\w, -]+\])?==([\w.]+)", LOCK.read_text(), re.M):
+    for each, version in re.findall(
+        r"^([\w.-]+)(?:\[[\w, -]+\])?==([\w.]+)", LOCK.read_text(), re.M
+    ):
         scope = ComponentScope.REQUIRED if each in required else ComponentScope.OPTIONAL
         components[each] = _package(each, version, scope=scope)
     bom = Bom(components=[each for each in components.values() if each is not root])
@@ -67,7 +81,9 @@ def wheel_bom(wheel):
 
 
 def needs_of(name, lines, extras=()):
-    """What a package needs here, by these lines of its requirements, and what those need in turn: {name: names}."""
+    """What a package needs here, by these lines of its requirements, and what those need in turn:
+    {name: names}.
+    """
     needs, todo = {}, [(name, tuple(lines), tuple(extras))]
     seen = {*todo}
     while todo:
@@ -75,7 +91,9 @@ def needs_of(name, lines, extras=()):
         children = needs.setdefault(parent, set())
         for one in map(Requirement, lines):
             child = canonicalize_name(one.name)
-            applies = not one.marker or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+            applies = not one.marker or any(
+                one.marker.evaluate({"extra": extra}) for extra in ("", *extras)
+            )
             if applies and child != name:
                 children.add(child)
                 step = child, tuple(metadata.requires(child) or ()), tuple(sorted(one.extras))
@@ -92,7 +110,9 @@ def boards_bom():
         Property(name="tern:tested", value=MICROPYTHON_VERSION),
     ]
     parts = [
-        _package(compiler, version, scope=ComponentScope.EXCLUDED, description="compiled the .mpy files"),
+        _package(
+            compiler, version, scope=ComponentScope.EXCLUDED, description="compiled the .mpy files"
+        ),
         _part("MicroPython", ComponentType.PLATFORM, properties=micropython),
     ]
     for name, board in mpy.BOARDS.items():
@@ -131,7 +151,9 @@ def write(bom, path):
 
 def main():
     git = ["git", "-C", ROOT]
-    if changed := subprocess.run([*git, "status", "--short"], check=True, stdout=-1, text=True).stdout:
+    if changed := subprocess.run(
+        [*git, "status", "--short"], check=True, stdout=-1, text=True
+    ).stdout:
         sys.exit(f"release: commit these first, since a release is made of a commit:\n{changed}")
     out = ROOT / "dist"
     shutil.rmtree(out, ignore_errors=True)

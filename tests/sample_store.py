@@ -61,12 +61,15 @@ def boards(count, now=None, seed=1):
 
 
 def make(parent, count=10_000, rounds=12, planned=20, **options):
-    """Make a run below `parent` with `count` boards of one device each and an open round; return its directory.
+    """Make a run below `parent` with `count` boards of one device each and an open round; return
+    its directory.
 
     It was stopped after `rounds` of the `planned` rounds (or more). Each round asks other devices.
     """
     group = max(1, count // planned)
-    options = RunOptions("fedsgd", Options(reports=count, group=group, **options), f"simulated:{count}")
+    options = RunOptions(
+        "fedsgd", Options(reports=count, group=group, **options), f"simulated:{count}"
+    )
 
     def watch(status):
         if status.event == END and status.round >= rounds:
@@ -101,7 +104,9 @@ def reports_of(number, payloads):
         Reports(
             number,
             integers([device for device, _ in rows]),
-            np.frombuffer(b"".join([symbols for _, symbols in rows]), np.uint8).reshape(len(rows), size),
+            np.frombuffer(b"".join([symbols for _, symbols in rows]), np.uint8).reshape(
+                len(rows), size
+            ),
         )
         for size, rows in by_size.items()
     ]
@@ -116,22 +121,38 @@ def end_round(store, number, count, run=NAME, **figures):
     """End a round, from which the run has learned these figures."""
     state = store.run(run).state
     state = {**state, "rounds": state["rounds"] + 1, "reports": state["reports"] + count}
-    entry = {"round": number, "asked": count, "ended": "quorum", "reports": count, "refusals": 0, **figures}
+    entry = {
+        "round": number,
+        "asked": count,
+        "ended": "quorum",
+        "reports": count,
+        "refusals": 0,
+        **figures,
+    }
     store.end_run_round(run, number, "quorum", state, entry, None, (), time.time() - 1)
 
 
 CANARY = "window.hostile = 1"
 HOSTILE = (
-    f"<script>{CANARY}</script>", f'<img src=x onerror="{CANARY}">', f'"><svg/onload="{CANARY}">',
-    "</script></title></textarea><iframe src=//hostile.invalid>", f"'-({CANARY})-'", f"`${{{CANARY}}}`",
-    f"{{{{constructor.constructor('{CANARY}')()}}}}", f"javascript:{CANARY}", "{a|%s}{0}\\\\u003cb>",
-    "\u202e\u2066reversed\u200b\ufeff", "\x1b[2J\x1b]0;hostile\x07\r\nround 9: all is well\x9b31m\x00",
-    "Z" + "\u0337" * 200, "wide" * 2500,
-)  # fmt: skip
+    f"<script>{CANARY}</script>",
+    f'<img src=x onerror="{CANARY}">',
+    f'"><svg/onload="{CANARY}">',
+    "</script></title></textarea><iframe src=//hostile.invalid>",
+    f"'-({CANARY})-'",
+    f"`${{{CANARY}}}`",
+    f"{{{{constructor.constructor('{CANARY}')()}}}}",
+    f"javascript:{CANARY}",
+    "{a|%s}{0}\\\\u003cb>",
+    "\u202e\u2066reversed\u200b\ufeff",
+    "\x1b[2J\x1b]0;hostile\x07\r\nround 9: all is well\x9b31m\x00",
+    "Z" + "\u0337" * 200,
+    "wide" * 2500,
+)
 
 
 def spoil(path, name=NAME):
-    """Put HOSTILE wherever the store of a made run holds text of boards, sites and learners: in turn or as a whole.
+    """Put HOSTILE wherever the store of a made run holds text of boards, sites and learners: in
+    turn or as a whole.
 
     Returns the new name of the run.
     """
@@ -142,20 +163,42 @@ def spoil(path, name=NAME):
         for each in references["classes"]:
             each |= {"mechanism": whole, "card_hash": whole}
         learning = {**asked["learning"], "dataset": whole}
-        asked = {**asked, "algorithm": whole, "fleet": whole, "references": references, "learning": learning}
+        asked = {
+            **asked,
+            "algorithm": whole,
+            "fleet": whole,
+            "references": references,
+            "learning": learning,
+        }
         store.save_run(name, asked=asked)
-        said = ({"budget": i, "entropy": 1, "release": text, "text": text} for i, text in enumerate(HOSTILE))
+        said = (
+            {"budget": i, "entropy": 1, "release": text, "text": text}
+            for i, text in enumerate(HOSTILE)
+        )
         named = enumerate(zip(HOSTILE, said, strict=True), 1)
         now = time.time()
-        store.boards_seen(BoardRow(text, i, 1, i > 1, now, hello, 1, text) for i, (text, hello) in named)
+        store.boards_seen(
+            BoardRow(text, i, 1, i > 1, now, hello, 1, text) for i, (text, hello) in named
+        )
         with store.transaction():
             execute = store._db.execute
             (entry,) = execute("SELECT entry FROM history WHERE number = ?", (number,)).fetchone()
-            entry = {**json.loads(entry), "ended": whole, "reasons": {whole: 3}, whole: 0.5, "refusals": 3}
+            entry = {
+                **json.loads(entry),
+                "ended": whole,
+                "reasons": {whole: 3},
+                whole: 0.5,
+                "refusals": 3,
+            }
             execute("UPDATE history SET entry = ? WHERE number = ?", (json.dumps(entry), number))
             row = (whole, pack_ids(range(1, 4)), 0, 0.0, json.dumps({whole: whole}))
             execute("INSERT INTO gateway VALUES (?, ?, ?, ?, ?)", row)
             execute("PRAGMA defer_foreign_keys = ON")
-            for table, column in (("run", "name"), ("history", "run"), ("model", "run"), ("round", "run")):
+            for table, column in (
+                ("run", "name"),
+                ("history", "run"),
+                ("model", "run"),
+                ("round", "run"),
+            ):
                 execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (whole, name))
     return whole

@@ -1,4 +1,5 @@
-"""The exact distribution of the symbols that the firmware's sampler draws: of the code itself, not of a formula.
+"""The exact distribution of the symbols that the firmware's sampler draws: of the code itself, not
+of a formula.
 
 `outputs` runs the sampler down every branch of its random draws.
 """
@@ -43,22 +44,26 @@ Draw = Callable[[Branch], int]
 
 
 def outputs(card: Card, v: int, draw: Draw | None = None) -> list[Fraction]:
-    """The exact distribution of the symbols that the firmware's sampler draws for the Q1.14 input `v`.
+    """The exact distribution of the symbols that the firmware's sampler draws for the Q1.14 input
+    `v`.
 
-    The sampler runs on every finite string of bytes that decides its output: a string of n bytes has probability
-    256**-n. Where a string does not suffice, the sampler runs on each of the 256 longer strings.
+    The sampler runs on every finite string of bytes that decides its output: a string of n bytes
+    has probability 256**-n. Where a string does not suffice, the sampler runs on each of the 256
+    longer strings.
 
-    The only endless part is a rejection loop, the `uniform(n)` of window cards: a rejected byte leads back to the same
-    state. It shows in the outputs of the 256 next bytes: at least three different ones, equally often, and all other
-    bytes undecided (only a uniform draw of n >= 3 with rejection does so; a comparison with a threshold has at most two
-    outputs). The first undecided byte is then walked once more, must give the same outputs, and stands for the others;
-    the loop is solved exactly: P(output) = bytes that give it / bytes that decide.
+    The only endless part is a rejection loop, the `uniform(n)` of window cards: a rejected byte
+    leads back to the same state. It shows in the outputs of the 256 next bytes: at least three
+    different ones, equally often, and all other bytes undecided (only a uniform draw of n >= 3 with
+    rejection does so; a comparison with a threshold has at most two outputs). The first undecided
+    byte is then walked once more, must give the same outputs, and stands for the others; the loop
+    is solved exactly: P(output) = bytes that give it / bytes that decide.
 
-    `draw` replaces the sampler, for instance to enumerate a draw by category. Raises ValueError for laplace cards,
-    whose sampler has no finite depth.
+    `draw` replaces the sampler, for instance to enumerate a draw by category. Raises ValueError for
+    laplace cards, whose sampler has no finite depth.
 
-    Cost: about 1.5 us a draw. A table card takes a thousand draws for each threshold, a window card at its ends some
-    100,000, and 512 times as many between window starts, which is too many to walk.
+    Cost: about 1.5 us a draw. A table card takes a thousand draws for each threshold, a window card
+    at its ends some 100,000, and 512 times as many between window starts, which is too many to
+    walk.
     """
     if card.shape == LAPLACE:
         raise ValueError("a laplace sampler reads without bound: it cannot be enumerated")
@@ -139,12 +144,16 @@ class _Walk:
         self._branch.pool[depth] = answers.index(UNDECIDED)
         if self._answers(depth + 1) != answers:
             return None
-        self._loops[answers] = {symbol: Fraction(n, 256 - undecided) for symbol, n in decided.items()}
+        self._loops[answers] = {
+            symbol: Fraction(n, 256 - undecided) for symbol, n in decided.items()
+        }
         return self._loops[answers]
 
 
 def likelihood_ratio(card: Card) -> Fraction:
-    """The exact e**epsilon of the integers of a card (not laplace); for a hierarchy, of level and value together."""
+    """The exact e**epsilon of the integers of a card (not laplace); for a hierarchy, of level and
+    value together.
+    """
     return max(ratio_of(part.rows.tolist()) for part in laws.parts(card))
 
 

@@ -1,4 +1,5 @@
-"""Make the shipped cards and their manifest, in shared_specs/cards; --fresh also designs those that exist already.
+"""Make the shipped cards and their manifest, in shared_specs/cards; --fresh also designs those that
+exist already.
 
 .venv/bin/python tests/ship.py
 """
@@ -14,11 +15,24 @@ from ternhost.privacy.base import MICRO
 from ternhost.privacy.cards import decode, describe, fraction
 from ternhost.privacy.mechanisms import REGISTRY, shipped
 
-# Mechanisms of the papers, with their default number of levels or another one, and tern's own; the epsilons of each.
+# Mechanisms of the papers, with their default number of levels or another one, and tern's own; the
+# epsilons of each.
 _PAPERS = (
-    "three-outputs", "duchi", "laplace", "pm", "pm-sub", "pm-sub 15", "pm-opt", "hm", "hm-tp", "3r", "rr3", "pdpm",
-    "lhp", "grr",
-)  # fmt: skip
+    "three-outputs",
+    "duchi",
+    "laplace",
+    "pm",
+    "pm-sub",
+    "pm-sub 15",
+    "pm-opt",
+    "hm",
+    "hm-tp",
+    "3r",
+    "rr3",
+    "pdpm",
+    "lhp",
+    "grr",
+)
 _PAPERS_AT = tuple(MICRO * n // 2 for n in (1, 2, 3, 4, 5, 6, 8, 10, 12))
 _OPTIMAL_LEVELS = (4, 8, 16)
 _OPTIMAL_AT = tuple(MICRO * n // 4 for n in range(2, 25))
@@ -33,12 +47,19 @@ def wanted():
         yield "optimal", epsilon, levels
 
 
-def ship(directory, *, fresh=False, only=lambda name, epsilon, levels: True, progress=lambda name: None):
-    """Write every shipped card and the manifest to `directory`; return how many. Those there stay, unless `fresh`."""
+def ship(
+    directory, *, fresh=False, only=lambda name, epsilon, levels: True, progress=lambda name: None
+):
+    """Write every shipped card and the manifest to `directory`; return how many.
+
+    Those there stay, unless `fresh`.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     entries = []
     for name, epsilon, levels in (card for card in wanted() if only(*card)):
-        file = directory / f"{name}{'' if levels is None else f'-{levels}'}-{epsilon / MICRO:g}.card"
+        file = (
+            directory / f"{name}{'' if levels is None else f'-{levels}'}-{epsilon / MICRO:g}.card"
+        )
         if fresh or not _is_good(file, epsilon):
             progress(file.name)
             # The record's own design: `mechanisms.design` would take the shipped card itself.

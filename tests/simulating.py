@@ -26,7 +26,9 @@ def ask(driver, cohorts, number=1):
 
 
 def rounds(algorithm, driver, first=1):
-    """Run rounds of an algorithm until it is done; yield each result after the algorithm has learned from it."""
+    """Run rounds of an algorithm until it is done; yield each result after the algorithm has
+    learned from it.
+    """
     number = first
     while not algorithm.done:
         result = ask(driver, algorithm.cohorts(driver.devices), number)

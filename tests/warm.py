@@ -1,7 +1,9 @@
-"""Python processes for tests, forked from one that has imported the host, which takes a new interpreter a second.
+"""Python processes for tests, forked from one that has imported the host, which takes a new
+interpreter a second.
 
-`run` and `Popen` behave as in `subprocess`: the process is a child of the test's, with its own pipes, signals and
-exit code. They fork for `[sys.executable, "-c" or a script, ...]`, and execute any other command.
+`run` and `Popen` behave as in `subprocess`: the process is a child of the test's, with its own
+pipes, signals and exit code. They fork for `[sys.executable, "-c" or a script, ...]`, and execute
+any other command.
 """
 
 import atexit
@@ -28,7 +30,11 @@ _PREPARED = (
     "scipy.optimize",
     "scipy.special",
 )
-TERN = [sys.executable, "-c", "import sys; from ternhost.cli import main; sys.exit(main())"]  # the command
+TERN = [
+    sys.executable,
+    "-c",
+    "import sys; from ternhost.cli import main; sys.exit(main())",
+]  # the command
 _SUBREAPER = 36  # of prctl(2)
 _libc = ctypes.CDLL(None)
 _server = []  # the socket of this process's server
@@ -42,10 +48,15 @@ class Popen(subprocess.Popen):
         plain = not (isinstance(args, str) or executable or preexec_fn or pass_fds or env)
         words = [os.fspath(word) for word in args] if plain else []
         if words[:1] != [sys.executable] or (words[1].startswith("-") and words[1] != "-c"):
-            super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest)
+            super()._execute_child(
+                args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest
+            )
             return
         pipes, start_new_session = rest[3:9], rest[14]
-        files = [end if end != -1 else number for number, end in enumerate((pipes[0], pipes[3], pipes[5]))]
+        files = [
+            end if end != -1 else number
+            for number, end in enumerate((pipes[0], pipes[3], pipes[5]))
+        ]
         self.pid = _fork(words[1:], os.fspath(cwd or os.getcwd()), start_new_session, files)
         self._child_created = True
         self._close_pipe_fds(*pipes)
@@ -71,7 +82,9 @@ def _fork(words, cwd, start_new_session, files):
     if not _server:
         here, there = socket.socketpair()
         with there:
-            subprocess.Popen([sys.executable, __file__, str(there.fileno())], pass_fds=[there.fileno()])
+            subprocess.Popen(
+                [sys.executable, __file__, str(there.fileno())], pass_fds=[there.fileno()]
+            )
         _server.append(here)
     request = json.dumps([words, cwd, dict(os.environ), start_new_session]).encode()
     with _adopting():

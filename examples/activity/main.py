@@ -1,11 +1,12 @@
-"""The program of a board of the activity example: windows become records; a model names the wearer's activity.
+"""The program of a board of the activity example: windows become records; a model names the
+wearer's activity.
 
 On a Pico W or an ESP32: tern deploy BOARD --main main.py
 Emulated, many times faster, in a board's directory:  micropython main.py . SEED [SPEED]
 
-Nothing here waits for tern, and tern not for this. The wearer says what he or she does (`person.activity`): so a
-window is recorded with a label. Before that, the model says what it takes it for. How often it was right since it came
-is the board's live accuracy.
+Nothing here waits for tern, and tern not for this. The wearer says what he or she does
+(`person.activity`): so a window is recorded with a label. Before that, the model says what it takes
+it for. How often it was right since it came is the board's live accuracy.
 """
 
 import asyncio
@@ -70,7 +71,9 @@ def tell():
 
 
 async def live():
-    """Sample RATE times a second (emulated: `speed` times as often), and change what is done now and then."""
+    """Sample RATE times a second (emulated: `speed` times as often), and change what is done now
+    and then.
+    """
     since = windows = 0
     person.begin(person.choose())
     while True:

@@ -1,11 +1,12 @@
-"""Twenty emulated wearable boards, a broker, and a model that learns activities: all on this machine.
+"""Twenty emulated wearable boards learn activities through a broker, all on this machine.
 
 python examples/activity/run.py [--boards 20] [--windows 640] [--life 4] [--json]
 
-Each board runs main.py with a person of its own. Each run of 47 windows, about a minute, is protected at (--life, 1e-6)
-for life: the boards' ledgers hold that budget, and this run spends it. Then each board goes on with the model that it
-was sent, and counts how often it is right about new windows of its own. Beside that stand what the host finds for the
-same model and the same people, the model without privacy, and the answer that is always the most frequent activity.
+Each board runs main.py with a person of its own. Each run of 47 windows, about a minute, is
+protected at (--life, 1e-6) for life: the boards' ledgers hold that budget, and this run spends it.
+Then each board goes on with the model that it was sent, and counts how often it is right about new
+windows of its own. Beside that stand what the host finds for the same model and the same people,
+the model without privacy, and the answer that is always the most frequent activity.
 """
 
 import argparse
@@ -37,7 +38,9 @@ BOUT = 4  # as in main.py
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--boards", type=int, default=20)
-parser.add_argument("--windows", type=int, default=640, help="windows of a board; it keeps the newest")
+parser.add_argument(
+    "--windows", type=int, default=640, help="windows of a board; it keeps the newest"
+)
 parser.add_argument(
     "--life", default="4", help=f"epsilon, at delta {DELTA}, of a run of about a minute for life"
 )
@@ -86,7 +89,9 @@ with TemporaryDirectory(prefix="tern-activity-") as folder:
         )
 
 model = DeviceModel.of_result(result)  # predicts as the boards do, to the bit
-again = 0  # the windows that the boards judged, once more at the desk: a simulated day can be repeated
+again = (
+    0  # the windows that the boards judged, once more at the desk: a simulated day can be repeated
+)
 for seed, board in enumerate(live, 1):
     x, y = lived(seed, 0, -(-board["windows"] // BOUT))
     judged = slice(board["windows"] - board["judged"], board["windows"])

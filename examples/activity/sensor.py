@@ -1,14 +1,18 @@
-"""A simulated accelerometer that somebody wears at the thigh, in the manner of WISDM; runs on MicroPython and CPython.
+"""A simulated accelerometer that somebody wears at the thigh, in the manner of WISDM; runs on
+MicroPython and CPython.
 
-What is from where. Kwapisz, Weiss and Moore (Activity Recognition using Cell Phone Accelerometers, SensorKDD 2010) let
-people carry a phone in a front trouser pocket and label six activities. From them are the activities, their shares of
-the time (SHARES, of data set WISDM 1.1), gravity along y when the thigh is upright and along z when it lies, and the
-time between peaks: about 1/2 s walking and downstairs, 1/4 s jogging, 3/4 s upstairs. They sampled at 20 Hz; RATE and
-windows of 128 samples are those of UCI HAR (Anguita et al., ESANN 2013). All else, the sizes of harmonics and of noise
-and how people and bouts differ, is ours, and was chosen so that the activities overlap as they do there: stairs are
-taken for walking, and seldom anything for jogging. No person was measured.
+What is from where. Kwapisz, Weiss and Moore (Activity Recognition using Cell Phone Accelerometers,
+SensorKDD 2010) let people carry a phone in a front trouser pocket and label six activities. From
+them are the activities, their shares of the time (SHARES, of data set WISDM 1.1), gravity along y
+when the thigh is upright and along z when it lies, and the time between peaks: about 1/2 s walking
+and downstairs, 1/4 s jogging, 3/4 s upstairs. They sampled at 20 Hz; RATE and windows of 128
+samples are those of UCI HAR (Anguita et al., ESANN 2013). All else, the sizes of harmonics and of
+noise and how people and bouts differ, is ours, and was chosen so that the activities overlap as
+they do there: stairs are taken for walking, and seldom anything for jogging. No person was
+measured.
 
-Integers only, but for a table of sines. A seed is a person: each has a cadence, a force and a way to wear the thing.
+Integers only, but for a table of sines. A seed is a person: each has a cadence, a force and a way
+to wear the thing.
 """
 
 from array import array
@@ -19,8 +23,8 @@ SHARES = (386, 312, 112, 91, 55, 44)  # in 1000, of WISDM 1.1
 RATE = 50  # Hz
 G = 8192  # int16: +-4 g
 
-# For each activity: cadence in steps a minute, then amplitudes in 1/1000 g: at half the cadence (x), at the cadence
-# along y, at twice and at four times it (the impact), along z, and the noise.
+# For each activity: cadence in steps a minute, then amplitudes in 1/1000 g: at half the cadence
+# (x), at the cadence along y, at twice and at four times it (the impact), along z, and the noise.
 _MOTION = (
     (115, 110, 210, 130, 60, 150, 55),
     (165, 250, 700, 320, 160, 380, 120),
@@ -30,8 +34,8 @@ _MOTION = (
     (0, 0, 0, 0, 0, 0, 9),
 )
 _SITTING = 4
-# How people differ, and bouts of one person: standard deviations, of cadence and force in 1/1000, of tilts in 1/1000 of
-# a turn.
+# How people differ, and bouts of one person: standard deviations, of cadence and force in 1/1000,
+# of tilts in 1/1000 of a turn.
 _PEOPLE = (50, 110, 14, 14)
 _BOUTS = (55, 120, 12, 12)
 
@@ -45,7 +49,8 @@ class Person:
     """
 
     def __init__(self, seed, day=0):
-        # Wichmann and Hill (1982): three small generators. For the simulation, never for anything private.
+        # Wichmann and Hill (1982): three small generators. For the simulation, never for anything
+        # private.
         self._a, self._b, self._c = seed % 30268 + 1, seed * 7 % 30306 + 1, seed * 131 % 30322 + 1
         for _ in range(20):
             self._draw()
@@ -81,7 +86,8 @@ class Person:
         self._step = steps * 65536 * (1000 + cadence) // (60 * RATE * 1000)
         force += self._normal(120)
         self._sizes = [
-            size * (1000 + force + self._normal(150)) // 1000 for size in (half, once, twice, fourth, deep)
+            size * (1000 + force + self._normal(150)) // 1000
+            for size in (half, once, twice, fourth, deep)
         ]
         self._noise = noise * (1000 + self._normal(200)) // 1000
         self._phase = self._draw() & 65535
@@ -124,9 +130,11 @@ def _int16(v):
 
 
 def windows(person, window, row, bouts, each=4):
-    """Yield the activity of each window, with its features in the array('h') `row`: as fast as it goes.
+    """Yield the activity of each window, with its features in the array('h') `row`: as fast as it
+    goes.
 
-    window: a tern.features.Window of three axes. A bout has `each` windows; what is across two bouts is left out.
+    window: a tern.features.Window of three axes. A bout has `each` windows; what is across two
+    bouts is left out.
     """
     for _ in range(bouts):
         person.begin(person.choose())

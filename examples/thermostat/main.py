@@ -1,10 +1,12 @@
-"""The program of a thermostat board: a reading a minute, a record every five, tern once an hour, else asleep.
+"""The program of a thermostat board: a reading a minute, a record every five, tern once an hour,
+else asleep.
 
-On a Pico W or an ESP32: tern deploy BOARD --main main.py
-Emulated, an hour in a moment, in a board's directory:  micropython main.py . SEED [MILLISECONDS_OF_AN_HOUR [WAKE]]
+On a Pico W or an ESP32: tern deploy BOARD --main main.py Emulated, an hour in a moment, in a
+board's directory:  micropython main.py . SEED [MILLISECONDS_OF_AN_HOUR [WAKE]]
 
-Light sleep keeps the RAM, and with it the last ten readings. The board learns how the temperature will have changed
-in ten minutes. It prints two mean errors since the model came: its own, and the error of predicting no change.
+Light sleep keeps the RAM, and with it the last ten readings. The board learns how the temperature
+will have changed in ten minutes. It prints two mean errors since the model came: its own, and the
+error of predicting no change.
 """
 
 import json
@@ -47,7 +49,9 @@ def reading():
         return
     if model.ready:
         if figures["model"] != [model.round, model.final]:
-            figures.update({"model": [model.round, model.final], "judged": 0, "off": 0, "off_as_now": 0})
+            figures.update(
+                {"model": [model.round, model.final], "judged": 0, "off": 0, "off_as_now": 0}
+            )
         figures["judged"] += 1
         figures["off"] += abs(model.predict(readings.then) - label) * CHANGE // ONE
         figures["off_as_now"] += abs(label) * CHANGE // ONE

@@ -1,8 +1,9 @@
 """The record of a thermostat, made from a reading, in integers. MicroPython and CPython.
 
-Seven features: inside, outside, the time of day in two, the heating of the last ten minutes, how the temperature has
-changed in them, and the constant. The label is how it will change in the next ten minutes. Each has a public (low,
-high), fixed by what rooms are like, not by what devices have measured: the values that become -1 and 1.
+Seven features: inside, outside, the time of day in two, the heating of the last ten minutes, how
+the temperature has changed in them, and the constant. The label is how it will change in the next
+ten minutes. Each has a public (low, high), fixed by what rooms are like, not by what devices have
+measured: the values that become -1 and 1.
 """
 
 from array import array
@@ -34,7 +35,8 @@ class Readings:
     def push(self, minute, inside, outside, duty):
         """Take a reading: minute of the day, temperatures in 1/100 degree, heating 0..100.
 
-        Returns the label of the reading AHEAD minutes ago, whose features are then in `then`; None in the beginning.
+        Returns the label of the reading AHEAD minutes ago, whose features are then in `then`; None
+        in the beginning.
         """
         at = self._count % AHEAD
         old = self._count >= AHEAD

@@ -1,8 +1,11 @@
-"""A simulated room and its heating, in integers: hundredths of a degree, a step a minute. MicroPython and CPython.
+"""A simulated room and its heating, in integers: hundredths of a degree, a step a minute.
 
-The room loses heat to the outside through its walls, with a time constant of `leak` minutes, and gains it from a
-radiator, which warms and cools in minutes, and from people and the sun by day. Rooms differ in their walls, their
-radiator and their people: a seed is a room. We chose the sizes, in the range of real dwellings; none was measured.
+MicroPython and CPython.
+
+The room loses heat to the outside through its walls, with a time constant of `leak` minutes, and
+gains it from a radiator, which warms and cools in minutes, and from people and the sun by day.
+Rooms differ in their walls, their radiator and their people: a seed is a room. We chose the sizes,
+in the range of real dwellings; none was measured.
 """
 
 COLD, WARM = 500, 1500  # mean outside temperatures at night and by day
@@ -10,7 +13,9 @@ DAY = 1440  # minutes
 
 
 class Room:
-    """One room: `inside` and `outside` in 1/100 degree Celsius, `duty` of the heating 0..100, `minute` of the day."""
+    """One room: `inside` and `outside` in 1/100 degree Celsius, `duty` of the heating 0..100,
+    `minute` of the day.
+    """
 
     def __init__(self, seed):
         # Wichmann and Hill (1982), as in examples/activity/sensor.py.

@@ -1,10 +1,11 @@
-"""Emulated thermostats that sleep, a broker, and a model of what a room does next: all on this machine.
+"""Emulated thermostats that sleep learn what a room does next, all on this machine.
 
-python examples/thermostat/run.py [--boards 20] [--rounds 24] [--epsilon 4] [--hour-ms 1000] [--wake 1] [--json]
+python examples/thermostat/run.py [--boards 20] [--rounds 24] [--epsilon 4] [--hour-ms 1000]
+                                  [--wake 1] [--json]
 
-A board reads sixty times an hour, then asks the broker for what is new, answers it, and sleeps again.
-In the end each tells how far off its predictions were, in 1/100 degree, and how far off it is to say that nothing
-changes.
+A board reads sixty times an hour, then asks the broker for what is new, answers it, and sleeps
+again. In the end each tells how far off its predictions were, in 1/100 degree, and how far off it
+is to say that nothing changes.
 """
 
 import argparse
@@ -24,13 +25,15 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--boards", type=int, default=20)
 parser.add_argument("--rounds", type=int, default=24)
 parser.add_argument("--epsilon", type=int, default=4, help="epsilon of a report")
-parser.add_argument("--hour-ms", type=int, default=1000, help="milliseconds in which an hour passes")
-parser.add_argument("--wake", type=int, default=1, help="hours from one wake of the radio to the next")
+parser.add_argument(
+    "--hour-ms", type=int, default=1000, help="milliseconds in which an hour passes"
+)
+parser.add_argument(
+    "--wake", type=int, default=1, help="hours from one wake of the radio to the next"
+)
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
 args = parser.parse_args()
-OPTIONS = (
-    f"--rounds {args.rounds} --deadline 30 --model linear --dimension {D} --epsilon {args.epsilon} --batch 32"
-)
+OPTIONS = f"--rounds {args.rounds} --deadline 30 --model linear --dimension {D} --epsilon {args.epsilon} --batch 32"
 
 
 def say(*words):

@@ -1,4 +1,5 @@
-"""Why a board is not on its broker: the reasons of a Lost (shared_specs/mqtt.md), and the board's last absence.
+"""Why a board is not on its broker: the reasons of a Lost (shared_specs/mqtt.md), and the board's
+last absence.
 
 A reason depends on the network alone, never on records.
 """
@@ -37,7 +38,9 @@ class Absence:
         self._path = board.directory + "/" + ABSENT
         self.reason = 0  # the last one since the absence began; 0: nothing has failed
         self._ms = self._kept = 0
-        self._since = ticks_ms() >> 10 << 10  # in whole seconds, so that nobody sees how long the start took
+        self._since = (
+            ticks_ms() >> 10 << 10
+        )  # in whole seconds, so that nobody sees how long the start took
         self._ended = self._lit = False
         try:
             with open(self._path, "rb") as file:
@@ -56,7 +59,9 @@ class Absence:
         self._since = now
 
     def failed(self, reason, now):
-        """Note why the connection was lost `now` (ms), or an attempt to connect failed: only this goes to the file."""
+        """Note why the connection was lost `now` (ms), or an attempt to connect failed: only this
+        goes to the file.
+        """
         self._count()
         if self._ended:
             self._ended = False

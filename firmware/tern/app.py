@@ -1,6 +1,7 @@
 """Runs tern beside a user's program: answers rounds from its records and gives it the model.
 
-No step blocks for longer than the work of one record, except in the calls that docs/guides/application.md lists.
+No step blocks for longer than the work of one record, except in the calls that
+docs/guides/application.md lists.
 """
 
 import asyncio
@@ -43,11 +44,15 @@ _LONGEST_S = const(300)  # pause after an exception
 _QUIET_MS = const(300)  # the time that once() waits for more after an acknowledged report,
 _PATIENCE_MS = const(2000)  # and else for what the host has to say
 
-_in_use: "set[str]" = set()  # directories: two nodes on one ledger would spend the same budget twice
+_in_use: "set[str]" = (
+    set()
+)  # directories: two nodes on one ledger would spend the same budget twice
 
 
 class Live(Client):
-    """A Client with the records of `recorder`; the parameters of questions, and models, go to `model`."""
+    """A Client with the records of `recorder`; the parameters of questions, and models, go to
+    `model`.
+    """
 
     def __init__(self, board, recorder, model, update=None):
         super().__init__(board)
@@ -60,13 +65,21 @@ class Live(Client):
         if self._clients and self._clients.count > 1:
             raise StorageError("a program's records are of one device")
 
-    def steps(self, frame: memoryview, send: "Callable[[bytearray, int], object]") -> "Iterator[None]":
-        """Answer `frame` as respond(), and take a MODEL: a generator, which gives way between two pieces of work."""
+    def steps(
+        self, frame: memoryview, send: "Callable[[bytearray, int], object]"
+    ) -> "Iterator[None]":
+        """Answer `frame` as respond(), and take a MODEL: a generator, which gives way between two
+        pieces of work.
+        """
         if len(frame) and frame[0] == wire.MODEL:
             self._take_model(frame)
             return
         epoch = self._epoch
-        member = self._clients.first if frames.is_for_fleet(frame) and self.members(frame) else wire.BOARD
+        member = (
+            self._clients.first
+            if frames.is_for_fleet(frame) and self.members(frame)
+            else wire.BOARD
+        )
         self.take(frame)
         try:
             n = self.begin(frame, member)
@@ -129,7 +142,8 @@ class App:
     ) -> None:
         """Open recorder and model in the directory of `board`, which has one device.
 
-        Raises StorageError and OSError for unfit files or several devices, RuntimeError for a second App of a board.
+        Raises StorageError and OSError for unfit files or several devices, RuntimeError for a
+        second App of a board.
         """
         if board.directory in _in_use:
             raise RuntimeError("one App a board")
@@ -147,7 +161,8 @@ class App:
         _in_use.add(board.directory)
 
     async def run(self, watchdog: "Watchdog | None" = None) -> None:
-        """Answer the host beside other tasks, for ever; on a computer until the port closes. watchdog: a machine.WDT.
+        """Answer the host beside other tasks, for ever; on a computer until the port closes.
+        watchdog: a machine.WDT.
 
         After an exception, kept in `error`, it starts again; each pause is longer than the last.
         """
@@ -164,9 +179,11 @@ class App:
                 await sleep_ms(1000)
 
     def once(self, timeout_ms: int = 20000) -> bool:
-        """Connect, answer rounds, take the model, disconnect, all within about `timeout_ms`; then Wi-Fi is off.
+        """Connect, answer rounds, take the model, disconnect, all within about `timeout_ms`; then
+        Wi-Fi is off.
 
-        Return whether a report was acknowledged; if not, `error` says why. Raises nothing: a board must go to sleep.
+        Return whether a report was acknowledged; if not, `error` says why. Raises nothing: a board
+        must go to sleep.
         """
         reports = self.reports
         return bool(asyncio.run(self._session(timeout_ms))) and self.reports > reports
@@ -203,7 +220,8 @@ class App:
                 link.close()
 
     async def _serve(self, link, timeout_ms):
-        # With a time-out: until nothing more comes. Returns whether all that was sent was acknowledged.
+        # With a time-out: until nothing more comes. Returns whether all that was sent was
+        # acknowledged.
         board = self.board
         client = self._client
         link.admit(wire.MODEL)
@@ -220,7 +238,9 @@ class App:
             frame = beside.receive(link, self.recorder) if patient else link.receive(0)
             if frame is not None:
                 client.arrived = getattr(link, "last", ticks_ms())
-                if client._paid and not settled:  # the first frame: nobody knows when the last debit was
+                if (
+                    client._paid and not settled
+                ):  # the first frame: nobody knows when the last debit was
                     client._paid[0] = client.arrived
                 await sleep_ms(0)
                 try:

@@ -1,4 +1,7 @@
-"""The parts of a report that `tern bench latency` times on a board. It returns raw times; the host takes medians."""
+"""The parts of a report that `tern bench latency` times on a board.
+
+It returns raw times; the host takes medians.
+"""
 
 import gc
 import math
@@ -15,12 +18,17 @@ _SINGLES = const(256)
 
 
 def run(case, repeats, card_bytes, client, clock):
-    """Run one of CASES; return (units of each run, list of ticks of `clock`). Raises CardError and EntropyError."""
+    """Run one of CASES; return (units of each run, list of ticks of `clock`).
+
+    Raises CardError and EntropyError.
+    """
     units, work = CASES[case](decode(card_bytes), client)
     times = []
     for i in range(repeats + 1):
         gc.collect()
-        for j in range(_SINGLES):  # room is looked for behind the last single block: as after some reports
+        for j in range(
+            _SINGLES
+        ):  # room is looked for behind the last single block: as after some reports
             _ = (j,)
         start = clock()
         work()
@@ -43,7 +51,13 @@ def _sample(card, client):
 
 def _plain(card, client):
     e = math.exp(card.epsilon / 1e6)
-    perturb = _piecewise(e) if card.shape != TABLE else _three_outputs(card) if card.knot_bits else _duchi(e)
+    perturb = (
+        _piecewise(e)
+        if card.shape != TABLE
+        else _three_outputs(card)
+        if card.knot_bits
+        else _duchi(e)
+    )
     xs = [x / 16384 for x in range(-16384, 16384, 256)]
     out = [0.0] * _COORDINATES
 
@@ -66,7 +80,8 @@ def _duchi(e):
 
 
 def _three_outputs(card):
-    # Zhao et al., 2021: the probability of each output is linear between the inputs 0 and 1, as in the card
+    # Zhao et al., 2021: the probability of each output is linear between the inputs 0 and 1, as in
+    # the card
     zero = 1 << card.knot_bits - 1
     thresholds = card.thresholds
     h = 1 - thresholds[2 * zero + 1] / T

@@ -44,16 +44,20 @@ def _require(condition, what=""):
 
 
 class Card:
-    """A decoded card: its bytes `data`, its `shape`, and its claimed `epsilon` (micro-epsilon; micro-rho: tern.sums).
+    """A decoded card: its bytes `data`, its `shape`, and its claimed `epsilon` (micro-epsilon;
+    micro-rho: tern.sums).
 
-    `job`: the int32 parameters of its sampler (tern.sampler), not for a mixture or a card with a `body`.
+    `job`: the int32 parameters of its sampler (tern.sampler), not for a mixture or a card with a
+    `body`.
     """
 
     symbols: int  # how many outputs
     knot_bits: int  # table: p,
     levels: "tuple[int, ...]"
     thresholds: "memoryview"  # 2**p + 1 rows of symbols - 1,
-    extremes: "list[tuple[int, int]]"  # and the least and the largest count of each symbol over the knots
+    extremes: (
+        "list[tuple[int, int]]"  # and the least and the largest count of each symbol over the knots
+    )
     window: int  # window: W,
     threshold: int  # and, as for a mixture, P
     grid_bits: int  # laplace: q
@@ -128,7 +132,9 @@ def _table(card):
     card.job = job
     card.thresholds = memoryview(job)[6:]
     card.extremes = []
-    thresholds = list(card.thresholds)  # for its columns; from 2**31 on they are negative, and refused
+    thresholds = list(
+        card.thresholds
+    )  # for its columns; from 2**31 on they are negative, and refused
     below = [0] * rows
     for j in range(m):
         above = thresholds[j :: m - 1] if j < m - 1 else [T] * rows
@@ -153,9 +159,13 @@ def _window(card):
 
 def _laplace(card):
     q, t, s, lowest, highest = _body(card, LAPLACE_BODY, True)
-    _require(q <= 14 and 1 <= t <= _MAX_SCALE and 1 <= s <= _MAX_SCALE, "grid or scale out of bounds")
+    _require(
+        q <= 14 and 1 <= t <= _MAX_SCALE and 1 <= s <= _MAX_SCALE, "grid or scale out of bounds"
+    )
     one = 1 << q
-    _require(-_MAX_SCALE <= lowest <= -one and one <= highest <= _MAX_SCALE, "outputs out of bounds")
+    _require(
+        -_MAX_SCALE <= lowest <= -one and one <= highest <= _MAX_SCALE, "outputs out of bounds"
+    )
     _require(highest - lowest <= _MAX_SPAN, "too many outputs")
     card.symbols = highest - lowest + 1
     card.grid_bits = q
@@ -185,7 +195,10 @@ def _mask(n):
 
 
 def certify(card, epsilon=None):
-    """Return whether `card` keeps `epsilon` micro-epsilon (its own claim if None). Exact integer arithmetic."""
+    """Return whether `card` keeps `epsilon` micro-epsilon (its own claim if None).
+
+    Exact integer arithmetic.
+    """
     if epsilon is None:
         epsilon = card.epsilon
     if card.shape == LAPLACE:

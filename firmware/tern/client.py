@@ -1,4 +1,5 @@
-"""The round loop, in the order of shared_specs/ledger.md: begin(), allow() and release() make a report.
+"""The round loop, in the order of shared_specs/ledger.md: begin(), allow() and release() make a
+report.
 
 Only release() draws and pays: nothing of the report leaves the board before the ledger is durable.
 """
@@ -32,9 +33,11 @@ _MANY = const(65535)
 
 
 def work_ms(request, card, size, bound, recorder=None):
-    """Return an upper bound, in ms, on the time of a report on a Pico (storage.md, Slot), from public values alone.
+    """Return an upper bound, in ms, on the time of a report on a Pico (storage.md, Slot), from
+    public values alone.
 
-    size: bytes of packed symbols; bound: public upper bound on records per client, 0 for none. recorder: of a program.
+    size: bytes of packed symbols; bound: public upper bound on records per client, 0 for none.
+    recorder: of a program.
     """
     batch = request.batch or wire.MAX_BATCH
     k = request.k
@@ -75,15 +78,22 @@ def record_work(request):
 
 
 class Client:
-    """Answers the frames of a host into `reply`, for all clients of `board`. A board without files still says hello."""
+    """Answers the frames of a host into `reply`, for all clients of `board`.
 
-    arrived: int  # when the frame under way came (ms): set by the caller, before any work of it, for clients that pause
+    A board without files still says hello.
+    """
+
+    # when the frame under way came (ms): set by the caller, before any work of it, for clients that
+    # pause
+    arrived: int
 
     def __init__(self, board):
         self.reply = bytearray(wire.MAX_FRAME)
         self.board = board
         self._clients = self._records = self._fleet_key = None
-        self._recorder = None  # whose records are used instead of those of records.bin, with a program
+        self._recorder = (
+            None  # whose records are used instead of those of records.bin, with a program
+        )
         self._epoch = self._pause_ms = self._slot_ms = 0
         self._bound = self._unit = (
             0  # public upper bound on records per client; records of a protected run, 0: all
@@ -119,7 +129,9 @@ class Client:
         self._symbols = array("H", bytes(2 * k))
 
     def respond(self, frame, send):
-        """Answer `frame` for each client that it asks, by send(reply, n); several reports go together in REPORTS."""
+        """Answer `frame` for each client that it asks, by send(reply, n); several reports go
+        together in REPORTS.
+        """
         if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
             return
         if frames.is_for_fleet(frame):
@@ -130,7 +142,8 @@ class Client:
 
     def settle(self):
         """Fill the holes of the heap, once, after the first report."""
-        # Holes of one block make MicroPython search all of the heap for larger pieces: filling them saves 1 ms.
+        # Holes of one block make MicroPython search all of the heap for larger pieces: filling them
+        # saves 1 ms.
         if self._filler or self.reply[0] != wire.REPORT:
             return
         gc.collect()
@@ -138,13 +151,19 @@ class Client:
             self._filler = (self._filler,)
 
     def members(self, frame):
-        """Return how many clients `frame`, a ROUND for the fleet, asks; 0 if its tag does not verify."""
+        """Return how many clients `frame`, a ROUND for the fleet, asks; 0 if its tag does not
+        verify.
+        """
         try:
             clients = self._open_clients()
             if self._fleet_key:
                 frames.verify(self._fleet_key, frame)
                 return clients.count
-        except (StorageError, FrameError, MemoryError):  # the board answers, once, that it is an error
+        except (
+            StorageError,
+            FrameError,
+            MemoryError,
+        ):  # the board answers, once, that it is an error
             pass
         return 0
 
@@ -161,12 +180,14 @@ class Client:
             send(self.reply, self.answer(frame, self._clients.first if count else wire.BOARD))
 
     def answer(self, frame, member=wire.BOARD):
-        """Write the answer to `frame` (memoryview; empty if damaged) into `reply`; return its length.
+        """Write the answer to `frame` (memoryview; empty if damaged) into `reply`; return its
+        length.
 
         member: the client that answers a frame with the fleet's tag, verified.
         """
-        # MicroPython keeps more than 11 words of variables on the heap, and searches from the last single block. So few
-        # functions have so many, and a single block, the address, comes first: no search goes through earlier garbage.
+        # MicroPython keeps more than 11 words of variables on the heap, and searches from the last
+        # single block. So few functions have so many, and a single block, the address, comes first:
+        # no search goes through earlier garbage.
         self.take(frame)
         return self._answer(frame, member)
 
@@ -188,7 +209,8 @@ class Client:
         self._address = unpack_from("<II", frame, 1) if len(frame) > _ADDRESS_END else None
 
     def begin(self, frame, member=wire.BOARD):
-        """Write the answer to the `frame` taken into `reply`; return its length, or 0 for a new report.
+        """Write the answer to the `frame` taken into `reply`; return its length, or 0 for a new
+        report.
 
         Raises REFUSALS.
         """
@@ -240,9 +262,23 @@ class Client:
         text = board.text()
         gc.collect()
         return frames.encode_hello(
-            self.reply, nonce, first, count, budget, spent, self._epoch, self.free(), self._bound,
-            board.exceptions, board.restarts, self.entropy.state, board.assessed, measure, self._unit, text,
-        )  # fmt: skip
+            self.reply,
+            nonce,
+            first,
+            count,
+            budget,
+            spent,
+            self._epoch,
+            self.free(),
+            self._bound,
+            board.exceptions,
+            board.restarts,
+            self.entropy.state,
+            board.assessed,
+            measure,
+            self._unit,
+            text,
+        )
 
     def free(self):
         return _mem_free()
@@ -290,7 +326,9 @@ class Client:
             memoryview(self.reply)[:last] = ledger.report
             return last
         request = self.round
-        if number - last > (wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD):
+        if number - last > (
+            wire.FLEET_AHEAD if request.device == wire.FLEET else wire.CLIENT_AHEAD
+        ):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
         model = SUM - (request.card[0] & 15)
         if model + 1 >> 1:  # neither a sum, 0, nor a projection, -1
@@ -301,7 +339,9 @@ class Client:
         return 0
 
     def allow(self):
-        """Raise one of REFUSALS if policy, slot, certificate, records, entropy, budget or pause forbid the report."""
+        """Raise one of REFUSALS if policy, slot, certificate, records, entropy, budget or pause
+        forbid the report.
+        """
         client = self._clients
         ledger = self._ledger
         card = self._form[0]
@@ -326,13 +366,17 @@ class Client:
         if cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
         if self._paid:
-            rest = self._pause_ms - ticks_diff(self.arrived, self._paid[client.device - client.first])
+            rest = self._pause_ms - ticks_diff(
+                self.arrived, self._paid[client.device - client.first]
+            )
             if 0 < rest <= self._pause_ms:
                 raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (rest + 999) // 1000)
         self._at_once = min(self._ahead, left // cost)
 
     def release(self, values=None):
-        """Draw the report, pay for it, and only then return its length. values: Q1.14; None: computed here."""
+        """Draw the report, pay for it, and only then return its length. values: Q1.14; None:
+        computed here.
+        """
         k = self._k
         if k > len(self._symbols):
             self._room(k)
@@ -347,7 +391,15 @@ class Client:
             self.answerer.draw(card, self.entropy, self._inputs, symbols, k)
             self.entropy.end_report()
             n = frames.encode_report(
-                self.reply, self._key, self._device, self._number, symbols, k, card.symbols, size, unsealed
+                self.reply,
+                self._key,
+                self._device,
+                self._number,
+                symbols,
+                k,
+                card.symbols,
+                size,
+                unsealed,
             )
         finally:  # that it came to nothing may tell of the data, too
             report = sealed if n else b""
@@ -358,7 +410,9 @@ class Client:
         return n
 
     def _decode(self, data, k):
-        """Set _form: the Card, bytes of k packed symbols, and views of the report in `reply`, without and with tag."""
+        """Set _form: the Card, bytes of k packed symbols, and views of the report in `reply`,
+        without and with tag.
+        """
         self._k = 0
         self._certified = None
         card = decode(data)
@@ -371,7 +425,9 @@ class Client:
         self._k = k
 
     def _answerer(self, model):
-        """Return what answers for `model`, 0 for a sum, -1 for a projection: it has cost(), values() and draw()."""
+        """Return what answers for `model`, 0 for a sum, -1 for a projection: it has cost(),
+        values() and draw().
+        """
         if model not in self._answerers:
             try:  # loaded only when asked for
                 if not model:
@@ -402,15 +458,17 @@ class Client:
 
     def _open_clients(self):
         if self._clients is None:
-            self._fleet_key, pause, self._slot_ms, ahead, self._epoch, self._bound, self._unit = read_fleet(
-                self.board.directory + "/" + storage.FLEET
+            self._fleet_key, pause, self._slot_ms, ahead, self._epoch, self._bound, self._unit = (
+                read_fleet(self.board.directory + "/" + storage.FLEET)
             )
             clients = storage.Clients(self.board.directory + "/" + storage.CLIENTS, self._bound)
             self._pause_ms = 1000 * pause
             if clients.count == 1:
                 self._ahead = ahead
             if pause:
-                self._paid = [self.arrived] * clients.count  # nobody knows when the last debits were
+                self._paid = [
+                    self.arrived
+                ] * clients.count  # nobody knows when the last debits were
             self._clients = clients  # last: without the policy above there are no clients
         return self._clients
 
@@ -424,7 +482,9 @@ class Client:
         raise FrameError(wire.ERR_DEVICE, "no such client", device)
 
     def open_records(self, client):
-        """Return the records (as storage.Records) of `client`, whose `start` and `records` say which of them."""
+        """Return the records (as storage.Records) of `client`, whose `start` and `records` say
+        which of them.
+        """
         if self._records is None:
             self._records = storage.Records(self.board.directory + "/" + storage.RECORDS)
         records = self._records
@@ -437,7 +497,8 @@ class Client:
 
     def _load(self, device):
         ledger = self._ledger
-        # Written over in place nobody else writes it; where it is ahead of what was released it must not be read again.
+        # Written over in place nobody else writes it; where it is ahead of what was released it
+        # must not be read again.
         if device != self._loaded or not (ledger.path and (self.board.in_place or ledger.reserved)):
             ledger.load(self.board.directory + "/" + ledger_name(device))
             self._loaded = device

@@ -1,7 +1,8 @@
-"""Collections: reports some features of a record as they are, for means and frequencies (shared_specs/arithmetic.md).
+"""Collections: reports some features of a record as they are, for means and frequencies
+(shared_specs/arithmetic.md).
 
-Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 6. With range 1 a category is hashed: optimised local hashing (Wang
-et al., USENIX Security 2017).
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 6. With range 1 a category is hashed: optimised
+local hashing (Wang et al., USENIX Security 2017).
 """
 
 import hashlib
@@ -19,9 +20,11 @@ PRIME = const(8191)  # as many categories can be told apart by their hashes
 
 
 def hash_of(device, round_number):
-    """Return a and b of the public hash (a * category + b) % PRIME % buckets of a client in a round.
+    """Return a and b of the public hash (a * category + b) % PRIME % buckets of a client in a
+    round.
 
-    Over all clients, it is pairwise independent (Carter and Wegman, J. Comput. Syst. Sci. 18, 1979).
+    Over all clients, it is pairwise independent (Carter and Wegman, J. Comput. Syst. Sci. 18,
+    1979).
     """
     a, b = unpack_from("<II", hashlib.sha256(pack("<II", device, round_number)).digest())
     return a % PRIME, b % PRIME
@@ -37,7 +40,10 @@ class Answerer:
         self._values = array("h", (0 for _ in range(MAX_DIMENSION)))
 
     def cost(self, card):
-        """Return what a report costs: every feature, the card's epsilon. Raises FrameError for one of no categories."""
+        """Return what a report costs: every feature, the card's epsilon.
+
+        Raises FrameError for one of no categories.
+        """
         if self._request.model == CATEGORIES and (card.shape != WINDOW or card.window != 1):
             raise FrameError(ERR_CARD, "categories need a window of 1")
         return self._request.k * card.epsilon

@@ -1,9 +1,12 @@
-"""Parts that CPython lacks. On CPython `@micropython.viper` does nothing: the function is its plain twin.
+"""Parts that CPython lacks.
 
-Compilers in MicroPython have errors that a leaf avoids (firmware/BOARDS.md). It stores at index 0 or at one in a
-variable: 1.25 for Xtensa stores the wrong register at any other constant. The index of a ptr16 or ptr32 is none of its
-first three variables, parameters counted: 1.26 and 1.27 for Thumb and RISC-V spoil these registers. It loads at
-constants below 256 only: 1.26 to 1.29 for Xtensa. It negates no variable.
+On CPython `@micropython.viper` does nothing: the function is its plain twin.
+
+Compilers in MicroPython have errors that a leaf avoids (firmware/BOARDS.md). It stores at index 0
+or at one in a variable: 1.25 for Xtensa stores the wrong register at any other constant. The index
+of a ptr16 or ptr32 is none of its first three variables, parameters counted: 1.26 and 1.27 for
+Thumb and RISC-V spoil these registers. It loads at constants below 256 only: 1.26 to 1.29 for
+Xtensa. It negates no variable.
 """
 
 import sys
@@ -14,7 +17,10 @@ TYPE_CHECKING = False  # a type checker takes it for True; what it guards is nev
 
 
 def feed():
-    """Tell the watchdog that work goes on; a board that has one puts its own here. Call it as `compat.feed()`."""
+    """Tell the watchdog that work goes on; a board that has one puts its own here.
+
+    Call it as `compat.feed()`.
+    """
 
 
 if MICROPYTHON:
@@ -27,7 +33,8 @@ if MICROPYTHON:
     ticks_diff: "Any" = time.ticks_diff
     sleep_ms = time.sleep_ms
 
-    # While modules are loaded: else what loading leaves behind lies scattered among what stays (see Client).
+    # While modules are loaded: else what loading leaves behind lies scattered among what stays (see
+    # Client).
     gc.threshold(4096)
 else:
 

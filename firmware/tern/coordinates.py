@@ -1,4 +1,6 @@
-"""Which k of a client's values it reports: drawn from the digest of its question, which both sides know."""
+"""Which k of a client's values it reports: drawn from the digest of its question, which both sides
+know.
+"""
 
 import hashlib
 from array import array
@@ -29,16 +31,19 @@ def gather(values: ptr16, indices: ptr16, k: int, out: ptr16):
 
 
 def choose(question, d, k, out):
-    """Write k of the coordinates 0..d-1, ascending, into the array('H') `out`; question: its digest; d: at most 1025.
+    """Write k of the coordinates 0..d-1, ascending, into the array('H') `out`; question: its
+    digest; d: at most 1025.
 
-    A partial Fisher-Yates shuffle (Knuth, TAOCP 2, 3.4.2 P) from the digest's last bytes, then from hashes of it: every
-    set of k is equally likely, and none depends on data.
+    A partial Fisher-Yates shuffle (Knuth, TAOCP 2, 3.4.2 P) from the digest's last bytes, then from
+    hashes of it: every set of k is equally likely, and none depends on data.
     """
     if k == d:
         for i in range(d):
             out[i] = i
         return
-    order = array("H", range(d)) if k > 1 else None  # its highest bits: which coordinates are chosen
+    order = (
+        array("H", range(d)) if k > 1 else None
+    )  # its highest bits: which coordinates are chosen
     block = question
     at = COORDINATES_AT
     counter = 0

@@ -1,7 +1,9 @@
-"""The counter of a chip: fuses, which only ever burn, tell an old copy of the flash from the last one (ledger.md).
+"""The counter of a chip: fuses, which only ever burn, tell an old copy of the flash from the last
+one (ledger.md).
 
-A ledger whose step is not 0 is bound to it: each write of it burns two fuses, begun and done. Nothing undoes that.
-Which fuses these are differs from board to board (Base.fuses). Whatever is wrong is ERR_LEDGER.
+A ledger whose step is not 0 is bound to it: each write of it burns two fuses, begun and done.
+Nothing undoes that. Which fuses these are differs from board to board (Base.fuses). Whatever is
+wrong is ERR_LEDGER.
 """
 
 from binascii import crc32
@@ -23,7 +25,10 @@ def fuses_of(board):
 
 
 def count(fuses):
-    """Return (last step begun, last step done, number of steps). Raises FrameError if a later fuse is burnt."""
+    """Return (last step begun, last step done, number of steps).
+
+    Raises FrameError if a later fuse is burnt.
+    """
     begun = done = 0
     total = fuses.count // 2
     while begun < total and fuses.is_burnt(2 * begun):
@@ -45,7 +50,10 @@ def mark(fuses, step, done):
 
 
 def attach_counter(ledger, board):
-    """Compare `ledger`, which was just loaded, with its counter, and have each write count. Raises FrameError."""
+    """Compare `ledger`, which was just loaded, with its counter, and have each write count.
+
+    Raises FrameError.
+    """
     fuses = fuses_of(board)
     begun, done, total = count(fuses)
     (step,) = unpack_from("<H", ledger._view, _STEP)
@@ -63,7 +71,8 @@ def attach_counter(ledger, board):
 
     def write(path):
         nonlocal begun
-        # First of all, so that no two ledgers have one step, even if the flash is restored between them.
+        # First of all, so that no two ledgers have one step, even if the flash is restored between
+        # them.
         begun += 1
         mark(fuses, begun, 0)
         pack_into("<H", ledger._view, _STEP, begun)

@@ -1,4 +1,6 @@
-"""Look-ups of IPv4 addresses that never wait (RFC 1035); names in .local by multicast (RFC 6762, 5.1)."""
+"""Look-ups of IPv4 addresses that never wait (RFC 1035); names in .local by multicast (RFC 6762,
+5.1).
+"""
 
 import os
 import socket
@@ -20,18 +22,25 @@ _HEADER = const(12)
 
 
 def query(host):
-    """Return a Query for `host`; None where it is an address, or where there is no network but the interpreter's."""
+    """Return a Query for `host`; None where it is an address, or where there is no network but the
+    interpreter's.
+    """
     if network and ":" not in host and host.strip("0123456789."):
         return Query(host, network.WLAN(network.STA_IF).ifconfig()[3])
     return None
 
 
 class Query:
-    """One look-up of `name` at the name server `server`; port: of a test's. Raises Lost if it cannot be a name."""
+    """One look-up of `name` at the name server `server`; port: of a test's.
+
+    Raises Lost if it cannot be a name.
+    """
 
     def __init__(self, name, server, port=_PORT):
         self._name = name
-        self._alone = not name.endswith(".local")  # whether one server is asked, and nobody else may answer
+        self._alone = not name.endswith(
+            ".local"
+        )  # whether one server is asked, and nobody else may answer
         # a random id; recursion desired; one question; type A, class IN
         packet = os.urandom(2) + b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
         for label in name.encode().rstrip(b".").split(b"."):
@@ -50,7 +59,10 @@ class Query:
         self._since = ticks_ms() - _TRY_MS
 
     def step(self):
-        """Go on; return the address, such as "10.0.0.7", or None before it is known. Raises Lost if there is none."""
+        """Go on; return the address, such as "10.0.0.7", or None before it is known.
+
+        Raises Lost if there is none.
+        """
         now = ticks_ms()
         packet = self._packet
         try:
@@ -79,7 +91,8 @@ class Query:
 
 
 def _address(answer, at):
-    # The first record of type A, class IN, with four bytes, from `at` on; records before it may be other names.
+    # The first record of type A, class IN, with four bytes, from `at` on; records before it may be
+    # other names.
     try:
         for _ in range(answer[6] << 8 | answer[7]):
             while 0 < answer[at] < 64:

@@ -1,7 +1,9 @@
-"""Random bytes: health-tested source, cryptographic generator, pool, exact draws (shared_specs/entropy.md).
+"""Random bytes: health-tested source, cryptographic generator, pool, exact draws
+(shared_specs/entropy.md).
 
-Samplers read `pool[position:end]` of a `Stream` in order. When it runs out they undo the unfinished coordinate and call
-`refill`, which keeps the rest. So a draw depends only on the stream of bytes, not on how it was cut into pools.
+Samplers read `pool[position:end]` of a `Stream` in order. When it runs out they undo the unfinished
+coordinate and call `refill`, which keeps the rest. So a draw depends only on the stream of bytes,
+not on how it was cut into pools.
 """
 
 import hashlib
@@ -18,17 +20,25 @@ except ImportError:
 
 POSITION = const(0)  # indices of Stream.cursor
 END = const(1)
-SLACK = const(16)  # bytes that a sampler may read past the end before it looks; their values never count
+SLACK = const(
+    16
+)  # bytes that a sampler may read past the end before it looks; their values never count
 
 _MARGIN = const(128)  # a draw that needs more bytes at once is one in a million
 _FRESH = const(192)  # bytes generated at a time: whole AES blocks, whole SHA-256 digests
 _REQUEST = const(65536)  # SP 800-90A: most bytes of one request before the key changes
-_SLICE = const(16)  # a report takes whole slices of the pool; so with k = 1 no refill depends on the data
+_SLICE = const(
+    16
+)  # a report takes whole slices of the pool; so with k = 1 no refill depends on the data
 
 _RAW = const(128)  # raw bytes hashed into 32: 512 bits of assessed entropy for 256
-_SEEDS = const(10)  # times _RAW at the start: test 1024 raw samples (SP 800-90B, 4.3), then take a seed
+_SEEDS = const(
+    10
+)  # times _RAW at the start: test 1024 raw samples (SP 800-90B, 4.3), then take a seed
 _PACE = const(4)  # reports from one raw byte to the next
-_REPETITIONS = const(9)  # SP 800-90B 4.4.1: 1 + ceil(30 / H), H = 4 bits a byte, false alarms 2**-30
+_REPETITIONS = const(
+    9
+)  # SP 800-90B 4.4.1: 1 + ceil(30 / H), H = 4 bits a byte, false alarms 2**-30
 _WINDOW = const(512)  # SP 800-90B 4.4.2
 _PROPORTION = const(71)  # 1 + critical value of Binomial(512, 2**-H) at 2**-30
 
@@ -57,7 +67,9 @@ class Stream:
         return value
 
     def below(self, threshold):
-        """Return whether a uniform 30-bit integer is below `threshold`, reading bytes only while in doubt."""
+        """Return whether a uniform 30-bit integer is below `threshold`, reading bytes only while in
+        doubt.
+        """
         while threshold:
             difference = self.byte() - (threshold >> 22)
             if difference:
@@ -67,7 +79,9 @@ class Stream:
 
 
 class Health:
-    """The continuous tests of SP 800-90B, 4.4, over raw bytes assessed at 4 bits of min-entropy each."""
+    """The continuous tests of SP 800-90B, 4.4, over raw bytes assessed at 4 bits of min-entropy
+    each.
+    """
 
     def __init__(self):
         self.failed = False
@@ -92,7 +106,9 @@ class Health:
 
 @micropython.viper
 def count_up(counter: ptr8, blocks: ptr8, n: int):
-    """Write counter+1 .. counter+n (16 bytes each, big-endian) into `blocks` and leave `counter` at the last."""
+    """Write counter+1 .. counter+n (16 bytes each, big-endian) into `blocks` and leave `counter` at
+    the last.
+    """
     at = 0
     while n:
         j = 16
@@ -121,8 +137,8 @@ def erase(pool: ptr8, n: int):
 class CtrDrbg:
     """CTR_DRBG with AES-256 and no derivation function (SP 800-90A, 10.2.1.5.1).
 
-    `known`: the first case of NIST's CAVP (drbgvectors_no_reseed, "AES-256 no df"): entropy input and nonce, bytes per
-    request, and the first 32 bytes of the second request.
+    `known`: the first case of NIST's CAVP (drbgvectors_no_reseed, "AES-256 no df"): entropy input
+    and nonce, bytes per request, and the first 32 bytes of the second request.
     """
 
     state = CTR_DRBG
@@ -171,11 +187,12 @@ def known_answer(drbg):
 
 
 class Generator(Stream):
-    """The device's random bytes: `source(n)`, health tests, SHA-256 conditioning, CtrDrbg (without AES: hash_drbg).
+    """The device's random bytes: `source(n)`, health tests, SHA-256 conditioning, CtrDrbg (without
+    AES: hash_drbg).
 
-    `state`: CTR_DRBG, HASH_DRBG or, for good, FAILED: then every draw raises EntropyError. `portion`: bytes per call of
-    the source, a divisor of 128; `also(n)`: untested bytes, hashed in. Call `end_report` after each report, which makes
-    its draws irrecoverable.
+    `state`: CTR_DRBG, HASH_DRBG or, for good, FAILED: then every draw raises EntropyError.
+    `portion`: bytes per call of the source, a divisor of 128; `also(n)`: untested bytes, hashed in.
+    Call `end_report` after each report, which makes its draws irrecoverable.
     """
 
     def __init__(self, source=os.urandom, drbg=None, portion=_RAW, also=None):
@@ -193,7 +210,9 @@ class Generator(Stream):
         if drbg is None:
             drbg = CtrDrbg
             if not aes:
-                from tern.hash_drbg import HashDrbg  # `tern deploy` puts it there where it is needed
+                from tern.hash_drbg import (
+                    HashDrbg,
+                )  # `tern deploy` puts it there where it is needed
 
                 drbg = HashDrbg
         for _ in range(_SEEDS):
@@ -238,7 +257,9 @@ class Generator(Stream):
         old = self.pool
         position = cursor[POSITION]
         left = cursor[END] - position
-        cursor[POSITION] = cursor[END]  # where memory runs out below, nothing counts of a pool half made
+        cursor[POSITION] = cursor[
+            END
+        ]  # where memory runs out below, nothing counts of a pool half made
         if left > self._margin:  # one draw that needs this many bytes is rare, yet must stay exact
             self._resize((left + _SLICE - 1) & -_SLICE)
         at = self._margin - left
@@ -267,7 +288,9 @@ class Generator(Stream):
             self._requested = 0
 
     def end_report(self):
-        """Erase the bytes drawn, and the key if it made any of this report's; take new seed now and then."""
+        """Erase the bytes drawn, and the key if it made any of this report's; take new seed now and
+        then.
+        """
         cursor = self.cursor
         position = cursor[POSITION] = (cursor[POSITION] + _SLICE - 1) & -_SLICE
         if self._margin > _MARGIN:

@@ -1,18 +1,20 @@
 """Features of windows of a sensor's samples, in integers.
 
-A window is n int16 samples of one to three axes; the next one begins `hop` samples later. Each axis, and optionally the
-length of the vector, has four features, all rounded down:
+A window is n int16 samples of one to three axes; the next one begins `hop` samples later. Each
+axis, and optionally the length of the vector, has four features, all rounded down:
 
     mean       of the samples
     deviation  the standard deviation (of all n, not n - 1)
     jerk       the mean absolute difference of successive samples
     crossings  how often the samples pass from above the mean to the mean or below it, or back
 
-Several sensors share a row: `a.features(row)`, then `b.features(row, a.d - 1)`. The length is that of half the vector,
-each component rounded down, to fit int16. A feature is scaled from its public (low, high) to -1 and 1, clipped, and
-rounded down to 2**-14; docs/guides/application.md says why no bound may come from the devices' data.
+Several sensors share a row: `a.features(row)`, then `b.features(row, a.d - 1)`. The length is that
+of half the vector, each component rounded down, to fit int16. A feature is scaled from its public
+(low, high) to -1 and 1, clipped, and rounded down to 2**-14; docs/guides/application.md says why no
+bound may come from the devices' data.
 
-No overflow of 31 bits, with n <= 256 samples v, and w = v - mean, |w| < 2**16 (mean: 0, then that of the window):
+No overflow of 31 bits, with n <= 256 samples v, and w = v - mean, |w| < 2**16 (mean: 0, then that
+of the window):
 
   |sum v| <= 2**8 * 2**15 = 2**23; jerk: the sum of |v - v'| < 2**16 is below 2**24;
   w w < 2**32: its low 8 bits add up to less than 2**16; the others are below 2**24, whatever sign an int32 shows;
@@ -37,9 +39,12 @@ _G = const(8192)  # 1 g, of the default scale
 
 @micropython.viper
 def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) -> int:
-    """Return the sum of v - mean over n samples v of a ring of mask + 1, from i on. `mean` is the mean + 32768.
+    """Return the sum of v - mean over n samples v of a ring of mask + 1, from i on.
 
-    out[k:k + 4]: sums of the squares' high bits (from 2**8) and low bits; sum of |v - v'|; changes of v > mean.
+    `mean` is the mean + 32768.
+
+    out[k:k + 4]: sums of the squares' high bits (from 2**8) and low bits; sum of |v - v'|; changes
+    of v > mean.
     """
     last = mean - ring[i]
     total = 0
@@ -78,17 +83,24 @@ def root(n: int) -> int:
 class Window:
     """Makes features of samples without allocation. d: number of features, the constant included.
 
-    raw: the features of the last window before scaling, array('i'). lost: samples that came when there was no room.
+    raw: the features of the last window before scaling, array('i'). lost: samples that came when
+    there was no room.
     """
 
     def __init__(
-        self, n: int, hop: "int | None" = None, axes: int = 3, length: bool = False,
+        self,
+        n: int,
+        hop: "int | None" = None,
+        axes: int = 3,
+        length: bool = False,
         scale: "Sequence[tuple[int, int]] | None" = None,
-    ) -> None:  # fmt: skip
-        """n: samples of a window, 2..256; hop: 1..n, by default n // 2; axes: 1..3. Raises ValueError.
+    ) -> None:
+        """n: samples of a window, 2..256; hop: 1..n, by default n // 2; axes: 1..3.
 
-        scale: (low, high) of each feature, integers at most 65535 apart. The default is for a worn accelerometer of +-4
-        g at 50 Hz, where 1 g is 8192.
+        Raises ValueError.
+
+        scale: (low, high) of each feature, integers at most 65535 apart. The default is for a worn
+        accelerometer of +-4 g at 50 Hz, where 1 g is 8192.
         """
         if hop is None:
             hop = n // 2
@@ -122,7 +134,10 @@ class Window:
         self._head = self._tail = 0
 
     def push(self, x: int, y: int = 0, z: int = 0) -> bool:
-        """Add a sample, an int16 for each axis; return whether a window is full. A soft interrupt may call it."""
+        """Add a sample, an int16 for each axis; return whether a window is full.
+
+        A soft interrupt may call it.
+        """
         i = self._head
         head = i + 1 & self._mask
         if head == self._tail:
@@ -143,7 +158,8 @@ class Window:
         return (self._head - self._tail & self._mask) >= self.n
 
     def features(self, out: "array[int]", start: int = 0) -> None:
-        """Write the features and the constant, Q1.14, into out[start:] (array('h')), and move on by a hop.
+        """Write the features and the constant, Q1.14, into out[start:] (array('h')), and move on by
+        a hop.
 
         Raises ValueError if no window is full, IndexError if out is too short.
         """
@@ -158,7 +174,8 @@ class Window:
             high = raw[k] // n
             low = (raw[k] - high * n << 8) + raw[k + 1]
             raw[k] = mean
-            # The mean is rest / n too low, and the mean square about it the square of that too large.
+            # The mean is rest / n too low, and the mean square about it the square of that too
+            # large.
             raw[k + 1] = root((high << 8) + low // n - (low % n * n < rest * rest))
             raw[k + 2] //= n - 1
             k += 4

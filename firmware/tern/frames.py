@@ -1,8 +1,10 @@
-"""Frames, in one file because a second module costs a board 190 bytes: COBS, tags, packed symbols, codecs of wire.py.
+"""Frames, in one file because a second module costs a board 190 bytes: COBS, tags, packed symbols,
+codecs of wire.py.
 
-Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders check every bound
-before they use a field, and raise FrameError. COBS: Cheshire and Baker, 1999. Tags: SHA-256 of key and data, cut to 8
-bytes, a PRF (Bellare, Bernstein, Tessaro, Hash-Function Based PRFs, Eurocrypt 2016).
+Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders
+check every bound before they use a field, and raise FrameError. COBS: Cheshire and Baker, 1999.
+Tags: SHA-256 of key and data, cut to 8 bytes, a PRF (Bellare, Bernstein, Tessaro, Hash-Function
+Based PRFs, Eurocrypt 2016).
 """
 
 import hashlib
@@ -14,9 +16,13 @@ from tern.compat import const, micropython, ptr8, ptr16, ptr32
 from tern.shapes import SUM
 
 MORE = const(-1)  # Receiver.next(): the bytes given hold no further whole frame
-DAMAGED = const(-2)  # Receiver.next(): a frame ended that was not COBS, or was longer than the limit
+DAMAGED = const(
+    -2
+)  # Receiver.next(): a frame ended that was not COBS, or was longer than the limit
 
-_AT = const(0)  # indices of a Receiver's state, written in this order: next byte of the source, its end,
+_AT = const(
+    0
+)  # indices of a Receiver's state, written in this order: next byte of the source, its end,
 _END = const(1)
 _LENGTH = const(2)  # bytes decoded,
 _LEFT = const(3)  # bytes left in the block,
@@ -24,7 +30,8 @@ _ZERO = const(4)  # whether a zero follows the block,
 _BAD = const(5)  # whether this frame is damaged,
 _LIMIT = const(6)  # and the longest frame
 
-# Tools interrupt a board by a carriage return, which in COBS would begin a block of 12 bytes, and Ctrl-C.
+# Tools interrupt a board by a carriage return, which in COBS would begin a block of 12 bytes, and
+# Ctrl-C.
 _RETURN = const(0x0D)
 _CTRL_C = const(0x03)
 _LEAST = const(13)  # a HELLO_REQUEST: the shortest frame of a host
@@ -54,7 +61,9 @@ def require(condition, what=""):
 
 @micropython.viper
 def cobs_encode(source: ptr8, n: int, out: ptr8) -> int:
-    """Write the COBS form of source[:n] and the ending 0x00 into `out`; return the length (at most cobs_size(n))."""
+    """Write the COBS form of source[:n] and the ending 0x00 into `out`; return the length (at most
+    cobs_size(n)).
+    """
     mark = 0
     to = 1
     code = 1
@@ -78,7 +87,9 @@ def cobs_encode(source: ptr8, n: int, out: ptr8) -> int:
 
 @micropython.viper
 def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
-    """Decode source[state[0]:state[1]] into `out` up to a 0x00; return the frame's length, MORE or DAMAGED."""
+    """Decode source[state[0]:state[1]] into `out` up to a 0x00; return the frame's length, MORE or
+    DAMAGED.
+    """
     at = state[_AT]
     end = state[_END]
     length = state[_LENGTH]
@@ -141,7 +152,9 @@ def still_to_come(state: ptr32, frame: ptr8) -> int:
         if length >= _ROUND_BYTES:
             model = frame[_MODEL_AT]
             d = frame[_D_AT] | frame[_D_AT + 1] << 8
-            least = _ROUND_BYTES + int(wire.TAG_BYTES) + (frame[_CARD_AT] | frame[_CARD_AT + 1] << 8)
+            least = (
+                _ROUND_BYTES + int(wire.TAG_BYTES) + (frame[_CARD_AT] | frame[_CARD_AT + 1] << 8)
+            )
             if model >= int(wire.VALUES) and model <= int(wire.CATEGORIES):
                 least += d + 7 >> 3  # as question_bytes()
             else:
@@ -153,7 +166,8 @@ def still_to_come(state: ptr32, frame: ptr8) -> int:
 
 @micropython.viper
 def pack(symbols: ptr16, k: int, base: int, out: ptr8, start: int, end: int) -> int:
-    """Write sum of symbols[i] * base**i, little-endian, into out[start:end], packed_size(base, k) bytes.
+    """Write sum of symbols[i] * base**i, little-endian, into out[start:end], packed_size(base, k)
+    bytes.
 
     base: 2..65536. Return how many bytes the value takes, or -1 if a symbol is not below base.
     """
@@ -204,7 +218,8 @@ def receiver_state(limit):
 class Receiver:
     """Frames out of a stream of bytes: give() some, then call next() until it returns MORE.
 
-    A frame of length n is frame[:n] until the next call; 0 is an empty frame. Any garbage ends at the next 0x00.
+    A frame of length n is frame[:n] until the next call; 0 is an empty frame. Any garbage ends at
+    the next 0x00.
     """
 
     def __init__(self, limit=wire.MAX_FRAME):
@@ -213,7 +228,9 @@ class Receiver:
         self._source = b""
 
     def give(self, source, n=None):
-        """Take source[:n] as the next bytes of the stream; `source` must stay as it is until next() says MORE."""
+        """Take source[:n] as the next bytes of the stream; `source` must stay as it is until next()
+        says MORE.
+        """
         self._source = source
         self._state[_AT] = 0
         self._state[_END] = len(source) if n is None else n
@@ -223,9 +240,11 @@ class Receiver:
         return cobs_decode(self._source, self._state, self.frame)
 
     def certain(self):
-        """Return how many bytes of a host must still come before the current frame can end; 1 between two frames.
+        """Return how many bytes of a host must still come before the current frame can end; 1
+        between two frames.
 
-        0 if the bytes since the last 0x00 are just 0x0D 0x03, by which tools interrupt and no frame of a host begins.
+        0 if the bytes since the last 0x00 are just 0x0D 0x03, by which tools interrupt and no frame
+        of a host begins.
         """
         return still_to_come(self._state, self.frame)
 
@@ -274,14 +293,19 @@ def difference(a: ptr8, start: int, b: ptr8, n: int) -> int:
 
 
 def seal(key, out, n, data=None):
-    """Write the tag of out[:n] (bytearray or memoryview) behind it; return the frame's length. data: a view of it."""
+    """Write the tag of out[:n] (bytearray or memoryview) behind it; return the frame's length.
+    data: a view of it.
+    """
     data = digest(key, data or out[:n])
     struct.pack_into("8s", out, n, data)
     return n + wire.TAG_BYTES
 
 
 def verify(key, frame):
-    """Return the SHA-256 that the tag of `frame` (bytes, memoryview) begins. Raises FrameError (ERR_TAG)."""
+    """Return the SHA-256 that the tag of `frame` (bytes, memoryview) begins.
+
+    Raises FrameError (ERR_TAG).
+    """
     n = len(frame) - wire.TAG_BYTES
     if n > 0:
         whole = digest(key, frame[:n])
@@ -291,7 +315,9 @@ def verify(key, frame):
 
 
 def question(key, address, asked):
-    """Return a client's digest of a ROUND; address: its type and device, 5 bytes; asked: the rest without the tag."""
+    """Return a client's digest of a ROUND; address: its type and device, 5 bytes; asked: the rest
+    without the tag.
+    """
     state = hashlib.sha256(key)
     state.update(address)
     state.update(asked)
@@ -299,7 +325,9 @@ def question(key, address, asked):
 
 
 def answer_key(question):
-    """Return the tag key for answers to a ROUND; question: the digest of the ROUND, under the client's key and id."""
+    """Return the tag key for answers to a ROUND; question: the digest of the ROUND, under the
+    client's key and id.
+    """
     return question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]
 
 
@@ -325,10 +353,26 @@ def encode_hello_request(out, nonce):
 
 
 def encode_hello(
-    out, nonce, first, clients, budget, spent, epoch, heap, records, exceptions, restarts, entropy, assessed, measure,
-    unit, text,
-):  # fmt: skip
-    """Write a HELLO: the fields of wire.md; those that are the same for every board are put in here."""
+    out,
+    nonce,
+    first,
+    clients,
+    budget,
+    spent,
+    epoch,
+    heap,
+    records,
+    exceptions,
+    restarts,
+    entropy,
+    assessed,
+    measure,
+    unit,
+    text,
+):
+    """Write a HELLO: the fields of wire.md; those that are the same for every board are put in
+    here.
+    """
     while len(text.encode()) > 255:
         text = text[:-1]
     text = text.encode()
@@ -336,16 +380,39 @@ def encode_hello(
     release = bytes(map(int, parts))
     out[0] = wire.HELLO
     struct.pack_into(
-        wire.HELLO_FIELDS, out, 1, nonce, wire.VERSION, wire.SCHEMA, first, clients, wire.MAX_FRAME, wire.CREDIT,
-        budget, spent, epoch, heap, records, exceptions, restarts, entropy, assessed, measure, unit, release, len(text),
-    )  # fmt: skip
+        wire.HELLO_FIELDS,
+        out,
+        1,
+        nonce,
+        wire.VERSION,
+        wire.SCHEMA,
+        first,
+        clients,
+        wire.MAX_FRAME,
+        wire.CREDIT,
+        budget,
+        spent,
+        epoch,
+        heap,
+        records,
+        exceptions,
+        restarts,
+        entropy,
+        assessed,
+        measure,
+        unit,
+        release,
+        len(text),
+    )
     n = end_of(wire.HELLO_FIELDS)
     out[n : n + len(text)] = text
     return seal(b"", out, n + len(text))
 
 
 def encode_report(out, key, device, round_number, symbols, k, base, size, data=None):
-    """Write a REPORT of symbols[:k] (array('H')), each below base; key: answer_key(); size: packed_size(base, k)."""
+    """Write a REPORT of symbols[:k] (array('H')), each below base; key: answer_key(); size:
+    packed_size(base, k).
+    """
     out[0] = wire.REPORT
     struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
     end = REPORT_BYTES + size
@@ -362,7 +429,10 @@ def encode_error(out, key, device, round_number, code, detail=0):
 
 
 def kind(frame):
-    """Return the type of `frame` (bytes, bytearray or memoryview). Raises FrameError where it is too short or long."""
+    """Return the type of `frame` (bytes, bytearray or memoryview).
+
+    Raises FrameError where it is too short or long.
+    """
     if not 1 + wire.TAG_BYTES <= len(frame) <= wire.MAX_FRAME:
         raise FrameError(wire.ERR_FRAME, "frame too short or too long")
     return frame[0]
@@ -379,7 +449,9 @@ def check_length(frame, layout, rest):
 
 
 def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, tau, shape=0):
-    """Return how many values a client computes (in a collection, at most); it reports k of them. Raises FrameError.
+    """Return how many values a client computes (in a collection, at most); it reports k of them.
+
+    Raises FrameError.
 
     shape: of the card.
     """
@@ -387,22 +459,39 @@ def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, 
     trains = model in wire.TRAININGS
     collects = model in wire.COLLECTIONS
     counts = model == wire.CATEGORIES and shape == SUM
-    require(1 <= d <= wire.MAX_DIMENSION and (counts or classes * d <= wire.MAX_VALUES), "d out of bounds")
+    require(
+        1 <= d <= wire.MAX_DIMENSION and (counts or classes * d <= wire.MAX_VALUES),
+        "d out of bounds",
+    )
     many = counts or model in wire.OF_CLASSES
     require(2 <= classes <= wire.MAX_DIMENSION if many else classes == 1, "classes out of bounds")
-    require(0 <= range_ <= (wire.MAX_RANGE if model in wire.SCALED else collects and not counts), "range")
+    require(
+        0 <= range_ <= (wire.MAX_RANGE if model in wire.SCALED else collects and not counts),
+        "range",
+    )
     least = wire.MIN_LOCAL_EXPONENT if trains else wire.MIN_EXPONENT
-    require(exponent == 0 if collects else least <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
-    require(0 <= batch <= (0 if model in wire.OF_ONE_RECORD else wire.MAX_BATCH), "batch out of bounds")
+    require(
+        exponent == 0 if collects else least <= exponent <= wire.MAX_EXPONENT,
+        "exponent out of bounds",
+    )
+    require(
+        0 <= batch <= (0 if model in wire.OF_ONE_RECORD else wire.MAX_BATCH), "batch out of bounds"
+    )
     local = 1 <= epochs <= 255 and 0 <= rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU
     require(local if trains else not (epochs or rate or tau), "local training out of bounds")
     values = k if model == wire.SOFTMAX else classes * d + (shape == SUM)
-    require(1 <= k <= values and (model != wire.SOFTMAX or k == 1 or k == classes), "k out of bounds")
+    require(
+        1 <= k <= values and (model != wire.SOFTMAX or k == 1 or k == classes), "k out of bounds"
+    )
     return values
 
 
 def is_for_fleet(frame):
-    return len(frame) > 16 and frame[0] == wire.ROUND and frame[1] & frame[2] & frame[3] & frame[4] == 255
+    return (
+        len(frame) > 16
+        and frame[0] == wire.ROUND
+        and frame[1] & frame[2] & frame[3] & frame[4] == 255
+    )
 
 
 def address(frame):
@@ -420,10 +509,12 @@ def decode_hello_request(frame):
 
 
 class Round:
-    """One decoded ROUND after another; attributes as in wire.md. Unchanged fields are not checked again.
+    """One decoded ROUND after another; attributes as in wire.md.
 
-    parameters: array('h'), classes x d, row by row; asked: a byte per feature of a collection; values: how many a
-    client computes, of which it reports k.
+    Unchanged fields are not checked again.
+
+    parameters: array('h'), classes x d, row by row; asked: a byte per feature of a collection;
+    values: how many a client computes, of which it reports k.
     """
 
     def __init__(self):
@@ -437,7 +528,10 @@ class Round:
         self._length = 0
 
     def decode(self, frame, known=None):
-        """Take the fields of `frame`, whose tag verify() checks. known: its device and round. Raises FrameError."""
+        """Take the fields of `frame`, whose tag verify() checks. known: its device and round.
+
+        Raises FrameError.
+        """
         self.device, self.round = known or address(frame)
         check_address(self.device, self.round)
         n = len(frame)
@@ -466,16 +560,36 @@ class Round:
     def _decode_head(self, frame):
         self._length = 0
         (
-            _, _, self.model, self.range, self.exponent, self.classes, self.d, self.k, self.batch, self.epochs,
-            self.rate, self.tau, length,
-        ) = fields_of(frame, wire.ROUND, wire.ROUND_FIELDS)  # fmt: skip
+            _,
+            _,
+            self.model,
+            self.range,
+            self.exponent,
+            self.classes,
+            self.d,
+            self.k,
+            self.batch,
+            self.epochs,
+            self.rate,
+            self.tau,
+            length,
+        ) = fields_of(frame, wire.ROUND, wire.ROUND_FIELDS)
         require(1 <= length <= wire.MAX_CARD, "card too long or missing")
         size = question_bytes(self.model, self.classes, self.d)
         check_length(frame, wire.ROUND_FIELDS, size + length)
         self.values = check_question(
-            self.model, self.range, self.exponent, self.classes, self.d, self.k, self.batch, self.epochs, self.rate,
-            self.tau, frame[_ROUND_BYTES + size] & 15,
-        )  # fmt: skip
+            self.model,
+            self.range,
+            self.exponent,
+            self.classes,
+            self.d,
+            self.k,
+            self.batch,
+            self.epochs,
+            self.rate,
+            self.tau,
+            frame[_ROUND_BYTES + size] & 15,
+        )
         n = self.classes * self.d
         if len(self.parameters) != n:
             self.parameters = array("h", bytes(2 * n))

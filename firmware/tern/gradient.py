@@ -1,10 +1,12 @@
 """Gradients of small linear models, in integers, as in shared_specs/arithmetic.md.
 
-The losses are (z - y)**2 / 2 (LINEAR), log(1 + exp(-y z)) (LOGISTIC) and max(0, 1 - y z) (SVM). A record is d features
-and its label, Q1.14, in an array('h'). Coordinates of the linear model and the SVM are within 2**-13 of the exact
-value, those of the logistic model, whose table of residuals is interpolated, within 2**-9.
+The losses are (z - y)**2 / 2 (LINEAR), log(1 + exp(-y z)) (LOGISTIC) and max(0, 1 - y z) (SVM). A
+record is d features and its label, Q1.14, in an array('h'). Coordinates of the linear model and the
+SVM are within 2**-13 of the exact value, those of the logistic model, whose table of residuals is
+interpolated, within 2**-9.
 
-No overflow, whatever int16 values the arrays hold (features outside Q1.14 included) and d <= 128, batch <= 32:
+No overflow, whatever int16 values the arrays hold (features outside Q1.14 included) and d <= 128,
+batch <= 32:
 
   m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255; the two sums of products are kept apart:
     |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 < 2**30;
@@ -24,7 +26,8 @@ _ONE = const(16384)
 MAX_FINE = const(10)  # bits that the products of a round are finer than 2**-14, at most
 _MAX_RESIDUAL = const(2047)
 
-# 2**14 / (1 + exp(i / 8)) for i = 0..80, rounded, as int16; beyond 10 the sigmoid's tail counts as 0.
+# 2**14 / (1 + exp(i / 8)) for i = 0..80, rounded, as int16; beyond 10 the sigmoid's tail counts as
+# 0.
 _TAIL = const(10 * 16384)
 _SIGMOID = (
     b"\x00\x20\x01\x1e\x05\x1c\x12\x1a\x2a\x18\x50\x16\x88\x14\xd4\x12\x36\x11"
@@ -49,12 +52,15 @@ def sigmoid_tail(t):
     return here - (step * (t & 2047) + 1024 >> 11)
 
 
-# A viper ptr16 loads unsigned: (v + 32768 & 65535) - 32768 is the int16 again, on both interpreters.
+# A viper ptr16 loads unsigned: (v + 32768 & 65535) - 32768 is the int16 again, on both
+# interpreters.
 
 
 @micropython.viper
 def dot(row: ptr16, start: int, params: ptr16, sums: ptr32, d: int):
-    """sums[0] = sum of a x and sums[1] = sum of b x, with each mantissa m = 256 a + b and x = row[start + j]."""
+    """sums[0] = sum of a x and sums[1] = sum of b x, with each mantissa m = 256 a + b and x =
+    row[start + j].
+    """
     high = 0
     low = 0
     j = 0
@@ -114,7 +120,9 @@ def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
 
 
 def turn(round_number, n, count):
-    """Return the index of the first record of a round's batch of n: batches follow each other, round by round."""
+    """Return the index of the first record of a round's batch of n: batches follow each other,
+    round by round.
+    """
     return (round_number - 1) % count * n % count
 
 
@@ -124,7 +132,9 @@ def batch_size(batch, count):
 
 
 class Gradient:
-    """Mean gradient of a batch of records of d features, 1..128, the constant included. Only __init__ allocates.
+    """Mean gradient of a batch of records of d features, 1..128, the constant included.
+
+    Only __init__ allocates.
 
     values: d; in softmax.Batch classes x d.
     """
@@ -148,8 +158,8 @@ class Gradient:
     def add(self, model, params, exponent, row, start=0):
         """Add a record: its d features in `row` (array('h')) from index `start` on, then its label.
 
-        params: array('h') of d mantissas; exponent: -30..-12. Raises ValueError, before anything is added, for values
-        out of bounds or a batch of more than 32 records.
+        params: array('h') of d mantissas; exponent: -30..-12. Raises ValueError, before anything is
+        added, for values out of bounds or a batch of more than 32 records.
         """
         d = self.d
         if not LINEAR <= model <= SVM:
@@ -162,11 +172,15 @@ class Gradient:
             raise ValueError("more than 32 records in a batch")
         sums = self._sums
         dot(row, start, params, sums, d)
-        high = sums[0] + (sums[1] >> 8)  # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
+        high = sums[0] + (
+            sums[1] >> 8
+        )  # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
         shift = -8 - exponent
         label = row[start + d]
         if model == SVM:
-            z = high >> shift  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
+            z = (
+                high >> shift
+            )  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
             if label > 0:
                 residual = -_ONE if z < _ONE else 0
             else:
@@ -187,7 +201,10 @@ class Gradient:
         self.count += 1
 
     def finish(self, out):
-        """Write the mean gradient, scaled and clipped to [-1, 1], into out (array('h'), Q1.14). Raises ValueError."""
+        """Write the mean gradient, scaled and clipped to [-1, 1], into out (array('h'), Q1.14).
+
+        Raises ValueError.
+        """
         if not self.count:
             raise ValueError("no records")
         if len(out) < self.values:
@@ -196,7 +213,10 @@ class Gradient:
 
 
 class Answerer:
-    """Computes what a client reports to a ROUND that asks for a gradient. Each model has a class of this name."""
+    """Computes what a client reports to a ROUND that asks for a gradient.
+
+    Each model has a class of this name.
+    """
 
     def __init__(self, request):
         """request: the frames.Round, whose fields change from round to round."""
@@ -224,7 +244,9 @@ class Answerer:
         return self.result
 
     def steps(self, client, records):
-        """Compute `result` as values() does, but yield after each record, so that a program can do other work."""
+        """Compute `result` as values() does, but yield after each record, so that a program can do
+        other work.
+        """
         first = self._begin(client)
         for index in range(first, first + self._batch):
             self._add(client, records, index)
@@ -246,7 +268,10 @@ class Answerer:
 
 
 def by_steps(answerer, client, records, _):
-    """The values() of an Answerer that has steps(). The generator leaves garbage, which gradients avoid."""
+    """The values() of an Answerer that has steps().
+
+    The generator leaves garbage, which gradients avoid.
+    """
     for _ in answerer.steps(client, records):
         pass
     return answerer.result

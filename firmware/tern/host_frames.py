@@ -10,10 +10,22 @@ MAX_DATA = wire.MAX_FRAME - frames.end_of(wire.UPDATE_FIELDS) - wire.TAG_BYTES  
 
 
 def encode_round(
-    out, key, device, round_number, model, parameters, card, k, exponent=0, range_=0, classes=1, batch=0,
+    out,
+    key,
+    device,
+    round_number,
+    model,
+    parameters,
+    card,
+    k,
+    exponent=0,
+    range_=0,
+    classes=1,
+    batch=0,
     local=(0, 0, 0),
-):  # fmt: skip
-    """Write a ROUND. Raises FrameError where a field is out of bounds. local: (epochs, rate, tau) for local training.
+):
+    """Write a ROUND. Raises FrameError where a field is out of bounds. local: (epochs, rate, tau)
+    for local training.
 
     parameters: classes x d int16 mantissas, or d times whether a feature is asked for.
     """
@@ -33,7 +45,9 @@ def encode_round(
         rest = bytes([sum(asked[i + j] << j for j in range(min(8, d - i))) for i in range(0, d, 8)])
     else:
         rest = _int16(parameters)
-    fields = (device, round_number, model, range_, exponent, classes, d, k, batch) + local + (len(card),)
+    fields = (
+        (device, round_number, model, range_, exponent, classes, d, k, batch) + local + (len(card),)
+    )
     return _encode(out, key, wire.ROUND, wire.ROUND_FIELDS, fields, rest + bytes(card))
 
 
@@ -52,7 +66,10 @@ def _encode(out, key, kind, layout, fields, rest=b""):
 
 
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
-    """Write a MODEL of classes x d int16 mantissas; device: a client's, or FLEET with its key. Raises FrameError."""
+    """Write a MODEL of classes x d int16 mantissas; device: a client's, or FLEET with its key.
+
+    Raises FrameError.
+    """
     n = len(parameters)
     frames.require(not (device >> 32 or round_number >> 32), "device or round out of bounds")
     frames.require(0 <= model <= 255 and -128 <= exponent <= 127, "model or exponent out of bounds")
@@ -66,7 +83,9 @@ def encode_model(out, key, device, round_number, model, parameters, exponent, cl
 
 
 def encode_fleet_key(out, key, device, epoch, fleet_key):
-    """Write a FLEET_KEY, which brings a board the key of a later epoch, hidden under the key of its first client."""
+    """Write a FLEET_KEY, which brings a board the key of a later epoch, hidden under the key of its
+    first client.
+    """
     frames.check_address(device, 1)
     frames.require(1 <= epoch < wire.FLEET, "epoch out of bounds")
     fields = device, epoch, frames.mask_fleet_key(key, epoch, fleet_key)
@@ -74,9 +93,13 @@ def encode_fleet_key(out, key, device, epoch, fleet_key):
 
 
 def encode_update(out, key, device, number, offset, total, data=b""):
-    """Write an UPDATE: bytes of package `number` (`total` in all) from `offset` on; none: asks for progress."""
+    """Write an UPDATE: bytes of package `number` (`total` in all) from `offset` on; none: asks for
+    progress.
+    """
     frames.check_address(device, 1)
-    frames.require(1 <= number < 1 << 32 and 1 <= total <= wire.MAX_PACKAGE, "package out of bounds")
+    frames.require(
+        1 <= number < 1 << 32 and 1 <= total <= wire.MAX_PACKAGE, "package out of bounds"
+    )
     frames.require(
         offset >= 0 and offset + len(data) <= total and len(data) <= MAX_DATA, "data out of bounds"
     )
@@ -84,7 +107,9 @@ def encode_update(out, key, device, number, offset, total, data=b""):
 
 
 def decode_updated(frame, key):
-    """Return (device, number, wanted, state) of an UPDATED; key: frames.answer_key() of the UPDATE's digest."""
+    """Return (device, number, wanted, state) of an UPDATED; key: frames.answer_key() of the
+    UPDATE's digest.
+    """
     fields = frames.fields_of(frame, wire.UPDATED, wire.UPDATED_FIELDS)
     frames.check_length(frame, wire.UPDATED_FIELDS, 0)
     frames.verify(key, frame)
@@ -93,13 +118,33 @@ def decode_updated(frame, key):
 
 
 HELLO_NAMES = (
-    "nonce", "version", "schema", "first", "clients", "largest", "credit", "budget", "spent", "epoch", "heap",
-    "records", "exceptions", "restarts", "entropy", "assessed", "measure", "unit", "release",
-)  # fmt: skip
+    "nonce",
+    "version",
+    "schema",
+    "first",
+    "clients",
+    "largest",
+    "credit",
+    "budget",
+    "spent",
+    "epoch",
+    "heap",
+    "records",
+    "exceptions",
+    "restarts",
+    "entropy",
+    "assessed",
+    "measure",
+    "unit",
+    "release",
+)
 
 
 class Hello:
-    """A decoded HELLO; release: (major, minor, patch). In another schema, only the first three fields are set."""
+    """A decoded HELLO; release: (major, minor, patch).
+
+    In another schema, only the first three fields are set.
+    """
 
     nonce: int
     version: int
@@ -124,7 +169,8 @@ class Hello:
     def __init__(self, frame):
         fields = struct.calcsize("<IB8s")
         frames.require(
-            frames.kind(frame) == wire.HELLO and len(frame) >= 1 + fields + wire.TAG_BYTES, "not a HELLO"
+            frames.kind(frame) == wire.HELLO and len(frame) >= 1 + fields + wire.TAG_BYTES,
+            "not a HELLO",
         )
         frames.verify(b"", frame)
         for name in HELLO_NAMES:

@@ -1,10 +1,13 @@
-"""Inference results under exact noise: a linear softmax classifier in integers, as in shared_specs/arithmetic.md.
+"""Inference results under exact noise: a linear softmax classifier in integers, as in
+shared_specs/arithmetic.md.
 
-A client reports all class probabilities under discrete Laplace noise, or its label by randomised response.
+A client reports all class probabilities under discrete Laplace noise, or its label by randomised
+response.
 
-Sensitivity. Probabilities are rounded *down* to the card's grid, so that they add up to at most 1, and two such vectors
-differ by at most 2 in L1 norm, whatever the records and parameters. A laplace card is certified for that change: it
-keeps its epsilon for the whole vector. With up to 16 classes a probability is within 2**-11 before that rounding.
+Sensitivity. Probabilities are rounded *down* to the card's grid, so that they add up to at most 1,
+and two such vectors differ by at most 2 in L1 norm, whatever the records and parameters. A laplace
+card is certified for that change: it keeps its epsilon for the whole vector. With up to 16 classes
+a probability is within 2**-11 before that rounding.
 """
 
 from array import array
@@ -60,16 +63,24 @@ class Classifier:
         self._z = array("i", (0 for _ in range(classes)))
 
     def use(self, parameters, exponent):
-        """Take c x f int16 mantissas (array('h')), of 2**exponent (-30..-12), as they then are. Raises ValueError."""
-        if len(parameters) != self.classes * self.features or not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+        """Take c x f int16 mantissas (array('h')), of 2**exponent (-30..-12), as they then are.
+
+        Raises ValueError.
+        """
+        if (
+            len(parameters) != self.classes * self.features
+            or not MIN_EXPONENT <= exponent <= MAX_EXPONENT
+        ):
             raise ValueError("parameters or exponent do not fit")
         self._parameters = parameters
         self._shift = -8 - exponent
 
     def probabilities(self, row, out, grid_bits=14):
-        """Write the class probabilities of a record (array('h'), f features) into out[:c] (array('h'), Q1.14).
+        """Write the class probabilities of a record (array('h'), f features) into out[:c]
+        (array('h'), Q1.14).
 
-        They are multiples of 2**-grid_bits and add up to at most 1. Raises ValueError for lengths that do not fit.
+        They are multiples of 2**-grid_bits and add up to at most 1. Raises ValueError for lengths
+        that do not fit.
         """
         if len(row) < self.features or len(out) < self.classes or not 0 <= grid_bits <= 14:
             raise ValueError("lengths do not fit")
@@ -78,7 +89,9 @@ class Classifier:
         shift = self._shift
         top = -(1 << 29)
         for i in range(self.classes):
-            dot(self._parameters, i * self.features, row, sums, self.features)  # factors change places
+            dot(
+                self._parameters, i * self.features, row, sums, self.features
+            )  # factors change places
             z[i] = sums[0] + (sums[1] >> 8) + (1 << shift - 1) >> shift
             top = max(top, z[i])
         total = 0
@@ -100,7 +113,10 @@ class Answerer:
         self._probabilities = array("h", (0 for _ in range(MAX_DIMENSION)))
 
     def cost(self, card):
-        """Return what a report costs: the card's epsilon once, for the label or the whole vector. Raises FrameError."""
+        """Return what a report costs: the card's epsilon once, for the label or the whole vector.
+
+        Raises FrameError.
+        """
         request = self._request
         label = request.k == 1
         self.draw = sample_categories if label else sample
@@ -112,7 +128,9 @@ class Answerer:
         return card.epsilon
 
     def values(self, client, records, card):
-        """Return the class probabilities of the next record on the card's grid; or its first most probable class."""
+        """Return the class probabilities of the next record on the card's grid; or its first most
+        probable class.
+        """
         request = self._request
         classifier = Classifier(request.parameters, request.exponent, request.classes)
         row = memoryview(self._row)[: request.d + 1]

@@ -6,11 +6,16 @@ import os
 from tern.compat import const
 
 LEASE = "lease.json"
-_RENEW = const(64)  # of 256 wakes ask DHCP all the same, so that it keeps the address for this board
+_RENEW = const(
+    64
+)  # of 256 wakes ask DHCP all the same, so that it keeps the address for this board
 
 
 class Lease:
-    """The board's address and the broker's. Written only when they change, and forgotten once they do not serve."""
+    """The board's address and the broker's.
+
+    Written only when they change, and forgotten once they do not serve.
+    """
 
     def __init__(self, directory, station=None):
         self._path = directory + "/" + LEASE

@@ -1,4 +1,7 @@
-"""The ledger: a client's durable account of the epsilon, or rho, that it has spent. See shared_specs/ledger.md."""
+"""The ledger: a client's durable account of the epsilon, or rho, that it has spent.
+
+See shared_specs/ledger.md.
+"""
 
 import os
 from binascii import crc32
@@ -11,7 +14,8 @@ ANSWERED = const(1)  # the last round is paid for, and its report is kept;
 RESERVED = const(2)  # every round up to the last one may have been answered, and is paid for
 
 MAGIC = b"TLG3"
-FIELDS = "<4sIII32sBBHH"  # magic, budget, spent, last round, its question, state, measure, n of report, step
+# magic, budget, spent, last round, its question, state, measure, n of report, step
+FIELDS = "<4sIII32sBBHH"
 MAX_BUDGET = const(1_000_000_000)  # millionths
 EPSILON = const(0)  # measures of a budget
 RHO = const(1)
@@ -36,12 +40,14 @@ class LedgerError(Exception):
 class Ledger:
     """One client's ledger at a time: load() it, then pay() for each report before it is sent.
 
-    budget, spent: millionths of the `measure`, EPSILON or RHO; question, report: memoryviews; report: empty unless the
-    state is ANSWERED. While `reserved`, the file is ahead of these fields: do not load it again.
+    budget, spent: millionths of the `measure`, EPSILON or RHO; question, report: memoryviews;
+    report: empty unless the state is ANSWERED. While `reserved`, the file is ahead of these fields:
+    do not load it again.
     """
 
     def __init__(self, in_place=False, board=None):
-        """in_place: LittleFS keeps a file's old content until a flush, so that one open file serves for all writes.
+        """in_place: LittleFS keeps a file's old content until a flush, so that one open file serves
+        for all writes.
 
         board: has the counter to which a ledger may be bound; without it that is not looked at.
         """
@@ -58,7 +64,9 @@ class Ledger:
             self._held = None  # what the file at `path` held when this process last saw it
 
     def load(self, path):
-        """Read the ledger at `path`; nothing is written. Raises LedgerError, also for a ledger of another version.
+        """Read the ledger at `path`; nothing is written.
+
+        Raises LedgerError, also for a ledger of another version.
 
         Raises FrameError for a ledger that its counter refuses (tern.counter).
         """
@@ -67,7 +75,9 @@ class Ledger:
         try:
             with open(path, "rb") as file:
                 size = file.readinto(view)
-            magic, budget, spent, last, question, state, measure, n, step = unpack_from(FIELDS, view, 0)
+            magic, budget, spent, last, question, state, measure, n, step = unpack_from(
+                FIELDS, view, 0
+            )
             board = step and self._board  # to whose counter it is bound
             if board:
                 from tern.counter import attach_counter
@@ -106,10 +116,13 @@ class Ledger:
         return self._until > 0
 
     def pay(self, round_number, question, cost, report, ahead=1):
-        """Pay `cost` millionths for `report`, the answer to `question` (32 bytes); then send it. Raises LedgerError.
+        """Pay `cost` millionths for `report`, the answer to `question` (32 bytes); then send it.
 
-        report: empty if its draw failed, which ends the round. ahead: how many reports one write pays for; a power cut
-        spends them all. After LedgerError send nothing; if the file could not be written, load it again.
+        Raises LedgerError.
+
+        report: empty if its draw failed, which ends the round. ahead: how many reports one write
+        pays for; a power cut spends them all. After LedgerError send nothing; if the file could not
+        be written, load it again.
         """
         path = self.path
         spent = self.spent
@@ -183,7 +196,9 @@ class Ledger:
 
     def close(self):
         self.path = ""
-        self._until = self._paid = 0  # what is reserved: rounds up to this one, and spending up to this
+        self._until = self._paid = (
+            0  # what is reserved: rounds up to this one, and spending up to this
+        )
         file = self._file
         self._file = None
         if file:
@@ -194,7 +209,9 @@ class Ledger:
 
 
 def create(path, budget, last=0, step=0, measure=EPSILON):
-    """Make a ledger of `budget` millionths for rounds above `last`. Raises LedgerError, also if there is one.
+    """Make a ledger of `budget` millionths for rounds above `last`.
+
+    Raises LedgerError, also if there is one.
 
     step: of the chip's counter, to which it is bound; 0: to none.
     """
@@ -215,7 +232,10 @@ def create(path, budget, last=0, step=0, measure=EPSILON):
 
 
 def replace(path, data):
-    """Put `data` at `path` in one step: a power cut leaves the old file or the new one. Raises LedgerError."""
+    """Put `data` at `path` in one step: a power cut leaves the old file or the new one.
+
+    Raises LedgerError.
+    """
     new = path + ".new"
     try:
         if not MICROPYTHON:
@@ -254,7 +274,9 @@ if not MICROPYTHON:  # a computer has other users, and other processes that may 
         except OSError as error:
             raise LedgerError("ledger not writable: %s" % error)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # not the ledger, which each write replaces by another file
+            fcntl.flock(
+                folder, fcntl.LOCK_EX
+            )  # not the ledger, which each write replaces by another file
             if _content(path) != held:
                 raise LedgerError("another process has answered from this ledger")
             replace(path, data)
@@ -266,7 +288,8 @@ if not MICROPYTHON:  # a computer has other users, and other processes that may 
         return data
 
     def _close_to_others(path):
-        # Keys and ledgers are their owner's alone, whatever the umask: so is what is written in their place.
+        # Keys and ledgers are their owner's alone, whatever the umask: so is what is written in
+        # their place.
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
         os.chmod(path, 0o600)  # of one left over
 

@@ -1,8 +1,8 @@
 """LHP: report in which range a value lies, and the value, each range with its own privacy level.
 
-The range is reported by generalised randomised response, the value by a card of the level *reported* (Hao, Wu, Wan,
-Sensors 2023, 23, 1115). The paper states the largest budget as the cost, but both together cost more: they are
-certified exactly, as one card (shape 5 of cards.md).
+The range is reported by generalised randomised response, the value by a card of the level
+*reported* (Hao, Wu, Wan, Sensors 2023, 23, 1115). The paper states the largest budget as the cost,
+but both together cost more: they are certified exactly, as one card (shape 5 of cards.md).
 """
 
 import struct
@@ -21,10 +21,12 @@ _MAX_RANGES = const(16)
 
 @micropython.viper
 def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
-    """found[:3], found[3:] = the least and largest w of one symbol (cards.md), in 30-bit words, highest first.
+    """found[:3], found[3:] = the least and largest w of one symbol (cards.md), in 30-bit words,
+    highest first.
 
-    ends: x + 1 at both ends of every range (Q1.14); inside: P of every range; job: m, the range reported, the symbol's
-    counts at both knots. Products beyond 32 bits consist of 15-bit limbs, l0 the lowest.
+    ends: x + 1 at both ends of every range (Q1.14); inside: P of every range; job: m, the range
+    reported, the symbol's counts at both knots. Products beyond 32 bits consist of 15-bit limbs, l0
+    the lowest.
     """
     m = job[0]
     reported = job[1]
@@ -82,7 +84,8 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
 
 
 class Hierarchy:
-    """m levels, from the top range down, each with a level card of m categories (window 1) and a value card.
+    """m levels, from the top range down, each with a level card of m categories (window 1) and a
+    value card.
 
     bounds: m - 1 decreasing Q1.14 values; range i begins at bounds[i], the last one at -1.
     """
@@ -101,12 +104,19 @@ class Hierarchy:
                 raise ValueError("bounds do not decrease")
         middle = start + m * _LEVEL_BYTES
         levels = [decode(data[i : i + _LEVEL_BYTES]) for i in range(start, middle, _LEVEL_BYTES)]
-        values = [decode(data[i : i + _VALUE_BYTES]) for i in range(middle, len(data), _VALUE_BYTES)]
+        values = [
+            decode(data[i : i + _VALUE_BYTES]) for i in range(middle, len(data), _VALUE_BYTES)
+        ]
         for level in levels:
             if level.shape != WINDOW or level.window != 1 or level.symbols != m:
                 raise ValueError("level cards have a window of 1 over the ranges")
         for value in values:
-            if value.shape != TABLE or value.symbols != 2 or value.knot_bits or value.levels != (-1, 1):
+            if (
+                value.shape != TABLE
+                or value.symbols != 2
+                or value.knot_bits
+                or value.levels != (-1, 1)
+            ):
                 raise ValueError("value cards have two knots and the levels -1 and 1")
         self.bounds = array("h", bounds)
         self.level_cards = levels
@@ -116,9 +126,11 @@ class Hierarchy:
         self._out = array("H", (0,))
 
     def keeps(self, epsilon):
-        """Whether level and value together keep `epsilon` micro-epsilon, with value cards as of() checks them.
+        """Whether level and value together keep `epsilon` micro-epsilon, with value cards as of()
+        checks them.
 
-        Given the range of x, the probability of a report is linear in x: the ends of the ranges are the extreme inputs.
+        Given the range of x, the probability of a report is linear in x: the ends of the ranges are
+        the extreme inputs.
         """
         bound = exp_lower(epsilon)
         m = len(self.level_cards)

@@ -1,10 +1,11 @@
 """Local training of a small model for FedAvg and PLDP-FL, in integers (shared_specs/arithmetic.md).
 
-Sources: McMahan et al., AISTATS 2017 (FedAvg); Shen et al., Entropy 2023, 25, 485 (PLDP-FL, with its safe range tau).
-Weights are in *fine* units of 2**(exponent - 8), the gradient in Q1.14; the learning rate is 2**-rate: a step is a
-shift. No step overflows for exponents of -16..-12 and rates of 0..16: a mean gradient of at most 2**14, whatever the
-model, is shifted left by at most 10, and fine weights are held to +-32767 * 256 < 2**23. So the mantissas stay int16,
-for which the sums of tern.gradient and the scores of tern.inference are proved.
+Sources: McMahan et al., AISTATS 2017 (FedAvg); Shen et al., Entropy 2023, 25, 485 (PLDP-FL, with
+its safe range tau). Weights are in *fine* units of 2**(exponent - 8), the gradient in Q1.14; the
+learning rate is 2**-rate: a step is a shift. No step overflows for exponents of -16..-12 and rates
+of 0..16: a mean gradient of at most 2**14, whatever the model, is shifted left by at most 10, and
+fine weights are held to +-32767 * 256 < 2**23. So the mantissas stay int16, for which the sums of
+tern.gradient and the scores of tern.inference are proved.
 """
 
 from array import array
@@ -29,7 +30,9 @@ def begin(source: ptr16, start: ptr16, params: ptr16, fine: ptr32, n: int):
 
 @micropython.viper
 def step(fine: ptr32, gradient: ptr16, params: ptr16, shift: int, n: int):
-    """fine[j] -= gradient[j] * 2**shift (rounded), saturated; params[j] = fine[j] / 256, rounded to an int16."""
+    """fine[j] -= gradient[j] * 2**shift (rounded), saturated; params[j] = fine[j] / 256, rounded to
+    an int16.
+    """
     j = 0
     while j < n:
         g = ((gradient[j] + 32768) & 65535) - 32768
@@ -49,7 +52,9 @@ def step(fine: ptr32, gradient: ptr16, params: ptr16, shift: int, n: int):
 
 @micropython.viper
 def shares(fine: ptr32, start: ptr16, tau: int, out: ptr16, n: int):
-    """out[j] = (fine[j] - 256 start[j]) / tau in Q1.14, rounded to nearest, clipped to [-1, 1]: by long division."""
+    """out[j] = (fine[j] - 256 start[j]) / tau in Q1.14, rounded to nearest, clipped to [-1, 1]: by
+    long division.
+    """
     j = 0
     while j < n:
         moved = fine[j] - (((start[j] + 32768) & 65535) - 32768) * 256
@@ -81,7 +86,9 @@ def trained(model):
 
 
 class LocalTrainer:
-    """Trains classes x d weights from a round's parameters; d, 1..128, counts the constant. No step allocates.
+    """Trains classes x d weights from a round's parameters; d, 1..128, counts the constant.
+
+    No step allocates.
 
     classes: 1 but for softmax regression. Raises ImportError without its module.
     """
@@ -99,14 +106,21 @@ class LocalTrainer:
         self._fine = array("i", bytes(4 * n))
 
     def steps(self, model, params, exponent, read, count, epochs, batch, rate):
-        """Train for `epochs` over `count` records in batches of `batch` (0: all); yield after each record.
+        """Train for `epochs` over `count` records in batches of `batch` (0: all); yield after each
+        record.
 
-        params: classes x d mantissas (array('h')); exponent: -16..-12; read(i, row) writes record i. Raises ValueError.
+        params: classes x d mantissas (array('h')); exponent: -16..-12; read(i, row) writes record
+        i. Raises ValueError.
         """
         gradient = self.gradient
         n = gradient.values
         size = batch or count
-        if not 1 <= size <= wire.MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= wire.MAX_RATE:
+        if (
+            not 1 <= size <= wire.MAX_BATCH
+            or count < 1
+            or epochs < 1
+            or not 0 <= rate <= wire.MAX_RATE
+        ):
             raise ValueError("records, epochs, batch or rate out of bounds")
         if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT or len(params) != n:
             raise ValueError("parameters or exponent do not fit")
@@ -125,7 +139,9 @@ class LocalTrainer:
                 step(self._fine, self._mean, self._params, shift, n)
 
     def report(self, tau, out):
-        """Write how far each weight moved, as a share of `tau` (fine units, 1..2**23), into out (array('h'), Q1.14)."""
+        """Write how far each weight moved, as a share of `tau` (fine units, 1..2**23), into out
+        (array('h'), Q1.14).
+        """
         if not 1 <= tau <= wire.MAX_TAU or len(out) < self.gradient.values:
             raise ValueError("tau or lengths do not fit")
         shares(self._fine, self._start, tau, out, self.gradient.values)
@@ -137,14 +153,18 @@ class Answerer(Gradients):
     values = by_steps
 
     def __init__(self, request):
-        """Raises ImportError where the model of the request is softmax regression, without its module."""
+        """Raises ImportError where the model of the request is softmax regression, without its
+        module.
+        """
         super().__init__(request)
         self._trainer = None
         if request.model == wire.LOCAL_SOFTMAX:
             from tern.softmax import Batch  # noqa: F401, see LocalTrainer
 
     def steps(self, client, records):
-        """Train on all records of the client; `result` is how far each weight moved, as a share of tau (array('h'))."""
+        """Train on all records of the client; `result` is how far each weight moved, as a share of
+        tau (array('h')).
+        """
         request = self._request
         d = request.d
         classes = request.classes
@@ -160,7 +180,13 @@ class Answerer(Gradients):
             records.read(client.start + i, row)
 
         yield from self._trainer.steps(
-            trained(request.model), request.parameters, request.exponent, read, count, request.epochs,
-            batch_size(request.batch, count), request.rate,
-        )  # fmt: skip
+            trained(request.model),
+            request.parameters,
+            request.exponent,
+            read,
+            count,
+            request.epochs,
+            batch_size(request.batch, count),
+            request.rate,
+        )
         self._trainer.report(request.tau, self.result)

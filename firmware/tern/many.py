@@ -1,4 +1,6 @@
-"""Boards of several clients: their answers to a ROUND for the whole fleet, with the reports together in REPORTS."""
+"""Boards of several clients: their answers to a ROUND for the whole fleet, with the reports
+together in REPORTS.
+"""
 
 import struct
 
@@ -11,7 +13,9 @@ _MOST_BYTES = const(600)  # the longest one that a link keeps until it is acknow
 
 
 def respond(client, frame, first, count, send):
-    """Answer `frame`, a ROUND for the whole fleet, verified, for the clients first .. first + count - 1."""
+    """Answer `frame`, a ROUND for the whole fleet, verified, for the clients first .. first + count
+    - 1.
+    """
     reports = bytearray(_MOST_BYTES)
     reply = memoryview(client.reply)
     end = size = 0

@@ -1,4 +1,6 @@
-"""The averaged model of a MODEL frame, kept over a restart (shared_specs/storage.md), and its predictions."""
+"""The averaged model of a MODEL frame, kept over a restart (shared_specs/storage.md), and its
+predictions.
+"""
 
 from array import array
 from struct import pack_into
@@ -19,13 +21,17 @@ _ONE = const(16384)
 _AT = const(7)  # of a MODEL: at this int16 begin the parameters,
 _AT_BYTES = const(14)  # this byte,
 _AFTER = const(4)  # and this number of int16 follow them
-# Where a MODEL has its device, the file has the first of these, or the fleet key's epoch, which is at least the second.
+# Where a MODEL has its device, the file has the first of these, or the fleet key's epoch, which is
+# at least the second.
 _OF_A_ROUND = const(1)
 _NO_EPOCH = const(2)
 
 
 def check_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int, int]":
-    """Return (device, round, model, exponent, classes, d) of a MODEL under `key`. Raises FrameError."""
+    """Return (device, round, model, exponent, classes, d) of a MODEL under `key`.
+
+    Raises FrameError.
+    """
     fields = frames.fields_of(frame, wire.MODEL, wire.MODEL_FIELDS)
     device, number, model, exponent, classes, d = fields
     frames.check_address(device, number)
@@ -37,22 +43,31 @@ def check_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int, 
 
 
 def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int, array[int]]":
-    """Return (device, round, model, exponent, classes, parameters) of a MODEL under `key`. Raises FrameError."""
+    """Return (device, round, model, exponent, classes, parameters) of a MODEL under `key`.
+
+    Raises FrameError.
+    """
     fields = check_model(frame, key)
     return fields[:5] + (array("h", bytes(frame[_AT_BYTES : -wire.TAG_BYTES])),)
 
 
 class Model:
-    """The device's model: that of the last MODEL; before the first one, the parameters of the last ROUND.
+    """The device's model: that of the last MODEL; before the first one, the parameters of the last
+    ROUND.
 
-    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py. round: the number in its frame. final: whether its frame was a
-    MODEL. d: features of a row, the constant included. A prediction allocates nothing after the first call.
+    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py. round: the number in its frame. final:
+    whether its frame was a MODEL. d: features of a row, the constant included. A prediction
+    allocates nothing after the first call.
     """
 
     def __init__(self, every: int = 8) -> None:
-        """every: parameters of ROUNDs are written to flash once in this many rounds; those of a MODEL always."""
+        """every: parameters of ROUNDs are written to flash once in this many rounds; those of a
+        MODEL always.
+        """
         self.every = every
-        self.in_place = False  # whether the file may be written over, which is quicker: tern.ledger.Ledger
+        self.in_place = (
+            False  # whether the file may be written over, which is quicker: tern.ledger.Ledger
+        )
         self.ready = self.final = False
         self.round = self.kind = self.exponent = self.classes = self.d = 0
         self._epoch = _NO_EPOCH
@@ -61,7 +76,10 @@ class Model:
         self._sums = array("i", bytes(8))
 
     def open(self, directory: str) -> None:
-        """Load the model of an earlier start from `directory`, and store new ones there. Call it once, first."""
+        """Load the model of an earlier start from `directory`, and store new ones there.
+
+        Call it once, first.
+        """
         self._directory = directory
         try:
             self.forget_round()
@@ -75,21 +93,30 @@ class Model:
             pass
 
     def forget_round(self) -> None:
-        """Accept a MODEL of any round next, since the fleet has a new key. After a restart, fleet.bin has its epoch."""
+        """Accept a MODEL of any round next, since the fleet has a new key.
+
+        After a restart, fleet.bin has its epoch.
+        """
         self.round = 0
         self._epoch = max(_NO_EPOCH, read_fleet(self._directory + "/" + FLEET)[4])
 
     def take_model(self, frame: "Buffer", key: bytes) -> None:
-        """Use and keep the model of a MODEL under `key`, unless it is older than the last. Raises FrameError.
+        """Use and keep the model of a MODEL under `key`, unless it is older than the last.
 
-        Raises LedgerError or OSError if it could not be written: it is then used until the next start.
+        Raises FrameError.
+
+        Raises LedgerError or OSError if it could not be written: it is then used until the next
+        start.
         """
         fields = check_model(frame, key)
         if not self.final or fields[1] >= self.round:
             self._put((self._epoch,) + fields[1:], frame[_AT_BYTES : -wire.TAG_BYTES], True)
 
     def take_round(self, request: frames.Round) -> None:
-        """Use the parameters of a verified ROUND (frames.Round) until a MODEL comes. Raises LedgerError as above."""
+        """Use the parameters of a verified ROUND (frames.Round) until a MODEL comes.
+
+        Raises LedgerError as above.
+        """
         model = request.model
         number = request.round
         if not self.final and number > self.round and model not in wire.COLLECTIONS:
@@ -102,19 +129,26 @@ class Model:
             self._put(fields, request.parameters, due)
 
     def score(self, row: "array[int]", label: int = 0) -> int:
-        """Return w.x of a row (array('h')) in 2**-14 units; for softmax, that of class `label`. Raises RuntimeError."""
+        """Return w.x of a row (array('h')) in 2**-14 units; for softmax, that of class `label`.
+
+        Raises RuntimeError.
+        """
         d = self.d
         if len(row) < d or not 0 <= label < self.classes:
             raise RuntimeError("no model for this row")
         sums = self._sums
-        dot(self._image, _AT + label * d, row, sums, d)  # factors change places, which changes no sum
+        dot(
+            self._image, _AT + label * d, row, sums, d
+        )  # factors change places, which changes no sum
         d = -8 - self.exponent
         return sums[0] + (sums[1] >> 8) + (1 << d - 1) >> d
 
     def probability(self, row: "array[int]", label: int = 1) -> int:
-        """Return the probability, Q1.14, of a label: 1 or -1 for a logistic model, a class for softmax.
+        """Return the probability, Q1.14, of a label: 1 or -1 for a logistic model, a class for
+        softmax.
 
-        Raises as score(); ValueError for a model that has none; ImportError if softmax lacks tern.inference.
+        Raises as score(); ValueError for a model that has none; ImportError if softmax lacks
+        tern.inference.
         """
         kind = self.kind
         z = self.score(row, label if kind == wire.SOFTMAX else 0)
@@ -132,7 +166,10 @@ class Model:
         return self._out[label]
 
     def predict(self, row: "array[int]") -> int:
-        """Return the label: Q1.14, 16384 or -16384, or the first class of the largest score. Raises as score()."""
+        """Return the label: Q1.14, 16384 or -16384, or the first class of the largest score.
+
+        Raises as score().
+        """
         z = self.score(row)
         if self.kind == wire.LINEAR:
             return max(-_ONE, min(_ONE, z))

@@ -1,7 +1,8 @@
 """An MQTT 3.1.1 session (OASIS, 2014) for a device, at QoS 1.
 
-umqtt's reads block without a limit and it forgets unacknowledged messages; mqtt_as needs asyncio and allocates for each
-message. Here only wait() waits, a message costs at most 1 KiB of garbage, and a session outlives its connections.
+umqtt's reads block without a limit and it forgets unacknowledged messages; mqtt_as needs asyncio
+and allocates for each message. Here only wait() waits, a message costs at most 1 KiB of garbage,
+and a session outlives its connections.
 """
 
 import struct
@@ -34,15 +35,26 @@ _IDS = const(65000)  # of publications; above them, those of subscriptions
 class Session:
     """A session with a broker, connected from `open` until Lost.
 
-    connect(): a fresh tcp.Connection, or None while there is none. largest: bytes of a packet; longer ones are
-    acknowledged and dropped. window: publications of at most `slot` bytes kept until acknowledged; of more, the oldest
-    is dropped. will: (topic, payload), retained. patience_ms: how long the broker may take for anything before Lost.
+    connect(): a fresh tcp.Connection, or None while there is none. largest: bytes of a packet;
+    longer ones are acknowledged and dropped. window: publications of at most `slot` bytes kept
+    until acknowledged; of more, the oldest is dropped. will: (topic, payload), retained.
+    patience_ms: how long the broker may take for anything before Lost.
     """
 
     def __init__(
-        self, connect, client_id, user, password, keep_alive=60, clean=True, will=None,
-        patience_ms=10000, largest=2688, window=4, slot=384,
-    ):  # fmt: skip
+        self,
+        connect,
+        client_id,
+        user,
+        password,
+        keep_alive=60,
+        clean=True,
+        will=None,
+        patience_ms=10000,
+        largest=2688,
+        window=4,
+        slot=384,
+    ):
         self._connect = connect
         self._greeting = _connect_packet(client_id, user, password, keep_alive, clean, will)
         self._topics = 0
@@ -66,7 +78,9 @@ class Session:
         self._subscriptions = 0  # not acknowledged yet
         self._began = self._sent = self._heard = self._pinged = 0
         self._ping = self._ping_due = False
-        self._owed = 0  # packet id of the caller's message, acknowledged once the caller is done with it
+        self._owed = (
+            0  # packet id of the caller's message, acknowledged once the caller is done with it
+        )
         self._ack = 0  # packet id to acknowledge now
         self.topic = self.payload = self._in[:0]
         self.connected = False  # whether a broker has accepted, and has not been lost
@@ -115,7 +129,10 @@ class Session:
             self._connection = None
 
     def disconnect(self):
-        """Disconnect from the broker. It publishes the will only if a packet that was begun cannot be completed."""
+        """Disconnect from the broker.
+
+        It publishes the will only if a packet that was begun cannot be completed.
+        """
         try:
             if self.connected:
                 self._pump()
@@ -126,7 +143,9 @@ class Session:
         self.close()
 
     def wait(self, timeout_ms):
-        """Wait until the broker has said something, or until there is something to do, at most `timeout_ms`."""
+        """Wait until the broker has said something, or until there is something to do, at most
+        `timeout_ms`.
+        """
         if self._going:
             timeout_ms = min(timeout_ms, _STEP_MS)
         if self._connection:
@@ -135,7 +154,10 @@ class Session:
             sleep_ms(min(timeout_ms, _PAUSE_MS))
 
     def publish(self, topic, payload, n, retain=False):
-        """Publish payload[:n] on `topic` (bytes) as far as the connection takes it; the rest later. Raises Lost."""
+        """Publish payload[:n] on `topic` (bytes) as far as the connection takes it; the rest later.
+
+        Raises Lost.
+        """
         head = 4 + len(topic)
         length = head + n
         if 3 + length > self._slot:
@@ -144,7 +166,9 @@ class Session:
         if self.connected:
             self._drain()
         # Whether what is on its way may be the oldest, whose place is wanted.
-        stuck = self.connected and self._going and self._unsent >= self._window - 1 and self._ids[at]
+        stuck = (
+            self.connected and self._going and self._unsent >= self._window - 1 and self._ids[at]
+        )
         if stuck:
             self.close()
         self._oldest = (at + 1) % self._window
@@ -190,7 +214,8 @@ class Session:
                 return self._id
 
     def _pump(self):
-        # Writes on, as far as the connection takes it. What is left over is a view of the very same bytes.
+        # Writes on, as far as the connection takes it. What is left over is a view of the very same
+        # bytes.
         while self._going or self._choose():
             n = self._connection.write(self._going)
             if not n:
@@ -199,7 +224,8 @@ class Session:
             self._sent = ticks_ms()
 
     def _choose(self):
-        # Sets what goes next, if there is something: an answer before the acknowledgement of its question.
+        # Sets what goes next, if there is something: an answer before the acknowledgement of its
+        # question.
         while self._unsent:
             at = (self._oldest - self._unsent) % self._window
             self._unsent -= 1
@@ -221,10 +247,12 @@ class Session:
         return True
 
     def receive(self):
-        """Read and write without waiting. Return whether there is a message: `topic` and `payload`, memoryviews.
+        """Read and write without waiting.
 
-        They stay until take() or the next call, which alone acknowledges the message. This also keeps the session
-        alive: call it at least twice in `keep_alive` seconds. Raises Lost.
+        Return whether there is a message: `topic` and `payload`, memoryviews.
+
+        They stay until take() or the next call, which alone acknowledges the message. This also
+        keeps the session alive: call it at least twice in `keep_alive` seconds. Raises Lost.
         """
         self._release()
         if self._owed:
@@ -240,7 +268,10 @@ class Session:
         return False
 
     def take(self, out):
-        """Copy the payload, cut to fit, into `out` (memoryview); return its length. Then publish() can read on."""
+        """Copy the payload, cut to fit, into `out` (memoryview); return its length.
+
+        Then publish() can read on.
+        """
         n = min(len(self.payload), len(out))
         out[:n] = self.payload[:n]
         self._release()
@@ -252,14 +283,16 @@ class Session:
             self._have = 0
 
     def _drain(self):
-        # Takes the acknowledgements that are there, as far as the next message, which stays for receive().
+        # Takes the acknowledgements that are there, as far as the next message, which stays for
+        # receive().
         for _ in range(self._window):
             if self.topic or not self._packet() or self._in[0] & 0xF0 == _PUBLISH:
                 return
             self._handle()
 
     def _packet(self):
-        # Returns whether a packet is whole: _in[:_need], its body from _body on; _long if its end did not fit.
+        # Returns whether a packet is whole: _in[:_need], its body from _body on; _long if its end
+        # did not fit.
         if self._have == 0:
             self._need = 2
             self._body = self._skip = 0

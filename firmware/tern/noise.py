@@ -1,7 +1,8 @@
 """Exact discrete Laplace and Gaussian noise of a sum (shared_specs/cards.md). No leaf allocates.
 
-Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 to 3. A job is [position
-in the pool, its end, t, 2 c, t m, m]. Each leaf reads from pool[job[0]] on; beyond job[1] no result counts.
+Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 to 3.
+A job is [position in the pool, its end, t, 2 c, t m, m]. Each leaf reads from pool[job[0]] on;
+beyond job[1] no result counts.
 """
 
 from tern.compat import micropython, ptr8, ptr32
@@ -37,7 +38,10 @@ def uniform(pool: ptr8, job: ptr32, n: int) -> int:
 
 @micropython.viper
 def decays(pool, job, a: int, n: int, b: int, m: int) -> int:
-    """Draw Bernoulli(exp(-(a / n) (b / m))), a <= n, b <= m. With a = n = b = m = 1 it is that of exp(-1)."""
+    """Draw Bernoulli(exp(-(a / n) (b / m))), a <= n, b <= m.
+
+    With a = n = b = m = 1 it is that of exp(-1).
+    """
     parameters = ptr32(job)
     k = 1
     going = 1

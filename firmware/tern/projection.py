@@ -1,8 +1,9 @@
-"""A report about the whole vector (shared_specs/cards.md, projection): one of 2 N directions, a near one likelier.
+"""A report about the whole vector (shared_specs/cards.md, projection): one of 2 N directions, a
+near one likelier.
 
-PrivUnit (Bhowmick et al. 2018) with the codewords of RRSC (Isik et al., NeurIPS 2023): a random rotation of the N unit
-vectors and their negatives. The certificate is a ratio of two integers, whatever the vector. Leaves on values that are
-private have no branch on them, and none allocates.
+PrivUnit (Bhowmick et al. 2018) with the codewords of RRSC (Isik et al., NeurIPS 2023): a random
+rotation of the N unit vectors and their negatives. The certificate is a ratio of two integers,
+whatever the vector. Leaves on values that are private have no branch on them, and none allocates.
 """
 
 import hashlib
@@ -26,7 +27,9 @@ _MOST_RADIUS = const(1 << 15)
 
 
 class Projection:
-    """The body of a card of shape 7: N = 2**n directions and their negatives; k have the weight a, all others b."""
+    """The body of a card of shape 7: N = 2**n directions and their negatives; k have the weight a,
+    all others b.
+    """
 
     def __init__(self, data, _=None):
         """Raises ValueError."""
@@ -108,7 +111,10 @@ class Answerer:
         self._vector = array("i")
 
     def cost(self, card):
-        """Return the price of a report in micro-epsilon. Raises FrameError (ERR_CARD, ERR_MODEL)."""
+        """Return the price of a report in micro-epsilon.
+
+        Raises FrameError (ERR_CARD, ERR_MODEL).
+        """
         request = self._request
         model = request.model
         if request.k > 1 or request.values > card.body.size or model not in wire.SCALED:
@@ -141,13 +147,17 @@ class Answerer:
         return self.result
 
     def draw(self, card, stream, _, out, k):
-        """Draw the symbol for the last gradient into out[0]. After EntropyError it does not count."""
+        """Draw the symbol for the last gradient into out[0].
+
+        After EntropyError it does not count.
+        """
         out[0] = 0
         card = card.body
         turned = self._turned(card.radius, stream)
         u = self._uniform(stream, card.total)
         k = card.k
-        # No branch here either: whether the direction is one of the k likelier ones tells more than its symbol.
+        # No branch here either: whether the direction is one of the k likelier ones tells more than
+        # its symbol.
         rest = u - k * card.a
         likely = rest >> 31  # -1 or 0
         rest = (rest & ~likely) // card.b
@@ -160,7 +170,8 @@ class Answerer:
         out[0] = self._find(card.size, rank, card.top) ^ opposite
 
     def _turned(self, radius, stream):
-        # A direction has no length: its sign is right with the probability (1 + |x| / R) / 2, or 1 beyond R.
+        # A direction has no length: its sign is right with the probability (1 + |x| / R) / 2, or 1
+        # beyond R.
         size = norm(self.result, self._request.values)
         return radius + size - 1 - self._uniform(stream, 2 * radius) >> 31 & 1
 

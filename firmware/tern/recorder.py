@@ -1,7 +1,9 @@
-"""Records that the program itself collects, kept in flash in a ring of small files. See shared_specs/storage.md.
+"""Records that the program itself collects, kept in flash in a ring of small files.
 
-All files are there from the first start, each in a block of its own: neither the room on the flash nor the heap, and
-nothing that depends on them, tells how many records there are.
+See shared_specs/storage.md.
+
+All files are there from the first start, each in a block of its own: neither the room on the flash
+nor the heap, and nothing that depends on them, tells how many records there are.
 """
 
 import os
@@ -14,7 +16,9 @@ from tern.wire import MAX_DIMENSION
 
 SAMPLES = "samples"  # directory of the segments
 SEGMENT_MAGIC = b"TRS2"
-SEGMENT_HEADER = "<4sHIH"  # magic, d, number, records; then rows of d features and a label, int16 Q1.14
+SEGMENT_HEADER = (
+    "<4sHIH"  # magic, d, number, records; then rows of d features and a label, int16 Q1.14
+)
 SEGMENT_BYTES = const(12)
 SEGMENT_MOST = const(4096)  # an erase block
 
@@ -26,15 +30,18 @@ _SPARE = const(4)  # blocks for all other files
 
 
 class Recorder:
-    """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a label. RAM: 4 KiB.
+    """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a
+    label. RAM: 4 KiB.
 
-    append() writes `hold` records at once; a power cut loses those in RAM.
-    least: with fewer records, a client answers as if it held one of zeros. flushes: writes since the program began.
-    lost: records since then that the flash did not take, or did not return: a report takes zeros in their place.
-    patient: tend() writes, not append().
+    append() writes `hold` records at once; a power cut loses those in RAM. least: with fewer
+    records, a client answers as if it held one of zeros. flushes: writes since the program began.
+    lost: records since then that the flash did not take, or did not return: a report takes zeros in
+    their place. patient: tend() writes, not append().
     """
 
-    def __init__(self, d: int, capacity: int = 256, hold: int = 8, least: "int | None" = None) -> None:
+    def __init__(
+        self, d: int, capacity: int = 256, hold: int = 8, least: "int | None" = None
+    ) -> None:
         """Do no input or output yet. least: None for `hold`. Raises ValueError."""
         self.least = least = hold if least is None else least
         most = (SEGMENT_MOST - SEGMENT_BYTES) // (2 * abs(d) + 2)
@@ -43,9 +50,7 @@ class Recorder:
             or not 0 < hold <= min(most, capacity)
             or not 0 < least <= capacity <= _MOST
         ):
-            form = (
-                "d must be 1 to 128, capacity at most 65535, least 1 to capacity, hold 1 to capacity and %d"
-            )
+            form = "d must be 1 to 128, capacity at most 65535, least 1 to capacity, hold 1 to capacity and %d"
             raise ValueError(form % most)
         self._most = most = min(most, capacity + hold - 1) // hold * hold  # records of a segment
         self._files = (capacity - 1) // most + 2
@@ -55,9 +60,12 @@ class Recorder:
         self.hold = hold
         self.patient = False
         self.flushes = self.lost = 0
-        # The segment that grows, as in its file: LittleFS takes six times as long to append to a file as to write it.
+        # The segment that grows, as in its file: LittleFS takes six times as long to append to a
+        # file as to write it.
         self._image = array("h", bytes(max(2 * _LEAST, SEGMENT_BYTES + most * self._bytes)))
-        self._names = array("I", bytes(4 * self._files))  # of the files, in the order of their segments,
+        self._names = array(
+            "I", bytes(4 * self._files)
+        )  # of the files, in the order of their segments,
         self._numbers = array("I", bytes(4 * self._files))  # the numbers of those,
         self._rows = array("H", bytes(2 * self._files))  # and how many records each holds
         self._folder: "str" = None
@@ -70,12 +78,17 @@ class Recorder:
         self._total = 0  # records in them,
         self.count = self._gone = 0  # of which so many are valid, and so many are not
         self._at = self._number = 0  # place and number of the newest segment
-        self._taken = self._before = 0  # place of the segment of the last take(), and records in older ones
+        self._taken = self._before = (
+            0  # place of the segment of the last take(), and records in older ones
+        )
         self._held = 0  # records in _image that are not in flash
         self._grown = 0  # and those that are; 0: the next one begins a segment
 
     def open(self, directory: str) -> None:
-        """Find the records in `directory`, and make the files that are missing. Raises StorageError, and OSError."""
+        """Find the records in `directory`, and make the files that are missing.
+
+        Raises StorageError, and OSError.
+        """
         self._forget()
         self._folder = directory + "/" + SAMPLES
         try:
@@ -101,8 +114,12 @@ class Recorder:
                 or name.strip("0123456789abcdef")
                 or name != "%x" % (int(name, 16) & 0xFFFFFFFF)  # which is how it is opened
             ):
-                raise StorageError("%s: damaged, or not of %d features; clear() removes all" % (path, self.d))
-            segments.append((number, min(rows, (size - SEGMENT_BYTES) // self._bytes), int(name, 16)))
+                raise StorageError(
+                    "%s: damaged, or not of %d features; clear() removes all" % (path, self.d)
+                )
+            segments.append(
+                (number, min(rows, (size - SEGMENT_BYTES) // self._bytes), int(name, 16))
+            )
         segments.sort()
         while len(segments) > self._files:  # it was larger
             os.remove("%s/%x" % (self._folder, segments.pop(0)[2]))
@@ -141,7 +158,10 @@ class Recorder:
         return segments
 
     def append(self, row: "array[int]", label: int) -> None:
-        """Take a record of d features (array('h')); label: Q1.14, or a class. Only a call that writes allocates."""
+        """Take a record of d features (array('h')); label: Q1.14, or a class.
+
+        Only a call that writes allocates.
+        """
         image = self._image
         d = self.d
         rows = self._grown + self._held
@@ -159,7 +179,10 @@ class Recorder:
             self.flush()
 
     def flush(self) -> None:
-        """Write the records in RAM; `lost` counts those that do not fit. Raises StorageError before open()."""
+        """Write the records in RAM; `lost` counts those that do not fit.
+
+        Raises StorageError before open().
+        """
         n = self._held
         self._held = 0
         if not self._folder:
@@ -179,7 +202,9 @@ class Recorder:
         rows = self._grown + n
         at = self._at
         number = self._number
-        if not self._grown:  # in the file of the oldest: LittleFS is quicker with few names that stay
+        if (
+            not self._grown
+        ):  # in the file of the oldest: LittleFS is quicker with few names that stay
             at = (at + 1) % self._files
             number += 1
             if number > _MOST_NUMBER:
@@ -199,16 +224,19 @@ class Recorder:
         self._grown = rows % self._most
 
     def read(self, index: int, row: "array[int]") -> None:
-        """Read record `index`, 0 .. count - 1, the oldest first, into the array('h') `row` of d + 1.
+        """Read record `index`, 0 .. count - 1, the oldest first, into the array('h') `row` of d +
+        1.
 
-        Below `least` records it is zeros, as where the flash fails; it is a later one if the oldest have gone.
+        Below `least` records it is zeros, as where the flash fails; it is a later one if the oldest
+        have gone.
         """
         if self.count < self.least or self.take(index, row) < 0:
             for j in range(len(row)):
                 row[j] = 0
 
     def take(self, index: int, row: "array[int]") -> int:
-        """Read as read(), whatever `least` is; return the place that the record keeps (arithmetic.md, Sums of units).
+        """Read as read(), whatever `least` is; return the place that the record keeps
+        (arithmetic.md, Sums of units).
 
         Where the flash fails, return -1.
         """
@@ -228,8 +256,9 @@ class Recorder:
         return -1
 
     def _moved(self, index):
-        # Makes _taken the segment of record `index` of the one that was it, and returns its index there. Reports take
-        # records in order, so a report passes each segment once, however many records it takes.
+        # Makes _taken the segment of record `index` of the one that was it, and returns its index
+        # there. Reports take records in order, so a report passes each segment once, however many
+        # records it takes.
         rows = self._rows
         at = self._taken
         before = self._before
@@ -253,13 +282,15 @@ class Recorder:
         self._before = total - self._rows[self._at]
 
     def work_ms(self, count: int, passes: int) -> int:
-        """Return an upper bound, in ms, on what `passes` over `count` records add to the work of a report on a Pico.
+        """Return an upper bound, in ms, on what `passes` over `count` records add to the work of a
+        report on a Pico.
 
         It depends on public numbers alone (storage.md, Slot).
         """
         files = self._files
         opened = passes * min(files, (count - 1) // self._most + 2)
-        # The more files a folder has, the longer one is looked for, and LittleFS looks at all to find free blocks.
+        # The more files a folder has, the longer one is looked for, and LittleFS looks at all to
+        # find free blocks.
         return opened * (5 + (files >> 5)) + files
 
     def _open(self, at, mode="rb"):

@@ -2,5 +2,8 @@
 
 
 def call(function, a, b, c):
-    """Return function(a, b, c) for the address of a function; a buffer stands for its address. Here: 0, for none."""
+    """Return function(a, b, c) for the address of a function; a buffer stands for its address.
+
+    Here: 0, for none.
+    """
     return 0

@@ -1,4 +1,5 @@
-"""Leaves of a projection (tern.projection) that no board should wait for. firmware/thumb has them in assembler, too.
+"""Leaves of a projection (tern.projection) that no board should wait for. firmware/thumb has them
+in assembler, too.
 
 No leaf has a branch on a value, or allocates.
 """
@@ -8,7 +9,9 @@ from tern.compat import micropython, ptr8, ptr32
 
 @micropython.viper
 def rotate(vector: ptr32, signs: ptr8, n: int):
-    """Three times: change the signs of vector[:n] by the next n bits of `signs`, and Walsh-Hadamard, not normalised."""
+    """Three times: change the signs of vector[:n] by the next n bits of `signs`, and
+    Walsh-Hadamard, not normalised.
+    """
     begin = 0
     j = 0
     while begin < n + n + n:
@@ -39,8 +42,9 @@ def rotate(vector: ptr32, signs: ptr8, n: int):
 def find(vector: ptr32, n: int, wanted: int, top: int) -> int:
     """Return the index of the value of rank `wanted` in vector[:n], plus n where it is negative.
 
-    Rank 0 is the largest absolute value; of equal ones the first comes first. top: the highest bit of all of them.
-    Overwrites the vector: by the absolute values, times 2, plus 1 for negative ones.
+    Rank 0 is the largest absolute value; of equal ones the first comes first. top: the highest bit
+    of all of them. Overwrites the vector: by the absolute values, times 2, plus 1 for negative
+    ones.
     """
     j = 0
     while j < n:

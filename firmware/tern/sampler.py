@@ -1,12 +1,16 @@
-"""Draw a card's symbols for a vector of inputs, in the order of shared_specs/cards.md. No leaf allocates:
+"""Draw a card's symbols for a vector of inputs, in the order of shared_specs/cards.md.
+
+No leaf allocates:
 
     leaf(xs, out, pool, job)
 
-xs: int16 inputs (Q1.14, saturated here once more), out: uint16 symbols, pool: that of an entropy Stream, job: int32,
-[next coordinate, end, position in the pool, its end, the card's parameters...]. A leaf reads up to SLACK bytes past the
-pool's end before it looks; then it undoes the coordinate and returns, to be called again after a refill.
+xs: int16 inputs (Q1.14, saturated here once more), out: uint16 symbols, pool: that of an entropy
+Stream, job: int32, [next coordinate, end, position in the pool, its end, the card's parameters...].
+A leaf reads up to SLACK bytes past the pool's end before it looks; then it undoes the coordinate
+and returns, to be called again after a refill.
 
-A comparison with a threshold compares its first 8 bits with the next byte, and goes on while both are equal.
+A comparison with a threshold compares its first 8 bits with the next byte, and goes on while both
+are equal.
 """
 
 from tern.compat import const, micropython, ptr8, ptr16, ptr32
@@ -87,7 +91,9 @@ def window(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
 
 @micropython.viper
 def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
-    """Round inputs to a laplace card's grid: first pass. job: [..., q + 1, t, s, lowest, highest, mask of t]."""
+    """Round inputs to a laplace card's grid: first pass. job: [..., q + 1, t, s, lowest, highest,
+    mask of t].
+    """
     i = job[0]
     n = job[1]
     position = job[2]
@@ -126,8 +132,9 @@ def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
 def noise(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     """Add exact discrete Laplace noise to `out` and clamp: second pass. job as for grid.
 
-    Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 and 2, as in
-    shared_specs/cards.md. One loop with one uniform draw u keeps the viper function short:
+    Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1
+    and 2, as in shared_specs/cards.md. One loop with one uniform draw u keeps the viper function
+    short:
 
     | step   | kept | u below | does                    | on success                           | on failure |
     |--------|------|---------|-------------------------|--------------------------------------|------------|
@@ -234,7 +241,10 @@ _LEAVES = {TABLE: (table,), WINDOW: (window,), LAPLACE: (grid, noise)}
 
 
 def sample(card, stream, xs, out, n):
-    """Draw symbols for xs[:n] (array 'h', Q1.14) into out[:n] (array 'H'). After EntropyError no symbol counts."""
+    """Draw symbols for xs[:n] (array 'h', Q1.14) into out[:n] (array 'H').
+
+    After EntropyError no symbol counts.
+    """
     try:
         if card.shape <= LAPLACE:
             _run(card, stream, xs, out, 0, n)
@@ -255,7 +265,9 @@ def sample(card, stream, xs, out, n):
 
 
 def sample_categories(card, stream, categories, out, n):
-    """Draw `n` symbols of a window card for window starts (array 'h', 0..N-W); with W = 1, randomised response."""
+    """Draw `n` symbols of a window card for window starts (array 'h', 0..N-W); with W = 1,
+    randomised response.
+    """
     if card.shape != WINDOW:
         raise ValueError("categories need a window card")
     card.job[9] = 1

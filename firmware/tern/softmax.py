@@ -1,7 +1,9 @@
-"""Gradients of softmax regression (classes x features), in integers; class by class as in tern.gradient.
+"""Gradients of softmax regression (classes x features), in integers; class by class as in
+tern.gradient.
 
-A record with the label y has the loss -log p_y. The residual of class i, p_i - [y = i], is in Q1.14 and at most 1: a
-record adds at most 2**fine * 2**15 to an accumulator, 32 records with fine = 10 less than 2**31.
+A record with the label y has the loss -log p_y. The residual of class i, p_i - [y = i], is in Q1.14
+and at most 1: a record adds at most 2**fine * 2**15 to an accumulator, 32 records with fine = 10
+less than 2**31.
 """
 
 from array import array
@@ -16,12 +18,17 @@ _ONE = const(16384)
 
 
 class Batch(Gradient):
-    """Mean gradient of a batch for classes x d weights, row by row: 2..128 classes. Only __init__ allocates."""
+    """Mean gradient of a batch for classes x d weights, row by row: 2..128 classes.
+
+    Only __init__ allocates.
+    """
 
     def __init__(self, d, classes):
         super().__init__(d, classes)
         self.classes = classes
-        self._classifier = Classifier(self.totals, MAX_EXPONENT, classes)  # no weights yet: add() names them
+        self._classifier = Classifier(
+            self.totals, MAX_EXPONENT, classes
+        )  # no weights yet: add() names them
         self._probabilities = array("h", bytes(2 * classes))
         totals = memoryview(self.totals)
         self._rows = [totals[i : i + d] for i in range(0, self.values, d)]
@@ -29,7 +36,8 @@ class Batch(Gradient):
     def add(self, _, params, exponent, row):  # type: ignore[override]
         """Add a record: its d features in `row` (array('h')), then the number of its class.
 
-        params: array('h') of classes x d mantissas; exponent: -30..-12. Raises ValueError as Gradient.add().
+        params: array('h') of classes x d mantissas; exponent: -30..-12. Raises ValueError as
+        Gradient.add().
         """
         d = self.d
         if len(row) <= d or self.count >= MAX_BATCH:

@@ -1,4 +1,6 @@
-"""The files of a board, as in shared_specs/storage.md, read one client and one record at a time: few bytes of heap."""
+"""The files of a board, as in shared_specs/storage.md, read one client and one record at a time:
+few bytes of heap.
+"""
 
 import os
 import struct
@@ -12,12 +14,15 @@ RECORDS = "records.bin"
 FLEET = "fleet.bin"
 LEDGERS = "ledger"  # directory of the ledgers, each named by ledger_name()
 
-CLIENT = "<I32sIIIHH"  # id, key, largest cost of a report, budget, first record, number of records, shapes
+# id, key, largest cost of a report, budget, first record, number of records, shapes
+CLIENT = "<I32sIIIHH"
 CLIENT_BYTES = const(52)
 RECORDS_HEADER = "<4sHI"  # magic, d, records; then rows of d features and a label, int16 Q1.14
 RECORDS_BYTES = const(10)
 MAGIC = b"TRD1"
-FLEET_FIELDS = "<4s32sIHHIHH"  # magic, key, pause (s), slot (ms), reports paid at once, epoch, records, unit
+FLEET_FIELDS = (
+    "<4s32sIHHIHH"  # magic, key, pause (s), slot (ms), reports paid at once, epoch, records, unit
+)
 FLEET_MAGIC = b"TFL3"
 MAX_PAUSE = const(86400)
 MAX_AHEAD = const(1000)
@@ -33,10 +38,12 @@ def ledger_name(device):
 
 
 def read_fleet(path):
-    """Return (key, pause, slot, ahead, epoch, records, unit) of fleet.bin; key None without it. Raises StorageError.
+    """Return (key, pause, slot, ahead, epoch, records, unit) of fleet.bin; key None without it.
 
-    pause: minimum s between two debits of a client; slot: ms; ahead: reports paid at once; records: per client, 0: all;
-    unit: records of a run that is protected, 0: the client.
+    Raises StorageError.
+
+    pause: minimum s between two debits of a client; slot: ms; ahead: reports paid at once; records:
+    per client, 0: all; unit: records of a run that is protected, 0: the client.
     """
     try:
         with open(path, "rb") as file:
@@ -52,9 +59,14 @@ def read_fleet(path):
 
 
 def write_fleet(path, key, epoch):
-    """Put another key of another epoch into the fleet.bin at `path`, in one step. Raises StorageError, LedgerError."""
+    """Put another key of another epoch into the fleet.bin at `path`, in one step.
+
+    Raises StorageError, LedgerError.
+    """
     _, pause, slot, ahead, _, records, unit = read_fleet(path)
-    replace(path, struct.pack(FLEET_FIELDS, FLEET_MAGIC, key, pause, slot, ahead, epoch, records, unit))
+    replace(
+        path, struct.pack(FLEET_FIELDS, FLEET_MAGIC, key, pause, slot, ahead, epoch, records, unit)
+    )
 
 
 class _File:
@@ -82,7 +94,8 @@ class _File:
 
 
 class Clients(_File):
-    """The clients of a board; find() makes one of them current. most: records used per client, 0: all.
+    """The clients of a board; find() makes one of them current. most: records used per client, 0:
+    all.
 
     Opening clients.bin raises StorageError.
     """
@@ -115,7 +128,10 @@ class Clients(_File):
             self.records = self._most
 
     def find(self, device):
-        """Return whether `device` is a client here; if so, set its fields and address. Raises StorageError."""
+        """Return whether `device` is a client here; if so, set its fields and address.
+
+        Raises StorageError.
+        """
         index = device - self.first
         if not 0 <= index < self.count:
             return False
@@ -125,13 +141,20 @@ class Clients(_File):
 
 
 class Records(_File):
-    """The records of all clients: `count` rows of `d` features and a label. Opening records.bin raises StorageError."""
+    """The records of all clients: `count` rows of `d` features and a label.
+
+    Opening records.bin raises StorageError.
+    """
 
     def _start(self):
         header = bytearray(RECORDS_BYTES)
         self._read(0, header, RECORDS_BYTES)
         magic, self.d, self.count = struct.unpack(RECORDS_HEADER, header)
-        if magic != MAGIC or not self.d or self._size != RECORDS_BYTES + 2 * self.count * (self.d + 1):
+        if (
+            magic != MAGIC
+            or not self.d
+            or self._size != RECORDS_BYTES + 2 * self.count * (self.d + 1)
+        ):
             raise StorageError("wrong header or length")
 
     def read(self, index, row):

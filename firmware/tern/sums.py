@@ -1,7 +1,9 @@
-"""Sums over units of a client's records, with exact noise (shared_specs/arithmetic.md, Sums of units; cards.md, sum).
+"""Sums over units of a client's records, with exact noise (shared_specs/arithmetic.md, Sums of
+units; cards.md, sum).
 
-The order is privacy: the vector of a unit is clipped and rounded to a grid, its norm is checked, the units are added,
-and each coordinate gets its noise. Only then is it made coarser. All is in integers; no leaf allocates.
+The order is privacy: the vector of a unit is clipped and rounded to a grid, its norm is checked,
+the units are added, and each coordinate gets its noise. Only then is it made coarser. All is in
+integers; no leaf allocates.
 """
 
 from array import array
@@ -39,16 +41,28 @@ _NORM = const(7)
 
 
 class Sum:
-    """The body of a card of shape 6. `job`: [position in the pool, its end, t, 2 c, t m, m], for noise()."""
+    """The body of a card of shape 6.
+
+    `job`: [position in the pool, its end, t, 2 c, t m, m], for noise().
+    """
 
     def __init__(self, data, _=None):
         """Raises ValueError."""
         if len(data) != _BODY_AT + calcsize(BODY):
             raise ValueError("wrong length")
         (
-            self.norm, self.unit, self.radius, self.reach, self.clipped, self.kept, self.t, self.c, self.m, self.coarse,
+            self.norm,
+            self.unit,
+            self.radius,
+            self.reach,
+            self.clipped,
+            self.kept,
+            self.t,
+            self.c,
+            self.m,
+            self.coarse,
             self.bits,
-        ) = unpack_from(BODY, data, _BODY_AT)  # fmt: skip
+        ) = unpack_from(BODY, data, _BODY_AT)
         self.tally = max(abs(self.clipped), abs(self.kept))
         if not (
             1 <= self.radius <= _MOST_RADIUS
@@ -62,7 +76,9 @@ class Sum:
         wide = self.t * self.m
         most = _MOST_SCALE
         if self.norm == 2:
-            if not (1 <= self.c <= most // 2 and self.c <= 4 * wide <= 256 * self.c and wide <= most):
+            if not (
+                1 <= self.c <= most // 2 and self.c <= 4 * wide <= 256 * self.c and wide <= most
+            ):
                 raise ValueError("variance out of bounds")
         elif self.norm != 1 or self.c or self.m:
             raise ValueError("unknown norm")
@@ -70,11 +86,12 @@ class Sum:
         self.job = array("i", (0, 0, self.t, 2 * self.c, wide, self.m))
 
     def keeps(self, epsilon):
-        """Return whether a unit loses at most `epsilon`: micro-epsilon with norm 1, micro-rho with norm 2.
+        """Return whether a unit loses at most `epsilon`: micro-epsilon with norm 1, micro-rho with
+        norm 2.
 
-        A run of records is there, or it is not: its vector appears or vanishes. A whole device (unit 0) may hold other
-        records instead: its vector is replaced by another one, which may move the sum twice as far (ledger.md,
-        Neighbours).
+        A run of records is there, or it is not: its vector appears or vanishes. A whole device
+        (unit 0) may hold other records instead: its vector is replaced by another one, which may
+        move the sum twice as far (ledger.md, Neighbours).
         """
         vectors = 1 if self.unit else 2
         if self.norm == 1:
@@ -83,9 +100,13 @@ class Sum:
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * moved
 
     def work_ms(self, request, bound):
-        """Return the part of client.work_ms() for the units of `bound` records and the noise of k values."""
+        """Return the part of client.work_ms() for the units of `bound` records and the noise of k
+        values.
+        """
         units = min(bound, (bound - 1) // self.unit + 2) if self.unit else 1
-        slow = self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0  # ms more than any draw
+        slow = (
+            self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0
+        )  # ms more than any draw
         return (units * (request.values + 64) >> 6) + request.k * slow
 
     def factor(self, size):
@@ -101,7 +122,9 @@ class Sum:
 
 
 def rho(epsilon):
-    """Return what a report of `epsilon` (micro-epsilon) costs at most in zCDP, micro-rho (ledger.md, Measure)."""
+    """Return what a report of `epsilon` (micro-epsilon) costs at most in zCDP, micro-rho
+    (ledger.md, Measure).
+    """
     upper = exp_lower(epsilon)
     upper += (upper >> EXP_BITS - 3) + 1
     one = 1 << EXP_BITS
@@ -266,14 +289,20 @@ class Answerer:
     """Computes what a client reports to a ROUND with a card of shape 6."""
 
     def __init__(self, request):
-        """request: the frames.Round. `unit`: that of the board; `bound`: most records of a client, 0: no bound."""
+        """request: the frames.Round.
+
+        `unit`: that of the board; `bound`: most records of a client, 0: no bound.
+        """
         self._request = request
         self.unit = self.bound = 0
         self._of: "object" = None  # what the arrays are for
         self.result = None
 
     def cost(self, card):
-        """Return the price of a report, micro-epsilon or micro-rho. Raises FrameError (ERR_CARD, ERR_UNIT)."""
+        """Return the price of a report, micro-epsilon or micro-rho.
+
+        Raises FrameError (ERR_CARD, ERR_UNIT).
+        """
         request = self._request
         model = request.model
         summed = model in wire.GRADIENTS or model in wire.COLLECTIONS
@@ -286,11 +315,16 @@ class Answerer:
                 raise FrameError(wire.ERR_MODEL, "no module for this model here", model)
         self._sum = card.body
         if self._sum.unit and self._sum.unit != self.unit:
-            raise FrameError(wire.ERR_UNIT, "neither the board's unit nor the whole device", self.unit)
+            raise FrameError(
+                wire.ERR_UNIT, "neither the board's unit nor the whole device", self.unit
+            )
         return card.epsilon
 
     def price(self, measure, cost, card):
-        """Return `cost`, of a report with any card, in the measure of a ledger. Raises FrameError (ERR_MEASURE)."""
+        """Return `cost`, of a report with any card, in the measure of a ledger.
+
+        Raises FrameError (ERR_MEASURE).
+        """
         if card.shape == SUM and card.body.norm == 2:
             if measure != RHO:
                 raise FrameError(wire.ERR_MEASURE, "costs rho, and the ledger counts epsilon")
@@ -301,7 +335,8 @@ class Answerer:
     values = by_steps
 
     def steps(self, client, records):
-        """Compute the sums; `result` is the numbers 0 .. values - 1: draw() takes the sums of those that are chosen.
+        """Compute the sums; `result` is the numbers 0 .. values - 1: draw() takes the sums of those
+        that are chosen.
 
         Yields after each record.
         """
@@ -393,7 +428,10 @@ class Answerer:
         self._sums[n] += card.clipped if clipped else card.kept
 
     def draw(self, card, stream, places, out, k):
-        """Draw symbols for the sums at places[:k] into out[:k]. After EntropyError no symbol counts."""
+        """Draw symbols for the sums at places[:k] into out[:k].
+
+        After EntropyError no symbol counts.
+        """
         card = card.body
         job = card.job
         cursor = stream.cursor

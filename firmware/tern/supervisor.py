@@ -1,5 +1,7 @@
-"""Serves the host for main.py. After an exception it serves again in the same interpreter, so that a host keeps its
-port; after the longest pause it resets the board, since a driver may hang or the heap be fragmented.
+"""Serves the host for main.py.
+
+After an exception it serves again in the same interpreter, so that a host keeps its port; after the
+longest pause it resets the board, since a driver may hang or the heap be fragmented.
 """
 
 import gc
@@ -16,7 +18,10 @@ _STEP_MS = const(2000)  # a watchdog may be fed so seldom
 
 
 def run(board):
-    """Serve until the other end has gone or somebody interrupts; a locked board for ever. Counts its restarts."""
+    """Serve until the other end has gone or somebody interrupts; a locked board for ever.
+
+    Counts its restarts.
+    """
     kept = board.keep()
     board.exceptions = kept >> 16
     board.restarts = kept & _MOST

@@ -1,15 +1,20 @@
-"""The sampler's leaf for table cards. Boards with a Thumb processor get the one of firmware/thumb in its place."""
+"""The sampler's leaf for table cards.
+
+Boards with a Thumb processor get the one of firmware/thumb in its place.
+"""
 
 from tern.compat import micropython, ptr8, ptr16, ptr32
 
 
 @micropython.viper
 def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
-    """Draw by a table card. job: [next, end, position, end of the pool, p, thresholds a row, the thresholds].
+    """Draw by a table card. job: [next, end, position, end of the pool, p, thresholds a row, the
+    thresholds].
 
-    A fraction f / 2**15 after a knot, a threshold is c + d f / 2**15 out of T, with d = c' - c = 2**15 h + l: the whole
-    part c + h f + floor(l f / 2**15), and l f mod 2**15. With |d| < 2**30 and f <= 2**15, |h f| and l f are at most
-    2**30. Without l f the whole part is less than 2**15 too small, which settles most comparisons with a first byte.
+    A fraction f / 2**15 after a knot, a threshold is c + d f / 2**15 out of T, with d = c' - c =
+    2**15 h + l: the whole part c + h f + floor(l f / 2**15), and l f mod 2**15. With |d| < 2**30
+    and f <= 2**15, |h f| and l f are at most 2**30. Without l f the whole part is less than 2**15
+    too small, which settles most comparisons with a first byte.
     """
     i = job[0]
     n = job[1]

@@ -24,11 +24,15 @@ _TLS = -1000  # above the errors of Mbed TLS
 _BROKEN = select.POLLERR | select.POLLHUP
 _WAIT = ()  # how CPython says that it would have to wait; MicroPython returns None
 if not MICROPYTHON:
-    _WAIT = (BlockingIOError, tls.SSLWantReadError, tls.SSLWantWriteError) if tls else BlockingIOError
+    _WAIT = (
+        (BlockingIOError, tls.SSLWantReadError, tls.SSLWantWriteError) if tls else BlockingIOError
+    )
 
 
 class Lost(OSError):
-    """The connection could not be made, was closed or reset, or took too long. reason: one of tern.absence."""
+    """The connection could not be made, was closed or reset, or took too long. reason: one of
+    tern.absence.
+    """
 
     def __init__(self, text, reason=absence.LOST):
         super().__init__(text)
@@ -36,20 +40,29 @@ class Lost(OSError):
 
 
 def client_context(authority):
-    """Return a TLS context that trusts only the certificate `authority` (bytes, DER) and checks the server's name."""
+    """Return a TLS context that trusts only the certificate `authority` (bytes, DER) and checks the
+    server's name.
+    """
     if tls is None:
         raise Lost("no TLS", absence.FAULT)
     context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
     context.verify_mode = tls.CERT_REQUIRED  # type: ignore[attr-defined]
-    context.load_verify_locations(*(() if MICROPYTHON else (None, None)), authority)  # CPython: cadata
+    context.load_verify_locations(
+        *(() if MICROPYTHON else (None, None)), authority
+    )  # CPython: cadata
     return context
 
 
 class Connection:
-    """One connection. Writing makes it, step by step. Raises Lost, from every method, once it is of no more use."""
+    """One connection.
+
+    Writing makes it, step by step. Raises Lost, from every method, once it is of no more use.
+    """
 
     def __init__(self, host, port, context=None, name=None, query=None):
-        """Connect to any address of `host`. context: TLS, with the server's `name`; query: a dns.Query for `host`."""
+        """Connect to any address of `host`. context: TLS, with the server's `name`; query: a
+        dns.Query for `host`.
+        """
         self.host = host  # its address, once that has been asked for
         self._port = port
         self._context = context
@@ -70,7 +83,9 @@ class Connection:
         if not self._socket:
             try:  # that of an address asks nobody; that of a name waits for the answer
                 if self._addresses is None:
-                    self._addresses = socket.getaddrinfo(self.host, self._port, 0, socket.SOCK_STREAM)
+                    self._addresses = socket.getaddrinfo(
+                        self.host, self._port, 0, socket.SOCK_STREAM
+                    )
             except OSError:
                 raise Lost("no address of " + self.host, absence.NO_NAME)
             if not self._addresses:
@@ -115,7 +130,9 @@ class Connection:
         self._read = line.readinto if MICROPYTHON else line.recv_into
 
     def read_into(self, view):
-        """Read into `view` what is there, at most all of it; return how many bytes, 0 where there is none now."""
+        """Read into `view` what is there, at most all of it; return how many bytes, 0 where there
+        is none now.
+        """
         if not self._read:
             return 0
         n = self._try(self._read, view)
@@ -124,7 +141,9 @@ class Connection:
         return n or 0
 
     def write(self, view):
-        """Write what is taken of `view` now and return how many bytes; offer what is left of the same bytes again."""
+        """Write what is taken of `view` now and return how many bytes; offer what is left of the
+        same bytes again.
+        """
         if not self._read and not self._step():
             return 0
         return self._try(self._send, view) or 0
@@ -134,12 +153,17 @@ class Connection:
             return act(view)
         except _WAIT:
             return None
-        except (OSError, ValueError) as error:  # ValueError: a certificate that MicroPython does not accept
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # ValueError: a certificate that MicroPython does not accept
             text = str(error).strip()
             raise Lost("connection lost: " + text, _why(text, getattr(error, "errno", None) or 0))
 
     def wait(self, timeout_ms):
-        """Wait until there is something to read, or the end of it, or `timeout_ms`, or 2 seconds, have passed."""
+        """Wait until there is something to read, or the end of it, or `timeout_ms`, or 2 seconds,
+        have passed.
+        """
         compat.feed()
         if self._read:
             self._poll.poll(min(timeout_ms, _SLICE_MS))
@@ -162,4 +186,6 @@ def _why(text, number):
         return absence.DATES if dates else absence.CERTIFICATE
     if "ALLOC" in text or number == errno.ENOMEM:
         return absence.FAULT
-    return absence.NO_BROKER if -29312 != number < _TLS else absence.CLOSED  # -29312: Mbed TLS's CONN_EOF
+    return (
+        absence.NO_BROKER if -29312 != number < _TLS else absence.CLOSED
+    )  # -29312: Mbed TLS's CONN_EOF

@@ -1,7 +1,8 @@
-"""Updates in the field (shared_specs/update.md): UPDATE frames bring a package, which firmware/trial/main.py starts.
+"""Updates in the field (shared_specs/update.md): UPDATE frames bring a package, which
+firmware/trial/main.py starts.
 
-The package is unpacked only once the whole staged file, read back from flash, carries its code under the device's key.
-Nothing of it runs before boot.bin says so.
+The package is unpacked only once the whole staged file, read back from flash, carries its code
+under the device's key. Nothing of it runs before boot.bin says so.
 """
 
 import os
@@ -35,7 +36,9 @@ _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./"
 
 
 class Update:
-    """A board's packages. state, number: those of the last complete one; restart: whether to reset the board now."""
+    """A board's packages. state, number: those of the last complete one; restart: whether to reset
+    the board now.
+    """
 
     def __init__(self, board: "Base") -> None:
         self._directory = board.directory + "/"
@@ -51,7 +54,11 @@ class Update:
         try:
             with open(self._directory + BOOT, "rb") as file:
                 data = file.read()
-            if len(data) == _BOOT_BYTES and data[:4] == MAGIC and data[-4:] == pack("<I", crc32(data[:-4])):
+            if (
+                len(data) == _BOOT_BYTES
+                and data[:4] == MAGIC
+                and data[-4:] == pack("<I", crc32(data[:-4]))
+            ):
                 _, proven, self.state, self.number = unpack_from(BOOT_FIELDS, data)
                 if self.state == wire.TRIAL:
                     if proven == self._proven:  # the loader could not write that the trial is over
@@ -62,10 +69,13 @@ class Update:
         self.restart = False  # what is RESTARTING here has no loader, or none that can write
 
     def take(self, frame: memoryview, key: bytes, reply: bytearray) -> int:
-        """Take an UPDATE under its client's `key`; return the length of the UPDATED in `reply`. Raises FrameError.
+        """Take an UPDATE under its client's `key`; return the length of the UPDATED in `reply`.
 
-        Once the package is complete, each UPDATE does the next four steps of work, however long the flash takes: how
-        many it needs depends on the package alone. After FrameError nothing has changed.
+        Raises FrameError.
+
+        Once the package is complete, each UPDATE does the next four steps of work, however long the
+        flash takes: how many it needs depends on the package alone. After FrameError nothing has
+        changed.
         """
         device, number, offset, total = frames.fields_of(frame, wire.UPDATE, wire.UPDATE_FIELDS)
         answer_key = frames.answer_key(frames.verify(key, frame))

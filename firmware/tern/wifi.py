@@ -23,7 +23,8 @@ class Station:
     def joined(self, lease=None):
         """Go on to join, without waiting; return whether it has. lease: a lease.Lease.
 
-        Raises Lost after 20 seconds, or once the radio has given up. Without an ssid it takes the network as it is.
+        Raises Lost after 20 seconds, or once the radio has given up. Without an ssid it takes the
+        network as it is.
         """
         radio = self.radio
         self.reason = 0
@@ -38,7 +39,9 @@ class Station:
             self._since = now
             radio.active(True)
             try:
-                radio.config(reconnects=2)  # an ESP32 that tries for ever does not tell why it fails
+                radio.config(
+                    reconnects=2
+                )  # an ESP32 that tries for ever does not tell why it fails
             except (TypeError, ValueError):  # other radios do not try again
                 pass
             if lease:
@@ -62,7 +65,8 @@ class Station:
 
 
 def _why(radio):
-    # Why it has not joined, 0 while it tries: the CYW43 has codes below 4, the ESP32 those of ESP-IDF and from 1000 on.
+    # Why it has not joined, 0 while it tries: the CYW43 has codes below 4, the ESP32 those of
+    # ESP-IDF and from 1000 on.
     status = radio.status()
     if status in (-3, 15, 202, 204):
         return absence.WIFI_KEY

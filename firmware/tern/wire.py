@@ -37,11 +37,15 @@ KEY_BYTES = const(32)
 MAX_FRAME = const(2560)  # bytes before COBS
 BOARD = const(0)  # the device id of the board itself; clients have 1 or more
 FLEET = 0xFFFFFFFF  # the device id of a ROUND for the whole fleet, with the fleet's key
-FLEET_AHEAD = const(1024)  # how far such a ROUND may be ahead of the last one that the device took part in,
+FLEET_AHEAD = const(
+    1024
+)  # how far such a ROUND may be ahead of the last one that the device took part in,
 CLIENT_AHEAD = const(1 << 20)  # and how far one under the client's own key
 CREDIT = const(128)  # bytes that one credit of serial flow control stands for
 IN_FLIGHT = const(240)  # bytes that a host may have on the line beyond its credits
-AT_ONCE = const(64)  # the most bytes that a device waits for at once; as many zeros end any half of a frame
+AT_ONCE = const(
+    64
+)  # the most bytes that a device waits for at once; as many zeros end any half of a frame
 
 MAX_ROUND = const(0x3FFFFFFF)  # 2**30 - 1
 MAX_DIMENSION = const(128)  # features, and classes
@@ -97,7 +101,8 @@ ERR_SLOT = const(16)
 ERR_UNIT = const(17)
 ERR_MEASURE = const(18)
 
-# How far a board is with a package (update.md). Those from RESTARTING to ROLLED_BACK are in its boot.bin as well.
+# How far a board is with a package (update.md). Those from RESTARTING to ROLLED_BACK are in its
+# boot.bin as well.
 RECEIVING = const(0)
 RESTARTING = const(1)  # it is whole, and starts at the next reset,
 TRIAL = const(2)  # has been started,
@@ -109,14 +114,38 @@ DAMAGED = const(7)  # it is not authentic, or not a package;
 FULL = const(8)  # it cannot be written
 
 UPDATES = (
-    "receiving", "restarting", "on trial", "confirmed", "rolled back", "old", "busy", "damaged", "full",
-)  # fmt: skip
+    "receiving",
+    "restarting",
+    "on trial",
+    "confirmed",
+    "rolled back",
+    "old",
+    "busy",
+    "damaged",
+    "full",
+)
 MAX_PACKAGE = const(1 << 20)  # bytes
 
 ERRORS = (
-    "frame", "tag", "device", "old round", "changed round", "card", "not certified", "policy", "budget",
-    "ledger", "entropy", "data", "too soon", "ahead", "model", "slot", "unit", "measure",
-)  # fmt: skip
+    "frame",
+    "tag",
+    "device",
+    "old round",
+    "changed round",
+    "card",
+    "not certified",
+    "policy",
+    "budget",
+    "ledger",
+    "entropy",
+    "data",
+    "too soon",
+    "ahead",
+    "model",
+    "slot",
+    "unit",
+    "measure",
+)
 
 # The entropy state of a HELLO: none, since a test failed, or the generator in use.
 FAILED = const(0)
@@ -139,10 +168,18 @@ def schema_text():
     """Return the text of every layout, limit and code above, which two programs must share."""
     frames = (
         (HELLO_REQUEST, HELLO_REQUEST_FIELDS, "nonce"),
-        (HELLO, HELLO_FIELDS, "nonce version schema first clients largest credit budget spent epoch heap records "
-            "exceptions restarts entropy assessed measure unit release n text*n"),
-        (ROUND, ROUND_FIELDS, "device round model range exponent classes d k batch epochs rate tau length parameters "
-            "card*length"),
+        (
+            HELLO,
+            HELLO_FIELDS,
+            "nonce version schema first clients largest credit budget spent epoch heap records "
+            "exceptions restarts entropy assessed measure unit release n text*n",
+        ),
+        (
+            ROUND,
+            ROUND_FIELDS,
+            "device round model range exponent classes d k batch epochs rate tau length parameters "
+            "card*length",
+        ),
         (REPORT, REPORT_FIELDS, "device round packed*"),
         (REPORTS, REPORTS_FIELDS, "round size (device:I packed*size tag)*"),
         (MODEL, MODEL_FIELDS, "device round model exponent classes d parameters"),
@@ -150,17 +187,45 @@ def schema_text():
         (UPDATE, UPDATE_FIELDS, "device number offset total data*"),
         (UPDATED, UPDATED_FIELDS, "device number wanted state"),
         (ERROR, ERROR_FIELDS, "device round code detail"),
-    )  # fmt: skip
+    )
     lines = ["tern wire %d" % VERSION]
     for kind, layout, names in frames:
         lines.append("%02x %s %s" % (kind, layout, names))
     for limit in (
-        TAG_BYTES, KEY_BYTES, MAX_FRAME, CREDIT, IN_FLIGHT, MAX_ROUND, MAX_DIMENSION, MAX_VALUES, MAX_RANGE, MAX_BATCH,
-        MIN_EXPONENT, MAX_EXPONENT, MAX_CARD, MAX_BASE, MAX_PACKED, FLEET_AHEAD, CLIENT_AHEAD, MIN_LOCAL_EXPONENT,
-        MAX_RATE, MAX_TAU, MAX_PACKAGE,
-    ):  # fmt: skip
+        TAG_BYTES,
+        KEY_BYTES,
+        MAX_FRAME,
+        CREDIT,
+        IN_FLIGHT,
+        MAX_ROUND,
+        MAX_DIMENSION,
+        MAX_VALUES,
+        MAX_RANGE,
+        MAX_BATCH,
+        MIN_EXPONENT,
+        MAX_EXPONENT,
+        MAX_CARD,
+        MAX_BASE,
+        MAX_PACKED,
+        FLEET_AHEAD,
+        CLIENT_AHEAD,
+        MIN_LOCAL_EXPONENT,
+        MAX_RATE,
+        MAX_TAU,
+        MAX_PACKAGE,
+    ):
         lines.append(str(limit))
-    models = (LINEAR, LOGISTIC, SVM, SOFTMAX, LOCAL, VALUES, CATEGORIES, SOFTMAX_GRADIENT, LOCAL_SOFTMAX)
+    models = (
+        LINEAR,
+        LOGISTIC,
+        SVM,
+        SOFTMAX,
+        LOCAL,
+        VALUES,
+        CATEGORIES,
+        SOFTMAX_GRADIENT,
+        LOCAL_SOFTMAX,
+    )
     lines.append("models " + " ".join(str(model) for model in models))
     lines.append("errors " + ", ".join(ERRORS))
     lines.append("updates " + ", ".join(UPDATES))

@@ -1,12 +1,14 @@
-"""firmware/tern/rotation.py in ARMv6-M assembler, for Thumb processors: the same, without a branch on a value."""
+"""firmware/tern/rotation.py in ARMv6-M assembler, for Thumb processors: the same, without a branch
+on a value.
+"""
 
 
 @micropython.asm_thumb
 def rotate(r0, r1, r2):
     """Rotate a vector by signs, n.
 
-    r3 number of the next sign. In a transform: r3 end of the first halves, r4 and r6 a pair, r5 bytes between them, r7
-    end of the vector.
+    r3 number of the next sign. In a transform: r3 end of the first halves, r4 and r6 a pair, r5
+    bytes between them, r7 end of the vector.
     """
     mov(r3, 0)
     label(AGAIN)
@@ -68,9 +70,10 @@ def rotate(r0, r1, r2):
 def find(r0, r1, r2, r3):
     """Find in a vector of n the rank `wanted`, with the bit `top`.
 
-    r1 how many more reach the level r7 than must, then how many equal ones come first; r2 the size found, r3 the next
-    bit, then the symbol; r4 place, r5 value, r6 end of the vector, r12 what r1 begins with, then a value. In the last
-    loop r0 is the number of bytes, and places are four times as large.
+    r1 how many more reach the level r7 than must, then how many equal ones come first; r2 the size
+    found, r3 the next bit, then the symbol; r4 place, r5 value, r6 end of the vector, r12 what r1
+    begins with, then a value. In the last loop r0 is the number of bytes, and places are four times
+    as large.
     """
     lsl(r6, r1, 2)
     add(r6, r6, r0)

@@ -1,13 +1,16 @@
-"""firmware/tern/table.py in ARMv6-M assembler, for Thumb processors: the same draws from the same bytes."""
+"""firmware/tern/table.py in ARMv6-M assembler, for Thumb processors: the same draws from the same
+bytes.
+"""
 
 
 @micropython.asm_thumb
 def table(r0, r1, r2, r3):
     """Draw by a table card: xs, out, pool, job. Return the next coordinate.
 
-    In a coordinate: r0 fraction, r1 threshold, r2 end of the bytes read, r3 job, r6 thresholds left, r7 the next knot's
-    threshold; r8 input, r9 end of the inputs, r10 from input to output, r11 the first byte in the pool, r12 end of the
-    pool, r14 the first byte << 22. Thresholds begin at job + 24.
+    In a coordinate: r0 fraction, r1 threshold, r2 end of the bytes read, r3 job, r6 thresholds
+    left, r7 the next knot's threshold; r8 input, r9 end of the inputs, r10 from input to output,
+    r11 the first byte in the pool, r12 end of the pool, r14 the first byte << 22. Thresholds begin
+    at job + 24.
     """
     mov(r4, r8)
     mov(r5, r9)

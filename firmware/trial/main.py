@@ -1,4 +1,6 @@
-"""The first program of a board that takes updates: it runs the proven program, or a new one once (update.md)."""
+"""The first program of a board that takes updates: it runs the proven program, or a new one once
+(update.md).
+"""
 
 import micropython
 
@@ -14,7 +16,9 @@ try:
     import uos
     from umachine import reset
 
-    locked = uos.stat("lock")[0] & 0x8000 != 0  # whether it is a file; raises OSError where there is none
+    locked = (
+        uos.stat("lock")[0] & 0x8000 != 0
+    )  # whether it is a file; raises OSError where there is none
 except BaseException:  # there is no lock; or no memory or no file system, so that nobody knows
     pass
 try:
@@ -25,17 +29,24 @@ try:
     import sys
     from binascii import crc32
 
-    FIELDS = "<4sBBI"  # magic, which folder has proven itself, state of the other, package in it; then a CRC
+    # magic, which folder has proven itself, state of the other, package in it; then a CRC
+    FIELDS = "<4sBBI"
     RESTARTING, TRIAL, ROLLED_BACK = 1, 2, 4
     PATIENCE_MS = 600_000
     root = os.getcwd().rstrip("/")
 
     def read():
-        """Return magic, folder, state and package of boot.bin; those of a fresh board where there is none."""
+        """Return magic, folder, state and package of boot.bin; those of a fresh board where there
+        is none.
+        """
         try:
             with open(root + "/boot.bin", "rb") as file:
                 data = file.read()
-            if len(data) == 14 and data[-4:] == struct.pack("<I", crc32(data[:-4])) and data[:4] == b"TBT1":
+            if (
+                len(data) == 14
+                and data[-4:] == struct.pack("<I", crc32(data[:-4]))
+                and data[:4] == b"TBT1"
+            ):
                 return struct.unpack_from(FIELDS, data)
         except OSError:
             pass
@@ -74,7 +85,10 @@ try:
 
             # An ESP32 has no timer -1, and may have only two. One that nobody holds is collected.
             timer = Timer(
-                1 if sys.platform == "esp32" else -1, mode=Timer.ONE_SHOT, period=PATIENCE_MS, callback=look
+                1 if sys.platform == "esp32" else -1,
+                mode=Timer.ONE_SHOT,
+                period=PATIENCE_MS,
+                callback=look,
             )
         except (ImportError, ValueError, OSError):
             pass

@@ -18,9 +18,23 @@ if TYPE_CHECKING:
     from ternhost.store.store import Store
 
 __all__ = [
-    "DeviceError", "DeviceModel", "RefusedError", "Result", "Status", "StorageError", "Store", "TernError",
-    "UsageError", "certify", "collect", "design", "infer", "list_runs", "resume", "train",
-]  # fmt: skip
+    "DeviceError",
+    "DeviceModel",
+    "RefusedError",
+    "Result",
+    "Status",
+    "StorageError",
+    "Store",
+    "TernError",
+    "UsageError",
+    "certify",
+    "collect",
+    "design",
+    "infer",
+    "list_runs",
+    "resume",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,6 @@
-"""The public Python API, which `ternhost` exports: runs from beginning to end, their results, and cards."""
+"""The public Python API, which `ternhost` exports: runs from beginning to end, their results, and
+cards.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +45,19 @@ Named = Mapping[str, Any]  # arguments by name
 
 
 class Result(Mapping[str, Any]):
-    """The result of a run: a mapping with the content of its result.json, and the most used parts as attributes."""
+    """The result of a run: a mapping with the content of its result.json, and the most used parts
+    as attributes.
+    """
 
     def __init__(self, result: Mapping[str, Any]) -> None:
         self._result = dict(result)
 
     @classmethod
     def load(cls, run: str | Path, directory: str | Path = run_directory.RUNS) -> Result:
-        """Load the result of a finished run. run: its name in `directory`, its own directory, or its result.json.
-        Raises UsageError if there is no such result, StorageError if it cannot be read."""
+        """Load the result of a finished run. run: its name in `directory`, its own directory, or
+        its result.json. Raises UsageError if there is no such result, StorageError if it cannot be
+        read.
+        """
         return cls(results.load(run, Path(directory)))
 
     def __getitem__(self, name: str) -> Any:
@@ -84,19 +90,25 @@ class Result(Mapping[str, Any]):
         """Figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
         figures = run_directory.figures_of(self["history"][-1] if self["history"] else None)
         for measure in self.get("measures", ()):
-            figures |= {name: self[name] for name in (measure, f"{measure}_baseline", f"{measure}_optimum")}
+            figures |= {
+                name: self[name] for name in (measure, f"{measure}_baseline", f"{measure}_optimum")
+            }
         return figures | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
 
     @property
     def guarantees(self) -> list[OfClass]:
-        """What the run promises the devices of each class: guarantees of a `report`, of the `run`, and of the `life` of
-        a device so far. Empty if they reported nothing that is protected."""
+        """What the run promises the devices of each class: guarantees of a `report`, of the `run`,
+        and of the `life` of a device so far. Empty if they reported nothing that is protected.
+        """
         return classes_of(self)
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
-        """The model's weights in the order of `result["features"]`, shape (features,). Softmax regression has a row for
-        each of `result["labels"]`: shape (labels, features). None if the run learned no model."""
+        """The model's weights in the order of `result["features"]`, shape (features,).
+
+        Softmax regression has a row for each of `result["labels"]`: shape (labels, features). None
+        if the run learned no model.
+        """
         if "weights" not in self:
             return None
         weights = np.array(self["weights"], np.float64)
@@ -104,19 +116,25 @@ class Result(Mapping[str, Any]):
 
     @property
     def device_model(self) -> DeviceModel | None:
-        """The model as devices use it, with the predictions that they make. None if the run learned no model."""
+        """The model as devices use it, with the predictions that they make.
+
+        None if the run learned no model.
+        """
         return DeviceModel.of_result(self) if "weights" in self else None
 
     @property
     def history(self) -> pd.DataFrame:
-        """A row for each round: `round`, `ended` (how), `asked`, `reports`, `refusals`, figures, ... Needs pandas."""
+        """A row for each round: `round`, `ended` (how), `asked`, `reports`, `refusals`, figures,
+        ... Needs pandas.
+        """
         return _frame(self["history"])
 
     @property
     def attributes(self) -> pd.DataFrame:
-        """A row for each collected attribute: `name`, `mean`, its 95 % interval `low` to `high`, `reports`, and `true`,
-        the true mean, if it is known. A categorical attribute has a row for each `category`, with its `frequency`
-        instead of a mean. Needs pandas."""
+        """A row for each collected attribute: `name`, `mean`, its 95 % interval `low` to `high`,
+        `reports`, and `true`, the true mean, if it is known. A categorical attribute has a row for
+        each `category`, with its `frequency` instead of a mean. Needs pandas.
+        """
         return _frame([row for entry in self.get("attributes", []) for row in _rows(entry)])
 
     @property
@@ -125,7 +143,10 @@ class Result(Mapping[str, Any]):
         return results.missing_words(self)
 
     def report(self) -> Path:
-        """Write report.html and its pictures into the run's directory, and return its path. Raises StorageError."""
+        """Write report.html and its pictures into the run's directory, and return its path.
+
+        Raises StorageError.
+        """
         return Path(results.draw(self)["report"])
 
 
@@ -154,40 +175,66 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def train(
-    algorithm: str | None = None, *, fleet: str | None = None, directory: str | Path = run_directory.RUNS,
-    name: str | None = None, store: str | Path | None = None, anew: bool = False,
-    on_status: OnStatus | None = None, **options: Any,
-) -> Result:  # fmt: skip
+    algorithm: str | None = None,
+    *,
+    fleet: str | None = None,
+    directory: str | Path = run_directory.RUNS,
+    name: str | None = None,
+    store: str | Path | None = None,
+    anew: bool = False,
+    on_status: OnStatus | None = None,
+    **options: Any,
+) -> Result:
     """Train a model on a fleet under local differential privacy, as `tern train` does.
 
-    algorithm: direct, fedsgd, fedavg, fedsum, hiera, or another that is registered; by default direct for two classes
-    with public rows, else fedsgd. fleet: the devices, in a form that `tern fleet kinds` lists; default: emulated
-    boards. directory: the run gets its own directory there, called `name` (default: the time). store: file with the
-    fleet's keys and rounds, which its runs share; default: the fleet's own, or one in the run's directory. anew:
-    abandon an unfinished run of that store. on_status: called with a `Status` as each round begins, progresses and
-    ends.
+    algorithm: direct, fedsgd, fedavg, fedsum, hiera, or another that is registered; by default
+    direct for two classes with public rows, else fedsgd. fleet: the devices, in a form that `tern
+    fleet kinds` lists; default: emulated boards. directory: the run gets its own directory there,
+    called `name` (default: the time). store: file with the fleet's keys and rounds, which its runs
+    share; default: the fleet's own, or one in the run's directory. anew: abandon an unfinished run
+    of that store. on_status: called with a `Status` as each round begins, progresses and ends.
 
-    options: those of the command line as keywords, such as `epsilon=2, reports=20_000, silence=10`; `card` may also be
-    bytes or a `Design`. Raises TypeError for an unknown option or a value of the wrong type, UsageError for a value
-    that makes no sense, and other kinds of `TernError`. Warnings and notes go to the logger `ternhost`."""
+    options: those of the command line as keywords, such as `epsilon=2, reports=20_000, silence=10`;
+    `card` may also be bytes or a `Design`. Raises TypeError for an unknown option or a value of the
+    wrong type, UsageError for a value that makes no sense, and other kinds of `TernError`. Warnings
+    and notes go to the logger `ternhost`.
+    """
     return _run("train", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
 
 
 def collect(
-    algorithm: str = "collect", *, fleet: str | None = None, directory: str | Path = run_directory.RUNS,
-    name: str | None = None, store: str | Path | None = None, anew: bool = False,
-    on_status: OnStatus | None = None, **options: Any,
-) -> Result:  # fmt: skip
-    """Estimate means and frequencies of attributes, as `tern collect` does. Arguments and errors: as for `train`."""
+    algorithm: str = "collect",
+    *,
+    fleet: str | None = None,
+    directory: str | Path = run_directory.RUNS,
+    name: str | None = None,
+    store: str | Path | None = None,
+    anew: bool = False,
+    on_status: OnStatus | None = None,
+    **options: Any,
+) -> Result:
+    """Estimate means and frequencies of attributes, as `tern collect` does.
+
+    Arguments and errors: as for `train`.
+    """
     return _run("collect", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
 
 
 def infer(
-    algorithm: str = "infer", *, fleet: str | None = None, directory: str | Path = run_directory.RUNS,
-    name: str | None = None, store: str | Path | None = None, anew: bool = False,
-    on_status: OnStatus | None = None, **options: Any,
-) -> Result:  # fmt: skip
-    """Classify records on the devices, as `tern infer` does. Arguments and errors: as for `train`."""
+    algorithm: str = "infer",
+    *,
+    fleet: str | None = None,
+    directory: str | Path = run_directory.RUNS,
+    name: str | None = None,
+    store: str | Path | None = None,
+    anew: bool = False,
+    on_status: OnStatus | None = None,
+    **options: Any,
+) -> Result:
+    """Classify records on the devices, as `tern infer` does.
+
+    Arguments and errors: as for `train`.
+    """
     return _run("infer", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
 
 
@@ -199,31 +246,47 @@ def resume(
     directory: str | Path = run_directory.RUNS,
     on_status: OnStatus | None = None,
 ) -> Result:
-    """Resume an interrupted run, and run it to its end. run: its name in `directory`, its own directory, or its store.
+    """Resume an interrupted run, and run it to its end. run: its name in `directory`, its own
+    directory, or its store.
 
-    fleet: the new place of its boards, if they have moved. after_round: continue after this round number, if the store
-    was restored from a backup and boards have already seen later rounds. Raises TernError."""
+    fleet: the new place of its boards, if they have moved. after_round: continue after this round
+    number, if the store was restored from a backup and boards have already seen later rounds.
+    Raises TernError.
+    """
     with Run.resume(str(run), _watcher(on_status), fleet, after_round, Path(directory)) as resumed:
         return _finished(resumed)
 
 
 def list_runs(place: str | Path = run_directory.RUNS) -> list[dict[str, Any]]:
-    """List the runs in a directory or in a store (a file), oldest first, as `tern runs` does. `pandas.DataFrame` turns
-    the list into a table. Raises UsageError if `place` does not exist."""
+    """List the runs in a directory or in a store (a file), oldest first, as `tern runs` does.
+
+    `pandas.DataFrame` turns the list into a table. Raises UsageError if `place` does not exist.
+    """
     return run_directory.listed(run_directory.existing(place))
 
 
 def _run(
-    command: str, algorithm: str | None, fleet: str | None, parent: Path, name: str | None, store: str | Path | None,
-    anew: bool, on_status: OnStatus | None, options: Named,
-) -> Result:  # fmt: skip
+    command: str,
+    algorithm: str | None,
+    fleet: str | None,
+    parent: Path,
+    name: str | None,
+    store: str | Path | None,
+    anew: bool,
+    on_status: OnStatus | None,
+    options: Named,
+) -> Result:
     if algorithm is not None and (cls := ALGORITHMS.named(algorithm)).command != command:
-        raise UsageError(f"ternhost.{command} does not run {algorithm}", hint=f"call ternhost.{cls.command}")
+        raise UsageError(
+            f"ternhost.{command} does not run {algorithm}", hint=f"call ternhost.{cls.command}"
+        )
     algorithms = algorithms_of(command)
     named = _typed(command, algorithms, options if fleet is None else {**options, "fleet": fleet})
     run_options = RunOptions.parse(algorithm, named, algorithms)
     watcher = _watcher(on_status)
-    with Run.begin(run_options, parent=parent, name=name, store=store, anew=anew, watcher=watcher) as begun:
+    with Run.begin(
+        run_options, parent=parent, name=name, store=store, anew=anew, watcher=watcher
+    ) as begun:
         return _finished(begun)
 
 
@@ -241,8 +304,13 @@ def _watcher(on_status: OnStatus | None) -> Watcher:
 # Options
 
 
-def _typed(function: str, algorithms: Mapping[str, type[Learner]], options: Named) -> dict[str, Any]:
-    """The options, each with a value of its type. Raises TypeError for other values and for unknown options."""
+def _typed(
+    function: str, algorithms: Mapping[str, type[Learner]], options: Named
+) -> dict[str, Any]:
+    """The options, each with a value of its type.
+
+    Raises TypeError for other values and for unknown options.
+    """
     parts = (*(cls.Options for cls in algorithms.values()), Terms, RunOptions)
     known = {option.name: option for part in parts for option in options_of(part)}
     values = {}
@@ -276,7 +344,12 @@ def _value(option: Option, value: Any) -> Any:
         if not isinstance(value, kind):
             raise TypeError
     except TypeError:
-        words = {int: "a whole number", float: "a number", bool: "True or False", str: "a text or a number"}
+        words = {
+            int: "a whole number",
+            float: "a number",
+            bool: "True or False",
+            str: "a text or a number",
+        }
         raise TypeError(f"{option.name} must be {words[kind]}, not {value!r}") from None
     return value
 
@@ -287,7 +360,9 @@ def _card(card: Card) -> str:
     try:
         return cards.load(str(card)).hex()
     except OSError as error:
-        raise UsageError(f"{card}: {error.strerror}", hint="give a card file, bytes or a Design") from error
+        raise UsageError(
+            f"{card}: {error.strerror}", hint="give a card file, bytes or a Design"
+        ) from error
 
 
 # Cards
@@ -298,6 +373,7 @@ def design(
 ) -> Design:
     """Design a certified, exactly unbiased card, as `tern card design` does: its bytes are `.card`.
 
-    mechanism: three-outputs, pm-sub, auto or another that `tern card list` shows. levels: number of outputs, if the
-    mechanism leaves a choice. options: the mechanism's own. Raises UsageError."""
+    mechanism: three-outputs, pm-sub, auto or another that `tern card list` shows. levels: number of
+    outputs, if the mechanism leaves a choice. options: the mechanism's own. Raises UsageError.
+    """
     return mechanisms.design(mechanism, epsilon, levels, **options)

@@ -1,4 +1,6 @@
-"""The cache of tern's builds and computed files: each entry is a folder or file that is complete or absent."""
+"""The cache of tern's builds and computed files: each entry is a folder or file that is complete or
+absent.
+"""
 
 import hashlib
 import json
@@ -36,8 +38,11 @@ def cache_root() -> Path:
 def kept_file(
     path: Path, read: Callable[[Path], T], make: Callable[[], T], write: Callable[[Path, T], None]
 ) -> T:
-    """The content of a file in the cache. If it is absent or damaged, `make` computes it and `write` keeps it, unless
-    the cache is not writable."""
+    """The content of a file in the cache.
+
+    If it is absent or damaged, `make` computes it and `write` keeps it, unless the cache is not
+    writable.
+    """
     with suppress(Exception):
         return read(path)
     content = make()
@@ -71,12 +76,16 @@ def sha256_of(path: Path) -> str:
 
 def sha256_of_tree(folder: Path) -> dict[str, str]:
     """The sha256 of every file under `folder`, by its relative path."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    files = sorted(
+        path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    )
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
 
 
 def read_record(recipe: Recipe) -> dict[str, Any] | None:
-    """The record of the entry of `recipe`; None if the entry is absent, damaged or changed since its build."""
+    """The record of the entry of `recipe`; None if the entry is absent, damaged or changed since
+    its build.
+    """
     entry = cache_root() / recipe.key
     try:
         record: dict[str, Any] = json.loads((entry / RECORD).read_text())
@@ -87,23 +96,32 @@ def read_record(recipe: Recipe) -> dict[str, Any] | None:
 
 
 def find_entry(recipe: Recipe) -> Path | None:
-    """The folder of the entry of `recipe`; None if it is absent, damaged or changed since its build."""
+    """The folder of the entry of `recipe`; None if it is absent, damaged or changed since its
+    build.
+    """
     return cache_root() / recipe.key if read_record(recipe) else None
 
 
-def build_entry(recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]], progress: Progress) -> Path:
-    """Return the folder of the entry of `recipe`, built by `make(work, out)` if it is absent. Raises StorageError.
+def build_entry(
+    recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]], progress: Progress
+) -> Path:
+    """Return the folder of the entry of `recipe`, built by `make(work, out)` if it is absent.
 
-    `make` works in the folder `work`, leaves the products in the folder `out` and returns the version or sha256 of
-    each input by name, for the record. If several processes need an entry, one builds it and the others wait. A build
-    that fails or is killed leaves no entry."""
+    Raises StorageError.
+
+    `make` works in the folder `work`, leaves the products in the folder `out` and returns the
+    version or sha256 of each input by name, for the record. If several processes need an entry, one
+    builds it and the others wait. A build that fails or is killed leaves no entry.
+    """
     root = cache_root()
     with storage_errors("set TERN_CACHE to a writable folder", f"cannot create the cache {root}"):
         root.mkdir(parents=True, exist_ok=True)
     with _lock(root / f"{recipe.key}.lock", progress):
         if entry := find_entry(recipe):
             return entry
-        for abandoned in root.glob(f"{recipe.key}.tmp-*"):  # by a killed build: this process holds the lock
+        for abandoned in root.glob(
+            f"{recipe.key}.tmp-*"
+        ):  # by a killed build: this process holds the lock
             shutil.rmtree(abandoned, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(prefix=f"{recipe.key}.tmp-", dir=root))
         try:
@@ -123,7 +141,10 @@ def build_entry(recipe: Recipe, make: Callable[[Path, Path], Mapping[str, str]],
 
 
 def _places(kind: str) -> list[Path]:
-    """The folders of a kind. Builds, each with a lock, are beside the others, and perhaps beside a user's folders."""
+    """The folders of a kind.
+
+    Builds, each with a lock, are beside the others, and perhaps beside a user's folders.
+    """
     root = cache_root()
     if kind != "emulators":
         return [path for path in [root / kind] if path.exists()]
@@ -133,12 +154,20 @@ def _places(kind: str) -> list[Path]:
 
 def sizes() -> dict[str, int]:
     """The bytes of each kind of entries."""
-    files = {kind: (path for place in _places(kind) for path in (place, *place.rglob("*"))) for kind in KINDS}
-    return {kind: sum(path.lstat().st_size for path in files[kind] if path.is_file()) for kind in KINDS}
+    files = {
+        kind: (path for place in _places(kind) for path in (place, *place.rglob("*")))
+        for kind in KINDS
+    }
+    return {
+        kind: sum(path.lstat().st_size for path in files[kind] if path.is_file()) for kind in KINDS
+    }
 
 
 def clear(kinds: Iterable[str]) -> list[str]:
-    """Delete the entries of these kinds. Returns the names of builds under way, which stay. Raises StorageError."""
+    """Delete the entries of these kinds.
+
+    Returns the names of builds under way, which stay. Raises StorageError.
+    """
 
     def stay(message: str) -> None:
         raise BlockingIOError

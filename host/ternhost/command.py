@@ -22,12 +22,15 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Add a (sub)command to `subparsers`, and return its parser.
 
-    summary: its line in the list of commands. example: command lines with which its `--help` ends. run: executes the
-    command and returns the exit code; without it, the command only groups others. as_json: the help of --json. The
-    namespace of the arguments has the name of the command, `prog`."""
+    summary: its line in the list of commands. example: command lines with which its `--help` ends.
+    run: executes the command and returns the exit code; without it, the command only groups others.
+    as_json: the help of --json. The namespace of the arguments has the name of the command, `prog`.
+    """
     lines = "\n".join("  " + line.strip() for line in example.strip().splitlines())
     about = {"help": summary, "description": summary[:1].upper() + summary[1:] + "."}
-    parser: argparse.ArgumentParser = subparsers.add_parser(name, **about, epilog=f"example:\n{lines}")
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name, **about, epilog=f"example:\n{lines}"
+    )
     if run is not None:
         parser.add_argument("--json", action="store_true", help=as_json)
         parser.set_defaults(func=run, prog=parser.prog)
@@ -37,9 +40,12 @@ def add_command(
 def add_option(
     parser: argparse._ActionsContainer, words: str, text: str, default: Any = None, **more: Any
 ) -> None:
-    """Add an option: `words` are "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list.
+    """Add an option: `words` are "--name METAVAR", "--name" for a switch, or "--name METAVAR..."
+    for a list.
 
-    The help `text` ends with the default. A number as default sets the type. more: keywords of `add_argument`."""
+    The help `text` ends with the default. A number as default sets the type. more: keywords of
+    `add_argument`.
+    """
     name, _, metavar = words.partition(" ")
     if metavar.endswith("..."):
         more = {"action": "append", "default": [], "metavar": metavar[:-3], **more}
@@ -50,7 +56,9 @@ def add_option(
     else:
         more["action"] = "store_true"
     if default is not None:
-        text += f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
+        text += (
+            f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
+        )
     parser.add_argument(name, help=text, **more)
 
 
@@ -70,6 +78,9 @@ def warn(message: str) -> None:
 
 
 def print_line(line: str, stream: TextIO | None = None) -> None:
-    """Print a line, to standard output by default, so that its reader has it at once. Several threads may print."""
+    """Print a line, to standard output by default, so that its reader has it at once.
+
+    Several threads may print.
+    """
     with _PRINTING:
         print(line, file=stream or sys.stdout, flush=True)

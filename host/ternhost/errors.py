@@ -29,7 +29,9 @@ EXIT_CODES = {
 
 
 class TernError(Exception):
-    """Base class of the errors that tern reports: what happened (`message`), and what to do next (`hint`)."""
+    """Base class of the errors that tern reports: what happened (`message`), and what to do next
+    (`hint`).
+    """
 
     exit_code = FAILED
     remedy: str | None = None  # the hint of errors that give none; None: the help of the command

@@ -1,4 +1,6 @@
-"""Files that are written atomically, and files that only their owner may read; what is closed after use."""
+"""Files that are written atomically, and files that only their owner may read; what is closed after
+use.
+"""
 
 import json
 import os
@@ -33,8 +35,9 @@ def private(path: str, flags: int) -> int:
 def close_to_others(path: str | Path, make: bool = False) -> None:
     """Restrict an existing file or directory to its owner. Raises StorageError.
 
-    make: create a missing file. An existing one is not opened, because this process would lose its locks on the file
-    when closing it."""
+    make: create a missing file. An existing one is not opened, because this process would lose its
+    locks on the file when closing it.
+    """
     with storage_errors("check the path and its owner", path):
         if make and not os.path.exists(path):
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -43,24 +46,32 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
 
 
 def real(path: Path) -> Path:
-    """The file itself, where `path` is a symbolic link to it: what is written beside it lies beside the file."""
+    """The file itself, where `path` is a symbolic link to it: what is written beside it lies beside
+    the file.
+    """
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def require_one_name(path: Path) -> None:
     """Raise StorageError where a file has several names, by hard links.
 
-    Locks, and the log of a store, lie beside a name. So under two names two programs could have it open."""
+    Locks, and the log of a store, lie beside a name. So under two names two programs could have it
+    open.
+    """
     names = path.stat().st_nlink
     if names > 1:
         text = f"{path} has {names} names (hard links), and may have one only: a program that opens it by another name "
         text += "would not notice this one"
-        raise StorageError(text, hint=f"find them (find DIRECTORY -samefile {path}), and remove all but one")
+        raise StorageError(
+            text, hint=f"find them (find DIRECTORY -samefile {path}), and remove all but one"
+        )
 
 
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:
-    """Write or replace a file atomically; when this returns, all of it is on the disk. Only its owner may read a
-    secret one. Raises OSError."""
+    """Write or replace a file atomically; when this returns, all of it is on the disk.
+
+    Only its owner may read a secret one. Raises OSError.
+    """
     flags, mode = os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644
     with replacing(path) as temporary, open(os.open(temporary, flags, mode), "wb") as file:
         file.write(data)
@@ -70,10 +81,12 @@ def write_file(path: Path, data: bytes, secret: bool = False) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`, with the same suffix, which replaces `path` if the context ends without error.
+    """A temporary file beside `path`, with the same suffix, which replaces `path` if the context
+    ends without error.
 
-    After an error the temporary file is deleted, and an existing `path` stays. If `path` is a device or a pipe, it is
-    yielded itself. Raises OSError."""
+    After an error the temporary file is deleted, and an existing `path` stays. If `path` is a
+    device or a pipe, it is yielded itself. Raises OSError.
+    """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         yield target
@@ -89,7 +102,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def storage_errors(hint: str | None = None, what: object = None) -> Iterator[None]:
-    """Turn an OSError of the context into a StorageError, whose message begins with `what` (default: the file name)."""
+    """Turn an OSError of the context into a StorageError, whose message begins with `what`
+    (default: the file name).
+    """
     try:
         yield
     except OSError as error:
@@ -97,12 +112,18 @@ def storage_errors(hint: str | None = None, what: object = None) -> Iterator[Non
 
 
 def read_object(path: Path, hint: str | None = None) -> dict[str, Any]:
-    """The JSON object in a file. Raises UsageError where it is missing or another thing, StorageError where it cannot
-    be read."""
+    """The JSON object in a file.
+
+    Raises UsageError where it is missing or another thing, StorageError where it cannot be read.
+    """
     try:
         content = json.loads(path.read_text())
     except OSError as error:
-        kind = UsageError if isinstance(error, FileNotFoundError | NotADirectoryError) else StorageError
+        kind = (
+            UsageError
+            if isinstance(error, FileNotFoundError | NotADirectoryError)
+            else StorageError
+        )
         raise kind(f"{path}: {error.strerror}", hint) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint) from error

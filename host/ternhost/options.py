@@ -16,9 +16,11 @@ _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": b
 class Option:
     """An option: `--name` on the command line, and the keyword `name` in Python.
 
-    type: turns the text of a command line into the value, or raises ValueError. choices: the possible values, or a
-    function that returns them. default: the value if the option is left out. group: heading in the help. shown: the
-    default in words, for the help (None: its value; "": nothing). instead_of: options that this one replaces."""
+    type: turns the text of a command line into the value, or raises ValueError. choices: the
+    possible values, or a function that returns them. default: the value if the option is left out.
+    group: heading in the help. shown: the default in words, for the help (None: its value; "":
+    nothing). instead_of: options that this one replaces.
+    """
 
     name: str
     help: str
@@ -38,7 +40,9 @@ class Option:
     def read(self, text: str) -> Any:
         """Parse `text`. Raises UsageError."""
         if self.values and text not in self.values:
-            raise UsageError(f"{flag(self.name)} must be one of {', '.join(self.values)}, not {text!r}")
+            raise UsageError(
+                f"{flag(self.name)} must be one of {', '.join(self.values)}, not {text!r}"
+            )
         try:
             return self.type(text)
         except ValueError:
@@ -50,8 +54,15 @@ class Option:
         return value is None or (type(value) is type(self.default) and value == self.default)
 
     def add_to(self, parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-        """Add it to a parser. The parsed value is None if the option is left out, whatever its default."""
-        form: dict[str, Any] = {"type": self.type, "metavar": self.metavar, "choices": self.values or None}
+        """Add it to a parser.
+
+        The parsed value is None if the option is left out, whatever its default.
+        """
+        form: dict[str, Any] = {
+            "type": self.type,
+            "metavar": self.metavar,
+            "choices": self.values or None,
+        }
         if self.type is bool:
             form = {"action": argparse.BooleanOptionalAction}
         parser.add_argument(flag(self.name), help=self.help_text(), default=None, **form)
@@ -68,7 +79,8 @@ class Option:
 def option(default: Any, text: str, *, kind: Callable[[str], Any] = str, **more: Any) -> Any:
     """A dataclass field that is also an `Option` with the field's name and default. text: its help.
 
-    A field of type int, float or bool sets the option's type; otherwise it is `kind`. more: other fields of `Option`.
+    A field of type int, float or bool sets the option's type; otherwise it is `kind`. more: other
+    fields of `Option`.
     """
     declared = Option("", text, kind, default=default, **more)
     return field(default=default, metadata={_KEY: declared})
@@ -91,7 +103,9 @@ def names_of(cls: Any) -> set[str]:
 
 
 def values_of(options: Any) -> dict[str, Any]:
-    """The fields of an options dataclass by name, and its `derived`: values computed for options left out."""
+    """The fields of an options dataclass by name, and its `derived`: values computed for options
+    left out.
+    """
     return asdict(options) | getattr(options, "derived", {})
 
 
@@ -100,9 +114,13 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def add_arguments(parser: argparse.ArgumentParser, *classes: Any, leave_out: Iterable[str] = ()) -> None:
-    """Add the options of these dataclasses under their headings, each name once, except those in `leave_out`. The
-    parser gets no defaults, so that `given` can tell which options the command line names."""
+def add_arguments(
+    parser: argparse.ArgumentParser, *classes: Any, leave_out: Iterable[str] = ()
+) -> None:
+    """Add the options of these dataclasses under their headings, each name once, except those in
+    `leave_out`. The parser gets no defaults, so that `given` can tell which options the command
+    line names.
+    """
     groups = {group.title: group for group in parser._action_groups}
     done = set(leave_out)
     for cls in classes:
@@ -135,16 +153,22 @@ def exclude(named: Iterable[str], *alternatives: str) -> None:
     """Raise UsageError if more than one of these alternatives is named."""
     both = [name for name in alternatives if name in named]
     if len(both) > 1:
-        raise UsageError(f"{flag(both[0])} and {flag(both[1])} exclude each other", hint="give one of them")
+        raise UsageError(
+            f"{flag(both[0])} and {flag(both[1])} exclude each other", hint="give one of them"
+        )
 
 
 def check_named(cls: Any, named: Mapping[str, Any]) -> None:
     """Raise UsageError if the named options of a dataclass do not go together.
 
-    Its `ONLY_WITH`, if it has one, lists options that need a value of another option: name -> (other, value)."""
+    Its `ONLY_WITH`, if it has one, lists options that need a value of another option: name ->
+    (other, value).
+    """
     for each in options_of(cls):
         for other in each.instead_of:
             exclude(named, each.name, other)
     for name, (other, value) in getattr(cls, "ONLY_WITH", {}).items():
         if name in named and named.get(other, getattr(cls, other)) != value:
-            raise UsageError(f"{flag(name)} needs {flag(other)} {value}", hint="give both, or neither")
+            raise UsageError(
+                f"{flag(name)} needs {flag(other)} {value}", hint="give both, or neither"
+            )

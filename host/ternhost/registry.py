@@ -1,8 +1,11 @@
-"""Registries of mechanisms, algorithms, fleets, links and commands by name. One line registers a new entry.
+"""Registries of mechanisms, algorithms, fleets, links and commands by name.
 
-An entry of tern itself is a line `name: "module:attribute"` where the registry is defined; an entry of another package
-is an entry point of the registry's group in its pyproject.toml; a program calls `register`. An entry is imported at
-its first use."""
+One line registers a new entry.
+
+An entry of tern itself is a line `name: "module:attribute"` where the registry is defined; an entry
+of another package is an entry point of the registry's group in its pyproject.toml; a program calls
+`register`. An entry is imported at its first use.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,11 +21,16 @@ class Registry(Mapping[str, T], Generic[T]):
     """Entries by name, in the order of registration. Each is imported at its first use."""
 
     def __init__(self, what: str, group: str, builtin: Mapping[str, str]) -> None:
-        """what: the word for an entry in messages. group: its entry points. builtin: name -> "module:attribute"."""
+        """what: the word for an entry in messages. group: its entry points. builtin: name ->
+        "module:attribute".
+        """
         self.what = what
         self.group = group
-        # In order of registration: an EntryPoint, or None for an entry that `register` has put into _loaded.
-        self._places: dict[str, Any] = {name: EntryPoint(name, at, group) for name, at in builtin.items()}
+        # In order of registration: an EntryPoint, or None for an entry that `register` has put into
+        # _loaded.
+        self._places: dict[str, Any] = {
+            name: EntryPoint(name, at, group) for name, at in builtin.items()
+        }
         self._loaded: dict[str, T] = {}
         self._complete = False  # whether _places has the entry points of other packages
 
@@ -57,7 +65,9 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             return self[name]
         except KeyError:
-            raise UsageError(f"there is no {self.what} {name!r}", hint=f"one of: {', '.join(self)}") from None
+            raise UsageError(
+                f"there is no {self.what} {name!r}", hint=f"one of: {', '.join(self)}"
+            ) from None
 
     def __getitem__(self, name: str) -> T:
         if name not in self._loaded:

@@ -1,4 +1,6 @@
-"""Progress of commands: one line that is redrawn on a terminal, and a line every few seconds elsewhere."""
+"""Progress of commands: one line that is redrawn on a terminal, and a line every few seconds
+elsewhere.
+"""
 
 import contextlib
 import os
@@ -24,17 +26,25 @@ def can_redraw(stream: TextIO) -> bool:
 
 
 def confirm(plan: str = "") -> None:
-    """Ask at the terminal whether to carry out a plan. Raises UsageError unless the answer is yes."""
+    """Ask at the terminal whether to carry out a plan.
+
+    Raises UsageError unless the answer is yes.
+    """
     if not sys.stdin.isatty():
         text = "standard input is not a terminal, so nobody can confirm"
         raise UsageError(text, hint=f"add --yes to {plan or 'carry out the plan above'}")
-    print(f"{plan}: go on? [y/N] " if plan else "go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(
+        f"{plan}: go on? [y/N] " if plan else "go on? [y/N] ", end="", file=sys.stderr, flush=True
+    )
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("nothing was changed", hint="answer y, or add --yes")
 
 
 def sleep_while_read(seconds: float, stream: TextIO) -> None:
-    """Sleep, for a command that seldom writes. Raises BrokenPipeError as soon as the reader of `stream` is gone."""
+    """Sleep, for a command that seldom writes.
+
+    Raises BrokenPipeError as soon as the reader of `stream` is gone.
+    """
     if not hasattr(select, "poll"):  # Windows
         return time.sleep(seconds)
     poll = select.poll()
@@ -46,15 +56,23 @@ def sleep_while_read(seconds: float, stream: TextIO) -> None:
 class Progress(Closing):
     """Shows on standard error which step a long command has reached, and that it is still running.
 
-    On a terminal each step replaces the previous one. Elsewhere (a file, a pipe, a dumb terminal) the latest step is
-    printed about every `every` seconds, with the time since the start."""
+    On a terminal each step replaces the previous one. Elsewhere (a file, a pipe, a dumb terminal)
+    the latest step is printed about every `every` seconds, with the time since the start.
+    """
 
     _leave = ERASE_LINE  # written after a drawn step, before anything else; "\n" keeps the step
 
     def __init__(
-        self, name: str = "", *, quiet: bool = False, stream: TextIO | None = None, every: float = EVERY
+        self,
+        name: str = "",
+        *,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        every: float = EVERY,
     ) -> None:
-        """name: begins each line; "" for none. quiet: print no steps. stream: replaces standard error."""
+        """name: begins each line; "" for none. quiet: print no steps. stream: replaces standard
+        error.
+        """
         self._head = f"{name}: " if name else "  "
         self._stream = stream or sys.stderr
         self._quiet = quiet
@@ -94,7 +112,12 @@ class Progress(Closing):
         self._drawn = False
 
     def _watch(self) -> None:
-        if self._thread is None and not self._quiet and not self._redraws and not self._ended.is_set():
+        if (
+            self._thread is None
+            and not self._quiet
+            and not self._redraws
+            and not self._ended.is_set()
+        ):
             self._thread = threading.Thread(target=self.repeat, daemon=True)
             self._thread.start()
 
@@ -125,9 +148,11 @@ def duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def heeding_interrupts() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt, even in a background command, for which a shell ignores SIGINT.
+    """Let SIGINT raise KeyboardInterrupt, even in a background command, for which a shell ignores
+    SIGINT.
 
-    For commands that run until they are interrupted. `ternhost.cli` handles SIGTERM."""
+    For commands that run until they are interrupted. `ternhost.cli` handles SIGTERM.
+    """
     previous = None
     with contextlib.suppress(ValueError):  # only the main thread can be interrupted
         previous = signal.signal(signal.SIGINT, signal.default_int_handler)

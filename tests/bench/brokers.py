@@ -22,11 +22,13 @@ _LINK = 20.0  # s that a bridge may take to connect
 
 
 @contextmanager
-def running(directory: Path, keys: dict[int, bytes], bridge: bool = False) -> Iterator[tuple[Access, int]]:
+def running(
+    directory: Path, keys: dict[int, bytes], bridge: bool = False
+) -> Iterator[tuple[Access, int]]:
     """A context with the host's Access to a broker, and the port for boards with `keys`.
 
-    directory: a new one, for the broker's files. bridge: boards use the broker of a site. There is no TLS, and no
-    limit to the queue of the host. Raises DeviceError.
+    directory: a new one, for the broker's files. bridge: boards use the broker of a site. There is
+    no TLS, and no limit to the queue of the host. Raises DeviceError.
     """
     directory.mkdir(mode=0o700)
     with Store(directory / store_file.NAME) as store:
@@ -55,6 +57,8 @@ async def _wait(access: Access, site: Path) -> None:
             while not link.sites.get(_SITE):
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise DeviceError("the bridge does not connect", hint=f"see {site / 'mosquitto.log'}") from None
+        raise DeviceError(
+            "the bridge does not connect", hint=f"see {site / 'mosquitto.log'}"
+        ) from None
     finally:
         await link.close()

@@ -31,14 +31,19 @@ _MEASURED = (1, 5, 20)  # rounds after which the memory is measured
 def run(
     clients: int, gateways: int, rounds: int, dataset: str, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Run rounds of FedSGD on `clients` simulated clients, all of them in each round; return the figures.
+    """Run rounds of FedSGD on `clients` simulated clients, all of them in each round; return the
+    figures.
 
-    seconds: of each whole round. memory_bytes: of the gateways and of this process after some of the rounds. Raises
-    TernError.
+    seconds: of each whole round. memory_bytes: of the gateways and of this process after some of
+    the rounds. Raises TernError.
     """
     bounds = [clients * i // gateways for i in range(gateways + 1)]
     runs = {
-        f"site-{i + 1}": {"fleet": f"simulated:{end - start}", "first_id": start + 1, "dataset": dataset}
+        f"site-{i + 1}": {
+            "fleet": f"simulated:{end - start}",
+            "first_id": start + 1,
+            "dataset": dataset,
+        }
         for i, (start, end) in enumerate(pairwise(bounds))
     }
     times: list[float] = []
@@ -53,7 +58,11 @@ def run(
         reports += now.reports
         if now.round in _MEASURED or now.round == rounds:
             held = [resident(sites.gateway_pid(name)) for name in runs]
-            memory[now.round] = {"gateway_most": max(held), "gateway_least": min(held), "host": resident()}
+            memory[now.round] = {
+                "gateway_most": max(held),
+                "gateway_least": min(held),
+                "host": resident(),
+            }
         tell(f"round {now.round}: {now.reports:,} reports in {times[-1]:.1f} s")
         started = time.monotonic()
 
@@ -64,7 +73,9 @@ def run(
         try:
             options = ALGORITHMS["fedsgd"].Options(dataset=dataset)
             schedule = Schedule(rounds=rounds)
-            run_options = RunOptions("fedsgd", options, sites.fleet, Terms(deadline=600.0), schedule)
+            run_options = RunOptions(
+                "fedsgd", options, sites.fleet, Terms(deadline=600.0), schedule
+            )
             watcher = Watcher(status=status, warn=tell)
             with Run.begin(run_options, watcher=watcher, parent=place / "runs") as whole_run:
                 started = time.monotonic()
@@ -85,7 +96,9 @@ def run(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Time rounds behind gateways; prints one JSON object.")
+    parser = argparse.ArgumentParser(
+        description="Time rounds behind gateways; prints one JSON object."
+    )
     parser.add_argument("--clients", type=int, default=1_000_000, help="of all gateways")
     parser.add_argument("--gateways", type=int, default=10, help="a process each")
     parser.add_argument("--rounds", type=int, default=20, help="all clients take part in each")

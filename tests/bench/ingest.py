@@ -1,11 +1,13 @@
-"""Measures how fast a host takes reports in through a broker, compared with a client that merely counts messages.
+"""Measures how fast a host takes reports in through a broker, compared with a client that merely
+counts messages.
 
     python -m bench.ingest [--reports N] [--batch N] [--bridge] [--profile]
 
-Another process makes the reports of a fleet beforehand and publishes them over one connection, as fast as the host
-takes them: each by itself, or many in a REPORTS frame. The host verifies, deduplicates, commits and counts them. The
-same client library also counts the same messages and does nothing else: before the intake and after it, since a machine
-is not always equally fast. In the end every report in the store is compared with the one sent.
+Another process makes the reports of a fleet beforehand and publishes them over one connection, as
+fast as the host takes them: each by itself, or many in a REPORTS frame. The host verifies,
+deduplicates, commits and counts them. The same client library also counts the same messages and
+does nothing else: before the intake and after it, since a machine is not always equally fast. In
+the end every report in the store is compared with the one sent.
 """
 
 from __future__ import annotations
@@ -51,20 +53,33 @@ _MOST_SINGLE = 200_000  # reports that are sent one by one, to compare with
 _CHUNK, _PATIENCE = 200, 30.0
 MOST_IN_A_FRAME = (wire.MAX_FRAME - frames.end_of(wire.REPORTS_FIELDS)) // (4 + 1 + wire.TAG_BYTES)
 
-MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")  # fields of a result that must be 0
+MISTAKES = (
+    "lost",
+    "counted_twice",
+    "not_counted",
+    "not_as_sent",
+)  # fields of a result that must be 0
 
 
 def run(
-    reports: int, *, batch: int = 1, devices: int = DEVICES, profile: bool = False, bridge: bool = False
+    reports: int,
+    *,
+    batch: int = 1,
+    devices: int = DEVICES,
+    profile: bool = False,
+    bridge: bool = False,
 ) -> dict[str, Any]:
     """Measure the intake of reports; return the figures. Raises DeviceError (no mosquitto).
 
-    batch: reports in a message; if more than 1, some are sent one by one first, to compare. bridge: send them to a
-    site's broker, and some to the host's own first, to compare. profile: print a profile of the host.
+    batch: reports in a message; if more than 1, some are sent one by one first, to compare. bridge:
+    send them to a site's broker, and some to the host's own first, to compare. profile: print a
+    profile of the host.
     """
     if batch == 1 and not bridge:
         return measure(reports, 1, devices, profile)
-    name, sent = ("direct", (reports, batch)) if bridge else ("single", (min(reports, _MOST_SINGLE), 1))
+    name, sent = (
+        ("direct", (reports, batch)) if bridge else ("single", (min(reports, _MOST_SINGLE), 1))
+    )
     rate = measure(*sent, devices)["reports_per_s"]
     result = measure(reports, batch, devices, profile, bridge)
     times = round(result["reports_per_s"] / rate, 2)
@@ -76,9 +91,14 @@ def measure(
 ) -> dict[str, Any]:
     """Measure once, as `run` does, without a comparison."""
     devices = min(devices, reports)
-    with tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory, contextlib.ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="tern-ingest-") as directory,
+        contextlib.ExitStack() as stack,
+    ):
         path = Path(directory) / store_file.NAME
-        access, port = stack.enter_context(brokers.running(path.with_name("broker"), {1: key_of(1)}, bridge))
+        access, port = stack.enter_context(
+            brokers.running(path.with_name("broker"), {1: key_of(1)}, bridge)
+        )
         load = Load(reports, devices, batch, port, mqtt.password(key_of(1)))
         loader = stack.enter_context(_Loader(load))
         before = asyncio.run(_count(access, load, loader))
@@ -121,7 +141,10 @@ def _wrong(store: Store, load: Load, number: int) -> int:
 
 
 class _Loader:
-    """The process that publishes. `start` makes it publish everything once; `taken` lets it go on."""
+    """The process that publishes.
+
+    `start` makes it publish everything once; `taken` lets it go on.
+    """
 
     def __init__(self, load: Load) -> None:
         context = multiprocessing.get_context("spawn")
@@ -208,7 +231,9 @@ def _payloads(load: Load) -> Iterator[bytes]:
         reports = []
         devices, symbols = load.drawn(number)
         for device, packed in zip(devices.tolist(), symbols, strict=True):
-            digest = frames.question(keys[device - 1], round_start(device), request[5 : -wire.TAG_BYTES])
+            digest = frames.question(
+                keys[device - 1], round_start(device), request[5 : -wire.TAG_BYTES]
+            )
             report = struct.pack("<BII", wire.REPORT, device, number) + packed.tobytes()
             reports.append(report + frames.tag(frames.answer_key(digest), report))
         if load.batch == 1:
@@ -295,7 +320,9 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
         taken += len(batch)
         aggregator.accept(batch, time.monotonic())
         now = time.monotonic()
-        for result in filter(None, (aggregator.ended(number, now) for number in aggregator.in_flight())):
+        for result in filter(
+            None, (aggregator.ended(number, now) for number in aggregator.in_flight())
+        ):
             counted += sum(int(cohort.counts.sum()) for cohort in result.cohorts) // K
             store.end_round(result.number, result.ended)
             memory.append(resident())
@@ -305,7 +332,9 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
     await link.close()
     stored = store.report_count()
     memory = memory[:: max(1, len(memory) // 20)]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
     return {
         "reports_per_s": round(stored / seconds, 1),
         "messages_per_s": round(taken / seconds, 1),
@@ -321,12 +350,18 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Time the intake of reports; prints one JSON object.")
+    parser = argparse.ArgumentParser(
+        description="Time the intake of reports; prints one JSON object."
+    )
     parser.add_argument("--reports", type=int, default=100_000, help="number of reports to publish")
     batch = {"type": int, "default": 1, "choices": range(1, MOST_IN_A_FRAME + 1), "metavar": "N"}
     parser.add_argument("--batch", **batch, help="reports in a message, compared with one in each")
-    parser.add_argument("--bridge", action="store_true", help="use a site's broker, too, to compare")
-    parser.add_argument("--profile", action="store_true", help="print a profile, which slows the intake down")
+    parser.add_argument(
+        "--bridge", action="store_true", help="use a site's broker, too, to compare"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="print a profile, which slows the intake down"
+    )
     args = parser.parse_args()
     result = run(args.reports, batch=args.batch, profile=args.profile, bridge=args.bridge)
     print(json.dumps(result, indent=1))

@@ -17,7 +17,10 @@ from ternhost.privacy import mechanisms
 DIMENSION = 28
 EPSILON, K = 2_000_000, 1
 REPEATED = 100  # one of this number of messages is sent twice
-_AHEAD, _AHEAD_REPORTS = 60_000, 400_000  # the most messages and reports that the load is ahead of the host
+_AHEAD, _AHEAD_REPORTS = (
+    60_000,
+    400_000,
+)  # the most messages and reports that the load is ahead of the host
 
 Devices = npt.NDArray[np.int64]
 Symbols = npt.NDArray[np.uint8]
@@ -25,7 +28,8 @@ Symbols = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Load:
-    """The published messages: `reports` different reports of `devices` devices, round after round, and repetitions.
+    """The published messages: `reports` different reports of `devices` devices, round after round,
+    and repetitions.
 
     A message holds up to `batch` reports. The order of the devices of a round is random.
     """
@@ -77,5 +81,7 @@ def question() -> Question:
 
 @cache
 def card() -> cards.Card:
-    decoded: cards.Card = cards.decode(mechanisms.design("three-outputs", epsilon_micro=EPSILON).card)
+    decoded: cards.Card = cards.decode(
+        mechanisms.design("three-outputs", epsilon_micro=EPSILON).card
+    )
     return decoded

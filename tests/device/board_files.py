@@ -1,5 +1,7 @@
-"""What a board makes of any bytes in its files, in the current folder. An exception that the callers of the library do
-not expect, or an AssertionError, is a finding; the returned text is the same on every interpreter.
+"""What a board makes of any bytes in its files, in the current folder.
+
+An exception that the callers of the library do not expect, or an AssertionError, is a finding; the
+returned text is the same on every interpreter.
 """
 
 import os
@@ -25,7 +27,9 @@ def _sealed(data):
 
 
 def ledgers(data):
-    """A ledger, as it is and with the right checksum: one that loads stays within its budget, also after payments."""
+    """A ledger, as it is and with the right checksum: one that loads stays within its budget, also
+    after payments.
+    """
     return "%s %s" % (_ledger(data), _ledger(_sealed(data[:-4])))
 
 
@@ -37,7 +41,14 @@ def _ledger(data):
     except (ledger.LedgerError, frames.FrameError):  # FrameError: of a counter, which is not there
         assert read("fuzzed") == data
         return "none"
-    loaded = (book.budget, book.spent, book.round, book.state, bytes(book.question), bytes(book.report))
+    loaded = (
+        book.budget,
+        book.spent,
+        book.round,
+        book.state,
+        bytes(book.question),
+        bytes(book.report),
+    )
     assert 0 <= book.spent <= book.budget <= ledger.MAX_BUDGET
     assert loaded[:3] == struct.unpack_from("<III", data, 4)
     assert read("fuzzed") == data
@@ -107,7 +118,9 @@ def _records(_):
 
 
 def segments(contents):
-    """The segments of a recorder, (name, content) each, after which it goes on, unless there is no larger number."""
+    """The segments of a recorder, (name, content) each, after which it goes on, unless there is no
+    larger number.
+    """
     if recorder.SAMPLES not in os.listdir():
         os.mkdir(recorder.SAMPLES)
     for name in os.listdir(recorder.SAMPLES):
@@ -153,17 +166,23 @@ def model(data):
         kept = Model()
         kept.open(".")
         if kept.ready:
-            epoch, number, kind, exponent, classes, parameters = decode_model(memoryview(content), b"")
+            epoch, number, kind, exponent, classes, parameters = decode_model(
+                memoryview(content), b""
+            )
             again = bytearray(len(content))
             host_frames.encode_model(again, b"", epoch, number, kind, parameters, exponent, classes)
             assert again == content
             row = array("h", [250 * j for j in range(kept.d)])
-            words.append("%d %d %d %d" % (kind, kept.round, kept.score(row, classes - 1), kept.predict(row)))
+            words.append(
+                "%d %d %d %d" % (kind, kept.round, kept.score(row, classes - 1), kept.predict(row))
+            )
     return " ".join(words)
 
 
 def boot(data):
-    """boot.bin, as it is and with the right checksum: for the loader, and for the program that it starts."""
+    """boot.bin, as it is and with the right checksum: for the loader, and for the program that it
+    starts.
+    """
     if _provisioned("boot"):
         os.mkdir("boot/lib2/tern")
         for path, content in update_rig.files("new"):
@@ -198,7 +217,9 @@ def _boot(data):
 
 
 class _Radio:
-    """A radio that takes no text but addresses, as those of boards; also a station with it, and a connection."""
+    """A radio that takes no text but addresses, as those of boards; also a station with it, and a
+    connection.
+    """
 
     host = "10.0.0.1"
 
@@ -237,11 +258,16 @@ def leases(data):
 
 
 def package(data):
-    """A package of this content, with the right code, which changes nothing but its folder. Returns its state."""
+    """A package of this content, with the right code, which changes nothing but its folder.
+
+    Returns its state.
+    """
     _provisioned("package")
     own = ("lib2", update.BOOT)
     before = update_rig.tree("package", own)
-    state = update_rig.send(update.Update(Board("package")), 3, update_rig.sealed(3, data or bytes(1)))
+    state = update_rig.send(
+        update.Update(Board("package")), 3, update_rig.sealed(3, data or bytes(1))
+    )
     assert update_rig.tree("package", own) == before
     for path in update_rig.tree("package/lib2"):
         os.remove(path)

@@ -1,4 +1,6 @@
-"""Checks of a call on every interpreter: which exception it raises, how much heap it takes, and without memory."""
+"""Checks of a call on every interpreter: which exception it raises, how much heap it takes, and
+without memory.
+"""
 
 import gc
 import sys
@@ -7,7 +9,10 @@ from tern.compat import MICROPYTHON
 
 
 def raises(kind, function, *args):
-    """Return the exception of this kind that the call raises. Raises AssertionError if there is none."""
+    """Return the exception of this kind that the call raises.
+
+    Raises AssertionError if there is none.
+    """
     try:
         function(*args)
     except kind as error:
@@ -16,7 +21,9 @@ def raises(kind, function, *args):
 
 
 class replaced:
-    """A context manager: within it these attributes of `owner` (a module or an object) have other values."""
+    """A context manager: within it these attributes of `owner` (a module or an object) have other
+    values.
+    """
 
     def __init__(self, owner, **attributes):
         self._owner = owner
@@ -39,7 +46,9 @@ class replaced:
 
 
 class modules:
-    """A context manager: within it imports find these modules, by name; None: the name is not imported yet."""
+    """A context manager: within it imports find these modules, by name; None: the name is not
+    imported yet.
+    """
 
     def __init__(self, by_name):
         self._by_name = by_name
@@ -59,7 +68,9 @@ class modules:
 
 
 def plain(program):
-    """A program that imports `os` for `uos`: under that name, what is built into MicroPython cannot be replaced."""
+    """A program that imports `os` for `uos`: under that name, what is built into MicroPython cannot
+    be replaced.
+    """
     return program.replace(b"umachine", b"machine").replace(b"uos", b"os")
 
 

@@ -1,4 +1,7 @@
-"""A disk that loses its power or is full at a given step. It stands in for the file system of a ledger or recorder."""
+"""A disk that loses its power or is full at a given step.
+
+It stands in for the file system of a ledger or recorder.
+"""
 
 import os
 
@@ -10,10 +13,12 @@ class PowerCut(Exception):
 
 
 class Disk:
-    """Stands in for `open` and `os` of `module`: counts steps on the real file system, and cuts the power before one.
+    """Stands in for `open` and `os` of `module`: counts steps on the real file system, and cuts the
+    power before one.
 
-    A step is opening for writing, each half of a write, flushing, fsync, closing and renaming. error: an OSError to
-    raise instead; the disk then works again from the next step on, or with `for_good` never.
+    A step is opening for writing, each half of a write, flushing, fsync, closing and renaming.
+    error: an OSError to raise instead; the disk then works again from the next step on, or with
+    `for_good` never.
     """
 
     def __init__(self, step, error=None, for_good=False, module=ledger):

@@ -2,7 +2,9 @@
 
 
 class Link:
-    """Receives the frames of `given` and raises its exceptions, then `end`; keeps what is done with it."""
+    """Receives the frames of `given` and raises its exceptions, then `end`; keeps what is done with
+    it.
+    """
 
     def __init__(self, given=(), console=False, end=EOFError):
         self.given = list(given)

@@ -1,4 +1,6 @@
-"""Flash chips: one counts the blocks that it erases, one can lose its power in the middle of its work."""
+"""Flash chips: one counts the blocks that it erases, one can lose its power in the middle of its
+work.
+"""
 
 import gc
 import sys
@@ -12,7 +14,9 @@ _ERASED = b"\xff" * 128
 
 
 class Chip:
-    """A flash chip (MicroPython's block device protocol) in RAM, with blocks of the size that boards have."""
+    """A flash chip (MicroPython's block device protocol) in RAM, with blocks of the size that
+    boards have.
+    """
 
     block = 4096
 
@@ -31,7 +35,9 @@ class Chip:
 
     def erase(self, block):
         for start in range(self.block * block, self.block * (block + 1), len(_ERASED)):
-            self.data[start : start + len(_ERASED)] = _ERASED  # no allocation: the heap of a test may be full
+            self.data[start : start + len(_ERASED)] = (
+                _ERASED  # no allocation: the heap of a test may be full
+            )
 
     def ioctl(self, op, arg):
         if op == 4:
@@ -71,8 +77,8 @@ class FileChip(Chip):
 def chip(blocks):
     """Return a new chip of so many blocks.
 
-    Whether a board's heap has so large a hole is chance. So the chip is a file, on MicroPython for unix. A board has no
-    other flash for it, and raises MemoryError if its heap has no room.
+    Whether a board's heap has so large a hole is chance. So the chip is a file, on MicroPython for
+    unix. A board has no other flash for it, and raises MemoryError if its heap has no room.
     """
     if sys.platform == "linux":
         return FileChip(blocks)
@@ -82,7 +88,8 @@ def chip(blocks):
 class Flash(Chip):
     """A chip whose power fails after `left` more units of work.
 
-    A unit is 16 bytes programmed or 128 erased. The last one stays half done, and no later one reaches the chip.
+    A unit is 16 bytes programmed or 128 erased. The last one stays half done, and no later one
+    reaches the chip.
     """
 
     block = BLOCK
@@ -99,7 +106,9 @@ class Flash(Chip):
             if self.left <= 0:
                 return
             self.left -= 1
-            for i in range(at, at + (unit if self.left else unit // 2)):  # bits only fall until erased
+            for i in range(
+                at, at + (unit if self.left else unit // 2)
+            ):  # bits only fall until erased
                 self.data[i] = 255 if new is None else self.data[i] & new[i - start]
 
     def writeblocks(self, block, data, offset=0):
@@ -143,10 +152,11 @@ def power_cycle(flash):
 
 
 def cut_at_every_write(flash, start, prepare, work):
-    """Cut the power at each write of `work(prepare())`; yield (number of the write, whether work ended, its result).
+    """Cut the power at each write of `work(prepare())`; yield (number of the write, whether work
+    ended, its result).
 
-    The chip begins each time with its present content, for which `start` is a buffer. Its file system is mounted within
-    the loop, but not after it.
+    The chip begins each time with its present content, for which `start` is a buffer. Its file
+    system is mounted within the loop, but not after it.
     """
     start[:] = flash.data
     cut = 0

@@ -13,9 +13,19 @@ from tern.entropy import EntropyError
 from tern.host_frames import HELLO_NAMES
 
 ALIKE = (  # fields that are the same on all devices with the same files
-    "nonce", "version", "first", "clients", "largest", "credit", "budget", "spent", "epoch",
-    "records", "measure", "unit",
-)  # fmt: skip
+    "nonce",
+    "version",
+    "first",
+    "clients",
+    "largest",
+    "credit",
+    "budget",
+    "spent",
+    "epoch",
+    "records",
+    "measure",
+    "unit",
+)
 
 
 class Known(Replay):

@@ -1,4 +1,6 @@
-"""Checks a module against the vectors of ledger.md: tern.ledger, or one wrong on purpose (test_mutants_arithmetic)."""
+"""Checks a module against the vectors of ledger.md: tern.ledger, or one wrong on purpose
+(test_mutants_arithmetic).
+"""
 
 from scratch import read, write
 
@@ -9,8 +11,12 @@ REPORT = "826465666768696a6b6c6d6e6f7071727374"
 
 
 def check(ledger, path, cases):
-    """Raise AssertionError where `ledger` differs from the cases of ledger.json. path: of the file that it uses."""
-    book = ledger.Ledger()  # one for all cases: what an earlier file left in RAM must not help a later one
+    """Raise AssertionError where `ledger` differs from the cases of ledger.json. path: of the file
+    that it uses.
+    """
+    book = (
+        ledger.Ledger()
+    )  # one for all cases: what an earlier file left in RAM must not help a later one
     for case in cases["files"]:
         check_file(ledger, book, path, case)
     for case in cases["transitions"]:
@@ -29,7 +35,9 @@ def check_file(ledger, book, path, case):
         return
     comment = case["comment"]
     assert case["result"] == "valid", comment
-    assert (book.budget, book.spent, book.round) == (case["budget"], case["spent"], case["last"]), comment
+    assert (book.budget, book.spent, book.round) == (case["budget"], case["spent"], case["last"]), (
+        comment
+    )
     assert (book.state, book.measure) == (case["state"], case["measure"]), comment
     assert book.question == bytes.fromhex(case["question"]), comment
     assert bytes(book.report) == bytes.fromhex(case["report"]), comment

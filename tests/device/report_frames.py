@@ -7,7 +7,9 @@ from tern.compat import ticks_ms
 
 
 def answers_of(client, frame, moment=None):
-    """Return every frame (bytes) with which `client` answers `frame`. moment: when it came (ms); None: now."""
+    """Return every frame (bytes) with which `client` answers `frame`. moment: when it came (ms);
+    None: now.
+    """
     client.arrived = ticks_ms() if moment is None else moment
     answers = []
     client.respond(memoryview(frame), lambda reply, n: answers.append(bytes(reply[:n])))
@@ -15,7 +17,9 @@ def answers_of(client, frame, moment=None):
 
 
 def question_of(key, device, frame):
-    """Return the digest of a ROUND (bytes with tag) as the client `device` takes it; the client's own tag begins it."""
+    """Return the digest of a ROUND (bytes with tag) as the client `device` takes it; the client's
+    own tag begins it.
+    """
     return frames.question(key, struct.pack("<BI", frame[0], device), frame[5 : -wire.TAG_BYTES])
 
 
@@ -43,7 +47,10 @@ def one_by_one(answers):
 
 
 def unpack(data, k, base, out):
-    """Write the k symbols of the packed `data` (bytes) into the array('H') `out`. Raises FrameError."""
+    """Write the k symbols of the packed `data` (bytes) into the array('H') `out`.
+
+    Raises FrameError.
+    """
     frames.require(len(data) == frames.packed_size(base, k), "wrong number of packed bytes")
     number = int.from_bytes(data, "little")
     for i in range(k):
@@ -52,7 +59,8 @@ def unpack(data, k, base, out):
 
 
 def decode_report(frame, key, k, base, out):
-    """Write the k symbols of a REPORT into the array('H') `out`; return (device, round). key: frames.answer_key().
+    """Write the k symbols of a REPORT into the array('H') `out`; return (device, round). key:
+    frames.answer_key().
 
     Raises FrameError.
     """

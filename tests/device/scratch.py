@@ -1,5 +1,7 @@
-"""New folders for tests that write files. They are removed when the tests end (on a device by device_runner), or by
-remove() where a flash would not hold them all.
+"""New folders for tests that write files.
+
+They are removed when the tests end (on a device by device_runner), or by remove() where a flash
+would not hold them all.
 """
 
 import os

@@ -38,9 +38,16 @@ def provision(directory, **options):
 
 
 def write_files(
-    directory, clients=1, d=4, records=1, largest=300_000_000, budget=ledger.MAX_BUDGET, first=7, fuses=0,
+    directory,
+    clients=1,
+    d=4,
+    records=1,
+    largest=300_000_000,
+    budget=ledger.MAX_BUDGET,
+    first=7,
+    fuses=0,
     measure=0,
-):  # fmt: skip
+):
     """Write clients.bin, records.bin and the ledgers into `directory`.
 
     fuses: of a counter to which the only ledger is bound; 0: none. measure: of the ledgers.
@@ -57,7 +64,9 @@ def write_files(
                 file.write(struct.pack("<h", 16384 - (3001 * i + 517 * j) % 32769))
     os.mkdir(directory + "/" + storage.LEDGERS)
     for i in range(clients):
-        ledger.create(directory + "/" + storage.ledger_name(first + i), budget, 0, int(fuses > 0), measure)
+        ledger.create(
+            directory + "/" + storage.ledger_name(first + i), budget, 0, int(fuses > 0), measure
+        )
     if fuses:
         with open(directory + ".count", "wb") as file:
             file.write(bytes(fuses))
@@ -71,16 +80,41 @@ def put_fleet(folder, key=bytes(32), pause=0, slot=0, ahead=1, epoch=1, records=
 
 
 def round_frame(
-    number, card_bytes, device=7, d=4, k=4, batch=0, model=wire.LOGISTIC, shift=0, key=None, range_=0,
-    exponent=-14, classes=1, local=(0, 0, 0),
-):  # fmt: skip
-    """A ROUND as a memoryview; `shift` changes its parameters. A collection asks for features where they are not 0."""
+    number,
+    card_bytes,
+    device=7,
+    d=4,
+    k=4,
+    batch=0,
+    model=wire.LOGISTIC,
+    shift=0,
+    key=None,
+    range_=0,
+    exponent=-14,
+    classes=1,
+    local=(0, 0, 0),
+):
+    """A ROUND as a memoryview; `shift` changes its parameters.
+
+    A collection asks for features where they are not 0.
+    """
     rows = 1 if model in wire.COLLECTIONS else classes
     parameters = array("h", (100 * j + shift for j in range(d * rows)))
     n = host_frames.encode_round(
-        _out, key or key_of(device), device, number, model, parameters, card_bytes, k, exponent, range_, classes, batch,
+        _out,
+        key or key_of(device),
+        device,
+        number,
+        model,
+        parameters,
+        card_bytes,
+        k,
+        exponent,
+        range_,
+        classes,
+        batch,
         local,
-    )  # fmt: skip
+    )
     return memoryview(bytearray(memoryview(_out)[:n]))
 
 
@@ -94,7 +128,9 @@ def ask(client, frame):
 
 
 def ask_all(client, frame, moment=None):
-    """Every answer of `client` as bytes, each REPORTS as its REPORTs, in order of devices. moment: as answers_of()."""
+    """Every answer of `client` as bytes, each REPORTS as its REPORTs, in order of devices. moment:
+    as answers_of().
+    """
     asked[0] = frame
     return report_frames.one_by_one(report_frames.answers_of(client, frame, moment))
 
@@ -106,7 +142,9 @@ def answer_key(device=7):
 
 def error_of(answer, device=7):
     """(code, detail) of a client's ERROR to the last ROUND, or of the board's if device is 0."""
-    sender, _, code, detail = host_frames.decode_error(answer, answer_key(device) if device else b"")
+    sender, _, code, detail = host_frames.decode_error(
+        answer, answer_key(device) if device else b""
+    )
     assert sender == device
     return code, detail
 

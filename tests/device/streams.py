@@ -28,7 +28,10 @@ class Drip(Stream):
 
 
 class Keyed(Stream):
-    """The public stream SHA-256(key | label | 0) | SHA-256(key | label | 1) | ... (counters u32, little-endian)."""
+    """The public stream SHA-256(key | label | 0) | SHA-256(key | label | 1) | ...
+
+    (counters u32, little-endian).
+    """
 
     def __init__(self, key, label):
         super().__init__(bytes(SLACK))
@@ -45,7 +48,9 @@ class Keyed(Stream):
 
 
 def uniform(stream, n):
-    """Return an integer in 0..n-1, all equally likely, by the bytes of `stream`: uniform(n) of cards.md."""
+    """Return an integer in 0..n-1, all equally likely, by the bytes of `stream`: uniform(n) of
+    cards.md.
+    """
     mask = 0
     while mask < n - 1:
         mask += mask + 1

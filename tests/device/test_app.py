@@ -1,4 +1,6 @@
-"""tern in a program: it answers as a Client does, in steps, and does not reveal the number of records."""
+"""tern in a program: it answers as a Client does, in steps, and does not reveal the number of
+records.
+"""
 
 import asyncio
 from array import array
@@ -169,7 +171,9 @@ def test_a_program_has_one_node_and_its_board_one_device():
 
 def live_with_records(count=5, model=None, **options):
     """A Live on a new board whose recorder holds this number of records of zeros."""
-    return live_on(provision(scratch.folder(), **options), [array("h", bytes(10))] * count, model=model)
+    return live_on(
+        provision(scratch.folder(), **options), [array("h", bytes(10))] * count, model=model
+    )
 
 
 def test_an_earlier_round_does_not_change_the_model():
@@ -215,7 +219,9 @@ def test_the_model_gets_verified_frames_only():
     out = bytearray(wire.MAX_FRAME)
     for device, key in ((7, key_of(7)), (wire.FLEET, None)):
         parameters = array("h", range(D))
-        n = host_frames.encode_model(out, key or bytes(32), device, 3, wire.LOGISTIC, parameters, -14)
+        n = host_frames.encode_model(
+            out, key or bytes(32), device, 3, wire.LOGISTIC, parameters, -14
+        )
         assert in_steps(live, memoryview(out)[:n]) == ([], 0)  # a MODEL has no answer
         assert model.models[-1] == (bytes(memoryview(out)[:n]), key)
 
@@ -265,7 +271,9 @@ def test_a_node_runs_beside_other_tasks():
             asyncio.run(main())
     assert len(link.sent) == 1 and link.sent[0][0] == wire.REPORT
     assert ticks.count(0) >= 6  # also between the records
-    assert node.reports == 1 and isinstance(node.error, OSError) and node.board.last_error == "OSError"
+    assert (
+        node.reports == 1 and isinstance(node.error, OSError) and node.board.last_error == "OSError"
+    )
     assert link.closed == 2 and link.admitted == [wire.MODEL, wire.UPDATE] * 2 and len(fed) > 5
     scratch.remove(node.board.directory)  # small boards have no room for many
 
@@ -294,7 +302,9 @@ def test_pauses_count_from_public_moments_alone_and_begin_anew_after_an_exceptio
     node._client = None  # which has no pause yet
     small_board.asked[0] = frame
     asyncio.run(node.run())
-    assert [error_of(reply) for reply in link.sent[:4]] == [(wire.ERR_TOO_SOON, s) for s in (60, 1, 60, 1)]
+    assert [error_of(reply) for reply in link.sent[:4]] == [
+        (wire.ERR_TOO_SOON, s) for s in (60, 1, 60, 1)
+    ]
     assert [reply[0] for reply in link.sent[4:]] == [wire.REPORT]
     scratch.remove(node.board.directory)
 

@@ -1,4 +1,6 @@
-"""The round loop when memory, modules or time are short. test_rounds has its answers to every kind of request."""
+"""The round loop when memory, modules or time are short. test_rounds has its answers to every kind
+of request.
+"""
 
 import time
 
@@ -102,7 +104,10 @@ def test_a_buffer_is_read_anew_for_each_request():
             number = client._ledger.round + 1
             view[:] = round_frame(number, TWO)
             n = client.answer(request)
-            assert client.reply[0] == wire.REPORT and frames.address(client.reply[:n]) == (7, number)
+            assert client.reply[0] == wire.REPORT and frames.address(client.reply[:n]) == (
+                7,
+                number,
+            )
         frame[10] ^= 1  # the tag is that of another question
         client.answer(request)
         assert client.reply[0] == wire.ERROR and client.reply[9] == wire.ERR_TAG
@@ -132,7 +137,8 @@ def local_round(model, epochs):
 
 
 def test_work_that_might_not_fit_the_slot_is_refused_at_no_cost_whatever_the_records():
-    # 240 ms, 196/256 ms for each record of four features, and 1 ms for each batch; the records present do not matter.
+    # 240 ms, 196/256 ms for each record of four features, and 1 ms for each batch; the records
+    # present do not matter.
     cases = ((500, 16, 20), (500, 1, 170), (630, 1, 255), (241, 1, 1), (240, 1, 0), (0, 16, 255))
     for slot, bound, epochs in cases:
         for records in (1, 200):
@@ -140,7 +146,10 @@ def test_work_that_might_not_fit_the_slot_is_refused_at_no_cost_whatever_the_rec
             client = Client(provision(folder, records=records))
             put_fleet(folder, slot=slot, records=bound)
             if epochs < 255:
-                assert error_of(ask(client, local_round(wire.SVM, epochs + 1))) == (wire.ERR_SLOT, 0)
+                assert error_of(ask(client, local_round(wire.SVM, epochs + 1))) == (
+                    wire.ERR_SLOT,
+                    0,
+                )
                 assert spent(folder) == 0
             if epochs:
                 assert ask(client, local_round(wire.SVM, epochs))[0] == wire.REPORT
@@ -151,7 +160,9 @@ def test_a_board_without_a_models_module_refuses_the_model_and_pays_nothing():
     folder = scratch.folder()
     client = Client(provision(folder))
     local = local_round(wire.LINEAR, 1)
-    classes = round_frame(2, THREE, k=1, model=wire.LOCAL_SOFTMAX, exponent=-12, classes=2, local=(1, 1, 9))
+    classes = round_frame(
+        2, THREE, k=1, model=wire.LOCAL_SOFTMAX, exponent=-12, classes=2, local=(1, 1, 9)
+    )
     for module, model, frame in (
         ("inference", wire.SOFTMAX, round_frame(1, THREE, k=2, model=wire.SOFTMAX, classes=2)),
         ("local", wire.LOCAL + wire.LINEAR, local),

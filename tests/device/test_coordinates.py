@@ -17,7 +17,8 @@ def test_coordinate_vectors():
 
 
 def test_every_coordinate_is_chosen_equally_often():
-    # 1000 questions, 3 of 10: 300 expected of each, standard deviation 14.5; no coordinate twice in a question
+    # 1000 questions, 3 of 10: 300 expected of each, standard deviation 14.5; no coordinate twice in
+    # a question
     counts = [0] * 10
     out = array("H", (0, 0, 0))
     for number in range(1, 1001):

@@ -1,4 +1,6 @@
-"""The counter of a chip: no order of restored copies and power cuts makes a board answer a round twice."""
+"""The counter of a chip: no order of restored copies and power cuts makes a board answer a round
+twice.
+"""
 
 import io
 import os
@@ -18,13 +20,16 @@ from tern.counter import attach_counter
 from tern.frames import FrameError
 from tern.ledger import Ledger, LedgerError
 
-with modules({"machine": object(), "tern.boards.rp2": None}):  # which takes the machine that it finds
+with modules(
+    {"machine": object(), "tern.boards.rp2": None}
+):  # which takes the machine that it finds
     from tern.boards import esp32, rp2
 
 NEEDS = {"test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round": "endurance"}
 PATH = "board/ledger/00000007"
 COST = 5
-# (round, question, reports paid for at once), one after the other: what a host asks between two power cuts
+# (round, question, reports paid for at once), one after the other: what a host asks between two
+# power cuts
 QUESTIONS = [[(number, question, 1)] for number in (1, 2) for question in (1, 2)]
 QUESTIONS += [[(1, 1, 2)], [(2, 1, 2)], [(1, 1, 1), (2, 2, 1)], [(1, 1, 2), (2, 2, 2)]]
 
@@ -34,7 +39,9 @@ class PowerCut(Exception):
 
 
 class Medium:
-    """A board: its ledger and its fuses in RAM. The power fails before step `left` of writing and sending."""
+    """A board: its ledger and its fuses in RAM. The power fails before step `left` of writing and
+    sending.
+    """
 
     def __init__(self, image=b"", burnt=bytes(32), left=-1):
         self.files = {PATH: image, "fuses": burnt}
@@ -66,7 +73,10 @@ class Medium:
 
 
 def start(state, image, questions, medium):
-    """Start a board with the flash `image`, and ask it, until its power fails. Return the state after."""
+    """Start a board with the flash `image`, and ask it, until its power fails.
+
+    Return the state after.
+    """
     images, current, _, released, honest = (
         state  # copies of the flash, the last one, fuses, reports, no restoring
     )
@@ -79,7 +89,12 @@ def start(state, image, questions, medium):
                 book.load(PATH)
             assert book.spent >= COST * len(released), "released, but not paid for"
             report = bytes((wire.REPORT, question, len(images)) + 15 * (0,))
-            event = {"round": number, "question": "%02x" % question * 32, "cost": COST, "ahead": ahead}
+            event = {
+                "round": number,
+                "question": "%02x" % question * 32,
+                "cost": COST,
+                "ahead": ahead,
+            }
             event["report"] = "".join("%02x" % byte for byte in report)
             answer = ledger_vectors.ask(ledger, book, event)
             if answer == "refused":
@@ -99,7 +114,9 @@ def start(state, image, questions, medium):
 
 
 def explore(starts, step=1):
-    """Follow every order of restored copies, questions and power cuts over some starts; return how many there are."""
+    """Follow every order of restored copies, questions and power cuts over some starts; return how
+    many there are.
+    """
     medium = Medium()
     with replaced(ledger, replace=medium.put, exchange=medium.put):
         ledger.create(PATH, 10**6, 0, step)
@@ -117,7 +134,9 @@ def explore(starts, step=1):
                     medium.left = 0
                     while not medium.left:
                         medium = Medium(image, state[2], cut)
-                        with replaced(ledger, open=medium.open, replace=medium.put, exchange=medium.put):
+                        with replaced(
+                            ledger, open=medium.open, replace=medium.put, exchange=medium.put
+                        ):
                             after = start(state, image, questions, medium)
                         cut += 1
                         followed += 1
@@ -128,8 +147,9 @@ def explore(starts, step=1):
 
 
 def ledger_first(book, board):
-    """A simpler counter, with burn_after: one fuse for a write, which burns after it. Each ledger of the next step is
-    taken.
+    """A simpler counter, with burn_after: one fuse for a write, which burns after it.
+
+    Each ledger of the next step is taken.
     """
     state, book.state = book.state, ledger.IDLE
     attach_counter(book, board)
@@ -152,7 +172,8 @@ def test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round():
         explore(2)
         return
     assert explore(3) > 10000
-    # The same search finds what goes wrong without a counter, and with one fuse, burnt after the write or before.
+    # The same search finds what goes wrong without a counter, and with one fuse, burnt after the
+    # write or before.
     assert "not paid for" in str(raises(AssertionError, explore, 2, 0))
     with replaced(counter, attach_counter=ledger_first, mark=burn_after):
         assert "two reports for a round" in str(raises(AssertionError, explore, 3))
@@ -184,7 +205,10 @@ def test_a_client_answers_from_its_last_ledger_alone_until_its_counter_is_used_u
             write(path, copy)
             refused = Client(board)
             if copy != last:
-                assert error_of(ask(refused, round_frame(9, THREE))) == (wire.ERR_LEDGER, wire.OLD_LEDGER)
+                assert error_of(ask(refused, round_frame(9, THREE))) == (
+                    wire.ERR_LEDGER,
+                    wire.OLD_LEDGER,
+                )
                 assert hello(refused).budget == 0
     write(path, last)
     for bad in (b"", bytes(8) + b"\1"):
@@ -196,11 +220,14 @@ def test_a_client_answers_from_its_last_ledger_alone_until_its_counter_is_used_u
         assert error_of(ask(Client(board), round_frame(9, THREE))) == (wire.ERR_LEDGER, 0)
 
 
-# --- Chips, as their manuals describe them --------------------------------------------------------------------
+# --- Chips, as their manuals describe them
+# --------------------------------------------------------------------
 
 
 class Chip:
-    """Stands in for the module `machine` and its memory. Its `fuses` stay when the power fails before write `left`.
+    """Stands in for the module `machine` and its memory.
+
+    Its `fuses` stay when the power fails before write `left`.
 
     fuses: by the address that shows them; fixed: what nothing changes, by address.
     """
@@ -240,7 +267,10 @@ class Esp32(Chip):
             self.registers[address] = value
         elif (value, code) == (2, 0x5A5A):
             assert self[0x3FF5A0F8] == 0x8050 and self[0x3FF5A118] == 100
-            for written, shown, size in ((0x3FF5A01C, 0x3FF5A000, 28), (0x3FF5A098, 0x3FF5A038, 96)):
+            for written, shown, size in (
+                (0x3FF5A01C, 0x3FF5A000, 28),
+                (0x3FF5A098, 0x3FF5A038, 96),
+            ):
                 for i in range(0, size, 4):
                     self.fuses[shown + i] = self.fuses.get(shown + i, 0) | self[written + i]
         elif (value, code) == (1, 0x5AA5):
@@ -292,7 +322,11 @@ def on(chip, function, *arguments, name="RP2350"):
         def fuses():
             return chip.board.Board.fuses(None)  # they are those of the chip, whatever its pins
 
-    with modules({"machine": chip}), replaced(rp2, machine=chip, sys=system), replaced(rom, call=chip.call):
+    with (
+        modules({"machine": chip}),
+        replaced(rp2, machine=chip, sys=system),
+        replaced(rom, call=chip.call),
+    ):
         return function(counter.fuses_of(board), *arguments)
 
 
@@ -310,7 +344,10 @@ def test_each_fuse_burns_alone_whenever_the_power_fails():
                     whole = True
                 except PowerCut:
                     burnt = on(kind(chip.fuses), counter.count)
-                    assert burnt in (((n + 1) // 2, n // 2, total), (n // 2 + 1, (n + 1) // 2, total)), (
+                    assert burnt in (
+                        ((n + 1) // 2, n // 2, total),
+                        (n // 2 + 1, (n + 1) // 2, total),
+                    ), (
                         n,
                         cut,
                     )
@@ -322,7 +359,8 @@ def test_each_fuse_burns_alone_whenever_the_power_fails():
 
 
 def test_a_chip_that_cannot_count_burns_nothing():
-    # Protected against writing, reading; coded in groups of bits; another block would burn; an ESP32-C3.
+    # Protected against writing, reading; coded in groups of bits; another block would burn; an
+    # ESP32-C3.
     registers = (
         (0x3FF5A000, 1 << 9),
         (0x3FF5A000, 1 << 18),
@@ -341,7 +379,9 @@ def test_a_chip_that_cannot_count_burns_nothing():
     locked = Rp2350()
     locked.fixed[0x40137000] = 0
     raises(FrameError, on, locked, counter.mark, 1, 0)
-    raises(FrameError, on, Rp2350({0x40137004: 2, 0x40137008: 2}), counter.count)  # used by something else
+    raises(
+        FrameError, on, Rp2350({0x40137004: 2, 0x40137008: 2}), counter.count
+    )  # used by something else
     assert on(Rp2350({0x40137000: 3, 0x40137100: 1 << 23}), counter.count) == (0, 0, 504), (
         "one row of three is outvoted"
     )
@@ -356,8 +396,14 @@ def test_functions_of_a_boot_rom_are_called():
 
     code = bytearray(b"\x00\x68\x40\x18\x80\x18\x70\x47")  # the word at r0, plus r1, plus r2
     assert rom.call(addressof(code) + 1, bytearray(b"\x07\1\0\0"), 20, 3000) == 3283
-    if "RP2040" in sys.implementation._machine:  # its own boot ROM looks up a function and counts bits
+    if (
+        "RP2040" in sys.implementation._machine
+    ):  # its own boot ROM looks up a function and counts bits
         from machine import mem16
 
         count_bits = rom.call(mem16[0x18], mem16[0x14], ord("P") | ord("3") << 8, 0)
-        assert [rom.call(count_bits, word, 0, 0) for word in (0, 0x1F00F0, 0xFFFFFFFF)] == [0, 9, 32]
+        assert [rom.call(count_bits, word, 0, 0) for word in (0, 0x1F00F0, 0xFFFFFFFF)] == [
+            0,
+            9,
+            32,
+        ]

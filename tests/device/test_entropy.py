@@ -1,4 +1,6 @@
-"""Random bytes: health tests and generators agree with the vectors, fail closed, and keep nothing that was drawn."""
+"""Random bytes: health tests and generators agree with the vectors, fail closed, and keep nothing
+that was drawn.
+"""
 
 import hashlib
 import sys
@@ -229,7 +231,9 @@ def test_a_forked_process_draws_other_bytes():
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(sending, pickle.dumps([bytes([each.byte() for _ in range(300)]) for each in generators]))
+        os.write(
+            sending, pickle.dumps([bytes([each.byte() for _ in range(300)]) for each in generators])
+        )
         os._exit(0)
     os.waitpid(child, 0)
     theirs = pickle.loads(os.read(receiving, 60000))
@@ -247,7 +251,9 @@ def test_a_stopped_oscillator_is_noticed_at_start():
 
     from tern.boards.rp2 import Board
 
-    control = 0x40060000  # RP2040 datasheet, 2.17.8: ROSC CTRL, bits 12..23 0xD1E stop it, 0xFAB start it
+    control = (
+        0x40060000  # RP2040 datasheet, 2.17.8: ROSC CTRL, bits 12..23 0xD1E stop it, 0xFAB start it
+    )
     running = mem32[control]
     assert Board().generator().state != entropy.FAILED
     try:
@@ -264,7 +270,9 @@ def test_only_generated_bytes_are_drawn_after_a_refill_without_memory():
     for name in ("generate", "bytearray", "memoryview"):
         generator = Generator(counting_source(), HashDrbg)
         generator.refill()
-        assert generator.cursor[END] - generator.cursor[POSITION] > 128  # more than there is room for
+        assert (
+            generator.cursor[END] - generator.cursor[POSITION] > 128
+        )  # more than there is room for
         with replaced(HashDrbg if name == "generate" else entropy, **{name: no_memory}):
             raises(MemoryError, generator.refill)
         drawn = bytes([generator.byte() for _ in range(800)])

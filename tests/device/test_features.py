@@ -1,4 +1,6 @@
-"""Integer features of windows agree with numbers of any width, are computed in time, and do not use the heap."""
+"""Integer features of windows agree with numbers of any width, are computed in time, and do not use
+the heap.
+"""
 
 import sys
 import time
@@ -37,7 +39,9 @@ def scaled(raw, scale):
 
 
 def signal(words, n, kind):
-    """Samples of one axis: a constant, noise of several sizes, the ends of int16 in turn, steps, an end of int16."""
+    """Samples of one axis: a constant, noise of several sizes, the ends of int16 in turn, steps, an
+    end of int16.
+    """
     if kind == 0:
         level = words.between(-32768, 32767)
         return [level] * n
@@ -57,7 +61,9 @@ KINDS = 9
 
 
 def fill(window, axes, first=0):
-    """Push the samples of lists from `first` on; only the last push, which fills the window, may return True."""
+    """Push the samples of lists from `first` on; only the last push, which fills the window, may
+    return True.
+    """
     n = len(axes[0])
     for i in range(first, n):
         assert window.push(*[axis[i] for axis in axes]) == (i == n - 1)
@@ -96,9 +102,15 @@ def test_the_largest_sums_stay_in_bounds():
                     total = sums(mean + 32768, out, n - 1, ring, 3, n, 0)
                     assert total == sum(v) - n * mean
                     squares = sum((x - mean) ** 2 for x in v)
-                    assert (out[0] << 8) + out[1] == squares and out[0] <= 1 << 30 and 0 <= out[1] < 1 << 16
+                    assert (
+                        (out[0] << 8) + out[1] == squares
+                        and out[0] <= 1 << 30
+                        and 0 <= out[1] < 1 << 16
+                    )
                     turned = v[3:] + v[:3]
-                    assert out[2] == sum(abs(turned[i] - turned[i - 1]) for i in range(1, n)) < 1 << 24
+                    assert (
+                        out[2] == sum(abs(turned[i] - turned[i - 1]) for i in range(1, n)) < 1 << 24
+                    )
                     above = [x > mean for x in turned]
                     assert out[3] == sum(above[i] != above[i - 1] for i in range(1, n))
                 assert out[0] < (1 << 30) - (1 << 14)  # a small int
@@ -130,7 +142,9 @@ def test_each_window_begins_a_hop_after_the_one_before():
 
 
 def test_a_full_window_waits_while_samples_come():
-    """An interrupt goes on sampling: a hop of samples fits into the window, and the others are counted as lost."""
+    """An interrupt goes on sampling: a hop of samples fits into the window, and the others are
+    counted as lost.
+    """
     n, hop = 20, 10
     window = Window(n, hop, axes=1)
     out = array("h", bytes(2 * window.d))
@@ -211,7 +225,9 @@ def test_no_call_allocates():
 
 
 def test_twelve_features_take_at_most_four_milliseconds_of_a_pico():
-    """Measured for 3 x 128 samples, with at most 64 bytes of heap; an emulated Pico takes the same time in each run."""
+    """Measured for 3 x 128 samples, with at most 64 bytes of heap; an emulated Pico takes the same
+    time in each run.
+    """
     if sys.platform != "rp2":
         return
     window, out = filled()

@@ -6,7 +6,14 @@ from tern.fixed import EXP_BITS, MAX_EPSILON, ONE, exp_lower, saturate
 
 
 def test_saturate_clips_to_one():
-    assert [saturate(v) for v in (-40000, -ONE - 1, -ONE, 0, ONE, ONE + 1)] == [-ONE, -ONE, -ONE, 0, ONE, ONE]
+    assert [saturate(v) for v in (-40000, -ONE - 1, -ONE, 0, ONE, ONE + 1)] == [
+        -ONE,
+        -ONE,
+        -ONE,
+        0,
+        ONE,
+        ONE,
+    ]
 
 
 def test_vectors():

@@ -57,7 +57,9 @@ def test_a_client_pauses_between_two_payments():
         assert first[0] == wire.REPORT
         now[0] += 30_000
         one, other = ask_all(client, announcement(1), now[0])
-        assert one == first and other[0] == wire.REPORT, "a report that is paid for may be sent again"
+        assert one == first and other[0] == wire.REPORT, (
+            "a report that is paid for may be sent again"
+        )
         now[0] += 30_000
         one, other = ask_all(client, announcement(2), now[0])
         assert one[0] == wire.REPORT and error_of(other, 8) == (wire.ERR_TOO_SOON, 30)
@@ -68,7 +70,9 @@ def test_a_client_pauses_between_two_payments():
 
 
 def test_a_refusal_does_not_tell_how_long_the_work_took():
-    """A host that asks again and again would else bisect the work, and with it the number of records, to a ms."""
+    """A host that asks again and again would else bisect the work, and with it the number of
+    records, to a ms.
+    """
     for asked_ms in (1_000, 59_400, 59_999, 60_000):
         details = set()
         for work_ms in (0, 3, 400):

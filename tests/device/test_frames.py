@@ -1,4 +1,6 @@
-"""Frames, tags, COBS and packed symbols agree with shared_specs/vectors; their leaves do not use the heap."""
+"""Frames, tags, COBS and packed symbols agree with shared_specs/vectors; their leaves do not use
+the heap.
+"""
 
 import gc
 import hashlib
@@ -76,7 +78,9 @@ def test_the_receiver_tells_an_interrupt_from_a_frame():
         if kind == wire.HELLO_REQUEST:
             n = frames.encode_hello_request(out, 0x0D0D0D0D)
         else:
-            n = host_frames.encode_round(out, b"k" * 32, 0x0D0D0D0D, 0x0D0D0D0D, 1, (1,), b"c", 1, -14)
+            n = host_frames.encode_round(
+                out, b"k" * 32, 0x0D0D0D0D, 0x0D0D0D0D, 1, (1,), b"c", 1, -14
+            )
         n = frames.cobs_encode(out, n, coded)
         receiver = frames.Receiver()
         for i in range(n - 1):
@@ -153,9 +157,20 @@ def decoded(kind, frame, key, case):
         f["card"] = bytes(r.card).hex()
         local = (r.epochs, r.rate, r.tau)
         n = host_frames.encode_round(
-            out, key, r.device, r.round, r.model, f["parameters"], r.card, r.k, r.exponent, r.range, r.classes, r.batch,
+            out,
+            key,
+            r.device,
+            r.round,
+            r.model,
+            f["parameters"],
+            r.card,
+            r.k,
+            r.exponent,
+            r.range,
+            r.classes,
+            r.batch,
             local,
-        )  # fmt: skip
+        )
     elif kind == "reports":
         rows = report_frames.reports_of(frame)
         out = bytes(frame[:7]) + b"".join([row[1:5] + row[9:] for row in rows])
@@ -172,7 +187,9 @@ def decoded(kind, frame, key, case):
         n = host_frames.encode_model(out, key, *values[:3], values[5], *values[3:5])
     elif kind == "fleet_key":
         frames.check_length(frame, wire.FLEET_KEY_FIELDS, 0)
-        f["device"], f["epoch"], hidden = frames.fields_of(frame, wire.FLEET_KEY, wire.FLEET_KEY_FIELDS)
+        f["device"], f["epoch"], hidden = frames.fields_of(
+            frame, wire.FLEET_KEY, wire.FLEET_KEY_FIELDS
+        )
         frames.verify(key, frame)
         fleet_key = frames.mask_fleet_key(key, f["epoch"], hidden)
         f["fleet_key"] = fleet_key.hex()
@@ -195,7 +212,12 @@ def decoded(kind, frame, key, case):
             if name in case["fields"]:
                 f[name] = getattr(h, name)
         f["release"] = list(h.release)
-        assert (h.version, h.schema, h.largest, h.credit) == (2, wire.SCHEMA, wire.MAX_FRAME, wire.CREDIT)
+        assert (h.version, h.schema, h.largest, h.credit) == (
+            2,
+            wire.SCHEMA,
+            wire.MAX_FRAME,
+            wire.CREDIT,
+        )
         n = encode_hello_of(out, h, f)
     else:
         f["device"], f["round"], f["code"], f["detail"] = host_frames.decode_error(frame, key)
@@ -204,7 +226,9 @@ def decoded(kind, frame, key, case):
 
 
 def encode_hello_of(out, hello, fields):
-    values = [fields[name] for name in host_frames.HELLO_NAMES if name in fields and name != "release"]
+    values = [
+        fields[name] for name in host_frames.HELLO_NAMES if name in fields and name != "release"
+    ]
     n = frames.encode_hello(out, *values, hello.text)
     at = n - wire.TAG_BYTES - len(hello.text.encode()) - 4
     out[at : at + 3] = bytes(hello.release)  # the release of the vector's board
@@ -242,7 +266,12 @@ def test_only_the_nonce_and_the_schema_are_read_from_a_hello_of_another_schema()
     out[6] ^= 1
     n = frames.seal(b"", out, n - 8)
     hello = host_frames.Hello(bytes(out[:n]))
-    assert hello.nonce == 5 and hello.schema != wire.SCHEMA and hello.clients is None and hello.text is None
+    assert (
+        hello.nonce == 5
+        and hello.schema != wire.SCHEMA
+        and hello.clients is None
+        and hello.text is None
+    )
 
 
 def test_encoders_refuse_the_values_that_decoders_refuse():
@@ -251,9 +280,21 @@ def test_encoders_refuse_the_values_that_decoders_refuse():
     good = [7, 9, 2, (1, 2), b"c", 1, -14, 0, 1, 0, (0, 0, 0)]
     host_frames.encode_round(out, key, *good)
     for at, value in (
-        (0, 0), (1, 0), (1, 1 << 30), (2, 4), (2, 11), (3, ()), (3, (1, 32768)), (4, b""), (5, 3), (6, -31), (7, 13),
-        (8, 2), (9, 33), (10, (1, 0, 0)),
-    ):  # fmt: skip
+        (0, 0),
+        (1, 0),
+        (1, 1 << 30),
+        (2, 4),
+        (2, 11),
+        (3, ()),
+        (3, (1, 32768)),
+        (4, b""),
+        (5, 3),
+        (6, -31),
+        (7, 13),
+        (8, 2),
+        (9, 33),
+        (10, (1, 0, 0)),
+    ):
         bad = good[:]
         bad[at] = value
         fails(wire.ERR_FRAME, host_frames.encode_round, out, key, *bad)

@@ -1,4 +1,6 @@
-"""Integer gradients agree with wide arithmetic, also at the ends of every range, and do not use the heap."""
+"""Integer gradients agree with wide arithmetic, also at the ends of every range, and do not use the
+heap.
+"""
 
 import math
 from array import array
@@ -26,7 +28,9 @@ def exact_product(params, exponent, row, d):
 
 
 def reference_residual(model, params, exponent, row, d):
-    """(numerator, denominator) of r in units of 2**-14: exact for the SVM, for the linear model to 2**-30."""
+    """(numerator, denominator) of r in units of 2**-14: exact for the SVM, for the linear model to
+    2**-30.
+    """
     top, bottom = exact_product(params, exponent, row, d)
     if model == wire.LINEAR:
         return (top * ONE * 65536 // bottom) - row[d] * 65536, 65536
@@ -41,7 +45,9 @@ def reference_residual(model, params, exponent, row, d):
 
 
 def reference(model, params, exponent, rows, d):
-    """Mean gradient clipped to [-1, 1], in units of 2**-14: exact but for the last rounding (linear, SVM)."""
+    """Mean gradient clipped to [-1, 1], in units of 2**-14: exact but for the last rounding
+    (linear, SVM).
+    """
     out = []
     if all(row is rows[0] for row in rows):
         rows = rows[:1]  # the mean of equal rows
@@ -65,7 +71,14 @@ def check(model, params, exponent, rows, d, tolerance=TOLERANCE):
     gradient = run(model, params, exponent, rows, d)
     expected = reference(model, params, exponent, rows, d)
     for j in range(d):
-        assert abs(gradient[j] - expected[j]) <= tolerance, (model, exponent, d, j, gradient[j], expected[j])
+        assert abs(gradient[j] - expected[j]) <= tolerance, (
+            model,
+            exponent,
+            d,
+            j,
+            gradient[j],
+            expected[j],
+        )
 
 
 def test_gradients_are_close_to_the_reference():
@@ -130,11 +143,19 @@ def test_sigmoid_tail_is_exact_at_its_knots_and_close_between_them():
 
 
 def test_leaves_agree_with_their_formulas():
-    """The formulas are in numbers of any width: if a device's 32 bits wrapped, the two would differ."""
+    """The formulas are in numbers of any width: if a device's 32 bits wrapped, the two would
+    differ.
+    """
     words = Words(3)
     sums = array("i", (0, 0))
     for d in (1, 5, 128):
-        for low, high in ((-32768, -32768), (32767, 32767), (-2, 1), (-32768, 32767), (-32768, 32767)):
+        for low, high in (
+            (-32768, -32768),
+            (32767, 32767),
+            (-2, 1),
+            (-32768, 32767),
+            (-32768, 32767),
+        ):
             params = array("h", (words.between(low, high) for _ in range(d)))
             row = array("h", (words.between(-32768, 32767) for _ in range(d + 4)))
             gradient.dot(row, 3, params, sums, d)
@@ -154,7 +175,9 @@ def test_leaves_agree_with_their_formulas():
                     totals[0] = words.between(-40 * ONE, 40 * ONE)
                     for up in (0, 2):
                         gradient.mean(totals, n, out, d, up)
-                        assert list(out) == [max(-ONE, min(ONE, ((t << up) + n // 2) // n)) for t in totals]
+                        assert list(out) == [
+                            max(-ONE, min(ONE, ((t << up) + n // 2) // n)) for t in totals
+                        ]
 
 
 def test_start_selects_a_record():

@@ -1,10 +1,23 @@
-"""A host that has the key and lies in every field: the device answers every frame, and stays within its budget."""
+"""A host that has the key and lies in every field: the device answers every frame, and stays within
+its budget.
+"""
 
 import gc
 import struct
 
 import scratch
-from small_board import EPSILON, LEAKING, THREE, TWO, WINDOW, answer_key, ask, key_of, largest_card, provision
+from small_board import (
+    EPSILON,
+    LEAKING,
+    THREE,
+    TWO,
+    WINDOW,
+    answer_key,
+    ask,
+    key_of,
+    largest_card,
+    provision,
+)
 from spec.cards import laplace, window
 from streams import Words
 
@@ -25,7 +38,9 @@ EDGES = (0, 1, 2, 3, 4, 28, 31, 32, 33, 128, 129, 255, 256, 1024, 1025, 32767, 3
 
 
 def lie(draws, number, d):
-    """The fields of a ROUND, card included; some may be wrong. draws: Words, or an object with its methods."""
+    """The fields of a ROUND, card included; some may be wrong. draws: Words, or an object with its
+    methods.
+    """
     model = draws.one_of((1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 10, 11, draws.below(256)))
     features = draws.one_of((d, d, d, d, draws.one_of(EDGES)))
     k = draws.one_of((1, features, draws.one_of(EDGES)))
@@ -102,7 +117,13 @@ def test_every_lie_is_answered_and_the_budget_holds():
                 errors.add(code)
     assert reports >= {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, reports
     for code in (
-        wire.ERR_FRAME, wire.ERR_CARD, wire.ERR_NOT_CERTIFIED, wire.ERR_POLICY, wire.ERR_DATA, wire.ERR_OLD_ROUND,
-        wire.ERR_CHANGED_ROUND, wire.ERR_BUDGET,
-    ):  # fmt: skip
+        wire.ERR_FRAME,
+        wire.ERR_CARD,
+        wire.ERR_NOT_CERTIFIED,
+        wire.ERR_POLICY,
+        wire.ERR_DATA,
+        wire.ERR_OLD_ROUND,
+        wire.ERR_CHANGED_ROUND,
+        wire.ERR_BUDGET,
+    ):
         assert code in errors, code

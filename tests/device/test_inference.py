@@ -65,9 +65,14 @@ def test_probabilities_add_up_to_at_most_one():
 
 def test_arguments_out_of_bounds_are_refused():
     for arguments in (
-        ([1], -12, 1), ([1, 2, 3], -12, 2), ([1, 2], -11, 2), ([1, 2], -31, 2), ([], -12, 2), ([0] * 258, -12, 2),
+        ([1], -12, 1),
+        ([1, 2, 3], -12, 2),
+        ([1, 2], -11, 2),
+        ([1, 2], -31, 2),
+        ([], -12, 2),
+        ([0] * 258, -12, 2),
         ([0] * 129, -12, 129),
-    ):  # fmt: skip
+    ):
         raises(ValueError, _classifier, *arguments)
     classifier = _classifier([1, 2], -12, 2)
     for parameters, exponent in (((1, 2, 3), -12), ((1,), -12), ((1, 2), -11), ((1, 2), -31)):

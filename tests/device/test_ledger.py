@@ -1,4 +1,6 @@
-"""The ledger: its images, and its content after the power fails or the disk is full, at every point."""
+"""The ledger: its images, and its content after the power fails or the disk is full, at every
+point.
+"""
 
 import hashlib
 import os
@@ -119,8 +121,9 @@ def test_power_cut_at_every_step_of_a_round():
 
 
 def cut_at_every_step_of_a_round(fuses=0):
-    # Power fails once or twice within a round, at every pair of steps; after each cut the device starts again and gets
-    # the round again. All its answers are one report, which is paid for once; before the write nothing is paid for.
+    # Power fails once or twice within a round, at every pair of steps; after each cut the device
+    # starts again and gets the round again. All its answers are one report, which is paid for once;
+    # before the write nothing is paid for.
     folder = scratch.folder()
     client = Client(provision(folder, fuses=fuses))
     frame = round_frame(5, THREE)
@@ -141,7 +144,10 @@ def cut_at_every_step_of_a_round(fuses=0):
                     except PowerCut:
                         cuts += 1
                 book.load(path)
-                assert (book.spent, book.state) in ((0, ledger.IDLE), (4 * EPSILON, ledger.ANSWERED))
+                assert (book.spent, book.state) in (
+                    (0, ledger.IDLE),
+                    (4 * EPSILON, ledger.ANSWERED),
+                )
                 assert all(report == bytes(book.report) for report in released)
             assert len(released) >= 2 and released[0][0] == wire.REPORT
             assert all(report == released[0] for report in released), (first, second)
@@ -196,7 +202,10 @@ def test_a_disk_failure_at_any_step_breaks_no_ledger():
                     answer = ask(client, frame)
                 assert error_of(answer) == (wire.ERR_LEDGER, 0), (code, for_good, step)
                 book.load(path)
-                assert (book.state, book.spent) in ((ledger.IDLE, 0), (ledger.ANSWERED, 4 * EPSILON))
+                assert (book.state, book.spent) in (
+                    (ledger.IDLE, 0),
+                    (ledger.ANSWERED, 4 * EPSILON),
+                )
                 answer = ask(client, frame)  # room again: one report, paid once
                 book.load(path)
                 assert answer[0] == wire.REPORT and book.spent == 4 * EPSILON
@@ -228,7 +237,9 @@ def cut_at_every_write(in_place):
         except OSError:
             return b""
 
-    for cut, whole, answer in flash_chip.cut_at_every_write(flash, start, lambda: Client(board), answered):
+    for cut, whole, answer in flash_chip.cut_at_every_write(
+        flash, start, lambda: Client(board), answered
+    ):
         released = [answer] if whole else []
         client = Client(board)
         book.load(path)

@@ -26,7 +26,11 @@ def test_extremes_are_exact():
     counts = (1, 2, 32767, 32768, 32769, T // 2, T - 32768, T - 2, T - 1)
 
     def some():
-        return counts[uniform(stream, len(counts))] if uniform(stream, 2) else 1 + uniform(stream, T - 1)
+        return (
+            counts[uniform(stream, len(counts))]
+            if uniform(stream, 2)
+            else 1 + uniform(stream, T - 1)
+        )
 
     for case in range(300):
         m = 2 + case % 15

@@ -12,7 +12,9 @@ ONE = 16384
 
 
 class Rows:
-    """Records of d random features and a label, the same on every interpreter: a sign, or one of `classes`."""
+    """Records of d random features and a label, the same on every interpreter: a sign, or one of
+    `classes`.
+    """
 
     def __init__(self, n, d, label, classes=1):
         stream = Keyed(b"rows", label)
@@ -81,15 +83,20 @@ def test_steps_and_the_report_allocate_nothing():
 
 
 def test_weights_of_classes_stay_within_16_bits():
-    # The largest steps, a thousand of them, in both directions: the bounds of the scores rest on it.
+    # The largest steps, a thousand of them, in both directions: the bounds of the scores rest on
+    # it.
     trainer, out = LocalTrainer(2, 2), array("h", bytes(8))
     for label in (0, 1):
         rows = Rows(1, 2, b"far", 2)
         rows.rows = [array("h", (ONE, -ONE, label))]
-        params = array("h", (-32767, 32767, 32767, -32767) if label else (32767, -32767, -32767, 32767))
+        params = array(
+            "h", (-32767, 32767, 32767, -32767) if label else (32767, -32767, -32767, 32767)
+        )
         _train(trainer, rows, params, -16, 255, 0, 0, wire.SOFTMAX_GRADIENT)
         trainer.report(1 << 23, out)
         assert list(out) == [0, 0, 0, 0]  # they were at their ends, and the record is certain
-        _train(trainer, rows, array("h", (-v for v in params)), -16, 255, 0, 0, wire.SOFTMAX_GRADIENT)
+        _train(
+            trainer, rows, array("h", (-v for v in params)), -16, 255, 0, 0, wire.SOFTMAX_GRADIENT
+        )
         trainer.report(1, out)
         assert list(out) == [ONE if v > 0 else -ONE for v in params]

@@ -1,4 +1,6 @@
-"""main.py closes the console of a board that is locked, and of no other, whatever is the matter with its files."""
+"""main.py closes the console of a board that is locked, and of no other, whatever is the matter
+with its files.
+"""
 
 import os
 
@@ -31,7 +33,9 @@ class FakeMachine:
 
 
 class FakeClient:
-    """Stands in for `tern.boards.this`, the board and `tern.supervisor`: serves nobody, and ends at once."""
+    """Stands in for `tern.boards.this`, the board and `tern.supervisor`: serves nobody, and ends at
+    once.
+    """
 
     def __init__(self):
         self.locked = None
@@ -52,7 +56,9 @@ class FakeFiles:
 
 
 def calls_of(program, more=None):
-    """What a main.py does to the console, with the current folder as its root. more: stand in for modules."""
+    """What a main.py does to the console, with the current folder as its root. more: stand in for
+    modules.
+    """
     machine = FakeMachine()
     client_now = FakeClient()
     fakes = {
@@ -71,7 +77,9 @@ def calls_of(program, more=None):
 
 
 def folders_of_boards(random):
-    """Folders with the files of boards without a lock: names in any bytes, many names, damaged files of tern."""
+    """Folders with the files of boards without a lock: names in any bytes, many names, damaged
+    files of tern.
+    """
     for state in range(STATES):
         folder = scratch.folder()
         most_names = 40 if state % 5 == 0 else 0

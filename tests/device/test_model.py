@@ -1,4 +1,6 @@
-"""The model on the device: which one it uses, how much of it survives any failure, and its predictions."""
+"""The model on the device: which one it uses, how much of it survives any failure, and its
+predictions.
+"""
 
 import gc
 import os
@@ -44,7 +46,9 @@ class Question:
         self.parameters = array("h", parameters)
 
 
-def frame_of(number, parameters, kind=wire.LOGISTIC, exponent=-13, classes=1, key=KEY, device=wire.FLEET):
+def frame_of(
+    number, parameters, kind=wire.LOGISTIC, exponent=-13, classes=1, key=KEY, device=wire.FLEET
+):
     n = host_frames.encode_model(_out, key, device, number, kind, parameters, exponent, classes)
     return memoryview(bytearray(memoryview(_out)[:n]))
 
@@ -84,7 +88,13 @@ def test_nothing_is_predicted_without_a_model():
 def test_a_model_replaces_the_parameters_of_rounds():
     model = opened(scratch.folder())
     model.take_round(Question(4, (100, 0)))
-    assert (model.round, model.kind, model.classes, model.d, model.exponent) == (4, wire.LOGISTIC, 1, 2, -13)
+    assert (model.round, model.kind, model.classes, model.d, model.exponent) == (
+        4,
+        wire.LOGISTIC,
+        1,
+        2,
+        -13,
+    )
     row = array("h", (ONE, 0))
     assert model.score(row) == 200 and not model.final  # 100 * 2**-13 in 2**-14 units
     model.take_round(Question(4, (700, 0)))
@@ -100,7 +110,17 @@ def test_a_model_replaces_the_parameters_of_rounds():
 
 def test_questions_hold_the_parameters_of_their_kind_of_model():
     parameters = (1, 2, 3, 4, 5, 6)
-    for question, kind in ((1, 1), (2, 2), (3, 3), (5, 1), (6, 2), (7, 3), (4, 4), (10, 4), (11, 4)):
+    for question, kind in (
+        (1, 1),
+        (2, 2),
+        (3, 3),
+        (5, 1),
+        (6, 2),
+        (7, 3),
+        (4, 4),
+        (10, 4),
+        (11, 4),
+    ):
         model = opened(scratch.folder())
         classes = 2 if kind == wire.SOFTMAX else 1
         model.take_round(Question(1, parameters, question, -16, classes))
@@ -198,7 +218,9 @@ def test_a_model_is_written_for_one_of_eight_rounds_only():
             model.take_round(Question(number, (number, 1)))
         assert 100 // 8 <= writes.count <= 100 // 8 + 1, writes.count
         writes.count = 0
-        for number in range(101, 141):  # a sleeper, which restarts for each round and forgets unwritten ones
+        for number in range(
+            101, 141
+        ):  # a sleeper, which restarts for each round and forgets unwritten ones
             model = opened(folder)
             model.take_round(Question(number, (number, 1)))
         assert writes.count <= 40 // 8 + 1, writes.count
@@ -280,7 +302,9 @@ def test_power_cut_at_every_write_of_the_model():
 
 
 def cut_at_every_write():
-    """Return the number of cuts; after each the old or the new model is whole, and the next model is taken."""
+    """Return the number of cuts; after each the old or the new model is whole, and the next model
+    is taken.
+    """
     if not MICROPYTHON:
         return 0
     image, start = bytearray(flash_chip.BYTES), bytearray(flash_chip.BYTES)
@@ -290,7 +314,9 @@ def cut_at_every_write():
         flash = flash_chip.Flash(image)
         flash_chip.format(flash)
         kind, classes = (wire.SOFTMAX, 6) if n == 600 else (wire.LOGISTIC, 1)
-        frames = [frame_of(i, [i * 100 + j % 9 for j in range(n)], kind, -13, classes) for i in (1, 2, 3)]
+        frames = [
+            frame_of(i, [i * 100 + j % 9 for j in range(n)], kind, -13, classes) for i in (1, 2, 3)
+        ]
         opened("/flash").take_model(frames[0], KEY)
         flash_chip.unmount()
 
@@ -334,7 +360,8 @@ def scratch_with(frame):
 
 
 def test_a_model_wears_little_flash():
-    # A write erases at most 1.2 blocks if the file has its own blocks; a small file lies in the folder's.
+    # A write erases at most 1.2 blocks if the file has its own blocks; a small file lies in the
+    # folder's.
     if not MICROPYTHON:
         return
     try:
@@ -349,7 +376,9 @@ def test_a_model_wears_little_flash():
             model.forget_round()
             chip.erased = 0
             for number in range(1, 101):
-                model.take_model(frame_of(number, array("h", [number] * n), kind, -13, classes), KEY)
+                model.take_model(
+                    frame_of(number, array("h", [number] * n), kind, -13, classes), KEY
+                )
             print("%d parameters: %d erasures in 100 writes" % (n, chip.erased))
             assert chip.erased <= most, (n, chip.erased)
             os.remove("/flash" + model_module.MODEL)
@@ -367,14 +396,18 @@ def test_prediction_vectors():
         gc.collect()  # the heap of a device is small
         parameters = array("h", case["parameters"])
         classes, comment = case["classes"], case["comment"]
-        model.take_model(frame_of(number, parameters, case["model"], case["exponent"], classes), KEY)
+        model.take_model(
+            frame_of(number, parameters, case["model"], case["exponent"], classes), KEY
+        )
         for i, values in enumerate(case["rows"]):
             row = array("h", values)
             assert [model.score(row, j) for j in range(classes)] == case["scores"][i], comment
             assert model.predict(row) == case["predictions"][i], comment
             if "probabilities" in case:
                 labels = range(classes) if classes > 1 else (1,)
-                assert [model.probability(row, j) for j in labels] == case["probabilities"][i], comment
+                assert [model.probability(row, j) for j in labels] == case["probabilities"][i], (
+                    comment
+                )
 
 
 def test_predictions_that_a_model_cannot_make_are_refused():

@@ -1,4 +1,6 @@
-"""The MQTT session, packet by packet, over a connection written by a test. tests/integration has real brokers."""
+"""The MQTT session, packet by packet, over a connection written by a test. tests/integration has
+real brokers.
+"""
 
 import gc
 
@@ -72,7 +74,12 @@ def opened(step=1000, **options):
 
 
 def message(topic, payload, qos=0, number=0, flags=0):
-    body = bytes((0, len(topic))) + topic + (bytes((number >> 8, number & 255)) if qos else b"") + payload
+    body = (
+        bytes((0, len(topic)))
+        + topic
+        + (bytes((number >> 8, number & 255)) if qos else b"")
+        + payload
+    )
     length = bytearray()
     n = len(body)
     while n > 127:
@@ -118,7 +125,9 @@ def test_messages_are_received_whole_and_in_pieces():
         session, line = opened(step, patience_ms=1000)
         for n in (0, 1, 118, 119, 120, 2560):
             payload = bytes(i & 255 for i in range(n))
-            line.given = message(b"tern/round", payload, 1, 258 + n, 1) + b"\xd0\x00" + message(b"t", b"x")
+            line.given = (
+                message(b"tern/round", payload, 1, 258 + n, 1) + b"\xd0\x00" + message(b"t", b"x")
+            )
             assert session.receive()
             assert bytes(session.topic) == b"tern/round" and bytes(session.payload) == payload
             assert not line.taken, "acknowledged only with the next call"
@@ -229,7 +238,9 @@ def test_packet_ids_wrap_and_skip_those_in_flight():
         line.taken = bytearray()
         line.given = bytes((0x40, 2, number >> 8, number & 255))
         session.receive()
-        if i % 2:  # the slots are used in turn: this one stays, since the session takes it for the newest
+        if (
+            i % 2
+        ):  # the slots are used in turn: this one stays, since the session takes it for the newest
             session._oldest = 1
     assert session.waiting() == 1
 
@@ -275,7 +286,9 @@ def test_a_session_disconnects_and_refuses_publications_that_are_too_long():
 
 
 class Quiet(Wire):
-    """A Wire that allocates as little as a socket: `given` is a memoryview, and written bytes are dropped."""
+    """A Wire that allocates as little as a socket: `given` is a memoryview, and written bytes are
+    dropped.
+    """
 
     def __init__(self):
         super().__init__()
@@ -356,7 +369,9 @@ def linked(admitted=None):
 def test_a_link_sends_hello_and_takes_rounds_only():
     link, line = linked()
     assert b"fleet/down/00000007" in line.taken and b"fleet/round" in line.taken
-    line.given += UNWANTED + message(b"fleet/round", b"") + message(b"fleet/round", bytes(3000)) + ROUND
+    line.given += (
+        UNWANTED + message(b"fleet/round", b"") + message(b"fleet/round", bytes(3000)) + ROUND
+    )
     while (frame := link.receive(0)) is None:  # the long message is dropped in steps
         pass
     assert frame[0] == wire.ROUND and len(frame) == 21
@@ -465,7 +480,9 @@ def test_a_link_reconnects_after_longer_and_longer_pauses():
         link._wait = 0  # time passes
         assert link.receive(0) is None
     assert pauses == [500, 1000] + 18 * [2000], pauses
-    assert len(waits) > 5, "boards that lost their broker at the same time reconnect at different times"
+    assert len(waits) > 5, (
+        "boards that lost their broker at the same time reconnect at different times"
+    )
     broker.up = True
     link._wait = 0
     assert link.receive(0)[0] == wire.HELLO_REQUEST
@@ -473,7 +490,11 @@ def test_a_link_reconnects_after_longer_and_longer_pauses():
 
 
 def test_a_link_reconnects_after_memory_ran_out():
-    lines = [MemoryError, Wire(b"\x20\x02\x00\x00\x90\x03\x00\x01\x01\x90\x03\x00\x02\x01"), MemoryError]
+    lines = [
+        MemoryError,
+        Wire(b"\x20\x02\x00\x00\x90\x03\x00\x01\x01\x90\x03\x00\x02\x01"),
+        MemoryError,
+    ]
 
     def connect():
         line = lines.pop(0)

@@ -20,9 +20,12 @@ SIX = b"\xc0\x0c\x00\x1c\x00\x01\x00\x00\x0e\x10\x00\x10" + bytes(16)  # AAAA
 
 
 class Radio:
-    """Stands in for MicroPython's `network`, with one station. It has joined after `after` calls of isconnected().
+    """Stands in for MicroPython's `network`, with one station.
 
-    chip: "ESP32" or "CYW43"; state: its status, None while it tries; associated: whether an access point let it in.
+    It has joined after `after` calls of isconnected().
+
+    chip: "ESP32" or "CYW43"; state: its status, None while it tries; associated: whether an access
+    point let it in.
     """
 
     STA_IF = 0
@@ -167,7 +170,15 @@ def on_the_bench(function):
 
 
 def reply(number, records, count, flags=b"\x81\x80", question=QUESTION):
-    return number + flags + b"\x00\x01" + bytes((count >> 8, count & 255)) + bytes(4) + question + records
+    return (
+        number
+        + flags
+        + b"\x00\x01"
+        + bytes((count >> 8, count & 255))
+        + bytes(4)
+        + question
+        + records
+    )
 
 
 @on_the_bench
@@ -305,11 +316,17 @@ def test_a_station_gives_up_a_radio_that_does_not_join(bench):
 
 # The states of radios that have given up: those of ESP-IDF, and of the CYW43's driver.
 STATES = (
-    ("ESP32", 202, absence.WIFI_KEY), ("ESP32", 15, absence.WIFI_KEY), ("ESP32", 204, absence.WIFI_KEY),
-    ("ESP32", 201, absence.NO_NETWORK), ("ESP32", 2, absence.NOT_JOINED), ("ESP32", 203, absence.NOT_JOINED),
-    ("ESP32", 211, absence.NOT_JOINED), ("CYW43", -3, absence.WIFI_KEY), ("CYW43", -2, absence.NO_NETWORK),
+    ("ESP32", 202, absence.WIFI_KEY),
+    ("ESP32", 15, absence.WIFI_KEY),
+    ("ESP32", 204, absence.WIFI_KEY),
+    ("ESP32", 201, absence.NO_NETWORK),
+    ("ESP32", 2, absence.NOT_JOINED),
+    ("ESP32", 203, absence.NOT_JOINED),
+    ("ESP32", 211, absence.NOT_JOINED),
+    ("CYW43", -3, absence.WIFI_KEY),
+    ("CYW43", -2, absence.NO_NETWORK),
     ("CYW43", -1, absence.NOT_JOINED),
-)  # fmt: skip
+)
 
 
 @on_the_bench
@@ -415,7 +432,15 @@ def test_an_invalid_lease_counts_as_none():
     from tern import lease
 
     folder = scratch.folder()
-    bad = b"", b"{", b"[]", b"{}", b"7", b'{"broker": 7, "address": []}', b'{"broker": "x", "address": [1]}'
+    bad = (
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b"7",
+        b'{"broker": 7, "address": []}',
+        b'{"broker": "x", "address": [1]}',
+    )
     for data in bad:
         write(folder + "/" + lease.LEASE, data)
         assert lease.Lease(folder).broker is None
@@ -474,7 +499,9 @@ def test_an_absence_is_told_and_kept_while_it_goes_on():
         assert str(away) == "was absent 9 701 s" and board.kept() == [0] and held == [[9]]
         away.failed(absence.LOST, board.ms)
         board.ms += 2000
-        assert str(away) == "absent 16 2 s" and board.kept() == [0], "not yet: the next attempt may succeed"
+        assert str(away) == "absent 16 2 s" and board.kept() == [0], (
+            "not yet: the next attempt may succeed"
+        )
         away.failed(absence.NO_LEASE, board.ms)
         assert board.kept() == [5]
 

@@ -1,4 +1,6 @@
-"""Reports about a whole vector: they agree with integers of any size, and have exactly the law of their card."""
+"""Reports about a whole vector: they agree with integers of any size, and have exactly the law of
+their card.
+"""
 
 import struct
 from array import array
@@ -44,7 +46,9 @@ def fields(data):
 
 
 def check_draws(data, values, question, stream, symbols, used):
-    """These symbols are drawn one after the other, however the bytes arrive; none where one byte is missing."""
+    """These symbols are drawn one after the other, however the bytes arrive; none where one byte is
+    missing.
+    """
     card = decode(data)
     answerer = answerer_of(values, question)
     out = array("H", (0,))
@@ -62,7 +66,9 @@ def check_draws(data, values, question, stream, symbols, used):
 
 def test_vectors():
     for case in cases("sampler.json", "projections"):
-        data, question, stream = (bytes.fromhex(case[name]) for name in ("card", "question", "stream"))
+        data, question, stream = (
+            bytes.fromhex(case[name]) for name in ("card", "question", "stream")
+        )
         check_draws(data, case["values"], question, stream, case["symbols"], case["bytes_used"])
 
 
@@ -113,7 +119,8 @@ class Numbers(Replay):
 
 
 def symbols_of(data, values, question, seconds=0):
-    """The symbols of all numbers of the first draw, each with all of the second, or with these: (first, symbol).
+    """The symbols of all numbers of the first draw, each with all of the second, or with these:
+    (first, symbol).
 
     Larger numbers are drawn again, which changes no probability (tests/unit/test_sums_law.py).
     """
@@ -130,7 +137,9 @@ def symbols_of(data, values, question, seconds=0):
 
 
 def check_law(n, k, a, b, radius, values, question):
-    """With the right sign k symbols have a of all numbers, and each other one b; with the wrong one their opposites."""
+    """With the right sign k symbols have a of all numbers, and each other one b; with the wrong one
+    their opposites.
+    """
     data = projection_card(20_000_000, n, k, a, b, radius)
     size = 1 << n
     counts = [[0] * 2 * size for _ in range(2 * radius)]
@@ -141,7 +150,11 @@ def check_law(n, k, a, b, radius, values, question):
     right = [a if drawn in likely else b for drawn in range(2 * size)]
     wrong = right[size:] + right[:size]
     of_right = radius + min(length(values), radius)
-    assert counts == [right] * of_right + [wrong] * (2 * radius - of_right), (data, values, question)
+    assert counts == [right] * of_right + [wrong] * (2 * radius - of_right), (
+        data,
+        values,
+        question,
+    )
 
 
 def check_laws(n, d, levels, questions):
@@ -157,17 +170,24 @@ def check_laws(n, d, levels, questions):
 
 
 def test_the_law_is_exact_on_a_grid():
-    """All draws of all vectors of a small grid; of larger ones in tests/unit/test_projection_law.py."""
+    """All draws of all vectors of a small grid; of larger ones in
+    tests/unit/test_projection_law.py.
+    """
     for n, d in ((1, 2), (2, 1)) if MICROPYTHON else ((1, 2), (2, 1), (3, 1)):
         check_laws(n, d, (-20, 0, 12), 1)
 
 
 def check_sign(radius, values):
-    """Of the first draw's 2 R numbers, R + min(L, R) give the sign of the vector: the mean of a sign is its length."""
+    """Of the first draw's 2 R numbers, R + min(L, R) give the sign of the vector: the mean of a
+    sign is its length.
+    """
     data = projection_card(20_000_000, 1, 1, 3, 1, radius)
     symbols = [drawn for _, drawn in symbols_of(data, values, bytes(32), 1)]
     right = radius + min(length(values), radius)
-    assert symbols == [symbols[0]] * right + [symbols[0] ^ 2] * (2 * radius - right), (radius, values)
+    assert symbols == [symbols[0]] * right + [symbols[0] ^ 2] * (2 * radius - right), (
+        radius,
+        values,
+    )
 
 
 def test_the_mean_of_the_sign_is_the_length():
@@ -208,7 +228,10 @@ def test_every_rank_is_found():
 
 
 def test_a_rotated_vector_can_be_as_long_as_its_bound():
-    """... where no sign changes. A search that finds nothing returns 0, so the largest value is not the first."""
+    """... where no sign changes.
+
+    A search that finds nothing returns 0, so the largest value is not the first.
+    """
     for n in range(1, 8):
         size = 1 << n
         vector = array("i", [ONE, -ONE] * (size >> 1))
@@ -225,9 +248,14 @@ def test_a_board_without_a_module_refuses_and_pays_nothing():
         ("tern.projection", CARD, {}, wire.ERR_MODEL),
         ("tern.projection", CARD[:1] + bytes(20), {}, wire.ERR_MODEL),
         ("tern.projection", b"\x18" + CARD[1:], {}, wire.ERR_CARD),
-        ("tern.softmax", projection_card(EPSILON, 3), {"model": wire.SOFTMAX_GRADIENT, "classes": 2}, wire.ERR_MODEL),
+        (
+            "tern.softmax",
+            projection_card(EPSILON, 3),
+            {"model": wire.SOFTMAX_GRADIENT, "classes": 2},
+            wire.ERR_MODEL,
+        ),
         ("tern.softmax", CARD, {"model": wire.SOFTMAX_GRADIENT, "classes": 2}, wire.ERR_CARD),
-    ):  # fmt: skip
+    ):
         folder = scratch.folder()
         board = provision(folder)
         client, frame = Client(board), round_frame(1, card, **dict({"k": 1}, **fields))

@@ -1,4 +1,6 @@
-"""The recorder: its records after calls in any order, and after the power fails or the disk is full."""
+"""The recorder: its records after calls in any order, and after the power fails or the disk is
+full.
+"""
 
 import gc
 import os
@@ -67,8 +69,16 @@ def sizes(folder):
 
 def test_arguments_out_of_bounds_are_refused():
     for bad in (
-        (0,), (129,), (4, 0), (4, 65536), (4, 8, 0), (4, 7, 8), (4, 8, 8, 0), (4, 8, 8, 9), (128, 256, 16),
-    ):  # fmt: skip
+        (0,),
+        (129,),
+        (4, 0),
+        (4, 65536),
+        (4, 8, 0),
+        (4, 7, 8),
+        (4, 8, 8, 0),
+        (4, 8, 8, 9),
+        (128, 256, 16),
+    ):
         raises(ValueError, Recorder, *bad)
     book = Recorder(128, 256, 15)
     assert (book.d, book.least, book.count, book.flushes, book.lost) == (128, 15, 0, 0, 0)
@@ -135,7 +145,8 @@ def test_a_smaller_capacity_keeps_the_newest_records_only():
 
 
 def test_records_stay_in_order_after_calls_in_any_order():
-    # Compared with a list: flushed records stay in their order, records in RAM are lost at a restart.
+    # Compared with a list: flushed records stay in their order, records in RAM are lost at a
+    # restart.
     seed = 12345
     for d, capacity, hold in ((1, 5, 1), (13, 60, 8), (65, 40, 7)):
         folder = scratch.folder()
@@ -180,7 +191,8 @@ def test_records_stay_in_order_after_calls_in_any_order():
 
 
 def test_any_record_can_be_taken_between_calls_in_any_order():
-    # As many as fill several segments, so that whichever was taken last may have gone. Compared with a list.
+    # As many as fill several segments, so that whichever was taken last may have gone. Compared
+    # with a list.
     seed = 4321
     for d, capacity, hold in ((128, 70, 8), (65, 100, 7)):
         folder = scratch.folder()
@@ -232,7 +244,8 @@ class Counted:
 
 
 def test_to_take_a_record_is_as_much_work_in_any_segment():
-    # What it needs once it did for each older segment: a report took the longer, the more records there were.
+    # What it needs once it did for each older segment: a report took the longer, the more records
+    # there were.
     folder = scratch.folder()
     ring(folder, 120, (128, 120, 8))
     book = opened(folder, 128, 120, 8)
@@ -312,7 +325,9 @@ def test_records_of_another_dimension_or_with_a_damaged_header_are_refused():
     path = folder + "/" + recorder.SAMPLES + "/2"
     data = scratch.read(path)
     for at in (0, 1, 2, 3, 4, 5, 9):  # magic, d, and a number that leaves no later one
-        scratch.write(path, data[:at] + bytes((data[at] ^ (4 if at < 9 else 0xFF),)) + data[at + 1 :])
+        scratch.write(
+            path, data[:at] + bytes((data[at] ^ (4 if at < 9 else 0xFF),)) + data[at + 1 :]
+        )
         bad = Recorder(28)
         raises(StorageError, bad.open, folder)
         assert numbers(bad) == []
@@ -328,7 +343,9 @@ def test_segments_of_other_names_or_without_a_larger_number_are_refused():
     path = folder + "/" + recorder.SAMPLES + "/"
 
     def put(name, number, rows=3):
-        scratch.write(path + name, pack(recorder.SEGMENT_HEADER, b"TRS2", 4, number, rows) + bytes(600))
+        scratch.write(
+            path + name, pack(recorder.SEGMENT_HEADER, b"TRS2", 4, number, rows) + bytes(600)
+        )
 
     others = [(name, 3) for name in ("01", "1F", "x", "123456789")]
     for name, number in others + [("1", n) for n in ((1 << 30) - 1, 1 << 31, (1 << 32) - 1)]:
@@ -466,17 +483,22 @@ def test_the_recorder_goes_on_after_a_failure_at_any_step():
 
 
 def test_power_cut_at_every_write_of_littlefs():
-    # On other file systems a record can also be half written: test_a_half_written_record_is_dropped.
+    # On other file systems a record can also be half written:
+    # test_a_half_written_record_is_dropped.
     if MICROPYTHON:
         assert cut_at_every_write() > 100
 
 
 def cut_at_every_write():
-    # Records flushed, a report paid for, records flushed: after any cut, recorder and ledger are right.
+    # Records flushed, a report paid for, records flushed: after any cut, recorder and ledger are
+    # right.
     path = "/flash/ledger"
     cuts = 0
     flash, image = flash_chip.Flash(bytearray(flash_chip.BYTES)), bytearray(flash_chip.BYTES)
-    for start in (0, 56):  # in the first file of a ring, and in its oldest, reused for the newest records
+    for start in (
+        0,
+        56,
+    ):  # in the first file of a ring, and in its oldest, reused for the newest records
         flash_chip.format(flash)
         ledger.create(path, ledger.MAX_BUDGET)
         pay(path, 1)
@@ -525,7 +547,8 @@ def pay(path, number):
 
 
 def test_a_full_flash_stops_neither_the_program_nor_its_ledgers():
-    # Other files fill it: new records are lost, those in flash stay, the program goes on, and ledgers are written.
+    # Other files fill it: new records are lost, those in flash stay, the program goes on, and
+    # ledgers are written.
     if not MICROPYTHON or sys.platform != "linux":  # small boards have no room for such a chip
         return
     gc.collect()
@@ -544,7 +567,9 @@ def test_a_full_flash_stops_neither_the_program_nor_its_ledgers():
             append(book, 0, start)
             free = os.statvfs("/flash")[3]
             append(book, start, start + 8)
-            assert os.statvfs("/flash")[3] == free, "whatever is in them, the files take the same room"
+            assert os.statvfs("/flash")[3] == free, (
+                "whatever is in them, the files take the same room"
+            )
             try:
                 with open("/flash/junk", "wb") as file:
                     while True:

@@ -1,9 +1,21 @@
-"""A ledger that pays for several reports at once: how much wear that saves, and how much a power cut then costs."""
+"""A ledger that pays for several reports at once: how much wear that saves, and how much a power
+cut then costs.
+"""
 
 import flash_chip
 import scratch
 from failing_disk import Disk, PowerCut, steps_of
-from small_board import EPSILON, THREE, TWO, ask, book_of, error_of, provision, put_fleet, round_frame
+from small_board import (
+    EPSILON,
+    THREE,
+    TWO,
+    ask,
+    book_of,
+    error_of,
+    provision,
+    put_fleet,
+    round_frame,
+)
 
 from tern import ledger, wire
 from tern.client import Client
@@ -36,7 +48,10 @@ def test_one_write_pays_for_several_rounds():
         book = book_of(folder)
         paid = -(-number // AHEAD) * AHEAD  # rounds
         assert (book.spent, book.round) == (paid * COST, paid)
-        assert error_of(ask(client, round_frame(number, THREE, shift=1))) == (wire.ERR_CHANGED_ROUND, number)
+        assert error_of(ask(client, round_frame(number, THREE, shift=1))) == (
+            wire.ERR_CHANGED_ROUND,
+            number,
+        )
         if number > 1:
             assert error_of(ask(client, round_frame(number - 1, THREE)))[0] == wire.ERR_OLD_ROUND
     assert [bool(steps) for steps in writes] == [True, False, False, False] * 2, writes
@@ -48,8 +63,9 @@ def test_power_cut_at_every_step_of_several_rounds():
 
 
 def cut_at_every_step_of_several_rounds(measure=ledger.EPSILON):
-    # Power fails at each step of AHEAD + 2 rounds; the device starts again, and gets every round again, twice.
-    # All that it releases, before and after, is one report per round, and all of these reports are paid for.
+    # Power fails at each step of AHEAD + 2 rounds; the device starts again, and gets every round
+    # again, twice. All that it releases, before and after, is one report per round, and all of
+    # these reports are paid for.
     frames = [round_frame(number, THREE) for number in range(1, AHEAD + 3)]
 
     def rounds(client, released):

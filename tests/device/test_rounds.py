@@ -1,4 +1,6 @@
-"""Whole rounds: how a board answers one frame after the other, and what its files then hold (rounds.json)."""
+"""Whole rounds: how a board answers one frame after the other, and what its files then hold
+(rounds.json).
+"""
 
 import gc
 
@@ -15,7 +17,9 @@ def ask(client, frame):
 
 
 def check(board, case, start=start, ask=ask, comparable=list):
-    """Give the case to a board of these files, which `start` starts, and `ask` asks. comparable: what must be equal."""
+    """Give the case to a board of these files, which `start` starts, and `ask` asks. comparable:
+    what must be equal.
+    """
     folder = scratch.folder()
     files = {}
     for hex_files in (board, case["files"]):
@@ -35,9 +39,9 @@ def check(board, case, start=start, ask=ask, comparable=list):
             assert len(answers) == 1 and answers[0][0] == wire.HELLO, where
             assert hello_of(answers[0]) == step["hello"], where
         else:
-            assert comparable(answers) == comparable([bytes.fromhex(answer) for answer in step["answers"]]), (
-                where
-            )
+            assert comparable(answers) == comparable(
+                [bytes.fromhex(answer) for answer in step["answers"]]
+            ), where
         for name in step.get("files", ()):
             files[name] = bytes.fromhex(step["files"][name])
         for name in files:

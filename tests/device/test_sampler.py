@@ -1,4 +1,6 @@
-"""The sampler draws as cards.md specifies: by its vectors, by a literal implementation, and by enumeration."""
+"""The sampler draws as cards.md specifies: by its vectors, by a literal implementation, and by
+enumeration.
+"""
 
 import gc
 from array import array
@@ -35,7 +37,9 @@ def test_vectors():
 
 
 def specified(thresholds, bits, data, at):
-    """(answer, start of the next draw in `data`) of a draw by thresholds out of 2**bits: cards.md, literally."""
+    """(answer, start of the next draw in `data`) of a draw by thresholds out of 2**bits: cards.md,
+    literally.
+    """
     known = m = 0
     while True:
         answer = 0
@@ -62,7 +66,9 @@ def interpolated(rows, p, x):
 
 
 def any_table(draws, p, m):
-    """Rows of thresholds of a table card, many of them as close to each other, to 0 or to T as allowed."""
+    """Rows of thresholds of a table card, many of them as close to each other, to 0 or to T as
+    allowed.
+    """
     rows = []
     for _ in range((1 << p) + 1):
         kind = uniform(draws, 4)
@@ -88,7 +94,9 @@ def test_tables_are_drawn_as_specified():
         rows = any_table(draws, p, m)
         card = decode(table(20_000_000, range(m), rows, p))
         knots = (-16384, -16383, 16383, 16384, 0, 1, -1, 32767, -32768)
-        xs = [uniform(draws, 32769) - 16384 if i % 2 else knots[uniform(draws, 9)] for i in range(12)]
+        xs = [
+            uniform(draws, 32769) - 16384 if i % 2 else knots[uniform(draws, 9)] for i in range(12)
+        ]
         data = b""
         for x in xs:  # its bytes begin like one of the thresholds
             t = interpolated(rows, p, x)[uniform(draws, m - 1)] << 3
@@ -109,19 +117,32 @@ def test_tables_are_drawn_as_specified():
 
 def test_single_thresholds_are_drawn_as_specified():
     for threshold in (
-        1, 63, 64, 1 << 14, 1 << 22, T >> 1, T - 1, T - 64, T - (1 << 22), 0x12345678, 0x2AAAAA00,
-    ):  # fmt: skip
+        1,
+        63,
+        64,
+        1 << 14,
+        1 << 22,
+        T >> 1,
+        T - 1,
+        T - 64,
+        T - (1 << 22),
+        0x12345678,
+        0x2AAAAA00,
+    ):
         card = decode(window(20_000_000, 2, 1, threshold))
         for same in range(5):
             for off in (1, 255):
-                data = bytearray([threshold << 2 >> s & 255 for s in (24, 16, 8, 0)][:same] + [0] * 5)
+                data = bytearray(
+                    [threshold << 2 >> s & 255 for s in (24, 16, 8, 0)][:same] + [0] * 5
+                )
                 if same < 4:
                     data[same] = (threshold << 2 >> 24 - 8 * same) + off & 255
                 answer, at = specified([threshold], 30, data, 0)
                 stream = Replay(data)
                 assert stream.below(threshold) == (answer == 0)
                 assert stream.cursor[POSITION] == at
-                # The same for a window card: at the start of its first window, and rounded between two starts.
+                # The same for a window card: at the start of its first window, and rounded between
+                # two starts.
                 stream = Replay(data)
                 assert (sampled(card, stream, [-16384]), stream.cursor[POSITION]) == ([answer], at)
                 f = threshold >> 15 & 32767
@@ -173,7 +194,9 @@ def test_inputs_are_saturated():
     data = bytes([keyed.byte() for _ in range(4000)])
     for _, card in cases():
         for beyond, bound in ((16385, 16384), (32767, 16384), (-16385, -16384), (-32768, -16384)):
-            assert sampled(card, Replay(data), [beyond] * 64) == sampled(card, Replay(data), [bound] * 64)
+            assert sampled(card, Replay(data), [beyond] * 64) == sampled(
+                card, Replay(data), [bound] * 64
+            )
 
 
 def test_no_symbol_is_left_when_the_stream_ends():
@@ -193,7 +216,9 @@ def test_leaves_agree_with_their_plain_twins():
         with open(sampler.__file__.replace("sampler.py", module + ".py")) as file:
             text = file.read()
         text = text.replace("xs: ptr16, out: ptr16, pool: ptr8, job: ptr32", "xs, out, pool, job")
-        text = text.replace("from tern.table import table\n", "").replace("@micropython.viper\n", "")
+        text = text.replace("from tern.table import table\n", "").replace(
+            "@micropython.viper\n", ""
+        )
         text = text.replace("ptr32(", "(").replace("start: int, end: int", "start, end")
         exec(text, plain)
     generator = Generator()

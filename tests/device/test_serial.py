@@ -12,7 +12,9 @@ REPORT = bytes((wire.REPORT,)) + bytes(i & 255 for i in range(300))
 
 
 class Stream:
-    """Both ends of a port: the host has sent `given` and read `taken`, and can read `room` more bytes."""
+    """Both ends of a port: the host has sent `given` and read `taken`, and can read `room` more
+    bytes.
+    """
 
     def __init__(self):
         self.given = b""

@@ -87,7 +87,10 @@ def with_a_clock(function):
     def test():
         clock = Clock()
         with replaced(
-            module, ticks_ms=clock.now, ticks_diff=lambda end, start: end - start, sleep_ms=clock.sleep_ms
+            module,
+            ticks_ms=clock.now,
+            ticks_diff=lambda end, start: end - start,
+            sleep_ms=clock.sleep_ms,
         ):
             function(clock)
 
@@ -95,7 +98,9 @@ def with_a_clock(function):
 
 
 def answering(clock, work_ms=0, frame=QUESTION):
-    """(link, Slotted on it, time when the frame came): a slot of 500 ms, and an answer that waits for its end."""
+    """(link, Slotted on it, time when the frame came): a slot of 500 ms, and an answer that waits
+    for its end.
+    """
     link = TimedLink(lambda: clock.us // 1000, frame)
     slotted = Slotted(link, 500, unlit)
     slotted.receive()

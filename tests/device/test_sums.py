@@ -96,7 +96,9 @@ def test_vectors():
         assert got == case["vector"] + [1 if case["clipped"] else -1], case["comment"]
     for case in cases("sampler.json", "sums"):
         card = Card(bytes.fromhex(case["card"]))
-        check_draws(card, case["sums"], bytes.fromhex(case["stream"]), case["symbols"], case["bytes_used"])
+        check_draws(
+            card, case["sums"], bytes.fromhex(case["stream"]), case["symbols"], case["bytes_used"]
+        )
 
 
 def test_random_units_are_within_the_radius():
@@ -145,10 +147,25 @@ def test_totals_are_held_to_their_bound():
 
 # Noise: (t, c, m) of the variances 1/2, 1, 7/3, 64, 4096, of the bounds, and of Laplace noise.
 NOISES = (
-    (1, 1, 2), (1, 1, 1), (2, 7, 6), (8, 8, 1), (64, 64, 1), (1 << 10, 1 << 10, 1), (1 << 10, 1 << 14, 1 << 10),
-    (1, 4, 1), (1, 1, 64), (1 << 17, 1 << 19, 1), (1 << 20, 1 << 14, 1), (1, 1 << 14, 1 << 20), (1 << 20, 1 << 19, 1),
-    (1, 0, 0), (3, 0, 0), (256, 0, 0), (257, 0, 0), (1 << 20, 0, 0),
-)  # fmt: skip
+    (1, 1, 2),
+    (1, 1, 1),
+    (2, 7, 6),
+    (8, 8, 1),
+    (64, 64, 1),
+    (1 << 10, 1 << 10, 1),
+    (1 << 10, 1 << 14, 1 << 10),
+    (1, 4, 1),
+    (1, 1, 64),
+    (1 << 17, 1 << 19, 1),
+    (1 << 20, 1 << 14, 1),
+    (1, 1 << 14, 1 << 20),
+    (1 << 20, 1 << 19, 1),
+    (1, 0, 0),
+    (3, 0, 0),
+    (256, 0, 0),
+    (257, 0, 0),
+    (1 << 20, 0, 0),
+)
 
 
 def check_draws(card, values, data, symbols, used):
@@ -169,7 +186,15 @@ def test_noise_is_drawn_as_specified():
     for t, c, m in NOISES:
         for coarse, b in ((max(0, bits(t) - 12), 16), (3, 4), (20, 2)):
             card = Card(sum_card(20_000_000, 2 if c else 1, t=t, c=c, m=m, coarse=coarse, bits=b))
-            values = [0, -1234, 999, (1 << coarse) // 2, -((1 << coarse) // 2), -(1 << coarse + b), 1 << 28]
+            values = [
+                0,
+                -1234,
+                999,
+                (1 << coarse) // 2,
+                -((1 << coarse) // 2),
+                -(1 << coarse + b),
+                1 << 28,
+            ]
             keyed = Keyed(b"sums", b"noise %d %d %d" % (t, c, m))
             data = bytes([keyed.byte() for _ in range(3000)])
             plain = Replay(data)
@@ -217,7 +242,9 @@ def runs_of(places, rows, unit):
 
 
 def check_runs(client, records, places, rows, bound=0, d=4):
-    """The sums over the runs of all units, where the first features of the records at these places are `rows`."""
+    """The sums over the runs of all units, where the first features of the records at these places
+    are `rows`.
+    """
     for unit in (1, 3, 60, 0):
         for norm in (1, 2):
             shape = norm, unit, 4096, 30_000
@@ -240,7 +267,10 @@ def test_categories_are_counted_feature_by_feature():
     for unit in (1, 3, 60, 0):
         answerer = answerer_of(sum_card(1, 2, unit, 4096, 30_000, 7, -2), question)
         answerer.values(Held(130), Rows(rows), None)
-        ones = [[ONE * (max(0, min(row[j], 4)) == i) for j in (0, 2, 3, 4) for i in range(5)] for row in rows]
+        ones = [
+            [ONE * (max(0, min(row[j], 4)) == i) for j in (0, 2, 3, 4) for i in range(5)]
+            for row in rows
+        ]
         expected = sums_of(runs_of(range(130), ones, unit), 21, 2, 4096, 30_000, 7, -2)
         assert list(answerer._sums) == expected, unit
 
@@ -312,15 +342,19 @@ def test_a_unit_counts_once_whatever_the_flash_says():
 
 def test_a_board_without_a_module_refuses_and_pays_nothing():
     for missing, card, fields in (
-        ("tern.sums", RHO_CARD, {}), ("tern.sums", THREE, {"k": 4}),
+        ("tern.sums", RHO_CARD, {}),
+        ("tern.sums", THREE, {"k": 4}),
         ("tern.softmax", RHO_CARD, {"model": wire.SOFTMAX_GRADIENT, "classes": 2}),
-    ):  # fmt: skip
+    ):
         folder = scratch.folder()
         small_board.write_files(folder, measure=ledger.RHO)
         put_fleet(folder, epoch=0, unit=2)
         client, frame = Client(Board(folder)), round_frame(1, card, **dict({"k": 5}, **fields))
         with modules({missing: NoModule()}):
-            assert error_of(ask(client, frame)) == (wire.ERR_MODEL, fields.get("model", wire.LOGISTIC))
+            assert error_of(ask(client, frame)) == (
+                wire.ERR_MODEL,
+                fields.get("model", wire.LOGISTIC),
+            )
         assert book_of(folder).spent == 0
 
 

@@ -1,4 +1,6 @@
-"""After any exception of a board the program goes on: it closes files, counts, pauses longer each time, and serves."""
+"""After any exception of a board the program goes on: it closes files, counts, pauses longer each
+time, and serves.
+"""
 
 import scratch
 import small_board
@@ -214,7 +216,9 @@ def test_the_ledger_and_the_records_are_closed_after_any_exception():
     last = Link([round_frame(2)])
     with replaced(supervisor, Client=Watched):
         board = run(Broken([round_frame(1), ValueError]), last)
-    assert (board.exceptions, board.last_error) == (1, "RuntimeError") and last.sent[0][0] == wire.REPORT
+    assert (board.exceptions, board.last_error) == (1, "RuntimeError") and last.sent[0][
+        0
+    ] == wire.REPORT
     for each in clients:
         assert each._ledger.path == "" and each._ledger._file is None
         for file in (each._records, each._clients):
@@ -229,7 +233,9 @@ def test_the_name_of_an_exception_is_at_most_32_characters():
 
 
 class Network:
-    """Stands in for MicroPython's `network`: a driver that raises the exceptions `thrown`, one after the other."""
+    """Stands in for MicroPython's `network`: a driver that raises the exceptions `thrown`, one
+    after the other.
+    """
 
     STA_IF = 0
 

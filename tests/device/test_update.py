@@ -1,4 +1,6 @@
-"""Updates in the field: frames and packages of the vectors, hostile ones, and the program that the loader starts."""
+"""Updates in the field: frames and packages of the vectors, hostile ones, and the program that the
+loader starts.
+"""
 
 import os
 import struct
@@ -25,7 +27,7 @@ from update_rig import (
     send,
     state_of,
     tree,
-)  # fmt: skip
+)
 
 from tern import frames, host_frames, update, wire
 from tern.boards.emulated import Board
@@ -44,7 +46,9 @@ def test_frames_of_the_specification():
             assert frames.answer_key(question) == key
             try:
                 values = host_frames.decode_updated(data, key)
-                assert values == tuple([fields[name] for name in ("device", "number", "wanted", "state")])
+                assert values == tuple(
+                    [fields[name] for name in ("device", "number", "wanted", "state")]
+                )
                 assert case["result"] == "valid", case["comment"]
             except frames.FrameError:
                 assert case["result"] == "invalid", case["comment"]
@@ -58,7 +62,9 @@ def test_frames_of_the_specification():
         else:
             before = before or tree(folder)
             reply = bytearray(wire.MAX_FRAME)
-            error = raises(frames.FrameError, Update(Board(folder)).take, memoryview(data), key, reply)
+            error = raises(
+                frames.FrameError, Update(Board(folder)).take, memoryview(data), key, reply
+            )
             assert error.code == case["error"], case["comment"]
             assert not any(reply)
     assert tree(folder) == before
@@ -110,7 +116,10 @@ def test_data_at_a_wrong_offset_is_answered_with_the_wanted_offset():
     assert ask(board_update, frame(3, 10, total, new[10:20])) == (0, wire.RECEIVING)
     assert ask(board_update, frame(3, 0, total, new[:20])) == (20, wire.RECEIVING)
     for offset in (0, 10, 19, 21, 40):
-        assert ask(board_update, frame(3, offset, total, new[offset : offset + 20])) == (20, wire.RECEIVING)
+        assert ask(board_update, frame(3, offset, total, new[offset : offset + 20])) == (
+            20,
+            wire.RECEIVING,
+        )
     board_update = Update(Board(folder))  # a restart
     assert ask(board_update, frame(3, 20, total, new[20:])) == (total, wire.RECEIVING)
     assert send(board_update, 3, new) == wire.RESTARTING
@@ -124,8 +133,14 @@ def test_a_board_without_a_loader_is_reset_once():
     assert (board_update.state, board_update.restart) == (wire.RESTARTING, False)
     board_update.confirm()
     assert state_of(folder) == (0, wire.RESTARTING, 3)
-    assert send(board_update, 3, package(3, files("new"))) == wire.RESTARTING and not board_update.restart
-    assert send(board_update, 4, package(4, files("newer"))) == wire.RESTARTING and board_update.restart
+    assert (
+        send(board_update, 3, package(3, files("new"))) == wire.RESTARTING
+        and not board_update.restart
+    )
+    assert (
+        send(board_update, 4, package(4, files("newer"))) == wire.RESTARTING
+        and board_update.restart
+    )
     assert state_of(folder) == (0, wire.RESTARTING, 4)
 
 
@@ -180,7 +195,8 @@ def test_a_package_that_was_rolled_back_is_not_tried_again():
 
 
 def test_only_the_program_on_trial_can_confirm_it():
-    # The loader could not write the end of the trial: the old program runs, but boot.bin names the new one.
+    # The loader could not write the end of the trial: the old program runs, but boot.bin names the
+    # new one.
     folder = provision()
     assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
     load(folder)
@@ -229,7 +245,9 @@ def test_a_damaged_boot_bin_counts_as_none():
     assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
     good = read(folder + "/boot.bin")
     changed = [good[:at] + bytes((good[at] ^ 1,)) + good[at + 1 :] for at in range(len(good))]
-    short = [good[:n] + struct.pack("<I", crc32(good[:n])) for n in range(10)]  # with a check that is right
+    short = [
+        good[:n] + struct.pack("<I", crc32(good[:n])) for n in range(10)
+    ]  # with a check that is right
     for bad in changed + short:
         write(folder + "/boot.bin", bad)
         board_update = Update(Board(folder))
@@ -246,7 +264,12 @@ def test_a_program_that_does_not_confirm_itself_is_rolled_back():
     if not LOADER:
         return
     silent = b"import seen\nseen.ran.append('silent')\n"
-    for text, ran in ((b"raise ValueError\n", ""), (b"while\n", ""), (silent, "silent"), (b"", "old")):
+    for text, ran in (
+        (b"raise ValueError\n", ""),
+        (b"while\n", ""),
+        (silent, "silent"),
+        (b"", "old"),
+    ):
         folder = provision()
         assert send(Update(Board(folder)), 3, package(3, (("main.py", text),))) == wire.RESTARTING
         if not text:
@@ -283,7 +306,12 @@ def test_the_loader_starts_a_program_that_is_there():
 def test_a_locked_board_ends_in_a_reset():
     if not LOADER:
         return
-    for text in (program("old"), b"raise ValueError\n", b"raise KeyboardInterrupt\n", b"raise SystemExit\n"):
+    for text in (
+        program("old"),
+        b"raise ValueError\n",
+        b"raise KeyboardInterrupt\n",
+        b"raise SystemExit\n",
+    ):
         folder = provision()
         write(folder + "/lib/main.py", text)
         write(folder + "/lock", b"")

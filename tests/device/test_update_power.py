@@ -1,4 +1,6 @@
-"""Power cut at every write of an update: the old program or the new one starts, and no other file is lost."""
+"""Power cut at every write of an update: the old program or the new one starts, and no other file
+is lost.
+"""
 
 import tern.entropy  # noqa: F401  # isort: skip  # at the top: deep within other calls it would overflow the stack
 
@@ -18,14 +20,18 @@ if MICROPYTHON:
 
 
 class Device:
-    """A board on a flash chip whose power can be cut: it runs its loader, takes packages, and restarts."""
+    """A board on a flash chip whose power can be cut: it runs its loader, takes packages, and
+    restarts.
+    """
 
     def __init__(self, image):
         self.flash = flash_chip.Flash(image)
         self.ran = []
 
     def run(self, number, content, limit):
-        """Let a host send the package over at most `limit` starts; return its last state, or -1 after a power cut."""
+        """Let a host send the package over at most `limit` starts; return its last state, or -1
+        after a power cut.
+        """
         for _ in range(limit):
             mount(self.flash)
             try:
@@ -62,9 +68,11 @@ def test_power_cut_at_every_write_of_a_second_update():
 
 
 def cut_at_every_write(second=False):
-    """Cut the power at every write from the first byte of a package to its confirmation; return how often.
+    """Cut the power at every write from the first byte of a package to its confirmation; return how
+    often.
 
-    second: cut it during a second update, which overwrites the program that the board was delivered with.
+    second: cut it during a second update, which overwrites the program that the board was delivered
+    with.
     """
     device = Device(IMAGE)
     flash_chip.format(device.flash)

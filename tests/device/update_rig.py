@@ -1,4 +1,6 @@
-"""Helpers for tests of updates: packages, a host that sends them, and the loader on a board in a folder."""
+"""Helpers for tests of updates: packages, a host that sends them, and the loader on a board in a
+folder.
+"""
 
 import os
 import struct
@@ -22,7 +24,9 @@ except OSError:  # a board, which must not reset in the middle of its tests
 
 
 def tree(folder, without=()):
-    """Return the content of every file under `folder` by path, except for entries of `folder` in `without`."""
+    """Return the content of every file under `folder` by path, except for entries of `folder` in
+    `without`.
+    """
     contents = {}
     for name in os.listdir(folder):
         path = folder + "/" + name
@@ -131,9 +135,11 @@ def boot(proven, state, number):
 
 
 class FakeBoard:
-    """Stands in for `machine` and `micropython`, which the loader calls, and for `seen`, which programs call.
+    """Stands in for `machine` and `micropython`, which the loader calls, and for `seen`, which
+    programs call.
 
-    MicroPython imports an attribute of an object, and no method."""
+    MicroPython imports an attribute of an object, and no method.
+    """
 
     def __init__(self):
         calls = []
@@ -164,9 +170,11 @@ _loader = LOADER and compile(plain(read(LOADER)), LOADER, "exec")
 
 
 def load(folder, start=None):
-    """Run the loader on the board in `folder`; return the name of the program that it started, "" if none ran.
+    """Run the loader on the board in `folder`; return the name of the program that it started, ""
+    if none ran.
 
-    start: a function to call instead. On a real board, only change boot.bin as the loader does, and start nothing.
+    start: a function to call instead. On a real board, only change boot.bin as the loader does, and
+    start nothing.
     """
     if not LOADER:
         proven, state, number = state_of(folder)

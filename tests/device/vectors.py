@@ -1,18 +1,35 @@
-"""Vectors of shared_specs/vectors, on every interpreter: in a checkout, an installed package, or on a board."""
+"""Vectors of shared_specs/vectors, on every interpreter: in a checkout, an installed package, or on
+a board.
+"""
 
 import gc
 import json
 
 # The fields of a ROUND in the order of the frame, as vectors and the decoded message name them.
 ROUND_FIELDS = (
-    "device", "round", "model", "range", "exponent", "classes", "d", "k", "batch", "epochs", "rate", "tau",
-)  # fmt: skip
+    "device",
+    "round",
+    "model",
+    "range",
+    "exponent",
+    "classes",
+    "d",
+    "k",
+    "batch",
+    "epochs",
+    "rate",
+    "tau",
+)
 
 
 def _open(name):
     here = __file__.rsplit("/", 1)[0] if "/" in __file__ else "."
     root = here + "/../../"
-    for folder in (root + "shared_specs/vectors/", root + "ternspecs/vectors/", here + "/vector_files/"):
+    for folder in (
+        root + "shared_specs/vectors/",
+        root + "ternspecs/vectors/",
+        here + "/vector_files/",
+    ):
         try:
             return open(folder + name)
         except OSError:
@@ -27,7 +44,9 @@ def load(name):
 
 
 def cases(name, group="tests"):
-    """Yield the cases of a group of vector file `name`, one at a time: a vector file has a case a line."""
+    """Yield the cases of a group of vector file `name`, one at a time: a vector file has a case a
+    line.
+    """
     with _open(name) as file:
         inside = False
         for line in file:

@@ -1,4 +1,6 @@
-"""Faults and attacks on an untrusted network, made on purpose, and checks of the invariants that must hold then."""
+"""Faults and attacks on an untrusted network, made on purpose, and checks of the invariants that
+must hold then.
+"""
 
 import sys
 from pathlib import Path

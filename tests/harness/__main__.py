@@ -1,8 +1,9 @@
-"""python -m harness SECONDS: inject faults into one fleet after the other, and at least into one until it ends.
+"""python -m harness SECONDS: inject faults into one fleet after the other, at least into one.
 
-Then cut the links of sites, send hostile frames to the aggregator, cut the power at every write of a board, and fuzz
-every decoder: for a share of SECONDS more, or with as many inputs as --inputs says. Prints one JSON line: injected,
-accepted, refused, differences, and the same of each fleet. The exit code is 1 if there is a difference.
+Then cut the links of sites, send hostile frames to the aggregator, cut the power at every write of
+a board, and fuzz every decoder: for a share of SECONDS more, or with as many inputs as --inputs
+says. Prints one JSON line: injected, accepted, refused, differences, and the same of each fleet.
+The exit code is 1 if there is a difference.
 """
 
 import argparse
@@ -25,11 +26,24 @@ from harness.sites import weather
 _FUZZING = 0.5  # of SECONDS
 _CUTS, _CUT_EVERY = 10, 20  # links of sites to cut, and SECONDS for each more
 _GROWTH = 4_000_000  # bytes; a million kept frames would take ten times as many
-_FAULTS = {"drop": 0.05, "repeat": 0.05, "delay": 0.05, "truncate": 0.01, "flip": 0.01, "replay": 0.05}
+_FAULTS = {
+    "drop": 0.05,
+    "repeat": 0.05,
+    "delay": 0.05,
+    "truncate": 0.01,
+    "flip": 0.01,
+    "replay": 0.05,
+}
 _DEEDS = {
-    Arena.restart_broker: 2, Arena.restart_host: 2, Arena.cut_power: 4, Arena.halt: 3, Arena.jump_clock: 4,
-    Arena.lie: 4, Arena.flood: 2, Arena.read_slowly: 2,
-}  # how often each in a fleet's life  # fmt: skip
+    Arena.restart_broker: 2,
+    Arena.restart_host: 2,
+    Arena.cut_power: 4,
+    Arena.halt: 3,
+    Arena.jump_clock: 4,
+    Arena.lie: 4,
+    Arena.flood: 2,
+    Arena.read_slowly: 2,
+}  # how often each in a fleet's life
 
 
 def main():
@@ -38,8 +52,12 @@ def main():
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--boards", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--hostile", type=int, default=1_000_000, help="frames against the host's aggregator")
-    parser.add_argument("--inputs", type=int, default=0, help="of the fuzzing; a tenth also on MicroPython")
+    parser.add_argument(
+        "--hostile", type=int, default=1_000_000, help="frames against the host's aggregator"
+    )
+    parser.add_argument(
+        "--inputs", type=int, default=0, help="of the fuzzing; a tenth also on MicroPython"
+    )
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     end = time.monotonic() + args.seconds
@@ -56,7 +74,11 @@ def main():
     differences += sites.pop("differences")
     with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
         attack = assault(Path(directory) / "store.sqlite", args.hostile, args.seed)
-    if attack["accepted"] or attack["refused"] != attack["reports"] or attack["grown_bytes"] > _GROWTH:
+    if (
+        attack["accepted"]
+        or attack["refused"] != attack["reports"]
+        or attack["grown_bytes"] > _GROWTH
+    ):
         differences.append("hostile frames were accepted, or memory has grown")
     with tempfile.TemporaryDirectory(prefix="tern-soak-") as directory:
         federation, wrong = torment(Path(directory), args)
@@ -65,18 +87,26 @@ def main():
     differences += [f"power cut at {kind}: {error}" for kind, error in errors.items()]
     fuzzed, findings = fuzz(_FUZZING * args.seconds, args.seed, args.inputs)
     differences += findings
-    injected = Counter({"hostile frames": attack["frames"], "power cuts at a write": sum(cuts.values())})
+    injected = Counter(
+        {"hostile frames": attack["frames"], "power cuts at a write": sum(cuts.values())}
+    )
     injected["links of sites cut"] = sites["cuts"]
     injected["fuzzed inputs"] = sum(fuzzed["inputs"].values())
     refused = Counter(attack["fates"])
     for fleet in fleets:
         injected.update(fleet["injected"])
         refused.update(fleet["refused"])
-        refused.update({f"by devices: {name}": n for name, n in fleet["refused_by_devices"].items()})
+        refused.update(
+            {f"by devices: {name}": n for name, n in fleet["refused_by_devices"].items()}
+        )
     result = {
         "injected": dict(sorted(injected.items())),
-        "accepted": sum(fleet["accepted"] for fleet in fleets) + attack["accepted"] + sites["reports"],
-        "refused": {name: count for name, count in sorted(refused.items()) if count and name != "accepted"},
+        "accepted": sum(fleet["accepted"] for fleet in fleets)
+        + attack["accepted"]
+        + sites["reports"],
+        "refused": {
+            name: count for name, count in sorted(refused.items()) if count and name != "accepted"
+        },
         "differences": differences,
         "fleets": fleets,
         "gateways": federation,
@@ -90,10 +120,19 @@ def main():
 
 
 def torment(directory, args):
-    """(summary, differences) of gateways whose processes are killed, over a cluster of NATS servers."""
+    """(summary, differences) of gateways whose processes are killed, over a cluster of NATS
+    servers.
+    """
     options = {
-        "nodes": 3, "gateways": 3, "devices": 60, "boards": 1, "rounds": 8, "kills": 1, "seconds": 4.0, "pause": 1.0,
-    }  # fmt: skip
+        "nodes": 3,
+        "gateways": 3,
+        "devices": 60,
+        "boards": 1,
+        "rounds": 8,
+        "kills": 1,
+        "seconds": 4.0,
+        "pause": 1.0,
+    }
     try:
         return gateways.run(directory, seed=args.seed, **options), []
     except AssertionError as error:
@@ -101,10 +140,14 @@ def torment(directory, args):
 
 
 def bout(directory, args, seed, end):
-    """(summary, differences) of one fleet, from its first round to its last, or until the time `end`."""
+    """(summary, differences) of one fleet, from its first round to its last, or until the time
+    `end`.
+    """
     source, faults = random.Random(seed), Faults(seed, **_FAULTS)
     with Arena(directory, args.clients, args.boards, args.rounds, faults, seed) as arena:
-        deeds = [(source.random(), deed.__get__(arena)) for deed, n in _DEEDS.items() for _ in range(n)]
+        deeds = [
+            (source.random(), deed.__get__(arena)) for deed, n in _DEEDS.items() for _ in range(n)
+        ]
         start, failed = time.monotonic(), []
         try:
             arena.run(deeds, timeout=600, until=end)

@@ -1,5 +1,5 @@
-"""A whole fleet under faults: emulated boards, a bad network, Mosquitto and `tern serve`, which can be killed at
-any time; and the check that its books balance in the end.
+"""A whole fleet under faults: emulated boards, a bad network, Mosquitto and `tern serve`, which can
+be killed at any time; and the check that its books balance in the end.
 """
 
 import json
@@ -98,7 +98,9 @@ class Arena:
         """Write the network files of the boards, with the address of the proxy."""
         by_proxy = Access(self.access.host, self.proxy.port, "", "", self.access.authority)
         for board in self.boards:
-            write_network(board, by_proxy, self.fleet_key, epoch=self.epoch, longest_pause_ms=1000, **options)
+            write_network(
+                board, by_proxy, self.fleet_key, epoch=self.epoch, longest_pause_ms=1000, **options
+            )
 
     # Deeds
 
@@ -122,9 +124,12 @@ class Arena:
     def start_host(self):
         with open(self.directory / "host.log", "ab") as log:
             self.host = warm.Popen(
-                self.host_command(interval=_INTERVAL), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                self.host_command(interval=_INTERVAL),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 cwd=self.directory,
-            )  # fmt: skip
+            )
 
     def kill_host(self):
         if self.host:
@@ -155,9 +160,13 @@ class Arena:
 
     def halt(self):
         """Stop the host, the broker or a board for a while; for it, all other clocks jump ahead."""
-        process = self._random.choice((self.host, self.broker, self._random.choice(self.fleet.boards)))
+        process = self._random.choice(
+            (self.host, self.broker, self._random.choice(self.fleet.boards))
+        )
         pid = process.pid
-        if process is self.host and process.poll() is not None:  # its id may belong to another by now
+        if (
+            process is self.host and process.poll() is not None
+        ):  # its id may belong to another by now
             pid = None
         if pid is not None:
             os.kill(pid, signal.SIGSTOP)
@@ -169,13 +178,17 @@ class Arena:
     def lie(self):
         """Attack one client of each board as a Liar does."""
         with Store(self.path, create=False, beside=True) as store:
-            complete = [number for number, _, reports in kept.ended_rounds(store) if reports == self.clients]
+            complete = [
+                number for number, _, reports in kept.ended_rounds(store) if reports == self.clients
+            ]
         for board in self.boards:
             clients = storage.Clients(str(board / storage.CLIENTS))
             device = clients.first + self._random.randrange(clients.count)
             name = mqtt.name(clients.first)
             clients.close()
-            self._attempt(self._liar.attack, name, device, self.keys[device], max(complete, default=0))
+            self._attempt(
+                self._liar.attack, name, device, self.keys[device], max(complete, default=0)
+            )
 
     def flood(self):
         """Flood the broker with a device's password."""
@@ -213,7 +226,8 @@ class Arena:
             return len(kept.ended_rounds(store))
 
     def run(self, deeds, timeout, until=None):
-        """Serve all rounds, or those that end before `until` (a monotonic time); return how many have ended.
+        """Serve all rounds, or those that end before `until` (a monotonic time); return how many
+        have ended.
 
         deeds: (share of the rounds after whose end it is called, function).
         """
@@ -224,9 +238,13 @@ class Arena:
             while deeds and done >= deeds[0][0] * self.rounds:
                 deeds.pop(0)[1]()
             if self.host.poll() not in (None, 0):
-                raise AssertionError(f"the host ended: {(self.directory / 'host.log').read_text()[-2000:]}")
+                raise AssertionError(
+                    f"the host ended: {(self.directory / 'host.log').read_text()[-2000:]}"
+                )
             if time.monotonic() > end:
-                raise AssertionError(f"only {done} of {self.rounds} rounds in {timeout} s: {self.tail()}")
+                raise AssertionError(
+                    f"only {done} of {self.rounds} rounds in {timeout} s: {self.tail()}"
+                )
             time.sleep(0.05)
         if not until:
             for _, deed in deeds:  # the last rounds were faster
@@ -243,14 +261,19 @@ class Arena:
     def differences(self):
         """A line for everything that does not balance."""
         different = self.proxy.different
-        lines = [f"two reports for round {number} of device {device}" for device, number in different]
+        lines = [
+            f"two reports for round {number} of device {device}" for device, number in different
+        ]
         with Store(self.path, create=False, beside=True) as store:
             return [*lines, *self._rounds(store), *self._ledgers(store)]
 
     def _rounds(self, store):
-        # Computes the model after each round again, from the reports in the store, with code of the device library.
+        # Computes the model after each round again, from the reports in the store, with code of the
+        # device library.
         options = FedSGD.Options(dimension=D, card=CARD.hex(), k=K)
-        population = Population(schedule=Schedule(self.rounds), devices=self.clients, knows_records=False)
+        population = Population(
+            schedule=Schedule(self.rounds), devices=self.clients, knows_records=False
+        )
         algorithm = FedSGD(options, population)
         chosen, symbols = array("H", bytes(2 * K)), array("H", bytes(2 * K))
         bodies = {round_.number: round_.cohorts[0].body for round_ in store.rounds()}
@@ -274,7 +297,9 @@ class Arena:
 
     def _ledgers(self, store):
         numbers = range(1, store.last_round() + 1)
-        stored = {(device, number): row for number in numbers for device, row in store.reports(number)}
+        stored = {
+            (device, number): row for number in numbers for device, row in store.reports(number)
+        }
         accepted = Counter(device for device, _ in stored)
         released = self.proxy.released()
         for device, account in kept.accounts(self.boards):
@@ -290,7 +315,9 @@ class Arena:
                 yield f"device {device}: the report counted is not the one recorded"
 
     def summary(self):
-        """The faults injected, and the fates of frames by the last status line of each host, as a dictionary."""
+        """The faults injected, and the fates of frames by the last status line of each host, as a
+        dictionary.
+        """
         fates, latest = Counter(), Counter()
         for line in (self.directory / "host.log").read_text().splitlines():
             try:
@@ -309,7 +336,9 @@ class Arena:
             "clients": self.clients,
             "boards": len(self.boards),
             "rounds": self.ended(),
-            "injected": dict(sorted((self.faults.injected + self.happened + self._attacks()).items())),
+            "injected": dict(
+                sorted((self.faults.injected + self.happened + self._attacks()).items())
+            ),
             "reports_sent": self.proxy.reports,
             "accepted": accepted,
             "refused": {fate: count for fate, count in fates.items() if fate != "accepted"},

@@ -1,6 +1,8 @@
-"""Attackers of a fleet through its broker: a host that lies, a client that floods, and one that never reads.
+"""Attackers of a fleet through its broker: a host that lies, a client that floods, and one that
+never reads.
 
-The liar has all rights of the host and the keys of all devices; the others have the password of a device.
+The liar has all rights of the host and the keys of all devices; the others have the password of a
+device.
 """
 
 import dataclasses
@@ -25,9 +27,11 @@ _CONNECTS = 20.0  # seconds within which a board reconnects to a broker
 
 
 def attackers(access, directory, *users):
-    """Give `users` the host's rights on the broker of `directory`, before it starts; return an Access for each.
+    """Give `users` the host's rights on the broker of `directory`, before it starts; return an
+    Access for each.
 
-    The host itself stays connected beside them, since a second client of its name would end its session.
+    The host itself stays connected beside them, since a second client of its name would end its
+    session.
     """
     with (
         open(directory / mosquitto_files.PASSWORDS, "a") as passwords,
@@ -47,7 +51,9 @@ class Liar:
         self._d, self._k, self._random = dimension, k, random.Random(seed)
 
     def attack(self, board, device, key, last):
-        """Lie to a device once its board, of that name, is connected. last: a round that all have answered, or 0."""
+        """Lie to a device once its board, of that name, is connected. last: a round that all have
+        answered, or 0.
+        """
         client = RawClient(self._access, self._access.user, self._access.password)
         try:
             client.subscribe(mqtt.HELLO % (self._access.prefix, board))
@@ -83,7 +89,9 @@ class Liar:
 
 
 class Flood(threading.Thread):
-    """Sends damaged and forged reports under the name of one device, as fast as the broker takes them."""
+    """Sends damaged and forged reports under the name of one device, as fast as the broker takes
+    them.
+    """
 
     def __init__(self, access, keys, device, seconds):
         super().__init__(daemon=True)
@@ -103,7 +111,9 @@ class Flood(threading.Thread):
         end = time.monotonic() + self._seconds
         try:
             for payload in payloads:
-                self._client.flood(self._topic, payload, max(0.0, end - time.monotonic()) / len(payloads))
+                self._client.flood(
+                    self._topic, payload, max(0.0, end - time.monotonic()) / len(payloads)
+                )
         except OSError:  # the broker was killed, or accepts no more
             pass
         self._client.close()

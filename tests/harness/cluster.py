@@ -1,4 +1,6 @@
-"""Kills the nodes of a cluster of NATS servers in turn during rounds: python -m harness.sites KILLS --cluster."""
+"""Kills the nodes of a cluster of NATS servers in turn during rounds: python -m harness.sites KILLS
+--cluster.
+"""
 
 import subprocess
 import time
@@ -37,7 +39,10 @@ class Nodes:
         """Start a node, and wait until it listens."""
         with open(self._directory / host / "log", "ab") as log:
             self.running[host] = subprocess.Popen(
-                [self._program, "-c", cluster.CONFIG], cwd=self._directory / host, stdout=log, stderr=log
+                [self._program, "-c", cluster.CONFIG],
+                cwd=self._directory / host,
+                stdout=log,
+                stderr=log,
             )
         wait_for(lambda: listens(host, self.access.port), 30)
 

@@ -1,7 +1,7 @@
-"""python -m harness.fuzzing TARGET SECONDS FOLDER: give a target inputs for this time, or with --inputs as many.
+"""python -m harness.fuzzing TARGET SECONDS FOLDER: fuzz a target for a time or, with --inputs, a number.
 
-Coverage guides atheris, libFuzzer for Python, if it is installed as by `make soak`; otherwise the inputs are random.
-FOLDER/corpus gets the inputs that take a new path through the code.
+Coverage guides atheris, libFuzzer for Python, if it is installed as by `make soak`; otherwise the
+inputs are random. FOLDER/corpus gets the inputs that take a new path through the code.
 """
 
 import argparse
@@ -60,25 +60,33 @@ def target(name, folder):
 
 
 def fuzz(seconds, seed=1, inputs=0, names=TARGETS):
-    """(figures, findings) of fuzzing these targets, several at a time, for `seconds` of a process in all.
+    """(figures, findings) of fuzzing these targets, several at a time, for `seconds` of a process
+    in all.
 
-    With `inputs`: at least so many altered inputs in all instead, and a tenth of them also on 32-bit MicroPython.
+    With `inputs`: at least so many altered inputs in all instead, and a tenth of them also on
+    32-bit MicroPython.
     """
     judged = [name for name in names if name in verdicts.NAMES]
     share = math.ceil(inputs / len(names)) if inputs else max(1, round(seconds / len(names)))
-    count = math.ceil(inputs / 10 / max(1, len(judged))) or _COMPARED + int(_COMPARED_MORE * seconds)
+    count = math.ceil(inputs / 10 / max(1, len(judged))) or _COMPARED + int(
+        _COMPARED_MORE * seconds
+    )
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     results, findings, compared = {}, [], {}
     with tempfile.TemporaryDirectory(prefix="tern-fuzz-", dir=memory) as folder:
         folders = {name: Path(folder) / name for name in names}
         with ThreadPoolExecutor(os.cpu_count()) as several:
-            runs = several.map(lambda name: _run(name, share, bool(inputs), folders[name], seed), names)
+            runs = several.map(
+                lambda name: _run(name, share, bool(inputs), folders[name], seed), names
+            )
             for name, result in zip(names, runs, strict=True):
                 results[name] = result
                 findings += result["findings"]
                 _say(name, result["inputs"], result["findings"])
         with ProcessPoolExecutor(os.cpu_count()) as several:
-            runs = several.map(_compare, judged, map(folders.get, judged), repeat(count), repeat(seed))
+            runs = several.map(
+                _compare, judged, map(folders.get, judged), repeat(count), repeat(seed)
+            )
             for name, (compared[name], different) in zip(judged, runs, strict=True):
                 findings += different
                 _say(f"{name} on MicroPython too", compared[name], different)
@@ -93,12 +101,16 @@ def fuzz(seconds, seed=1, inputs=0, names=TARGETS):
         ("MicroPython", compared, inputs // 10),
     ):
         if sum(done.values()) < least:
-            findings.append(f"fuzzing: {interpreter} had {sum(done.values()):,} inputs instead of {least:,}")
+            findings.append(
+                f"fuzzing: {interpreter} had {sum(done.values()):,} inputs instead of {least:,}"
+            )
     return figures, findings
 
 
 def _say(name, inputs, findings):
-    print(f"fuzzing: {name}: {inputs:,} inputs, {len(findings)} findings", file=sys.stderr, flush=True)
+    print(
+        f"fuzzing: {name}: {inputs:,} inputs, {len(findings)} findings", file=sys.stderr, flush=True
+    )
 
 
 def _run(name, share, counts, folder, seed):
@@ -108,7 +120,13 @@ def _run(name, share, counts, folder, seed):
     for i, data in enumerate(start):
         (corpus / f"seed{i}").write_bytes(data)
     limit = ["--inputs", share + len(start)] if counts else []
-    command = [sys.executable, "-m", "harness.fuzzing", name, *map(str, (share, folder, seed, *limit))]
+    command = [
+        sys.executable,
+        "-m",
+        "harness.fuzzing",
+        name,
+        *map(str, (share, folder, seed, *limit)),
+    ]
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     ended = subprocess.run(command, cwd=_TESTS, text=True, errors="replace", **streams)
     findings = []
@@ -130,13 +148,19 @@ def _compare(name, folder, count, seed):
     for at in range(0, len(inputs), _BATCH):
         with tempfile.TemporaryDirectory(dir=folder) as work:
             different += differences(inputs[at : at + _BATCH], work)
-    more = [f"fuzzing {name}: {len(different) - _SHOWN} more differences"] if len(different) > _SHOWN else []
+    more = (
+        [f"fuzzing {name}: {len(different) - _SHOWN} more differences"]
+        if len(different) > _SHOWN
+        else []
+    )
     return len(inputs), different[:_SHOWN] + more
 
 
 def _inputs(name, folder, count, seed):
     # Inputs for MicroPython: up to half of them from the corpus of the target, the others random.
-    corpus = [path.read_bytes() for path in (folder / "corpus").iterdir() if not path.match("seed*")]
+    corpus = [
+        path.read_bytes() for path in (folder / "corpus").iterdir() if not path.match("seed*")
+    ]
     random.Random(seed).shuffle(corpus)
     guided = corpus[: count // 2]
     blind = islice(seeds.blindly(seeds.of(name), seed), count - len(guided))
@@ -144,8 +168,9 @@ def _inputs(name, folder, count, seed):
 
 
 def differences(inputs, folder):
-    """A line for each input of verdicts.py that CPython or the 32-bit MicroPython treats wrongly, or that they judge
-    differently."""
+    """A line for each input of verdicts.py that CPython or the 32-bit MicroPython treats wrongly,
+    or that they judge differently.
+    """
     here, there = Path(folder) / "cpython", Path(folder) / "micropython"
     here.mkdir()
     there.mkdir()
@@ -158,7 +183,9 @@ def differences(inputs, folder):
         on_cpython = [verdicts.judged(name, data) for name, data in inputs]
     lines = [
         f"{name} {data.hex()}: CPython says {cpython}, MicroPython {micropython}"
-        for (name, data), cpython, micropython in zip(inputs, on_cpython, on_micropython, strict=False)
+        for (name, data), cpython, micropython in zip(
+            inputs, on_cpython, on_micropython, strict=False
+        )
         if cpython != micropython or cpython.startswith(verdicts.WRONG)
     ]
     if len(on_micropython) != len(on_cpython):
@@ -168,7 +195,9 @@ def differences(inputs, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m harness.fuzzing", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.fuzzing", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("seconds", type=int)
     parser.add_argument("folder", type=Path)
@@ -183,9 +212,15 @@ def main():
 def _guided(check, args):
     end = {"runs": args.inputs} if args.inputs else {"max_total_time": args.seconds}
     options = {
-        "max_len": seeds.LARGEST, "timeout": _HANG, "rss_limit_mb": _MEMORY, "print_final_stats": 1,
-        "artifact_prefix": f"{args.folder}/broke-", "use_value_profile": 1, "seed": args.seed, **end,
-    }  # fmt: skip
+        "max_len": seeds.LARGEST,
+        "timeout": _HANG,
+        "rss_limit_mb": _MEMORY,
+        "print_final_stats": 1,
+        "artifact_prefix": f"{args.folder}/broke-",
+        "use_value_profile": 1,
+        "seed": args.seed,
+        **end,
+    }
     words = [f"-{name}={value}" for name, value in options.items()]
     atheris.Setup([sys.argv[0], str(args.folder / "corpus"), *words], check)
     atheris.Fuzz()

@@ -1,7 +1,8 @@
-"""Kills gateways, NATS servers and the host at any time, and checks the books in the end: the host must have counted
-exactly the reports that one aggregator with every report and every key counts.
+"""Kills gateways, NATS servers and the host at any time, and checks the books in the end: the host
+must have counted exactly the reports that one aggregator with every report and every key counts.
 
-    python -m harness.gateways [--nodes 3] [--gateways 5] [--devices 10000] [--rounds 20] [--kills 10]
+    python -m harness.gateways [--nodes 3] [--gateways 5] [--devices 10000] [--rounds 20] [--kills
+    10]
 """
 
 import argparse
@@ -67,7 +68,9 @@ class Sites:
     """Gateways and NATS servers, each a command on this machine."""
 
     def __init__(self, directory, runs, nodes=1):
-        """runs: the options of each gateway's fleet, by name. nodes: of the cluster, on loopback addresses."""
+        """runs: the options of each gateway's fleet, by name. nodes: of the cluster, on loopback
+        addresses.
+        """
         with_nats()
         names = [f"127.0.0.{number}" for number in range(1, nodes + 1)] if nodes > 1 else []
         server = write_gateways(directory, list(runs), names, port=free_port())
@@ -80,7 +83,9 @@ class Sites:
 
     def start(self):
         for node in self._nodes:
-            self._nodes[node] = _started([*TERN, "gateway", "server", str(node)], node / "command.log")
+            self._nodes[node] = _started(
+                [*TERN, "gateway", "server", str(node)], node / "command.log"
+            )
         for name in self._gateways:
             self._start(name)
 
@@ -89,7 +94,9 @@ class Sites:
         self._gateways[name] = _started(command, self.directory / name / "gateway.log")
 
     def stop(self):
-        processes = [process for process in (*self._gateways.values(), *self._nodes.values()) if process]
+        processes = [
+            process for process in (*self._gateways.values(), *self._nodes.values()) if process
+        ]
         for process in processes:
             process.send_signal(signal.SIGTERM)
         for process in processes:
@@ -102,7 +109,10 @@ class Sites:
         return self._gateways[name].pid
 
     def kill(self, kind, draw):
-        """End a process of this kind with SIGKILL. draw: chooses one. It is started again: here, or by its command."""
+        """End a process of this kind with SIGKILL. draw: chooses one.
+
+        It is started again: here, or by its command.
+        """
         if kind == "gateway":
             name = draw(list(self._gateways))
             _end(self._gateways[name])
@@ -112,20 +122,38 @@ class Sites:
 
 
 class Arena:
-    """Gateways with emulated boards and a host that serves them; each can be killed. A context manager."""
+    """Gateways with emulated boards and a host that serves them; each can be killed.
+
+    A context manager.
+    """
 
     victims = ("gateway", "server", "host")
 
-    def __init__(self, directory, nodes=1, gateways=3, devices=30, boards=1, rounds=5, pause=0.5, seed=1,
-                 bound=1000):  # fmt: skip
-        """devices: of all gateways; boards: of each. pause: the least number of seconds between two rounds. bound: of
-        what counts may tell the owner of the server."""
+    def __init__(
+        self,
+        directory,
+        nodes=1,
+        gateways=3,
+        devices=30,
+        boards=1,
+        rounds=5,
+        pause=0.5,
+        seed=1,
+        bound=1000,
+    ):
+        """devices: of all gateways; boards: of each. pause: the least number of seconds between two
+        rounds. bound: of what counts may tell the owner of the server.
+        """
         self.directory, self.rounds, self.pause, self.bound = Path(directory), rounds, pause, bound
         self._random = random.Random(seed)
         bounds = [devices * i // gateways for i in range(gateways + 1)]
         made = {"fleet": f"emulated:{boards}", "dataset": "iris", "budget": "1000", "largest": "10"}
         self.runs = {
-            f"site-{i + 1}": {**made, "clients": bounds[i + 1] - bounds[i], "first_id": bounds[i] + 1}
+            f"site-{i + 1}": {
+                **made,
+                "clients": bounds[i + 1] - bounds[i],
+                "first_id": bounds[i] + 1,
+            }
             for i in range(gateways)
         }
         self.devices = range(1, devices + 1)
@@ -145,9 +173,7 @@ class Arena:
         self.sites.stop()
 
     def _start_host(self):
-        options = (
-            f"--algorithm fedsgd --dataset iris --epsilon 1 --rounds {self.rounds} --interval {self.pause}"
-        )
+        options = f"--algorithm fedsgd --dataset iris --epsilon 1 --rounds {self.rounds} --interval {self.pause}"
         options += f" --toward-server {self.bound} --json --no-report"
         command = [*TERN, "serve", "--fleet", self.sites.fleet, *options.split()]
         self._host = _started(command, self.directory / "host.log", cwd=self.directory)
@@ -165,7 +191,8 @@ class Arena:
         self._pending.append((kind, time.monotonic()))
 
     def torment(self, kills, seconds=4.0, apart=False):
-        """Kill each kind of victim `kills` times, at random moments, `seconds` apart on average, while rounds go on.
+        """Kill each kind of victim `kills` times, at random moments, `seconds` apart on average,
+        while rounds go on.
 
         apart: wait after each kill until a round has ended.
         """
@@ -215,9 +242,11 @@ class Arena:
     # The books
 
     def books(self):
-        """The number of rounds and of reports, and the micro-epsilon that each device has paid, as a dictionary.
+        """The number of rounds and of reports, and the micro-epsilon that each device has paid, as
+        a dictionary.
 
-        Raises AssertionError if the host, one aggregator with all reports, and the ledgers disagree.
+        Raises AssertionError if the host, one aggregator with all reports, and the ledgers
+        disagree.
         """
         with Store(self.store, beside=True) as store:
             rounds = {round_.number: round_ for round_ in store.rounds()}
@@ -225,10 +254,14 @@ class Arena:
         assert len(tallies) == self.rounds
         sites = [self.store.parents[1] / name for name in self.runs]
         stores = [Store(site / "store.sqlite", beside=True) for site in sites]
-        results = recounted(self.directory / "recount.sqlite", stores, [rounds[number] for number in tallies])
+        results = recounted(
+            self.directory / "recount.sqlite", stores, [rounds[number] for number in tallies]
+        )
         cost = 0
         for number, cohorts in tallies.items():
-            assert _counts(cohorts) == _counts(results[number].cohorts), f"round {number} has other counts"
+            assert _counts(cohorts) == _counts(results[number].cohorts), (
+                f"round {number} has other counts"
+            )
             reports = sum(cohort.reports for cohort in cohorts)
             assert reports == len(self.devices), f"round {number} has {reports} reports"
             question = decode_body(cohorts[0].body)
@@ -237,18 +270,26 @@ class Arena:
         assert spent == dict.fromkeys(self.devices, cost), "a device has paid twice, or for nothing"
         self._check_told(sites)
         return {
-            "rounds": len(tallies), "reports": len(tallies) * len(self.devices), "micro_epsilon_each": cost
-        }  # fmt: skip
+            "rounds": len(tallies),
+            "reports": len(tallies) * len(self.devices),
+            "micro_epsilon_each": cost,
+        }
 
     def _check_told(self, sites):
         for site in sites:
             clients = self.runs[site.name]["clients"]
-            with Store(self.store, beside=True) as host, Store(site / "store.sqlite", beside=True) as own:
+            with (
+                Store(self.store, beside=True) as host,
+                Store(site / "store.sqlite", beside=True) as own,
+            ):
                 asked = Counter(
                     Report.asked(decode_body(cohort.body)).among(clients)
-                    for number, ended, _ in kept.ended_rounds(own) if ended != "abandoned"
-                    for cohort in next(each for each in own.rounds() if each.number == number).cohorts
-                )  # fmt: skip
+                    for number, ended, _ in kept.ended_rounds(own)
+                    if ended != "abandoned"
+                    for cohort in next(
+                        each for each in own.rounds() if each.number == number
+                    ).cohorts
+                )
                 for told in (host.told(site.name), own.told("")):
                     assert told.accounts() == [asked], f"{site.name} has another account"
                 assert own.told("").most(1e-6).epsilon <= self.bound
@@ -259,7 +300,8 @@ def _counts(cohorts):
 
 
 def recounted(path, stores, rounds):
-    """The results of rounds by number, counted by one aggregator from all keys and reports of these stores.
+    """The results of rounds by number, counted by one aggregator from all keys and reports of these
+    stores.
 
     It closes the stores.
     """
@@ -279,7 +321,9 @@ def recounted(path, stores, rounds):
 
 
 def run(directory, *, kills, seconds=4.0, apart=False, **options):
-    """Serve all rounds during the kills; return the figures. Raises AssertionError if the books do not balance.
+    """Serve all rounds during the kills; return the figures.
+
+    Raises AssertionError if the books do not balance.
 
     apart, options: as of Arena.torment and Arena.
     """
@@ -291,8 +335,12 @@ def run(directory, *, kills, seconds=4.0, apart=False, **options):
     return {
         **arena.books(),
         "killed": dict(arena.killed),
-        "longest_recovery_s": {kind: round(max(times), 1) for kind, times in arena.recoveries.items()},
-        "median_recovery_s": {kind: round(median(times), 1) for kind, times in arena.recoveries.items()},
+        "longest_recovery_s": {
+            kind: round(max(times), 1) for kind, times in arena.recoveries.items()
+        },
+        "median_recovery_s": {
+            kind: round(median(times), 1) for kind, times in arena.recoveries.items()
+        },
         "seconds": round(took, 1),
     }
 
@@ -310,7 +358,9 @@ def main():
     }
     for name, value in {**options, "seconds": 6.0, "pause": 1.0}.items():  # as of Arena and torment
         parser.add_argument(f"--{name}", type=type(value), default=value)
-    parser.add_argument("--apart", action="store_true", help="after each kill, wait until a round has ended")
+    parser.add_argument(
+        "--apart", action="store_true", help="after each kill, wait until a round has ended"
+    )
     parser.add_argument("--keep", help="directory for the files")
     args = parser.parse_args()
     directory = args.keep or tempfile.mkdtemp(prefix="tern-gateways-")

@@ -96,7 +96,9 @@ class OnHost:
             Access.load(path)
 
     def serial(self, data):
-        """A serial link makes at most one frame of each part of a board's bytes, none of them too long."""
+        """A serial link makes at most one frame of each part of a board's bytes, none of them too
+        long.
+        """
         if not self._link:
             self._ends, self._events = os.openpty(), queue.SimpleQueue()
             self._link = SerialLink(os.ttyname(self._ends[1]), self._events)
@@ -145,7 +147,9 @@ class OnHost:
             for old in self.folder.glob("store.sqlite*"):
                 old.unlink()
             self._store = Store(path)
-            self._store.add_devices({device: bytes([device]) * 32 for device in range(1, _UNASKED + 1)})
+            self._store.add_devices(
+                {device: bytes([device]) * 32 for device in range(1, _UNASKED + 1)}
+            )
             self._aggregator = Aggregator(self._store)
         self._opened += 1
         number = (self._opened - 1) % _ROUNDS + HERE + 1
@@ -170,14 +174,18 @@ class OnHost:
             frame = struct.pack("<BIH", wire.REPORTS, number, size)
             for at in range(1, len(body) - size, size + 1):
                 device = body[at] & 15
-                report = struct.pack("<BII", wire.REPORT, device, number) + body[at + 1 : at + 1 + size]
+                report = (
+                    struct.pack("<BII", wire.REPORT, device, number) + body[at + 1 : at + 1 + size]
+                )
                 digest = (questions.get(device, unknown) if body[at] < 128 else unknown)[0]
                 frame += report[1:5] + report[9:] + answers.sealed(digest, report)[-8:]
             return frame
         if len(body) >= 9 and struct.unpack_from("<I", body, 5)[0] == HERE:
             body = body[:5] + struct.pack("<I", number) + body[9:]
         if how == verdicts.CLIENT and len(body) >= 5:
-            return answers.sealed(questions.get(struct.unpack_from("<I", body, 1)[0], unknown)[0], body)
+            return answers.sealed(
+                questions.get(struct.unpack_from("<I", body, 1)[0], unknown)[0], body
+            )
         return verdicts.sealed(how, body)
 
     @staticmethod
@@ -187,12 +195,15 @@ class OnHost:
             digest, card, k = questions[device]
             symbols = array("H", bytes(2 * k))
             with suppress(frames.FrameError):
-                report_frames.decode_report(report, frames.answer_key(digest), k, card.symbols, symbols)
+                report_frames.decode_report(
+                    report, frames.answer_key(digest), k, card.symbols, symbols
+                )
                 return device, symbols
         return 0, None
 
     def _counts(self, aggregator, number, questions, expected):
-        # Compares the counts of the ended round with the expected symbols, coordinate by coordinate.
+        # Compares the counts of the ended round with the expected symbols, coordinate by
+        # coordinate.
         aggregator.give_up(number, list(questions))
         result = aggregator.ended(number, 0.0)
         assert result.reports == len(expected)
@@ -218,7 +229,9 @@ def _reports(frame):
 
 
 def reports_in(frame):
-    """The number of entries that a frame makes in the statistics: one for each report, and one for other bytes."""
+    """The number of entries that a frame makes in the statistics: one for each report, and one for
+    other bytes.
+    """
     if 9 <= len(frame) <= wire.MAX_FRAME and frame[0] == wire.REPORTS:
         row = 12 + struct.unpack_from("<H", frame, 5)[0]
         if (len(frame) - 7) % row == 0:
@@ -231,7 +244,9 @@ _ASK = Ask(HERE, [Cohort(_BODY, np.arange(1, 9))])
 
 
 def gateways(data):
-    """A message of a gateway or its host is refused or restored by encoding; an accepted answer has possible counts."""
+    """A message of a gateway or its host is refused or restored by encoding; an accepted answer has
+    possible counts.
+    """
     try:
         message = messages.decode(data)
     except MessageError:

@@ -1,4 +1,5 @@
-"""Millions of hostile frames against a host's aggregator: anything that a network can do to the frames of devices.
+"""Millions of hostile frames against a host's aggregator: anything that a network can do to the
+frames of devices.
 
 The attacker has every frame sent before, and the key of one device that has no part in the round.
 """
@@ -25,7 +26,9 @@ _ROUND, _BATCH, _D = 5, 5000, 28
 
 
 def assault(path, count, seed=1):
-    """Give an aggregator `count` frames, none of which may count; return how it judged them, as a dictionary."""
+    """Give an aggregator `count` frames, none of which may count; return how it judged them, as a
+    dictionary.
+    """
     source = random.Random(seed)
     keys = {device: os.urandom(32) for device in range(1, DEVICES + 1)}
     keys[STRANGER] = os.urandom(32)
@@ -38,7 +41,9 @@ def assault(path, count, seed=1):
         earlier = []
         for number in range(1, _ROUND):  # ended rounds, whose reports are replayed later
             aggregator.open(number, [(question, range(1, DEVICES + 1))], 0.0)
-            sent = [report(keys[device], device, number, bodies) for device in range(1, DEVICES + 1)]
+            sent = [
+                report(keys[device], device, number, bodies) for device in range(1, DEVICES + 1)
+            ]
             aggregator.accept(sent, 0.0)
             store.end_round(number, aggregator.ended(number, 0.0).ended)
             earlier += sent
@@ -64,13 +69,17 @@ def assault(path, count, seed=1):
 
 
 def report(key, device, number, bodies, symbol=1):
-    return answers.report(answers.question(key, device, bodies[number]), device, number, bytes((symbol,)))
+    return answers.report(
+        answers.question(key, device, bodies[number]), device, number, bytes((symbol,))
+    )
 
 
 def hostile(source, earlier, keys, bodies):
     """A frame that must not count."""
     if source.random() < 0.2:  # several in one
-        rows = [hostile_report(source, earlier, keys, bodies) for _ in range(source.randrange(1, 33))]
+        rows = [
+            hostile_report(source, earlier, keys, bodies) for _ in range(source.randrange(1, 33))
+        ]
         reports = [row for row in rows if len(row) == 18 and row[0] == wire.REPORT]
         frame = answers.reports(*reports or [earlier[0]])
         start = source.choice((frame[1:5], struct.pack("<I", _ROUND)))
@@ -87,7 +96,9 @@ def hostile_report(source, earlier, keys, bodies):
     if kind == 1:  # with the number of this round
         return old[:5] + struct.pack("<I", _ROUND) + old[9:]
     if kind == 2:  # and with the id of another device
-        return old[:1] + struct.pack("<I", device % DEVICES + 1) + struct.pack("<I", _ROUND) + old[9:]
+        return (
+            old[:1] + struct.pack("<I", device % DEVICES + 1) + struct.pack("<I", _ROUND) + old[9:]
+        )
     if kind == 3:  # signed by the stranger, with the id of a device in the round
         return report(keys[STRANGER], device, _ROUND, bodies, source.randrange(3))
     if kind == 4:  # with its own id
@@ -100,10 +111,16 @@ def hostile_report(source, earlier, keys, bodies):
             bad[source.randrange(len(bad))] ^= 1 << source.randrange(8)
         return bytes(bad)
     if kind == 7:  # cut, or with bytes behind
-        return old[: source.randrange(len(old))] if source.random() < 0.5 else old + source.randbytes(5)
+        return (
+            old[: source.randrange(len(old))]
+            if source.random() < 0.5
+            else old + source.randbytes(5)
+        )
     if kind == 8:  # to another question that the device got under this number
         other = bodies[_ROUND][:-1] + source.randbytes(1)
         if other != bodies[_ROUND]:
-            return answers.report(answers.question(keys[device], device, other), device, _ROUND, b"\1")
+            return answers.report(
+                answers.question(keys[device], device, other), device, _ROUND, b"\1"
+            )
     head = bytes((source.choice((0x81, 0x82, 0x83, 0x84, 0x85, 0, 255)),))
     return head + source.randbytes(source.randrange(60))

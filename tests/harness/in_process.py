@@ -10,7 +10,10 @@ from ternhost.reach.ports.fleet import BoardFleet, Ports
 
 
 class InProcessLink(Link):
-    """A Client of the device library on the files of a directory. It answers at once, in the caller's thread."""
+    """A Client of the device library on the files of a directory.
+
+    It answers at once, in the caller's thread.
+    """
 
     def __init__(self, port: str, events: Events) -> None:
         """port: inprocess:DIRECTORY."""

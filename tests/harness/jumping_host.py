@@ -1,4 +1,6 @@
-"""`tern` on a machine whose wall clock jumps: the first argument is a file that holds its error in seconds."""
+"""`tern` on a machine whose wall clock jumps: the first argument is a file that holds its error in
+seconds.
+"""
 
 import sys
 import time

@@ -18,7 +18,9 @@ def weights(store, number):
 
 
 def accounts(boards):
-    """(device, its ledger) of every client on these boards; all share one Ledger, which is loaded anew each time."""
+    """(device, its ledger) of every client on these boards; all share one Ledger, which is loaded
+    anew each time.
+    """
     account = ledger.Ledger()
     for board in boards:
         # A kill may leave a .new beside them, which no device reads.

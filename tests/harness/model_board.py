@@ -1,4 +1,6 @@
-"""micropython model_board.py DIRECTORY: an emulated board (tern.boards.emulated) that also accepts MODEL frames."""
+"""micropython model_board.py DIRECTORY: an emulated board (tern.boards.emulated) that also accepts
+MODEL frames.
+"""
 
 import sys
 

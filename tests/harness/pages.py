@@ -11,4 +11,6 @@ def prose(path):
 def anchors(path):
     """The anchors of a page's headings: the texts that may follow a # in a link to it."""
     headings = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }

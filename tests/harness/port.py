@@ -42,7 +42,9 @@ def silent():
 
 @contextmanager
 def port_that_prints(text, every):
-    """A context with the name of a port that prints `text` every `every` seconds, and ignores what is sent to it."""
+    """A context with the name of a port that prints `text` every `every` seconds, and ignores what
+    is sent to it.
+    """
     far, near = os.openpty()
     tty.setraw(near)
     os.set_blocking(far, False)

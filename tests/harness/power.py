@@ -30,7 +30,9 @@ def cut_everywhere():
         program = f"import {call.partition('.')[0]}\nprint({call})"
         with tempfile.TemporaryDirectory(prefix="tern-power-") as directory:
             command = device_command(find_micropython(), "-c", program, heap="1M")
-            env = {"MICROPYPATH": f"{FIRMWARE}:{_TESTS}/device:{_TESTS}"}  # tests beside the library
+            env = {
+                "MICROPYPATH": f"{FIRMWARE}:{_TESTS}/device:{_TESTS}"
+            }  # tests beside the library
             done = subprocess.run(
                 command, env=env, cwd=directory, capture_output=True, text=True, timeout=600
             )

@@ -1,4 +1,5 @@
-"""Boards whose programs collect records, drawn at random, for the emulated Pico: how long they work, and what is seen.
+"""Boards whose programs collect records, drawn at random, for the emulated Pico: how long they
+work, and what is seen.
 
 Their times are simulated cycles, the same on every machine.
 """
@@ -34,7 +35,9 @@ _MOST_MICRO_OF_REPORT = 380_000_000
 
 @dataclass(frozen=True)
 class ProgramBoard:
-    """A board and the questions to it. bound: most records that a report uses. unit: as of fleet.bin."""
+    """A board and the questions to it. bound: most records that a report uses. unit: as of
+    fleet.bin.
+    """
 
     d: int
     capacity: int
@@ -52,9 +55,7 @@ class ProgramBoard:
         return [case.work_ms(self.recorder) for case in self.cases]
 
     def __str__(self):
-        shape = (
-            f"d={self.d}, capacity {self.capacity}, hold {self.hold}, bound {self.bound}, unit {self.unit}"
-        )
+        shape = f"d={self.d}, capacity {self.capacity}, hold {self.hold}, bound {self.bound}, unit {self.unit}"
         return f"{shape}: {'; '.join(case.name for case in self.cases)}"
 
 
@@ -90,7 +91,9 @@ def _sum(draw, board, model, values, classes=1):
     t, c = draw.choice(((32, 32), (65537, 22000)))
     card = slots.total(board.unit, t, c, bits=2, norm=draw.choice((1, 2)))
     k = draw.choice((1, min(values, 200)))
-    return Case(f"sum of model {model}, k = {k}", model, card, board.d, classes, k, records=board.bound)
+    return Case(
+        f"sum of model {model}, k = {k}", model, card, board.d, classes, k, records=board.bound
+    )
 
 
 def _sum_of_features(draw, board):
@@ -120,7 +123,9 @@ def _training(draw, board):
     batch = draw.choice((0, 1, 16))
     local = draw.choice((1, 2, 5)), 2, 1 << 18
     name = f"local training {model} of {local[0]} epochs"
-    return Case(name, model, slots.table, board.d, 1, 1, batch, local, _micro(1), records=board.bound)
+    return Case(
+        name, model, slots.table, board.d, 1, 1, batch, local, _micro(1), records=board.bound
+    )
 
 
 def _softmax_training(draw, board):
@@ -128,7 +133,16 @@ def _softmax_training(draw, board):
     name = f"local training of {classes} classes"
     model = wire.LOCAL_SOFTMAX
     return Case(
-        name, model, slots.table, board.d, classes, 1, 0, (1, 2, 1 << 18), _micro(1), records=board.bound
+        name,
+        model,
+        slots.table,
+        board.d,
+        classes,
+        1,
+        0,
+        (1, 2, 1 << 18),
+        _micro(1),
+        records=board.bound,
     )
 
 
@@ -136,29 +150,44 @@ def _gradient(draw, board):
     model = draw.choice((wire.LINEAR, wire.LOGISTIC, wire.SVM))
     k = draw.choice((1, board.d))
     return Case(
-        f"gradient {model}, k = {k}", model, slots.table, board.d, 1, k, micro=_micro(k), records=board.bound
+        f"gradient {model}, k = {k}",
+        model,
+        slots.table,
+        board.d,
+        1,
+        k,
+        micro=_micro(k),
+        records=board.bound,
     )
 
 
 def _softmax_gradient(draw, board):
     classes = draw.randint(2, 8)
     model = wire.SOFTMAX_GRADIENT
-    return Case(f"gradient of {classes} classes", model, slots.table, board.d, classes, records=board.bound)
+    return Case(
+        f"gradient of {classes} classes", model, slots.table, board.d, classes, records=board.bound
+    )
 
 
 def _projection(draw, board):
     model = draw.choice((wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.VALUES))
-    return Case(f"projection of model {model}", model, slots.projection, board.d, records=board.bound)
+    return Case(
+        f"projection of model {model}", model, slots.projection, board.d, records=board.bound
+    )
 
 
 def _inference(draw, board):
     model = wire.SOFTMAX
-    return Case("inference", model, slots.laplace, board.d, 8, 8, micro=_MOST_MICRO, records=board.bound)
+    return Case(
+        "inference", model, slots.laplace, board.d, 8, 8, micro=_MOST_MICRO, records=board.bound
+    )
 
 
 def _collection(draw, board):
     k = board.d
-    return Case("collection", wire.VALUES, slots.table, board.d, 1, k, micro=_micro(k), records=board.bound)
+    return Case(
+        "collection", wire.VALUES, slots.table, board.d, 1, k, micro=_micro(k), records=board.bound
+    )
 
 
 _KINDS = (
@@ -181,7 +210,9 @@ _KINDS = (
 
 @contextmanager
 def switched_on(board, count, value, slot):
-    """A context with the prompt of an emulated Pico on which the program of `board` has collected `count` records."""
+    """A context with the prompt of an emulated Pico on which the program of `board` has collected
+    `count` records.
+    """
     made = prepared_flash.deployed("pico")
     program = slots.PROGRAM
     compiled = mpy.compiled(program.read_text(), made.processor, program.name, optimise=True)
@@ -198,7 +229,10 @@ def switched_on(board, count, value, slot):
 
 
 def _provisioned(board, slot):
-    """Files from provisioning. The ledger counts rho, so the first report of a card of epsilon loads what prices it."""
+    """Files from provisioning.
+
+    The ledger counts rho, so the first report of a card of epsilon loads what prices it.
+    """
     most = ledger.MAX_BUDGET
     fields = storage.FLEET_MAGIC, bytes(32), 0, slot, 1, 1, board.bound, board.unit
     with tempfile.TemporaryDirectory() as folder:
@@ -212,7 +246,9 @@ def _provisioned(board, slot):
 
 
 def _collected(board, count, value):
-    """The files of a recorder that holds `count` records of this value; if it is full, older ones were replaced."""
+    """The files of a recorder that holds `count` records of this value; if it is full, older ones
+    were replaced.
+    """
     with tempfile.TemporaryDirectory() as folder:
         book = board.recorder
         book.open(folder)
@@ -220,11 +256,16 @@ def _collected(board, count, value):
         for _ in range(count + (count >= board.capacity) * (board.capacity // 3)):
             book.append(row, value)
         book.close()
-        return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in Path(folder).glob("*/*")}
+        return {
+            f"{path.parent.name}/{path.name}": path.read_bytes()
+            for path in Path(folder).glob("*/*")
+        }
 
 
 def answers(board, count, value=ONE):
-    """([(what, its microseconds), ...], [microseconds of work, ...]) of the board's answers, in the shortest slot."""
+    """([(what, its microseconds), ...], [microseconds of work, ...]) of the board's answers, in the
+    shortest slot.
+    """
     slot = max(board.bounds())
     frames = [case.frame(1, number) for number, case in enumerate(board.cases, 1)]
     shape = board.d, board.capacity, board.hold

@@ -1,9 +1,9 @@
-"""A bad network between boards and broker: a proxy that reads MQTT packets, and loses, repeats, delays, cuts, flips and
-replays messages.
+"""A bad network between boards and broker: a proxy that reads MQTT packets, and loses, repeats,
+delays, cuts, flips and replays messages.
 
-It listens with the broker's own certificate, so boards take it for the broker. It acknowledges the messages that it
-loses, like a broker that died with them. It keeps a hash of every report of a board, to detect two different ones for
-the same round.
+It listens with the broker's own certificate, so boards take it for the broker. It acknowledges the
+messages that it loses, like a broker that died with them. It keeps a hash of every report of a
+board, to detect two different ones for the same round.
 """
 
 import asyncio
@@ -34,10 +34,14 @@ class Faults:
         assert set(probabilities) <= set(_KINDS), probabilities
         self.on, self.injected, self._probabilities = on, Counter(), probabilities
         self._random = random.Random(seed)
-        self._earlier = {up: deque(maxlen=_KEPT) for up in (True, False)}  # reports and rounds of any device
+        self._earlier = {
+            up: deque(maxlen=_KEPT) for up in (True, False)
+        }  # reports and rounds of any device
 
     def apply(self, payload, up):
-        """The messages to send for a payload: a list of (seconds of delay, payload). up: whether a board sent it."""
+        """The messages to send for a payload: a list of (seconds of delay, payload). up: whether a
+        board sent it.
+        """
         earlier = self._earlier[up]
         if payload[:1] and payload[0] in ((wire.REPORT, wire.REPORTS) if up else (wire.ROUND,)):
             earlier.append(payload)
@@ -49,7 +53,9 @@ class Faults:
                 payload = payload[: self._random.randrange(len(payload))]
             if payload and self._draw("flip", up):
                 bit = self._random.randrange(8 * len(payload))
-                payload = bytes(b ^ (1 << (bit & 7) if i == bit >> 3 else 0) for i, b in enumerate(payload))
+                payload = bytes(
+                    b ^ (1 << (bit & 7) if i == bit >> 3 else 0) for i, b in enumerate(payload)
+                )
             out.append((self._random.random() if self._draw("delay", up) else 0.0, payload))
             if self._draw("repeat", up):
                 out.append((self._random.random() / 2, payload))
@@ -65,7 +71,10 @@ class Faults:
 
 
 class Proxy:
-    """Passes messages between boards, which connect to `port`, and the broker of `access`. A context manager."""
+    """Passes messages between boards, which connect to `port`, and the broker of `access`.
+
+    A context manager.
+    """
 
     def __init__(self, access, directory, faults):
         self.faults = faults
@@ -96,7 +105,9 @@ class Proxy:
         return Counter(device for device, _ in list(self._hashes))  # a copy: boards may still send
 
     async def _listen(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._server_context)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, ssl=self._server_context
+        )
         return self._server.sockets[0].getsockname()[1]
 
     async def _end(self):
@@ -119,7 +130,10 @@ class Proxy:
                 asyncio.ensure_future(self._pump(far_reader, writer, far_writer, False)),
             ]
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        except (OSError, asyncio.CancelledError):  # the broker or this proxy ends, and the board's connection
+        except (
+            OSError,
+            asyncio.CancelledError,
+        ):  # the broker or this proxy ends, and the board's connection
             pass
         finally:
             for pump in pumps:

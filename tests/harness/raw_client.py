@@ -13,7 +13,9 @@ class RawClient:
     """A client of the broker of `access`, under any name and password."""
 
     def __init__(self, access, user, password, client_id=None, timeout=60.0, will=None, clean=True):
-        """will: (topic, payload), retained, which the broker publishes once this client is gone. clean: its session."""
+        """will: (topic, payload), retained, which the broker publishes once this client is gone.
+        clean: its session.
+        """
         self.flooded, self._timeout = 0, timeout
         self._early = []  # messages that came before the answer to a request
         self._data = b""  # received bytes of the next packets
@@ -43,7 +45,10 @@ class RawClient:
         return self._answer(0x40)
 
     def flood(self, topic, payload, seconds):
-        """Publish at QoS 0, as fast as possible; return how often. `flooded` counts on when the broker hangs up."""
+        """Publish at QoS 0, as fast as possible; return how often.
+
+        `flooded` counts on when the broker hangs up.
+        """
         body = field(topic.encode()) + payload
         many = (b"\x30" + length(len(body)) + body) * 500
         end = time.monotonic() + seconds
@@ -56,11 +61,14 @@ class RawClient:
 
     def subscribe(self, topic):
         """Return the broker's answer: 0 to 2 granted, 128 refused."""
-        self.socket.sendall(b"\x82" + length(5 + len(topic)) + b"\x00\x02" + field(topic.encode()) + b"\x01")
+        self.socket.sendall(
+            b"\x82" + length(5 + len(topic)) + b"\x00\x02" + field(topic.encode()) + b"\x01"
+        )
         return self._answer(0x90)[2]
 
     def arrived(self):
-        """All (topic, payload) that the broker has for this client by now, retained ones among them.
+        """All (topic, payload) that the broker has for this client by now, retained ones among
+        them.
 
         Mosquitto answers a ping after it has sent them, so this needs no waiting.
         """
@@ -70,7 +78,8 @@ class RawClient:
         return messages
 
     def _answer(self, wanted):
-        # The body of the next packet of this type. Messages before it are kept for `messages` and `arrived`.
+        # The body of the next packet of this type. Messages before it are kept for `messages` and
+        # `arrived`.
         while True:
             kind, body = self.receive()
             if kind == wanted:

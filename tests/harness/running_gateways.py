@@ -8,7 +8,12 @@ import brokers
 
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.reach.gateway.nats import serve_site
-from ternhost.reach.gateway.nats.directories import SETTINGS, running, server_directory, write_gateways
+from ternhost.reach.gateway.nats.directories import (
+    SETTINGS,
+    running,
+    server_directory,
+    write_gateways,
+)
 from ternhost.reach.gateway.nats.server import NatsServer
 from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 
@@ -19,7 +24,8 @@ class Running:
     """A gateway in a thread of its own."""
 
     def __init__(self, directory, runs, through=None, connected=False):
-        """runs: the options of its fleet. through: (handle, payload) -> reply, replaces the gateway's own handle.
+        """runs: the options of its fleet. through: (handle, payload) -> reply, replaces the
+        gateway's own handle.
 
         connected: it answers the host's questions, too, and not only `ask`.
         """
@@ -35,7 +41,9 @@ class Running:
         try:
             runs = SiteFleet.of(self.directory, self._runs)
             with ExitStack() as stack:
-                self.gateway = stack.enter_context(opened(self.directory, runs, self.warnings.append))
+                self.gateway = stack.enter_context(
+                    opened(self.directory, runs, self.warnings.append)
+                )
                 if self._connected:
                     stack.enter_context(serve_site(self.directory, self._handle, self._tell))
                 else:
@@ -80,7 +88,9 @@ def with_nats(release="bookworm"):
 
 @contextmanager
 def serving(directory, sites):
-    """The directory of a host with these sites, and others; its NATS server runs while the context is open."""
+    """The directory of a host with these sites, and others; its NATS server runs while the context
+    is open.
+    """
     with_nats()
     known = (server_directory(directory) / SETTINGS).exists()
     (node,) = write_gateways(directory, sites, port=None if known else free_port()).nodes().values()
@@ -98,7 +108,9 @@ def gateways(directory, runs, through=None):
     with serving(directory, list(runs)):
         try:
             for name, fleet in runs.items():
-                started[name] = Running(directory / name, fleet, (through or {}).get(name), True).start()
+                started[name] = Running(
+                    directory / name, fleet, (through or {}).get(name), True
+                ).start()
             yield started
         finally:
             for gateway in started.values():

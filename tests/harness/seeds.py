@@ -1,4 +1,6 @@
-"""Seeds of the fuzzing: the vectors, tests/corpus, and rounds that the board of verdicts.py answers."""
+"""Seeds of the fuzzing: the vectors, tests/corpus, and rounds that the board of verdicts.py
+answers.
+"""
 
 import json
 import random
@@ -48,13 +50,17 @@ def vectors(name):
 
 @cache
 def some_cards():
-    """(shape, bytes) of a certified card of each shape: the shortest of the vectors that the board may answer."""
+    """(shape, bytes) of a certified card of each shape: the shortest of the vectors that the board
+    may answer.
+    """
     best = {}
     for test in json.loads((_VECTORS / "cards.json").read_text())["tests"]:
         if test["decodes"] and test["certified"]:
             data = bytes.fromhex(test["card"])
             card = cards.decode(data)
-            if card.epsilon <= verdicts.LARGEST // 2 and len(data) < len(best.get(card.shape, bytes(3000))):
+            if card.epsilon <= verdicts.LARGEST // 2 and len(data) < len(
+                best.get(card.shape, bytes(3000))
+            ):
                 best[card.shape] = data
     return tuple(sorted(best.items()))
 
@@ -68,9 +74,19 @@ def round_frame(device, number, key, card, model=wire.LOGISTIC, k=1, **options):
     parameters = [1] * verdicts.D if collects else gradient
     local = _LOCAL if model in wire.TRAININGS else (0, 0, 0)
     return _untagged(
-        host_frames.encode_round, key, device, number, model, parameters, card, 3 if model == wire.SOFTMAX else k,
-        exponent=0 if collects else -14, classes=classes, local=local, **options,
-    )  # fmt: skip
+        host_frames.encode_round,
+        key,
+        device,
+        number,
+        model,
+        parameters,
+        card,
+        3 if model == wire.SOFTMAX else k,
+        exponent=0 if collects else -14,
+        classes=classes,
+        local=local,
+        **options,
+    )
 
 
 def _untagged(encode, *fields, **named):
@@ -98,8 +114,12 @@ def client_inputs():
             if (kind == wire.SOFTMAX) == (shape == cards.LAPLACE):
                 talk = b""
                 for number, device in ((1, first), (1, first), (2, second), (9, first)):
-                    talk += verdicts.message(verdicts.CLIENT, round_frame(device, number, key, card, kind))
-                fleet = verdicts.message(verdicts.FLEET, round_frame(wire.FLEET, 9, key, card, kind))
+                    talk += verdicts.message(
+                        verdicts.CLIENT, round_frame(device, number, key, card, kind)
+                    )
+                fleet = verdicts.message(
+                    verdicts.FLEET, round_frame(wire.FLEET, 9, key, card, kind)
+                )
                 conversations += [talk, fleet + ask_hello]
     return conversations
 
@@ -115,7 +135,9 @@ def batches():
         verdicts.message(verdicts.CLIENT, error),
         verdicts.message(verdicts.FLEET, rows),
         verdicts.message(verdicts.FLEET, bytes((1, 4, 1, 0, 5, 2, 0))),
-        verdicts.message(verdicts.EMPTY, struct.pack("<BIIBI", wire.ERROR, 0, 5, wire.ERR_FRAME, 0)),
+        verdicts.message(
+            verdicts.EMPTY, struct.pack("<BIIBI", wire.ERROR, 0, 5, wire.ERR_FRAME, 0)
+        ),
     ]
     return [*parts, b"".join(parts), b"".join(parts[::-1])]
 
@@ -140,7 +162,9 @@ def of(name):
     elif name in ("client", "ahead"):
         inputs += client_inputs()
     elif name in ("round", "frames"):
-        inputs += [frame[: -wire.TAG_BYTES] if name != "round" else frame for frame in vectors("frames")]
+        inputs += [
+            frame[: -wire.TAG_BYTES] if name != "round" else frame for frame in vectors("frames")
+        ]
     elif name == "questions":
         rounds = [frame for frame in vectors("frames") if frame[0] == wire.ROUND]
         inputs += [frame[5 : -wire.TAG_BYTES] for frame in rounds]
@@ -149,27 +173,35 @@ def of(name):
         segments = [verdicts.message(verdicts.CLIENT, head + bytes(range(200))) for head in heads]
         inputs += [segments[4], b"".join(segments[:3]), b"".join(segments[2:])]
         for name in (b"\x12\x00\x01", b"\x07" * 8, b"\x08" * 9):  # 001, and names of 8 and 9 digits
-            inputs.append(segments[0] + verdicts.message(verdicts.FLEET, name + heads[1] + bytes(200)))
+            inputs.append(
+                segments[0] + verdicts.message(verdicts.FLEET, name + heads[1] + bytes(200))
+            )
     elif name == "model":
         inputs += [frame for frame in vectors("frames") if frame[0] == wire.MODEL]
     elif name == "boot":
         inputs += [b"", b"TBT1"]
         inputs += [struct.pack("<4sBBI", b"TBT1", n & 1, n >> 1, 7) for n in range(2, 10)]
     elif name == "lease":
-        inputs.append(b'{"broker": "10.0.0.1", "address": ["10.0.0.9", "255.0.0.0", "10.0.0.3", ""]}')
+        inputs.append(
+            b'{"broker": "10.0.0.1", "address": ["10.0.0.9", "255.0.0.0", "10.0.0.3", ""]}'
+        )
     elif name == "package":
         tests = json.loads((_VECTORS / "update.json").read_text())["packages"]
         inputs += [bytes.fromhex(test["package"])[:-32] for test in tests]
     elif name == "dns":
         alias = b"\1a\0\0\5\0\1\0\0\0\0\0\2\xc0\x0c"
-        inputs.append(bytes(7) + b"\2" + bytes(4) + alias + b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4\x0a\0\0\1")
+        inputs.append(
+            bytes(7) + b"\2" + bytes(4) + alias + b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4\x0a\0\0\1"
+        )
     elif name in ("card", "ledger", "cobs", "serial"):
         inputs += vectors({"card": "cards", "serial": "cobs"}.get(name, name))
     return [data for data in inputs if len(data) <= LARGEST] or [b""]
 
 
 def blindly(seeds, seed):
-    """Yield altered inputs without end: seeds with bits flipped, bytes cut out, put in or repeated; or random bytes."""
+    """Yield altered inputs without end: seeds with bits flipped, bytes cut out, put in or repeated;
+    or random bytes.
+    """
     source = random.Random(seed)
     while True:
         start = source.choice(seeds) if source.random() < 0.95 else source.randbytes(300)

@@ -1,8 +1,9 @@
-"""Cuts the links of sites at random moments during rounds, kills some brokers, and checks the books in the end.
+"""Cuts the links of sites at random moments, kills brokers, and checks the books in the end.
 
 Each site has a broker with emulated boards, which is bridged to the central broker through a Cable.
 
-python -m harness.sites CUTS [--boards N --clients M]: one JSON line, and exit code 1 if the books do not balance.
+python -m harness.sites CUTS [--boards N --clients M]: one JSON line, and exit code 1 if the books
+do not balance.
 """
 
 import argparse
@@ -52,7 +53,10 @@ _BROKERS = 0.2  # the share of cuts that come with the kill of one of the two br
 
 
 class Cable:
-    """A TCP proxy at `port` between a bridge and the central broker, which can be cut. A context manager."""
+    """A TCP proxy at `port` between a bridge and the central broker, which can be cut.
+
+    A context manager.
+    """
 
     def __init__(self, to):
         self._to, self._whole, self._ends = to, True, set()
@@ -125,7 +129,10 @@ def _reset(end):
 
 
 class Sites:
-    """A central broker and, for each of SITES, a broker with boards behind a Cable. A context manager."""
+    """A central broker and, for each of SITES, a broker with boards behind a Cable.
+
+    A context manager.
+    """
 
     def __init__(self, directory, boards, clients, seed=1):
         """boards, clients: of each site."""
@@ -188,7 +195,8 @@ class Sites:
             assert time.monotonic() < end, f"the bridge of {SITES[at]} does not come back"
             time.sleep(0.01)
             if time.monotonic() - looked > _LOOK_EVERY:
-                # Mosquitto 2.0.11 sometimes hangs or ends when its bridge is cut; `tern broker run` restarts it, too.
+                # Mosquitto 2.0.11 sometimes hangs or ends when its bridge is cut; `tern broker run`
+                # restarts it, too.
                 looked = time.monotonic()
                 if self.brokers[at].answers(_LOOK_EVERY):
                     continue
@@ -203,7 +211,9 @@ class Sites:
         self.happened["cuts"] += 1
         if killed:
             killed.kill()
-            self.happened["central broker killed" if killed is self.central else "site's broker killed"] += 1
+            self.happened[
+                "central broker killed" if killed is self.central else "site's broker killed"
+            ] += 1
         time.sleep(self._random.random() * _LONGEST_CUT)
         if killed:
             killed.start()
@@ -214,7 +224,8 @@ class Sites:
     def rounds(self, until, least=0):
         """Run rounds until `until()`, and at least `least`; return their results.
 
-        A round with one question, which is announced, alternates with a round with two, sent to each device.
+        A round with one question, which is announced, alternates with a round with two, sent to
+        each device.
         """
         results = []
         with Store(self.path) as store, self._driver(store) as driver:
@@ -265,7 +276,9 @@ class Sites:
 
 
 def weather(directory, cuts, boards, clients, seed=1, kind=Sites):
-    """Run rounds during the cuts; return counts of what happened, and the differences, as a dictionary."""
+    """Run rounds during the cuts; return counts of what happened, and the differences, as a
+    dictionary.
+    """
     with kind(directory, boards, clients, seed) as sites:
         started = time.monotonic()
         with ThreadPoolExecutor() as pool:
@@ -289,12 +302,16 @@ def weather(directory, cuts, boards, clients, seed=1, kind=Sites):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m harness.sites", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.sites", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("cuts", type=int, metavar="CUTS")
     parser.add_argument("--boards", type=int, default=2, help="of each site (default 2)")
     parser.add_argument("--clients", type=int, default=150, help="of each site (default 150)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cluster", action="store_true", help="kill the nodes of a cluster instead")
+    parser.add_argument(
+        "--cluster", action="store_true", help="kill the nodes of a cluster instead"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tern-sites-") as directory:
         kind = Sites

@@ -1,4 +1,6 @@
-"""Runs on a board: answers ROUNDs through the firmware's Client and Slotted, and measures when each answer is sent."""
+"""Runs on a board: answers ROUNDs through the firmware's Client and Slotted, and measures when each
+answer is sent.
+"""
 
 import asyncio
 import os
@@ -16,7 +18,9 @@ _ERROR = 0x84
 
 
 class Link:
-    """A link that has received its frames already, and keeps the times of its answers: each since the one before."""
+    """A link that has received its frames already, and keeps the times of its answers: each since
+    the one before.
+    """
 
     console = False
 
@@ -29,7 +33,8 @@ class Link:
         return self.frame
 
     def send(self, frame, n):
-        # The time of the call: that to find room for variables on the heap depends on what is there.
+        # The time of the call: that to find room for variables on the heap depends on what is
+        # there.
         return self._keep(time.ticks_us(), frame)
 
     def _keep(self, now, frame):
@@ -60,10 +65,11 @@ def write(path, rows):
 
 
 def answers(files, beat, frames, task=False):
-    """Answer `frames` on a board that has just been switched on: (type, code, microseconds since the last) of each.
+    """Answer `frames` on a board that has just been switched on: (type, code, microseconds since
+    the last) of each.
 
-    files: path -> rows. beat: send them at multiples of this time (ms), 0: at once. task: use receive(0) and sleep in
-    between, as a task of a program does.
+    files: path -> rows. beat: send them at multiples of this time (ms), 0: at once. task: use
+    receive(0) and sleep in between, as a task of a program does.
     """
     if DIRECTORY[1:] not in os.listdir("/"):
         os.mkdir(DIRECTORY)
@@ -84,7 +90,8 @@ def answers(files, beat, frames, task=False):
 
 
 class Script:
-    """A link of a program: frames arrive at their times, and whatever leaves is an event with its time.
+    """A link of a program: frames arrive at their times, and whatever leaves is an event with its
+    time.
 
     end_ms: when it ends, 0 for never.
     """
@@ -133,7 +140,9 @@ class Script:
 
 
 class Timed(Slotted):
-    """A slotted link; work: microseconds from each frame to its answer, before that waits for its moment."""
+    """A slotted link; work: microseconds from each frame to its answer, before that waits for its
+    moment.
+    """
 
     def __init__(self, link, slot_ms, led):
         super().__init__(link, slot_ms, led)
@@ -158,8 +167,12 @@ def wake(folder, d, slot, frames, end_ms):
 
 
 def asked(folder, shape, slot, frames, enough_ms):
-    """As wake(): a program with a recorder of this shape (d, capacity, hold) is asked these questions in one wake."""
-    return _played(folder, Recorder(*shape), slot, Script([(0, frame) for frame in frames], 0), enough_ms)
+    """As wake(): a program with a recorder of this shape (d, capacity, hold) is asked these
+    questions in one wake.
+    """
+    return _played(
+        folder, Recorder(*shape), slot, Script([(0, frame) for frame in frames], 0), enough_ms
+    )
 
 
 def _played(folder, recorder, slot, link, once_ms):

@@ -43,7 +43,9 @@ def window(epsilon, symbols=256, width=85):
 
 
 def laplace(epsilon):
-    """The slowest laplace card with three outputs: half of all uniforms are rejected, and most noise is 0."""
+    """The slowest laplace card with three outputs: half of all uniforms are rejected, and most
+    noise is 0.
+    """
     t = (1 << 17) + 9
     return spec.laplace(epsilon, 0, t, min(1 << 20, t * epsilon // 2_000_000), -1, 1)
 
@@ -97,7 +99,8 @@ def longest_hierarchy(epsilon):
 
 @dataclass(frozen=True)
 class Case:
-    """A question. micro: the least micro-epsilon of a value. anew: each round has a card that is new to the board.
+    """A question. micro: the least micro-epsilon of a value. anew: each round has a card that is
+    new to the board.
 
     records: of client 2, and the bound of the board. weight: of the first feature.
     """
@@ -118,12 +121,27 @@ class Case:
     def frame(self, device, number):
         """The ROUND (bytes) of this number for a client."""
         exponent = 0 if self.model in wire.COLLECTIONS else -14
-        values = [1] * self.d if not exponent else [self.weight - 7 * j for j in range(self.d * self.classes)]
+        values = (
+            [1] * self.d
+            if not exponent
+            else [self.weight - 7 * j for j in range(self.d * self.classes)]
+        )
         card = self.card(self.micro + self.anew * (2 * number + device))
         return encoded(
-            host_frames.encode_round, KEYS[device - 1], device, number, self.model, values, card, self.k, exponent, 0,
-            self.classes, self.batch, self.local,
-        )  # fmt: skip
+            host_frames.encode_round,
+            KEYS[device - 1],
+            device,
+            number,
+            self.model,
+            values,
+            card,
+            self.k,
+            exponent,
+            0,
+            self.classes,
+            self.batch,
+            self.local,
+        )
 
     @property
     def slot(self):
@@ -135,7 +153,9 @@ class Case:
         request = frames.Round()
         request.decode(memoryview(self.frame(1, 1)))
         card = cards.decode(request.card)
-        return work_ms(request, card, frames.packed_size(card.symbols, self.k), self.records, recorder)
+        return work_ms(
+            request, card, frames.packed_size(card.symbols, self.k), self.records, recorder
+        )
 
 
 SOFTMAX, LOCAL = wire.SOFTMAX_GRADIENT, wire.LOCAL_SOFTMAX
@@ -144,7 +164,9 @@ CHEAP = 400_000  # micro-epsilon, for two rounds of 1,024 values
 CASES = (
     Case("softmax regression 8 x 128, k = 1023", SOFTMAX, table, 128, 8, 1023, 1, micro=CHEAP),
     *(
-        Case(f"gradient {model}, batch 32, k = 128", model, window, k=128, batch=32, micro=3_000_000)
+        Case(
+            f"gradient {model}, batch 32, k = 128", model, window, k=128, batch=32, micro=3_000_000
+        )
         for model in (wire.LINEAR, wire.LOGISTIC, wire.SVM)
     ),
     *(
@@ -157,38 +179,122 @@ CASES = (
     Case("inference of a label, 8 x 128", wire.SOFTMAX, one_of(8), 128, 8),
     Case("collection", wire.VALUES, longest_hierarchy, k=128, micro=2_000_000),
     Case("categories", wire.CATEGORIES, one_of(256), k=128, micro=2_000_000),
-    *(Case(f"local training {model}", model, table, 28, local=(1, 2, 1 << 18)) for model in (5, 6, 7)),
+    *(
+        Case(f"local training {model}", model, table, 28, local=(1, 2, 1 << 18))
+        for model in (5, 6, 7)
+    ),
     Case("local training, batches of one", 5, table, 128, batch=1, local=(1, 2, 1 << 18)),
-    Case("local training of one feature, batches of one", 6, table, 1, batch=1, local=(1, 2, 1 << 18)),
-    Case("local training of 8 x 128 weights", LOCAL, table, 128, 8, local=(1, 2, 1 << 18), records=64),
-    Case("local training of 128 x 8 weights", LOCAL, table, 8, 128, local=(1, 2, 1 << 18), records=64),
-    Case("local training of 8 x 128 weights, batches of one", LOCAL, table, 128, 8, 1, 1, (1, 2, 9), records=64),
-    Case("local training of two classes, batches of one", LOCAL, table, 1, 2, 1, 1, (2, 2, 1 << 18)),
-    Case("local training, 1024 values", LOCAL, table, 128, 8, 1024, 1, (1, 2, 9), micro=CHEAP, records=2),
+    Case(
+        "local training of one feature, batches of one", 6, table, 1, batch=1, local=(1, 2, 1 << 18)
+    ),
+    Case(
+        "local training of 8 x 128 weights", LOCAL, table, 128, 8, local=(1, 2, 1 << 18), records=64
+    ),
+    Case(
+        "local training of 128 x 8 weights", LOCAL, table, 8, 128, local=(1, 2, 1 << 18), records=64
+    ),
+    Case(
+        "local training of 8 x 128 weights, batches of one",
+        LOCAL,
+        table,
+        128,
+        8,
+        1,
+        1,
+        (1, 2, 9),
+        records=64,
+    ),
+    Case(
+        "local training of two classes, batches of one", LOCAL, table, 1, 2, 1, 1, (2, 2, 1 << 18)
+    ),
+    Case(
+        "local training, 1024 values",
+        LOCAL,
+        table,
+        128,
+        8,
+        1024,
+        1,
+        (1, 2, 9),
+        micro=CHEAP,
+        records=2,
+    ),
     Case("softmax regression 8 x 128", SOFTMAX, table, 128, 8, batch=32),
     Case("softmax regression 128 x 8", SOFTMAX, table, 8, 128, batch=32),
-    Case("softmax regression, 256 of 256 symbols", SOFTMAX, window, 128, 8, 256, 1, micro=1_500_000),
+    Case(
+        "softmax regression, 256 of 256 symbols", SOFTMAX, window, 128, 8, 256, 1, micro=1_500_000
+    ),
     *(
-        Case(f"softmax regression, 1024 values, {card.__name__}", SOFTMAX, card, 128, 8, 1024, 1, micro=CHEAP)
+        Case(
+            f"softmax regression, 1024 values, {card.__name__}",
+            SOFTMAX,
+            card,
+            128,
+            8,
+            1024,
+            1,
+            micro=CHEAP,
+        )
         for card in (table, laplace, mixture, hierarchy)
     ),
-    Case("softmax regression, 400 values in 16 ranges", SOFTMAX, longest_hierarchy, 120, 8, 400, 1, micro=1_000_000),
+    Case(
+        "softmax regression, 400 values in 16 ranges",
+        SOFTMAX,
+        longest_hierarchy,
+        120,
+        8,
+        400,
+        1,
+        micro=1_000_000,
+    ),
     Case("sums of features", wire.VALUES, total(1, 32, 32), k=129, records=640),
-    Case("counts of 8 x 128 categories", wire.CATEGORIES, total(1, 32, 32, bits=3), 8, 128, 641, records=640),
+    Case(
+        "counts of 8 x 128 categories",
+        wire.CATEGORIES,
+        total(1, 32, 32, bits=3),
+        8,
+        128,
+        641,
+        records=640,
+    ),
     *(
         Case(f"noise of variance {c} / {t} t**2", wire.VALUES, total(1, t, c), k=129, records=1)
         for t, c in ((65537, 4 * 65537), (65537, 65538), (65537, 22000), (65537, 1025))
     ),
     *(
-        Case(f"sums, 1017 values, norm {n}", SOFTMAX, total(0, 65537, 22000, 1, 2, n), 127, 8, 1017, records=1)
+        Case(
+            f"sums, 1017 values, norm {n}",
+            SOFTMAX,
+            total(0, 65537, 22000, 1, 2, n),
+            127,
+            8,
+            1017,
+            records=1,
+        )
         for n in (1, 2)
     ),
     Case("sums, softmax regression 6 x 13", SOFTMAX, total(47, 32, 32), 13, 6, 79, records=640),
-    Case("sums, softmax regression 10 x 64", SOFTMAX, total(47, 32, 32, bits=3), 64, 10, 641, records=640),
+    Case(
+        "sums, softmax regression 10 x 64",
+        SOFTMAX,
+        total(47, 32, 32, bits=3),
+        64,
+        10,
+        641,
+        records=640,
+    ),
     Case("about 128 values", wire.LOGISTIC, projection, batch=32),
     Case("about 128 values of softmax regression", SOFTMAX, projection, 16, 8, batch=32),
-    Case("sums over units of one record", wire.LOGISTIC, total(1, 32, 32), 28, k=29, records=640, weight=99),
-)  # fmt: skip
+    Case(
+        "sums over units of one record",
+        wire.LOGISTIC,
+        total(1, 32, 32),
+        28,
+        k=29,
+        records=640,
+        weight=99,
+    ),
+)
 
 
 class Slots:
@@ -198,33 +304,47 @@ class Slots:
         self._repl = repl
 
     def answers(self, case, slot, beat, rounds=2, task=False):
-        """(type, code, microseconds) of the answers of a board with a slot of `slot` ms to the rounds of both clients.
+        """(type, code, microseconds) of the answers of a board with a slot of `slot` ms to the
+        rounds of both clients.
 
         beat, task: as of slot_program.answers.
         """
-        questions = [case.frame(device, number + 1) for number in range(rounds) for device in (1, 2)]
+        questions = [
+            case.frame(device, number + 1) for number in range(rounds) for device in (1, 2)
+        ]
         return self._repl.evaluate(
             f"answers({board(case.d, slot, case.records)!r}, {beat}, {questions!r}, {task})", 600
         )
 
     def wake(self, collected, frames, end_ms=0):
-        """[(what, its microseconds), ...], [microseconds of work, ...] of a wake of the program with these records.
+        """[(what, its microseconds), ...], [microseconds of work, ...] of a wake of the program
+        with these records.
 
-        collected: one of COLLECTED. frames: (ms after the link has begun, frame). end_ms: as of slot_program.wake.
+        collected: one of COLLECTED. frames: (ms after the link has begun, frame). end_ms: as of
+        slot_program.wake.
         """
         self._repl.soft_reset()
         self._repl.run(f"from {PROGRAM.stem} import *")
-        return self._repl.evaluate(f"wake({folder_of(collected)!r}, {D}, {SLOT}, {frames!r}, {end_ms})", 600)
+        return self._repl.evaluate(
+            f"wake({folder_of(collected)!r}, {D}, {SLOT}, {frames!r}, {end_ms})", 600
+        )
 
 
 def board(d, slot, records=RECORDS):
-    """The files of a board with two clients of opposite data: one record of -1, and `records` of +1, as {path: rows}.
+    """The files of a board with two clients of opposite data: one record of -1, and `records` of
+    +1, as {path: rows}.
 
-    Their unit is a record, and they count rho, so that each first report of a card of epsilon loads what prices it.
+    Their unit is a record, and they count rho, so that each first report of a card of epsilon loads
+    what prices it.
     """
     most = ledger.MAX_BUDGET
-    clients = [struct.pack(storage.CLIENT, i + 1, KEYS[i], most, most, i, (1, records)[i], 0) for i in (0, 1)]
-    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, slot, 1, 1, records, 1)
+    clients = [
+        struct.pack(storage.CLIENT, i + 1, KEYS[i], most, most, i, (1, records)[i], 0)
+        for i in (0, 1)
+    ]
+    fleet = struct.pack(
+        storage.FLEET_FIELDS, storage.FLEET_MAGIC, bytes(32), 0, slot, 1, 1, records, 1
+    )
     low, high = (struct.pack("<h", x) * d + struct.pack("<h", ONE) for x in (-ONE, ONE))
     head = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, d, 1 + records)
     with tempfile.TemporaryDirectory() as folder:
@@ -260,7 +380,11 @@ def cropped(a, b, share):
         return math.inf  # nearly all of the shortest times are in one sample
     spread = np.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b))
     difference = a.mean() - b.mean()
-    return float(difference / spread) if spread else math.copysign(math.inf, difference) * bool(difference)
+    return (
+        float(difference / spread)
+        if spread
+        else math.copysign(math.inf, difference) * bool(difference)
+    )
 
 
 # Records of programs, and their value.
@@ -282,7 +406,9 @@ def program_boards():
         for path, rows in board(D, SLOT).items():
             if path != storage.RECORDS:
                 data = b"".join(row * times for row, times in rows)
-                files[f"{folder}/{path}"] = data[: storage.CLIENT_BYTES] if path == storage.CLIENTS else data
+                files[f"{folder}/{path}"] = (
+                    data[: storage.CLIENT_BYTES] if path == storage.CLIENTS else data
+                )
         if count:
             segments = records.segments(np.full((count, D + 1), value, np.int16))
             files |= {f"{folder}{path}": data for path, data in segments.items()}
@@ -291,14 +417,20 @@ def program_boards():
 
 @contextmanager
 def emulated(name="pico"):
-    """A context with the Slots of an emulated board that has booted; QEMU's clock counts instructions."""
+    """A context with the Slots of an emulated board that has booted; QEMU's clock counts
+    instructions.
+    """
     with tempfile.TemporaryDirectory(prefix="tern-slots-") as folder:
         flash = Path(folder, "flash.bin")
 
         def files(machine):
-            program = mpy.compiled(PROGRAM.read_text(), machine.processor, PROGRAM.name, optimise=True)
+            program = mpy.compiled(
+                PROGRAM.read_text(), machine.processor, PROGRAM.name, optimise=True
+            )
             library = deploy.library_files(
-                machine, more=(*mpy.ON_DEMAND, "bench", "app"), program=Program(PROGRAM.read_bytes())
+                machine,
+                more=(*mpy.ON_DEMAND, "bench", "app"),
+                program=Program(PROGRAM.read_bytes()),
             )
             return {**library, **program_boards(), f"/lib/{PROGRAM.stem}.mpy": program}
 

@@ -1,4 +1,5 @@
-"""Targets of the fuzzing: each gives any bytes to a board, and raises an exception if its answers are wrong.
+"""Targets of the fuzzing: each gives any bytes to a board, and raises an exception if its answers
+are wrong.
 
 What only decodes is in verdicts.py. The seeds of a target are seeds.of(its name).
 """
@@ -22,7 +23,9 @@ class OnBoard:
         self._board = verdicts.provision(str(self.folder))
 
     def client(self, data):
-        """A board reports to valid ROUNDs alone; it pays once for a report, and nothing for a refusal."""
+        """A board reports to valid ROUNDs alone; it pays once for a report, and nothing for a
+        refusal.
+        """
         board = verdicts.provision(str(self.folder))
         book = {device: self._account(device) for device in verdicts.DEVICES}
         for client, frame, replies in verdicts.talk(board, data):
@@ -37,7 +40,9 @@ class OnBoard:
                 assert book == {device: self._account(device) for device in verdicts.DEVICES}
 
     def ahead(self, data):
-        """A board that pays ahead has paid for every report that it released, whenever its power is cut."""
+        """A board that pays ahead has paid for every report that it released, whenever its power is
+        cut.
+        """
         board = verdicts.provision(str(self.folder), verdicts.AHEAD)
         device, released, spent = verdicts.DEVICES[0], {}, 0
         for _, frame, replies in verdicts.talk(board, data):

@@ -1,7 +1,8 @@
-"""Gives bytes to the decoders of the device library and describes the result in a line, on CPython or MicroPython.
+"""Gives bytes to the decoders of the device library and describes the result in a line, on CPython
+or MicroPython.
 
-Both must give the same lines. On MicroPython: micropython verdicts.py FILE, with the inputs of `pack` in FILE; it
-writes into the current folder.
+Both must give the same lines. On MicroPython: micropython verdicts.py FILE, with the inputs of
+`pack` in FILE; it writes into the current folder.
 """
 
 import hashlib
@@ -15,7 +16,19 @@ from scratch import write
 from spec import answers
 from streams import Keyed
 
-from tern import card, dns, frames, host_frames, ledger, projection, recorder, sampler, storage, sums, wire
+from tern import (
+    card,
+    dns,
+    frames,
+    host_frames,
+    ledger,
+    projection,
+    recorder,
+    sampler,
+    storage,
+    sums,
+    wire,
+)
 from tern.boards.emulated import Board
 from tern.client import Client
 from tern.fixed import exp_lower
@@ -27,7 +40,10 @@ KEY = bytes(range(32))
 import board_files  # noqa: E402  MicroPython's stack holds its imports once those above are done
 
 FLEET_KEY = bytes(range(100, 132))
-DEVICES = (0x3FFFFFFF, 0x40000000)  # the last id that is a small integer on every board, and the next
+DEVICES = (
+    0x3FFFFFFF,
+    0x40000000,
+)  # the last id that is a small integer on every board, and the next
 D, BUDGET, LARGEST = 4, 40_000_000, 12_000_000
 AHEAD = 3
 MOST = 6  # messages in an input
@@ -65,7 +81,9 @@ def short(data):
 
 
 def messages(data):
-    """The messages of an input: (key of its tag, its bytes), each behind a byte and its length as u16."""
+    """The messages of an input: (key of its tag, its bytes), each behind a byte and its length as
+    u16.
+    """
     parts, at = [], 0
     while at + 3 <= len(data) and len(parts) < MOST:
         how, n = struct.unpack_from("<BH", data, at)
@@ -128,7 +146,9 @@ def provision(directory, ahead=1):
     for i in range(len(devices) * _RECORDS * (D + 1)):
         records += struct.pack("<h", _ONE - 5117 * i % (2 * _ONE + 1))
     header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, D, len(devices) * _RECORDS)
-    fleet = struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, FLEET_KEY, 0, 8000, ahead, 1, _RECORDS, 0)
+    fleet = struct.pack(
+        storage.FLEET_FIELDS, storage.FLEET_MAGIC, FLEET_KEY, 0, 8000, ahead, 1, _RECORDS, 0
+    )
     files = (storage.CLIENTS, rows), (storage.RECORDS, header + records), (storage.FLEET, fleet)
     for name, data in files:
         write(directory + "/" + name, data)
@@ -160,7 +180,8 @@ def talk(board, data):
 
 
 def _cobs(data):
-    # A Receiver finds the frames in a stream, in pieces or at once, that COBS by its definition finds.
+    # A Receiver finds the frames in a stream, in pieces or at once, that COBS by its definition
+    # finds.
     expected = [_unstuffed(part) for part in data.split(b"\0")[:-1]]
     expected = [None if frame is None or len(frame) > 200 else frame for frame in expected]
     received, certain = _received(data, 5)
@@ -205,10 +226,20 @@ def _round(data):
     collects = request.model in wire.COLLECTIONS
     values = request.asked[: request.d] if collects else request.parameters
     again = _written(
-        host_frames.encode_round, b"", request.device, request.round, request.model, values, bytes(request.card),
-        request.k, request.exponent, request.range, request.classes, request.batch,
+        host_frames.encode_round,
+        b"",
+        request.device,
+        request.round,
+        request.model,
+        values,
+        bytes(request.card),
+        request.k,
+        request.exponent,
+        request.range,
+        request.classes,
+        request.batch,
         (request.epochs, request.rate, request.tau),
-    )  # fmt: skip
+    )
     assert again[: -wire.TAG_BYTES] == data[: -wire.TAG_BYTES]
     tally = request.card[0] & 15 == card.SUM
     assert 1 <= request.k <= request.values <= wire.MAX_VALUES + tally
@@ -230,10 +261,20 @@ def _never_waits_in_vain(frame):
 
 
 def _frames(data):
-    # Encoding restores every other frame that is accepted, with its own tag or the right one of the empty key.
+    # Encoding restores every other frame that is accepted, with its own tag or the right one of the
+    # empty key.
     words = []
     for frame in (data, data + frames.tag(b"", data)):
-        for judge in (_hello_request, _model, _error, _hello, _updated, _reports, _report, frames.address):
+        for judge in (
+            _hello_request,
+            _model,
+            _error,
+            _hello,
+            _updated,
+            _reports,
+            _report,
+            frames.address,
+        ):
             try:
                 words.append(str(judge(frame)))
             except frames.FrameError as error:
@@ -369,7 +410,8 @@ _NAMES = "0123456789abcdefAx"
 
 
 def _segments(data):
-    # Each message is a segment, without the first fields of its header unless it is RAW. FLEET: behind its name.
+    # Each message is a segment, without the first fields of its header unless it is RAW. FLEET:
+    # behind its name.
     head = recorder.SEGMENT_MAGIC + struct.pack("<H", board_files.D)
     files = []
     for how, body in messages(data):
@@ -411,7 +453,9 @@ def _mqtt(data):
     # Whatever a broker sends, no message is larger than the buffer, and no packet is read twice.
     words = []
     for step in (1, 2, 1000):
-        session = Session(lambda at=step: _Line(data, at), b"x", b"u", b"p", largest=128, window=2, slot=64)
+        session = Session(
+            lambda at=step: _Line(data, at), b"x", b"u", b"p", largest=128, window=2, slot=64
+        )
         out = memoryview(bytearray(32))
         received = 0
         try:
@@ -433,16 +477,30 @@ def _mqtt(data):
 
 
 _VERDICTS = {
-    "cobs": _cobs, "round": _round, "frames": _frames, "card": _card, "client": _client, "ahead": _ahead,
-    "dns": _dns, "mqtt": _mqtt, "ledger": board_files.ledgers, "storage": board_files.storages, "segments": _segments,
-    "model": board_files.model, "boot": board_files.boot, "lease": board_files.leases, "package": board_files.package,
-}  # fmt: skip
+    "cobs": _cobs,
+    "round": _round,
+    "frames": _frames,
+    "card": _card,
+    "client": _client,
+    "ahead": _ahead,
+    "dns": _dns,
+    "mqtt": _mqtt,
+    "ledger": board_files.ledgers,
+    "storage": board_files.storages,
+    "segments": _segments,
+    "model": board_files.model,
+    "boot": board_files.boot,
+    "lease": board_files.leases,
+    "package": board_files.package,
+}
 NAMES = sorted(_VERDICTS)
 
 
 def pack(inputs):
     """The bytes of a file of inputs, (name, data) each."""
-    return b"".join([struct.pack("<BH", NAMES.index(name), len(data)) + data for name, data in inputs])
+    return b"".join(
+        [struct.pack("<BH", NAMES.index(name), len(data)) + data for name, data in inputs]
+    )
 
 
 def main(path):

@@ -1,8 +1,10 @@
-"""A statistical audit of a device's sampler: a lower bound of its privacy loss, from its draws alone.
+"""A statistical audit of a device's sampler: a lower bound of its privacy loss, from its draws
+alone.
 
-Symbols are drawn at two adversarial inputs. Each symbol's probability is bounded from below and from above at both
-(Clopper and Pearson, Biometrika 26, 1934), so that all bounds hold together at the given confidence (Bonferroni): the
-largest `ln(p / q)` is a lower bound of epsilon. A sampler fails if this bound exceeds the card's epsilon.
+Symbols are drawn at two adversarial inputs. Each symbol's probability is bounded from below and
+from above at both (Clopper and Pearson, Biometrika 26, 1934), so that all bounds hold together at
+the given confidence (Bonferroni): the largest `ln(p / q)` is a lower bound of epsilon. A sampler
+fails if this bound exceeds the card's epsilon.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ Draw = Callable[[int, int], Sequence[int]]
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit: a lower bound of epsilon, the card's epsilon, and the event that gives the bound."""
+    """The result of an audit: a lower bound of epsilon, the card's epsilon, and the event that
+    gives the bound.
+    """
 
     epsilon_lower: float
     epsilon_card: float
@@ -42,7 +46,9 @@ class Audit:
 
 def lower(successes: int, n: int, confidence: float) -> float:
     """The Clopper-Pearson lower bound of a probability."""
-    return 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, 1 - confidence))
+    return (
+        0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, 1 - confidence))
+    )
 
 
 def upper(successes: int, n: int, confidence: float) -> float:
@@ -56,7 +62,11 @@ def _loss(likely: int, unlikely: int, n: int, confidence: float) -> float:
 
 
 def audit(
-    card: bytes, draw: Draw, n: int, confidence: float = CONFIDENCE, inputs: tuple[int, int] = INPUTS
+    card: bytes,
+    draw: Draw,
+    n: int,
+    confidence: float = CONFIDENCE,
+    inputs: tuple[int, int] = INPUTS,
 ) -> Audit:
     """Audit a sampler by n draws at each of two inputs."""
     counts = [draw(x, n) for x in inputs]

@@ -1,4 +1,7 @@
-"""Runs on a device (MicroPython): counts how often each symbol is drawn. Started by test_board.py."""
+"""Runs on a device (MicroPython): counts how often each symbol is drawn.
+
+Started by test_board.py.
+"""
 
 from array import array
 
@@ -21,7 +24,8 @@ def _tally(symbols: ptr16, n: int, counts: ptr32):
 def count(card_bytes, x, n, shift_index=-1, shift_millionths=0):
     """Draw n symbols for the input x (Q1.14); return the count of each.
 
-    shift_index: change this threshold by shift_millionths of itself, which breaks the sampler on purpose.
+    shift_index: change this threshold by shift_millionths of itself, which breaks the sampler on
+    purpose.
     """
     card = decode(card_bytes)
     if shift_index >= 0:

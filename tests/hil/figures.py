@@ -1,4 +1,7 @@
-"""Measures the figures that the hardware map expects of a board. `tern hil` runs it after the tests."""
+"""Measures the figures that the hardware map expects of a board.
+
+`tern hil` runs it after the tests.
+"""
 
 import contextlib
 import io
@@ -34,7 +37,8 @@ def bench_figures(mapped_board):
 def meter_figures(mapped_board, tmp_path_factory):
     words = ["bench", "energy", "--json", "--sessions", str(tmp_path_factory.mktemp("energy"))]
     words += [
-        f"--{name}" if value is True else f"--{name}={value}" for name, value in mapped_board.meter.items()
+        f"--{name}" if value is True else f"--{name}={value}"
+        for name, value in mapped_board.meter.items()
     ]
     if mapped_board.meter.get("meter") not in ("csv", "model"):
         words += ["--asleep"] * any(each.figure == "asleep-ua" for each in mapped_board.expect)
@@ -44,7 +48,10 @@ def meter_figures(mapped_board, tmp_path_factory):
     if code:
         pytest.fail(errors.getvalue(), pytrace=False)
     result = json.loads(output.getvalue())
-    figures = {"energy-uj": result["microjoules_per_report"], "asleep-ua": result["asleep_microamperes"]}
+    figures = {
+        "energy-uj": result["microjoules_per_report"],
+        "asleep-ua": result["asleep_microamperes"],
+    }
     return {name: value for name, value in figures.items() if value is not None}
 
 
@@ -54,7 +61,9 @@ def test_figure(mapped_board, expectation, request, record_property):
         pytest.skip(f"{figure} needs a meter: add meter: to the board in the hardware map")
     figures = request.getfixturevalue("meter_figures" if figure in OF_METER else "bench_figures")
     if figure not in figures:
-        pytest.fail(f"{mapped_board.id} gives no {figure}, only {', '.join(figures)}", pytrace=False)
+        pytest.fail(
+            f"{mapped_board.id} gives no {figure}, only {', '.join(figures)}", pytrace=False
+        )
     record_property("figure", figure)
     record_property("value", figures[figure])
     record_property("expected", str(expectation))

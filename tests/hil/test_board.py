@@ -1,4 +1,6 @@
-"""A board in the loop: the trial of the compiler, deployment, hello, reset, power cut, the epsilon of its sampler."""
+"""A board in the loop: the trial of the compiler, deployment, hello, reset, power cut, the epsilon
+of its sampler.
+"""
 
 from pathlib import Path
 
@@ -71,9 +73,13 @@ def test_the_board_comes_back_after_a_power_cut(dut, hello):
 
 @pytest.fixture(scope="module")
 def draw(dut, request):
-    """`draw(card, *shift)(x, n)`: the counts of the symbols that the board draws; shift: see audit_program.count."""
+    """`draw(card, *shift)(x, n)`: the counts of the symbols that the board draws; shift: see
+    audit_program.count.
+    """
     if dut.board.platform == "pico-emulated" and not request.config.getoption("exhaustive"):
-        pytest.skip("test_sampler.py compares its draws with those of faster boards: needs --exhaustive")
+        pytest.skip(
+            "test_sampler.py compares its draws with those of faster boards: needs --exhaustive"
+        )
     with dut.repl() as repl:
         program = BoardSubject(repl, AUDIT_PROGRAM)
         repl.run("from audit_program import *")
@@ -81,7 +87,9 @@ def draw(dut, request):
         def make(card, *shift):
             def count(x, n):
                 sizes = [min(_AT_ONCE, n - at) for at in range(0, n, _AT_ONCE)]
-                counts = [program.call(f"count({card!r}, {x}, {size}, *{shift!r})") for size in sizes]
+                counts = [
+                    program.call(f"count({card!r}, {x}, {size}, *{shift!r})") for size in sizes
+                ]
                 return [sum(of_symbol) for of_symbol in zip(*counts, strict=True)]
 
             return count

@@ -1,7 +1,8 @@
-"""A stand-in for the ESP32's module `network` on an emulated board, as its /network.py: the air of /air.json.
+"""A stand-in for the ESP32's module `network` on an emulated board, as its /network.py: the air of
+/air.json.
 
-{"ssid": ..., "key": ..., "lease": whether DHCP answers}. As MicroPython's, it tells why it cannot join only once it has
-given up, after `reconnects`, and the reason is ESP-IDF's.
+{"ssid": ..., "key": ..., "lease": whether DHCP answers}. As MicroPython's, it tells why it cannot
+join only once it has given up, after `reconnects`, and the reason is ESP-IDF's.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""A program that runs a task 100 times a second beside tern, and measures how late the task is at most."""
+"""A program that runs a task 100 times a second beside tern, and measures how late the task is at
+most.
+"""
 
 import asyncio
 import time
@@ -14,7 +16,8 @@ from tern.recorder import Recorder
 D = 13
 PERIOD_MS = 10
 EVERY = 8  # runs of the task: then it appends a record
-# ms: the largest delay of a run after no flush of records to flash, and of a run after one; the number of runs
+# ms: the largest delay of a run after no flush of records to flash, and of a run after one; the
+# number of runs
 late = array("i", (0, 0, 0))
 
 

@@ -1,4 +1,6 @@
-"""Runs on an emulated Pico: counts the cycles of the leaves of a report about a whole vector, and of its whole draw."""
+"""Runs on an emulated Pico: counts the cycles of the leaves of a report about a whole vector, and
+of its whole draw.
+"""
 
 import gc
 import os
@@ -23,7 +25,9 @@ class Fixed:
     def __init__(self, values):
         self.result = values
         self.values = len(values)
-        self.pool = bytearray(b"\xdc\5" + bytes(8))  # 1500 of 2 R, which turns those shorter than 501
+        self.pool = bytearray(
+            b"\xdc\5" + bytes(8)
+        )  # 1500 of 2 R, which turns those shorter than 501
         self.cursor = array("i", (0, 6))
 
 
@@ -83,10 +87,13 @@ def leaves(n, count):
     most = array("i", [0] * len(calls))
     for i in range(count):
         kind = i % 12
-        memoryview(values)[:] = array("h", random_values(size) if kind > 5 else special_values(kind, size))
+        memoryview(values)[:] = array(
+            "h", random_values(size) if kind > 5 else special_values(kind, size)
+        )
         signs[:] = os.urandom(64)
         wanted = signs[0] % size
-        # Of 3 N draws those below 3 N / 2 are likely, the next N / 2 are their opposites, and then the others.
+        # Of 3 N draws those below 3 N / 2 are likely, the next N / 2 are their opposites, and then
+        # the others.
         fixed.pool[2:4] = (size * (0, 3, 4, 5, 6)[i // 12 % 5] // 2 - (i // 12 % 5 == 4)).to_bytes(
             2, "little"
         )

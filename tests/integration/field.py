@@ -1,4 +1,6 @@
-"""Emulated boards in the field: the loader starts the program in their folders, and again whenever it ends."""
+"""Emulated boards in the field: the loader starts the program in their folders, and again whenever
+it ends.
+"""
 
 import os
 import struct

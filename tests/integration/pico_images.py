@@ -8,7 +8,9 @@ from ternhost import cache
 from terntools.boards import binary_info, uf2
 from terntools.emulators.pico import FIRMWARE
 
-INFO = "UF2 Bootloader v3.0\nModel: Raspberry Pi RP2\nBoard-ID: RPI-RP2\n"  # of a boot loader's volume
+INFO = (
+    "UF2 Bootloader v3.0\nModel: Raspberry Pi RP2\nBoard-ID: RPI-RP2\n"  # of a boot loader's volume
+)
 START = uf2.FLASH_START
 
 
@@ -19,7 +21,9 @@ def image():
 
 def files_of(data):
     """Where the MicroPython in these bytes keeps its files."""
-    return binary_info.file_system(lambda at, n: data[at - START : at - START + n] if at >= START else b"")
+    return binary_info.file_system(
+        lambda at, n: data[at - START : at - START + n] if at >= START else b""
+    )
 
 
 def with_files(data):
@@ -43,7 +47,9 @@ def with_another_place_for_files(data):
     files = files_of(data)
     entry = struct.pack("<II", files.start, len(files))
     assert data.count(entry) == 1
-    return uf2_file(data.replace(entry, struct.pack("<II", files.start - 0x10000, len(files) + 0x10000)))
+    return uf2_file(
+        data.replace(entry, struct.pack("<II", files.start - 0x10000, len(files) + 0x10000))
+    )
 
 
 def another_program(data):

@@ -1,6 +1,7 @@
 """A program that appends records beside tern, and may lose its power at any time.
 
-A record holds the number of the board's life and its own number in that life. LIFE.log gets a byte before each append.
+A record holds the number of the board's life and its own number in that life. LIFE.log gets a byte
+before each append.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""Fleets of real MicroPython processes on ptys, a proxy that damages frames, and readers of ledgers."""
+"""Fleets of real MicroPython processes on ptys, a proxy that damages frames, and readers of
+ledgers.
+"""
 
 import contextlib
 import dataclasses
@@ -102,13 +104,18 @@ class Site:
     def boards(self):
         return EmulatedFleet(self.micropython, self.directories)
 
-    def round(self, ports, devices, number=1, card=CARD, k=1, report=_no, warn=print, before=_no, **terms):
+    def round(
+        self, ports, devices, number=1, card=CARD, k=1, report=_no, warn=print, before=_no, **terms
+    ):
         """Run one round over `ports`; return the result and the aggregator.
 
-        report: called with the progress. before: called after the boards' hellos, before the first request.
+        report: called with the progress. before: called after the boards' hellos, before the first
+        request.
         """
         question = Question(wire.LOGISTIC, [100] * D, -14, card, k)
-        with BoardsDriver(self.store, Ports(ports), Terms(**{"silence": 30.0} | terms), warn=warn) as driver:
+        with BoardsDriver(
+            self.store, Ports(ports), Terms(**{"silence": 30.0} | terms), warn=warn
+        ) as driver:
             before()
             driver.open(number, [(question, devices)])
             result = driver.collect(number, report)
@@ -129,7 +136,9 @@ def ledgers_of_run(run):
 
 
 def read_ledgers(directories):
-    """The ledgers of these boards: device -> (epsilon spent, last round, packed symbols of the last report)."""
+    """The ledgers of these boards: device -> (epsilon spent, last round, packed symbols of the last
+    report).
+    """
     return {
         device: (account.spent, account.round, bytes(account.report)[9 : -wire.TAG_BYTES])
         for device, account in kept.accounts(directories)
@@ -151,7 +160,9 @@ def random_rows(seed, count, width):
 
 
 def provision(directory, rows, policies, boards=1, each=1):
-    """Provision boards below `directory`, whose devices hold `each` of the rows; return (path of the store, boards)."""
+    """Provision boards below `directory`, whose devices hold `each` of the rows; return (path of
+    the store, boards).
+    """
     directories = board_directories(directory, boards)
     with Store(directory / store_file.NAME) as store:
         provision_fleet(store, directories, rows, policies, each)
@@ -169,16 +180,20 @@ WIFI = {"host": "10.0.2.2", "server": "localhost", "ssid": "air"}
 
 
 def on_broker(directory, boards, row=(0, 0), tls=True, **network):
-    """Provision boards of one device each for the broker in `directory / "broker"`; return (path of the store, boards).
+    """Provision boards of one device each for the broker in `directory / "broker"`; return (path of
+    the store, boards).
 
-    Each device holds the record `row`. network: see `attach.write_network`. Writes CARD into `directory / "card"`.
+    Each device holds the record `row`. network: see `attach.write_network`. Writes CARD into
+    `directory / "card"`.
     """
     rows = np.array([row] * boards, np.int16)
     return attached(directory, boards, rows, Policy(COST, 400 * COST), tls, **network)[:2]
 
 
 def attached(directory, boards, rows, policy, tls=True, **network):
-    """As on_broker, for boards whose clients hold these rows; return (path of the store, boards, host's access)."""
+    """As on_broker, for boards whose clients hold these rows; return (path of the store, boards,
+    host's access).
+    """
     path, directories = provision(directory, rows, policy, boards)
     access = configure(directory / "broker", path, port=free_port(), tls=tls)
     attach(directories, directory / "broker", path, **network)
@@ -187,7 +202,9 @@ def attached(directory, boards, rows, policy, tls=True, **network):
 
 
 class OnBroker:
-    """Emulated boards whose clients hold a record of iris each, and their broker, while the context is open."""
+    """Emulated boards whose clients hold a record of iris each, and their broker, while the context
+    is open.
+    """
 
     def __init__(self, directory, micropython, boards, clients):
         dataset = datasets.load("iris")
@@ -211,9 +228,22 @@ class OnBroker:
 def serving_on_broker(directory, store, *options):
     """`tern serve` for the boards of `on_broker`, as a process."""
     return Train(
-        "--store", store, "--fleet", f"mqtt:{directory}/broker", "--dimension", D, "--k", 1,
-        "--card", directory / "card", *options, "--no-report", "--json", cwd=directory, command="serve",
-    )  # fmt: skip
+        "--store",
+        store,
+        "--fleet",
+        f"mqtt:{directory}/broker",
+        "--dimension",
+        D,
+        "--k",
+        1,
+        "--card",
+        directory / "card",
+        *options,
+        "--no-report",
+        "--json",
+        cwd=directory,
+        command="serve",
+    )
 
 
 def begin(algorithm="fedsgd", *, store=None, watcher=None, anew=False, name=None, **options):
@@ -258,7 +288,9 @@ def replay(store):
 
 
 def assert_counted_once(store, ledgers, number, devices, cost=COST):
-    """Assert that each of these devices has one report in the store, the one in its ledger, and has paid for one."""
+    """Assert that each of these devices has one report in the store, the one in its ledger, and has
+    paid for one.
+    """
     reports = dict(store.reports(number))
     assert sorted(reports) == sorted(devices)
     for device in devices:
@@ -266,7 +298,10 @@ def assert_counted_once(store, ledgers, number, devices, cost=COST):
 
 
 class Proxy:
-    """A pty between a host and the port of a board. `down` and `up` (bytes -> bytes) change what passes."""
+    """A pty between a host and the port of a board.
+
+    `down` and `up` (bytes -> bytes) change what passes.
+    """
 
     def __init__(self, port, down=lambda data: data, up=lambda data: data):
         self._board = os.open(port, os.O_RDWR | os.O_NOCTTY)
@@ -296,7 +331,9 @@ class Proxy:
 
 
 class Damage:
-    """Flips bits, drops and repeats bytes with `probability` while `on` is true; `done` counts these bytes."""
+    """Flips bits, drops and repeats bytes with `probability` while `on` is true; `done` counts
+    these bytes.
+    """
 
     def __init__(self, seed, probability):
         self._random, self._probability = random.Random(seed), probability
@@ -341,7 +378,9 @@ class Train:
         self.process.send_signal(signal.SIGCONT)
 
     def finish(self, code=0, number=None):
-        """Wait for its end, after a signal `number`, and assert its exit code; return (standard output, error)."""
+        """Wait for its end, after a signal `number`, and assert its exit code; return (standard
+        output, error).
+        """
         if number:
             self.signal(number)
         out, err = self.process.communicate(timeout=300)

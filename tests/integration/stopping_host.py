@@ -1,4 +1,6 @@
-"""`tern N ...`: `tern` that stops, as by SIGSTOP, in its first transaction after N reports are stored."""
+"""`tern N ...`: `tern` that stops, as by SIGSTOP, in its first transaction after N reports are
+stored.
+"""
 
 import os
 import signal

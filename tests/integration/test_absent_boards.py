@@ -1,6 +1,6 @@
-"""Ways in which a board fails to appear on its broker: each is told with its reason within 15 s, at the host or by the
-board (at its port, in its file, and in its next HELLO), and no other reason is told. Real Mosquitto, emulated boards,
-and the real commands.
+"""Ways in which a board fails to appear on its broker: each is told with its reason within 15 s, at
+the host or by the board (at its port, in its file, and in its next HELLO), and no other reason is
+told. Real Mosquitto, emulated boards, and the real commands.
 """
 
 import json
@@ -76,18 +76,26 @@ def change(directory, **members):
     """Change mqtt.json; None takes a member away. Return what it was."""
     path = directory / "mqtt.json"
     before = path.read_text()
-    config = {name: value for name, value in {**json.loads(before), **members}.items() if value is not None}
+    config = {
+        name: value
+        for name, value in {**json.loads(before), **members}.items()
+        if value is not None
+    }
     path.write_text(json.dumps(config))
     return before
 
 
 class Place:
-    """A provisioned board, its broker, and `tern serve`: each is started once, by a way or after it."""
+    """A provisioned board, its broker, and `tern serve`: each is started once, by a way or after
+    it.
+    """
 
     def __init__(self, folder, stack, micropython, tls=True, **network):
         self.folder, self.stack, self.micropython = folder, stack, micropython
         row = [1000] * (rig.D + 1)
-        self.path, (self.board,) = rig.on_broker(folder, 1, row, tls, longest_pause_ms=500, **network)
+        self.path, (self.board,) = rig.on_broker(
+            folder, 1, row, tls, longest_pause_ms=500, **network
+        )
         self.directory = folder / "broker"
         self.fleet = f"mqtt:{self.directory}"
         self.running = self.port = None
@@ -159,7 +167,9 @@ def killed(part, place):
 
 
 def swallowed(place, accepted=0):
-    """A proxy that accepts connections and passes nothing on; or, once it has accepted some, no connection."""
+    """A proxy that accepts connections and passes nothing on; or, once it has accepted some, no
+    connection.
+    """
     server = place.stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
     for _ in range(accepted):
         client = place.stack.enter_context(socket.socket())
@@ -250,7 +260,9 @@ def site_down(place):
 
 def log_elsewhere(place):
     binary = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
-    place.running = subprocess.Popen([binary, "-c", place.directory / CONFIG], stderr=subprocess.DEVNULL)
+    place.running = subprocess.Popen(
+        [binary, "-c", place.directory / CONFIG], stderr=subprocess.DEVNULL
+    )
     place.stack.callback(place.running.wait)
     place.stack.callback(place.running.terminate)
     wait_for(lambda: listens(*listener(place.directory)))
@@ -269,21 +281,47 @@ WAYS = {
     "wrong password": (settings(password="0" * 32), {"not authorised", "login"}, {A.CREDENTIALS}),
     "unknown user": (settings(user="0000abcd"), {"not authorised", "login"}, {A.CREDENTIALS}),
     "broker not configured": (not_configured, {"password", "not authorised"}, {A.CREDENTIALS}),
-    "key rotated": (partial(changed_keys, keys.rotate), {"not authorised", "login"}, {A.CREDENTIALS}),
+    "key rotated": (
+        partial(changed_keys, keys.rotate),
+        {"not authorised", "login"},
+        {A.CREDENTIALS},
+    ),
     "revoked": (partial(changed_keys, keys.revoke), {"not authorised", "store"}, {A.CREDENTIALS}),
     "revoked, broker not configured": (
-        partial(changed_keys, keys.revoke, configured=False), {"key", "store"}, set()),
+        partial(changed_keys, keys.revoke, configured=False),
+        {"key", "store"},
+        set(),
+    ),
     "another store": (another_store, {"key", "password"}, set()),
     "topic refused": (
-        lambda place: place.edit("access", "pattern write tern/hello/%u\n", ""), {"hello"}, set()),
+        lambda place: place.edit("access", "pattern write tern/hello/%u\n", ""),
+        {"hello"},
+        set(),
+    ),
     "other prefix": (settings(prefix="other"), {"hello"}, set()),
     "two of one name": (two_of_one_name, {"shared"}, {A.LOST}),
-    "plain at a port with TLS": (settings(authority=None), {"wrong version number", "login"}, ENDED),
+    "plain at a port with TLS": (
+        settings(authority=None),
+        {"wrong version number", "login"},
+        ENDED,
+    ),
     "TLS at a plain port": (other_authority, {"protocol error", "login"}, ENDED),
     "other authority": (other_authority, {"alert unknown ca", "login"}, {A.CERTIFICATE}),
-    "other host name": (settings(server="other.local"), {"alert bad certificate", "login"}, {A.CERTIFICATE}),
-    "certificate expired": (partial(certified, "_NOT_AFTER", datetime(2020, 1, 1)), {"expired"}, {A.DATES}),
-    "certificate not valid yet": (partial(certified, "_NOT_BEFORE", datetime(2040, 1, 1)), {"early"}, {A.DATES}),
+    "other host name": (
+        settings(server="other.local"),
+        {"alert bad certificate", "login"},
+        {A.CERTIFICATE},
+    ),
+    "certificate expired": (
+        partial(certified, "_NOT_AFTER", datetime(2020, 1, 1)),
+        {"expired"},
+        {A.DATES},
+    ),
+    "certificate not valid yet": (
+        partial(certified, "_NOT_BEFORE", datetime(2040, 1, 1)),
+        {"early"},
+        {A.DATES},
+    ),
     "other version": (another_version, {"version"}, set()),
     "budget spent": (budget_spent, {"budget"}, set()),
     "power cut": (partial(killed, "emulated"), {"ended"}, set()),
@@ -293,7 +331,7 @@ WAYS = {
     "site down": (site_down, {"site"}, {A.REFUSED, A.LOST}),
     "log elsewhere": (log_elsewhere, {"log"}, set()),
     "store without devices": (having(path="other.sqlite", port="none"), {"store"}, set()),
-}  # fmt: skip
+}
 WIRELESS = {  # the air, the board's settings, and the reason that it tells
     "no Wi-Fi settings": ({}, {"ssid": None}, A.NO_SETTINGS),
     "other Wi-Fi name": ({}, {"ssid": "other"}, A.NO_NETWORK),
@@ -322,7 +360,9 @@ def require_told(place, way, host, board):
     assert (said, bool(reasons & board)) == (host, bool(board)), place.lines
     assert reasons <= board | {0}
     assert seconds <= SOON
-    words = [SAYS[name] for name in sorted(host)] + [REASONS[reason][0] for reason in reasons if reason]
+    words = [SAYS[name] for name in sorted(host)] + [
+        REASONS[reason][0] for reason in reasons if reason
+    ]
     print(f"ABSENT | {way} | {seconds:.1f} s | {'; '.join(words)}")
 
 
@@ -394,7 +434,10 @@ def test_a_board_without_a_way_to_its_broker_is_told_with_its_reason(tmp_path, m
     with ExitStack() as stack:
         place = Place(tmp_path, stack, micropython, **rig.WIFI, wifi_password=AIR["key"])
         change(place.board, **members)
-        files = {"/network.py": _AIR_NETWORK.read_bytes(), "/air.json": json.dumps({**AIR, **air}).encode()}
+        files = {
+            "/network.py": _AIR_NETWORK.read_bytes(),
+            "/air.json": json.dumps({**AIR, **air}).encode(),
+        }
         flash = tmp_path / "flash.bin"
         flash_image.fill("rv32", flash, lambda machine: deploy.library_files(machine, whole=True))
         flash_image.add(flash, {**rig.files_below(place.board), **files})
@@ -417,7 +460,15 @@ def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_n
         rig.tern("deploy", board.url, code=0)
 
         def provision(*more, authority="my-broker", command="provision", code=0):
-            words = ("--device", 8, "--dataset", "flights", "--store", "my-broker/store.sqlite", *more)
+            words = (
+                "--device",
+                8,
+                "--dataset",
+                "flights",
+                "--store",
+                "my-broker/store.sqlite",
+                *more,
+            )
             network = ("--broker", f"10.0.2.2:{port}", "--authority", f"{authority}/authority.der")
             ended = rig.tern(command, board.url, *words, *network, cwd=tmp_path, code=code)
             return ended.out + ended.err
@@ -434,7 +485,9 @@ def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_n
         assert "begin with 'tern'\n  add --prefix tern" in text
         config("my-broker", "--name", "localhost", "--name", "10.0.2.2")
         with Mosquitto(tmp_path / "my-broker"):
-            assert "its link is mqtt now, and its broker hears it" in provision(*air), "passwords are written"
+            assert "its link is mqtt now, and its broker hears it" in provision(*air), (
+                "passwords are written"
+            )
             assert "is up, and its broker hears it" in provision(*air, "--yes", command="up")
             assert "nobody has looked whether the broker hears it" in provision(*air, "--wait", 0)
             text = provision(*air, "--wait", 10, authority="other", code=3)

@@ -1,5 +1,7 @@
-"""Algorithms over ptys. `tern collect`: MicroPython reports values, categories and levels, and its ledgers show their
-cost. Then protected inference, and FedAvg.
+"""Algorithms over ptys.
+
+`tern collect`: MicroPython reports values, categories and levels, and its ledgers show their cost.
+Then protected inference, and FedAvg.
 """
 
 from collections import Counter
@@ -27,7 +29,8 @@ from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 EXTRACT = "AGE,HRSWORK1,SEX,REGION,TOWN\n" + "".join(
-    f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{i % 6 // 2},{i % 30 // 3 * (i % 3)}\n" for i in range(300)
+    f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{i % 6 // 2},{i % 30 // 3 * (i % 3)}\n"
+    for i in range(300)
 )
 
 
@@ -48,14 +51,27 @@ def test_emulated_boards_report_means_and_frequencies_near_the_truth(tmp_path, m
 
 
 def test_emulated_boards_with_a_unit_tell_the_sums_of_their_records(micropython):
-    words = ("--unit", 10, "--dataset", "wine", "--records", 60, "--life", 1000, "--fleet", "emulated:2")
+    words = (
+        "--unit",
+        10,
+        "--dataset",
+        "wine",
+        "--records",
+        60,
+        "--life",
+        1000,
+        "--fleet",
+        "emulated:2",
+    )
     result = rig.tern("collect", *words, "--no-report", "--json").json
     assert (result["algorithm"], result["reports"], result["unit"]) == ("means", 2, 10)
     assert result["records"] == pytest.approx(120, abs=8 * result["records_error"])
     for entry in result["attributes"]:
-        assert abs(entry["mean"] - entry["true"]) < 3 * (entry["interval"][1] - entry["interval"][0]) < 2, (
-            entry
-        )
+        assert (
+            abs(entry["mean"] - entry["true"])
+            < 3 * (entry["interval"][1] - entry["interval"][0])
+            < 2
+        ), entry
 
 
 TOWNS = "AGE,TOWN\n" + "".join(f"30,{i}\n" for i in range(60)) + "30,41\n" * 240
@@ -65,7 +81,9 @@ TOWNS = "AGE,TOWN\n" + "".join(f"30,{i}\n" for i in range(60)) + "30,41\n" * 240
 def served(directory, micropython, table):
     """Run boards on a broker that hold the rows of a table; yield the options `fleet` and `store`."""
     policy = Policy(5_000_000, 50_000_000)
-    store, boards, _ = rig.attached(directory, 2, table.records(table.training), policy, longest_pause_ms=500)
+    store, boards, _ = rig.attached(
+        directory, 2, table.records(table.training), policy, longest_pause_ms=500
+    )
     with Mosquitto(directory / "broker"), EmulatedFleet(micropython, boards):
         yield {"fleet": f"mqtt:{directory}/broker", "store": store}
 
@@ -100,9 +118,14 @@ def test_an_interrupted_collection_is_resumed(tmp_path, micropython):
 
     with pytest.raises(InterruptedByUser):
         rig.finish(
-            "collect", dataset="ipums:people.csv", epsilon="1", clients=60, fleet="emulated:2",
-            store=tmp_path / "store.sqlite", watcher=Watcher(status=stop),
-        )  # fmt: skip
+            "collect",
+            dataset="ipums:people.csv",
+            epsilon="1",
+            clients=60,
+            fleet="emulated:2",
+            store=tmp_path / "store.sqlite",
+            watcher=Watcher(status=stop),
+        )
     result = rig.resume(tmp_path)
     assert sum(part["reports"] for part in result["parts"]) == 60
     assert [part["mechanism"] for part in result["parts"]] == ["three-outputs", "grr", "grr", "olh"]
@@ -118,7 +141,9 @@ def test_hiera_costs_each_device_what_the_result_says(tmp_path, micropython):
     result = rig.finish("collect", fleet="emulated:2", **options)
     assert result["epsilon_spent"] == [[result["epsilon_paid"], 125]]
     assert result["epsilon_stated"] < result["epsilon_paid"] <= 18
-    assert result["mean_squared_error"] < 0.4  # 0.08 is usual, at 14 reports an attribute; 0.3 a rare chance
+    assert (
+        result["mean_squared_error"] < 0.4
+    )  # 0.08 is usual, at 14 reports an attribute; 0.3 a rare chance
     ledgers = rig.ledgers_of_run(tmp_path / result["directory"])
     with Store(tmp_path / result["store"]) as store:
         reports = dict(store.reports(1))
@@ -130,22 +155,31 @@ def test_hiera_costs_each_device_what_the_result_says(tmp_path, micropython):
     ("method", "options"),
     [("algorithm6", {"epsilon": "20"}), ("hiera", {"epsilon": "18", "budgets": "4,3,2"})],
 )
-def test_the_constant_feature_of_a_data_set_is_not_asked_for(tmp_path, micropython, method, options):
+def test_the_constant_feature_of_a_data_set_is_not_asked_for(
+    tmp_path, micropython, method, options
+):
     wine = datasets.load("wine")
-    rows = np.repeat(wine.records([3]), 300, axis=0)  # of one record, so that its values are the means
+    rows = np.repeat(
+        wine.records([3]), 300, axis=0
+    )  # of one record, so that its values are the means
     store, directories = rig.provision(tmp_path, rows, Policy(500_000_000, 500_000_000))
     with EmulatedFleet(micropython, directories) as boards:
         fleet = "port:" + boards.ports[0]
-        result = rig.finish("collect", dataset="wine", method=method, fleet=fleet, store=store, **options)
+        result = rig.finish(
+            "collect", dataset="wine", method=method, fleet=fleet, store=store, **options
+        )
     (part,) = result["parts"]
     assert (part["d"], part["reports"]) == (13, 300)
     assert [entry["name"] for entry in result["attributes"]] == list(wine.feature_names[1:])
     if method == "algorithm6":
         means = [entry["mean"] for entry in result["attributes"]]
-        assert np.abs(means - wine.features[3, 1:] / 16384).max() < 0.4, means  # five standard errors or more
+        assert np.abs(means - wine.features[3, 1:] / 16384).max() < 0.4, (
+            means
+        )  # five standard errors or more
 
 
-# Protected inference over ptys: MicroPython classifies, adds noise and reports; an interrupted run is resumed
+# Protected inference over ptys: MicroPython classifies, adds noise and reports; an interrupted run
+# is resumed
 
 
 def test_the_score_comes_from_the_reports_that_the_boards_paid_for(tmp_path, micropython):
@@ -190,9 +224,14 @@ def test_an_interrupted_run_is_resumed_and_each_device_pays_once(tmp_path, micro
     path = tmp_path / "store.sqlite"
     with pytest.raises(InterruptedByUser) as caught:
         rig.finish(
-            "infer", epsilon="4", fleet="emulated:2", cluster_client_num=60, store=path, name="one",
+            "infer",
+            epsilon="4",
+            fleet="emulated:2",
+            cluster_client_num=60,
+            store=path,
+            name="one",
             watcher=Watcher(status=stop),
-        )  # fmt: skip
+        )
     assert caught.value.hint == "go on with: tern infer --resume one"
     result = rig.resume("one")
     assert (result["reports"], result["epsilon_spent"]) == (60, [[result["epsilon_paid"], 60]])
@@ -212,7 +251,11 @@ def test_a_run_scores_boards_whose_records_it_does_not_know(tmp_path, micropytho
         for _ in range(2):  # a refusal leaves no unfinished run
             with pytest.raises(RefusedError, match="cannot pay that: they have epsilon 0 left"):
                 rig.finish("infer", **options)
-    assert (result["reports"], result["agreement"], result["score_without_noise"]) == (38, None, None)
+    assert (result["reports"], result["agreement"], result["score_without_noise"]) == (
+        38,
+        None,
+        None,
+    )
     assert second["reports"] == 38
     assert (directories[0] / storage.CLIENTS).exists()
 
@@ -225,9 +268,13 @@ def test_a_result_that_could_not_be_written_is_made_from_the_same_reports(tmp_pa
 
     with pytest.raises(StorageError) as caught:
         rig.finish(
-            "infer", epsilon="4", fleet="emulated:2", cluster_client_num=60, name="one",
+            "infer",
+            epsilon="4",
+            fleet="emulated:2",
+            cluster_client_num=60,
+            name="one",
             watcher=Watcher(status=obstruct),
-        )  # fmt: skip
+        )
     assert "--resume" in caught.value.hint
     (run / "result.json").rmdir()
     with Store(run / "store.sqlite") as store:
@@ -240,14 +287,21 @@ def test_a_result_that_could_not_be_written_is_made_from_the_same_reports(tmp_pa
     assert rig.resume("one")["clusters"] == result["clusters"], "its result again"
 
 
-# FedAvg and personalised budgets over ptys, where the ledgers show what each device has paid; and refused
-# runs
+# FedAvg and personalised budgets over ptys, where the ledgers show what each device has paid; and
+# refused runs
 
 
 LOCAL = {
-    "algorithm": "fedavg", "dataset": "synthetic-logistic", "mechanism": "duchi", "choices": "0.25:4:0.5,0.5:8:0.5",
-    "batch": 4, "clients": 60, "rounds": 4, "share": 0.5, "fleet": "emulated:2",
-}  # fmt: skip
+    "algorithm": "fedavg",
+    "dataset": "synthetic-logistic",
+    "mechanism": "duchi",
+    "choices": "0.25:4:0.5,0.5:8:0.5",
+    "batch": 4,
+    "clients": 60,
+    "rounds": 4,
+    "share": 0.5,
+    "fleet": "emulated:2",
+}
 
 
 def test_devices_pay_for_every_round_that_they_take_part_in(tmp_path, micropython):
@@ -276,7 +330,9 @@ def test_devices_pay_for_every_round_that_they_take_part_in(tmp_path, micropytho
         [high["epsilon_paid"], 60 - of_low],
     ]
     with Store(path) as store:
-        rounds_by_device = Counter(device for number in range(1, 5) for device, _ in store.reports(number))
+        rounds_by_device = Counter(
+            device for number in range(1, 5) for device, _ in store.reports(number)
+        )
     assert set(rounds_by_device.values()) == {2}
 
 
@@ -311,10 +367,18 @@ def test_a_run_that_all_boards_refuse_does_not_keep_others_from_the_store(tmp_pa
     path, directories = rig.provision(tmp_path, rows, policy, each=20)
     (directories[0] / storage.FLEET).write_bytes(fleet_file(bytes(32), slot=335, records=20))
     with EmulatedFleet(micropython, directories) as boards:
-        port = {**LOCAL, "fleet": "port:" + boards.ports[0], "rounds": 1, "share": 1.0, "store": path}
+        port = {
+            **LOCAL,
+            "fleet": "port:" + boards.ports[0],
+            "rounds": 1,
+            "share": 1.0,
+            "store": path,
+        }
         with (
             rig.begin(**{**port, "clients": 3}) as run,
-            pytest.raises(UsageError, match="the fleet has 2 devices, and the run needs 3") as caught,
+            pytest.raises(
+                UsageError, match="the fleet has 2 devices, and the run needs 3"
+            ) as caught,
         ):
             run.run()
         assert caught.value.hint == "ask for --clients 2"
@@ -384,5 +448,7 @@ def test_a_store_has_one_unfinished_run_at_a_time(tmp_path, micropython):
         assert rig.finish(reports=20, fleet=port, store=path, anew=True)["reports"] == 20
     with Store(path) as store:
         assert [(number, ended) for number, ended, _ in kept.ended_rounds(store)] == [
-            (1, "complete"), (2, "abandoned"), (3, "complete"),
-        ]  # fmt: skip
+            (1, "complete"),
+            (2, "abandoned"),
+            (3, "complete"),
+        ]

@@ -28,22 +28,44 @@ MOMENTS = 20
 
 
 def member(folder, *words):
-    return ["--store", folder / "fleet.sqlite", "--device", 7, "--dataset", "flights", "--count", 9, *words]
+    return [
+        "--store",
+        folder / "fleet.sqlite",
+        "--device",
+        7,
+        "--dataset",
+        "flights",
+        "--count",
+        9,
+        *words,
+    ]
 
 
-# What each command says, in the n-th run: every run has something to write. Without --exhaustive the first and the last
-# of them are killed: what they leave half done costs a board its program, or its key and its ledger.
+# What each command says, in the n-th run: every run has something to write. Without --exhaustive
+# the first and the last of them are killed: what they leave half done costs a board its program, or
+# its key and its ledger.
 COMMANDS = {
     "deploy": lambda url, folder, n: ["deploy", url, *["--whole"] * (n % 2)],
-    "up": lambda url, folder, n: ["up", url, *member(folder, "--yes", "--pause", n % 2), *["--whole"] * (n % 2)],
+    "up": lambda url, folder, n: [
+        "up",
+        url,
+        *member(folder, "--yes", "--pause", n % 2),
+        *["--whole"] * (n % 2),
+    ],
     "records": lambda url, folder, n: ["device", "records", url, "--fill", folder / "mine.csv"],
     "flash": lambda url, folder, n: ["flash", url, "--firmware", folder / "other.uf2"],
     "bench": lambda url, folder, n: ["bench", "latency", url, "--sessions", folder / "sessions"],
     "hil": lambda url, folder, n: [
-        "hil", "--hardware-map", folder / "map.yaml", "--tests", folder / "test_it.py", "--sessions", folder / "out",
+        "hil",
+        "--hardware-map",
+        folder / "map.yaml",
+        "--tests",
+        folder / "test_it.py",
+        "--sessions",
+        folder / "out",
     ],
     "provision": lambda url, folder, n: ["provision", url, *member(folder, "--largest", 1 + n % 2)],
-}  # fmt: skip
+}
 TESTS = """
 def test_computes(dut):
     dut.deploy("bench")
@@ -95,7 +117,9 @@ def until_it_answers(url, seconds=PATIENCE):
 
 def begin(words):
     command = [*warm.TERN, *map(str, words)]
-    return warm.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    return warm.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
 
 
 def kill_at(words, seconds, how=signal.SIGKILL):
@@ -109,8 +133,12 @@ def kill_at(words, seconds, how=signal.SIGKILL):
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(name, prepared, tmp_path, sampled):
-    """Each board is visited again and again; the moments are spread over the time that the command takes."""
+def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(
+    name, prepared, tmp_path, sampled
+):
+    """Each board is visited again and again; the moments are spread over the time that the command
+    takes.
+    """
     made = COMMANDS[name]
     moments = sampled(range(MOMENTS), BOARDS)
 
@@ -158,7 +186,9 @@ def test_a_board_answers_again_after_a_refusal(one):
 
 @pytest.mark.slow
 def test_a_board_answers_again_after_ctrl_c_and_a_kill(one):
-    """Ctrl-C starts the program at once; after a kill the board's timer does, and no ledger is lost."""
+    """Ctrl-C starts the program at once; after a kill the board's timer does, and no ledger is
+    lost.
+    """
     url, folder = one
     for how, seconds in ((signal.SIGINT, 1.5), (signal.SIGINT, 4.0), (signal.SIGKILL, 3.0)):
         code = kill_at(COMMANDS["provision"](url, folder, 0), seconds, how)

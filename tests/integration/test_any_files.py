@@ -1,4 +1,6 @@
-"""Whatever is the matter with the files of a board, its console stays open: on an emulated Pico that is not locked."""
+"""Whatever is the matter with the files of a board, its console stays open: on an emulated Pico
+that is not locked.
+"""
 
 import os
 import random
@@ -30,7 +32,9 @@ def deployed(tmp_path_factory):
 
 
 def names_in_any_bytes(flash, rng):
-    """The board writes such names itself, since the host's library for file systems takes text only."""
+    """The board writes such names itself, since the host's library for file systems takes text
+    only.
+    """
     with boot_pico(flash, skip_idle=True) as pico, Repl(pico.url) as repl:
         for _ in range(5):
             name = rng.randbytes(rng.randint(1, 40)).replace(b"\0", b"x").replace(b"/", b"x")
@@ -46,7 +50,9 @@ def many_names(flash, rng):
 
 
 def damaged_bytes(flash, rng):
-    """Anywhere but in the library's machine code: the processor may stop there, whatever MicroPython does."""
+    """Anywhere but in the library's machine code: the processor may stop there, whatever
+    MicroPython does.
+    """
     image = bytearray(flash.read_bytes())
     spared = blocks_with_machine_code(image)
     for _ in range(rng.choice((1, 100, 10_000))):
@@ -57,9 +63,13 @@ def damaged_bytes(flash, rng):
 
 
 def blocks_with_machine_code(image):
-    """The numbers of the blocks of a flash that hold a part of a compiled module, at least 32 bytes long."""
+    """The numbers of the blocks of a flash that hold a part of a compiled module, at least 32 bytes
+    long.
+    """
     machine = deploy.Machine("armv6m", "rp2", "", "", network=False, aes=True)
-    modules = [data for path, data in deploy.library_files(machine).items() if path.endswith(".mpy")]
+    modules = [
+        data for path, data in deploy.library_files(machine).items() if path.endswith(".mpy")
+    ]
     parts = [data[at : at + 32] for data in modules for at in range(0, len(data), 256)]
     blocks = [image[at : at + BLOCK_BYTES] for at in range(0, len(image), BLOCK_BYTES)]
     return {number for number, block in enumerate(blocks) if any(part in block for part in parts)}
@@ -79,7 +89,12 @@ def no_memory(flash, rng):
 
 
 def no_library(flash, rng):
-    paths = ("/lib/tern/client.mpy", "/lib/tern/boards/this.mpy", "/lib/tern/__init__.mpy", "/main.py")
+    paths = (
+        "/lib/tern/client.mpy",
+        "/lib/tern/boards/this.mpy",
+        "/lib/tern/__init__.mpy",
+        "/main.py",
+    )
     path = rng.choice(paths)
     content = rng.choice((b"", rng.randbytes(100)))
     flash_image.add(flash, {path: content})
@@ -89,18 +104,24 @@ def files_that_hide_modules(flash, rng):
     """The client may not start: nobody reads the console then."""
     name = rng.choice(("hashlib", "os", "struct", "machine", "tern", "binascii", "time", "lock"))
     path = rng.choice(("/%s.py", "/%s/__init__.py")) % name
-    flash_image.add(flash, {path: rng.choice((b"", b"raise SystemExit\n", b"while True:\n    pass\n"))})
+    flash_image.add(
+        flash, {path: rng.choice((b"", b"raise SystemExit\n", b"while True:\n    pass\n"))}
+    )
 
 
 def damaged_files_of_tern(flash, rng):
     names = ("/clients.bin", "/fleet.bin", "/policy.bin", "/boot.bin", "/mqtt.json", "/link.json")
-    flash_image.add(flash, {name: rng.randbytes(rng.randint(0, 300)) for name in rng.sample(names, 3)})
+    flash_image.add(
+        flash, {name: rng.randbytes(rng.randint(0, 300)) for name in rng.sample(names, 3)}
+    )
 
 
 def other_programs(flash, rng):
     path = rng.choice(("/boot.py", "/main.py"))
     programs = [b"raise KeyboardInterrupt\n", b"1 / 0\n", b"def\n"]
-    if path == "/main.py":  # the USB port of a Pico starts after its boot.py: one that never ends has no port
+    if (
+        path == "/main.py"
+    ):  # the USB port of a Pico starts after its boot.py: one that never ends has no port
         programs.append(b"while True:\n    pass\n")
     flash_image.add(flash, {path: rng.choice(programs)})
 

@@ -1,5 +1,7 @@
-"""A task runs beside tern on a board with a slot, whose broker hangs, dies and returns: tern never waits in a call. How
-long it computes in one is a matter of the emulated Pico (test_application_pico.py)."""
+"""A task runs beside tern on a board with a slot, whose broker hangs, dies and returns: tern never
+waits in a call. How long it computes in one is a matter of the emulated Pico
+(test_application_pico.py).
+"""
 
 import json
 import os
@@ -130,7 +132,9 @@ def progress(board):
 @pytest.mark.slow
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_no_call_of_tern_waits(tmp_path, micropython, tls):
-    """The task is never late in simulated time while rounds go on and the broker hangs, dies and returns."""
+    """The task is never late in simulated time while rounds go on and the broker hangs, dies and
+    returns.
+    """
     path, (board,) = rig.on_broker(tmp_path, 1, tls=tls, slot=SLOT_MS, longest_pause_ms=1000)
     (tmp_path / "program.py").write_text(PROGRAM)
     with Mosquitto(tmp_path / "broker") as broker:

@@ -1,4 +1,6 @@
-"""An application on an emulated Pico: tern delays a program beside it by 20 ms at most, in simulated time."""
+"""An application on an emulated Pico: tern delays a program beside it by 20 ms at most, in
+simulated time.
+"""
 
 from pathlib import Path
 
@@ -25,7 +27,9 @@ INTERRUPTS = Path(__file__).parents[2] / "examples" / "interrupts.py"
 
 LOGISTIC = Question(wire.LOGISTIC, [100] * D, -14, rig.CARD, D, batch=32)
 SOFTMAX = Question(wire.SOFTMAX_GRADIENT, [100] * 3 * D, -14, rig.CARD, D, batch=32, classes=3)
-LOCAL = Question(wire.LOCAL + wire.LOGISTIC, [100] * D, -14, rig.CARD, D, batch=8, local=(2, 1, 1 << 20))
+LOCAL = Question(
+    wire.LOCAL + wire.LOGISTIC, [100] * D, -14, rig.CARD, D, batch=8, local=(2, 1, 1 << 20)
+)
 
 
 @pytest.fixture
@@ -59,7 +63,9 @@ def test_a_task_beside_tern_is_late_by_20_ms_at_most(board):
         ask(store, port, 6 * [LOGISTIC], Averaged(wire.LOGISTIC, [200] * D, -14))
         with Repl(port) as repl:
             late, reports, error = repl.evaluate("(list(late), node.reports, str(node.error))")
-            count, flushes, model = repl.evaluate("(recorder.count, recorder.flushes, node.model.round)")
+            count, flushes, model = repl.evaluate(
+                "(recorder.count, recorder.flushes, node.model.round)"
+            )
     print(f"late by at most {late[0]} ms, after a flush by {late[1]} ms, in {late[2]} runs")
     assert (reports, error, model) == (16, "None", 10)
     assert count >= 16
@@ -82,10 +88,14 @@ worst = array("i", (0,))  # samples that waited for the task
 def test_no_sample_of_the_interrupts_example_is_lost(board, tmp_path):
     store, directories = board
     text = INTERRUPTS.read_text()
-    text = text.replace("    came.set()\n", STAMP + "    came.set()\n").replace("\nring =", MORE + "ring =")
+    text = text.replace("    came.set()\n", STAMP + "    came.set()\n").replace(
+        "\nring =", MORE + "ring ="
+    )
     (tmp_path / "program.py").write_text(text)
     assert text.count("worst") == 3
-    with FirmwareFleet("pico", directories, more=("app",), program=tmp_path / "program.py") as fleet:
+    with FirmwareFleet(
+        "pico", directories, more=("app",), program=tmp_path / "program.py"
+    ) as fleet:
         (port,) = fleet.ports
         ask(store, port, 16 * [LOGISTIC])
         with Repl(port) as repl:

@@ -51,7 +51,9 @@ def appended(board, life):
 
 
 @pytest.mark.slow
-def test_a_program_that_is_killed_again_and_again_loses_only_unflushed_records(tmp_path, micropython):
+def test_a_program_that_is_killed_again_and_again_loses_only_unflushed_records(
+    tmp_path, micropython
+):
     path, (board,) = rig.on_broker(tmp_path, 1, longest_pause_ms=500)
     draws = random.Random(3)
 

@@ -94,13 +94,17 @@ def test_every_board_that_wakes_in_a_round_is_counted_once(tmp_path, micropython
     assert spent == dict.fromkeys(range(1, BOARDS + 1), ROUNDS * rig.COST)
     done = [outcome for outcome in wakes if outcome["done"]]
     assert all(outcome["error"] == "None" for outcome in wakes)
-    print(f"{len(wakes)} wakes, {len(done)} of them with a report, {kills} kills, a round {ends[-1]}")
+    print(
+        f"{len(wakes)} wakes, {len(done)} of them with a report, {kills} kills, a round {ends[-1]}"
+    )
     for key in ("import_ms", "open_ms", "once_ms"):
         print(key, np.percentile([outcome[key] for outcome in done], (0, 50, 100)))
 
 
 @pytest.mark.parametrize("trouble", ["gone", "hangs", "is another"])
-def test_a_wake_without_its_broker_ends_in_time_and_without_a_report(tmp_path, micropython, trouble):
+def test_a_wake_without_its_broker_ends_in_time_and_without_a_report(
+    tmp_path, micropython, trouble
+):
     path, (board,) = make(tmp_path, 1)
     access = Access.load(tmp_path / "broker" / HOST)
     with socket.create_server(("127.0.0.1", access.port)) as server:  # accepts, and stays silent
@@ -168,7 +172,9 @@ def test_an_esp32_that_wakes_reports_over_wifi_and_tls(tmp_path):
                 )
                 assert error == "None"
                 assert ready or not sent
-            reports += sent if done else 0  # two, where the second round begins while the board is awake
+            reports += (
+                sent if done else 0
+            )  # two, where the second round begins while the board is awake
             print("ms to imports, App, then each frame and its answer, the end:", marks)
         host.finish()
     assert reports >= 2

@@ -1,4 +1,6 @@
-"""A command that runs until it is interrupted ends in order, also where a shell has started it in the background."""
+"""A command that runs until it is interrupted ends in order, also where a shell has started it in
+the background.
+"""
 
 import json
 import signal
@@ -16,10 +18,14 @@ from terntools.emulators.process import locked
 
 
 def interrupt(number, *words, **options):
-    """Start a command in the background, send it a signal once it has printed a line; return (that line, exit code)."""
+    """Start a command in the background, send it a signal once it has printed a line; return (that
+    line, exit code).
+    """
     # A shell without job control ignores SIGINT for processes that it starts with &.
     command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *TERN, *words, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+    ) as process:
         try:
             first = json.loads(process.stdout.readline())
             process.send_signal(number)

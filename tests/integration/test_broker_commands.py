@@ -1,4 +1,6 @@
-"""The commands that set up a fleet on a broker, in order, and their messages when the broker has changed."""
+"""The commands that set up a fleet on a broker, in order, and their messages when the broker has
+changed.
+"""
 
 import json
 import os
@@ -31,7 +33,9 @@ class Command:
         self.out = directory / f"{words[0]}-{words[1]}.out"
         self.err = self.out.with_suffix(".err")
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            self.process = warm.Popen([*TERN, *map(str, words)], stdout=out, stderr=err, cwd=directory)
+            self.process = warm.Popen(
+                [*TERN, *map(str, words)], stdout=out, stderr=err, cwd=directory
+            )
 
     def wait_for_warning(self, text, seconds=60.0):
         """Wait until the text is on standard error, once."""
@@ -69,7 +73,9 @@ def run_mosquitto(directory):
     """Start Mosquitto as its user does, without tern."""
     path = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
     command, env = ["mosquitto", "-c", str(directory / CONFIG)], {**os.environ, "PATH": path}
-    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     wait_for(lambda: listens(*listener(directory)))
     return process
 
@@ -94,7 +100,9 @@ def test_a_fleet_warns_once_of_a_lost_broker_and_says_that_it_is_back(tmp_path, 
 def test_the_warning_about_a_broker_without_the_keys_names_a_command_that_helps(tmp_path, start):
     configuration.write_configuration(tmp_path / "my-broker", {}, port=free_port())
     start("broker", "run", "my-broker", "--json").result()
-    fleet = start("fleet", "emulate", 2, "--dir", "mine", "--broker", "my-broker", "--clients", 2, "--json")
+    fleet = start(
+        "fleet", "emulate", 2, "--dir", "mine", "--broker", "my-broker", "--clients", 2, "--json"
+    )
     fleet.wait_for_warning("does not let the boards in: refused by the broker", seconds=SOON)
     (line,) = (line for line in fleet.err.read_text().splitlines() if "give it their keys" in line)
     command = line.split(": ", 1)[1].split(";")[0].split()
@@ -108,9 +116,13 @@ def test_boards_of_another_store_are_refused(tmp_path, start):
     fleet = start("fleet", "emulate", 1, "--dir", "mine", "--clients", 1, "--json")
     fleet.result()
     fleet.end()
-    refused = rig.tern("fleet", "emulate", 1, "--dir", "mine", "--broker", "my-broker", cwd=tmp_path, code=2)
+    refused = rig.tern(
+        "fleet", "emulate", 1, "--dir", "mine", "--broker", "my-broker", cwd=tmp_path, code=2
+    )
     assert "my-broker/store.sqlite does not hold the key of device 1" in refused.err
-    refused = rig.tern("fleet", "emulate", 1, "--dir", "mine", "--budget", 200, cwd=tmp_path, code=2)
+    refused = rig.tern(
+        "fleet", "emulate", 1, "--dir", "mine", "--budget", 200, cwd=tmp_path, code=2
+    )
     assert "--budget 200 changes nothing about the boards that mine holds already" in refused.err
     assert "tern fleet emulate 1 --budget 200 --dir NEW-DIR" in refused.err
     refused = rig.tern("fleet", "emulate", 1, "--dir", "mine", "--classes", cwd=tmp_path, code=2)
@@ -141,7 +153,9 @@ def test_boards_on_a_broker_keep_their_unit_and_count_rho(tmp_path, start):
 
 @on_the_usual_port
 def test_one_command_runs_a_fleet_and_its_broker(tmp_path, start):
-    fleet = start("fleet", "emulate", 1, "--broker", "my-broker", "--start-broker", "--clients", 3, "--json")
+    fleet = start(
+        "fleet", "emulate", 1, "--broker", "my-broker", "--start-broker", "--clients", 3, "--json"
+    )
     fleet.result()
     directory = tmp_path / "my-broker"
     access = Access.load(directory / HOST)
@@ -236,8 +250,14 @@ def test_impossible_fleets_are_refused(tmp_path):
         (("2", "--clients", "0"), "--clients must be 2 or more, one a board, not 0"),
         (("0",), "N must be 1 to 1000 boards, not 0"),
         (("2", "--clients", "9999999"), "--clients must be at most"),
-        (("2", "--clients", "2", "--records", "9999999"), "--records must be 1 to 65535, not 9999999"),
-        (("2", "--unit", "minute"), "--unit must be device, record, or a number of records, not 'minute'"),
+        (
+            ("2", "--clients", "2", "--records", "9999999"),
+            "--records must be 1 to 65535, not 9999999",
+        ),
+        (
+            ("2", "--unit", "minute"),
+            "--unit must be device, record, or a number of records, not 'minute'",
+        ),
         (("2", "--delta", "2"), "delta must be between 0 and 1, not 2"),
         (("2", "--seed", "-1"), "--seed must be 0 or more, not -1"),
         (("2", "--start-broker"), "--start-broker needs --broker"),

@@ -32,7 +32,9 @@ LATER = 2**31  # than the epoch of any fleet key that a host makes before 2088
 
 
 class Boards(MqttLink):
-    """A link to connected boards of `each` clients, which answer without a broker. kept: their HELLOs were retained."""
+    """A link to connected boards of `each` clients, which answer without a broker. kept: their
+    HELLOs were retained.
+    """
 
     def __init__(self, devices, each=1, too_soon=0, kept=False):
         super().__init__(Access("nowhere", 1, "host", "", None))
@@ -76,7 +78,9 @@ class Boards(MqttLink):
         if self._too_soon and device not in self.refused:
             self.refused[device] = time.monotonic()
             digest = answers.question(KEY, device, frame[5:-8])
-            self._hear(board, answers.error(digest, device, number, wire.ERR_TOO_SOON, self._too_soon))
+            self._hear(
+                board, answers.error(digest, device, number, wire.ERR_TOO_SOON, self._too_soon)
+            )
         else:
             self._report(device, frame)
 
@@ -216,13 +220,17 @@ def test_a_driver_can_be_stopped_from_another_thread_and_after_its_end(tmp_path)
     link._first = range(1, 3)  # the third never answers
     with driver(tmp_path, link, 3) as broker_driver:
         threading.Timer(0.3, broker_driver.stop).start()
-        assert ask(broker_driver, 1, (QUESTION, [1, 2, 3])) is None, "it has neither ended nor expired"
+        assert ask(broker_driver, 1, (QUESTION, [1, 2, 3])) is None, (
+            "it has neither ended nor expired"
+        )
         assert broker_driver.collect(1) is None
     broker_driver.stop()  # after its end
 
 
 class Locked(Boards):
-    """Boards with a fleet key of `epoch`, which take a new one after `delay` seconds if `takes` is true."""
+    """Boards with a fleet key of `epoch`, which take a new one after `delay` seconds if `takes` is
+    true.
+    """
 
     def __init__(self, devices, each=1, epoch=1, takes=True, delay=0.0):
         super().__init__(devices, each)
@@ -305,7 +313,9 @@ def test_boards_without_the_new_fleet_key_are_asked_under_their_clients_keys(tmp
 
 
 def test_one_warning_counts_the_boards_with_a_later_fleet_key(tmp_path):
-    """It counts neither boards with an earlier key nor those of --own-key-only, whose epoch is the last."""
+    """It counts neither boards with an earlier key nor those of --own-key-only, whose epoch is the
+    last.
+    """
     warnings, link = [], Locked(900, each=100, epoch=LATER)
     link.epochs = {701: 1, 801: 2**32 - 1}
     with rotated(tmp_path, link, 900, patience=0.3, warn=warnings.append) as broker_driver:
@@ -331,7 +341,9 @@ def test_a_model_is_published_under_the_current_fleet_key(tmp_path):
 
     link = Boards(3)
     with driver(tmp_path, link, 3) as broker_driver:
-        assert link.models == [b""], "no model of another store or an earlier key is left with the broker"
+        assert link.models == [b""], (
+            "no model of another store or an earlier key is left with the broker"
+        )
         ask(broker_driver, 1, (QUESTION, [1, 2, 3]))
         broker_driver.publish(Averaged(wire.LOGISTIC, [5, -6], -14))
         assert verified(broker_driver, link.models[1]) == (1, [5, -6])

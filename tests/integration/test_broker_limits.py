@@ -48,7 +48,9 @@ def reports_at(qos):
 
 
 def peak(running, thief, make):
-    """Let `thief` send `make(number)` again and again; return (most MiB that the broker held, messages sent)."""
+    """Let `thief` send `make(number)` again and again; return (most MiB that the broker held,
+    messages sent).
+    """
 
     def drain():
         with suppress(OSError, ValueError):
@@ -108,7 +110,13 @@ def test_a_will_obeys_the_access_list(running):
     victim = board_client(access, KEYS, 1)
     victim.subscribe("tern/round")
     victim.subscribe("tern/down/00000001")
-    for topic in ("tern/round", "tern/up/00000001", "tern/hello/00000001", "tern/down/00000001", "other"):
+    for topic in (
+        "tern/round",
+        "tern/up/00000001",
+        "tern/hello/00000001",
+        "tern/down/00000001",
+        "other",
+    ):
         board_client(access, KEYS, 2, will=(topic, b"forged")).close()  # not allowed
     allowed = mqtt.HELLO % ("tern", mqtt.name(2))
     board_client(access, KEYS, 2, will=(allowed, b"own")).close()

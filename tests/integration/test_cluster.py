@@ -1,4 +1,6 @@
-"""A cluster of NATS servers as the broker: rights as with Mosquitto, new passwords, and nodes that are killed."""
+"""A cluster of NATS servers as the broker: rights as with Mosquitto, new passwords, and nodes that
+are killed.
+"""
 
 from dataclasses import replace
 
@@ -76,13 +78,20 @@ def test_rights_are_those_of_mosquitto_at_every_node(connect):
     for client in (board, late):
         assert [body[-len(longest) :] for _, body in client.messages(PATIENCE, 1)] == [longest]
     thief = connect(2, node=2)
-    for topic in ("tern/up/00000001", "tern/hello/00000001", "tern/round", "tern/down/00000001", "other"):
+    for topic in (
+        "tern/up/00000001",
+        "tern/hello/00000001",
+        "tern/round",
+        "tern/down/00000001",
+        "other",
+    ):
         connect(3, node=2, will=(topic, b"forged")).close()
         thief.publish(topic, b"forged", retain=True)
     thief.publish("tern/up/00000002", b"own")
     assert [(topic, body[2:]) for topic, body in host.messages(PATIENCE, 2)] == [
-        ("tern/hello/00000001", b"hello"), ("tern/up/00000002", b"own"),
-    ]  # fmt: skip
+        ("tern/hello/00000001", b"hello"),
+        ("tern/up/00000002", b"own"),
+    ]
     assert board.arrived() == []
     board.close()
     assert host.messages(PATIENCE, 1)[0][0] == "tern/hello/00000001", "its will"

@@ -26,7 +26,12 @@ ALL = range(1, 41)
 
 @pytest.mark.parametrize(
     ("name", "levels", "k"),
-    [("duchi", None, 1), ("pm-sub", 255, 3), ("three-outputs", None, 6), ("optimal", 16, 1)],  # the largest
+    [
+        ("duchi", None, 1),
+        ("pm-sub", 255, 3),
+        ("three-outputs", None, 6),
+        ("optimal", 16, 1),
+    ],  # the largest
 )
 def test_a_round_of_any_mechanism_counts_each_device_once(site, name, levels, k):
     card = design(name, 1, levels).card
@@ -35,7 +40,10 @@ def test_a_round_of_any_mechanism_counts_each_device_once(site, name, levels, k)
     with fleet.boards() as boards:
         result, aggregator = fleet.round(boards.ports, ALL, card=card, k=k)
     assert (result.ended, result.reports, result.asked) == (COMPLETE, 40, 40)
-    assert vars(aggregator.statistics) == {**dict.fromkeys(vars(aggregator.statistics), 0), "accepted": 40}
+    assert vars(aggregator.statistics) == {
+        **dict.fromkeys(vars(aggregator.statistics), 0),
+        "accepted": 40,
+    }
     assert result.cohorts[0].counts.sum() == 40 * k
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL, cost)
 
@@ -50,7 +58,9 @@ def test_devices_answer_round_after_round_until_their_budget_is_spent(site):
         for number in (1, 2, 3):
             assert fleet.round(boards.ports, range(1, 11), number)[0].reports == 10
             assert [left(board) for board in fleet.store.boards()] == [(3 - number) * rig.COST + 1]
-        with pytest.raises(RefusedError, match="10 of 10 devices refuse: their budget is spent") as caught:
+        with pytest.raises(
+            RefusedError, match="10 of 10 devices refuse: their budget is spent"
+        ) as caught:
             fleet.round(boards.ports, range(1, 11), 4)
     assert [left(board) for board in fleet.store.boards()] == [1]
     assert "1e-06 of it is left" in caught.value.message
@@ -69,7 +79,10 @@ def test_devices_that_refuse_do_not_stop_the_others(site):
 
 @pytest.mark.parametrize(
     ("largest", "claimed", "message"),
-    [(rig.COST - 1, rig.COST, "more than they allow"), (rig.COST, rig.COST // 2, "does not keep its claim")],
+    [
+        (rig.COST - 1, rig.COST, "more than they allow"),
+        (rig.COST, rig.COST // 2, "does not keep its claim"),
+    ],
 )
 def test_a_card_that_is_refused_costs_nothing(site, largest, claimed, message):
     card = rig.CARD[:1] + claimed.to_bytes(4, "little") + rig.CARD[5:]
@@ -87,7 +100,9 @@ def test_an_old_round_is_refused(site):
         keys = fleet.store.keys()
         fleet.store.close()
         fleet.store.path.unlink()
-        fleet.store = type(fleet.store)(fleet.store.path)  # a new store that knows the keys, and no rounds
+        fleet.store = type(fleet.store)(
+            fleet.store.path
+        )  # a new store that knows the keys, and no rounds
         fleet.store.add_devices(keys)
         with pytest.raises(RefusedError, match="say that they have seen round 7 already") as caught:
             fleet.round(boards.ports, range(1, 6), 3)
@@ -158,7 +173,9 @@ def test_a_board_that_is_unplugged_is_left_out_with_a_warning(site):
         # While somebody has it open, no board of another test gets a port of its name.
         with closing(board), open(board.port, "rb", buffering=0):
             ports = [*boards.ports, board.port]
-            result, _ = fleet.round(ports, range(1, 81), report=unplug, warn=warnings.append, silence=3.0)
+            result, _ = fleet.round(
+                ports, range(1, 81), report=unplug, warn=warnings.append, silence=3.0
+            )
     assert unplug.done
     assert 40 <= result.reports < 80
     assert any("gone" in warning and board.port in warning for warning in warnings)
@@ -245,7 +262,10 @@ def test_truncated_and_lost_frames_lose_and_double_no_report(site, every, longer
             return frame
         return frame[: int(len(frame) * share)] + b"\x00" if share else b""
 
-    with fleet.boards() as boards, rig.Proxy(boards.ports[0], _Frames(hurt), _Frames(hurt)) as proxy:
+    with (
+        fleet.boards() as boards,
+        rig.Proxy(boards.ports[0], _Frames(hurt), _Frames(hurt)) as proxy,
+    ):
         result, aggregator = fleet.round([proxy.port, boards.ports[1]], ALL)
     assert result.reports == 40
     statistics = aggregator.statistics
@@ -286,7 +306,9 @@ def test_late_reports_are_recognised_and_not_counted(site, monkeypatch):
     assert fleet.store.reports(1) == sorted(fleet.store.reports(1))
     assert len(fleet.store.reports(1)) == 10
     assert aggregator.statistics.late >= 10
-    assert all(spent == 2 * rig.COST or number == 2 for spent, number, _ in fleet.ledgers().values())
+    assert all(
+        spent == 2 * rig.COST or number == 2 for spent, number, _ in fleet.ledgers().values()
+    )
 
 
 # Ports

@@ -82,9 +82,13 @@ def test_device_commands_name_what_is_wrong_with_a_port(here, action, fleet, cod
 def test_a_small_demo_learns_and_writes_a_page_and_pictures(here, micropython):
     result = rig.tern("demo", "--boards", 2, "--reports", 8000, "--epsilon", 20, "--json").json
     assert (result["algorithm"], result["options"]["dataset"]) == ("fedsgd", "flights-planned")
-    assert result["auc"] > 0.6  # .67 as a rule (standard deviation .006); with 1,000 reports .64 (.02)
+    assert (
+        result["auc"] > 0.6
+    )  # .67 as a rule (standard deviation .006); with 1,000 reports .64 (.02)
     last = rig.tern("demo", "--boards", 1, "--reports", 50).out.splitlines()[-1]
-    assert last.startswith("the same devices could have answered once, about their whole gradient: AUC 0.")
+    assert last.startswith(
+        "the same devices could have answered once, about their whole gradient: AUC 0."
+    )
     directory = here / result["directory"]
     assert {"report.html", "result.json", "auc.png", "card.png", "epsilon.png", "bytes.png"} <= {
         path.name for path in directory.iterdir()

@@ -1,4 +1,7 @@
-"""Runs that die and go on: by kill -9, Ctrl-C or a full disk. No report is lost, counted twice or paid twice."""
+"""Runs that die and go on: by kill -9, Ctrl-C or a full disk.
+
+No report is lost, counted twice or paid twice.
+"""
 
 import json
 import resource
@@ -30,7 +33,9 @@ def assert_seen(run):
     """Assert that the store has the boards, times and counts of the run for observers."""
     with Store(run / store_file.NAME, create=False, beside=True) as store:
         boards = store.boards()
-        assert [(board.clients, board.online, board.errors) for board in boards] == [(300, False, 0)] * BOARDS
+        assert [(board.clients, board.online, board.errors) for board in boards] == [
+            (300, False, 0)
+        ] * BOARDS
         assert all(board.hello["release"] and board.hello["entropy"] == 1 for board in boards)
         for entry in store.history("run"):
             (tally,) = store.tallies(entry["round"])
@@ -49,13 +54,19 @@ def stored_reports(run):
     """The reports in the store: device -> (round, packed symbols). No device may have two."""
     with Store(run / store_file.NAME, create=False, beside=True) as store:
         numbers = range(1, store.last_round() + 1)
-        rows = [(device, number, payload) for number in numbers for device, payload in store.reports(number)]
+        rows = [
+            (device, number, payload)
+            for number in numbers
+            for device, payload in store.reports(number)
+        ]
     assert len({device for device, _, _ in rows}) == len(rows)
     return {device: (number, payload) for device, number, payload in rows}
 
 
 def assert_finished_exactly(run, before=None):
-    """Assert that each device has reported and paid once, and that the store has the report of its ledger."""
+    """Assert that each device has reported and paid once, and that the store has the report of its
+    ledger.
+    """
     reports = stored_reports(run)
     assert sorted(reports) == list(range(1, REPORTS + 1))
     ledgers = rig.ledgers_of_run(run)
@@ -105,7 +116,10 @@ def test_a_run_that_is_killed_in_a_round_learns_the_same_model_from_its_reports(
 
 
 def test_sigterm_and_ctrl_c_end_a_run_and_say_how_to_resume_it(run):
-    """They also end its boards and free their directories. Neither the run nor its store can be begun again."""
+    """They also end its boards and free their directories.
+
+    Neither the run nor its store can be begun again.
+    """
     host = start(run, stop_after=10)
     host.wait_until_stopped()
     host.finish(143, signal.SIGTERM)

@@ -1,4 +1,6 @@
-"""The live page in a real browser: its contents, its behaviour in trouble, and the secrets that it keeps."""
+"""The live page in a real browser: its contents, its behaviour in trouble, and the secrets that it
+keeps.
+"""
 
 import base64
 import http.client
@@ -62,13 +64,18 @@ def dashboard(place):
 def small(tmp_path_factory):
     """The URL of a page for a run with 50 boards; a run with a long name is beside it."""
     place = tmp_path_factory.mktemp("small")
-    tern(place, f"serve --fleet simulated:60 --rounds 2 --no-report --quiet --name {'greenhouse-' * 8}2026")
+    tern(
+        place,
+        f"serve --fleet simulated:60 --rounds 2 --no-report --quiet --name {'greenhouse-' * 8}2026",
+    )
     with dashboard(sample_store.make(place / "runs", 50)) as url:
         yield url
 
 
 class Visit:
-    """A page in a browser context of its own; records its requests, responses, frames and console errors."""
+    """A page in a browser context of its own; records its requests, responses, frames and console
+    errors.
+    """
 
     def __init__(self, browser, url, **options):
         self.url, self.context = url, browser.new_context(**options)
@@ -109,7 +116,9 @@ class Visit:
             yield section
 
     def require_harmless(self, width):
-        """No text has run as a program, and no element is wider than the window, but in boxes that scroll."""
+        """No text has run as a program, and no element is wider than the window, but in boxes that
+        scroll.
+        """
         assert self.page.evaluate("document.documentElement.scrollWidth") <= width
         assert self.page.evaluate(WIDE) == []
         assert self.page.evaluate(sample_store.CANARY.split()[0]) is None
@@ -120,7 +129,9 @@ class Visit:
 
     def tile(self, name):
         """The value of a tile on the page."""
-        tile = self.page.locator("main.tern .tile").filter(has_text=re.compile(f"^{re.escape(name)}"))
+        tile = self.page.locator("main.tern .tile").filter(
+            has_text=re.compile(f"^{re.escape(name)}")
+        )
         return tile.locator(".value").inner_text()
 
     def wait_for_tile(self, name, value):
@@ -133,7 +144,9 @@ class Visit:
         """The bodies of all responses, and all frames, as bytes."""
         self.page.wait_for_load_state("networkidle")
         bodies = [response.body() for response in self.responses if response.ok]
-        return bodies + [frame if isinstance(frame, bytes) else frame.encode() for frame in self.frames]
+        return bodies + [
+            frame if isinstance(frame, bytes) else frame.encode() for frame in self.frames
+        ]
 
     def close(self):
         self.context.close()
@@ -169,7 +182,9 @@ def test_the_page_follows_a_store_from_before_its_run_until_it_is_gone(tmp_path,
         with Store(path) as store:
             for number in (3, 4):
                 sample_store.begin_round(store, number, range(1, 51))
-                sample_store.end_round(store, number, 50, auc=0.87, accuracy=0.9, log_loss=0.3, tau=0.5)
+                sample_store.end_round(
+                    store, number, 50, auc=0.87, accuracy=0.9, log_loss=0.3, tau=0.5
+                )
                 opened.wait_for_tile("rounds ended", str(number))
             page.get_by_role("tab", name="Round").click()
             sample_store.begin_round(store, 5, range(1, 51))
@@ -202,7 +217,9 @@ def test_thousands_of_boards_can_be_searched_and_sorted_and_are_sent_once(tmp_pa
         page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00001")
         online = sum(board.online for board in sample_store.boards(BOARDS))
         assert opened.tile("boards online") == f"{online:,}"
-        document = next(response for response in opened.responses if response.url.startswith(f"{url}?"))
+        document = next(
+            response for response in opened.responses if response.url.startswith(f"{url}?")
+        )
         assert len(document.body()) < 100_000, "the first paint does not wait for the boards"
         page.get_by_label("search boards").fill("00042")
         page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00042")
@@ -224,7 +241,17 @@ def test_thousands_of_boards_can_be_searched_and_sorted_and_are_sent_once(tmp_pa
 @second_group
 @pytest.mark.slow
 def test_the_page_follows_a_run_that_is_killed_and_resumed(tmp_path, visit, micropython):
-    options = ("--reports", 600, "--group", 150, "--epsilon", 2, "--fleet", "emulated:2", "--no-report")
+    options = (
+        "--reports",
+        600,
+        "--group",
+        150,
+        "--epsilon",
+        2,
+        "--fleet",
+        "emulated:2",
+        "--no-report",
+    )
     host = rig.Train(*options, "--name", "run", cwd=tmp_path, stop_after=200)
     host.wait_until_stopped()
     with dashboard(tmp_path / "runs" / "run") as url:
@@ -271,7 +298,9 @@ def test_the_page_needs_no_other_server_fits_a_phone_and_serves_no_key(small, vi
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (dark == "rgb(18, 22, 28)") == (options.get("color_scheme") == "dark")
         address = small.removeprefix("http://")
-        assert {request.split("://")[1].split("/")[0] + "/" for request in opened.requests} == {address}
+        assert {request.split("://")[1].split("/")[0] + "/" for request in opened.requests} == {
+            address
+        }
         assert opened.complaints == []
         served += b"\0".join(opened.received())
     assert len(served) > 1_000_000
@@ -316,7 +345,9 @@ def test_texts_of_a_hostile_fleet_are_text_and_leave_the_page_as_it_is(tmp_path,
 
 
 def spoil_result(value, names):
-    """The same result with these names for features, classes, attributes and their categories, in turn."""
+    """The same result with these names for features, classes, attributes and their categories, in
+    turn.
+    """
     if isinstance(value, list):
         return [spoil_result(one, names) for one in value]
     if not isinstance(value, dict):
@@ -426,11 +457,22 @@ def test_requests_of_other_hosts_and_origins_are_refused(small):
     url, address = small, small.removeprefix("http://").rstrip("/")
     port = int(address.split(":")[1])
     assert ask(url) == ask(url, Host=f"localhost:{port}") == ask(url, "/boards") == 200
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", "[::1]"):
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        "127.0.0.1",
+        f"127.0.0.1:{port + 1}",
+        "[::1]",
+    ):
         assert ask(url, Host=host) == 403
         assert ask(url, "/boards", Host=host) == 403
         assert ask(url, SOCKET, **UPGRADE, Host=host) == 403
-    for origin in ("http://evil.example", "null", f"https://{address}", f"http://127.0.0.1:{port + 1}"):
+    for origin in (
+        "http://evil.example",
+        "null",
+        f"https://{address}",
+        f"http://127.0.0.1:{port + 1}",
+    ):
         assert ask(url, SOCKET, **UPGRADE, Origin=origin) == 403
         assert ask(url, "/boards", Origin=origin) == 403
     assert ask(url, SOCKET, **UPGRADE, Origin=f"http://{address}") == 101
@@ -446,13 +488,24 @@ def test_requests_of_other_hosts_and_origins_are_refused(small):
     "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)]
 )
 def test_the_page_beside_a_served_fleet_ends_with_the_host(tmp_path, visit, number):
-    words = ("--fleet", "simulated:200", "--interval", "0.3", "--name", "served", "--dashboard", "0")
+    words = (
+        "--fleet",
+        "simulated:200",
+        "--interval",
+        "0.3",
+        "--name",
+        "served",
+        "--dashboard",
+        "0",
+    )
     host = rig.Train(*words, cwd=tmp_path, command="serve").process
     url = next(match[0] for line in host.stdout if (match := re.search(r"http://\S+/", line)))
     assert ask(url) == 200
     opened = visit(url)
     opened.open()
-    opened.page.wait_for_function("document.querySelector('main.tern .tile .value').textContent > 5")
+    opened.page.wait_for_function(
+        "document.querySelector('main.tern .tile .value').textContent > 5"
+    )
     opened.close()
     host.send_signal(number)
     host.communicate(timeout=60)

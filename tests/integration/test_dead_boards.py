@@ -1,4 +1,6 @@
-"""Boards that die during a run: it goes on at the speed of the others, names the dead, and takes them back."""
+"""Boards that die during a run: it goes on at the speed of the others, names the dead, and takes
+them back.
+"""
 
 import os
 import signal
@@ -61,7 +63,11 @@ def test_a_board_that_dies_is_left_out_at_once_with_a_warning_and_taken_back(fle
             assert running.round(number).reports == 2 * CLIENTS // BOARDS
         assert len(running.warnings) == 1
         row = next(board for board in running.store.boards() if board.name == dead.port)
-        assert (row.online, row.errors, row.error) == (False, 1, warning.split(": ", 1)[1].split(";")[0])
+        assert (row.online, row.errors, row.error) == (
+            False,
+            1,
+            warning.split(": ", 1)[1].split(";")[0],
+        )
         dead.restart()
         _until_back(running, 4)
         assert running.warnings[1] == f"the board on {dead.port} is back"

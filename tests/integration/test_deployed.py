@@ -24,7 +24,9 @@ def pico(tmp_path_factory):
     folder = tmp_path_factory.mktemp("board")
     small_board.provision(str(folder), budget=7 * small_board.EPSILON)
     files = rig.files_below(folder)
-    flash_image.fill("pico", folder / "flash.bin", lambda machine: {**deploy.library_files(machine), **files})
+    flash_image.fill(
+        "pico", folder / "flash.bin", lambda machine: {**deploy.library_files(machine), **files}
+    )
     with boot_pico(folder / "flash.bin") as board:
         deploy.wait_for_hello(board.url)
         yield board
@@ -59,7 +61,10 @@ def test_a_deployed_pico_answers_rounds_refuses_and_keeps_its_budget(pico):
         assert ask(small_board.round_frame(1, three)) == first
         for frame, error in (
             (small_board.round_frame(1, three, shift=1), (wire.ERR_CHANGED_ROUND, 1)),
-            (small_board.round_frame(2, small_board.LEAKING), (wire.ERR_NOT_CERTIFIED, small_board.EPSILON)),
+            (
+                small_board.round_frame(2, small_board.LEAKING),
+                (wire.ERR_NOT_CERTIFIED, small_board.EPSILON),
+            ),
             (small_board.round_frame(2, three[:-1]), (wire.ERR_CARD, 0)),
             (small_board.round_frame(2, three, d=5), (wire.ERR_DATA, 4)),
             (small_board.round_frame(2, three), (wire.ERR_BUDGET, 3 * small_board.EPSILON)),
@@ -69,7 +74,10 @@ def test_a_deployed_pico_answers_rounds_refuses_and_keeps_its_budget(pico):
         assert small_board.error_of(ask(forged), 0) == (wire.ERR_TAG, 0)
         for number, model in ((2, wire.LINEAR), (3, wire.LOGISTIC), (4, wire.SVM)):
             assert ask(small_board.round_frame(number, window, k=1, model=model))[0] == wire.REPORT
-        assert small_board.error_of(ask(small_board.round_frame(5, window, k=1))) == (wire.ERR_BUDGET, 0)
+        assert small_board.error_of(ask(small_board.round_frame(5, window, k=1))) == (
+            wire.ERR_BUDGET,
+            0,
+        )
     with Repl(pico.url) as repl:
         spent = repl.read_file("/" + storage.ledger_name(7))[8:12]
         assert int.from_bytes(spent, "little") == 7 * small_board.EPSILON
@@ -93,4 +101,6 @@ def test_deploy_installs_the_imports_of_a_program(tmp_path, tern):
             assert "/lib/tern/softmax.mpy" in repl.directory(deploy.LIBRARY)
             assert not deploy.plan(repl, program=program)[1]
             changed = deploy.plan(repl)[1]
-        assert list(changed.write) == [deploy.MAIN], "without --main, the modules stay and main.py is tern's"
+        assert list(changed.write) == [deploy.MAIN], (
+            "without --main, the modules stay and main.py is tern's"
+        )

@@ -1,4 +1,6 @@
-"""`tern device records` on an emulated board: it reads collected records as CSV, and writes a CSV to the board."""
+"""`tern device records` on an emulated board: it reads collected records as CSV, and writes a CSV
+to the board.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def recorder_of(machine: deploy.Machine) -> dict[str, bytes]:
     """The recorder's modules."""
     sources = mpy.library(machine.processor)
     return {
-        f"/lib/{mpy.file_of(name)}.mpy": mpy.compiled(sources[name], machine.processor, name, optimise=True)
+        f"/lib/{mpy.file_of(name)}.mpy": mpy.compiled(
+            sources[name], machine.processor, name, optimise=True
+        )
         for name in _MODULES
     }
 
@@ -67,7 +71,9 @@ def collect(url: str, d: int, first: int, end: int) -> list[int]:
 
 
 def expected(d: int, first: int, end: int) -> list[list[int]]:
-    return [[(i * 31 + 7 * j) % 16385 - 8192 for j in range(d)] + [16384 - i] for i in range(first, end)]
+    return [
+        [(i * 31 + 7 * j) % 16385 - 8192 for j in range(d)] + [16384 - i] for i in range(first, end)
+    ]
 
 
 def run(capsys: Capsys, *arguments: object) -> dict[str, object]:
@@ -83,7 +89,9 @@ def board(tmp_path: Path) -> Iterator[EmulatedMachine]:
         yield machine
 
 
-def test_records_travel_both_ways_as_csv(board: EmulatedMachine, tmp_path: Path, capsys: Capsys) -> None:
+def test_records_travel_both_ways_as_csv(
+    board: EmulatedMachine, tmp_path: Path, capsys: Capsys
+) -> None:
     url = board.url
     assert run(capsys, url)["records"] == 0
     with Repl(url) as repl:
@@ -107,7 +115,9 @@ def test_records_travel_both_ways_as_csv(board: EmulatedMachine, tmp_path: Path,
     assert "--clear alone" in capsys.readouterr().err
     assert run(capsys, url, "--clear")["records"] == len(rows)
     filled = run(capsys, url, "--clear", "--fill", _csv(tmp_path, 28, 150))
-    assert (filled["filled"], filled["cleared"], filled["features"]) == (150, True, 2), "of records.bin"
+    assert (filled["filled"], filled["cleared"], filled["features"]) == (150, True, 2), (
+        "of records.bin"
+    )
     filled = run(capsys, url, "--fill", _csv(tmp_path, 28, 20))
     assert (filled["filled"], filled["records"]) == (20, 150)
     collect(url, 28, 0, 16)
@@ -143,7 +153,9 @@ def test_the_program_of_a_board_starts_again_after_each_command(
         assert run(capsys, url)["records"] == 20
         run(capsys, url, "--clear")
         with monkeypatch.context() as patched:
-            identify = devices.identify  # the board is there; then its program ends, and no hello comes
+            identify = (
+                devices.identify
+            )  # the board is there; then its program ends, and no hello comes
             patched.setattr(devices, "identify", lambda port, patience: identify(port, 300.0))
             patched.setattr(deploy, "HELLO_WAIT", 2.0)
             assert main(["device", "records", url, *fill]) == NO_DEVICE
@@ -162,10 +174,16 @@ def _csv(folder: Path, d: int, n: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("d", "mean_ms", "within_5_ms"), [pytest.param(13, 4, 0.85, marks=pytest.mark.exhaustive), (28, 5, 0.5)]
+    ("d", "mean_ms", "within_5_ms"),
+    [pytest.param(13, 4, 0.85, marks=pytest.mark.exhaustive), (28, 5, 0.5)],
 )
-def test_a_flush_takes_a_few_milliseconds(tmp_path: Path, d: int, mean_ms: int, within_5_ms: float) -> None:
-    """In simulated time, the same in every run. In the longest ones LittleFS compacts the folder."""
+def test_a_flush_takes_a_few_milliseconds(
+    tmp_path: Path, d: int, mean_ms: int, within_5_ms: float
+) -> None:
+    """In simulated time, the same in every run.
+
+    In the longest ones LittleFS compacts the folder.
+    """
     with booted("pico", tmp_path, recorder_of) as pico:
         spent = sorted(collect(pico.url, d, 0, 1600)[50:])
     median, mean = spent[len(spent) // 2], sum(spent) // len(spent)

@@ -44,12 +44,19 @@ def test_a_flash_is_prepared_once_and_again_for_another_compiler(tmp_path, monke
     monkeypatch.setattr("terntools.boards.mpy.compiler_version", lambda: "another compiler")
     assert prepared_flash.deployed("rv32").flash != first.flash
     for number in range(prepared_flash._KEPT + 1):
-        monkeypatch.setattr("terntools.boards.mpy.compiler_version", lambda number=number: str(number))
         monkeypatch.setattr(
-            prepared_flash, "_deploy", lambda name, processor, flash: flash.touch() or {"processor": "none"}
+            "terntools.boards.mpy.compiler_version", lambda number=number: str(number)
+        )
+        monkeypatch.setattr(
+            prepared_flash,
+            "_deploy",
+            lambda name, processor, flash: flash.touch() or {"processor": "none"},
         )
         prepared_flash.deployed("rv32")
-    assert len([path for path in tmp_path.glob("flash-rv32-*") if path.is_dir()]) == prepared_flash._KEPT
+    assert (
+        len([path for path in tmp_path.glob("flash-rv32-*") if path.is_dir()])
+        == prepared_flash._KEPT
+    )
 
 
 @pytest.mark.parametrize("name", ["rv32", "pico"])

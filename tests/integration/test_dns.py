@@ -1,4 +1,6 @@
-"""The device's look-up of names, on MicroPython over real sockets, with good, hostile and silent name servers."""
+"""The device's look-up of names, on MicroPython over real sockets, with good, hostile and silent
+name servers.
+"""
 
 import os
 import socket
@@ -35,13 +37,15 @@ _ALIAS = bytes.fromhex("c00c00050001000000050008") + b"\x05other\xc0\x13"
 
 
 def answer(question, records=_ALIAS + _ADDRESS, count=2, flags=b"\x81\x80"):
-    return question[:2] + flags + b"\x00\x01" + count.to_bytes(2) + bytes(4) + question[12:] + records
+    return (
+        question[:2] + flags + b"\x00\x01" + count.to_bytes(2) + bytes(4) + question[12:] + records
+    )
 
 
 @contextmanager
 def name_server(behave):
-    """Run a server that answers each question with the datagrams of `behave(question, earlier questions)`; None: from
-    another port. Yield its own port, and the questions.
+    """Run a server that answers each question with the datagrams of `behave(question, earlier
+    questions)`; None: from another port. Yield its own port, and the questions.
     """
     questions = []
 
@@ -57,7 +61,10 @@ def name_server(behave):
                     own.sendto(data, source)
             questions.append(question)
 
-    with socket.socket(type=socket.SOCK_DGRAM) as own, socket.socket(type=socket.SOCK_DGRAM) as other:
+    with (
+        socket.socket(type=socket.SOCK_DGRAM) as own,
+        socket.socket(type=socket.SOCK_DGRAM) as other,
+    ):
         own.bind(("127.0.0.1", 0))
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
@@ -106,9 +113,15 @@ def test_the_address_is_found(micropython, behave, least):
     ("behave", "message"),
     [
         (lambda *_: [], "no name server tells broker.example"),
-        (lambda question, _: [answer(question, b"", 0, b"\x81\x83")], "no address of broker.example"),
+        (
+            lambda question, _: [answer(question, b"", 0, b"\x81\x83")],
+            "no address of broker.example",
+        ),
         (lambda question, _: [answer(question, _ALIAS, 1)], "no address of broker.example"),
-        (lambda question, _: [answer(question, os.urandom(300), 65535)], "no address of broker.example"),
+        (
+            lambda question, _: [answer(question, os.urandom(300), 65535)],
+            "no address of broker.example",
+        ),
     ],
     ids=["silent", "unknown", "alias", "noise"],
 )

@@ -1,7 +1,7 @@
 """Runs the marked blocks of the documentation, in the order of each page.
 
-`<!-- tried -->` before a block: run it; `<!-- tried: 4 -->`: it must end with this exit code; `<!-- file: mine.py -->`:
-write it to this file for the next blocks.
+`<!-- tried -->` before a block: run it; `<!-- tried: 4 -->`: it must end with this exit code; `<!--
+file: mine.py -->`: write it to this file for the next blocks.
 """
 
 import os
@@ -27,7 +27,13 @@ def run(program, folder, seconds, **options):
     """Run a program of a page; return its exit code and the end of its outputs."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     ended = subprocess.run(
-        program, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, **options
+        program,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        **options,
     )
     return ended.returncode, ended.stdout[-3000:] + ended.stderr[-3000:]
 
@@ -54,20 +60,26 @@ PORT = "$(cat a0.port)"
 SITES = """cd my-sites
 tern gateway run south --fleet simulated:1000 --first-id 1001 &
 tern gateway run north --fleet simulated:1000"""
-# (what README says, what this test does instead): only a machine's place, or something that takes minutes.
+# (what README says, what this test does instead): only a machine's place, or something that takes
+# minutes.
 INSTEAD = (
     (r"^make demo\b.*", ":"),  # the run named "first" is as long, on the same flights and boards
     (r"^make test\b.*", ":"),  # these tests
     (r"^pip install -e .*", ":"),  # by the set-up of the tests
     (r"^(tern plan --dataset .*)", r"\1 --runs 2"),  # by default a plan takes minutes
-    (r"--firmware \S+", "--firmware a0.uf2 --volume a0.volume --yes"),  # an emulated Pico has a folder for its volume
+    (
+        r"--firmware \S+",
+        "--firmware a0.uf2 --volume a0.volume --yes",
+    ),  # an emulated Pico has a folder for its volume
     (r"\ba0\b(?!\.)", PORT),
     (r"\bgateways\.example\.org\b", "localhost"),
     (r"^tern gateway run north --fleet \S+", SITES),
-    # The emulated Pico has no accelerometer, which is said if the program comes so far in three seconds.
+    # The emulated Pico has no accelerometer, which is said if the program comes so far in three
+    # seconds.
     (r"^(tern deploy .*minimal\.py)", r"\1 2> minimal.log || grep -q ETIMEDOUT minimal.log"),
-)  # fmt: skip
-# Commands that go on until Ctrl-C, and what they say once the next line may follow. After None they end in a while.
+)
+# Commands that go on until Ctrl-C, and what they say once the next line may follow. After None they
+# end in a while.
 UNTIL_CTRL_C = {
     "tern emulator run": "socket:",
     "tern broker run": "the broker listens",

@@ -77,7 +77,9 @@ def test_a_power_cut_loses_only_a_file_that_was_never_closed(tmp_path):
         first.cut_power()
     with boot_pico(flash) as again:
         assert ask(again.url, "import os", "os.stat('/kept.txt')[6]") == 5000
-        assert "open.txt" not in ask(again.url, "", "[name for name in os.listdir('/') if os.stat(name)[6]]")
+        assert "open.txt" not in ask(
+            again.url, "", "[name for name in os.listdir('/') if os.stat(name)[6]]"
+        )
 
 
 @pytest.mark.parametrize(("board", "kib"), [("pico", 1408), ("rv32", 2048)])
@@ -167,7 +169,9 @@ def test_the_emulator_ends_with_its_parent():
         "import os; from terntools.emulators.pico import boot_pico\n"
         "pico = boot_pico(); print(pico.url, flush=True); os._exit(1)\n"
     )
-    url = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout.strip()
+    url = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
 
     def gone():
         try:
@@ -183,7 +187,9 @@ def test_a_command_runs_a_pico_until_ctrl_c(tmp_path):
     with warm.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         try:
             port = json.loads(running.stdout.readline())["port"]
-            assert ask(port, "open('/kept.txt', 'w').close()\nimport os", "os.listdir('/')") == ["kept.txt"]
+            assert ask(port, "open('/kept.txt', 'w').close()\nimport os", "os.listdir('/')") == [
+                "kept.txt"
+            ]
         finally:
             running.send_signal(signal.SIGINT)
         assert running.wait(60) == 0

@@ -1,4 +1,6 @@
-"""QEMU's machines as boards: MicroPython on their instruction set, flash, radio and network; and fleets of them."""
+"""QEMU's machines as boards: MicroPython on their instruction set, flash, radio and network; and
+fleets of them.
+"""
 
 import functools
 import http.server
@@ -65,11 +67,27 @@ COMPUTED = [
     ("", "-(2 ** 70) // 3", -(2**70) // 3),
     ("", "'%.3f %d' % (2.5, -7)", "2.500 -7"),
     ("import hashlib", "hashlib.sha256(b'abc').digest()[:4]", b"\xba\x78\x16\xbf"),
-    ("def f(n): return f(n - 1) + 1 if n else 1 / n\ntry: f(30)\nexcept ZeroDivisionError: r = 3", "r", 3),
-    ("r = []\ndef g():\n try:\n  yield 1\n finally:\n  r.append(2)\nfor x in g(): r.append(x)", "r", [1, 2]),
-    ("import asyncio\nasync def m():\n await asyncio.sleep_ms(5)\n return 6\nr = asyncio.run(m())", "r", 6),
-    ("import time\nt = time.ticks_ms()\ntime.sleep_ms(50)", "50 <= time.ticks_ms() - t < 5000", True),
-]  # fmt: skip
+    (
+        "def f(n): return f(n - 1) + 1 if n else 1 / n\ntry: f(30)\nexcept ZeroDivisionError: r = 3",
+        "r",
+        3,
+    ),
+    (
+        "r = []\ndef g():\n try:\n  yield 1\n finally:\n  r.append(2)\nfor x in g(): r.append(x)",
+        "r",
+        [1, 2],
+    ),
+    (
+        "import asyncio\nasync def m():\n await asyncio.sleep_ms(5)\n return 6\nr = asyncio.run(m())",
+        "r",
+        6,
+    ),
+    (
+        "import time\nt = time.ticks_ms()\ntime.sleep_ms(50)",
+        "50 <= time.ticks_ms() - t < 5000",
+        True,
+    ),
+]
 
 
 def test_micropython_computes_keeps_time_and_can_be_interrupted(machine):
@@ -92,7 +110,9 @@ def test_the_flash_outlives_a_power_cut_and_belongs_to_one_board(tmp_path, name)
         assert flash.stat().st_mode & 0o777 == 0o600
         with Repl(first.url) as repl:
             repl.write_file("/kept.txt", b"kept" * 3000)
-        assert flash.read_bytes()[-4096:] == bytes([0xFF]) * 4096, "erased, as NOR flash is before a write"
+        assert flash.read_bytes()[-4096:] == bytes([0xFF]) * 4096, (
+            "erased, as NOR flash is before a write"
+        )
         with pytest.raises(UsageError, match="another emulated board uses"):
             qemu.boot(name, flash)
         first.cut_power()
@@ -108,7 +128,9 @@ def test_a_reset_keeps_the_flash_and_the_clock(name):
     with qemu.boot(name) as board:
         with Repl(board.url) as repl:
             repl.write_file("/kept.txt", b"kept")
-            assert repl.evaluate("__import__('machine').reset_cause() == __import__('machine').PWRON_RESET")
+            assert repl.evaluate(
+                "__import__('machine').reset_cause() == __import__('machine').PWRON_RESET"
+            )
             before = repl.evaluate("__import__('time').time_ns()")
         with open_port(board.url) as port:
             port.write(b"import machine; machine.reset()\r")
@@ -116,8 +138,12 @@ def test_a_reset_keeps_the_flash_and_the_clock(name):
             port.timeout = 20
             assert port.read_until(banner).endswith(banner)
         with Repl(board.url) as repl:
-            assert repl.evaluate("__import__('machine').reset_cause() == __import__('machine').HARD_RESET")
-            assert repl.read_file("/kept.txt") == b"kept"  # though no file of this computer is its flash
+            assert repl.evaluate(
+                "__import__('machine').reset_cause() == __import__('machine').HARD_RESET"
+            )
+            assert (
+                repl.read_file("/kept.txt") == b"kept"
+            )  # though no file of this computer is its flash
             after = repl.evaluate("__import__('time').time_ns()")
             assert before < after < before + 20e9  # the clock goes on
 
@@ -162,7 +188,9 @@ def test_a_crash_ends_the_machine_with_its_output_in_the_error(name):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_seed_repeats_the_random_bytes(name):
-    code = "import os\ntry:\n import network\n network.WLAN(0).active(True)\nexcept ImportError: pass"
+    code = (
+        "import os\ntry:\n import network\n network.WLAN(0).active(True)\nexcept ImportError: pass"
+    )
     draws = []
     for seed in (1, 1, 2, None, None):
         with qemu.boot(name, seed=seed) as board:
@@ -241,7 +269,9 @@ kept = station.active()
         assert repl.evaluate("(after, kept)") == (False, True)
         assert repl.evaluate("board.temperature()") == 25_000
         assert repl.evaluate("board.in_place")  # LittleFS
-        seeds = [repl.evaluate("bytes([board.generator().byte() for _ in range(16)])") for _ in range(2)]
+        seeds = [
+            repl.evaluate("bytes([board.generator().byte() for _ in range(16)])") for _ in range(2)
+        ]
         assert seeds[0] != seeds[1]
 
 
@@ -251,11 +281,15 @@ def test_device_info_names_the_board_and_its_generator(kind):
     with device.boards(f"{kind}:1") as (port,):
         info = device.info(port)
     assert (info["entropy"], info["clients"]) == ("CTR_DRBG AES-256", 1)
-    assert info["board"] == ("QEMU lx60 with xtensawin" if kind == "xtensa-emulated" else "emulated")
+    assert info["board"] == (
+        "QEMU lx60 with xtensawin" if kind == "xtensa-emulated" else "emulated"
+    )
 
 
 def test_boards_answer_rounds_over_wifi_and_tls(tmp_path):
-    """Two boards behind Mosquitto, one of each instruction set, through the ESP32's own board module."""
+    """Two boards behind Mosquitto, one of each instruction set, through the ESP32's own board
+    module.
+    """
     row = [1000] * (rig.D + 1)
     path, directories = rig.on_broker(tmp_path, 2, row, **rig.WIFI, wifi_password="x" * 8)
     with mosquitto.Mosquitto(tmp_path / "broker"), ExitStack() as stack:
@@ -272,9 +306,13 @@ def test_boards_answer_rounds_over_wifi_and_tls(tmp_path):
 
 @pytest.mark.slow
 def test_a_bench_counts_instructions_and_bounds_the_time_from_below(tmp_path):
-    result = rig.tern("bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path).json
+    result = rig.tern(
+        "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path
+    ).json
     assert result["unit"] == "instructions"
-    assert not [name for name in result if name.startswith("us_") and name != "us_per_report_at_least"]
+    assert not [
+        name for name in result if name.startswith("us_") and name != "us_per_report_at_least"
+    ]
     report = result["instructions_per_report"]
     assert 100_000 < report["median"] < 2_000_000
     assert sum(report["breakdown"].values()) == pytest.approx(report["median"], rel=0.01)
@@ -295,11 +333,16 @@ def test_a_bench_counts_instructions_and_bounds_the_time_from_below(tmp_path):
 @pytest.mark.parametrize("name", figures.COUNTING)
 def test_measured_figures_agree_with_the_file(name):
     kept = json.loads(figures.KEPT.read_text())[f"{name}_emulated"]
-    assert figures.on_qemu(name) == pytest.approx(kept, rel=0.005), "intended? python tests/figures.py --keep"
+    assert figures.on_qemu(name) == pytest.approx(kept, rel=0.005), (
+        "intended? python tests/figures.py --keep"
+    )
 
 
 def test_a_board_that_counts_no_instructions_cannot_be_benched():
-    with pytest.raises(UsageError, match="counts no instructions"), subjects.subject("m33-emulated:1"):
+    with (
+        pytest.raises(UsageError, match="counts no instructions"),
+        subjects.subject("m33-emulated:1"),
+    ):
         pass
 
 
@@ -317,12 +360,20 @@ def test_the_emulator_ends_with_its_host_and_leaves_no_files():
 
 
 def test_a_blank_board_must_be_a_pico():
-    assert "need a Pico, not rv32" in rig.tern("emulator", "run", "--what", "rv32", "--blank", code=2).err
+    assert (
+        "need a Pico, not rv32"
+        in rig.tern("emulator", "run", "--what", "rv32", "--blank", code=2).err
+    )
 
 
 def test_a_board_that_is_not_built_names_the_command_that_builds_it(monkeypatch, tmp_path):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
-    for name, build in (("rv32", "esp32"), ("xtensa", "esp32"), ("m33", "m33"), ("rv32-newest", "newest")):
+    for name, build in (
+        ("rv32", "esp32"),
+        ("xtensa", "esp32"),
+        ("m33", "m33"),
+        ("rv32-newest", "newest"),
+    ):
         with pytest.raises(DeviceError, match="is not built yet") as caught:
             qemu.boot(name)
         assert caught.value.hint == f"make it: tern emulator build --what {build}"

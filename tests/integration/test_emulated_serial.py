@@ -1,4 +1,6 @@
-"""The emulated board's serial link: damage, flow control and hang-up, over pipes and both ends of a pty."""
+"""The emulated board's serial link: damage, flow control and hang-up, over pipes and both ends of a
+pty.
+"""
 
 import os
 import select
@@ -45,7 +47,9 @@ class Port:
             theirs = {its_end}
         command = device_command(find_micropython(), *BOARD, directory)
         options = {"env": ENVIRONMENT, "start_new_session": True}
-        self.process = subprocess.Popen(command, stdin=their_in, stdout=their_out, stderr=PIPE, **options)
+        self.process = subprocess.Popen(
+            command, stdin=their_in, stdout=their_out, stderr=PIPE, **options
+        )
         for end in theirs:
             os.close(end)
         self.receiver, self.credits = frames.Receiver(), 0
@@ -120,7 +124,9 @@ def test_a_board_says_hello_reports_and_ends_with_its_port(port):
 
 
 @pytest.mark.parametrize("fuses", [0, 64])
-def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger_is_bound(tmp_path, fuses):
+def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger_is_bound(
+    tmp_path, fuses
+):
     board, copy = tmp_path / "board", tmp_path / "copy"
     board.mkdir()
     small_board.write_files(str(board), fuses=fuses)
@@ -128,7 +134,9 @@ def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger
     def answers(*numbers, shift=0):
         port, replies = Port(board, "pipe"), []
         for number in numbers:
-            small_board.asked[0] = bytes(small_board.round_frame(number, small_board.THREE, shift=shift))
+            small_board.asked[0] = bytes(
+                small_board.round_frame(number, small_board.THREE, shift=shift)
+            )
             port.send(small_board.asked[0])
             replies.append(port.read())
         port.close()
@@ -163,7 +171,9 @@ def test_damaged_frames_cost_nothing(port, sampled):
         ):
             port.write(damaged + bytes(wire.AT_ONCE))
             answers = 0
-            while answer := port.read(0.05 if answers else TIMEOUT):  # a later one counts for the next
+            while answer := port.read(
+                0.05 if answers else TIMEOUT
+            ):  # a later one counts for the next
                 answers += 1
                 assert answer[0] == wire.ERROR, at
     assert port.hello().budget == small_board.ledger.MAX_BUDGET  # no damaged frame cost anything
@@ -206,7 +216,9 @@ def test_tools_can_interrupt_a_board(port):
 
 @pytest.mark.parametrize("port", ["pipe"], indirect=True)
 def test_a_boards_directory_is_one_process_s_until_it_ends(port, tmp_path):
-    """Two boards on one ledger would release two reports for a round; neither a link nor a relative path hides it."""
+    """Two boards on one ledger would release two reports for a round; neither a link nor a relative
+    path hides it.
+    """
     assert port.hello().clients == 3
     link = tmp_path / "link"
     link.symlink_to(tmp_path)

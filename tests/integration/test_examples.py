@@ -1,4 +1,6 @@
-"""Each example as a user starts it, but with small sizes; the programs for boards run on emulated ones."""
+"""Each example as a user starts it, but with small sizes; the programs for boards run on emulated
+ones.
+"""
 
 import json
 import os
@@ -24,7 +26,9 @@ EXAMPLES = ROOT / "examples"
 
 def run(directory, command, **environment):
     options = {"cwd": directory, "env": {**os.environ, **environment}, "start_new_session": True}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, **options)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=500, check=False, **options
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -78,7 +82,8 @@ def test_the_first_fleet_trains_and_collects(tmp_path):
 
 # Programs on boards
 
-# Stands in for a board's pins: an accelerometer that shakes while a button is held. No sleep takes any time.
+# Stands in for a board's pins: an accelerometer that shakes while a button is held. No sleep takes
+# any time.
 MACHINE = """
 import asyncio
 from struct import pack
@@ -137,8 +142,11 @@ def test_activity_boards_learn_while_runs_of_a_minute_are_protected(tmp_path, si
     assert result["reports"] == result["boards"] * result["rounds"]
     assert result["heap_free"] > 40_000
     assert result["the_same_windows"] == result["live"]
-    assert abs(result["live"] - result["host"]) < 0.05  # on other windows: five times the deviation by chance
-    # The mean of simulated runs is .807 (of 12, at full size) and .806 (of 8), with deviations of .008 and .005.
+    assert (
+        abs(result["live"] - result["host"]) < 0.05
+    )  # on other windows: five times the deviation by chance
+    # The mean of simulated runs is .807 (of 12, at full size) and .806 (of 8), with deviations of
+    # .008 and .005.
     assert result["live"] > 0.75
 
 
@@ -147,7 +155,8 @@ def test_thermostats_learn_to_be_wrong_less_often(tmp_path):
     size = ("--boards", "5", "--epsilon", "20", "--hour-ms", "100", "--wake", "4")
     result = json.loads(python(tmp_path, "thermostat/run.py", *size, "--json"))
     assert result["reports"] == 5 * result["rounds"] == 5 * 24
-    # The ratio is .35 on average, and .6 is 10 deviations above (100 simulated runs). At epsilon 4 it was 2.8.
+    # The ratio is .35 on average, and .6 is 10 deviations above (100 simulated runs). At epsilon 4
+    # it was 2.8.
     assert result["off"] < 0.6 * result["off_as_now"]
 
 

@@ -77,7 +77,9 @@ def test_erase_removes_the_files_also_where_the_board_does_not_say_where_they_ar
 def test_the_error_after_an_erase_says_that_the_files_are_gone(board, tmp_path, monkeypatch):
     monkeypatch.setattr(flash, "_volumes_at", lambda place, named: [])
     monkeypatch.setattr(flash, "_VOLUME_WAIT", 1.0)
-    failed = flash_pico(board, tmp_path, uf2_file(pico_images.image()), "--erase", code=errors.NO_DEVICE)
+    failed = flash_pico(
+        board, tmp_path, uf2_file(pico_images.image()), "--erase", code=errors.NO_DEVICE
+    )
     assert "did not show up; its files are erased; nothing was written" in failed.err
 
 
@@ -104,5 +106,7 @@ def test_the_error_on_a_board_with_another_python_says_how_to_start_its_boot_loa
 def test_an_old_micropython_is_asked_by_its_older_names(board, monkeypatch):
     """Before 1.20, `sys.implementation` has no `_machine`."""
     description = running.inspect(board.url).description
-    monkeypatch.setattr(running, "_ASK", running._ASK.replace("sys.implementation._machine", "sys.none"))
+    monkeypatch.setattr(
+        running, "_ASK", running._ASK.replace("sys.implementation._machine", "sys.none")
+    )
     assert running.inspect(board.url).description == description

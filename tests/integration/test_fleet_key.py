@@ -46,12 +46,18 @@ class Link(MqttLink):
         epochs = {}
         for board, frame in self.sent:
             if frame[0] == wire.FLEET_KEY:
-                epochs.setdefault(board, []).append(struct.unpack_from(wire.FLEET_KEY_FIELDS, frame, 1)[1])
+                epochs.setdefault(board, []).append(
+                    struct.unpack_from(wire.FLEET_KEY_FIELDS, frame, 1)[1]
+                )
         return epochs
 
     def alone(self):
         """The ROUNDs sent to single clients."""
-        return [frame for _, frame in self.sent if frame[0] == wire.ROUND and not frames.is_for_fleet(frame)]
+        return [
+            frame
+            for _, frame in self.sent
+            if frame[0] == wire.ROUND and not frames.is_for_fleet(frame)
+        ]
 
 
 class Fleet(rig.OnBroker):
@@ -66,11 +72,19 @@ class Fleet(rig.OnBroker):
             store.backup(copy)
 
     def host(self, standing=True, warn=lambda message: None):
-        """A driver for the store. Its patience is long, so that it asks no client alone for lack of time."""
+        """A driver for the store.
+
+        Its patience is long, so that it asks no client alone for lack of time.
+        """
         self.store = Store(self.path)
         self.link = Link(self.access)
         return BrokerDriver(
-            self.store, lambda: self.link, Terms(deadline=60.0), standing=standing, patience=30.0, warn=warn
+            self.store,
+            lambda: self.link,
+            Terms(deadline=60.0),
+            standing=standing,
+            patience=30.0,
+            warn=warn,
         )
 
     def beside(self, change, *arguments):
@@ -88,7 +102,9 @@ class Fleet(rig.OnBroker):
         def arrived():
             host.wait(0.1)
             boards = self.link.boards
-            expected = {name: epoch for name, epoch in zip(NAMES, epochs, strict=True) if name in boards}
+            expected = {
+                name: epoch for name, epoch in zip(NAMES, epochs, strict=True) if name in boards
+            }
             announced = {name: boards[name].epoch for name in expected}
             return self.epochs() == epochs and announced == expected and not self.link.changed
 
@@ -171,11 +187,17 @@ def test_boards_refuse_a_round_under_the_old_key(fleet, raw):
         assert fleet.link.brought() == {name: [new.epoch] for name in NAMES}, "once each"
         frames.verify(new.key, fleet.link.announced)
         assert not fleet.link.alone(), "every board has answered the announcement under the new key"
-        assert fleet.epochs() == [board.epoch for board in fleet.link.boards.values()] == [new.epoch] * BOARDS
+        assert (
+            fleet.epochs()
+            == [board.epoch for board in fleet.link.boards.values()]
+            == [new.epoch] * BOARDS
+        )
     fleet.store.close()
     client = raw()
     client.publish("tern/round", fleet.announcement(old.key, 3))
-    answers = [data[2:] for topic, data in client.messages(60.0, BOARDS) if topic.startswith("tern/up/")]
+    answers = [
+        data[2:] for topic, data in client.messages(60.0, BOARDS) if topic.startswith("tern/up/")
+    ]
     assert [host_frames.decode_error(frame, b"") for frame in answers] == [
         (wire.BOARD, 3, wire.ERR_DEVICE, wire.FLEET)
     ] * BOARDS
@@ -233,7 +255,9 @@ def test_a_board_that_is_revoked_in_a_restored_store_cannot_use_its_key(fleet, r
         new = result["fleet_epoch"]
         fleet.wait_for_epochs(host, [stolen.epoch, new, new])
         assert fleet.round(host, 1, DEVICES[2:]) == 4
-        assert fleet.link.brought() == {name: [new] for name in NAMES[1:]}, "and none to the revoked board"
+        assert fleet.link.brought() == {name: [new] for name in NAMES[1:]}, (
+            "and none to the revoked board"
+        )
         assert not fleet.link.alone()
     fleet.store.close()
     client = raw()

@@ -1,11 +1,13 @@
-"""Every algorithm over gateways has the counts of one host that asks the same devices, cell for cell.
+"""Every algorithm over gateways has the counts of one host that asks the same devices, cell for
+cell.
 
-The "drawn" boards take their random bytes from the request: to the same request, a device makes the same report. So a
-run over three gateways and one over a single host with all their boards must agree, round by round.
+The "drawn" boards take their random bytes from the request: to the same request, a device makes the
+same report. So a run over three gateways and one over a single host with all their boards must
+agree, round by round.
 
-Other gateways have emulated boards, simulated clients and boards on a broker. One aggregator, with all keys and all
-reports of the boards, counts their reports again; a simulated fleet without a gateway gives the counts of the simulated
-clients.
+Other gateways have emulated boards, simulated clients and boards on a broker. One aggregator, with
+all keys and all reports of the boards, counts their reports again; a simulated fleet without a
+gateway gives the counts of the simulated clients.
 """
 
 import hashlib
@@ -96,15 +98,36 @@ RUNS = {
     "fedsgd personalised": ("fedsgd", {**IRIS, **GROUPS, "epsilons": "1:0.5,4:0.5"}),
     "fedsgd projection": ("fedsgd", {**IRIS, **GROUPS, "epsilon": "4", "mechanism": "projection"}),
     "direct": ("direct", {**IRIS, "reports": ALL, "epsilon": "4"}),
-    "direct personalised": ("direct", {**IRIS, "reports": ALL, "epsilons": "1:0.5,4:0.5", "then": "fedsgd"}),
-    "fedavg": ("fedavg", {**IRIS, "epsilon": "8", "clients": ALL, "records": 1, "rounds": 2, "share": 0.5}),
+    "direct personalised": (
+        "direct",
+        {**IRIS, "reports": ALL, "epsilons": "1:0.5,4:0.5", "then": "fedsgd"},
+    ),
+    "fedavg": (
+        "fedavg",
+        {**IRIS, "epsilon": "8", "clients": ALL, "records": 1, "rounds": 2, "share": 0.5},
+    ),
     "fedavg softmax": (
         "fedavg",
-        {**IRIS, "model": "softmax", "epsilon": "8", "clients": ALL, "records": 1, "rounds": 2, "share": 0.5},
+        {
+            **IRIS,
+            "model": "softmax",
+            "epsilon": "8",
+            "clients": ALL,
+            "records": 1,
+            "rounds": 2,
+            "share": 0.5,
+        },
     ),
     "fedavg of the paper": (
         "fedavg",
-        {**IRIS, "choices": "epsilon1,tau3", "clients": ALL, "records": 1, "rounds": 2, "share": 0.5},
+        {
+            **IRIS,
+            "choices": "epsilon1,tau3",
+            "clients": ALL,
+            "records": 1,
+            "rounds": 2,
+            "share": 0.5,
+        },
     ),
     "hiera": ("hiera", {**IRIS, "epsilon": "9", "budgets": "3,2,1", "reports": ALL, "group": ALL}),
     "collect values": ("collect", {**IRIS, "epsilon": "8", "clients": ALL}),
@@ -119,7 +142,13 @@ RUNS = {
 def runs_of(name):
     """The options of each gateway for a run of that name."""
     dataset = RUNS[name][1].get("dataset", "iris")
-    options = {"fleet": "drawn:2", "dataset": dataset, "clients": CLIENTS, "budget": "1000", "largest": "100"}
+    options = {
+        "fleet": "drawn:2",
+        "dataset": dataset,
+        "clients": CLIENTS,
+        "budget": "1000",
+        "largest": "100",
+    }
     options["classes"] = "softmax" in name or "infer" in name
     return {
         site: {**options, "first_id": 1 + 100 * i, "single_results": name == "infer vector"}
@@ -128,7 +157,9 @@ def runs_of(name):
 
 
 def one_host(sites, directory):
-    """Give one host copies of all boards of the gateways, and their keys; return (fleet, path of its store)."""
+    """Give one host copies of all boards of the gateways, and their keys; return (fleet, path of
+    its store).
+    """
     boards = []
     with Store(directory / "store.sqlite") as store:
         for site in SITES:
@@ -144,7 +175,9 @@ def ran(name, fleet, store=None):
     algorithm, options = RUNS[name]
     warnings = []
     watcher = Watcher(warn=warnings.append)
-    with rig.begin(algorithm, **options, fleet=fleet, store=store, watcher=watcher, name=fleet[:4]) as run:
+    with rig.begin(
+        algorithm, **options, fleet=fleet, store=store, watcher=watcher, name=fleet[:4]
+    ) as run:
         result = run.run()
         assert warnings == []
         tallies = [
@@ -162,8 +195,16 @@ def numbers(cohort):
 
 # Members of a result in which equal runs differ.
 DIFFERENT = (
-    "name", "directory", "store", "seconds", "reports_per_second", "fleet", "options", "run", "toward_server",
-)  # fmt: skip
+    "name",
+    "directory",
+    "store",
+    "seconds",
+    "reports_per_second",
+    "fleet",
+    "options",
+    "run",
+    "toward_server",
+)
 
 
 @pytest.mark.sampled(5)
@@ -188,10 +229,16 @@ def test_a_run_over_three_gateways_equals_a_run_over_one_host(here, name):
 
 
 def test_vectors_are_refused_where_gateways_do_not_pass_on_single_results(here):
-    runs = {site: {**options, "single_results": False} for site, options in runs_of("infer vector").items()}
+    runs = {
+        site: {**options, "single_results": False}
+        for site, options in runs_of("infer vector").items()
+    }
     warnings = []
     fleet, watcher = f"gateways:{here}/sites", Watcher(warn=warnings.append)
-    with gateways(here / "sites", runs), pytest.raises(RefusedError, match="single devices") as problem:
+    with (
+        gateways(here / "sites", runs),
+        pytest.raises(RefusedError, match="single devices") as problem,
+    ):
         rig.finish("infer", **RUNS["infer vector"][1], fleet=fleet, watcher=watcher)
     assert "--single-results" in problem.value.hint
     assert sum("the round goes on without it" in warning for warning in warnings) == 3
@@ -199,7 +246,13 @@ def test_vectors_are_refused_where_gateways_do_not_pass_on_single_results(here):
 
 # Gateways of every kind
 
-OPTIONS = {"dataset": "iris", "clients": CLIENTS, "budget": "1000", "largest": "100", "single_results": True}
+OPTIONS = {
+    "dataset": "iris",
+    "clients": CLIENTS,
+    "budget": "1000",
+    "largest": "100",
+    "single_results": True,
+}
 MADE = {
     "emulated": {**OPTIONS, "fleet": "emulated:2", "first_id": 1},
     "simulated": {**OPTIONS, "fleet": f"simulated:{CLIENTS}", "first_id": 101},
@@ -221,7 +274,9 @@ def running(place):
     (board,) = board_directories(site, 1)
     with Store(site / "keys.sqlite") as store:
         store.add_devices(keys)
-    provision_board(board, ids.start, [keys[device] for device in ids], rows, Policy(10**8, 9 * 10**8))
+    provision_board(
+        board, ids.start, [keys[device] for device in ids], rows, Policy(10**8, 9 * 10**8)
+    )
     configuration.configure(site / "broker", site / "keys.sqlite", port=free_port())
     attach([board], site / "broker", site / "keys.sqlite", longest_pause_ms=500)
     mqtt = {"fleet": f"mqtt:{site / 'broker'}", "single_results": True}
@@ -249,11 +304,17 @@ def counted_by_one(place, row, directory):
     cohorts = [(cohort.body, np.asarray(cohort.devices, np.int64)) for cohort in row.cohorts]
     is_simulated = [np.isin(ids, driver.devices) for _, ids in cohorts]
     real = [Cohort(body, ids[~s]) for (body, ids), s in zip(cohorts, is_simulated, strict=True)]
-    stores = [Store(place / name, beside=True) for name in ("emulated/store.sqlite", "mqtt/keys.sqlite")]
+    stores = [
+        Store(place / name, beside=True) for name in ("emulated/store.sqlite", "mqtt/keys.sqlite")
+    ]
     result = recounted(path, stores, [replace(row, cohorts=[c for c in real if len(c.devices)])])
     counted = iter(result[row.number].cohorts)
-    simulated = [(body, np.sort(ids[s])) for (body, ids), s in zip(cohorts, is_simulated, strict=True)]
-    driver.open(row.number, [(question_of(decode_body(body)), ids) for body, ids in simulated if len(ids)])
+    simulated = [
+        (body, np.sort(ids[s])) for (body, ids), s in zip(cohorts, is_simulated, strict=True)
+    ]
+    driver.open(
+        row.number, [(question_of(decode_body(body)), ids) for body, ids in simulated if len(ids)]
+    )
     drawn = iter(driver.collect(row.number).cohorts)
     sources = [[counted] * (not s.all()) + [drawn] * bool(s.any()) for s in is_simulated]
     return [numbers(reduce(merged, map(next, some))) for some in sources]
@@ -273,15 +334,22 @@ def test_gateways_of_every_kind_count_what_one_host_counts(beside, here, name):
 def count(fleet, federation, tmp_path, name):
     """Run an algorithm over gateways, and count the reports of their devices again."""
     algorithm, options = RUNS[name]
-    boards = [*board_directories(federation / "emulated", 2), *board_directories(federation / "mqtt", 1)]
+    boards = [
+        *board_directories(federation / "emulated", 2),
+        *board_directories(federation / "mqtt", 1),
+    ]
     before, warnings = rig.read_ledgers(boards), []
     where = {"fleet": fleet, "store": tmp_path / "server.sqlite"}
     with rig.begin(algorithm, **options, **where, watcher=Watcher(warn=warnings.append)) as run:
         result = run.run()
         rounds = [(row, run.store.tallies(row.number)) for row in run.store.rounds()]
     assert exit_code(result) == OK
-    # Each run has a store of its own, and the gateways have been asked before, so that their boards have paid.
-    expected = "gateways were asked round", "boards have paid for rounds that this store does not know"
+    # Each run has a store of its own, and the gateways have been asked before, so that their boards
+    # have paid.
+    expected = (
+        "gateways were asked round",
+        "boards have paid for rounds that this store does not know",
+    )
     assert all(warning.startswith(expected) for warning in warnings)
     assert len(warnings) <= 2
     assert result["reports"] == ALL
@@ -290,7 +358,9 @@ def count(fleet, federation, tmp_path, name):
         assert [numbers(tally) for tally in tallies] == counted_by_one(federation, row, tmp_path)
         for cohort in row.cohorts:
             question = decode_body(cohort.body)
-            price = cards.decode(bytes(question.card)).epsilon * (1 if algorithm == "infer" else question.k)
+            price = cards.decode(bytes(question.card)).epsilon * (
+                1 if algorithm == "infer" else question.k
+            )
             for device in cohort.devices:
                 if device in cost:
                     cost[device] += price

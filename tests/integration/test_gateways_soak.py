@@ -1,4 +1,5 @@
-"""Gateways, their servers and their host are killed at random moments, and each report is counted once.
+"""Gateways, their servers and their host are killed at random moments, and each report is counted
+once.
 
 `python -m harness` runs the same for any length of time.
 """

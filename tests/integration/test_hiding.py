@@ -1,4 +1,6 @@
-"""tern deploys to a board with files of any names, and past files that hide the library: on an emulated Pico."""
+"""tern deploys to a board with files of any names, and past files that hide the library: on an
+emulated Pico.
+"""
 
 import json
 
@@ -32,14 +34,18 @@ def test_a_board_with_names_in_any_bytes_serves_and_can_be_deployed_to(tmp_path)
         assert deploy.wait_for_hello(pico.url, 60).text
         rig.tern("deploy", pico.url, "--whole", code=0)
         with Repl(pico.url) as repl:
-            assert {name.decode(errors="surrogateescape") for name in NAMES} <= set(repl.directory("/"))
+            assert {name.decode(errors="surrogateescape") for name in NAMES} <= set(
+                repl.directory("/")
+            )
 
 
 FILES = ("/lib/tern/client.mpy", "/lib/tern/ledger.mpy", "/lib/tern/app.mpy")  # of a deployment
 
 
 def hides(board, files, before=""):
-    """The paths that hide the library on a board with these files in its root. before: code of a boot.py."""
+    """The paths that hide the library on a board with these files in its root. before: code of a
+    boot.py.
+    """
     with Repl(board.url) as repl:
         for path, text in files.items():
             repl.write_file(path, text)
@@ -70,7 +76,9 @@ def test_everything_that_hides_the_library_is_found_at_once(board):
 
 
 def test_files_that_hide_nothing_stay(board):
-    """Among them a module that is built in, which comes first, and one that the library does not import."""
+    """Among them a module that is built in, which comes first, and one that the library does not
+    import.
+    """
     paths = (
         "/config.py",
         "/tern",
@@ -110,7 +118,9 @@ def test_a_command_that_does_not_ask_refuses_what_hides_the_library(board):
     with Repl(board.url) as repl:
         repl.write_file("/tern.py", b"")
         _, changes = deploy.plan(repl)
-        with pytest.raises(UsageError, match=r"/tern\.py on .* would be imported instead of the library"):
+        with pytest.raises(
+            UsageError, match=r"/tern\.py on .* would be imported instead of the library"
+        ):
             hiding.require_none(repl, changes.move)
 
 

@@ -1,7 +1,8 @@
 """An interrupt that comes before main.py has turned Ctrl-C off gets no prompt from a locked board.
 
-An ESP32 sees Ctrl-C at any time, and its MicroPython raises it at a jump of the program. QEMU's machine looks for
-input only now and then: so main.py begins with some calls here, in which it does."""
+An ESP32 sees Ctrl-C at any time, and its MicroPython raises it at a jump of the program. QEMU's
+machine looks for input only now and then: so main.py begins with some calls here, in which it does.
+"""
 
 import time
 from contextlib import suppress
@@ -25,7 +26,9 @@ PROGRAMS = {"main.py": mpy.MAIN, "the loader": mpy.FIRMWARE / "trial" / "main.py
 def interrupted(program, folder, files):
     """What a board prints that starts with this program while somebody presses Ctrl-C."""
     flash_image.write(
-        "rv32", folder / "flash.bin", {"/main.py": LONG_CALLS + SHORT_CALLS + program.read_bytes(), **files}
+        "rv32",
+        folder / "flash.bin",
+        {"/main.py": LONG_CALLS + SHORT_CALLS + program.read_bytes(), **files},
     )
     printed = b""
     with catalogue.boot("rv32", folder / "flash.bin") as board, open_port(board.url) as port:

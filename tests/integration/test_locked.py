@@ -64,7 +64,9 @@ def flash(deployed, tmp_path_factory):
             repl.write_file(deploy.MAIN, mpy.MAIN.read_bytes())
             repl.write_file("/boot.py", b"import os\n")
             provision.apply(repl, provision.plan(repl, member(), store), member(), store)
-        done = provision_command.run_provision(board.url, member(lock=True), folder / "store.sqlite")
+        done = provision_command.run_provision(
+            board.url, member(lock=True), folder / "store.sqlite"
+        )
         assert (done["written"], done["removed"]) == (["/lock"], ["/boot.py"])
         assert done["locked"]
     return folder / "flash.bin"
@@ -126,8 +128,8 @@ def fire_at(folder, keys, fire, end):
 
 @contextlib.contextmanager
 def boot_under_fire(flash, keys, monkeypatch, until):
-    """Boot a board under a fire of keys, which lasts until `until(fire)` is true, or two minutes; yield the fire, with
-    the output and the number of keys sent, and the board.
+    """Boot a board under a fire of keys, which lasts until `until(fire)` is true, or two minutes;
+    yield the fire, with the output and the number of keys sent, and the board.
     """
     fire, over = SimpleNamespace(output=b"", sent=0), threading.Event()
     with tempfile.TemporaryDirectory() as folder:
@@ -145,11 +147,16 @@ def boot_under_fire(flash, keys, monkeypatch, until):
             yield fire, board
 
 
-@pytest.mark.parametrize("keys", [KEYS, *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)])
+@pytest.mark.parametrize(
+    "keys", [KEYS, *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)]
+)
 @pytest.mark.parametrize("kind", ["flash", "with_loader"])
 def test_no_key_opens_the_console_of_a_locked_board(kind, keys, request, monkeypatch):
     flash = request.getfixturevalue(kind)
-    with boot_under_fire(flash, keys, monkeypatch, lambda fire: fire.sent > 50 * len(keys)) as (fire, board):
+    with boot_under_fire(flash, keys, monkeypatch, lambda fire: fire.sent > 50 * len(keys)) as (
+        fire,
+        board,
+    ):
         output = fire.output + type_keys(board.url, b"".join(keys), 20)
         assert not any(prompt in output for prompt in PROMPTS), output
         assert deploy.wait_for_hello(board.url).text.startswith("rp2040")
@@ -172,7 +179,11 @@ def test_a_board_with_the_loader_can_be_locked_only_if_it_starts_terns_main():
             for path in (deploy.PROGRAM, deploy.MAIN):
                 repl.write_file(path, files[path])
 
-        put(deploy.library_files(machine, program=Program(b"import tern.update\n" + mpy.MAIN.read_bytes())))
+        put(
+            deploy.library_files(
+                machine, program=Program(b"import tern.update\n" + mpy.MAIN.read_bytes())
+            )
+        )
         with pytest.raises(UsageError, match=r"does not start main\.py of this tern") as caught:
             lock.check(repl, network=False)
         assert "tern deploy" in str(caught.value.hint)
@@ -191,7 +202,9 @@ def test_a_locked_board_with_a_broken_library_gives_no_prompt(tmp_path):
     with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board, Repl(board.url) as repl:
         repl.write_file("/main.py", mpy.MAIN.read_bytes())
         repl.write_file("/lock", b"")
-    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:  # main.py raises, and the board resets
+    with boot_pico(
+        tmp_path / "flash.bin", skip_idle=True
+    ) as board:  # main.py raises, and the board resets
         end = time.monotonic() + 3
         while time.monotonic() < end:
             output = type_keys(board.url, b"\r\x03\r\x01", 20)

@@ -1,7 +1,7 @@
 """Every algorithm over every link: serial lines, a broker, an emulated Pico, simulated clients.
 
-The boards on serial lines, on the broker and the Pico have the same keys. A device chooses its coordinates by its key
-and the round, so all three must report the same coordinates equally often.
+The boards on serial lines, on the broker and the Pico have the same keys. A device chooses its
+coordinates by its key and the round, so all three must report the same coordinates equally often.
 """
 
 import shutil
@@ -32,8 +32,14 @@ IRIS = {"dataset": "iris"}
 # The order counts: it gives the numbers of the rounds, from which the coordinates follow.
 RUNS = {
     "fedsgd": ("fedsgd", {"epsilon": "4", "reports": CLIENTS, "group": CLIENTS // 2}),
-    "personalised fedsgd": ("fedsgd", {"epsilons": "1:0.5,4:0.5", "reports": CLIENTS, "group": CLIENTS}),
-    "fedavg": ("fedavg", {"epsilon": "8", "clients": CLIENTS, "records": 1, "rounds": 2, "share": 0.5}),
+    "personalised fedsgd": (
+        "fedsgd",
+        {"epsilons": "1:0.5,4:0.5", "reports": CLIENTS, "group": CLIENTS},
+    ),
+    "fedavg": (
+        "fedavg",
+        {"epsilon": "8", "clients": CLIENTS, "records": 1, "rounds": 2, "share": 0.5},
+    ),
     "hiera": ("hiera", {"epsilon": "9", "budgets": "3,2,1", "reports": CLIENTS, "group": CLIENTS}),
     "collect": ("collect", {"epsilon": "8", "clients": CLIENTS}),
     "infer": ("infer", {"epsilon": "20", "cluster_client_num": CLIENTS}),
@@ -43,7 +49,9 @@ LINKS = ("serial", "mqtt", "pico", "simulated")
 
 def rows():
     dataset = datasets.load("iris")
-    return dataset.records(np.sort(np.random.default_rng(1).permutation(dataset.training)[:CLIENTS]))
+    return dataset.records(
+        np.sort(np.random.default_rng(1).permutation(dataset.training)[:CLIENTS])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +61,9 @@ def provisioned(tmp_path_factory):
     path, _ = rig.provision(directory, rows(), POLICY, BOARDS)
     with Store(path) as store:
         keys = store.keys()
-    provision_board(directory / "pico", 1, [keys[device] for device in sorted(keys)], rows(), POLICY)
+    provision_board(
+        directory / "pico", 1, [keys[device] for device in sorted(keys)], rows(), POLICY
+    )
     return directory
 
 
@@ -85,7 +95,10 @@ def simulated(directory):
 
 
 class Ran:
-    """All runs over one link, by name: (result, counts by round and cohort). Each begins when it is first needed."""
+    """All runs over one link, by name: (result, counts by round and cohort).
+
+    Each begins when it is first needed.
+    """
 
     def __init__(self, fleet, store):
         self._fleet, self._store, self._results = fleet, store, {}
@@ -100,9 +113,16 @@ class Ran:
 
     def _run(self, name):
         algorithm, options = RUNS[name]
-        options = {**IRIS, **options, "fleet": self._fleet, "after_round": 10 * (1 + [*RUNS].index(name))}
+        options = {
+            **IRIS,
+            **options,
+            "fleet": self._fleet,
+            "after_round": 10 * (1 + [*RUNS].index(name)),
+        }
         warnings, counts = [], []
-        with rig.begin(algorithm, **options, store=self._store, watcher=Watcher(warn=warnings.append)) as run:
+        with rig.begin(
+            algorithm, **options, store=self._store, watcher=Watcher(warn=warnings.append)
+        ) as run:
             learn = run.algorithm.learn
 
             def keep(result, devices):
@@ -148,7 +168,9 @@ def test_every_algorithm_gets_all_reports_over_every_link(over, link, name):
     assert len(counts) == result["rounds"] == (2 if name in ("fedsgd", "fedavg") else 1)
     k = 3 if name == "infer" else counts[0][0].sum() / (result["asked"] / result["rounds"])
     if name != "personalised fedsgd":
-        assert [part.sum() for parts in counts for part in parts] == [k * CLIENTS / len(counts)] * len(counts)
+        assert [part.sum() for parts in counts for part in parts] == [
+            k * CLIENTS / len(counts)
+        ] * len(counts)
     if algorithm in ("fedsgd", "fedavg", "hiera"):
         assert 0 <= result["accuracy_interval"][0] <= result["accuracy"] <= 1
         assert any(result["weights"])
@@ -157,7 +179,9 @@ def test_every_algorithm_gets_all_reports_over_every_link(over, link, name):
             assert result["epsilon_stated"] < result["epsilon_paid"] <= 9
             assert result["levels"] == 6
     elif algorithm == "collect":
-        assert all(abs(entry["mean"]) < 2 for entry in result["attributes"])  # values in [-1, 1], with noise
+        assert all(
+            abs(entry["mean"]) < 2 for entry in result["attributes"]
+        )  # values in [-1, 1], with noise
         assert sum(entry["reports"] for entry in result["attributes"]) == counts[0][0].sum()
     else:
         assert sum(result["clusters"].values()) == CLIENTS
@@ -170,7 +194,8 @@ def test_the_same_devices_choose_the_same_coordinates_over_every_link(over, name
         link: [[part.sum(axis=1).tolist() for part in parts] for parts in over(link)[name][1]]
         for link in ("serial", "mqtt", "pico")
     }
-    # Coordinates follow from the question, and the next question from the model, whose noise differs.
+    # Coordinates follow from the question, and the next question from the model, whose noise
+    # differs.
     same = slice(1 if name in ("fedsgd", "fedavg") else None)
     assert chosen["serial"][same] == chosen["mqtt"][same] == chosen["pico"][same]
     reports = np.sum([part for parts in chosen["serial"] for part in parts], axis=0)

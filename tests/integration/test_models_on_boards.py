@@ -1,4 +1,6 @@
-"""Boards get the model over their serial ports: at the end of a run, during a served one, and when they come back."""
+"""Boards get the model over their serial ports: at the end of a run, during a served one, and when
+they come back.
+"""
 
 import os
 from array import array
@@ -81,7 +83,10 @@ CASES = {
     "logistic": ("fedsgd", {"reports": 40, "group": 20, "model": "logistic"}),
     "softmax": ("fedsgd", {"reports": 40, "group": 20, "model": "softmax", "labels": 8}),
     "fedavg": ("fedavg", {"rounds": 2, "clients": 40, "records": 1, "model": "svm"}),
-    "local softmax": ("fedavg", {"rounds": 2, "clients": 40, "records": 1, "model": "softmax", "labels": 8}),
+    "local softmax": (
+        "fedavg",
+        {"rounds": 2, "clients": 40, "records": 1, "model": "softmax", "labels": 8},
+    ),
     "hiera": ("hiera", {"reports": 40, "group": 20, "model": "linear"}),
 }
 
@@ -89,7 +94,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_boards_have_the_model_at_the_end_of_a_run(boards, case):
     algorithm, options = CASES[case]
-    common = {"fleet": fleet(boards), "store": "store.sqlite", "dimension": rig.D, "epsilon": "1", "seed": 3}
+    common = {
+        "fleet": fleet(boards),
+        "store": "store.sqlite",
+        "dimension": rig.D,
+        "epsilon": "1",
+        "seed": 3,
+    }
     assert rig.finish(algorithm, name="mine", **common, **options)["reports"]
     model = DeviceModel.of_run("mine")
     kinds = {"logistic": wire.LOGISTIC, "fedavg": wire.SVM, "hiera": wire.LINEAR}
@@ -106,7 +117,9 @@ def test_boards_get_models_during_a_served_run_and_when_they_come_back(boards):
             ends.append((status.number, [kept_round(board) for board in boards]))
 
     learning = FedSGD.Options(dimension=rig.D, epsilon="1", model="logistic")
-    options = RunOptions("fedsgd", learning, fleet(boards), schedule=Schedule(rounds=9, model_every=4))
+    options = RunOptions(
+        "fedsgd", learning, fleet(boards), schedule=Schedule(rounds=9, model_every=4)
+    )
     with serve.serve(options, store="store.sqlite", watcher=Watcher(status=look)) as run:
         run.run()
     numbers = [number for number, _ in ends]

@@ -1,4 +1,6 @@
-"""Rounds that need a module on demand: an emulated board with the module answers, one without it refuses for free."""
+"""Rounds that need a module on demand: an emulated board with the module answers, one without it
+refuses for free.
+"""
 
 import pytest
 import rig
@@ -18,7 +20,9 @@ from ternhost.store.store import Store
 D = 4
 CARD, NOISE = design("duchi", 2), clustering.noise_card(2_000_000)
 LOCAL = Question(wire.LOCAL + wire.LOGISTIC, [100] * D, -12, CARD.card, 1, 0, (2, 2, 1 << 18))
-CLASSES = Question(wire.LOCAL_SOFTMAX, [100] * 2 * D, -12, CARD.card, 1, 0, (2, 2, 1 << 18), classes=2)
+CLASSES = Question(
+    wire.LOCAL_SOFTMAX, [100] * 2 * D, -12, CARD.card, 1, 0, (2, 2, 1 << 18), classes=2
+)
 INFERENCE = Question(wire.SOFTMAX, list(range(0, 800, 100)), -12, NOISE, 2, classes=2)
 VALUES = Question(wire.VALUES, [1, 0, 1, 1], 0, CARD.card, 1)
 
@@ -36,7 +40,9 @@ def test_a_board_answers_with_its_modules_and_refuses_for_free_without(tmp_path)
                 with pytest.raises(AllRefused, match="lack the module") as caught:
                     ask(driver, [(question, [1, 2])], number)
                 refusals = caught.value.result.refusals.values()
-                assert {(each.code, each.detail) for each in refusals} == {(wire.ERR_MODEL, question.model)}
+                assert {(each.code, each.detail) for each in refusals} == {
+                    (wire.ERR_MODEL, question.model)
+                }
                 assert "tern deploy --with" in caught.value.hint
             result = ask(driver, [(VALUES, [1, 2])], 4)
             assert result.cohorts[0].counts.shape == (3, 2)

@@ -49,7 +49,10 @@ def host(arena):
 
 
 def answers(host, seconds=0.7, count=None):
-    """Receive frames of boards: all within `seconds`, or `count` of them. Return (topic, frame); REPORTS are split."""
+    """Receive frames of boards: all within `seconds`, or `count` of them.
+
+    Return (topic, frame); REPORTS are split.
+    """
     received = []
     while count is None or len(received) < count:
         messages = host.messages(seconds, None if count is None else 1)
@@ -87,7 +90,9 @@ def test_a_request_for_one_device_is_the_question_of_the_round_for_all(arena, ho
     question = round_frame(arena.keys[2], 2, 1)
     (report,) = ask(host, "tern/down/00000001", question, 1)
     assert frames.address(report) == (2, 1)
-    assert ask(host, "tern/down/00000001", question, 1) == [report], "the same request, the same bytes"
+    assert ask(host, "tern/down/00000001", question, 1) == [report], (
+        "the same request, the same bytes"
+    )
 
     announcement = round_frame(arena.fleet_key, wire.FLEET, 1)
     reports = ask(host, "tern/round", announcement, 3)
@@ -100,7 +105,9 @@ def test_a_request_for_one_device_is_the_question_of_the_round_for_all(arena, ho
 
     arena.fleet.boards[0].restart()  # comes late, and gets the announcement
     received = answers(host, PATIENCE, 5)  # its will, its hello, its answers
-    assert sorted(frame for topic, frame in received if topic.startswith("tern/up")) == sorted(reports)
+    assert sorted(frame for topic, frame in received if topic.startswith("tern/up")) == sorted(
+        reports
+    )
 
 
 @pytest.mark.usefixtures("mosquitto")
@@ -129,13 +136,25 @@ def test_the_access_list_keeps_a_board_to_its_own_topics(arena, host):
     thief = board_client(arena.access, arena.keys, 2)
     frame = round_frame(arena.keys[1], 1, 1)
     for topic in (
-        "tern/round", "tern/down/00000001", "tern/down/00000002", "tern/up/00000001", "tern/hello/00000001",
-        "tern/up/00000002/more", "other",
-    ):  # fmt: skip
+        "tern/round",
+        "tern/down/00000001",
+        "tern/down/00000002",
+        "tern/up/00000001",
+        "tern/hello/00000001",
+        "tern/up/00000002/more",
+        "other",
+    ):
         thief.publish(topic, frame)
     thief.publish("tern/model", frame, retain=True)
     assert answers(host, 0.5) == []
-    for topic in ("tern/up/+", "tern/down/00000001", "tern/down/+", "tern/hello/00000001", "#", "$SYS/#"):
+    for topic in (
+        "tern/up/+",
+        "tern/down/00000001",
+        "tern/down/+",
+        "tern/hello/00000001",
+        "#",
+        "$SYS/#",
+    ):
         thief.subscribe(topic)
     ask(host, "tern/down/00000001", frame, 1)
     assert thief.subscribe("tern/model") <= 2
@@ -151,7 +170,9 @@ def test_the_access_list_keeps_a_board_to_its_own_topics(arena, host):
 def test_a_client_needs_its_password_and_cannot_take_over_another_session(arena, host):
     wait_for_hello(host)
     for password in ("", "wrong", mqtt.password(bytes(32))):
-        assert [RawClient(arena.access, user, password).code for user in (mqtt.name(2), "nobody")] == [5, 5]
+        assert [
+            RawClient(arena.access, user, password).code for user in (mqtt.name(2), "nobody")
+        ] == [5, 5]
     thief = board_client(arena.access, arena.keys, 2, client_id=mqtt.name(1))
     assert thief.code == 0
     ask(host, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), 3)
@@ -165,7 +186,9 @@ def test_a_client_needs_its_password_and_cannot_take_over_another_session(arena,
 
 def serve(arena, *words, **options):
     command = [*arena.host_command(**options), *words]
-    return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=arena.directory)
+    return warm.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=arena.directory
+    )
 
 
 def finish(process, code=0):
@@ -198,13 +221,20 @@ def test_a_board_cannot_report_for_another_device(arena, host):
     announcement = wait_for(lambda: next((body for body in _announcements(arena) if body), None))
     number = struct.unpack_from("<I", announcement, 5)[0]
     thief = board_client(arena.access, arena.keys, 2)
-    for key, device in ((arena.keys[2], 1), (arena.fleet_key, 1), (bytes(32), 1), (arena.keys[2], 3)):
+    for key, device in (
+        (arena.keys[2], 1),
+        (arena.fleet_key, 1),
+        (bytes(32), 1),
+        (arena.keys[2], 3),
+    ):
         report = encoded(frames.encode_report, key, device, number, [0, 0], K, 3, 2)
         thief.publish("tern/up/00000002", report)
         thief.publish("tern/up/00000001", report)
     lines = finish(process, code=3)
     assert [line["reports"] for line in ends(lines)] == [0]
-    assert ends(lines)[-1]["frames"]["forged"] == 4, "those on its own topic; the broker stopped the rest"
+    assert ends(lines)[-1]["frames"]["forged"] == 4, (
+        "those on its own topic; the broker stopped the rest"
+    )
 
 
 def _announcements(arena):
@@ -224,18 +254,29 @@ def test_devices_that_claim_a_later_round_do_not_stop_a_host(arena):
     numbers = []
     while len(numbers) < 2:
         for _, payload in liar.messages(0.2):
-            if len(payload) > 2 and (number := struct.unpack_from("<I", payload, 7)[0]) not in numbers:
+            if (
+                len(payload) > 2
+                and (number := struct.unpack_from("<I", payload, 7)[0]) not in numbers
+            ):
                 numbers.append(number)
                 for device in (1, 2, 3):
                     digest = question(arena.keys[device], device, payload[7:-8])
-                    claim = (wire.ERR_OLD_ROUND, wire.MAX_ROUND - 1) if device < 3 else (wire.ERR_BUDGET, 0)
+                    claim = (
+                        (wire.ERR_OLD_ROUND, wire.MAX_ROUND - 1)
+                        if device < 3
+                        else (wire.ERR_BUDGET, 0)
+                    )
                     liar.publish("tern/up/00000001", error(digest, device, number, *claim))
     lines = finish(process, code=REFUSED)
     assert numbers == [1, 2]
     assert [line["refusals"] for line in ends(lines)] == [3, 3]
     warned = [line for line in lines if "1073741822" in str(line)]
-    assert [line.get("event") for line in warned] == ["note", None], "once as a note, and as the error"
-    assert all("2 of 3 devices say that they have seen round 1073741822" in str(line) for line in warned)
+    assert [line.get("event") for line in warned] == ["note", None], (
+        "once as a note, and as the error"
+    )
+    assert all(
+        "2 of 3 devices say that they have seen round 1073741822" in str(line) for line in warned
+    )
     assert "--after-round" not in str(warned)
     liar.close()
     arena.fleet.boards[0].restart()
@@ -286,19 +327,36 @@ def test_counts_and_ledgers_agree_whatever_dies(tmp_path):
     faults = Faults(3, drop=0.05, repeat=0.05, delay=0.05, truncate=0.02, flip=0.02, replay=0.05)
     with Arena(tmp_path, clients=60, boards=3, rounds=6, faults=faults, seed=3) as arena:
         deeds = [
-            (0.0, arena.read_slowly), (0.1, arena.jump_clock), (0.2, arena.restart_broker), (0.3, arena.restart_host),
-            (0.3, arena.lie), (0.3, arena.flood), (0.5, arena.cut_power), (0.5, arena.halt), (0.5, arena.jump_clock),
-            (0.6, arena.restart_host), (0.8, arena.restart_broker), (0.8, arena.lie),
-        ]  # fmt: skip
+            (0.0, arena.read_slowly),
+            (0.1, arena.jump_clock),
+            (0.2, arena.restart_broker),
+            (0.3, arena.restart_host),
+            (0.3, arena.lie),
+            (0.3, arena.flood),
+            (0.5, arena.cut_power),
+            (0.5, arena.halt),
+            (0.5, arena.jump_clock),
+            (0.6, arena.restart_host),
+            (0.8, arena.restart_broker),
+            (0.8, arena.lie),
+        ]
         assert arena.run(deeds, timeout=180) == 6
         assert arena.end() == []
         summary = arena.summary()
         assert summary["accepted"] == 6 * 60
         assert sum(faults.injected.values()) > 20, "the network damaged many messages"
         assert {
-            "clock jumps", "processes halted", "slow reader", "flood", "forged round", "lying card", "dear round",
-            "round asked again, changed", "round backwards", "boards cut off",
-        } <= summary["injected"].keys()  # fmt: skip
+            "clock jumps",
+            "processes halted",
+            "slow reader",
+            "flood",
+            "forged round",
+            "lying card",
+            "dear round",
+            "round asked again, changed",
+            "round backwards",
+            "boards cut off",
+        } <= summary["injected"].keys()
         assert {"not certified", "policy", "old round"} <= summary["refused_by_devices"].keys()
 
         # An altered report and a replaced ledger are both detected.

@@ -26,7 +26,9 @@ def test_device_commands_add_rotate_list_and_revoke_keys(tmp_path):
     files = {file.name: file for file in new.iterdir()}
     assert sorted(files) == ["00000001.key", "00000002.key", "00000003.key", "00000009.key"]
     with Store(path) as store:
-        assert store.keys() == {int(name[:8], 16): file.read_bytes() for name, file in files.items()}
+        assert store.keys() == {
+            int(name[:8], 16): file.read_bytes() for name, file in files.items()
+        }
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files.values())
     old = files["00000002.key"].read_bytes()
     rig.tern("device", "rotate", 2, *where, "--keys", new, code=0)
@@ -38,13 +40,24 @@ def test_device_commands_add_rotate_list_and_revoke_keys(tmp_path):
     assert "device 1 has no key" in rig.tern("device", "revoke", 1, *where, code=2).err
     assert "device 1 had a key before" in rig.tern("device", "add", 1, 4, *where, code=0).err
     assert "'x' is not a device" in rig.tern("device", "add", "x", *where, code=2).err
-    assert "there is no store" in rig.tern("device", "list", "--store", tmp_path / "none", code=2).err
+    assert (
+        "there is no store" in rig.tern("device", "list", "--store", tmp_path / "none", code=2).err
+    )
 
 
 def test_a_broker_admits_devices_with_keys_and_refuses_revoked_ones(tmp_path):
     path = tmp_path / "store.sqlite"
     rig.tern("device", "add", "1-2", "--store", path, code=0)
-    config = ("broker", "config", tmp_path / "broker", "--store", path, "--port", free_port(), "--json")
+    config = (
+        "broker",
+        "config",
+        tmp_path / "broker",
+        "--store",
+        path,
+        "--port",
+        free_port(),
+        "--json",
+    )
     result = rig.tern(*config).json
     assert result["devices"] == 2
     assert "password" not in result
@@ -65,7 +78,9 @@ def test_a_broker_admits_devices_with_keys_and_refuses_revoked_ones(tmp_path):
 
 
 def two_boards(directory, micropython):
-    """Provision two boards of three clients, not yet on a broker; return (path of the store, boards)."""
+    """Provision two boards of three clients, not yet on a broker; return (path of the store,
+    boards).
+    """
     site = rig.make_site(directory, micropython, 6, 2, largest=4_000_000, budget=40_000_000)
     keys.fleet_key(site.store)
     site.store.close()
@@ -81,7 +96,9 @@ def fleet(tmp_path, micropython):
 def serve(path, broker, *words):
     """`tern serve` for these boards, as a process."""
     words = ("--dimension", D, "--card", path.parent / "card", "--k", K, *words)
-    return rig.Train("--store", path, "--fleet", f"mqtt:{broker}", *words, cwd=path.parent, command="serve")
+    return rig.Train(
+        "--store", path, "--fleet", f"mqtt:{broker}", *words, cwd=path.parent, command="serve"
+    )
 
 
 @pytest.fixture
@@ -110,7 +127,9 @@ def test_serve_prints_rounds_and_serves_metrics(fleet, micropython, serving):
 
         def scrape():
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=60) as answer:
+                with urllib.request.urlopen(
+                    f"http://127.0.0.1:{metrics}/metrics", timeout=60
+                ) as answer:
                     lines = answer.read().decode().splitlines()
             except OSError:
                 return None
@@ -129,7 +148,9 @@ def test_serve_prints_rounds_and_serves_metrics(fleet, micropython, serving):
     assert "round 1: 6 of 6 reports, 0 refusals, complete; 2 boards" in out
     assert "reports of" in out.splitlines()[-4]
     assert out.splitlines()[-2].startswith("gradients were clipped to +-")
-    assert out.splitlines()[-1].startswith("this run protects a device with all of its records with epsilon ")
+    assert out.splitlines()[-1].startswith(
+        "this run protects a device with all of its records with epsilon "
+    )
 
 
 def test_the_benchmark_of_ingestion_loses_and_doubles_no_report():

@@ -1,4 +1,6 @@
-"""Brokers that hang at every stage: the device's client, on MicroPython, never waits longer than its patience."""
+"""Brokers that hang at every stage: the device's client, on MicroPython, never waits longer than
+its patience.
+"""
 
 import contextlib
 import os
@@ -26,7 +28,10 @@ ACCEPTED = b"\x20\x02\x00\x00"  # the session
 
 @contextlib.contextmanager
 def server(behave):
-    """Accept one connection, and pass it to `behave`; it stays open until the client has ended. Yield the port."""
+    """Accept one connection, and pass it to `behave`; it stays open until the client has ended.
+
+    Yield the port.
+    """
     ended = threading.Event()
 
     def run():
@@ -153,16 +158,21 @@ def secured(directory, behave):
     held = []
 
     def talk(connection):
-        held.append(context.wrap_socket(connection, server_side=True))  # open until the client has ended
+        held.append(
+            context.wrap_socket(connection, server_side=True)
+        )  # open until the client has ended
         behave(held[-1])
 
     return talk
 
 
 BEFORE = {
-    "silent": silent, "half an answer": answering(b"\x20\x02"), "garbage": answering(os.urandom(1000)),
-    "hangs up": hangs_up, "drips": drips,
-}  # fmt: skip
+    "silent": silent,
+    "half an answer": answering(b"\x20\x02"),
+    "garbage": answering(os.urandom(1000)),
+    "hangs up": hangs_up,
+    "drips": drips,
+}
 NO_PING = answering(ACCEPTED)
 WITHIN = {
     "no ping": NO_PING,
@@ -177,8 +187,12 @@ SERVERS = BEFORE | WITHIN
 HELLO, ERROR = 1, 0  # the event that a client awaits before its last steps
 
 
-def steps(micropython, port, authority="-", name="localhost", opening=AMPLE, publishes=1, until=ERROR):
-    """Run a client step by step; return its result. opening: ms within which its session must be open."""
+def steps(
+    micropython, port, authority="-", name="localhost", opening=AMPLE, publishes=1, until=ERROR
+):
+    """Run a client step by step; return its result. opening: ms within which its session must be
+    open.
+    """
     arguments = (port, authority, name, opening, PATIENCE, publishes, until)
     return rig.run_program(micropython, "-c", _STEPS, *arguments)
 
@@ -192,8 +206,8 @@ def broker(tmp_path_factory):
 
 
 def assert_no_waits(micropython, case, behave, **options):
-    """Assert that receive(0) and send() poll without waiting and do not sleep, and soon have an error; return both the
-    error and its reason.
+    """Assert that receive(0) and send() poll without waiting and do not sleep, and soon have an
+    error; return both the error and its reason.
 
     behave: the server of this case itself, or behind TLS.
     """
@@ -223,10 +237,16 @@ ALWAYS = ("silent", "no ping", "reads nothing", "floods")
 
 
 @pytest.mark.parametrize(
-    "case", [case if case in ALWAYS else pytest.param(case, marks=pytest.mark.exhaustive) for case in SERVERS]
+    "case",
+    [
+        case if case in ALWAYS else pytest.param(case, marks=pytest.mark.exhaustive)
+        for case in SERVERS
+    ],
 )
 def test_a_step_never_waits_with_tls(micropython, broker, case):
-    assert_no_waits(micropython, case, secured(broker, SERVERS[case]), authority=broker / DEVICE_AUTHORITY)
+    assert_no_waits(
+        micropython, case, secured(broker, SERVERS[case]), authority=broker / DEVICE_AUTHORITY
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,11 +254,15 @@ def test_a_step_never_waits_with_tls(micropython, broker, case):
     [("silent", absence.SILENT), ("garbage", absence.NO_BROKER), ("hangs up", absence.CLOSED)],
 )
 def test_a_step_never_waits_for_a_handshake(micropython, broker, case, expected):
-    _, reason = assert_no_waits(micropython, case, SERVERS[case], authority=broker / DEVICE_AUTHORITY)
+    _, reason = assert_no_waits(
+        micropython, case, SERVERS[case], authority=broker / DEVICE_AUTHORITY
+    )
     assert reason == expected
 
 
-def test_a_broker_needs_a_certificate_with_its_name_from_the_right_authority(micropython, tmp_path, broker):
+def test_a_broker_needs_a_certificate_with_its_name_from_the_right_authority(
+    micropython, tmp_path, broker
+):
     configuration.write_configuration(tmp_path / "other", {})
     other = tmp_path / "other" / DEVICE_AUTHORITY
     for name, authority, error, reason in (

@@ -99,7 +99,9 @@ async def test_a_link_names_what_is_wrong_with_its_broker(running, tmp_path):
 @asynchronous
 async def test_a_link_connects_again_and_sends_nothing_stale(running):
     link, connections = MqttLink(running.access), []
-    link.on_connect = lambda: connections.append(link.announce(b"announcement %d" % len(connections)))
+    link.on_connect = lambda: connections.append(
+        link.announce(b"announcement %d" % len(connections))
+    )
     await link.connect()
     await asyncio.to_thread(running.kill)
     await until(lambda: not link.connected)

@@ -1,4 +1,6 @@
-"""Runs of every algorithm over a broker, by the commands of a user, while boards, brokers and hosts die."""
+"""Runs of every algorithm over a broker, by the commands of a user, while boards, brokers and hosts
+die.
+"""
 
 import json
 import signal
@@ -61,7 +63,9 @@ def user(tmp_path_factory):
 
 
 def retained_model(broker, path):
-    """The model that the broker of a directory retains for boards, checked with the key of the fleet in the store."""
+    """The model that the broker of a directory retains for boards, checked with the key of the
+    fleet in the store.
+    """
     with Store(path, beside=True) as store:
         known_keys, fleet = store.keys(), keys.fleet_key(store)
     board = board_client(Access.load(broker / "host.json"), known_keys, 1)
@@ -98,7 +102,9 @@ def test_a_served_fleet_gets_models_while_it_learns(behind, model):
             ends.append((status.number, int.from_bytes(frame[5:9], "little")))
 
     options = {"dataset": "iris", "model": model}
-    with rig.serve("fedsgd", options, behind.name, Watcher(status=look), rounds=5, model_every=2) as run:
+    with rig.serve(
+        "fedsgd", options, behind.name, Watcher(status=look), rounds=5, model_every=2
+    ) as run:
         run.run()
     numbers = [number for number, _ in ends]
     assert [sent for _, sent in ends] == [0, 0, numbers[1], numbers[1], numbers[3]]
@@ -180,10 +186,20 @@ class Watch:
 
     def when(self, text):
         """Seconds from `act` to the first warning with this text; infinite if there is none."""
-        return next((at for at, warning in self.warnings if text in warning), float("inf")) - self.acted
+        return (
+            next((at for at, warning in self.warnings if text in warning), float("inf"))
+            - self.acted
+        )
 
 
-TRAIN = {"dataset": "iris", "clients": CLIENTS, "records": 1, "rounds": 6, "share": 0.5, "epsilon": "8"}
+TRAIN = {
+    "dataset": "iris",
+    "clients": CLIENTS,
+    "records": 1,
+    "rounds": 6,
+    "share": 0.5,
+    "epsilon": "8",
+}
 
 
 def test_a_board_that_is_killed_is_left_out_with_a_warning_and_taken_back(behind):
@@ -197,7 +213,9 @@ def test_a_board_that_is_killed_is_left_out_with_a_warning_and_taken_back(behind
             time.sleep(0.3)  # so that few rounds pass meanwhile
 
     watcher = Watcher(status=status, warn=watch._warn)
-    result = rig.finish("fedavg", **{**TRAIN, "rounds": 30}, fleet=behind.name, silence=1.0, watcher=watcher)
+    result = rig.finish(
+        "fedavg", **{**TRAIN, "rounds": 30}, fleet=behind.name, silence=1.0, watcher=watcher
+    )
     gone = watch.when("board 00000009 is gone from the broker")
     left_out = watch.when("board 00000009 has been silent for 1 s, and is left out")
     assert gone < left_out < watch.when("board 00000009 is back") < float("inf")
@@ -206,7 +224,9 @@ def test_a_board_that_is_killed_is_left_out_with_a_warning_and_taken_back(behind
     assert result["reports"] == result["asked"] - result["missing"]
     with Store(behind.path) as store:
         last = store.last_round()
-        reporters = {device for number in range(last - 10, last + 1) for device, _ in store.reports(number)}
+        reporters = {
+            device for number in range(last - 10, last + 1) for device, _ in store.reports(number)
+        }
     assert reporters & set(range(9, 17))
     assert result["missing"] > 0
 

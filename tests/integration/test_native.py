@@ -1,4 +1,6 @@
-"""The sampler in C, the reference of `tern bench latency`, draws the same symbols as the library's sampler."""
+"""The sampler in C, the reference of `tern bench latency`, draws the same symbols as the library's
+sampler.
+"""
 
 import random
 from array import array
@@ -55,7 +57,9 @@ def draw():
         on.install({})
         on.call(f"exec({PROGRAM!r}, globals())")
         leaves = "[id(leaf) for leaves in sampler._LEAVES.values() for leaf in leaves]"
-        leaves = fold.fold_program(leaves, mpy.library("armv6m"))  # private names are shorter on a board
+        leaves = fold.fold_program(
+            leaves, mpy.library("armv6m")
+        )  # private names are shorter on a board
         viper = on.call(leaves)
         assert on.use_native()
         assert len(set(on.call(leaves)) - set(viper)) == 2

@@ -1,4 +1,7 @@
-"""A Post over NATS: servers with TLS, and sites with keys. It goes on whatever is killed, and whoever attacks it."""
+"""A Post over NATS: servers with TLS, and sites with keys.
+
+It goes on whatever is killed, and whoever attacks it.
+"""
 
 import asyncio
 import json
@@ -36,7 +39,12 @@ from ternhost.reach.gateway.messages import Hello, Here, decode
 from ternhost.reach.gateway.nats import NatsPost, serve_site
 from ternhost.reach.gateway.nats import exchange as wire
 from ternhost.reach.gateway.nats import server as server_module
-from ternhost.reach.gateway.nats.directories import GatewaySite, remove_site, running, write_gateways
+from ternhost.reach.gateway.nats.directories import (
+    GatewaySite,
+    remove_site,
+    running,
+    write_gateways,
+)
 from ternhost.reach.gateway.nats.server import NatsServer, node_of
 from ternhost.reach.gateway.post import Reply
 
@@ -55,13 +63,17 @@ class Fleet:
         self.directory = directory
         names = [f"127.0.0.{number}" for number in range(1, nodes + 1)] if nodes > 1 else []
         self.server = write_gateways(directory, SITES, names, port=free_port())
-        self.nodes = [stack.enter_context(NatsServer(node)) for node in self.server.nodes().values()]
+        self.nodes = [
+            stack.enter_context(NatsServer(node)) for node in self.server.nodes().values()
+        ]
         self.asked = {site: [] for site in SITES}
         self.states = {site: [] for site in SITES}
         self.hold = threading.Event()  # while it is clear, no site answers
         self.hold.set()
         for site in SITES:
-            stack.enter_context(serve_site(directory / site, self.handler(site), self.states[site].append))
+            stack.enter_context(
+                serve_site(directory / site, self.handler(site), self.states[site].append)
+            )
         self.post = stack.enter_context(NatsPost(directory))
 
     def handler(self, site):
@@ -97,7 +109,9 @@ class Fleet:
                 elif reply.payload == reply.site.encode() + b" has " + question:
                     answers[reply.site] = reply.payload
                 else:
-                    assert reply.payload.endswith(b"before"), "to another question, of before a kill"
+                    assert reply.payload.endswith(b"before"), (
+                        "to another question, of before a kill"
+                    )
         return errors
 
 
@@ -147,7 +161,9 @@ def test_several_questions_are_answered_at_once(fleet):
 def test_questions_that_a_site_has_lost_make_room_for_others(fleet):
     write_gateways(fleet.directory, ["east"])
     place, asked, released = fleet.directory / "east", [], threading.Event()
-    with serve_site(place, lambda question: asked.append(question) or (released.wait(LATE) and question)):
+    with serve_site(
+        place, lambda question: asked.append(question) or (released.wait(LATE) and question)
+    ):
         wait_for(lambda: fleet.post.sites().get("east"), LATE)
         for number in range(4):
             fleet.post.send("east", b"%d" % number)
@@ -237,7 +253,9 @@ def memory(pid, field="VmRSS"):
 
 
 def test_who_has_no_key_of_a_site_or_the_host_is_refused(target, tmp_path, capsys):
-    """Certificates of another authority, of a server, of a removed site; a client without one, and one without TLS."""
+    """Certificates of another authority, of a server, of a removed site; a client without one, and
+    one without TLS.
+    """
     write_gateways(tmp_path, ["north"], port=target.server.port)
     write_gateways(target.directory, ["gone"])
     gone = as_site(target, "gone")
@@ -262,7 +280,9 @@ def test_who_has_no_key_of_a_site_or_the_host_is_refused(target, tmp_path, capsy
 
 
 def test_another_local_account_cannot_be_the_host(target):
-    """The host's key is in a file of its owner alone, and in no list of processes, environment or file for all."""
+    """The host's key is in a file of its owner alone, and in no list of processes, environment or
+    file for all.
+    """
     if os.getuid():
         pytest.skip("only root can be another account")
     program = (
@@ -277,7 +297,9 @@ def test_another_local_account_cannot_be_the_host(target):
         "        except (OSError, ValueError): pass\n"
     )
     for parent in (target.directory, *target.directory.parents):
-        parent.chmod(parent.stat().st_mode | 0o055)  # the directory may be open to all; what is in it is not
+        parent.chmod(
+            parent.stat().st_mode | 0o055
+        )  # the directory may be open to all; what is in it is not
     seen = subprocess.run(
         ["python3", "-c", program, target.directory], capture_output=True, check=True, timeout=LATE
     ).stdout.decode(errors="replace")
@@ -290,7 +312,9 @@ def test_another_local_account_cannot_be_the_host(target):
 
 
 def test_a_site_can_only_answer_and_only_itself(target):
-    """It cannot ask, listen to another site or to the host, answer a question of its own, or answer twice."""
+    """It cannot ask, listen to another site or to the host, answer a question of its own, or answer
+    twice.
+    """
 
     async def attack():
         heard, errors = [], []
@@ -316,7 +340,9 @@ def test_a_site_can_only_answer_and_only_itself(target):
 
 
 def test_a_server_in_the_hands_of_another_can_neither_ask_nor_answer(tmp_path):
-    """A server with the right certificate, whose owner is another's: the questions and answers lack signatures."""
+    """A server with the right certificate, whose owner is another's: the questions and answers lack
+    signatures.
+    """
     directory, answers = tmp_path / "sites", []
     with_nats()
     server = write_gateways(directory, ["north"], port=free_port())
@@ -372,7 +398,9 @@ GREETINGS = [NO_TLS, b"[]", b"", NO_URLS, b"x" * 100_000, b'{"max_payload":"x"}'
 
 @pytest.mark.parametrize("greeting", GREETINGS, ids=lambda greeting: greeting[:20].decode())
 def test_a_false_server_gets_nothing_and_its_clients_recover(tmp_path, greeting):
-    """One that wants no TLS gets neither a question nor an answer; none ends the threads of the two ends for good."""
+    """One that wants no TLS gets neither a question nor an answer; none ends the threads of the two
+    ends for good.
+    """
     with_nats()
     server = write_gateways(tmp_path, ["north"], port=free_port())
     got = []
@@ -425,11 +453,15 @@ def test_a_site_that_answers_slowly_takes_a_bounded_part_of_the_host(target):
     assert [reply.error for reply in replies] == 2 * ["it answers too slowly"]
     target.hold.set()
     wait_for(lambda: replies.extend(target.post.receive(1.0)) or len(replies) == 6, LATE)
-    assert sorted(reply.payload for reply in replies[2:]) == [b"north has %d" % number for number in range(4)]
+    assert sorted(reply.payload for reply in replies[2:]) == [
+        b"north has %d" % number for number in range(4)
+    ]
 
 
 def test_a_question_that_a_server_repeats_takes_a_bounded_part_of_the_site(tmp_path):
-    """The host's own connection repeats a signed question a thousand times, while the site's handler is slow."""
+    """The host's own connection repeats a signed question a thousand times, while the site's
+    handler is slow.
+    """
     with_nats()
     server = write_gateways(tmp_path, ["north"], port=free_port())
     go, asked = threading.Event(), []
@@ -439,7 +471,9 @@ def test_a_question_that_a_server_repeats_takes_a_bounded_part_of_the_site(tmp_p
         go.wait(LATE)
         return question
 
-    sealed = wire.seal_question(private_key(server.directory / "host.key"), "north", bytes(16), b"question")
+    sealed = wire.seal_question(
+        private_key(server.directory / "host.key"), "north", bytes(16), b"question"
+    )
 
     async def repeat():
         host = await connect_to(server, server.tls("north"))
@@ -450,7 +484,11 @@ def test_a_question_that_a_server_repeats_takes_a_bounded_part_of_the_site(tmp_p
         await asyncio.sleep(1.0)
         await host.close()
 
-    with NatsServer(node_of(tmp_path)), serve_site(tmp_path / "north", slow), NatsPost(tmp_path) as post:
+    with (
+        NatsServer(node_of(tmp_path)),
+        serve_site(tmp_path / "north", slow),
+        NatsPost(tmp_path) as post,
+    ):
         wait_for(lambda: post.sites()["north"], LATE)
         asyncio.run(repeat())
         assert 1 <= len(asked) <= 64
@@ -488,14 +526,18 @@ def test_the_log_of_a_server_does_not_fill_the_disk(tmp_path, monkeypatch):
 
 
 def test_a_site_cannot_fill_the_memory_of_the_server_or_keep_others_out(target):
-    """It opens as many connections as it may, each with a message that does not end, and reads nothing."""
+    """It opens as many connections as it may, each with a message that does not end, and reads
+    nothing.
+    """
     pid = target.nodes[0].pid
     before, tls = memory(pid), as_site(target)
     with ExitStack() as stack:
         held = [stack.enter_context(tls_connection(target, tls)) for _ in range(40)]
         for connection in held:
             with suppress(OSError):  # one too many
-                connection.sendall(b'CONNECT {"protocol":1}\r\nSUB ask 1\r\nPUB x 65536\r\n' + bytes(65_000))
+                connection.sendall(
+                    b'CONNECT {"protocol":1}\r\nSUB ask 1\r\nPUB x 65536\r\n' + bytes(65_000)
+                )
         time.sleep(1.0)
         alive = [connection for connection in held if not ends(connection, 0.05)]
         assert 1 <= len(alive) <= 8
@@ -522,7 +564,10 @@ def ends(connection, seconds=5.0):
 
 
 def test_many_silent_connections_stop_no_site(target):
-    """While 1,040 connections say nothing, sites are asked, and a new one connects. They end within some seconds."""
+    """While 1,040 connections say nothing, sites are asked, and a new one connects.
+
+    They end within some seconds.
+    """
     pid = target.nodes[0].pid
     before = memory(pid)
     need_files(2500)
@@ -603,10 +648,14 @@ def test_an_end_is_not_kept_by_a_server_that_hangs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "address"), [(signal.SIGINT, "::"), (signal.SIGTERM, "::1"), (signal.SIGKILL, "127.0.0.1")]
+    ("number", "address"),
+    [(signal.SIGINT, "::"), (signal.SIGTERM, "::1"), (signal.SIGKILL, "127.0.0.1")],
 )
 def test_commands_connect_and_end(tmp_path, number, address):
-    """They carry a question, also over IPv6. A server that outlives its killed command is replaced by the next one."""
+    """They carry a question, also over IPv6.
+
+    A server that outlives its killed command is replaced by the next one.
+    """
     with_nats()
     sites, port = tmp_path / "sites", free_port()
     addresses = ["--name", "::1", "--address", address] if ":" in address and ipv6() else []

@@ -25,14 +25,18 @@ from terntools.emulators.micropython import device_command
 sys.path.insert(0, str(Path(__file__).parents[1] / "outside"))
 import unix_link
 
-PATH = f"{Path(tern.__file__).parents[1]}:{Path(unix_link.__file__).parent}"  # of the board's modules
+PATH = (
+    f"{Path(tern.__file__).parents[1]}:{Path(unix_link.__file__).parent}"  # of the board's modules
+)
 RECIPES = Path(__file__).parents[2] / "CONTRIBUTING.md"
 MAIN = re.search(r"```python\n(  import unix_link_device\n.*?)  ```", RECIPES.read_text(), re.S)[1]
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setattr(links.SCHEMES, "_places", dict(links.SCHEMES._places))  # registered for one test only
+    monkeypatch.setattr(
+        links.SCHEMES, "_places", dict(links.SCHEMES._places)
+    )  # registered for one test only
     monkeypatch.setattr(links.SCHEMES, "_loaded", dict(links.SCHEMES._loaded))
     plugins.load(unix_link.__file__)  # as 'tern --with' does
 
@@ -42,11 +46,15 @@ def running(micropython, directory, port):
     """Run a board on the files of `directory`, which listens at `port`."""
     config = directory.parent / f"{directory.name}.json"
     config.write_text(json.dumps({"path": "socket"}))
-    for name, content in read_link([f"unix.json={config}"]).items():  # as 'tern provision --link' does
+    for name, content in read_link(
+        [f"unix.json={config}"]
+    ).items():  # as 'tern provision --link' does
         (directory / name).write_bytes(content)
     command = device_command(micropython, "-c", textwrap.dedent(MAIN))
     env = {**os.environ, "MICROPYPATH": PATH}
-    process = subprocess.Popen(command, cwd=directory, env=env)  # the path of a socket has to be short
+    process = subprocess.Popen(
+        command, cwd=directory, env=env
+    )  # the path of a socket has to be short
     try:
 
         def listens():

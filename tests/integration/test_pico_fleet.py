@@ -30,12 +30,17 @@ from terntools.testing.hardware import read_map
 def test_a_fleet_of_emulated_boards_trains(here, fleet, reports):
     result = rig.finish(fleet=fleet, reports=reports, group=reports, epsilon="2")
     assert (result["rounds"], result["reports"]) == (1, reports)
-    assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), reports]]  # from the boards' own ledgers
+    assert result["epsilon_spent"] == [
+        [pytest.approx(2, abs=1e-4), reports]
+    ]  # from the boards' own ledgers
 
 
 def test_measured_figures_agree_with_the_file_to_the_microsecond():
     measured, whole = figures.on_the_emulated_pico()
     kept = json.loads(figures.KEPT.read_text())["pico_emulated"]
+    # Plain floats allocate, so their time depends on where the heap has room: not on the library.
+    floats = "us_per_coordinate_plain_float"
+    assert measured.pop(floats) == pytest.approx(kept.pop(floats), rel=0.1)
     assert measured == kept, "intended? python tests/figures.py --keep"
     in_c = whole["us_per_coordinate_native_c"]["three-outputs"]
     assert 0 < measured["us_per_coordinate"] < 1.5 * in_c
@@ -126,11 +131,17 @@ def test_hil_gives_up_a_board_after_its_timeout(tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_hil_names_the_commit_that_moved_a_figure(here):
-    """Two commits of the device library, measured on an emulated Pico; the second takes 2 kB of heap more."""
-    shutil.copytree(Path(tern.__file__).parent, here / "tern", ignore=shutil.ignore_patterns("__pycache__"))
+    """Two commits of the device library, measured on an emulated Pico; the second takes 2 kB of
+    heap more.
+    """
+    shutil.copytree(
+        Path(tern.__file__).parent, here / "tern", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (here / ".gitignore").write_text("boards.history.*\nsessions\n")
     (here / "test_it.py").write_text("def test_it():\n    pass\n")
-    (here / "figures.yaml").write_text("heap-bytes: {value: 67332, tolerance: 1%}\nenergy-uj: 400\n")
+    (here / "figures.yaml").write_text(
+        "heap-bytes: {value: 67332, tolerance: 1%}\nenergy-uj: 400\n"
+    )
     desk = "- {connected: true, id: desk, platform: pico-emulated, expect: figures.yaml}\n"
     (here / "boards.yaml").write_text(desk)
     environment = {**os.environ, "PYTHONPATH": str(here), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -141,12 +152,16 @@ def test_hil_names_the_commit_that_moved_a_figure(here):
         return subprocess.check_output(command, text=True).strip()
 
     def run(*words):
-        return subprocess.run([*hil_command, *words], env=environment, capture_output=True, text=True)
+        return subprocess.run(
+            [*hil_command, *words], env=environment, capture_output=True, text=True
+        )
 
     git("init", "--quiet")
     commits, client = [], here / "tern/client.py"
     before = client.read_text()
-    for code, text in enumerate((before, before.replace("(wire.MAX_FRAME)", "(wire.MAX_FRAME + 2000)"))):
+    for code, text in enumerate(
+        (before, before.replace("(wire.MAX_FRAME)", "(wire.MAX_FRAME + 2000)"))
+    ):
         client.write_text(text)
         git("add", ".")
         git("commit", "--quiet", "-m", "x")
@@ -156,13 +171,19 @@ def test_hil_names_the_commit_that_moved_a_figure(here):
         if code == 0:
             (board,) = json.loads(done.stdout)["boards"]
             (figure,) = board["figures"]
-            assert (figure["commit"], figure["figure"], figure["passed"]) == (commits[0], "heap-bytes", True)
+            assert (figure["commit"], figure["figure"], figure["passed"]) == (
+                commits[0],
+                "heap-bytes",
+                True,
+            )
             assert board["skipped"] == 1  # the energy: no meter
     (moved,) = [line for line in done.stdout.splitlines() if line.startswith("desk: heap-bytes")]
     assert "expected at most 68,005.3" in moved
     assert f"since commit {commits[1]}; it was {figure['value']:,.6g} at {commits[0]}" in moved
     (session,) = sorted(here.glob("sessions/*"))[-1:]
-    cases = {case.get("name"): case for case in ElementTree.parse(session / "junit.xml").iter("testcase")}
+    cases = {
+        case.get("name"): case for case in ElementTree.parse(session / "junit.xml").iter("testcase")
+    }
     case = cases["test_figure[desk-heap-bytes]"]
     assert "heap-bytes is" in case.find("failure").get("message")
     properties = {each.get("name"): each.get("value") for each in case.iter("property")}

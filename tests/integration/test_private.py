@@ -44,7 +44,8 @@ def open_to_others(directory):
 
 
 @pytest.mark.parametrize(
-    "kind", ["emulated", "rv32-emulated", pytest.param("pico-emulated", marks=pytest.mark.exhaustive)]
+    "kind",
+    ["emulated", "rv32-emulated", pytest.param("pico-emulated", marks=pytest.mark.exhaustive)],
 )
 def test_the_files_of_a_board_are_closed_to_others(tmp_path, kind):
     path, directories = rig.provision(tmp_path, ROWS, POLICY)
@@ -67,7 +68,10 @@ def test_a_fleet_of_an_older_version_is_closed_to_others(tmp_path, kind):
     for directory in directories:
         directory.chmod(0o755)  # as are the files below it
     with fleet.parse(f"{kind}:2").boards(directories):
-        assert [stat.S_IMODE(directory.stat().st_mode) for directory in directories] == [0o700, 0o700]
+        assert [stat.S_IMODE(directory.stat().st_mode) for directory in directories] == [
+            0o700,
+            0o700,
+        ]
 
 
 def test_a_flash_of_an_older_version_is_closed_to_others(tmp_path):

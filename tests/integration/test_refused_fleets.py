@@ -9,7 +9,11 @@ from ternhost.run import costs
 from ternhost.run import directory as run_directory
 from ternhost.store.store import Store
 
-OTHER = {"dataset": "synthetic-logistic", "rounds": 40, "epsilon": "1"}  # records of another dimension
+OTHER = {
+    "dataset": "synthetic-logistic",
+    "rounds": 40,
+    "epsilon": "1",
+}  # records of another dimension
 
 
 def assert_nothing_is_left(path):

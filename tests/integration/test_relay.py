@@ -24,7 +24,9 @@ CLIENTS = 40
 
 
 class Desk:
-    """A broker and two emulated boards, each on a cable (a symbolic link to its port) that can be pulled."""
+    """A broker and two emulated boards, each on a cable (a symbolic link to its port) that can be
+    pulled.
+    """
 
     def __init__(self, directory, site):
         self.directory, self.site = directory, site
@@ -58,7 +60,14 @@ class Desk:
 
     def start_relay(self, place):
         self.log = self.directory / "relay.err"
-        command = [*warm.TERN, "relay", ",".join(map(str, self.cables)), "--broker", str(place), "--json"]
+        command = [
+            *warm.TERN,
+            "relay",
+            ",".join(map(str, self.cables)),
+            "--broker",
+            str(place),
+            "--json",
+        ]
         with open(self.log, "ab") as err:
             self.relay = warm.Popen(command, stdout=subprocess.PIPE, stderr=err, cwd=self.directory)
 
@@ -72,13 +81,19 @@ class Desk:
         wait_for(lambda: self.log.read_text().count(text) >= times)
 
     def round(self, number, alone=False):
-        """Run a round in which every device reports. alone: ask each device by itself, in two cohorts."""
+        """Run a round in which every device reports. alone: ask each device by itself, in two
+        cohorts.
+        """
         with (
             Store(self.directory / "store.sqlite") as store,
-            BrokerDriver(store, lambda: MqttLink(self.access), Terms(deadline=60), standing=True) as driver,
+            BrokerDriver(
+                store, lambda: MqttLink(self.access), Terms(deadline=60), standing=True
+            ) as driver,
         ):
             devices = list(driver.devices)
-            questions = [Question(wire.LOGISTIC, [x] * rig.D, -14, rig.CARD, 1) for x in (number, -number)]
+            questions = [
+                Question(wire.LOGISTIC, [x] * rig.D, -14, rig.CARD, 1) for x in (number, -number)
+            ]
             halves = [(questions[0], devices[::2]), (questions[1], devices[1::2])]
             driver.open(number, halves if alone else [(questions[0], devices)])
             result = driver.collect(number)
@@ -97,11 +112,17 @@ def desk(tmp_path, micropython):
 
 def hellos(access):
     """The names of the boards whose hello the broker retains."""
-    return {topic.rpartition("/")[2] for topic, hello in retained(access, "tern/hello/+").items() if hello}
+    return {
+        topic.rpartition("/")[2]
+        for topic, hello in retained(access, "tern/hello/+").items()
+        if hello
+    }
 
 
 def test_boards_behind_a_relay_answer_every_round(desk):
-    """With the owner's store, then with a site's passwords alone; a cable and the broker fail meanwhile."""
+    """With the owner's store, then with a site's passwords alone; a cable and the broker fail
+    meanwhile.
+    """
     desk.start_relay(desk.broker_directory)
     desk.wait_for_log("is on the broker at", 2)
     names = {"00000001", "00000015"}

@@ -1,4 +1,6 @@
-"""A store that is restored from a copy while its fleet runs: what its boards have paid since counts for life."""
+"""A store that is restored from a copy while its fleet runs: what its boards have paid since counts
+for life.
+"""
 
 import sqlite3
 from contextlib import contextmanager
@@ -50,20 +52,35 @@ def life(result):
 def test_boards_on_a_broker_that_never_left_tell_what_they_have_paid(tmp_path, micropython):
     """Their hellos at the broker are from before all rounds."""
     with rig.OnBroker(tmp_path, micropython, 2, 4) as fleet:
-        run = {"fleet": fleet.name, "store": fleet.path, "dataset": "iris", "reports": 4, "epsilon": EPSILON}
+        run = {
+            "fleet": fleet.name,
+            "store": fleet.path,
+            "dataset": "iris",
+            "reports": 4,
+            "epsilon": EPSILON,
+        }
         assert life(rig.finish(**run)) == 8
         with restored(fleet.path, tmp_path):
             assert life(rig.finish(**run)) == 16
         heard = Heard()
         result = rig.finish(**run, after_round=2, watcher=heard)
         (warning,) = heard.unknown
-        assert "one says epsilon 16 in its life, and the rounds of this store cost it 8 at most" in warning
+        assert (
+            "one says epsilon 16 in its life, and the rounds of this store cost it 8 at most"
+            in warning
+        )
         assert (round(result["epsilon_before"], 4), life(result)) == (16, 24)
 
 
 def test_boards_on_a_broker_that_cannot_pay_begin_no_run(tmp_path, micropython):
     with rig.OnBroker(tmp_path, micropython, 2, 4) as fleet:
-        run = {"fleet": fleet.name, "store": fleet.path, "dataset": "iris", "rounds": 60, "epsilon": "16"}
+        run = {
+            "fleet": fleet.name,
+            "store": fleet.path,
+            "dataset": "iris",
+            "rounds": 60,
+            "epsilon": "16",
+        }
         with pytest.raises(
             RefusedError, match="4 of the 4 devices whose budget is known cannot pay"
         ) as caught:
@@ -78,7 +95,12 @@ def test_boards_on_a_broker_that_cannot_pay_begin_no_run(tmp_path, micropython):
 def test_boards_at_gateways_tell_what_they_have_paid(tmp_path, micropython):
     runs = {"north": {"fleet": "emulated:1", "dataset": "iris", "clients": 4, "budget": "100"}}
     with gateways(tmp_path / "sites", runs):
-        run = {"fleet": f"gateways:{tmp_path / 'sites'}", "dataset": "iris", "reports": 4, "epsilon": EPSILON}
+        run = {
+            "fleet": f"gateways:{tmp_path / 'sites'}",
+            "dataset": "iris",
+            "reports": 4,
+            "epsilon": EPSILON,
+        }
         path = tmp_path / "host.sqlite"
         assert life(rig.finish(**run, store=path)) == 8
         with restored(path, tmp_path):

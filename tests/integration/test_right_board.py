@@ -43,14 +43,25 @@ def flash_board(board, box, code):
 def test_no_board_is_flashed_where_two_may_be_meant(box, board, other, monkeypatch):
     monkeypatch.setattr(flash, "_mount_points", lambda: [other])
     refused = flash_board(board, box, errors.USAGE)
-    both = f"one runs on {board.url}, and one waits in its boot loader in {other}; nothing was changed"
+    both = (
+        f"one runs on {board.url}, and one waits in its boot loader in {other}; nothing was changed"
+    )
     assert both in refused.err
 
 
 def test_up_does_not_flash_a_board_that_runs_while_others_wait(box, board, other, monkeypatch):
     third = pico_images.volume_of_another_board(box / "third")
     monkeypatch.setattr(flash, "_mount_points", lambda: [other, third])
-    options = ["--store", box / "store.sqlite", "--device", 7, "--dataset", "flights", "--yes", "--json"]
+    options = [
+        "--store",
+        box / "store.sqlite",
+        "--device",
+        7,
+        "--dataset",
+        "flights",
+        "--yes",
+        "--json",
+    ]
     assert rig.tern("up", board.url, *options, code=0).json["flashed"] is False
 
 
@@ -64,7 +75,9 @@ def test_a_silent_board_on_its_port_is_not_the_one_that_waits(box, board, other,
     assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
 
 
-def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, board, other, monkeypatch):
+def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(
+    box, board, other, monkeypatch
+):
     looks = []
 
     def mount_points():
@@ -76,7 +89,9 @@ def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, bo
     assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
 
 
-def test_a_volume_is_not_the_board_s_while_the_board_is_still_on_its_port(box, board, other, monkeypatch):
+def test_a_volume_is_not_the_board_s_while_the_board_is_still_on_its_port(
+    box, board, other, monkeypatch
+):
     """Such as a board that its watchdog restarts."""
     asked = []
     monkeypatch.setattr(flash, "_enter_boot_loader", lambda *_: asked.append(1))
@@ -90,7 +105,10 @@ def test_nothing_is_written_where_two_volumes_come_at_the_same_time(box, board, 
     volume = box / "volume"
     monkeypatch.setattr(flash, "_mount_points", lambda: [volume, other] if volume.exists() else [])
     failed = flash_board(board, box, errors.NO_DEVICE)
-    assert f"several boards wait in their boot loaders: {volume}, {other}; nothing was written" in failed.err
+    assert (
+        f"several boards wait in their boot loaders: {volume}, {other}; nothing was written"
+        in failed.err
+    )
 
 
 def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(box, board, monkeypatch):
@@ -100,16 +118,25 @@ def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(box, b
     assert "which is not the file's" in failed.err
 
 
-# What happens after an ESP32 was flashed: esptool's part is tested on the ROM loader of tests/unit/test_flash.py.
+# What happens after an ESP32 was flashed: esptool's part is tested on the ROM loader of
+# tests/unit/test_flash.py.
 
 
 @pytest.fixture
 def flashed(monkeypatch, tmp_path):
-    """A function that does what follows after esptool has flashed a chip with the number `unique_id`."""
+    """A function that does what follows after esptool has flashed a chip with the number
+    `unique_id`.
+    """
     firmware = flash.Firmware(tmp_path / "esp32.bin", b"", names.ESP32, "esp32c3")
 
     def flash_on(port, unique_id):
-        done = {"chip": "ESP32-C3", "offset": 0, "bytes": 0, "verified": True, "unique_id": unique_id}
+        done = {
+            "chip": "ESP32-C3",
+            "offset": 0,
+            "bytes": 0,
+            "verified": True,
+            "unique_id": unique_id,
+        }
         monkeypatch.setattr(esp32, "flash", lambda *_, **__: done)
         monkeypatch.setattr(flash, "_PORT_WAIT", 5.0)
         return flash.flash(port, firmware)

@@ -1,4 +1,6 @@
-"""Boards are checked before they are trusted: with compilers that miscompile, and libraries that are wrong."""
+"""Boards are checked before they are trusted: with compilers that miscompile, and libraries that
+are wrong.
+"""
 
 import os
 import subprocess
@@ -44,7 +46,9 @@ def processor_of(repl):
     "name", ["m33", "xtensa", *(pytest.param(name, marks=EXHAUSTIVE) for name in ("pico", "rv32"))]
 )
 def test_a_board_computes_the_same_as_this_computer(tmp_path, name):
-    """Code of the pinned compiler; and a card, a gradient and a report of the library, byte for byte."""
+    """Code of the pinned compiler; and a card, a gradient and a report of the library, byte for
+    byte.
+    """
     flash = tmp_path / "flash.bin"
     flash_image.fill(name, flash, deploy.library_files)
     with catalogue.boot(name, flash) as board, Repl(board.url) as repl:
@@ -81,7 +85,9 @@ def test_32_bit_unix_computes_the_same_as_this_computer(tmp_path):
         ),
     ],
 )
-def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(miscompiling, name, error, tmp_path):
+def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(
+    miscompiling, name, error, tmp_path
+):
     flash = tmp_path / "flash.bin"
     with catalogue.boot(name, flash) as board:
         ended = rig.tern("deploy", board.url, code=1)
@@ -100,7 +106,10 @@ def test_the_same_compiler_is_accepted_for_thumb(miscompiling, name):
 
 def test_device_tests_fail_with_the_reason_on_a_target_that_is_miscompiled(miscompiling):
     ended = subprocess.run(
-        [*PYTEST, "--target", "rv32", "tests/device/test_fixed.py"], cwd=ROOT, capture_output=True, text=True
+        [*PYTEST, "--target", "rv32", "tests/device/test_fixed.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert ended.returncode == 1
     assert "a function gets a frame of a wrong size" in ended.stdout
@@ -112,11 +121,13 @@ def test_device_tests_fail_with_the_reason_on_a_target_that_is_miscompiled(misco
     [
         ("xtensa", "    j = 1  # see compat: no constant index\n    sums[j]", "    sums[1]"),
         pytest.param(
-            "rv32-newest", "    nothing = 0  # see compat: the third variable is no index\n", "",
+            "rv32-newest",
+            "    nothing = 0  # see compat: the third variable is no index\n",
+            "",
             marks=EXHAUSTIVE,
         ),
     ],
-)  # fmt: skip
+)
 def test_the_source_avoids_the_faults_of_compilers_on_boards(name, line, as_it_was, tmp_path):
     """The compilers of MicroPython 1.25 for Xtensa and of 1.26 for RV32 have one fault each."""
     if why := device_tests.absence(name):
@@ -146,10 +157,15 @@ def test_a_library_that_is_wrong_or_crashes_never_starts(tmp_path):
     machine = flash_image.fill("rv32", flash, deploy.library_files)
     with catalogue.boot("rv32", flash) as board, Repl(board.url) as repl:
         with pytest.raises(MiscompiledError, match="computes a wrong card"):
-            deploy.install(repl, machine, deploy.compare(repl, wrong("sampler", "if u < 0:", "if u > 0:")))
+            deploy.install(
+                repl, machine, deploy.compare(repl, wrong("sampler", "if u < 0:", "if u > 0:"))
+            )
         assert deploy.MAIN not in repl.directory("/")
         machine, changes = deploy.plan(repl)
-        assert set(changes.write) == {"/lib/tern/sampler.mpy", deploy.MAIN}  # deploying again repairs it
+        assert set(changes.write) == {
+            "/lib/tern/sampler.mpy",
+            deploy.MAIN,
+        }  # deploying again repairs it
         deploy.install(repl, machine, changes)
         repl.start_main()
         repl.enter()

@@ -1,4 +1,6 @@
-"""Bridged brokers: messages between a site and the centre, the rights of a site, and cuts of the link."""
+"""Bridged brokers: messages between a site and the centre, the rights of a site, and cuts of the
+link.
+"""
 
 import shutil
 import threading
@@ -35,7 +37,9 @@ class Bridged:
             self.keys = keys.add(store, [1, 2, 3, 9])
         central = directory / "broker"
         self.access = configuration.configure(central, self.store, port=free_port())
-        self.made = configuration.add_site(central, "lab", bridge=True, port=free_port(), boards=range(1, 4))
+        self.made = configuration.add_site(
+            central, "lab", bridge=True, port=free_port(), boards=range(1, 4)
+        )
         self.directory = directory / "copied"
         shutil.copytree(central / "sites" / "lab", self.directory)
         self.at_site = Access.load(self.directory / HOST)
@@ -180,10 +184,15 @@ def test_a_hello_that_a_bridge_repeats_is_no_sign_of_life(bridged):
 
 
 def test_a_site_has_only_the_rights_of_its_boards(bridged):
-    """With the site's password at the central broker. The site's broker admits its own boards only."""
+    """With the site's password at the central broker.
+
+    The site's broker admits its own boards only.
+    """
     assert [bridged.board(device).code for device in (9, 1)] == [5, 0]
     access = bridged.access
-    assert bridged.client(bridged.at_site, access.user, access.password).code == 5, "not even the host"
+    assert bridged.client(bridged.at_site, access.user, access.password).code == 5, (
+        "not even the host"
+    )
     bridged.site.kill()
     assert bridged.heard("tern/site/lab") == b"0"
     thief = bridged.client(bridged.access, bridged.made.user, bridged.made.password)
@@ -192,9 +201,15 @@ def test_a_site_has_only_the_rights_of_its_boards(bridged):
     other.subscribe("tern/round")
     other.subscribe("tern/down/00000009")
     for topic in (
-        "tern/round", "tern/model", "tern/down/00000001", "tern/down/00000009", "tern/up/00000009",
-        "tern/hello/00000009", "tern/site/other", "other",
-    ):  # fmt: skip
+        "tern/round",
+        "tern/model",
+        "tern/down/00000001",
+        "tern/down/00000009",
+        "tern/up/00000009",
+        "tern/hello/00000009",
+        "tern/site/other",
+        "other",
+    ):
         thief.publish(topic, b"forged", retain=True)
     for topic in ("#", "tern/up/+", "tern/hello/+", "tern/site/+", "tern/down/+"):
         thief.subscribe(topic)
@@ -205,7 +220,9 @@ def test_a_site_has_only_the_rights_of_its_boards(bridged):
     assert heard == [("tern/up/00000001", b"last")]
     bridged.host.publish("tern/down/00000009", b"not for it")
     bridged.host.publish("tern/down/00000002", b"for it")
-    assert [(topic, body[2:]) for topic, body in thief.messages(1.0)] == [("tern/down/00000002", b"for it")]
+    assert [(topic, body[2:]) for topic, body in thief.messages(1.0)] == [
+        ("tern/down/00000002", b"for it")
+    ]
     assert [body[2:] for _, body in other.messages(0.5)] == [b"not for it"]
 
 

@@ -1,4 +1,6 @@
-"""Boards that sleep, on Mosquitto: each that wakes in a round is counted once, and pays for one report."""
+"""Boards that sleep, on Mosquitto: each that wakes in a round is counted once, and pays for one
+report.
+"""
 
 import itertools
 import json
@@ -52,7 +54,9 @@ def test_a_board_is_provisioned_to_sleep_and_later_to_stay_awake(tmp_path):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("share", ["1", "0.67"], ids=["announced", "asked one by one"])
-def test_boards_that_wake_now_and_then_pay_for_their_counted_reports_only(place, share, micropython):
+def test_boards_that_wake_now_and_then_pay_for_their_counted_reports_only(
+    place, share, micropython
+):
     folder, path, boards = place
     over = threading.Event()
 
@@ -62,7 +66,11 @@ def test_boards_that_wake_now_and_then_pay_for_their_counted_reports_only(place,
             before = rig.read_ledgers([board])
             with EmulatedFleet(micropython, [board]):  # until it has answered, or for AWAKE
                 end = time.monotonic() + AWAKE
-                while rig.read_ledgers([board]) == before and time.monotonic() < end and not over.is_set():
+                while (
+                    rig.read_ledgers([board]) == before
+                    and time.monotonic() < end
+                    and not over.is_set()
+                ):
                     time.sleep(0.1)
             over.wait(WAKE / 2)
 
@@ -77,7 +85,9 @@ def test_boards_that_wake_now_and_then_pay_for_their_counted_reports_only(place,
     lines = [json.loads(line) for line in out.splitlines()]
     ends = [line for line in lines if line["event"] == "end"]
     asked = BOARDS if share == "1" else 2
-    assert [(end["asked"], end["reports"], end["refusals"]) for end in ends] == ROUNDS * [(asked, asked, 0)]
+    assert [(end["asked"], end["reports"], end["refusals"]) for end in ends] == ROUNDS * [
+        (asked, asked, 0)
+    ]
     assert any("up to 4 s at a time" in line.get("message", "") for line in lines)
     with Store(path, create=False) as store:
         reporters = [store.reporters(row.number) for row in store.rounds()]

@@ -1,6 +1,7 @@
 """The time from a round to its report depends on the data without a slot, and does not with one.
 
-On the emulated Pico, in simulated time, with opposite data of two clients, and with as much work as a slot admits.
+On the emulated Pico, in simulated time, with opposite data of two clients, and with as much work as
+a slot admits.
 """
 
 import shutil
@@ -17,7 +18,9 @@ from terntools.emulators import flash_image
 from terntools.emulators.pico import boot_pico
 from terntools.testing import prepared_flash
 
-BATCH = slots.Case("", wire.LINEAR, slots.table, 28, batch=32, anew=False)  # of one record, and of 32
+BATCH = slots.Case(
+    "", wire.LINEAR, slots.table, 28, batch=32, anew=False
+)  # of one record, and of 32
 SLOT, ROUNDS = 500, 20
 APART_US = 100  # of the same event of two boards, at most
 MARGIN = 1.5  # of the bound on the work over the work, at least
@@ -69,7 +72,9 @@ def test_certifying_a_hierarchy_delays_no_report_into_the_second_slot(pico, pyte
     for i in range(30 if pytestconfig.getoption("exhaustive") else 1):
         for ranges in (2, 8, 12, 16):
             micro = slots.AFFORDABLE + 10 * i
-            case = slots.Case("", wire.LINEAR, lambda e, n=ranges: slots.hierarchy(e, n), 28, micro=micro)
+            case = slots.Case(
+                "", wire.LINEAR, lambda e, n=ranges: slots.hierarchy(e, n), 28, micro=micro
+            )
             for kind, _, us in pico.answers(case, 500, 500):
                 assert (kind, at_end_of(500, us)) == (wire.REPORT, True), (ranges, us)
 
@@ -80,25 +85,37 @@ def test_the_time_of_a_refusal_does_not_depend_on_the_number_of_records(pico):
     for epochs in (1, 2, 3, 255):
         case = slots.Case("", wire.LOCAL + wire.SVM, slots.table, 28, local=(epochs, 2, 1 << 18))
         one, many = pico.answers(case, 500, 500, 1)
-        assert one[:2] == many[:2] == ((wire.REPORT, 0) if case.slot <= 500 else (wire.ERROR, wire.ERR_SLOT))
+        assert (
+            one[:2]
+            == many[:2]
+            == ((wire.REPORT, 0) if case.slot <= 500 else (wire.ERROR, wire.ERR_SLOT))
+        )
         assert [at_end_of(500, us) for _, _, us in (one, many)] == [True, True]
 
 
 def wake_frames(number):
-    """Questions to the program of a board: one to answer, the same again, one of the same number that differs."""
+    """Questions to the program of a board: one to answer, the same again, one of the same number
+    that differs.
+    """
     common = {"card": slots.table, "d": slots.D, "anew": False}
     local = slots.Case("", wire.LOCAL + wire.LOGISTIC, local=(1, 2, 1 << 18), **common)
     other = slots.Case("", wire.LINEAR, **common)
     return [
-        (12, local.frame(1, number)), (20, local.frame(1, number)), (120, other.frame(1, number)),
-        (290, other.frame(1, number + 1)), (500, other.frame(1, number)),
-    ]  # fmt: skip
+        (12, local.frame(1, number)),
+        (20, local.frame(1, number)),
+        (120, other.frame(1, number)),
+        (290, other.frame(1, number + 1)),
+        (500, other.frame(1, number)),
+    ]
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["pico", "rv32", "xtensa"])
-def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_that_can_be_seen(name):
-    """Of boards with 0 to 2,048 records, report by report: in simulated time, or in instructions (1,000 a us).
+def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_that_can_be_seen(
+    name,
+):
+    """Of boards with 0 to 2,048 records, report by report: in simulated time, or in instructions
+    (1,000 a us).
 
     In a wake, and beside tasks.
     """
@@ -106,26 +123,40 @@ def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_
         for collected in slots.COLLECTED:
             board.wake(collected, [])  # the first start makes the files of the recorder
         for number, end_ms in ((1, 0), (3, 4000)):
-            wakes = [board.wake(collected, wake_frames(number), end_ms) for collected in slots.COLLECTED]
+            wakes = [
+                board.wake(collected, wake_frames(number), end_ms) for collected in slots.COLLECTED
+            ]
             expected, least = wakes[0]
             assert [what[0] for what, _ in expected if isinstance(what, tuple)] == [
-                wire.REPORT, wire.REPORT, wire.ERROR, wire.REPORT, wire.ERROR,
-            ]  # fmt: skip
+                wire.REPORT,
+                wire.REPORT,
+                wire.ERROR,
+                wire.REPORT,
+                wire.ERROR,
+            ]
             for collected, (events, work) in zip(slots.COLLECTED, wakes, strict=True):
                 print(f"{name}, {collected}: work of {work} us, seen at {[us for _, us in events]}")
                 assert [what for what, _ in events] == [what for what, _ in expected]
                 for (what, us), (_, other) in zip(events, expected, strict=True):
                     assert abs(us - other) <= APART_US, (collected, what, us, other)
-            assert wakes[4][1][0] > 1.5 * least[0], "the work itself shows how many records there are"
+            assert wakes[4][1][0] > 1.5 * least[0], (
+                "the work itself shows how many records there are"
+            )
 
 
 def require_within_bound_and_alike(board, *counts):
-    """Require that the board's work keeps its bound, and that it looks alike with any of these numbers of records."""
+    """Require that the board's work keeps its bound, and that it looks alike with any of these
+    numbers of records.
+    """
     seen = []
     for count in counts:
         events, work = program_boards.answers(board, count)
-        print(f"{board}, {count} records: work of {work} us, bounds of {board.bounds()} ms, seen {events}")
-        assert [what[0] for what, _ in events if isinstance(what, tuple)] == [wire.REPORT] * len(board.cases)
+        print(
+            f"{board}, {count} records: work of {work} us, bounds of {board.bounds()} ms, seen {events}"
+        )
+        assert [what[0] for what, _ in events if isinstance(what, tuple)] == [wire.REPORT] * len(
+            board.cases
+        )
         for bound_ms, work_us in zip(board.bounds(), work, strict=True):
             assert work_us * MARGIN <= 1000 * bound_ms, (count, work_us, bound_ms)
         seen.append(events)
@@ -137,7 +168,9 @@ def require_within_bound_and_alike(board, *counts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("d", "capacity", "counts"), [(28, 2048, (0, 2048)), (128, 640, (500, 600))], ids=["d=28", "d=128"]
+    ("d", "capacity", "counts"),
+    [(28, 2048, (0, 2048)), (128, 640, (500, 600))],
+    ids=["d=28", "d=128"],
 )
 def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, capacity, counts):
     # It once did: to find a record took the longer, the more segments there were.
@@ -150,14 +183,19 @@ def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, 
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(BOARDS))
-def test_a_program_with_any_recorder_keeps_the_bound_on_its_work_and_shows_no_number_of_records(number):
+def test_a_program_with_any_recorder_keeps_the_bound_on_its_work_and_shows_no_number_of_records(
+    number,
+):
     board = program_boards.drawn(number)
     require_within_bound_and_alike(board, 0, board.capacity)
 
 
 @pytest.mark.slow
 def test_a_report_about_a_vector_takes_as_many_cycles_for_any(tmp_path, sampled):
-    """... random ones, zeros, ties and extremes: each leaf, and the whole draw. The counter may round by one cycle."""
+    """... random ones, zeros, ties and extremes: each leaf, and the whole draw.
+
+    The counter may round by one cycle.
+    """
     made, program = prepared_flash.deployed("pico"), Path(__file__).with_name("cycles_program.py")
     flash = tmp_path / "flash.bin"
     shutil.copyfile(made.flash, flash)

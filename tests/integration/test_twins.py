@@ -1,4 +1,6 @@
-"""Emulated boards report the same gradients as their simulated twins, of every model and range; and runs learn."""
+"""Emulated boards report the same gradients as their simulated twins, of every model and range; and
+runs learn.
+"""
 
 import numpy as np
 import pytest
@@ -26,14 +28,17 @@ NARROW, D = (1, 2, 3, 12), 6
 
 
 def reports_of(tmp_path, kind, row, questions, more=()):
-    """For each (question, its gradient) of `questions`, ask boards and then their twin; yield (certain, reports).
+    """For each (question, its gradient) of `questions`, ask boards and then their twin; yield
+    (certain, reports).
 
-    certain: the coordinates whose gradient reaches an end of its range. reports: how often each coordinate was
-    reported. All clients hold the record `row`, so that a coordinate has one true sign. Asserts that certain symbols
-    are right.
+    certain: the coordinates whose gradient reaches an end of its range. reports: how often each
+    coordinate was reported. All clients hold the record `row`, so that a coordinate has one true
+    sign. Asserts that certain symbols are right.
     """
     rows = np.tile(row, (CLIENTS, 1))
-    path, directories = rig.provision(tmp_path, rows, Policy(20_000_000, 900_000_000), int(kind[-1]))
+    path, directories = rig.provision(
+        tmp_path, rows, Policy(20_000_000, 900_000_000), int(kind[-1])
+    )
     with Store(path) as store:
         boards = fleet.parse(kind).boards(directories, more)
         with BoardsDriver(store, boards, Terms()) as driver:
@@ -56,7 +61,8 @@ def cases(*kinds):
 
 
 KINDS = cases("emulated:2", "m33-emulated:1", "pico-emulated:1")
-# One test on another machine is enough: its softmax gradients are those of tests/device/test_gradient.py.
+# One test on another machine is enough: its softmax gradients are those of
+# tests/device/test_gradient.py.
 KINDS_OF_CLASSES = [*KINDS[:3], pytest.param(*KINDS[3], marks=pytest.mark.exhaustive), *KINDS[4:]]
 
 
@@ -69,7 +75,9 @@ def test_boards_and_their_twin_report_the_same_gradients_of_classes(tmp_path, ki
         weights = rng.integers(-9000, 9000, (CLASSES, SOFTMAX_D))
         flat = weights.reshape(-1).tolist()
         question = Question(wire.SOFTMAX_GRADIENT, flat, -12, CERTAIN, 1, classes=CLASSES, range=12)
-        questions.append((question, vectorised.softmax_gradients(weights, -12, row[None], range_=12)[0]))
+        questions.append(
+            (question, vectorised.softmax_gradients(weights, -12, row[None], range_=12)[0])
+        )
     for certain, reports in reports_of(tmp_path, kind, row, questions, ("softmax",)):
         assert certain.sum() > CLASSES * SOFTMAX_D / 2
         assert np.count_nonzero(reports) > CLASSES * SOFTMAX_D / 2
@@ -87,7 +95,9 @@ def test_boards_and_their_twin_train_alike_on_classes(tmp_path, kind, label):
         record = row[None, None]
         moved = vectorised.train_locally(wire.SOFTMAX_GRADIENT, weights, -12, record, epochs, 0, 0)
         questions.append((question, vectorised.shares(moved, np.array([tau]))[0]))
-    certain = [int(certain.sum()) for certain, _ in reports_of(tmp_path, kind, row, questions, MODULES)]
+    certain = [
+        int(certain.sum()) for certain, _ in reports_of(tmp_path, kind, row, questions, MODULES)
+    ]
     assert certain[0] == CLASSES * SOFTMAX_D > certain[2] > 0
 
 
@@ -102,7 +112,9 @@ def test_boards_and_their_twin_scale_gradients_alike(tmp_path, kind, index):
     for range_ in NARROW:
         weights = rng.integers(-300, 300, D)
         question = Question(model, weights.tolist(), -14, CERTAIN, 1, range=range_)
-        questions.append((question, vectorised.gradients(model, weights, -14, row[None], range_=range_)[0]))
+        questions.append(
+            (question, vectorised.gradients(model, weights, -14, row[None], range_=range_)[0])
+        )
     reached = [int(certain.sum()) for certain, _ in reports_of(tmp_path, kind, row, questions)][::2]
     assert reached == sorted(reached)
     assert reached[0] < reached[-1] == D
@@ -115,7 +127,9 @@ def test_a_run_on_boards_learns_the_classes(here):
     result = rig.finish(fleet="emulated:2", reports=1000, **options)
     assert (result["reports"], result["d"], result["k"]) == (1000, 10 * data.dimension, 4)
     assert result["labels"] == [str(digit) for digit in range(10)]
-    assert result["accuracy"] > result["accuracy_baseline"] + 0.1  # 0.34 to 0.54 on simulated clients
+    assert (
+        result["accuracy"] > result["accuracy_baseline"] + 0.1
+    )  # 0.34 to 0.54 on simulated clients
     assert result["accuracy_optimum"] > 0.95
 
 

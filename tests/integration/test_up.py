@@ -41,9 +41,23 @@ def box(tmp_path):
 
 def command(box, url):
     return [
-        "up", url, "--firmware", box / "firmware.uf2", "--volume", box / "volume", "--store", box / "store.sqlite",
-        "--device", 7, "--dataset", "flights", "--count", 2, "--yes", "--json",
-    ]  # fmt: skip
+        "up",
+        url,
+        "--firmware",
+        box / "firmware.uf2",
+        "--volume",
+        box / "volume",
+        "--store",
+        box / "store.sqlite",
+        "--device",
+        7,
+        "--dataset",
+        "flights",
+        "--count",
+        2,
+        "--yes",
+        "--json",
+    ]
 
 
 def begin(box, url):
@@ -73,7 +87,8 @@ def boot(box, **options):
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    ("until_killed", "until_unplugged"), [(2.0, 1.0), (0.7, 3.0), (1.5, 1.0), (5.0, 1.0), (8.0, 3.0)]
+    ("until_killed", "until_unplugged"),
+    [(2.0, 1.0), (0.7, 3.0), (1.5, 1.0), (5.0, 1.0), (8.0, 3.0)],
 )
 def test_up_goes_on_after_a_kill_and_a_power_cut_until_nothing_is_left_to_do(
     box, until_killed, until_unplugged
@@ -173,7 +188,9 @@ def test_a_ledger_is_never_overwritten_and_a_lost_one_is_not_replaced(board, sto
 def test_a_provisioning_that_was_interrupted_before_its_ledger_goes_on(board, store):
     changes = provision.plan(board, member(7), store)
     board.write_file("/" + storage.RECORDS, changes.write["/" + storage.RECORDS])
-    assert "/" + storage.ledger_name(7) in provision.plan(board, member(7, budget="50"), store).write
+    assert (
+        "/" + storage.ledger_name(7) in provision.plan(board, member(7, budget="50"), store).write
+    )
 
 
 def erase(board):
@@ -182,11 +199,15 @@ def erase(board):
         board.remove("/" + path)
 
 
-def test_an_erased_board_has_no_second_budget_and_takes_no_package_of_its_first_life(board, store, box):
+def test_an_erased_board_has_no_second_budget_and_takes_no_package_of_its_first_life(
+    board, store, box
+):
     join(board, member(7, budget="10"), store)
     key, fleet = store.keys()[7], fleet_key(store)
     erase(board)
-    with pytest.raises(RefusedError, match=r"lived before.*no ledger.* of a ledger of epsilon 10$") as caught:
+    with pytest.raises(
+        RefusedError, match=r"lived before.*no ledger.* of a ledger of epsilon 10$"
+    ) as caught:
         provision.plan(board, member(7, budget="10"), store)
     assert caught.value.hint.startswith("go on with --again: ")
     assert "for the people whose data both hold the two add up" in caught.value.hint
@@ -255,14 +276,20 @@ def test_a_budget_for_life_is_not_raised(board, store, box):
     lowered = provision.plan(board, member(7, budget="5"), store)
     assert list(lowered.write) == ["/" + storage.CLIENTS]
     deploy.apply(board, lowered)
-    assert provision.plan(board, member(7, budget="12.345678"), store), "up to the budget of the ledger"
-    board.write_file("/" + storage.ledger_name(7), spent_ledger(box, 12_345_678) + b"a longer one's tail")
+    assert provision.plan(board, member(7, budget="12.345678"), store), (
+        "up to the budget of the ledger"
+    )
+    board.write_file(
+        "/" + storage.ledger_name(7), spent_ledger(box, 12_345_678) + b"a longer one's tail"
+    )
     assert not provision.plan(board, member(7, budget="5"), store)
 
 
 def test_unit_and_measure_stay_for_life(board, store, box):
     def of_records(unit=60, **options):
-        return dataclasses.replace(member(7, **options), policy=policy(None, "4", "1e-6"), unit=unit)
+        return dataclasses.replace(
+            member(7, **options), policy=policy(None, "4", "1e-6"), unit=unit
+        )
 
     join(board, of_records(), store)
     assert not provision.plan(board, of_records(), store)
@@ -276,7 +303,9 @@ def test_unit_and_measure_stay_for_life(board, store, box):
     erase(board)
     sample_store.begin_round(store, 1, (7,))  # of epsilon 2
     sample_store.report(store, 1, [7])
-    with pytest.raises(RefusedError, match=r"1 round .* for rho 1\.52319 at most: nothing is left of 0\.311"):
+    with pytest.raises(
+        RefusedError, match=r"1 round .* for rho 1\.52319 at most: nothing is left of 0\.311"
+    ):
         provision.plan(board, of_records(again=True), store)
 
 
@@ -306,8 +335,12 @@ def test_a_ledger_is_bound_to_a_counter_that_pays_for_its_budget(store):
             deploy.apply(board, deploy.plan(board, more=["counter"])[1])
             with pytest.raises(UsageError, match="has no counter"):
                 provision.plan(board, bound, store)
-            board.write_file("/..count", bytes(12))  # beside the directory ".": this chip has no fuses
-            with pytest.raises(UsageError, match="5 steps left, which pay for 45 reports") as caught:
+            board.write_file(
+                "/..count", bytes(12)
+            )  # beside the directory ".": this chip has no fuses
+            with pytest.raises(
+                UsageError, match="5 steps left, which pay for 45 reports"
+            ) as caught:
                 provision.plan(board, member(7, reserve=9, counter=True), store)
             assert caught.value.hint == "--reserve 10"
             assert not store.keys()
@@ -335,7 +368,9 @@ def test_files_of_options_that_a_member_no_longer_has_are_removed(board, store):
     link = {"unix.json": b'{"path": "socket"}'}
     join(board, member(7, link=link), store)
     assert board.read_file("/unix.json") == link["unix.json"]
-    on_broker = provision.plan(board, member(7, broker=provision.Broker.parse("broker.example:1883")), store)
+    on_broker = provision.plan(
+        board, member(7, broker=provision.Broker.parse("broker.example:1883")), store
+    )
     assert on_broker.remove == ("/unix.json",)
     deploy.apply(board, on_broker)
     join(board, member(7, broker=provision.Broker.parse("broker.example:1883", ssid="lab")), store)
@@ -363,9 +398,13 @@ def test_a_pico_loses_old_files_refuses_wrong_firmware_and_can_be_erased(box, st
             repl.write_file("/lib/tern/card.py", b"an old one")
             assert deploy.plan(repl)[1].remove == ("/lib/tern/card.py",)
             join(repl, member(7), store)
-        with pytest.raises(UsageError, match=r"is for RP2350, and the board .* nothing was changed"):
+        with pytest.raises(
+            UsageError, match=r"is for RP2350, and the board .* nothing was changed"
+        ):
             flash.flash(board.url, flash.read_firmware(box / "other.uf2"), volume=box / "volume")
-        flash.flash(board.url, flash.read_firmware(box / "firmware.uf2"), volume=box / "volume", erase=True)
+        flash.flash(
+            board.url, flash.read_firmware(box / "firmware.uf2"), volume=box / "volume", erase=True
+        )
         with Repl(board.url) as repl:
             assert repl.directory("/") == {}
             assert provision.plan(repl, member(8), store)

@@ -1,4 +1,6 @@
-"""Updates of MicroPython boards in the field, over a port and over Mosquitto; and updates that fail."""
+"""Updates of MicroPython boards in the field, over a port and over Mosquitto; and updates that
+fail.
+"""
 
 import json
 import subprocess
@@ -48,7 +50,9 @@ def tern_update(*arguments, cwd):
 def kept(directory, more=()):
     """The files that no update may change: path on the board -> content."""
     names = ("/clients.bin", "/records.bin", "/fleet.bin", "/ledger/", "/mqtt.json", *more)
-    return {path: data for path, data in rig.files_below(directory).items() if path.startswith(names)}
+    return {
+        path: data for path, data in rig.files_below(directory).items() if path.startswith(names)
+    }
 
 
 def name_of(board):
@@ -70,9 +74,19 @@ def field_board(site, micropython):
 def words(board, program):
     """The command line of `tern update` for a board on a port."""
     return [
-        "update", "all", "--store", str(board.store), "--board", board.port, "--machine", "emulated", "--main",
-        str(program), "--trial", TRIAL,
-    ]  # fmt: skip
+        "update",
+        "all",
+        "--store",
+        str(board.store),
+        "--board",
+        board.port,
+        "--machine",
+        "emulated",
+        "--main",
+        str(program),
+        "--trial",
+        TRIAL,
+    ]
 
 
 def update(board, text, tmp_path):
@@ -99,7 +113,12 @@ def test_a_board_on_a_port_takes_one_update_after_the_other(field_board, tmp_pat
 
 def test_a_program_that_fails_is_rolled_back(field_board, tmp_path):
     before, fails = kept(field_board.directory), "raise ValueError\n"
-    for text in (fails, fails, "import tern.nothing\n", ""):  # the second package has a number of its own
+    for text in (
+        fails,
+        fails,
+        "import tern.nothing\n",
+        "",
+    ):  # the second package has a number of its own
         code, result = update(field_board, text, tmp_path)
         assert (code, result["boards"][0]["state"]) == (1, "rolled back"), result
         assert field.boot(field_board.directory) == (0, 4, result["boards"][0]["package"])
@@ -109,7 +128,9 @@ def test_a_program_that_fails_is_rolled_back(field_board, tmp_path):
     assert (code, name_of(field_board)) == (0, "new")
 
 
-def test_an_update_goes_on_after_power_cuts_from_the_byte_that_it_had_reached(field_board, tmp_path):
+def test_an_update_goes_on_after_power_cuts_from_the_byte_that_it_had_reached(
+    field_board, tmp_path
+):
     before = kept(field_board.directory)
     staged = field_board.directory / "update.bin"
     with ThreadPoolExecutor() as pool:
@@ -129,7 +150,9 @@ def test_an_update_goes_on_after_its_host_is_killed(field_board, tmp_path):
     staged = field_board.directory / "update.bin"
     program = tmp_path / "product.py"
     program.write_text(TAKES + field.source("new"))
-    host = warm.Popen([*warm.TERN, *words(field_board, program)], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    host = warm.Popen(
+        [*warm.TERN, *words(field_board, program)], cwd=tmp_path, stdout=subprocess.DEVNULL
+    )
     wait_for(lambda: staged.exists() and staged.stat().st_size > 60_000)
     host.kill()
     host.wait()
@@ -223,7 +246,9 @@ class Field:
         self.directory, self.store = directory, site.store.path
         self.keys = site.store.keys()
         fleet = keys.fleet_key(site.store)
-        self.access = configuration.write_configuration(directory / "broker", self.keys, port=free_port())
+        self.access = configuration.write_configuration(
+            directory / "broker", self.keys, port=free_port()
+        )
         for board in site.directories:
             field.install(board, "old")
             write_network(board, self.access, fleet.key, epoch=fleet.epoch, longest_pause_ms=500)
@@ -239,9 +264,20 @@ class Field:
         program = self.directory / "product.py"
         program.write_text(TAKES + text)
         return tern_update(
-            "update", *arguments, "--store", self.store, "--broker", self.directory / "broker", "--machine", "emulated",
-            "--main", program, "--trial", TRIAL, cwd=self.directory,
-        )  # fmt: skip
+            "update",
+            *arguments,
+            "--store",
+            self.store,
+            "--broker",
+            self.directory / "broker",
+            "--machine",
+            "emulated",
+            "--main",
+            program,
+            "--trial",
+            TRIAL,
+            cwd=self.directory,
+        )
 
     def rounds(self, until):
         """Serve rounds up to the number `until`, with a model after each."""

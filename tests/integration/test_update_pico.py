@@ -1,4 +1,6 @@
-"""The loader on the emulated Pico, with a board's timer and reset, and programs that do not reach a host."""
+"""The loader on the emulated Pico, with a board's timer and reset, and programs that do not reach a
+host.
+"""
 
 import struct
 from binascii import crc32

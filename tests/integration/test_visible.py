@@ -1,6 +1,8 @@
-"""All that can be seen of a board is the same whatever it holds, draws and computes, and however long that takes.
+"""All that can be seen of a board is the same whatever it holds, draws and computes, and however
+long that takes.
 
-Each trace is the real firmware in a world with an emulated clock, on CPython and on 32-bit MicroPython.
+Each trace is the real firmware in a world with an emulated clock, on CPython and on 32-bit
+MicroPython.
 """
 
 import itertools
@@ -31,25 +33,42 @@ DATA = (  # records, their value, seed of the world, what fails
     (2048, 16384, 7, 1),
     (64, 5, 8, 2),
 )
-PUBLIC = [(13, 1), (13, 1), (5, 2), (13, 1), (5, 3), (2, 0), (12, 4)]  # ERRORs to QUESTIONS: code, detail
+PUBLIC = [
+    (13, 1),
+    (13, 1),
+    (5, 2),
+    (13, 1),
+    (5, 3),
+    (2, 0),
+    (12, 4),
+]  # ERRORs to QUESTIONS: code, detail
 PORT = [*PUBLIC, (1, 0), (1, 0)]
 BY_LEDGER = [(10, 0)] * 10 + [(2, 0), (12, 4), (10, 0)]
 # What happens in each scenario: how often, and the ERRORs.
 EXPECTED = {
     "program": ({"REPORT": 6, "HELLO": 2, "PUBACK": 16, "PINGREQ": 2}, PUBLIC),
     "program_at_port": ({"REPORT": 6, "HELLO": 3, "LED": 39, "credit": 8}, PORT),
-    "busy_at_port": ({"REPORT": 2, "HELLO": 2, "LED": 13, "credit": 0}, [(13, 1), (13, 1), (13, 2)]),
+    "busy_at_port": (
+        {"REPORT": 2, "HELLO": 2, "LED": 13, "credit": 0},
+        [(13, 1), (13, 1), (13, 2)],
+    ),
     "serve": ({"REPORT": 6, "HELLO": 3, "LED": 37, "credit": 8}, PORT),
     "serve_over_broker": ({"REPORT": 6, "HELLO": 2, "PUBACK": 16, "PINGREQ": 2}, PUBLIC),
     "serve_several": ({"REPORT": 9, "HELLO": 2}, [(13, 1)] * 6),
-    "serve_none": ({"REPORT": 0, "HELLO": 3}, [(12, 0)] * 10 + [(2, 0), (12, 0), (12, 0), (1, 0), (1, 0)]),
+    "serve_none": (
+        {"REPORT": 0, "HELLO": 3},
+        [(12, 0)] * 10 + [(2, 0), (12, 0), (12, 0), (1, 0), (1, 0)],
+    ),
     "once": ({"REPORT": 4, "HELLO": 6, "DISCONNECT": 5, "resolve": 2, "leave": 1, "return": 6}, []),
     "sums": ({"REPORT": 9, "HELLO": 2}, [(17, 2)]),
     "sums_of_all": ({"REPORT": 3, "HELLO": 2}, []),
     "sums_served": ({"REPORT": 9, "HELLO": 2}, [(17, 2)]),
     "sums_once": ({"REPORT": 3, "HELLO": 4, "return": 4}, [(17, 2)]),
     "update": ({"UPDATED": 9, "REPORT": 1, "reset": 1}, []),
-    "absent_program": ({"REPORT": 3, "HELLO": 3, "connect": 6, "CONNECT": 4, "close": 5}, [(13, 1)]),
+    "absent_program": (
+        {"REPORT": 3, "HELLO": 3, "connect": 6, "CONNECT": 4, "close": 5},
+        [(13, 1)],
+    ),
     "absent_serve": ({"REPORT": 3, "HELLO": 3, "connect": 6, "CONNECT": 4, "close": 5}, [(13, 1)]),
     "cut_once": ({"REPORT": 12, "DISCONNECT": 12, "connect": 15, "return": 12}, []),
     "cut_program": ({"REPORT": 12, "HELLO": 15}, []),
@@ -63,7 +82,8 @@ EXPECTED = {
     "heap": ({"HELLO": 4}, []),
 }
 LOOK_MS = 8  # of a wake
-# A link begins after a slot, and a poll or a look; a wake ends when it is late, at a multiple of the slot.
+# A link begins after a slot, and a poll or a look; a wake ends when it is late, at a multiple of
+# the slot.
 MOMENTS = {
     "program": ("625 radio True",),
     "absent_program": ("625 radio True",),
@@ -81,9 +101,13 @@ def trace(interpreter, folder, scenario, data):
     words = [str(PROGRAM), scenario]
     if scenario != "heap":  # they are on the heap, too
         words += map(str, data[2:])
-    command = device_command(interpreter, *words, heap="1m") if interpreter else [sys.executable, *words]
+    command = (
+        device_command(interpreter, *words, heap="1m") if interpreter else [sys.executable, *words]
+    )
     env = {**os.environ, "PYTHONPATH": path, "MICROPYPATH": f"{path}{os.pathsep}.frozen"}
-    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
+    ended = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=600
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 
@@ -95,7 +119,9 @@ def errors(lines):
 
 
 def require_public_moments(lines):
-    """A wake ends whole slots after the last question came, or else after it saw that its connection was accepted."""
+    """A wake ends whole slots after the last question came, or else after it saw that its
+    connection was accepted.
+    """
     for line in lines:
         ms, kind, *what = line.split(maxsplit=2)
         if kind == "radio" and what == ["True"]:
@@ -110,13 +136,19 @@ def require_public_moments(lines):
             assert (int(ms) - last) % SLOT_MS == 0, line
 
 
-@pytest.mark.parametrize("on", [pytest.param("cpython", marks=pytest.mark.exhaustive), "micropython"])
+@pytest.mark.parametrize(
+    "on", [pytest.param("cpython", marks=pytest.mark.exhaustive), "micropython"]
+)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_nothing_that_can_be_seen_depends_on_data_noise_flash_or_tasks(tmp_path, micropython, scenario, on):
+def test_nothing_that_can_be_seen_depends_on_data_noise_flash_or_tasks(
+    tmp_path, micropython, scenario, on
+):
     interpreter = micropython if on == "micropython" else None
     with ThreadPoolExecutor(2) as pool:
         traces = list(
-            pool.map(lambda i: trace(interpreter, tmp_path / str(i), scenario, DATA[i]), range(len(DATA)))
+            pool.map(
+                lambda i: trace(interpreter, tmp_path / str(i), scenario, DATA[i]), range(len(DATA))
+            )
         )
     kinds = Counter(line.split()[1] for line in traces[0])
     counts, refused = EXPECTED[scenario]

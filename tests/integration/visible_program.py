@@ -11,7 +11,19 @@ import small_board
 import update_rig
 from small_board import EPSILON, PURE_CARD, RHO_CARD, THREE, put_fleet, round_frame
 from spec.cards import projection_card, sum_card
-from world import DEVICE, DROP, REFUSED, SILENT, SLOT_MS, Air, Port, SeenBoard, World, on_broker, within
+from world import (
+    DEVICE,
+    DROP,
+    REFUSED,
+    SILENT,
+    SLOT_MS,
+    Air,
+    Port,
+    SeenBoard,
+    World,
+    on_broker,
+    within,
+)
 
 from tern import frames, host_frames, ledger, recorder, storage, supervisor, update, wire
 from tern.app import App
@@ -44,12 +56,16 @@ def question(number, card=THREE, k=2, **fields):
 
 
 HELLO = framed(frames.encode_hello_request, 77)
-MODEL = framed(host_frames.encode_model, FLEET_KEY, wire.FLEET, 3, wire.LOGISTIC, array("h", range(D)), -14)
+MODEL = framed(
+    host_frames.encode_model, FLEET_KEY, wire.FLEET, 3, wire.LOGISTIC, array("h", range(D)), -14
+)
 NEW_KEY = framed(host_frames.encode_fleet_key, small_board.key_of(DEVICE), DEVICE, 2, bytes(32))
-NEWER = framed(host_frames.encode_model, bytes(32), wire.FLEET, 4, wire.LINEAR, array("h", range(D)), -14)
+NEWER = framed(
+    host_frames.encode_model, bytes(32), wire.FLEET, 4, wire.LINEAR, array("h", range(D)), -14
+)
 LOCAL = {"model": wire.LOCAL + wire.LOGISTIC, "local": (1, 2, 1 << 18)}
-# ms after a connection or 700 ms, frame: some come together, some within the pause of the last one and at its whole
-# seconds, one twice, one changed, some refused
+# ms after a connection or 700 ms, frame: some come together, some within the pause of the last one
+# and at its whole seconds, one twice, one changed, some refused
 QUESTIONS = (
     (1150, question(2)),
     (2400, question(2)),
@@ -70,16 +86,24 @@ QUESTIONS = (
 )
 # So few that the work fits a slot beside a task that is busy.
 QUICK = [
-    (ms, question(number, batch=1)) for ms, number in ((1150, 2), (2400, 2), (3400, 3), (5400, 3), (6003, 4))
+    (ms, question(number, batch=1))
+    for ms, number in ((1150, 2), (2400, 2), (3400, 3), (5400, 3), (6003, 4))
 ]
 DAMAGED = ((17200, None), (18003, None))
 FOR_FLEET = [
     (ms, question(number, device=wire.FLEET, key=FLEET_KEY, **fields))
-    for ms, number, fields in ((1400, 2, {}), (2400, 2, LOCAL), (3400, 3, {}), (5400, 3, {}), (6000, 3, {}))
+    for ms, number, fields in (
+        (1400, 2, {}),
+        (2400, 2, LOCAL),
+        (3400, 3, {}),
+        (5400, 3, {}),
+        (6000, 3, {}),
+    )
 ]
 
 
-# Of sums and projections, in rho: each kind of values, one twice, one with a unit that the board does not protect.
+# Of sums and projections, in rho: each kind of values, one twice, one with a unit that the board
+# does not protect.
 PROJECTION = projection_card(EPSILON)
 ALL_FEATURES = {"exponent": 0, "shift": 1}  # of a collection
 OTHER_UNIT = sum_card(50_000, 2, UNIT + 2, 16, 1 << 14, t=51, c=51, m=1)
@@ -105,7 +129,9 @@ def has_policy(folder=".", pause=PAUSE_S, slot=SLOT_MS, records=BOUND, unit=0):
 
 
 def collected(folder, count, value, measure=0, **policy):
-    """Make a board whose program has recorded `count` records of this value. policy: as of has_policy()."""
+    """Make a board whose program has recorded `count` records of this value. policy: as of
+    has_policy().
+    """
     small_board.write_files(folder, measure=measure)
     has_policy(folder, **policy)
     book = Recorder(D, capacity=CAPACITY, hold=8)
@@ -117,17 +143,23 @@ def collected(folder, count, value, measure=0, **policy):
 
 
 def of_sums(folder, count, value):
-    """Make a board whose program has recorded so many records, and which answers sums and projections."""
+    """Make a board whose program has recorded so many records, and which answers sums and
+    projections.
+    """
     collected(folder, count, value, ledger.RHO, pause=0, unit=UNIT)
 
 
 def of_sums_of_all(folder, count, value):
     """Make a board as of_sums() does, whose reports use all records."""
-    collected(folder, count, value, ledger.RHO, pause=0, slot=ALL_SLOT_MS, records=CAPACITY, unit=UNIT)
+    collected(
+        folder, count, value, ledger.RHO, pause=0, slot=ALL_SLOT_MS, records=CAPACITY, unit=UNIT
+    )
 
 
 def provisioned(folder, count, value, clients=1, measure=0, **policy):
-    """Make a board without a program; each client has as many records, or one. policy: as of has_policy()."""
+    """Make a board without a program; each client has as many records, or one. policy: as of
+    has_policy().
+    """
     count = max(1, count)
     small_board.write_files(folder, clients=clients, records=count, measure=measure)
     has_policy(folder, **policy)
@@ -153,9 +185,13 @@ def empty(folder, *_):
 
 
 def program(world, updates=False, capacity=CAPACITY, least_ms=0):
-    """The board's program runs; a task of it takes up to 3 ms, or 10 above `least_ms`, and records now and then."""
+    """The board's program runs; a task of it takes up to 3 ms, or 10 above `least_ms`, and records
+    now and then.
+    """
     board = SeenBoard(world, ".")
-    node = App(board, Recorder(D, capacity, hold=8), Model(), update.Update(board) if updates else None)
+    node = App(
+        board, Recorder(D, capacity, hold=8), Model(), update.Update(board) if updates else None
+    )
     row = array("h", bytes(2 * D))
 
     def task():
@@ -172,7 +208,9 @@ def program(world, updates=False, capacity=CAPACITY, least_ms=0):
 
 
 def busy(world):
-    """Its task blocks for up to a tenth of the slot, which only what a link sends by itself may show."""
+    """Its task blocks for up to a tenth of the slot, which only what a link sends by itself may
+    show.
+    """
     world.unseen = ("credit",)
     program(world, least_ms=40)
 
@@ -211,8 +249,8 @@ def over_broker(act, *scripts, **settings):
 
 
 def absent(act):
-    """A scenario: the broker is lost before it acknowledges a report, refuses twice, is silent, and returns; once more
-    it is lost while the board works on an answer.
+    """A scenario: the broker is lost before it acknowledges a report, refuses twice, is silent, and
+    returns; once more it is lost while the board works on an answer.
     """
     again = at_broker(QUESTIONS[5:7]) + [(QUESTIONS[6][0] + 300, DROP, None)]
     scripts = at_broker(QUESTIONS[:2]), REFUSED, REFUSED, SILENT, again
@@ -262,7 +300,9 @@ def wakes_for_sums(world):
 
 
 def in_cuts(module, steps, play):
-    """A scenario: play(world, number), whose power fails at each of these writes in turn, and again, whole."""
+    """A scenario: play(world, number), whose power fails at each of these writes in turn, and
+    again, whole.
+    """
 
     def scenario(world):
         for step in steps:
@@ -294,7 +334,9 @@ def package(world, number):
     on_broker(".")
     data = update_rig.package(number, (("tern/part.py", bytes(3000)), ("main.py", b"pass")))
     first = bytes(update_rig.frame(number, 0, len(data)))
-    air = Air(world, at_broker([(500, first), (3200, question(number)), (7200, question(number + 1))]))
+    air = Air(
+        world, at_broker([(500, first), (3200, question(number)), (7200, question(number + 1))])
+    )
 
     def react(frame):
         if frame[0] == wire.UPDATED:

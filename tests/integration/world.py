@@ -1,5 +1,5 @@
-"""A board in an emulated world, on CPython and MicroPython: its clock, flash, network, port and radio. Whatever leaves
-the board is an event.
+"""A board in an emulated world, on CPython and MicroPython: its clock, flash, network, port and
+radio. Whatever leaves the board is an event.
 
 All work takes a time that only the world's seed decides: no event may depend on it.
 """
@@ -34,8 +34,18 @@ from tern.links import mqtt as mqtt_link
 # What can be seen of a board beside its frames: shared_specs/storage.md, "What leaves a device".
 PACKETS = {1: "CONNECT", 3: "PUBLISH", 4: "PUBACK", 8: "SUBSCRIBE", 12: "PINGREQ", 14: "DISCONNECT"}
 EVENTS = (
-    "connect", "close", "resolve", "credit", "console", "radio", "join", "leave", "LED", "reset", "return",
-)  # fmt: skip
+    "connect",
+    "close",
+    "resolve",
+    "credit",
+    "console",
+    "radio",
+    "join",
+    "leave",
+    "LED",
+    "reset",
+    "return",
+)
 FRAMES = {wire.HELLO: "HELLO", wire.REPORT: "REPORT", wire.ERROR: "ERROR", wire.UPDATED: "UPDATED"}
 SLOT_MS = 500
 END_MS = 24000
@@ -109,7 +119,8 @@ class World:
 
 
 class Flash:
-    """Stands in for `open` and `os` of a module: each step takes its time, some fail, and the power may.
+    """Stands in for `open` and `os` of a module: each step takes its time, some fail, and the power
+    may.
 
     Only to read a file that no record is in takes as long in each world.
     """
@@ -244,10 +255,11 @@ class Names:
 
 
 class Air:
-    """A broker, and the network to it. scripts: of each connection, (ms after it was let in, topic or DROP, frame)...
+    """A broker, and the network to it. scripts: of each connection, (ms after it was let in, topic
+    or DROP, frame)...
 
-    Instead of a script: REFUSED, a broker that takes no connection; SILENT, one that never answers. drops: whether the
-    first connection is lost before its first report is acknowledged.
+    Instead of a script: REFUSED, a broker that takes no connection; SILENT, one that never answers.
+    drops: whether the first connection is lost before its first report is acknowledged.
     """
 
     def __init__(self, world, *scripts, drops=False):
@@ -360,7 +372,9 @@ class Air:
 
 
 class Port:
-    """Stands in for `select`, and for both ends of a board's port. script: (ms, frame); None: damaged bytes."""
+    """Stands in for `select`, and for both ends of a board's port. script: (ms, frame); None:
+    damaged bytes.
+    """
 
     POLLIN = 1
     POLLOUT = 4
@@ -369,7 +383,12 @@ class Port:
         self.world = world
         coded = bytearray(frames.cobs_size(wire.MAX_FRAME))
         self.given = [
-            (ms, b"\x09\0" if frame is None else bytes(coded[: frames.cobs_encode(frame, len(frame), coded)]))
+            (
+                ms,
+                b"\x09\0"
+                if frame is None
+                else bytes(coded[: frames.cobs_encode(frame, len(frame), coded)]),
+            )
             for ms, frame in script
         ]
         self.receiver = frames.Receiver()
@@ -411,7 +430,9 @@ class Poll:
         port = self.port
         if self.event == Port.POLLIN and timeout_ms:
             port.world.sleep_ms(timeout_ms)
-        ready = self.event == Port.POLLOUT or (port.given and port.given[0][0] <= port.world.us // 1000)
+        ready = self.event == Port.POLLOUT or (
+            port.given and port.given[0][0] <= port.world.us // 1000
+        )
         return iter((1,) if ready else ())
 
 
@@ -469,8 +490,21 @@ def within(world, air, port, act):
         "ticks_diff": lambda later, earlier: later - earlier,
     }
     contexts = [modules({"network": radio, "tern.wifi": None})]
-    for module in (slot, beside, mqtt, mqtt_link, absence, supervisor, serial, dns, application, client):
-        contexts.append(replaced(module, **{name: clock[name] for name in clock if hasattr(module, name)}))
+    for module in (
+        slot,
+        beside,
+        mqtt,
+        mqtt_link,
+        absence,
+        supervisor,
+        serial,
+        dns,
+        application,
+        client,
+    ):
+        contexts.append(
+            replaced(module, **{name: clock[name] for name in clock if hasattr(module, name)})
+        )
     contexts.append(replaced(application, sleep_ms=world.sleep_beside))
     contexts.append(replaced(client, _mem_free=int))  # the world itself is on the heap
     for module in (recorder, storage, ledger, model, update, absence):

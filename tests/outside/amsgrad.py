@@ -1,4 +1,6 @@
-"""An optimiser of another package: Adam whose steps do not grow again (Reddi, Kale, Kumar, ICLR 2018)."""
+"""An optimiser of another package: Adam whose steps do not grow again (Reddi, Kale, Kumar, ICLR
+2018).
+"""
 
 import numpy as np
 

@@ -1,4 +1,6 @@
-"""A mechanism of another package: Duchi's two outputs, with a larger probability of the wrong one if wanted."""
+"""A mechanism of another package: Duchi's two outputs, with a larger probability of the wrong one
+if wanted.
+"""
 
 import math
 

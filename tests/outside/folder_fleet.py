@@ -1,7 +1,9 @@
-"""A driver of another package: devices that take requests from files and leave reports in files, as on a memory stick.
+"""A driver of another package: devices that take requests from files and leave reports in files, as
+on a memory stick.
 
-The host writes DIR/requests/DEVICE.frame for each device of a round; it reads DIR/reports/DEVICE.frame, and removes it.
-Either side first writes a file whose name begins with a dot, and then renames it: no file is read half-written.
+The host writes DIR/requests/DEVICE.frame for each device of a round; it reads
+DIR/reports/DEVICE.frame, and removes it. Either side first writes a file whose name begins with a
+dot, and then renames it: no file is read half-written.
 """
 
 import time
@@ -47,7 +49,9 @@ class FolderDriver(ReportsDriver):
 
 
 class FolderFleet(Fleet):
-    """Registered as the fleet kind `folder`, it serves `tern train --fleet folder:DIR --store FILE`."""
+    """Registered as the fleet kind `folder`, it serves `tern train --fleet folder:DIR --store
+    FILE`.
+    """
 
     form = "folder:DIR"
     about = "devices that exchange files in DIR"

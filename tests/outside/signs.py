@@ -1,4 +1,6 @@
-"""An algorithm of another package: sign-SGD (Bernstein et al., ICML 2018) with Adam, on the reports of FedSGD."""
+"""An algorithm of another package: sign-SGD (Bernstein et al., ICML 2018) with Adam, on the reports
+of FedSGD.
+"""
 
 from dataclasses import dataclass
 
@@ -13,8 +15,12 @@ from ternhost.options import option, require
 class Options(fedsgd.Options):
     """Options of FedSGD, and the size below which a mean counts as zero."""
 
-    optimiser: str = option("adam", "what updates the model", group="signs", choices=lambda: OPTIMISERS)
-    dead_zone: float = option(0.0, "up to which size a mean gradient counts as 0", group="signs", metavar="X")
+    optimiser: str = option(
+        "adam", "what updates the model", group="signs", choices=lambda: OPTIMISERS
+    )
+    dead_zone: float = option(
+        0.0, "up to which size a mean gradient counts as 0", group="signs", metavar="X"
+    )
 
     def __post_init__(self):
         super().__post_init__()

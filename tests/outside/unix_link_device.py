@@ -1,4 +1,7 @@
-"""The device's side of a link over a Unix socket, with its path in unix.json. Each packet is a frame."""
+"""The device's side of a link over a Unix socket, with its path in unix.json.
+
+Each packet is a frame.
+"""
 
 import json
 import select

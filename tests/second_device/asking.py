@@ -1,7 +1,7 @@
 """Boards, and frames of honest and hostile hosts, for the comparison of two devices.
 
-A random.Random determines all of it. The frames are made from the specifications, not by the library; most have right
-tags, since a hostile host with the keys is the most dangerous one.
+A random.Random determines all of it. The frames are made from the specifications, not by the
+library; most have right tags, since a hostile host with the keys is the most dangerous one.
 """
 
 import json
@@ -26,7 +26,9 @@ CASES = [(bytes.fromhex(case["card"]), case) for case in _TESTS]
 CARDS = [card for card, _ in CASES]
 GOOD = [THREE, TWO, WINDOW, GRR, LAPLACE, LHP]
 GOOD += [
-    card for card, case in CASES if case["certified"] and int.from_bytes(card[1:5], "little") <= 10_000_000
+    card
+    for card, case in CASES
+    if case["certified"] and int.from_bytes(card[1:5], "little") <= 10_000_000
 ]
 
 
@@ -69,7 +71,9 @@ def some_ledger(draw, last):
         file = file[:at] + bytes([file[at] ^ 1 << draw.randrange(8)]) + file[at + 1 :]
     elif damage == 2:  # with a right check
         at = draw.randrange(54)
-        file = checked_ledger(file[:at] + bytes([draw.choice((0, 1, 2, 3, 255))]) + file[at + 1 : -4])
+        file = checked_ledger(
+            file[:at] + bytes([draw.choice((0, 1, 2, 3, 255))]) + file[at + 1 : -4]
+        )
     elif damage == 3:
         file += draw.randbytes(draw.randrange(300))
     elif damage == 4:
@@ -141,30 +145,49 @@ def some_fleet_file(draw, board):
     board.files["fleet.bin"] = file
 
 
-# --- Frames -----------------------------------------------------------------------------------------------------
+# --- Frames
+# -----------------------------------------------------------------------------------------------------
 
 
 def some_sum(draw):
     """A sum card that is nearly always certified."""
-    norm, steps, tally = draw.choice((1, 2)), draw.choice((1, 16, 300, 4096)), draw.choice((0, -5, 4096))
+    norm, steps, tally = (
+        draw.choice((1, 2)),
+        draw.choice((1, 16, 300, 4096)),
+        draw.choice((0, -5, 4096)),
+    )
     t = max(1, min(draw.choice((1, 2, 40)) * (steps + abs(tally)), 1 << 20))
     m = draw.choice((1, 1, 3, (1 << 20) // t)) if t < 1 << 18 else 1
     c = min(1 << 19, t * m * draw.choice((1, 2, 4)) // draw.choice((1, 1, 3)) + 1)
     card = sum_card(
-        20_000_000, norm, draw.choice((0, 0, 1, 1, 2, 60, 65535)), steps, 1 << draw.randrange(30),
-        tally, -tally, t, c, m, draw.choice((0, 1, 8, 20)), draw.choice((2, 9, 16)),
-    )  # fmt: skip
+        20_000_000,
+        norm,
+        draw.choice((0, 0, 1, 1, 2, 60, 65535)),
+        steps,
+        1 << draw.randrange(30),
+        tally,
+        -tally,
+        t,
+        c,
+        m,
+        draw.choice((0, 1, 8, 20)),
+        draw.choice((2, 9, 16)),
+    )
     return card[:1] + draw.choice((20_000_000, 2_000_000)).to_bytes(4, "little") + card[5:]
 
 
 def some_projection(draw, values):
-    """A projection card that is nearly always certified, and mostly has as many directions as there are values."""
+    """A projection card that is nearly always certified, and mostly has as many directions as there
+    are values.
+    """
     n = draw.choice((min(max((values - 1).bit_length(), 1), 7), 7, draw.randrange(1, 8)))
     k = draw.choice((1, 1 << n, draw.randrange(1, (1 << n) + 1)))
     b = draw.choice((1, 1000, 2 ** (19 - n)))
     a = b + draw.randrange((2**20 - (2 << n) * b) // k + 1)
     radius = draw.choice((1, 100, draw.randrange(1, 2**12), 2**15))
-    return projection_card(*draw.choice(((20_000_000, n, k, a), (2_000_000, n, k, min(a, 7 * b)))), b, radius)
+    return projection_card(
+        *draw.choice(((20_000_000, n, k, a), (2_000_000, n, k, min(a, 7 * b)))), b, radius
+    )
 
 
 def some_card(draw, made=None):
@@ -191,13 +214,25 @@ def some_round(draw, board, device, number):
     d = board.d if draw.randrange(30) else draw.choice((1, 2, 128))
     collects = model in (8, 9)
     local = model in (5, 6, 7, 11)
-    classes = draw.choice([n for n in (2, 3, 8, 128) if n * d <= 1024]) if model in (4, 10, 11) else 1
-    exponent = 0 if collects else draw.choice((-16, -15, -14, -12) if local else (-30, -22, -16, -14, -12))
-    range_ = draw.choice((0, 0, 1, 5, 12)) if model in (1, 2, 3, 8, 10) else draw.randrange(2) * (model == 9)
+    classes = (
+        draw.choice([n for n in (2, 3, 8, 128) if n * d <= 1024]) if model in (4, 10, 11) else 1
+    )
+    exponent = (
+        0 if collects else draw.choice((-16, -15, -14, -12) if local else (-30, -22, -16, -14, -12))
+    )
+    range_ = (
+        draw.choice((0, 0, 1, 5, 12))
+        if model in (1, 2, 3, 8, 10)
+        else draw.randrange(2) * (model == 9)
+    )
     batch = 0 if collects or model == 4 else draw.choice((0, 1, 2, 5, 32))
     training = (0, 0, 0)  # epochs, rate, tau
     if local:
-        training = draw.choice((1, 1, 2, 5)), draw.randrange(17), draw.choice((1, 100, 40000, 2**23))
+        training = (
+            draw.choice((1, 1, 2, 5)),
+            draw.randrange(17),
+            draw.choice((1, 100, 40000, 2**23)),
+        )
     size = draw.choice((30, 3000, 32767))
     if collects:
         bits = [draw.randrange(4) > 0 for _ in range(d)]
@@ -213,7 +248,9 @@ def some_round(draw, board, device, number):
     values += is_sum
     k = values
     if model != 4:
-        k = draw.choice((1, 1, 1, min(values, 2), min(values, 5), values, draw.randrange(1, values + 1)))
+        k = draw.choice(
+            (1, 1, 1, min(values, 2), min(values, 5), values, draw.randrange(1, values + 1))
+        )
     made = some_sum(draw) if is_sum else some_projection(draw, values) if is_projection else None
     card = some_card(draw, made)
     if is_projection and draw.randrange(9):
@@ -222,7 +259,9 @@ def some_round(draw, board, device, number):
         batch, range_ = 0, min(range_, 10)
     if draw.randrange(8) and model in (4, 9):
         card = LAPLACE if model == 4 else GRR
-    return Round(device, number, model, range_, exponent, classes, d, k, batch, *training, question, card)
+    return Round(
+        device, number, model, range_, exponent, classes, d, k, batch, *training, question, card
+    )
 
 
 def altered(draw, request):
@@ -233,11 +272,20 @@ def altered(draw, request):
         byte = draw.choice((b"\0", b"\1", b""))
         return replace(request, question=request.question[:at] + byte + request.question[at + 1 :])
     values = {
-        "device": (*FIRSTS, 0, FLEET), "round": NUMBERS, "model": TIMES + tuple(range(13)), "range": (*TIMES, 12, 13),
-        "exponent": (-31, -30, -29, -17, -16, -13, -12, -11, -1, 0, 1), "classes": TIMES, "d": EDGES, "k": EDGES,
-        "batch": TIMES, "epochs": TIMES, "rate": (*TIMES, 17), "tau": (0, 1, 2**23 - 1, 2**23, 2**23 + 1, FLEET),
+        "device": (*FIRSTS, 0, FLEET),
+        "round": NUMBERS,
+        "model": TIMES + tuple(range(13)),
+        "range": (*TIMES, 12, 13),
+        "exponent": (-31, -30, -29, -17, -16, -13, -12, -11, -1, 0, 1),
+        "classes": TIMES,
+        "d": EDGES,
+        "k": EDGES,
+        "batch": TIMES,
+        "epochs": TIMES,
+        "rate": (*TIMES, 17),
+        "tau": (0, 1, 2**23 - 1, 2**23, 2**23 + 1, FLEET),
         "length": (0, 1, len(request.card) - 1, len(request.card) + 1, 2048, 2049, 65535),
-    }  # fmt: skip
+    }
     return replace(request, **{name: draw.choice(values[name])})
 
 
@@ -296,19 +344,27 @@ class Host:
 
     def _odd(self):
         draw = self._draw
-        body = draw.choice((
-            b"\1" + draw.randbytes(4), b"\1" + draw.randbytes(draw.randrange(9)),
-            b"\4" + draw.randbytes(draw.randrange(99)),
-            bytes([draw.randrange(256)]) + draw.randbytes(draw.randrange(99)),
-            b"\2" + draw.randbytes(draw.randrange(30)), draw.randbytes(draw.randrange(4)),
-            b"\2" + bytes(draw.choice((2550, 2551, 2552, 2553))),
-            struct.pack("<BIBHH", 3, 1, 0, 1, 0), b"\x82" + bytes(20), b"\x85" + bytes(30),
-        ))  # fmt: skip
+        body = draw.choice(
+            (
+                b"\1" + draw.randbytes(4),
+                b"\1" + draw.randbytes(draw.randrange(9)),
+                b"\4" + draw.randbytes(draw.randrange(99)),
+                bytes([draw.randrange(256)]) + draw.randbytes(draw.randrange(99)),
+                b"\2" + draw.randbytes(draw.randrange(30)),
+                draw.randbytes(draw.randrange(4)),
+                b"\2" + bytes(draw.choice((2550, 2551, 2552, 2553))),
+                struct.pack("<BIBHH", 3, 1, 0, 1, 0),
+                b"\x82" + bytes(20),
+                b"\x85" + bytes(30),
+            )
+        )
         return sealed(b"", body) if draw.randrange(6) else body
 
     def _noise(self):
         draw = self._draw
-        data = bytes(draw.randrange(1, 256) for _ in range(draw.choice((1, 2, 30, 300, 2570, 2600))))
+        data = bytes(
+            draw.randrange(1, 256) for _ in range(draw.choice((1, 2, 30, 300, 2570, 2600)))
+        )
         return (b"\1" + data if data.startswith(b"\r\3") else data) + b"\0"
 
     def _fleet_key(self):
@@ -319,7 +375,9 @@ class Host:
         body = fleet_key_body(key, device, epoch, new)
         if draw.randrange(8) == 0:
             body = draw.choice((body[:-1], body + b"\0", body[:9]))
-        elif device == board.first and board.fleet_key and epoch > board.epoch and draw.randrange(8):
+        elif (
+            device == board.first and board.fleet_key and epoch > board.epoch and draw.randrange(8)
+        ):
             board.fleet_key, board.epoch = new, epoch
         else:
             key = draw.choice((key, bytes(32), board.fleet_key))

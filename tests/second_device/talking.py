@@ -1,4 +1,6 @@
-"""Two devices with the same files and random bytes: the library in this process, and the second device in another."""
+"""Two devices with the same files and random bytes: the library in this process, and the second
+device in another.
+"""
 
 import os
 import struct
@@ -42,12 +44,16 @@ class Second:
         with open(path, "wb") as file:
             file.write(random)
         command = [str(program), str(directory), "--random", path]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
         self._nonce = SYNC
         self._rest = b""
 
     def ask(self, coded):
-        """The frames that answer the bytes `coded`; a HELLO_REQUEST behind these marks the end of the answers."""
+        """The frames that answer the bytes `coded`; a HELLO_REQUEST behind these marks the end of
+        the answers.
+        """
         self._nonce += 1
         os.write(self._process.stdin.fileno(), coded + cobs(hello_request(self._nonce)))
         end = b"\x81" + struct.pack("<I", self._nonce)
@@ -84,4 +90,7 @@ def _comparable(answer):
 
 def files_of(directory):
     """The bytes of all files of a board that a device may write, by name."""
-    return {path.name: path.read_bytes() for path in [*directory.glob("ledger/*"), *directory.glob("fleet*")]}
+    return {
+        path.name: path.read_bytes()
+        for path in [*directory.glob("ledger/*"), *directory.glob("fleet*")]
+    }

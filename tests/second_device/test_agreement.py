@@ -1,4 +1,6 @@
-"""From the same files, random bytes and frames, the second device and the library give equal answers and ledgers."""
+"""From the same files, random bytes and frames, the second device and the library give equal
+answers and ledgers.
+"""
 
 import random
 from collections import Counter
@@ -16,7 +18,9 @@ HELLO_REQUEST = cobs(hello_request())
 
 
 def talk(program, folder, draw, most):
-    """Send two devices up to `most` frames, with restarts in between; return counts of answers, by type and code."""
+    """Send two devices up to `most` frames, with restarts in between; return counts of answers, by
+    type and code.
+    """
     board = some_board(draw)
     for name in ("library", "second"):
         (folder / name).mkdir(parents=True)
@@ -25,7 +29,10 @@ def talk(program, folder, draw, most):
     seen = Counter()
     while seen["frames"] < most:
         noise = draw.randbytes(draw.choice((70_000, 70_000, 70_000, 40, 0)))
-        library, second = Library(folder / "library", noise), Second(program, folder / "second", noise)
+        library, second = (
+            Library(folder / "library", noise),
+            Second(program, folder / "second", noise),
+        )
         sent = []
         try:
             for _ in range(draw.choice((1, 5, 20, 60))):

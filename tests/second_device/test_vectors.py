@@ -1,4 +1,6 @@
-"""Tests of the second device (device.c) by every vector file but rounds.json (test_agreement.py), and as a board."""
+"""Tests of the second device (device.c) by every vector file but rounds.json (test_agreement.py),
+and as a board.
+"""
 
 import itertools
 import json
@@ -30,9 +32,15 @@ def i32(value):
 
 def ask(device, questions):
     """The answers of `device --check` to lines (name, bytes ...), each split into words."""
-    lines = [" ".join([name, *(a.hex() or "-" for a in arguments)]) for name, *arguments in questions]
+    lines = [
+        " ".join([name, *(a.hex() or "-" for a in arguments)]) for name, *arguments in questions
+    ]
     run = subprocess.run(
-        [device, "--check"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True
+        [device, "--check"],
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
     )
     answers = [line.split() for line in run.stdout.splitlines()]
     assert len(answers) == len(lines)
@@ -62,7 +70,9 @@ def test_cards(device):
     tests = cases("cards.json")
     results = answered(device, tests, lambda c: ("card", h("card", c)))
     for case, (decodes, certified, symbols, digest) in results:
-        assert (decodes == "1", certified == "1") == (case["decodes"], case["certified"]), case["comment"]
+        assert (decodes == "1", certified == "1") == (case["decodes"], case["certified"]), case[
+            "comment"
+        ]
         if case["result"] == "valid":
             assert (int(symbols), digest) == (case["symbols"], case["hash"])
     for case in tests:
@@ -88,7 +98,12 @@ def test_arithmetic(device, group):
             question = features([j for j, bit in enumerate(case["asked"]) if bit], case["d"])
         else:
             question = int16s(case["parameters"])
-        fields = {"device": 7, "classes": 1, "k": 1, **dict.fromkeys(("range", "exponent", *FIELDS[8:]), 0)}
+        fields = {
+            "device": 7,
+            "classes": 1,
+            "k": 1,
+            **dict.fromkeys(("range", "exponent", *FIELDS[8:]), 0),
+        }
         fields |= {name: case[name] for name in FIELDS if name in case}
         fields["batch"] = min(fields["batch"], 32)
         card = h("card", case) if "card" in case else THREE
@@ -115,7 +130,11 @@ def test_sums(device):
     line = lambda c: ("draw", h("card", c), b"".join(map(i32, c["sums"])), h("stream", c))  # noqa: E731
     for case, answer in answered(device, cases("sampler.json", "sums"), line):
         assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
-    line = lambda c: ("unit", *(i32(c[name]) for name in ("norm", "R", "r")), b"".join(map(i32, c["totals"])))  # noqa: E731
+
+    def line(case):
+        bounds = [i32(case[name]) for name in ("norm", "R", "r")]
+        return "unit", *bounds, b"".join(map(i32, case["totals"]))
+
     for case, answer in answered(device, cases("arithmetic.json", "units"), line):
         assert list(map(int, answer)) == [case["clipped"], *case["vector"]], case["comment"]
 
@@ -186,7 +205,11 @@ def test_rounds(device):
 
 
 def test_fleet_keys(device):
-    tests = [c for c in cases("frames.json", "frames") if c["kind"] == "fleet_key" and c["result"] == "valid"]
+    tests = [
+        c
+        for c in cases("frames.json", "frames")
+        if c["kind"] == "fleet_key" and c["result"] == "valid"
+    ]
     for case, answer in answered(device, tests, lambda c: ("unhide", h("key", c), h("frame", c))):
         assert answer == [case["fields"]["fleet_key"]], case["comment"]
 
@@ -222,7 +245,9 @@ def test_payments(device):
 def test_health(device):
     tests = cases("entropy.json", "health")
     for case, answer in answered(device, tests, lambda c: ("health", h("raw", c))):
-        assert answer == ["never" if case["fails_at"] is None else str(case["fails_at"])], case["comment"]
+        assert answer == ["never" if case["fails_at"] is None else str(case["fails_at"])], case[
+            "comment"
+        ]
 
 
 def test_generator(device):
@@ -262,7 +287,9 @@ def talk(device, directory, *frames, random=b"", raw=b""):
 
 
 def error(frame, request=None):
-    """(device, round, code, detail) of an ERROR whose tag verifies. request: the ROUND that it answers."""
+    """(device, round, code, detail) of an ERROR whose tag verifies. request: the ROUND that it
+    answers.
+    """
     kind, device, number, code, detail = struct.unpack("<BIIBI", frame[:-8])
     assert kind == 0x84
     key = spec.answer_key(spec.question(key_of(device), device, request[5:-8])) if device else b""
@@ -274,7 +301,20 @@ def test_hello(device, tmp_path):
     board = provision(tmp_path, first=5, clients=2, budget=1000, fleet=(60, 0, 1, 3, 256, 9))
     hello = host_frames.Hello(talk(device, board, hello_request(99))[0])
     assert hello.schema.hex() == cases("frames.json", "schema")[0]["hash"]
-    assert [getattr(hello, name) for name in ALIKE] == [99, 2, 5, 2, 2560, 128, 1000, 0, 3, 256, 0, 9]
+    assert [getattr(hello, name) for name in ALIKE] == [
+        99,
+        2,
+        5,
+        2,
+        2560,
+        128,
+        1000,
+        0,
+        3,
+        256,
+        0,
+        9,
+    ]
 
 
 def test_credits_count_the_bytes_that_the_board_takes(device, tmp_path):
@@ -289,18 +329,24 @@ def test_credits_count_the_bytes_that_the_board_takes(device, tmp_path):
 def test_a_lone_ctrl_c_brings_the_console_back(device, tmp_path):
     board = provision(tmp_path)
     assert talk(device, board, hello_request(1), raw=b"\r\3\0") == []
-    assert len(talk(device, board, hello_request(1), raw=b"\3\0")) == 2  # a lone 0x03 is half a frame
+    assert (
+        len(talk(device, board, hello_request(1), raw=b"\3\0")) == 2
+    )  # a lone 0x03 is half a frame
 
 
 def test_two_processes_do_not_pay_from_one_ledger(device, tmp_path):
     board = provision(tmp_path, fleet=(0, 0, 3, 1, 0))
-    with subprocess.Popen([device, str(board)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+    with subprocess.Popen(
+        [device, str(board)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as first:
         first.stdin.write(cobs(Round(round=1).frame()))
         first.stdin.flush()
         while first.stdout.read(1) != b"\0":
             pass
         assert talk(device, board, Round(round=9).frame(), random=None)[0][0] == 0x82
-        answers, _ = first.communicate(cobs(Round(round=10).frame()) + cobs(Round(round=10).frame()))
+        answers, _ = first.communicate(
+            cobs(Round(round=10).frame()) + cobs(Round(round=10).frame())
+        )
     frames = [uncobs(part) for part in answers.split(b"\0") if part]
     # The other process has written the ledger: refused, and loaded again.
     assert error(frames[0], Round(round=10).frame())[2:] == (10, 0)

@@ -1,4 +1,6 @@
-"""REPORT, REPORTS and ERROR frames in the bytes of wire.md, written without the library, which they check."""
+"""REPORT, REPORTS and ERROR frames in the bytes of wire.md, written without the library, which they
+check.
+"""
 
 import struct
 

@@ -58,7 +58,9 @@ def residual(model, m, e, x, y, fine):
 def mean_of(products, n, range_, fine):
     """products: for each record, r x_j for every j."""
     columns = zip(*products, strict=True)
-    sums = [sum((value + 2 ** (13 - fine)) >> (14 - fine) for value in column) for column in columns]
+    sums = [
+        sum((value + 2 ** (13 - fine)) >> (14 - fine) for value in column) for column in columns
+    ]
     return [clamp((2 ** (range_ - fine) * total + (n >> 1)) // n, ONE) for total in sums]
 
 
@@ -76,7 +78,9 @@ def softmax_gradient(rows, e, records, range_=0):
     products = []
     for *x, y in records:
         p = probabilities(rows, e, x, 14)
-        products.append([(p[i] - ONE * (i == y)) * feature for i in range(len(rows)) for feature in x])
+        products.append(
+            [(p[i] - ONE * (i == y)) * feature for i in range(len(rows)) for feature in x]
+        )
     return mean_of(products, len(records), range_, fine)
 
 

@@ -12,7 +12,9 @@ FLEET_KEY = hashlib.sha256(b"fleet").digest()
 
 @dataclass(frozen=True)
 class Board:
-    """Clients from `first` on, each with `held` records of d features. fleet: the fields of fleet.bin after the key."""
+    """Clients from `first` on, each with `held` records of d features. fleet: the fields of
+    fleet.bin after the key.
+    """
 
     first: int = 7
     clients: int = 1
@@ -34,7 +36,9 @@ class Board:
             rows += client_row(device, self.largest, self.budget, start, self.held, self.shapes)
             files[f"ledger/{device:08x}"] = self.ledgers[min(i, len(self.ledgers) - 1)]
         count = self.clients * self.held
-        values = [16384 - (3001 * i + 5171 * j) % 32769 for i in range(count) for j in range(self.d + 1)]
+        values = [
+            16384 - (3001 * i + 5171 * j) % 32769 for i in range(count) for j in range(self.d + 1)
+        ]
         files = {"clients.bin": rows, "records.bin": records_file(self.d, values), **files}
         if self.fleet:
             files["fleet.bin"] = fleet_file(FLEET_KEY, *self.fleet)
@@ -44,7 +48,9 @@ class Board:
 
 @dataclass(frozen=True)
 class Round:
-    """The fields of a ROUND. parameters: all are made from these; in a collection the features asked for."""
+    """The fields of a ROUND. parameters: all are made from these; in a collection the features
+    asked for.
+    """
 
     device: int = 7
     round: int = 1
@@ -70,12 +76,16 @@ class Round:
             question = features(self.parameters, self.d)
         elif question is None:
             n = self.classes * self.d
-            question = int16s([self.parameters[j % len(self.parameters)] + j // 2 for j in range(n)])
+            question = int16s(
+                [self.parameters[j % len(self.parameters)] + j // 2 for j in range(n)]
+            )
         *head, epochs, rate, tau = (getattr(self, name) for name in FIELDS)
         return round_body(*head, (epochs, rate, tau), question, self.card, self.length)
 
     def frame(self):
-        return sealed(self.key or (FLEET_KEY if self.device == FLEET else key_of(self.device)), self.body())
+        return sealed(
+            self.key or (FLEET_KEY if self.device == FLEET else key_of(self.device)), self.body()
+        )
 
 
 FIELDS = tuple(each.name for each in fields(Round))[:12]  # up to tau, in the order of wire.md

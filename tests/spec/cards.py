@@ -1,4 +1,7 @@
-"""Cards in the bytes of cards.md. Runs on MicroPython, too, and imports nothing of the library that it checks."""
+"""Cards in the bytes of cards.md.
+
+Runs on MicroPython, too, and imports nothing of the library that it checks.
+"""
 
 import struct
 
@@ -18,7 +21,9 @@ def table(epsilon, levels, rows, knot_bits=None):
 
 
 def two_levels(epsilon, low, high):
-    """A table with the levels -1 and 1 and two knots: -1 comes in `low` of T draws for the input -1, `high` for 1."""
+    """A table with the levels -1 and 1 and two knots: -1 comes in `low` of T draws for the input
+    -1, `high` for 1.
+    """
     return table(epsilon, (-1, 1), ((low,), (high,)))
 
 
@@ -37,24 +42,54 @@ def mixture(epsilon, threshold, first, second):
 
 
 def hierarchy(epsilon, bounds, level_cards, value_cards):
-    """A hierarchy card: a window of width 1 and a table of -1 and 1 for each range, from the highest down."""
+    """A hierarchy card: a window of width 1 and a table of -1 and 1 for each range, from the
+    highest down.
+    """
     data = struct.pack(f"<BIB{len(bounds)}h", 0x15, epsilon, len(level_cards), *bounds)
     return data + b"".join(level_cards) + b"".join(value_cards)
 
 
 def sum_card(
-    budget, norm=2, unit=0, steps=64, reach=1 << 14, clipped=0, kept=0, t=64, c=64, m=1, coarse=0, bits=10
-):  # fmt: skip
-    """A sum card: Laplace noise of scale t, or Gaussian noise of variance c t / m. budget: epsilon or rho."""
+    budget,
+    norm=2,
+    unit=0,
+    steps=64,
+    reach=1 << 14,
+    clipped=0,
+    kept=0,
+    t=64,
+    c=64,
+    m=1,
+    coarse=0,
+    bits=10,
+):
+    """A sum card: Laplace noise of scale t, or Gaussian noise of variance c t / m. budget: epsilon
+    or rho.
+    """
     if norm == 1:
         c = m = 0
     return struct.pack(
-        "<BIBHHIhhIIIBB", 0x16, budget, norm, unit, steps, reach, clipped, kept, t, c, m, coarse, bits
+        "<BIBHHIhhIIIBB",
+        0x16,
+        budget,
+        norm,
+        unit,
+        steps,
+        reach,
+        clipped,
+        kept,
+        t,
+        c,
+        m,
+        coarse,
+        bits,
     )
 
 
 def projection_card(epsilon, n=5, k=8, a=7000, b=1000, radius=1 << 11):
-    """A projection card of 2**n directions and their negatives, of which k have the weight a, all others b."""
+    """A projection card of 2**n directions and their negatives, of which k have the weight a, all
+    others b.
+    """
     return struct.pack("<BIBBIIH", 0x17, epsilon, n, k, a, b, radius)
 
 

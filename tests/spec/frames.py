@@ -31,9 +31,23 @@ def int16s(values):
 
 
 def round_body(
-    device, number, model, range_, exponent, classes, d, k, batch, local, question, card, length=None
+    device,
+    number,
+    model,
+    range_,
+    exponent,
+    classes,
+    d,
+    k,
+    batch,
+    local,
+    question,
+    card,
+    length=None,
 ):
-    """A ROUND without its tag. local: (epochs, rate, tau). length: another value of the card's length field."""
+    """A ROUND without its tag. local: (epochs, rate, tau). length: another value of the card's
+    length field.
+    """
     epochs, rate, tau = local
     length = len(card) if length is None else length & 65535
     head = struct.pack("<BIIBBBB", 2, device, number, model, range_, exponent & 255, classes)
@@ -42,7 +56,9 @@ def round_body(
 
 
 def question(key, device, body):
-    """The digest of a question to a device. body: the bytes of its ROUND from offset 5 up to the tag."""
+    """The digest of a question to a device. body: the bytes of its ROUND from offset 5 up to the
+    tag.
+    """
     return hashlib.sha256(key + struct.pack("<BI", 2, device) + body).digest()
 
 
@@ -52,10 +68,17 @@ def answer_key(digest):
 
 
 def fleet_key_body(key, device, epoch, new):
-    """A FLEET_KEY without its tag: the key `new`, encrypted with the key of the board's first client."""
+    """A FLEET_KEY without its tag: the key `new`, encrypted with the key of the board's first
+    client.
+    """
     label = b"tern fleet key " + struct.pack("<I", epoch)
-    mask = hashlib.sha256(key + label + b"1").digest()[:16] + hashlib.sha256(key + label + b"2").digest()[:16]
-    return struct.pack("<BII", 5, device, epoch) + bytes(a ^ b for a, b in zip(mask, new, strict=True))
+    mask = (
+        hashlib.sha256(key + label + b"1").digest()[:16]
+        + hashlib.sha256(key + label + b"2").digest()[:16]
+    )
+    return struct.pack("<BII", 5, device, epoch) + bytes(
+        a ^ b for a, b in zip(mask, new, strict=True)
+    )
 
 
 def packed(symbols, base):
@@ -66,7 +89,8 @@ def packed(symbols, base):
 def cobs(data):
     """The COBS code of `data` on a serial line, with the 0x00 behind it.
 
-    It has blocks of up to 254 bytes that are not 0; a shorter block stands for itself and a 0 behind it.
+    It has blocks of up to 254 bytes that are not 0; a shorter block stands for itself and a 0
+    behind it.
     """
     out = bytearray()
     blocks = data.split(b"\0")

@@ -1,5 +1,6 @@
-"""Reports about a whole vector from cards.md alone, in integers of any size. Runs on MicroPython, too, and imports
-nothing of the library that it checks.
+"""Reports about a whole vector from cards.md alone, in integers of any size.
+
+Runs on MicroPython, too, and imports nothing of the library that it checks.
 """
 
 import hashlib

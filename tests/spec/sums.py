@@ -1,5 +1,6 @@
-"""Sums of units from arithmetic.md and cards.md alone, in integers of any size. Runs on MicroPython, too, and imports
-nothing of the library that it checks.
+"""Sums of units from arithmetic.md and cards.md alone, in integers of any size.
+
+Runs on MicroPython, too, and imports nothing of the library that it checks.
 """
 
 

@@ -16,7 +16,10 @@ from ternhost.run import guarantees
 
 
 def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
-    plan = (Release("weight", 100_000, values=10, times=3), Release("inference result", 1_000_000, times=2))
+    plan = (
+        Release("weight", 100_000, values=10, times=3),
+        Release("inference result", 1_000_000, times=2),
+    )
     assert Account(plan).user_level == Account(plan, 5_000_000).user_level == 5_000_000
     with pytest.raises(
         RefusedError,
@@ -38,7 +41,10 @@ def test_an_account_is_written_as_a_sentence(values, times, words):
     account = Account((Release("coordinate", 500_000, values, times),))
     total = values * times / 2
     assert account.words() == f"each client spends epsilon {total:g} in total: {words}"
-    assert account.words("in every round") == f"each client spends epsilon {total:g} in every round: {words}"
+    assert (
+        account.words("in every round")
+        == f"each client spends epsilon {total:g} in every round: {words}"
+    )
 
 
 def test_a_summary_has_the_cost_and_the_budget():
@@ -55,9 +61,18 @@ def test_a_ledger_in_rho_counts_gaussian_sums_as_they_are_and_prices_pure_report
     pure = Account((sum_of, Release("coordinate", 1_000_000, 2, measure=ledger.RHO)), 3_000_000)
     assert pure.user_level == 1_539_000 + 2 * sums.rho(1_000_000)
     summary = pure.summary()
-    assert (summary["rho_budget"], summary["releases"][1]["rho_each_value"]) == (3, sums.rho(1_000_000) / 1e6)
-    assert summary["epsilon_user_level"] == epsilon_of(pure.user_level, 1e-6) < summary["epsilon_budget"]
-    with pytest.raises(RefusedError, match=r"each client would spend rho 1.539, and its budget has 1.5 left"):
+    assert (summary["rho_budget"], summary["releases"][1]["rho_each_value"]) == (
+        3,
+        sums.rho(1_000_000) / 1e6,
+    )
+    assert (
+        summary["epsilon_user_level"]
+        == epsilon_of(pure.user_level, 1e-6)
+        < summary["epsilon_budget"]
+    )
+    with pytest.raises(
+        RefusedError, match=r"each client would spend rho 1.539, and its budget has 1.5 left"
+    ):
         Account((sum_of,), 1_500_000)
     with pytest.raises(RefusedError, match="count epsilon"):
         Release("sum", 1, gaussian=True)
@@ -70,7 +85,9 @@ def test_a_life_of_many_reports_has_its_exact_epsilon():
     told = Told()
     told.add(report, range(1, 6), 900)
     told.add(report, [3], 90)
-    learner = FedSGD(FedSGD.Options(dataset="iris", epsilon="0.1", reports=100), Population(devices=10))
+    learner = FedSGD(
+        FedSGD.Options(dataset="iris", epsilon="0.1", reports=100), Population(devices=10)
+    )
     (promised,) = guarantees.of_classes(learner, told, range(1, 11), 1e-6)
     assert promised.life.bounds.epsilon == together({report: 1000}, 1e-6).exact
     assert promised.words() == [

@@ -1,5 +1,6 @@
-"""The activity example's sensor: it is the same on MicroPython, people differ, and activities are about as hard to
-classify as in WISDM. The default scale of a Window suits a worn accelerometer."""
+"""The activity example's sensor: it is the same on MicroPython, people differ, and activities are
+about as hard to classify as in WISDM. The default scale of a Window suits a worn accelerometer.
+"""
 
 import importlib
 import os
@@ -53,10 +54,15 @@ def people(sensor):
 
 def test_a_board_computes_the_same_windows_of_a_person(sensor, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
-    env = {**os.environ, "MICROPYPATH": os.pathsep.join([str(ROOT / "firmware"), str(EXAMPLE), ".frozen"])}
+    env = {
+        **os.environ,
+        "MICROPYPATH": os.pathsep.join([str(ROOT / "firmware"), str(EXAMPLE), ".frozen"]),
+    }
     for seed, day in ((1, 0), (77, 3)):
         command = device_command(find_micropython(), tmp_path / "program.py", str(seed), str(day))
-        printed = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(
+            command, env=env, capture_output=True, text=True, check=True
+        ).stdout
         board = np.array([line.split() for line in printed.splitlines()], int)
         assert (board == windows_of(sensor, seed, 6, day, length=True)).all()
 
@@ -78,7 +84,9 @@ def test_activities_are_drawn_with_the_shares_of_wisdm(sensor):
 
 @pytest.mark.slow
 def test_activities_overlap_as_in_wisdm(people):
-    """A model without privacy classifies 80 to 92 % of new people's windows correctly; it takes stairs for walking."""
+    """A model without privacy classifies 80 to 92 % of new people's windows correctly; it takes
+    stairs for walking.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import confusion_matrix
 

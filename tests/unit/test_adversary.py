@@ -1,10 +1,12 @@
 """A site of a few devices against every adversary that owns the server and some of the devices.
 
-Each device holds a bit and answers a question by randomised response. The adversary knows the bits of all devices but
-one, the victim's. It chooses which devices are asked, by all earlier answers, and subtracts the reports of its own. Its
-gain is the largest sum of max(0, P(transcript) - e**epsilon Q(transcript)) for the two bits of the victim: the delta at
-the bound's epsilon, found by trying every strategy. The gateway keeps to the filter of `Bound`, and the gain must not
-exceed the bound's delta."""
+Each device holds a bit and answers a question by randomised response. The adversary knows the bits
+of all devices but one, the victim's. It chooses which devices are asked, by all earlier answers,
+and subtracts the reports of its own. Its gain is the largest sum of max(0, P(transcript) -
+e**epsilon Q(transcript)) for the two bits of the victim: the delta at the bound's epsilon, found by
+trying every strategy. The gateway keeps to the filter of `Bound`, and the gain must not exceed the
+bound's delta.
+"""
 
 import math
 from functools import cache, lru_cache
@@ -26,7 +28,9 @@ EVERYBODY = 8
 class Site:
     """Devices of which the adversary owns as many as the bound allows it; the victim is honest.
 
-    epsilon: of a report. filtered: the number of honest reports that the gateway reckons with, from its own facts."""
+    epsilon: of a report. filtered: the number of honest reports that the gateway reckons with, from
+    its own facts.
+    """
 
     def __init__(self, devices, bound, epsilon):
         self.devices, self.bound, self.epsilon = devices, bound, epsilon
@@ -36,13 +40,16 @@ class Site:
 
     @cache  # noqa: B019
     def answers(self, others):
-        """The laws of the number of ones among the victim and so many honest devices, whose bits are 0, for the bits 0
-        and 1 of the victim; and, for a bit of 1 in all others, the same mirrored."""
+        """The laws of the number of ones among the victim and so many honest devices, whose bits
+        are 0, for the bits 0 and 1 of the victim; and, for a bit of 1 in all others, the same
+        mirrored.
+        """
         law = np.ones(1)
         for _ in range(others):
             law = np.convolve(law, [self.likely, 1 - self.likely])
         return [
-            np.convolve(law, bit) for bit in ([self.likely, 1 - self.likely], [1 - self.likely, self.likely])
+            np.convolve(law, bit)
+            for bit in ([self.likely, 1 - self.likely], [1 - self.likely, self.likely])
         ]
 
     @cache  # noqa: B019
@@ -59,9 +66,11 @@ def gain_of(p, q, epsilon):
 
 
 class Adversary:
-    """Tries every strategy. reckoned: from the number of devices of a group that it chose, the reports and the group
-    that the gateway reckons with. parts: it may also have the gateway deal all devices into so many groups, `draws`
-    times, see which of its own are in a group, and throw the group away."""
+    """Tries every strategy. reckoned: from the number of devices of a group that it chose, the
+    reports and the group that the gateway reckons with. parts: it may also have the gateway deal
+    all devices into so many groups, `draws` times, see which of its own are in a group, and throw
+    the group away.
+    """
 
     def __init__(self, site, reckoned, most_owned=None, parts=0, draws=0):
         self.site, self.reckoned, self.parts, self.draws = site, reckoned, parts, draws
@@ -75,7 +84,9 @@ class Adversary:
         return self.best((), rounds, 0, 1.0, 1.0)
 
     def _best(self, account, rounds, drawn, p, q):
-        """The largest gain from here on. account: the reports of the victim; p, q: the probability of what was seen."""
+        """The largest gain from here on. account: the reports of the victim; p, q: the probability
+        of what was seen.
+        """
         found = gain_of(p, q, self.site.bound.epsilon / MICRO)
         if not rounds:
             return found
@@ -92,7 +103,9 @@ class Adversary:
         if not self.site.keeps(after):
             return 0.0
         laws = self.site.answers(others)
-        return sum(self.best(after, rounds - 1, drawn, p * a, q * b) for a, b in zip(*laws, strict=True))
+        return sum(
+            self.best(after, rounds - 1, drawn, p * a, q * b) for a, b in zip(*laws, strict=True)
+        )
 
     def _draws(self, account, rounds, drawn, p, q):
         """The gain of a group that the gateway draws: the adversary asks it, or throws it away."""
@@ -149,14 +162,19 @@ def test_no_choice_of_groups_over_three_rounds_tells_more_than_the_bound(
 
 @pytest.mark.parametrize(("devices", "honest", "epsilon", "bound", "delta"), SITES[2:4])
 def test_a_share_of_the_reports_would_be_broken(devices, honest, epsilon, bound, delta):
-    """A host asks all of its own devices and the victim: the group has one honest device, not a share of it."""
+    """A host asks all of its own devices and the victim: the group has one honest device, not a
+    share of it.
+    """
     site = Site(devices, Bound(round(bound * MICRO), delta, honest), epsilon)
     assert Adversary(site, a_share_of_the_reports(site)).gain(2) > 1.2 * delta
 
 
 @pytest.mark.parametrize(("epsilon", "bound", "delta"), [(1.0, 0.9, 0.2), (0.6, 0.7, 0.1)])
 def test_no_choice_among_drawn_groups_tells_more_than_the_bound(epsilon, bound, delta):
-    """Of 40 devices four are the adversary's. It throws groups away until many of its own are in one."""
+    """Of 40 devices four are the adversary's.
+
+    It throws groups away until many of its own are in one.
+    """
     site = Site(40, Bound(round(bound * MICRO), delta, 0.9), epsilon)
     adversary = Adversary(site, chosen_by_the_host(site), most_owned=site.owned, parts=5, draws=3)
     assert 0 < adversary.gain(2) <= delta

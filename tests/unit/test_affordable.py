@@ -1,4 +1,6 @@
-"""A run that most devices cannot pay for does not begin, and its message says what would be possible."""
+"""A run that most devices cannot pay for does not begin, and its message says what would be
+possible.
+"""
 
 import re
 import shutil
@@ -51,7 +53,8 @@ def funds(left_by_board, budgets=None, told=None, members=None, shares=("2",)):
     learner = ALGORITHMS["fedsgd"](ALGORITHMS["fedsgd"].Options(reports=10), Population(devices=10))
     if budgets is None:
         budgets = [
-            BoardBudget(range(i, i + 1), 1, EPSILON, left, 0, i) for i, left in enumerate(left_by_board, 1)
+            BoardBudget(range(i, i + 1), 1, EPSILON, left, 0, i)
+            for i, left in enumerate(left_by_board, 1)
         ]
     members = np.arange(1, len(left_by_board) + 1) if members is None else np.array(members)
     return Funds.of(learner, members, budgets, told or Told())
@@ -79,7 +82,10 @@ def test_the_other_devices_of_a_board_differ_by_what_the_store_knows():
 
 
 def test_of_two_boards_that_claim_a_device_the_larger_amount_counts():
-    claims = [BoardBudget(range(1, 4), 3, EPSILON, 0, 9, 1), BoardBudget(range(2, 3), 1, EPSILON, 7, 0, 2)]
+    claims = [
+        BoardBudget(range(1, 4), 3, EPSILON, 0, 9, 1),
+        BoardBudget(range(2, 3), 1, EPSILON, 7, 0, 2),
+    ]
     assert funds([0] * 3, claims).left.tolist() == [0, 7, 0]
 
 
@@ -114,11 +120,17 @@ def test_a_run_begins_if_half_of_its_devices_can_pay_for_all_of_it(able, begins,
 def test_a_run_that_begins_says_how_many_cannot_pay_and_how_far_they_get(tern):
     fleet = provisioned([10_000_000, 10_000_000, 4_000_000, 6_000_000])
     printed = tern(
-        "train", *fleet[:4], "--no-report", "--algorithm", "fedsgd", "--rounds", "5", "--json", code=None
+        "train",
+        *fleet[:4],
+        "--no-report",
+        "--algorithm",
+        "fedsgd",
+        "--rounds",
+        "5",
+        "--json",
+        code=None,
     )
-    text = (
-        "2 of 4 devices whose budget is known cannot pay for the whole run, only for 2 to 3 of its 5 reports"
-    )
+    text = "2 of 4 devices whose budget is known cannot pay for the whole run, only for 2 to 3 of its 5 reports"
     assert f"{text}: they refuse the rest" in printed.err
 
 
@@ -141,15 +153,21 @@ def test_the_second_run_that_would_spend_the_rest_of_a_life_does_not_begin(tern)
     words = ["train", *fleet, "--unit", "record", "--life", "1", "--records", "20", "--json"]
     tern(*words)
     refused = tern(*words, "--name", "second", code=errors.REFUSED).json
-    assert "costs rho 0.0244 (epsilon 1 at delta 1e-06), and the device has rho 0.0099" in refused["error"]
+    assert (
+        "costs rho 0.0244 (epsilon 1 at delta 1e-06), and the device has rho 0.0099"
+        in refused["error"]
+    )
     assert not Path("runs/second").exists()
 
 
 def test_a_ledger_in_epsilon_begins_no_run_that_costs_rho(tern):
     fleet = provisioned([100_000_000], records=20)
-    refused = tern("train", *fleet, "--unit", "record", "--records", "20", "--json", code=errors.REFUSED).json
+    refused = tern(
+        "train", *fleet, "--unit", "record", "--records", "20", "--json", code=errors.REFUSED
+    ).json
     assert (
-        refused["error"] == "1 of 1 device cannot pay: their ledgers count epsilon, and this report costs rho"
+        refused["error"]
+        == "1 of 1 device cannot pay: their ledgers count epsilon, and this report costs rho"
     )
     assert nothing_was_asked()
 
@@ -162,7 +180,10 @@ def test_a_ledger_in_epsilon_begins_no_run_that_costs_rho(tern):
     [
         ("train --algorithm fedsgd --rounds 9", ["--rounds 4", "--epsilon 0.888"]),
         ("train --algorithm fedsgd --reports 18", ["--reports 8", "--epsilon 0.888"]),
-        ("train --algorithm fedavg --rounds 9 --share 1 --records 1", ["--rounds 4", "--epsilon 0.888"]),
+        (
+            "train --algorithm fedavg --rounds 9 --share 1 --records 1",
+            ["--rounds 4", "--epsilon 0.888"],
+        ),
         ("train --algorithm hiera --rounds 9", ["--rounds 4", "--epsilon 0.888"]),
         ("train --algorithm direct --epsilon 9", ["--epsilon 8"]),
         ("collect --epsilon 9", ["--epsilon 8"]),
@@ -181,7 +202,12 @@ def test_the_message_names_options_that_fit_the_algorithm(words, possible, tern,
     command, *rest = words.split()
     for option in possible:
         flag = option.split()[0]
-        kept = [word for pair in zip(rest[::2], rest[1::2], strict=True) if pair[0] != flag for word in pair]
+        kept = [
+            word
+            for pair in zip(rest[::2], rest[1::2], strict=True)
+            if pair[0] != flag
+            for word in pair
+        ]
         begun = tern(command, *kept, *option.split(), *fleet, "--json", code=errors.OK).json
         assert begun["refusals"] == 0
         shutil.copytree(new_boards, ".", dirs_exist_ok=True)  # as they were before that run
@@ -216,7 +242,16 @@ def test_a_served_fleet_of_which_nobody_can_pay_for_a_report_is_not_asked(tern):
 def test_a_served_fleet_of_which_one_can_pay_is_asked_until_it_has_paid(tern):
     fleet = provisioned([1_999_999, 2_000_000])[:4]
     printed = tern(
-        "serve", *fleet, "--patience", "0.01", "--rounds", "2", "--quiet", "--name", "mine", code=None
+        "serve",
+        *fleet,
+        "--patience",
+        "0.01",
+        "--rounds",
+        "2",
+        "--quiet",
+        "--name",
+        "mine",
+        code=None,
     )
     assert printed.code == errors.REFUSED
     with Store("keys.sqlite") as store:
@@ -240,4 +275,6 @@ def test_the_classes_of_a_run_pay_each_for_itself():
     budgets = [BoardBudget(range(1, 201), 200, EPSILON, 2_000_000, 0, 1)]
     found = Funds.of(learner, ids, budgets, Told())
     prices = [[1_000_000, None], [4_000_000, None]]
-    assert found.devices[found.able(prices)].sum() == np.count_nonzero(class_of(ids, (0.5, 0.5), 1) == 0)
+    assert found.devices[found.able(prices)].sum() == np.count_nonzero(
+        class_of(ids, (0.5, 0.5), 1) == 0
+    )

@@ -99,7 +99,12 @@ def test_a_request_is_the_round_frame_that_a_device_understands(asked):
     frames.verify(KEYS[3], frame)
     decoded = frames.Round()
     decoded.decode(frame)
-    assert (decoded.device, decoded.round, decoded.model, decoded.exponent) == (3, 1, wire.LOGISTIC, -12)
+    assert (decoded.device, decoded.round, decoded.model, decoded.exponent) == (
+        3,
+        1,
+        wire.LOGISTIC,
+        -12,
+    )
     assert (decoded.k, decoded.batch, decoded.d) == (2, 1, D)
     assert list(decoded.parameters) == list(range(-3, 4))
     assert decoded.card == CARD.data
@@ -115,7 +120,9 @@ def test_counts_are_by_coordinate_and_symbol(asked):
 
 
 def test_every_frame_is_accounted_for(asked):
-    stranger = report(1, key=b"s" * 32).replace((1).to_bytes(4, "little"), (99).to_bytes(4, "little"), 1)
+    stranger = report(1, key=b"s" * 32).replace(
+        (1).to_bytes(4, "little"), (99).to_bytes(4, "little"), 1
+    )
     batch = [
         report(1),
         report(1),
@@ -134,7 +141,15 @@ def test_every_frame_is_accounted_for(asked):
     ]
     accepted = asked.accept(batch, 101.0)
     assert asked.statistics == Statistics(
-        accepted=1, duplicate=1, late=1, unasked=1, unknown=1, forged=3, damaged=3, refused=1, unread=2
+        accepted=1,
+        duplicate=1,
+        late=1,
+        unasked=1,
+        unknown=1,
+        forged=3,
+        damaged=3,
+        refused=1,
+        unread=2,
     )
     assert sum(vars(asked.statistics).values()) == len(batch)
     assert (accepted.reports, accepted.refusals) == ([(1, 1)], [Refusal(3, 1, wire.ERR_BUDGET, 5)])
@@ -149,9 +164,12 @@ def test_no_flipped_bit_is_accepted(asked):
 
 
 @pytest.mark.parametrize(
-    ("ends", "why", "now", "n"), [({"quorum": 2}, QUORUM, 101.0, 2), ({"deadline": 10.0}, DEADLINE, 110.0, 1)]
+    ("ends", "why", "now", "n"),
+    [({"quorum": 2}, QUORUM, 101.0, 2), ({"deadline": 10.0}, DEADLINE, 110.0, 1)],
 )
-def test_a_quorum_or_a_deadline_ends_a_round_and_later_reports_are_late(aggregator, store, ends, why, now, n):
+def test_a_quorum_or_a_deadline_ends_a_round_and_later_reports_are_late(
+    aggregator, store, ends, why, now, n
+):
     start(aggregator, **ends)
     aggregator.accept([report(1)], now - 0.1)
     assert aggregator.ended(1, now - 0.1) is None
@@ -185,7 +203,9 @@ def test_a_device_that_was_given_up_and_then_refuses_counts_once(asked):
 
 def test_cohorts_are_counted_apart(aggregator):
     aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5])], now=0.0)
-    aggregator.accept([report(5, symbols=(1, 0, 1), card=OTHER, to=question(OTHER, 3)), report(1)], 0.0)
+    aggregator.accept(
+        [report(5, symbols=(1, 0, 1), card=OTHER, to=question(OTHER, 3)), report(1)], 0.0
+    )
     aggregator.give_up(1, [2])
     first, second = aggregator.ended(1, 0.0).cohorts
     assert (first.counts.shape, first.reports, first.k) == ((D, 3), 1, 2)
@@ -227,14 +247,18 @@ def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
     result = aggregator.ended(1, 101.0)  # the host crashes before the store is updated
     resumed = Aggregator(store)
     resumed.resume(500.0)
-    np.testing.assert_array_equal(resumed.ended(1, 500.0).cohorts[0].counts, result.cohorts[0].counts)
+    np.testing.assert_array_equal(
+        resumed.ended(1, 500.0).cohorts[0].counts, result.cohorts[0].counts
+    )
 
 
 OTHER_QUESTION = Question(wire.LOGISTIC, [0] * D, -12, CARD.data, 2, batch=1)
 
 
 def test_a_report_to_another_question_of_the_same_number_does_not_count(tmp_path):
-    """The store is restored from a copy, its next round asks another question, and old reports are replayed."""
+    """The store is restored from a copy, its next round asks another question, and old reports are
+    replayed.
+    """
     path, copy = tmp_path / "store.sqlite", tmp_path / "copy.sqlite"
     with Store(path) as store:
         store.add_devices(KEYS)
@@ -259,7 +283,9 @@ def test_a_report_to_another_question_of_the_same_number_does_not_count(tmp_path
 
 
 def test_answers_to_a_question_that_this_host_never_asked_do_not_count(asked, store):
-    """An attacker with the fleet's key has published it instead of the round, and honest devices have answered."""
+    """An attacker with the fleet's key has published it instead of the round, and honest devices
+    have answered.
+    """
     forged = [report(device, to=OTHER_QUESTION) for device in (1, 2)]
     refusal = answers.error(digest(3, to=OTHER_QUESTION), 3, 1, wire.ERR_BUDGET)
     accepted = asked.accept([*forged, answers.reports(*forged), refusal], 101.0)
@@ -287,9 +313,13 @@ def test_reports_in_one_frame_and_in_any_order_count_as_they_would_alone(tmp_pat
         with Store(tmp_path / f"{i}.sqlite") as store:
             store.add_devices(KEYS)
             aggregator = start(Aggregator(store), devices=list(KEYS))
-            assert sorted(aggregator.accept(batch, 101.0).reports) == [(1, device) for device in KEYS]
+            assert sorted(aggregator.accept(batch, 101.0).reports) == [
+                (1, device) for device in KEYS
+            ]
             assert aggregator.statistics.accepted == len(KEYS)
-            results.append((store.reports(1), aggregator.ended(1, 101.0).cohorts[0].counts.tolist()))
+            results.append(
+                (store.reports(1), aggregator.ended(1, 101.0).cohorts[0].counts.tolist())
+            )
     assert results[0] == results[1] == results[2]
 
 
@@ -303,8 +333,12 @@ def test_a_report_counts_once_however_it_is_packed(asked, store):
 
 
 def test_a_bad_row_spoils_no_other(aggregator, store):
-    aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5]), (question(), [3])], now=0.0)
-    beyond = answers.report(digest(3), 3, 1, b"\xff")  # a number that two symbols below 3 do not make
+    aggregator.open(
+        1, [(question(), [1, 2]), (question(OTHER, 3), [5]), (question(), [3])], now=0.0
+    )
+    beyond = answers.report(
+        digest(3), 3, 1, b"\xff"
+    )  # a number that two symbols below 3 do not make
     rows = [
         report(1),
         flipped(report(2), 8 * len(report(2)) - 1),
@@ -315,8 +349,14 @@ def test_a_bad_row_spoils_no_other(aggregator, store):
         report(5, symbols=(1, 0, 1), card=OTHER, to=question(OTHER, 3)),  # of another cohort
         report(2),
     ]
-    assert sorted(aggregator.accept([answers.reports(*rows)], 0.0).reports) == [(1, 1), (1, 2), (1, 5)]
-    assert aggregator.statistics == Statistics(accepted=3, forged=1, damaged=1, unasked=2, unknown=1)
+    assert sorted(aggregator.accept([answers.reports(*rows)], 0.0).reports) == [
+        (1, 1),
+        (1, 2),
+        (1, 5),
+    ]
+    assert aggregator.statistics == Statistics(
+        accepted=3, forged=1, damaged=1, unasked=2, unknown=1
+    )
     assert [device for device, _ in store.reports(1)] == [1, 2, 5]
 
 
@@ -413,7 +453,12 @@ def rows(data):
     return np.frombuffer(b"".join(data), np.uint8).reshape(len(data), -1)
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.binary(min_size=1, max_size=300), st.data())
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    st.binary(min_size=1, max_size=300),
+    st.data(),
+)
 def test_a_batch_accepts_the_tag_of_a_single_frame_and_no_other(device, number, packed, data):
     digest = data.draw(st.binary(min_size=32, max_size=32))
     tag = answers.report(digest, device, number, packed)[-8:]
@@ -442,8 +487,11 @@ def test_a_batch_has_the_coordinates_that_devices_choose(d, k):
 
 @pytest.mark.parametrize("d", [129, 257])
 def test_a_batch_has_the_coordinates_that_devices_choose_past_the_end_of_a_digest(d):
-    # About half of the draws are rejected: some of 2000 digests have no coordinate in their 8 bytes.
+    # About half of the draws are rejected: some of 2000 digests have no coordinate in their 8
+    # bytes.
     source = random.Random(d)
     digests = [source.randbytes(32) for _ in range(2000)]
     assert any(all(value & 255 > 128 for value in digest[24:]) for digest in digests)
-    assert batches.choose(rows(digests), d, 1).tolist() == [chosen(digest, d, 1) for digest in digests]
+    assert batches.choose(rows(digests), d, 1).tolist() == [
+        chosen(digest, d, 1) for digest in digests
+    ]

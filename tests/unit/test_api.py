@@ -16,14 +16,23 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 def small(**options):
-    return ternhost.train(fleet="simulated:1000", reports=1000, dataset="synthetic-logistic", **options)
+    return ternhost.train(
+        fleet="simulated:1000", reports=1000, dataset="synthetic-logistic", **options
+    )
 
 
 def test_importing_ternhost_imports_nothing_else():
     program = "import sys; before = set(sys.modules); import ternhost; print('numpy' in sys.modules); dir(ternhost); "
-    program += "print(sorted(name for name in set(sys.modules) - before if name.startswith('tern')))"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines() == ["False", "['ternhost', 'ternhost.errors', 'ternhost.text']"]
+    program += (
+        "print(sorted(name for name in set(sys.modules) - before if name.startswith('tern')))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines() == [
+        "False",
+        "['ternhost', 'ternhost.errors', 'ternhost.text']",
+    ]
 
 
 def test_everything_that_is_exported_is_there_and_described():
@@ -48,7 +57,11 @@ def test_a_run_from_python_has_the_options_and_costs_of_the_command(tmp_path):
     assert result.name == "mine"
     assert result.directory.resolve() == tmp_path / "runs" / "mine"
     assert dict(result) == json.loads((result.directory / "result.json").read_text())
-    assert dict(ternhost.Result.load("mine")) == dict(ternhost.Result.load(result.directory)) == dict(result)
+    assert (
+        dict(ternhost.Result.load("mine"))
+        == dict(ternhost.Result.load(result.directory))
+        == dict(result)
+    )
     assert (result["options"]["epsilon"], result["epsilon_paid"]) == ("4", pytest.approx(4))
     assert [status.round for status in statuses if status.event == END] == [1, 2, 3, 4]
     assert result.weights.shape == (result["d"],)
@@ -61,7 +74,15 @@ def test_a_run_from_python_has_the_options_and_costs_of_the_command(tmp_path):
     assert result.missing is None
     assert "1,000 reports" in str(result)
     assert result.report().read_text().startswith("<!")
-    argv = ["train", "--fleet", "simulated:1000", "--reports", "1000", "--dataset", "synthetic-logistic"]
+    argv = [
+        "train",
+        "--fleet",
+        "simulated:1000",
+        "--reports",
+        "1000",
+        "--dataset",
+        "synthetic-logistic",
+    ]
     argv += ["--epsilon", "4", "--k", "2", "--group", "250", "--json", "--no-report", "--quiet"]
     command = [sys.executable, "-m", "ternhost", *argv]
     of_command = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
@@ -107,7 +128,10 @@ def test_a_result_says_which_figures_are_chance():
     good = ternhost.train(fleet="simulated:5000", reports=5000, epsilon=8)
     assert "chance" not in str(good)
     bad = ternhost.Result({**good, "auc": good["auc_baseline"] - 0.1})
-    assert "do not tell this model from the answer that knows no features: the figure is chance" in str(bad)
+    assert (
+        "do not tell this model from the answer that knows no features: the figure is chance"
+        in str(bad)
+    )
 
 
 def test_the_attributes_of_a_collection_are_a_data_frame(tmp_path):
@@ -146,7 +170,11 @@ def test_a_card_may_be_a_design_or_bytes_or_a_file(tmp_path):
     [
         ({"raports": 5}, TypeError, r"train\(\) has no option 'raports'; did you mean 'reports'\?"),
         ({"bananas": 5}, TypeError, r"train\(\) has no option 'bananas'$"),
-        ({"local_rate": 2}, ternhost.UsageError, "--local-rate belongs to fedavg, and this run is fedsgd"),
+        (
+            {"local_rate": 2},
+            ternhost.UsageError,
+            "--local-rate belongs to fedavg, and this run is fedsgd",
+        ),
         ({"seed": "one"}, TypeError, "seed must be a whole number, not 'one'"),
         ({"seed": 1.5}, TypeError, "seed must be a whole number, not 1.5"),
         ({"seed": True}, TypeError, "seed must be a whole number, not True"),
@@ -167,7 +195,10 @@ def test_an_invalid_option_is_refused_and_no_run_begins(options, error, message,
 
 def test_options_may_be_numbers_of_numpy():
     result = ternhost.train(
-        fleet="simulated:400", reports=np.int64(400), epsilon=np.float64(2), regularisation=np.float32(0.5)
+        fleet="simulated:400",
+        reports=np.int64(400),
+        epsilon=np.float64(2),
+        regularisation=np.float32(0.5),
     )
     assert (result["reports"], result["options"]["epsilon"]) == (400, "2.0")
 

@@ -1,4 +1,6 @@
-"""The device library computes what shared_specs/arithmetic.md specifies, for random records and parameters."""
+"""The device library computes what shared_specs/arithmetic.md specifies, for random records and
+parameters.
+"""
 
 from array import array
 
@@ -15,7 +17,11 @@ from tern.local import LocalTrainer
 def some_records(rng, c, d):
     edges = rng.integers(0, 2)
     features = rng.choice([-ONE, 0, ONE], (c, d)) if edges else rng.integers(-ONE, ONE + 1, (c, d))
-    labels = rng.choice([-ONE, ONE], (c, 1)) if rng.integers(0, 2) else rng.integers(-ONE, ONE + 1, (c, 1))
+    labels = (
+        rng.choice([-ONE, ONE], (c, 1))
+        if rng.integers(0, 2)
+        else rng.integers(-ONE, ONE + 1, (c, 1))
+    )
     return np.concatenate([features, labels], axis=1).tolist()
 
 
@@ -47,7 +53,11 @@ def test_the_mean_gradient_is_the_specified_one(model, seed):
 @pytest.mark.parametrize("e", [-12, -13, -14])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_kink_of_the_svm_is_where_it_is_specified(e, sign):
-    for near, inside in ((-1, True), (0, False), (1, False)):  # y w.x is 1, or one unit below or above
+    for near, inside in (
+        (-1, True),
+        (0, False),
+        (1, False),
+    ):  # y w.x is 1, or one unit below or above
         m, records = [2**-e, 1], [[sign * ONE, sign * near, sign * ONE]]
         gradient = gradient_of(wire.SVM, m, e, records)
         assert gradient == mean_gradient(wire.SVM, m, e, records)
@@ -59,7 +69,11 @@ def test_local_training_is_the_specified_one(model):
     rng = np.random.default_rng([model, 9])
     for _ in range(150):
         d, c, e = int(rng.integers(1, 8)), int(rng.integers(1, 40)), int(rng.integers(-16, -11))
-        epochs, batch, rate = int(rng.integers(1, 4)), int(rng.integers(0, 40)), int(rng.integers(0, 17))
+        epochs, batch, rate = (
+            int(rng.integers(1, 4)),
+            int(rng.integers(0, 40)),
+            int(rng.integers(0, 17)),
+        )
         tau = int(rng.choice([1, 7, 2**10, 2**18 + 1, 2**23]))
         records, m = some_records(rng, c, d), some_mantissas(rng, d)
 
@@ -77,7 +91,11 @@ def test_local_training_of_classes_is_the_specified_one():
     rng = np.random.default_rng(11)
     for _ in range(100):
         classes, d, c = int(rng.integers(2, 7)), int(rng.integers(1, 8)), int(rng.integers(1, 40))
-        epochs, batch, rate = int(rng.integers(1, 4)), int(rng.integers(0, 40)), int(rng.integers(0, 17))
+        epochs, batch, rate = (
+            int(rng.integers(1, 4)),
+            int(rng.integers(0, 40)),
+            int(rng.integers(0, 17)),
+        )
         e, tau = int(rng.integers(-16, -11)), int(rng.choice([1, 7, 2**10, 2**18 + 1, 2**23]))
         records, m = some_records(rng, c, d), some_mantissas(rng, classes * d)
         for record in records:
@@ -90,18 +108,26 @@ def test_local_training_of_classes_is_the_specified_one():
         size = min(batch or c, c, wire.MAX_BATCH)
         list(trainer.steps(wire.SOFTMAX_GRADIENT, array("h", m), e, read, c, epochs, size, rate))
         trainer.report(tau, out)
-        expected = local_training(wire.SOFTMAX_GRADIENT, m, e, records, epochs, batch, rate, tau, classes)
+        expected = local_training(
+            wire.SOFTMAX_GRADIENT, m, e, records, epochs, batch, rate, tau, classes
+        )
         assert out.tolist() == expected
 
 
 def test_probabilities_are_the_specified_ones():
     rng = np.random.default_rng(4)
     for _ in range(300):
-        classes, features, e = int(rng.integers(2, 12)), int(rng.integers(1, 20)), int(rng.integers(-30, -11))
+        classes, features, e = (
+            int(rng.integers(2, 12)),
+            int(rng.integers(1, 20)),
+            int(rng.integers(-30, -11)),
+        )
         q = int(rng.integers(0, 15))
         rows = [some_mantissas(rng, features) for _ in range(classes)]
         x = some_records(rng, 1, features)[0][:-1]
         out = array("h", bytes(2 * classes))
-        classifier = Classifier(array("h", [mantissa for row in rows for mantissa in row]), e, classes)
+        classifier = Classifier(
+            array("h", [mantissa for row in rows for mantissa in row]), e, classes
+        )
         classifier.probabilities(array("h", x), out, q)
         assert out.tolist() == probabilities(rows, e, x, q)

@@ -15,7 +15,9 @@ from terntests.hil.audit import audit, lower, upper
 
 
 def drawer(data, seed, shift=None):
-    """draw(x, n) of the device's sampler with this card; `shift`: the index of a threshold and its factor."""
+    """draw(x, n) of the device's sampler with this card; `shift`: the index of a threshold and its
+    factor.
+    """
     card = cards.decode(data)
     if shift is not None:
         index, factor = shift
@@ -43,7 +45,9 @@ def test_the_bounds_are_those_of_clopper_and_pearson():
 
 
 def test_a_sampler_that_reveals_everything_is_caught_at_once():
-    verdict = audit(mechanisms.design("duchi", "1").card, lambda x, n: [n, 0] if x < 0 else [0, n], 2000)
+    verdict = audit(
+        mechanisms.design("duchi", "1").card, lambda x, n: [n, 0] if x < 0 else [0, n], 2000
+    )
     assert verdict.epsilon_lower > 4
     assert not verdict.passed
 

@@ -20,13 +20,21 @@ from terntools.bench.sessions import Session, Telling
 def report(case, **more):
     """Figures as latency.Bench.figures gives them: 9 ms, 1.5 ms of them for the link."""
     return {
-        "name": case.label, "mechanism": case.mechanism, "d": case.d, "k": case.k, "model": case.model,
+        "name": case.label,
+        "mechanism": case.mechanism,
+        "d": case.d,
+        "k": case.k,
+        "model": case.model,
         "records": case.records,
-        "bytes_in": 120, "bytes_out": case.report_bytes, "bytes_float32": latency.OVERHEAD + 4 * case.d,
-        "median": 9000.0, "receive": 1300.0, "send": 200.0,
+        "bytes_in": 120,
+        "bytes_out": case.report_bytes,
+        "bytes_float32": latency.OVERHEAD + 4 * case.d,
+        "median": 9000.0,
+        "receive": 1300.0,
+        "send": 200.0,
         "breakdown": {"tag": 7000.0, "link": 1500.0, "steps": 500.0},
         **more,
-    }  # fmt: skip
+    }
 
 
 def test_a_report_is_as_long_as_its_symbols_need():
@@ -60,18 +68,28 @@ def test_energy_is_time_by_current_plus_the_energy_of_the_link():
     energies = current_model.by_link(model, [figures])
     assert energies[f"serial: {figures['name']}"] == {"computing": computing, "link": line}
     wifi = {name: parts["link"] for name, parts in energies.items() if name.startswith("Wi-Fi")}
-    assert list(wifi) == [f"Wi-Fi (ESP32), sending alone: {size}" for size in ("18 bytes", "float32 x 28")]
+    assert list(wifi) == [
+        f"Wi-Fi (ESP32), sending alone: {size}" for size in ("18 bytes", "float32 x 28")
+    ]
     assert min(wifi.values()) == wifi["Wi-Fi (ESP32), sending alone: 18 bytes"]
 
 
 def test_the_page_shows_latency_energy_and_bytes():
     main = latency.Case()
-    cases = [main, latency.Case(k=28), latency.Case("duchi"), latency.Case(d=100), latency.Case(model="svm")]
+    cases = [
+        main,
+        latency.Case(k=28),
+        latency.Case("duchi"),
+        latency.Case(d=100),
+        latency.Case(model="svm"),
+    ]
     parts = dict.fromkeys((*latency.PARTS, "steps", "link"), 800.0)
     result = {
-        "chip": "rp2040", "unit": "us", "case": {"mechanism": main.mechanism, "model": main.model},
+        "chip": "rp2040",
+        "unit": "us",
+        "case": {"mechanism": main.mechanism, "model": main.model},
         "reports": [report(case, breakdown=parts) for case in cases],
-    }  # fmt: skip
+    }
     (page,) = latency_command.pictures(result).values()
     latency_axes, energy_axes, bytes_axes = page.axes
     assert "milliseconds" in latency_axes.get_xlabel()
@@ -79,7 +97,9 @@ def test_the_page_shows_latency_energy_and_bytes():
     assert "modelled" in energy_axes.get_title(loc="left")
     assert "bytes" in bytes_axes.get_xlabel()
     assert [text.get_text() for text in latency_axes.get_legend().get_texts()] == list(parts)
-    assert [text.get_text() for text in latency_axes.get_yticklabels()] == [case.label for case in cases]
+    assert [text.get_text() for text in latency_axes.get_yticklabels()] == [
+        case.label for case in cases
+    ]
     page.draw_without_rendering()
     for axes in page.axes:
         box = axes.get_legend().get_window_extent()
@@ -95,9 +115,13 @@ def test_times_of_this_machine_have_no_energy():
 
 def test_sessions_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "strftime", lambda layout: "20261124-120000")
-    monkeypatch.setattr(Path, "exists", lambda path: False)  # each checks before another makes its folder
+    monkeypatch.setattr(
+        Path, "exists", lambda path: False
+    )  # each checks before another makes its folder
     folders = [Session(tmp_path / "sessions").directory for _ in range(3)]
-    assert [folder.name for folder in folders] == [f"20261124-120000{suffix}" for suffix in ("", "-2", "-3")]
+    assert [folder.name for folder in folders] == [
+        f"20261124-120000{suffix}" for suffix in ("", "-2", "-3")
+    ]
     assert all((folder / "log.txt").is_file() for folder in folders)
 
 
@@ -128,14 +152,19 @@ def test_parts_can_be_told_apart_without_colour():
     assert len(set(hatches)) == len(hatches)
     for shared in ("", "//"):
         colours = [colour for colour, hatch in styles if hatch == shared]
-        assert min(np.diff(sorted(np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) for colour in colours))) > 0.1
+        assert (
+            min(np.diff(sorted(np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) for colour in colours)))
+            > 0.1
+        )
 
 
 @pytest.fixture
 def export(tmp_path):
     """The export of an instrument: six windows of 20 ms at 25 mA, and 10 mA between them."""
     on = [i % 500 >= 300 for i in range(3200)]
-    rows = [f"{i / 10_000},{0.025 if marked else 0.010},{int(marked)}\n" for i, marked in enumerate(on)]
+    rows = [
+        f"{i / 10_000},{0.025 if marked else 0.010},{int(marked)}\n" for i, marked in enumerate(on)
+    ]
     path = tmp_path / "export.csv"
     path.write_text("time_s,current_a,marker\n" + "".join(rows))
     return path
@@ -150,7 +179,12 @@ def test_an_export_gives_the_energy_of_a_report_and_the_life_of_a_battery(export
     days = 2000 * 3.6 * 3.3 / ((gross + 1e-3 * 59.98) / 60) / 86400
     assert result["battery_days"] == pytest.approx(days, rel=0.01)
     (session,) = (tmp_path / "sessions").iterdir()
-    assert {path.name for path in session.iterdir()} == {"log.txt", "energy.json", "energy.txt", "page.png"}
+    assert {path.name for path in session.iterdir()} == {
+        "log.txt",
+        "energy.json",
+        "energy.txt",
+        "page.png",
+    }
     assert "battery of 2000 mAh lasts" in (session / "energy.txt").read_text()
     result = tern(*words).json
     assert math.isclose(result["sleep_milliwatts"], result["idle_milliwatts"])

@@ -11,7 +11,9 @@ from terntools.boards import devices
 def hello(left, spent, measure=ledger.EPSILON):
     """The HELLO of a board whose first device has these millionths left, and has spent those."""
     return read_hello(
-        encoded(frames.encode_hello, 0, 7, 1, left, spent, 0, 0, 0, 0, 0, 1, 0, measure, 0, "a; b; c")
+        encoded(
+            frames.encode_hello, 0, 7, 1, left, spent, 0, 0, 0, 0, 0, 1, 0, measure, 0, "a; b; c"
+        )
     )
 
 
@@ -32,7 +34,9 @@ def test_what_is_left_and_what_was_spent_are_the_budget_that_is_promised():
 
 def test_a_budget_for_life_of_records_is_told_with_both_numbers():
     told = read_hello(
-        encoded(frames.encode_hello, 0, 7, 1, 311_064, 0, 0, 0, 0, 0, 0, 1, 0, ledger.RHO, 1, "a; b; c")
+        encoded(
+            frames.encode_hello, 0, 7, 1, 311_064, 0, 0, 0, 0, 0, 0, 1, 0, ledger.RHO, 1, "a; b; c"
+        )
     )
     assert devices.promise(told).numbers() == (
         "with epsilon 4 at delta 1e-06 (that it was there) and 8.83 at delta 1e-06 (what it says)"

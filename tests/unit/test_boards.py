@@ -1,4 +1,6 @@
-"""The entropy sources of boards, without their chips: which source a board takes, and when it switches a radio on."""
+"""The entropy sources of boards, without their chips: which source a board takes, and when it
+switches a radio on.
+"""
 
 import importlib
 import io
@@ -91,7 +93,9 @@ def test_an_esp32_without_a_radio_reports_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("console", [False, True])
-def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(machine, monkeypatch, console):
+def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(
+    machine, monkeypatch, console
+):
     machine.WDT = mock.Mock()
     monkeypatch.setattr(compat, "feed", compat.feed)  # undoes what the board sets
     board = esp32_board(monkeypatch, {}).Board()

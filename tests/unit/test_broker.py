@@ -37,7 +37,9 @@ def passwords(directory):
 
 def matches(coded, password):
     _, kind, iterations, salt, digest = coded.split("$")
-    expected = hashlib.pbkdf2_hmac("sha512", password.encode(), base64.b64decode(salt), int(iterations))
+    expected = hashlib.pbkdf2_hmac(
+        "sha512", password.encode(), base64.b64decode(salt), int(iterations)
+    )
     return kind == "7" and base64.b64decode(digest) == expected
 
 
@@ -100,7 +102,10 @@ def test_python_accepts_the_certificate(tmp_path):
         for end in (client, broker):
             with contextlib.suppress(ssl.SSLWantReadError):
                 end.do_handshake()
-    assert client.getpeercert()["subjectAltName"] == (("DNS", "localhost"), ("IP Address", "127.0.0.1"))
+    assert client.getpeercert()["subjectAltName"] == (
+        ("DNS", "localhost"),
+        ("IP Address", "127.0.0.1"),
+    )
 
 
 def test_an_invalid_configuration_is_refused_and_nothing_is_written(tmp_path):
@@ -169,8 +174,12 @@ def test_configuring_again_without_options_changes_only_the_passwords(tmp_path):
 
 def test_an_option_that_is_not_given_keeps_its_value(tmp_path):
     configuration.configure(
-        tmp_path, port=1234, names=("broker.local", "10.0.0.7"), address="0.0.0.0", prefix="farm",
-    )  # fmt: skip
+        tmp_path,
+        port=1234,
+        names=("broker.local", "10.0.0.7"),
+        address="0.0.0.0",
+        prefix="farm",
+    )
     conf = (tmp_path / CONFIG).read_text()
     access = configuration.configure(tmp_path, tls=True)
     assert (access.host, access.port, access.prefix) == ("broker.local", 1234, "farm")
@@ -201,22 +210,41 @@ def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
 def test_a_board_gets_its_network_and_fleet_files(tmp_path):
     access = configuration.write_configuration(tmp_path / "broker", KEYS)
     write_network(
-        tmp_path, access, bytes(range(32)), pause=60, slot=250, ahead=24, epoch=3, records=64, keep_alive=30
+        tmp_path,
+        access,
+        bytes(range(32)),
+        pause=60,
+        slot=250,
+        ahead=24,
+        epoch=3,
+        records=64,
+        keep_alive=30,
     )
     config = json.loads((tmp_path / mqtt.CONFIG).read_text())
     assert config == {
-        "host": "localhost", "port": 8883, "prefix": "tern", "authority": "authority.der", "keep_alive": 30,
-    }  # fmt: skip
+        "host": "localhost",
+        "port": 8883,
+        "prefix": "tern",
+        "authority": "authority.der",
+        "keep_alive": 30,
+    }
     x509.load_der_x509_certificate((tmp_path / "authority.der").read_bytes())
     path = tmp_path / storage.FLEET
     assert storage.read_fleet(str(path)) == (bytes(range(32)), 60, 250, 24, 3, 64, 0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert path.read_bytes() == struct.pack("<4s32sIHHIHH", b"TFL3", bytes(range(32)), 60, 250, 24, 3, 64, 0)
+    assert path.read_bytes() == struct.pack(
+        "<4s32sIHHIHH", b"TFL3", bytes(range(32)), 60, 250, 24, 3, 64, 0
+    )
 
 
 @pytest.mark.parametrize(
     ("fleet", "home"),
-    [("tern", "tern"), ("tern", "tern/up"), ("farm/a", "farm"), ("homeassistant/x", "homeassistant")],
+    [
+        ("tern", "tern"),
+        ("tern", "tern/up"),
+        ("farm/a", "farm"),
+        ("homeassistant/x", "homeassistant"),
+    ],
 )
 def test_home_assistant_is_kept_apart_from_the_fleet(tmp_path, fleet, home):
     with pytest.raises(UsageError, match="Home Assistant's topics cannot begin"):
@@ -231,7 +259,9 @@ def test_home_assistant_is_kept_apart_from_the_fleet(tmp_path, fleet, home):
     configuration.configure(tmp_path, prefix="terns/b", home_assistant=False)
     configuration.configure(tmp_path, prefix="terns/b", home_assistant="homeassistant")
     for name in ("round", "model", "down/+", "up/+", "hello/+", "site/+"):
-        assert (tmp_path / mosquitto_files.ACCESS).read_text().count(f"topic deny terns/b/{name}\n") == 2
+        assert (tmp_path / mosquitto_files.ACCESS).read_text().count(
+            f"topic deny terns/b/{name}\n"
+        ) == 2
 
 
 @pytest.mark.parametrize(
@@ -263,7 +293,9 @@ def users(directory):
 
 
 def test_a_cluster_has_a_directory_for_each_node_and_the_rights_of_mosquitto(tmp_path):
-    access = configuration.write_configuration(tmp_path, KEYS, names=NODES, nats=True, prefix="farm/a")
+    access = configuration.write_configuration(
+        tmp_path, KEYS, names=NODES, nats=True, prefix="farm/a"
+    )
     assert access.hosts == [*NODES]
     for node in NODES:
         files = {path.name: path for path in (tmp_path / "nodes" / node).iterdir()}
@@ -313,4 +345,8 @@ def test_a_directory_keeps_its_kind_of_broker_and_a_cluster_is_not_run_by_tern(h
     ):
         assert message in tern("broker", *words.split(), code=USAGE).err
     tern("broker", "config", "three", "--relay", "desk", "--boards", "1-9")
-    assert Access.load(host_file("three/sites/desk")).hosts == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    assert Access.load(host_file("three/sites/desk")).hosts == [
+        "127.0.0.1",
+        "127.0.0.2",
+        "127.0.0.3",
+    ]

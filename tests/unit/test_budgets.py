@@ -1,4 +1,6 @@
-"""What boards say of their budgets reaches a host: by a driver with the reports since, and by the rows of a gateway."""
+"""What boards say of their budgets reaches a host: by a driver with the reports since, and by the
+rows of a gateway.
+"""
 
 import time
 from pathlib import Path
@@ -123,7 +125,9 @@ def test_a_board_that_is_heard_without_a_hello_keeps_what_it_has_paid(store):
 
 
 def test_the_least_budget_is_told_for_each_measure():
-    found = least(BoardBudget(BOARD, 3, measure, left, 0) for measure, left in ((0, 5), (0, 3), (1, 9)))
+    found = least(
+        BoardBudget(BOARD, 3, measure, left, 0) for measure, left in ((0, 5), (0, 3), (1, 9))
+    )
     assert found == (3, 9)
     assert least([]) == NOT_TOLD
 
@@ -138,7 +142,9 @@ def test_boards_that_say_the_same_are_one_row():
 
 @pytest.mark.parametrize("measures", [(EPSILON,), (RHO,), (EPSILON, RHO)], ids=str)
 @pytest.mark.parametrize("boards", [1, MOST_BUDGETS, MOST_BUDGETS + 1, 5000])
-def test_more_different_budgets_than_rows_are_told_as_no_more_left_and_no_less_spent(boards, measures):
+def test_more_different_budgets_than_rows_are_told_as_no_more_left_and_no_less_spent(
+    boards, measures
+):
     budgets = [
         BoardBudget(range(i, i + 1), 1, measures[i % len(measures)], 10 * i, 10**6 - 10 * i, i)
         for i in range(1, boards + 1)
@@ -149,9 +155,15 @@ def test_more_different_budgets_than_rows_are_told_as_no_more_left_and_no_less_s
     for measure in measures:
         mine = sorted((each.left, each.spent) for each in budgets if each.measure == measure)
         told = sorted(
-            (left, spent) for of, _, left, spent, count in rows if of == measure for _ in range(count)
+            (left, spent)
+            for of, _, left, spent, count in rows
+            if of == measure
+            for _ in range(count)
         )
-        assert all(left <= own[0] and spent >= own[1] for (left, spent), own in zip(told, mine, strict=True))
+        assert all(
+            left <= own[0] and spent >= own[1]
+            for (left, spent), own in zip(told, mine, strict=True)
+        )
 
 
 def test_no_budget_for_life_is_told_as_a_smaller_one():
@@ -167,11 +179,17 @@ def test_boards_that_protect_different_units_have_rows_of_their_own():
     budgets = [BoardBudget(range(i, i + 1), 1, RHO, i, 0, i, i % 2) for i in range(1, 501)]
     rows = rows_of(budgets)
     assert len(rows) <= MOST_BUDGETS
-    assert {unit: sum(row[4] for row in rows if row[1] == unit) for unit in (0, 1)} == {0: 250, 1: 250}
+    assert {unit: sum(row[4] for row in rows if row[1] == unit) for unit in (0, 1)} == {
+        0: 250,
+        1: 250,
+    }
 
 
 def test_boards_of_more_units_than_there_are_rows_are_told_without_units():
-    budgets = [BoardBudget(range(i, i + 1), 1, EPSILON, 100 + i, 0, i, i) for i in range(1, MOST_BUDGETS + 2)]
+    budgets = [
+        BoardBudget(range(i, i + 1), 1, EPSILON, 100 + i, 0, i, i)
+        for i in range(1, MOST_BUDGETS + 2)
+    ]
     rows = rows_of(budgets)
     assert {unit for _, unit, *_ in rows} == {None}
     assert sum(count for *_, count in rows) == MOST_BUDGETS + 1

@@ -20,14 +20,25 @@ from ternhost.privacy.mechanisms import design, parse_epsilon
 from ternhost.run.report import plots
 
 KEYS = {
-    "mechanism", "epsilon", "epsilon_certified", "worst_case_variance", "variance_at_zero", "bias", "levels",
-    "bits_per_value", "card_bytes", "card_hash", "scale",
-}  # fmt: skip
+    "mechanism",
+    "epsilon",
+    "epsilon_certified",
+    "worst_case_variance",
+    "variance_at_zero",
+    "bias",
+    "levels",
+    "bits_per_value",
+    "card_bytes",
+    "card_hash",
+    "scale",
+}
 
 
 def test_design_prints_the_promised_keys_and_writes_the_card(tern, tmp_path):
     path = tmp_path / "three.card"
-    result = tern("card", "design", "three-outputs", "--epsilon", "2", "-o", str(path), "--json").json
+    result = tern(
+        "card", "design", "three-outputs", "--epsilon", "2", "-o", str(path), "--json"
+    ).json
     assert result.keys() >= KEYS
     assert result["bias"] == 0
     assert result["epsilon_certified"] <= result["epsilon"] == 2
@@ -101,7 +112,9 @@ def test_show_draws_in_ascii_on_a_terminal_without_unicode():
 
 @pytest.mark.slow
 def test_a_full_disk_leaves_no_part_of_a_file_and_keeps_the_file_before(tmp_path):
-    """Files are limited to a size that the card and the picture exceed, so that the write ends in the middle."""
+    """Files are limited to a size that the card and the picture exceed, so that the write ends in
+    the middle.
+    """
     path = tmp_path / "p.png"
     path.write_bytes(b"before")
     for argv in (
@@ -117,7 +130,9 @@ def test_a_full_disk_leaves_no_part_of_a_file_and_keeps_the_file_before(tmp_path
 
 
 def test_a_device_file_is_written_to_and_not_replaced(tern):
-    refused = tern("card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full", code=errors.STORAGE)
+    refused = tern(
+        "card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full", code=errors.STORAGE
+    )
     assert "No space left" in refused.err
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
@@ -131,12 +146,19 @@ def _tern(*argv, limit=None, **environment):
     command = [sys.executable, "-B", "-m", "ternhost", *argv]
     env = {**os.environ, **environment}
     before = restrict if limit else None
-    return subprocess.run(command, capture_output=True, encoding="utf-8", env=env, preexec_fn=before)
+    return subprocess.run(
+        command, capture_output=True, encoding="utf-8", env=env, preexec_fn=before
+    )
 
 
 def test_epsilon_is_exact_in_decimal():
     # 0.1 + 0.2 is not 0.3 in binary; card designs are in millionths, rounded down.
-    for text, micro in (("0.3", 300_000), ("2.0000019", 2_000_001), ("1e-1", 100_000), (" 1 ", 1_000_000)):
+    for text, micro in (
+        ("0.3", 300_000),
+        ("2.0000019", 2_000_001),
+        ("1e-1", 100_000),
+        (" 1 ", 1_000_000),
+    ):
         assert parse_epsilon(text) == micro
 
 
@@ -152,7 +174,9 @@ def test_a_shipped_card_needs_no_scipy():
 
 
 @pytest.mark.slow
-def test_account_takes_a_card_by_name_or_file_and_says_that_it_needs_a_shuffler(tern, tmp_path, coarse):
+def test_account_takes_a_card_by_name_or_file_and_says_that_it_needs_a_shuffler(
+    tern, tmp_path, coarse
+):
     path, plot = str(tmp_path / "c"), tmp_path / "shuffled.png"
     tern("card", "design", "three-outputs", "--epsilon", "4", "-o", path)
     crowd = ("--reports", "2000", "--delta", "1e-6", "--json")
@@ -179,11 +203,24 @@ BOUNDS = ("pure", "zcdp", "exact")
 
 
 def test_account_composes_the_losses_of_many_reports(tern):
-    words = ("card", "account", "three-outputs", "--epsilon", ".1", "--rounds", "1000", "--delta", "1e-6")
+    words = (
+        "card",
+        "account",
+        "three-outputs",
+        "--epsilon",
+        ".1",
+        "--rounds",
+        "1000",
+        "--delta",
+        "1e-6",
+    )
     result = tern(*words, "--json").json
     assert result["epsilon_pure"] == pytest.approx(100)
     assert 19 < result["epsilon_exact"] == result["epsilon"] < 19.4 < result["epsilon_zcdp"] < 21.6
-    assert (result["rho_each"], result["protects"]) == (0.004996, "a device with all of its records")
+    assert (result["rho_each"], result["protects"]) == (
+        0.004996,
+        "a device with all of its records",
+    )
     rows = result["rows"]
     assert [row["rounds"] for row in rows] == [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
     for bound in BOUNDS:
@@ -245,7 +282,8 @@ def test_account_composes_several_cards_in_the_same_shares(tern, tmp_path):
     assert [row["rounds"] for row in both["rows"]] == [2, 3, 6, 12, 24]
     assert [row["pure"] for row in both["rows"]] == [3, 4, 7, 14, 28]
     apart = [
-        _account(tern, words)["epsilon"] for words in (f"{path} --rounds 4", "duchi --epsilon 1 --rounds 20")
+        _account(tern, words)["epsilon"]
+        for words in (f"{path} --rounds 4", "duchi --epsilon 1 --rounds 20")
     ]
     assert max(apart) < both["epsilon"] < sum(apart)
     twice = _account(tern, f"{path} {path} --rounds 5")["rows"][-1]
@@ -261,7 +299,10 @@ def test_account_composes_several_cards_in_the_same_shares(tern, tmp_path):
     ("words", "says"),
     [
         ("duchi --epsilon 1 --rounds 0", "--rounds must be from 1 to 1,000,000, not 0"),
-        ("duchi --epsilon 1 --rounds 1000001", "--rounds must be from 1 to 1,000,000, not 1,000,001"),
+        (
+            "duchi --epsilon 1 --rounds 1000001",
+            "--rounds must be from 1 to 1,000,000, not 1,000,001",
+        ),
         (
             "duchi --epsilon 1 --rounds many",
             "--rounds must be a whole number, or with several cards R,R,..., not",
@@ -271,7 +312,10 @@ def test_account_composes_several_cards_in_the_same_shares(tern, tmp_path):
         ("--epsilon 1 --rounds 2,3", "--rounds has 2 numbers for 1 card\n"),
         ("duchi --epsilon 1 --values 129", "--values must be 1 to 128 over rounds, not 129"),
         ("duchi --epsilon 1 --honest .5", "--honest must be 1 without --reports, not 0.5"),
-        ("duchi --epsilon 1 --reports 9 --honest nan", "--honest must be above 0 and at most 1, not nan"),
+        (
+            "duchi --epsilon 1 --reports 9 --honest nan",
+            "--honest must be above 0 and at most 1, not nan",
+        ),
         ("duchi --epsilon 1 --reports 0 --rounds 2", "--reports must be from 1"),
         ("duchi --epsilon 1 --rho 1", "--rho is about no card"),
         ("duchi pm", "duchi is a mechanism, which needs an epsilon"),
@@ -292,7 +336,10 @@ def test_an_account_over_rounds_that_makes_no_sense_is_refused(tern, words, says
     ("words", "drawn"),
     [
         ("", {"exact": "exact", "zCDP": "zcdp", "pure": "pure"}),
-        ("--reports 500", {"behind the gateway": "behind", "local exact": "exact", "local pure": "pure"}),
+        (
+            "--reports 500",
+            {"behind the gateway": "behind", "local exact": "exact", "local pure": "pure"},
+        ),
     ],
 )
 def test_the_picture_of_rounds_shows_the_rows(tern, monkeypatch, words, drawn):
@@ -400,13 +447,19 @@ def test_a_card_that_cannot_be_written_is_a_storage_error_that_names_the_place(t
 def test_a_text_that_is_no_card_is_called_so(certified):
     words = certified("hello world", name="notes.txt", code=errors.FAILED)
     assert "it is not a card: it does not begin as one of version 1 does" in words
-    refused = certified("hello world", "--epsilon", "1", "--delta", name="notes.txt", code=errors.USAGE)
+    refused = certified(
+        "hello world", "--epsilon", "1", "--delta", name="notes.txt", code=errors.USAGE
+    )
     assert "--delta needs a table" in refused
 
 
-@pytest.mark.parametrize(("epsilon", "most"), [("0.5", "62.3 %"), ("2", "88.1 %"), ("8", "more than 99.9 %")])
+@pytest.mark.parametrize(
+    ("epsilon", "most"), [("0.5", "62.3 %"), ("2", "88.1 %"), ("8", "more than 99.9 %")]
+)
 def test_show_says_what_an_epsilon_means_for_one_device(tern, epsilon, most):
-    assert f"{most} likely after its report" in tern("card", "show", "duchi", "--epsilon", epsilon).out
+    assert (
+        f"{most} likely after its report" in tern("card", "show", "duchi", "--epsilon", epsilon).out
+    )
     odds = math.exp(float(epsilon))
     result = tern("card", "show", "duchi", "--epsilon", epsilon, "--json").json
     assert odds / (1 + odds) <= result["posterior_from_half"] < odds / (1 + odds) + 0.001

@@ -1,4 +1,6 @@
-"""How experiments run: cells on any number of cores give the same rows, and finished cells are kept."""
+"""How experiments run: cells on any number of cores give the same rows, and finished cells are
+kept.
+"""
 
 import json
 import math
@@ -37,7 +39,9 @@ def test_rows_are_in_the_order_of_their_cells_whichever_process_runs_them(monkey
         assert {name: [row["sum"] for row in rows] for name, rows in results.items()} == expected
     assert {row["process"] for rows in here.values() for row in rows} == {os.getpid()}
     assert os.getpid() not in {row["process"] for rows in beside.values() for row in rows}
-    assert {row["threads"] for rows in beside.values() for row in rows} == {"1"}  # of linear algebra in each
+    assert {row["threads"] for rows in beside.values() for row in rows} == {
+        "1"
+    }  # of linear algebra in each
     assert dict(os.environ) == before
     assert not multiprocessing.active_children()
 
@@ -80,11 +84,22 @@ def test_another_experiment_in_the_same_directory_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_refuses_other_options_and_goes_on_with_the_same(tmp_path, tern):
-    arguments = ["experiment", "rates", "--dataset", "diabetes", "--quick", "--output", str(tmp_path)]
+    arguments = [
+        "experiment",
+        "rates",
+        "--dataset",
+        "diabetes",
+        "--quick",
+        "--output",
+        str(tmp_path),
+    ]
     result = tern(*arguments, "--runs", "1", "--json").json
     assert sorted(Path(path).name for path in result["files"]) == [
-        "rates.csv", "rates.json", "rates.png", "summary.csv",
-    ]  # fmt: skip
+        "rates.csv",
+        "rates.json",
+        "rates.png",
+        "summary.csv",
+    ]
     kept = (tmp_path / KEPT).read_bytes()
     picture = (tmp_path / "rates.png").stat().st_mtime_ns
     assert "another runs (1, not 2)" in tern(*arguments, "--runs", "2", code=2).err
@@ -118,21 +133,34 @@ def test_nan_becomes_null():
 def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path):
     path = tmp_path / "out" / KEPT
     words = [
-        "experiment", "zhao", "--figure", "9", "--dataset", "synthetic-logistic", "--quick", "--runs", "3",
-        "--output", str(path.parent),
-    ]  # fmt: skip
+        "experiment",
+        "zhao",
+        "--figure",
+        "9",
+        "--dataset",
+        "synthetic-logistic",
+        "--quick",
+        "--runs",
+        "3",
+        "--output",
+        str(path.parent),
+    ]
 
     def interrupted(number, lines):
         """The exit code and the messages of a run that got this signal after this number of lines."""
         command = [sys.executable, "-m", "ternhost", *words, "--workers", "2"]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
         end_at = time.monotonic() + 60
         while not path.exists() or path.read_bytes().count(b"\n") < lines:
             assert time.monotonic() < end_at
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
         process.send_signal(number)
-        _, messages = process.communicate(timeout=60)  # the pipe closes when its last process has ended
+        _, messages = process.communicate(
+            timeout=60
+        )  # the pipe closes when its last process has ended
         return process.returncode, messages
 
     code, messages = interrupted(signal.SIGINT, 3)

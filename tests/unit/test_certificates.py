@@ -1,4 +1,6 @@
-"""The device library judges cards as an implementation of the text of shared_specs/cards.md in unbounded integers."""
+"""The device library judges cards as an implementation of the text of shared_specs/cards.md in
+unbounded integers.
+"""
 
 import random
 import struct
@@ -43,8 +45,11 @@ def counts(row):
 
 
 def ratios_of(data, nested=False):
-    """The kind, the pairs and the number of symbols of a card. It holds if a * 2**40 <= exp_lower * b for each pair
-    (a, b); for a laplace card if a <= epsilon * b."""
+    """The kind, the pairs and the number of symbols of a card.
+
+    It holds if a * 2**40 <= exp_lower * b for each pair (a, b); for a laplace card if a <= epsilon
+    * b.
+    """
     require(5 < len(data) <= 2048)
     tag, epsilon = struct.unpack_from("<BI", data)
     require(tag >> 4 == 1 and 1 <= epsilon <= MAX_EPSILON)
@@ -154,7 +159,10 @@ def some_table(rng, p=None, m=None, levels=None):
     like = [rng.randrange(1, T) for _ in range(m - 1)]  # rows that differ little, or much
     near = rng.choice([3, 10**5, T])
     epsilon = rng.randrange(1, MAX_EPSILON + 1)
-    rows = [[max(1, min(T - 1, n + rng.randrange(-near, near + 1))) for n in like] for _ in range(2**p + 1)]
+    rows = [
+        [max(1, min(T - 1, n + rng.randrange(-near, near + 1))) for n in like]
+        for _ in range(2**p + 1)
+    ]
     return cards.table(epsilon, levels, [sorted(row) for row in rows])
 
 
@@ -192,7 +200,9 @@ def some_projection(rng):
     n = rng.randrange(1, 8)
     k, b = rng.randrange(1, 2**n + 1), rng.randrange(1, 2 ** rng.randrange(1, 20 - n))
     a = b + rng.randrange(1 + (2**20 - 2 * 2**n * b) // k)
-    return cards.projection_card(rng.randrange(1, MAX_EPSILON + 1), n, k, a, b, rng.randrange(1, 2**15 + 1))
+    return cards.projection_card(
+        rng.randrange(1, MAX_EPSILON + 1), n, k, a, b, rng.randrange(1, 2**15 + 1)
+    )
 
 
 def some_change(rng, data):

@@ -1,4 +1,7 @@
-"""Certification: exact figures of cards. The firmware's sampler is run down every branch of its draws."""
+"""Certification: exact figures of cards.
+
+The firmware's sampler is run down every branch of its draws.
+"""
 
 import random
 from array import array
@@ -29,7 +32,9 @@ def exp_decimal(micro: int) -> Fraction:
         return Fraction((Decimal(micro) / 10**6).exp())
 
 
-def designed(name: str, epsilon: str = "2", levels: int | None = None, **options: str) -> cards.Card:
+def designed(
+    name: str, epsilon: str = "2", levels: int | None = None, **options: str
+) -> cards.Card:
     return cards.decode(mechanisms.design(name, epsilon, levels, **options).card)
 
 
@@ -122,7 +127,8 @@ def test_designed_cards_are_drawn_with_their_distribution(name, levels, inputs):
 
 @pytest.mark.slow
 def test_from_each_window_start_symbols_are_drawn_with_their_distribution():
-    # A window start is drawn from the input alone (above). Here each start is given, as a category is.
+    # A window start is drawn from the input alone (above). Here each start is given, as a category
+    # is.
     card = cards.decode(base.window(7, 2, 160 * SMALL))
     starts, out = array("h", (0,)), array("H", (0,))
     for start in range(card.symbols - card.window + 1):
@@ -162,7 +168,11 @@ def test_inputs_beyond_the_ends_are_saturated_by_the_sampler():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "levels"),
-    [("duchi", None), ("three-outputs", None), pytest.param("pm-sub", None, marks=pytest.mark.exhaustive)],
+    [
+        ("duchi", None),
+        ("three-outputs", None),
+        pytest.param("pm-sub", None, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_card_with_a_flipped_bit_is_refused_or_keeps_its_epsilon(name, levels):
     data = mechanisms.design(name, "2", levels).card
@@ -186,13 +196,17 @@ def test_a_card_with_a_flipped_bit_is_refused_or_keeps_its_epsilon(name, levels)
             drawn_before[body] = [sampler_walk.outputs(card, v) for v in inputs]
             assert drawn_before[body] == [certify.distribution(card, v) for v in inputs]
         ratio = sampler_walk.ratio_of(drawn_before[body])
-        assert ratio == sampler_walk.likelihood_ratio(card)  # the ends (and the middle) reveal the most
+        assert ratio == sampler_walk.likelihood_ratio(
+            card
+        )  # the ends (and the middle) reveal the most
         assert ratio <= exp_decimal(card.epsilon)
     assert sum(verdicts.values()) == 8 * len(data)
     assert all(verdicts.values())
 
 
-@given(st.integers(1, 20_000_000), st.sampled_from(("duchi", "three-outputs", "pm-sub", "3r", "rr3")))
+@given(
+    st.integers(1, 20_000_000), st.sampled_from(("duchi", "three-outputs", "pm-sub", "3r", "rr3"))
+)
 @settings(max_examples=60)
 def test_the_certified_epsilon_holds_and_is_the_smallest(epsilon, name):
     design = mechanisms.design(name, epsilon_micro=epsilon)
@@ -215,7 +229,9 @@ def test_window_moments_equal_those_of_the_distribution(levels, data):
     x = Fraction(v, ONE)
     row = certify.distribution(card, v)
     assert sum(p * value for p, value in zip(row, values, strict=True)) == x
-    assert sum(p * value**2 for p, value in zip(row, values, strict=True)) == moments.second_moment(x)
+    assert sum(p * value**2 for p, value in zip(row, values, strict=True)) == moments.second_moment(
+        x
+    )
     assert moments.variance(x) <= moments.worst_variance()[0]
 
 
@@ -265,7 +281,10 @@ def bernoulli_exp(uniform, a, b):
 
 
 def reference(card, v, uniform, rounds_up, bernoulli=bernoulli_exp):
-    """The symbol for the Q1.14 input v. `rounds_up(f, bits)` is true with probability f / 2**bits."""
+    """The symbol for the Q1.14 input v.
+
+    `rounds_up(f, bits)` is true with probability f / 2**bits.
+    """
     shift = 14 - card.grid_bits
     low, fraction = divmod(v + ONE, 1 << shift)
     y = low - (1 << card.grid_bits)
@@ -323,7 +342,8 @@ class _Branches(Exception):
 
 
 def walk(run, least):
-    """The distribution of run(choose) over all paths more likely than `least`, and the probability left out.
+    """The distribution of run(choose) over all paths more likely than `least`, and the probability
+    left out.
 
     choose(weights) gives one of 0..len(weights)-1 with these probabilities.
     """
@@ -394,7 +414,9 @@ def test_the_stated_distribution_has_the_stated_mean_and_variance():
             row = certify.distribution(card, v)
             x = Fraction(v, ONE)
             assert abs(sum(row) - 1) < Fraction(1, 2**180)
-            assert abs(sum(p * value for p, value in zip(row, values, strict=True)) - x) < Fraction(1, 2**160)
+            assert abs(sum(p * value for p, value in zip(row, values, strict=True)) - x) < Fraction(
+                1, 2**160
+            )
             second = sum(p * value**2 for p, value in zip(row, values, strict=True))
             assert abs(second - moments.second_moment(x)) < Fraction(1, 2**150)
 
@@ -409,7 +431,11 @@ def test_the_ratio_of_a_laplace_card_is_the_certified_one():
 
 @pytest.mark.parametrize(
     ("name", "levels"),
-    [*((name, None) for name in ("duchi", "three-outputs", "rr3", "3r", "pdpm")), ("optimal", 4), ("grr", 5)],
+    [
+        *((name, None) for name in ("duchi", "three-outputs", "rr3", "3r", "pdpm")),
+        ("optimal", 4),
+        ("grr", 5),
+    ],
 )
 def test_a_card_as_a_table_has_the_epsilon_bias_and_variance_of_the_card(name, levels):
     card = designed(name, "1.5", levels)
@@ -431,7 +457,9 @@ def test_randomised_response_as_a_table_is_certified_at_its_epsilon(k):
 
 
 def test_the_laplace_table_that_ends_somewhere_and_lhp_at_its_published_price_are_caught():
-    """Both are in shared_specs/errata.md: noise from a table that ends keeps no epsilon, and LHP costs more."""
+    """Both are in shared_specs/errata.md: noise from a table that ends keeps no epsilon, and LHP
+    costs more.
+    """
     noise = [Fraction(n, 16) for n in (1, 3, 8, 3, 1)]
     ended = matrix.certify([[*noise, 0], [0, *noise]], inputs=["low", "high"], values=range(6))
     assert (ended.ratio, ended.epsilon, ended.pair) == (None, None, ("low", "high"))
@@ -447,6 +475,10 @@ def test_delta_is_exact_and_floats_are_refused():
     assert (found.ratio, found.delta(20_000_000)) == (None, Fraction(1, 2))
     rr = matrix.certify([["3/4", "1/4"], ["1/4", "3/4"]])
     assert rr.delta(1_098_613) == 0
-    assert 0 < rr.delta(1_000_000) - (Fraction(3, 4) - exp_decimal(1_000_000) / 4) < Fraction(1, 1 << 36)
+    assert (
+        0
+        < rr.delta(1_000_000) - (Fraction(3, 4) - exp_decimal(1_000_000) / 4)
+        < Fraction(1, 1 << 36)
+    )
     with pytest.raises(UsageError, match=r"0\.5 is not a probability that can be taken exactly"):
         matrix.certify([[0.5, 0.5], [0.5, 0.5]])

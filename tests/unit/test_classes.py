@@ -109,10 +109,16 @@ def test_turns_are_the_same_when_they_are_resumed():
 @pytest.mark.parametrize(
     ("rule", "epsilon", "k"),
     [
-        ("paper", 100_000, 1), ("paper", 4_999_999, 1), ("paper", 5_000_000, 2), ("paper", 20_000_000, 8),
-        ("wide", 3_499_999, 1), ("wide", 3_500_000, 2), ("wide", 6_000_000, 3), ("wide", 8_499_999, 3),
+        ("paper", 100_000, 1),
+        ("paper", 4_999_999, 1),
+        ("paper", 5_000_000, 2),
+        ("paper", 20_000_000, 8),
+        ("wide", 3_499_999, 1),
+        ("wide", 3_500_000, 2),
+        ("wide", 6_000_000, 3),
+        ("wide", 8_499_999, 3),
     ],
-)  # fmt: skip
+)
 def test_a_rule_gives_k_for_an_epsilon(rule, epsilon, k):
     assert coordinates_by_rule(rule, epsilon, 100) == k
     assert coordinates_by_rule(rule, epsilon, 1) == 1
@@ -123,7 +129,9 @@ def test_classes_share_the_k_of_the_least_epsilon():
     assert Options().k_of(classes, 28) == 2
     assert Options(k=3).k_of(classes, 28) == 3
     for k in (0, 29):
-        with pytest.raises(UsageError, match=f"--k must be 1 to 28, the number of coordinates, not {k}"):
+        with pytest.raises(
+            UsageError, match=f"--k must be 1 to 28, the number of coordinates, not {k}"
+        ):
             Options(k=k).k_of(classes, 28)
     with pytest.raises(UsageError, match="unknown rule 'own'"):
         coordinates_by_rule("own", 1, 1)
@@ -189,7 +197,9 @@ SMALL = {
 def toy(monkeypatch, tmp_path):
     data = synthetic.logistic(8000, 6, seed=2)
     real = datasets.load
-    monkeypatch.setattr(datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of))
+    monkeypatch.setattr(
+        datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of)
+    )
     monkeypatch.chdir(tmp_path)
     return data
 
@@ -203,12 +213,16 @@ def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     # Each class has its own means, but a gradient's coordinates have to be as many in every class.
     assert name == "collect" or len({design.k for design in designs}) == 1
     assert [design.share for design in designs] == SHARES
-    classes = dict(zip(driver.devices, class_of(driver.devices, SHARES, algorithm.options.seed), strict=True))
+    classes = dict(
+        zip(driver.devices, class_of(driver.devices, SHARES, algorithm.options.seed), strict=True)
+    )
     number, taking_part = 0, []
     while not algorithm.done:
         number += 1
         cohorts = algorithm.cohorts(driver.devices)
-        assert [question.card for question, _ in cohorts] == [design.card.data for design in designs]
+        assert [question.card for question, _ in cohorts] == [
+            design.card.data for design in designs
+        ]
         for i, (_, devices) in enumerate(cohorts):
             assert {classes[device] for device in np.asarray(devices).tolist()} == {i}
             taking_part += np.asarray(devices).tolist()
@@ -216,7 +230,9 @@ def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     assert number == algorithm.rounds
     assert len(taking_part) == algorithm.reports
     assert max(np.bincount(taking_part)) == algorithm.times  # no device more often than is paid for
-    assert [account.user_level for account in costs.accounts(algorithm, None)] == costs.costs(algorithm)
+    assert [account.user_level for account in costs.accounts(algorithm, None)] == costs.costs(
+        algorithm
+    )
 
 
 @pytest.mark.slow
@@ -258,7 +274,8 @@ def test_a_collection_has_the_share_of_each_class_and_intervals_around_the_truth
 
 
 def test_frequencies_of_classes_are_unbiased_by_enumeration():
-    # Every outcome of three devices, two of one class and one of another, with its exact probability.
+    # Every outcome of three devices, two of one class and one of another, with its exact
+    # probability.
     of = [design("grr", "0.5", 3).decode(), design("grr", "2", 3).decode()]
     inputs = [(0, 0), (0, 2), (1, 1)]  # class and category of each device
 
@@ -274,7 +291,9 @@ def test_frequencies_of_classes_are_unbiased_by_enumeration():
         for symbol, (c, probabilities) in zip(outcome, laws, strict=True):
             counts[c][symbol] += 1
             p *= probabilities[symbol]
-        estimated = estimate.combine_frequencies(list(zip(of, counts, [None, None], strict=True))).mean
+        estimated = estimate.combine_frequencies(
+            list(zip(of, counts, [None, None], strict=True))
+        ).mean
         mean = [m + p * Fraction(float(share)) for m, share in zip(mean, estimated, strict=True)]
     weights = []
     for card, n in zip(of, (2, 1), strict=True):
@@ -306,7 +325,10 @@ def test_small_budgets_do_not_spoil_the_others():
         both = {"epsilons": "0.05:0.5,8:0.5", "reports": 4000, "group": 1000}
         mixed.append(run("fedsgd", "simulated:40000", **common, **both))
         assert mixed[-1]["epsilon_paid"] == pytest.approx(8)
-    assert fmean(result["accuracy"] for result in mixed) > fmean(result["accuracy"] for result in few) - 0.04
+    assert (
+        fmean(result["accuracy"] for result in mixed)
+        > fmean(result["accuracy"] for result in few) - 0.04
+    )
 
 
 @pytest.mark.parametrize("name", ["fedsgd", "fedavg"])
@@ -330,7 +352,15 @@ def test_a_class_without_devices_is_not_asked():
 
 
 def test_commands_take_classes_and_state_the_cost_of_each(tern):
-    common = ["--dataset", "toy", "--epsilons", "1:0.5,2:0.5", "--fleet", "simulated:100", "--no-report"]
+    common = [
+        "--dataset",
+        "toy",
+        "--epsilons",
+        "1:0.5,2:0.5",
+        "--fleet",
+        "simulated:100",
+        "--no-report",
+    ]
     printed = tern("train", *common, "--reports", "100")
     assert "each client of the class at epsilon 2 (50 %) spends epsilon 2 in total" in printed.err
     assert "50 % of the clients: epsilon 1 a report" in printed.out
@@ -343,4 +373,6 @@ def test_commands_take_classes_and_state_the_cost_of_each(tern):
         assert 1.98 < result["epsilon_paid"] <= 2
         assert len(result["accounting"]) == 2
     for command in ("train", "collect", "infer"):
-        assert "exclude each other" in tern(command, "--epsilons", "1:1", "--epsilon", "1", code=2).err
+        assert (
+            "exclude each other" in tern(command, "--epsilons", "1:1", "--epsilon", "1", code=2).err
+        )

@@ -1,4 +1,6 @@
-"""The entry point: help with examples that parse, errors as messages, and the documented exit codes."""
+"""The entry point: help with examples that parse, errors as messages, and the documented exit
+codes.
+"""
 
 import argparse
 import fcntl
@@ -22,7 +24,9 @@ TERN = [sys.executable, "-m", "ternhost"]
 
 def commands(parser, path=("tern",)):
     """Every command at the end of the tree: its words and its parser."""
-    subparsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    subparsers = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     if not subparsers:
         return [(" ".join(path), parser)]
     children = subparsers[0].choices.items()
@@ -36,7 +40,9 @@ COMMANDS = commands(cli.build_parser())
 def test_help_shows_examples_that_parse(words, parser):
     help_text = parser.format_help()
     assert "example:\n" in help_text
-    examples = [line.strip() for line in help_text.split("example:\n")[1].splitlines() if line.strip()]
+    examples = [
+        line.strip() for line in help_text.split("example:\n")[1].splitlines() if line.strip()
+    ]
     assert any(example.startswith(words) for example in examples)
     assert "--json" in help_text
     for example in examples:
@@ -68,15 +74,31 @@ def run_command(monkeypatch, function):
     ("error", "code", "words"),
     [
         (errors.TernError("not certified"), 1, "not certified"),
-        (errors.UsageError("no mechanism", hint="there are: duchi"), 2, "no mechanism\n  there are: duchi"),
+        (
+            errors.UsageError("no mechanism", hint="there are: duchi"),
+            2,
+            "no mechanism\n  there are: duchi",
+        ),
         (errors.DeviceError("nothing answers"), 3, "nothing answers"),
         (errors.RefusedError("budget spent"), 4, "budget spent"),
         (errors.StorageError("disk full"), 5, "disk full"),
-        (errors.InterruptedByUser("interrupted", hint="go on with --resume"), 130, "interrupted\n  go on"),
+        (
+            errors.InterruptedByUser("interrupted", hint="go on with --resume"),
+            130,
+            "interrupted\n  go on",
+        ),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(28, "No space left on device", "store.db"), 5, "store.db: No space left on device"),
+        (
+            OSError(28, "No space left on device", "store.db"),
+            5,
+            "store.db: No space left on device",
+        ),
         (PermissionError(13, "Permission denied", "x"), 5, "x: Permission denied"),
-        (FileNotFoundError(2, "No such file or directory", "card.bin"), 2, "card.bin: No such file"),
+        (
+            FileNotFoundError(2, "No such file or directory", "card.bin"),
+            2,
+            "card.bin: No such file",
+        ),
         (
             ModuleNotFoundError("No module named 'gmqtt'", name="gmqtt"),
             2,
@@ -154,7 +176,9 @@ def test_one_command_does_not_import_the_others():
         "import sys; from ternhost.cli import main; main(['emulator', 'info', '--json']); "
         "print([name for name in ('numpy', 'scipy', 'pandas', 'matplotlib') if name in sys.modules])"
     )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.splitlines()
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    ).stdout.splitlines()
     assert printed[1] == "[]"
     assert json.loads(printed[0])["cache"]
 
@@ -165,7 +189,9 @@ def test_one_command_does_not_import_the_others():
 def tern_with_closed(streams, *words):
     """Run tern with these of the standard streams closed, as a shell closes them with `>&-`."""
     redirections = " ".join(f"{number}>&-" for number in streams)
-    return subprocess.run(["sh", "-c", f'exec "$@" {redirections}', "sh", *TERN, *words], capture_output=True)
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirections}', "sh", *TERN, *words], capture_output=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,7 +226,11 @@ def test_with_json_an_interruption_is_printed_as_an_object(monkeypatch, capsys):
 
     monkeypatch.setattr(cli, "_run", interrupt)
     assert cli.main(["train", "--json"]) == errors.INTERRUPTED
-    assert json.loads(capsys.readouterr().out) == {"error": "interrupted", "hint": None, "exit_code": 130}
+    assert json.loads(capsys.readouterr().out) == {
+        "error": "interrupted",
+        "hint": None,
+        "exit_code": 130,
+    }
 
 
 def test_with_a_closed_standard_output_the_message_and_the_code_remain():
@@ -220,13 +250,17 @@ def test_with_all_streams_closed_no_text_ends_up_in_a_file(tmp_path):
 
 def test_a_full_disk_under_both_streams_keeps_the_exit_code():
     with open("/dev/full", "w") as full:
-        ended = tern_process("card", "show", "nonsense", "--epsilon", "2", "--json", stdout=full, stderr=full)
+        ended = tern_process(
+            "card", "show", "nonsense", "--epsilon", "2", "--json", stdout=full, stderr=full
+        )
     assert ended.returncode == errors.USAGE
 
 
 def test_an_experiment_is_refused_at_once_if_its_output_cannot_be_written(tmp_path, tern):
     (tmp_path / "file").touch()
-    refused = tern("experiment", "mean", "--output", str(tmp_path / "file" / "below"), code=errors.STORAGE)
+    refused = tern(
+        "experiment", "mean", "--output", str(tmp_path / "file" / "below"), code=errors.STORAGE
+    )
     assert "--output" in refused.err
 
 
@@ -251,20 +285,39 @@ def test_an_experiment_that_is_refused_leaves_no_directory(tmp_path, tern, monke
     ],
 )
 def test_an_error_without_a_remedy_of_its_own_names_the_help_of_its_subcommand(words, prog, tern):
-    assert tern(*words.split(), code=errors.USAGE).err.splitlines()[1:] == [f"  see '{prog} --help'"]
+    assert tern(*words.split(), code=errors.USAGE).err.splitlines()[1:] == [
+        f"  see '{prog} --help'"
+    ]
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "card show no.card", "card certify no.card", "card certify no.csv", "card account no.c --reports 9 --delta 0.1",
-        "train --card no.card --fleet simulated:9", "train --fleet mqtt:no", "train --fleet gateways:no",
-        "train --resume no", "serve --fleet mqtt:no", "runs no", "runs --draw no", "runs --model no", "watch no",
-        "dashboard no", "gateway run no", "gateway server no", "gateway status no", "device list --store no",
-        "relay a0 --broker no", "deploy a0 --main no.py", "scale no.csv", "hil --hardware-map no.yaml",
+        "card show no.card",
+        "card certify no.card",
+        "card certify no.csv",
+        "card account no.c --reports 9 --delta 0.1",
+        "train --card no.card --fleet simulated:9",
+        "train --fleet mqtt:no",
+        "train --fleet gateways:no",
+        "train --resume no",
+        "serve --fleet mqtt:no",
+        "runs no",
+        "runs --draw no",
+        "runs --model no",
+        "watch no",
+        "dashboard no",
+        "gateway run no",
+        "gateway server no",
+        "gateway status no",
+        "device list --store no",
+        "relay a0 --broker no",
+        "deploy a0 --main no.py",
+        "scale no.csv",
+        "hil --hardware-map no.yaml",
         "--with no.py train",
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_not_there_is_bad_input_with_a_remedy_in_every_command(words, here, tern):
     refused = tern(*words.split(), code=errors.USAGE).err
     *_, message, remedy = refused.split("\n", 1 + words.count("gateways:"))
@@ -309,11 +362,18 @@ def test_the_cache_is_shown_and_cleared_by_kind(tmp_path, monkeypatch, capsys):
 def test_clearing_the_cache_leaves_what_others_keep_in_its_folder(tmp_path, monkeypatch, tern):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path / "home"))
     kept = ["home/letters/one", "home/notes", "home/notes.lock", "elsewhere/flights.npz"]
-    for name in (*kept, "home/board-1-abc.lock", "home/board-1-abc/thing", "home/board-1-abc.tmp-9/work"):
+    for name in (
+        *kept,
+        "home/board-1-abc.lock",
+        "home/board-1-abc/thing",
+        "home/board-1-abc.tmp-9/work",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(bytes(5))
     (tmp_path / "home/datasets").symlink_to(tmp_path / "elsewhere")
     tern("cache", "clear", "--yes")
-    assert all((tmp_path / name).is_file() for name in kept), "a link is removed, and not what it leads to"
+    assert all((tmp_path / name).is_file() for name in kept), (
+        "a link is removed, and not what it leads to"
+    )
     left = {path.name for path in (tmp_path / "home").iterdir()}
     assert left == {"letters", "notes", "notes.lock", "board-1-abc.lock"}

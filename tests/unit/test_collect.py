@@ -86,7 +86,10 @@ def test_attributes_of_one_size_are_asked_for_together():
 
 def test_rules_differ_just_below_five():
     numbers = _table(3, 5, ())
-    chosen = [_parts(Options(epsilon="4.9", k_rule=rule), numbers)[0].design.k for rule in ("wide", "paper")]
+    chosen = [
+        _parts(Options(epsilon="4.9", k_rule=rule), numbers)[0].design.k
+        for rule in ("wide", "paper")
+    ]
     assert chosen == [2, 1]
     (part,) = _parts(Options(epsilon="4.9", k=5), numbers)
     assert part.design.card.epsilon <= 980_000
@@ -94,7 +97,9 @@ def test_rules_differ_just_below_five():
         _parts(Options(k=6), numbers)
 
 
-@pytest.mark.parametrize("mechanism", ["three-outputs", "duchi", "pm-sub", "hm-tp", "laplace", "pdpm"])
+@pytest.mark.parametrize(
+    "mechanism", ["three-outputs", "duchi", "pm-sub", "hm-tp", "laplace", "pdpm"]
+)
 @pytest.mark.parametrize("epsilon", ["1", "3.2", "4.5", "6", "8"])
 def test_the_default_k_has_the_least_variance_for_uniform_values(mechanism, epsilon):
     options = Options(mechanism=mechanism, epsilon=epsilon)
@@ -102,7 +107,11 @@ def test_the_default_k_has_the_least_variance_for_uniform_values(mechanism, epsi
 
     def variance(k):
         moments = certify.moments(options.design(epsilon, k).card)
-        return np.trapezoid([float(moments.second_moment(x)) for x in xs], [float(x) for x in xs]) / 2 / k
+        return (
+            np.trapezoid([float(moments.second_moment(x)) for x in xs], [float(x) for x in xs])
+            / 2
+            / k
+        )
 
     cost = {k: variance(k) for k in range(1, 8)}
     assert options.k_of([(epsilon, 1.0)], 16) == min(cost, key=cost.get)
@@ -116,10 +125,12 @@ def test_with_a_card_k_is_as_large_as_the_budget_allows():
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "grr", "olh"), [("0.5", 6, 7), ("1", 9, 10), ("2", 20, 21), ("4", 134, 135), ("5", 256, 1000)]
+    ("epsilon", "grr", "olh"),
+    [("0.5", 6, 7), ("1", 9, 10), ("2", 20, 21), ("4", 134, 135), ("5", 256, 1000)],
 )
 def test_many_categories_are_hashed_and_few_are_not(epsilon, grr, olh):
-    # Wang et al. (2017) hash from 3 e**epsilon + 2 on, for frequencies of 0; here frequencies are equal.
+    # Wang et al. (2017) hash from 3 e**epsilon + 2 on, for frequencies of 0; here frequencies are
+    # equal.
     few, many = _parts(Options(epsilon=epsilon), _table(3, 0, (grr, olh)))
     assert (few.hashed, few.design.mechanism, few.design.card.symbols) == (False, "grr", grr)
     assert (many.hashed, many.design.mechanism, many.categories) == (True, "olh", olh)
@@ -174,7 +185,9 @@ def test_boards_that_hold_the_constant_are_not_asked_for_it():
 
 def test_clients_choose_a_safe_range_with_their_epsilon():
     held = Table(
-        "held", ("a", "b", "c", "d"), np.tile(np.array([3000, -4000, 0, 12000], np.int16), (40_000, 1))
+        "held",
+        ("a", "b", "c", "d"),
+        np.tile(np.array([3000, -4000, 0, 12000], np.int16), (40_000, 1)),
     )
 
     def collected(**options):
@@ -197,7 +210,9 @@ def test_clients_choose_a_safe_range_with_their_epsilon():
     assert widths[1] / widths[0] == pytest.approx(0.25, rel=0.02)
 
 
-@pytest.mark.parametrize(("choices", "clipped"), [("0.25:1:0.5,1:4:0.5", [0.25]), ("1:1:0.5,1:4:0.5", [])])
+@pytest.mark.parametrize(
+    ("choices", "clipped"), [("0.25:1:0.5,1:4:0.5", [0.25]), ("1:1:0.5,1:4:0.5", [])]
+)
 def test_intervals_that_do_not_cover_clipped_numbers_say_so(choices, clipped):
     result = run("collect", "simulated:500", dataset="iris", choices=choices)
     assert [result[key] for key in result if key == "clipped_at"] == clipped
@@ -215,9 +230,17 @@ def test_the_hint_about_a_wrong_choice_is_a_right_one(choices):
 
 @pytest.mark.parametrize(
     ("choices", "message"),
-    [("0.3:1:1", "safe ranges"), ("2:1:1", "safe ranges"), ("0:1:1", "safe ranges"), ("nan:1:1", "safe ranges"),
-     ("0.5:1", "not a c"), ("x:1:1", "not a choice"), ("0.5:x:1", "not a choice"), ("0.5:1:0.5", "add up")],
-)  # fmt: skip
+    [
+        ("0.3:1:1", "safe ranges"),
+        ("2:1:1", "safe ranges"),
+        ("0:1:1", "safe ranges"),
+        ("nan:1:1", "safe ranges"),
+        ("0.5:1", "not a c"),
+        ("x:1:1", "not a choice"),
+        ("0.5:x:1", "not a choice"),
+        ("0.5:1:0.5", "add up"),
+    ],
+)
 def test_a_choice_that_makes_no_sense_is_refused(choices, message):
     with pytest.raises(UsageError, match=message):
         Collect.Options(choices=choices)
@@ -292,7 +315,9 @@ def test_classes_may_hash_an_attribute_or_not(table):
 
 
 def test_a_data_set_without_a_table_gives_its_features():
-    result = run("collect", "simulated:50000", dataset="iris", epsilon="8", mechanism="pm-sub", levels=15)
+    result = run(
+        "collect", "simulated:50000", dataset="iris", epsilon="8", mechanism="pm-sub", levels=15
+    )
     assert len(result["attributes"]) == 4  # not the constant
     assert result["mean_squared_error"] < 1e-3
     (part,) = result["parts"]
@@ -337,7 +362,15 @@ def test_the_command_prints_intervals(tern):
 
 @pytest.mark.slow
 def test_frequencies_are_printed_and_drawn(tern):
-    words = ["collect", "--dataset", "flights-table", "--fleet", "simulated:50000", "--epsilon", "2"]
+    words = [
+        "collect",
+        "--dataset",
+        "flights-table",
+        "--fleet",
+        "simulated:50000",
+        "--epsilon",
+        "2",
+    ]
     out = tern(*words, "--name", "x").out
     assert "origin: " in out
     assert "99 more" in out  # of 104 destinations
@@ -382,10 +415,17 @@ def test_intervals_of_sums_cover_what_the_boards_hold():
         "c1",
         "c2",
     ]
-    assert [part["name"] for part in result["parts"]] == ["numbers", "of 3 categories", "of 7 categories"]
+    assert [part["name"] for part in result["parts"]] == [
+        "numbers",
+        "of 3 categories",
+        "of 7 categories",
+    ]
     assert result["rho"] * 1e6 <= algorithm.options.budget == costs.costs(algorithm)[0]
-    # sqrt(5 boards (1 + 1 / sqrt(5)) 5 / (2 rho)) / 500, for a mean of 0: two numbers cost what one costs, and more.
-    expected = 2 * 1.96 * math.sqrt(5 * (1 + 5**-0.5) * 5 / (2 * algorithm.designs[0].cost / 1e6)) / 500
+    # sqrt(5 boards (1 + 1 / sqrt(5)) 5 / (2 rho)) / 500, for a mean of 0: two numbers cost what one
+    # costs, and more.
+    expected = (
+        2 * 1.96 * math.sqrt(5 * (1 + 5**-0.5) * 5 / (2 * algorithm.designs[0].cost / 1e6)) / 500
+    )
     assert expected < np.mean(widths) < 1.25 * expected
 
 
@@ -393,7 +433,9 @@ def test_intervals_of_sums_cover_what_the_boards_hold():
 def test_equal_records_at_the_bounds_are_neither_clipped_nor_rounded_away(more):
     """And the last, shorter run of a device counts as what it is: 2,005 records are 201 runs of 10."""
     values = np.tile([1.0, -1.0, 0.01, 0.0031, 0.5], (4 * 2005, 1))
-    result = finished(_means(_numbers(values), 4, records=2005, life="900", delta="0.5", **more)).result([])
+    result = finished(
+        _means(_numbers(values), 4, records=2005, life="900", delta="0.5", **more)
+    ).result([])
     for entry in result["attributes"]:
         assert entry["mean"] == pytest.approx(entry["true"], abs=0.002)
 
@@ -422,8 +464,12 @@ def test_categories_of_all_records_and_of_long_runs_are_counted():
             codes.astype(np.int16),
             (tuple(map(str, range(categories))),),
         )
-        entry = finished(_means(table, 1, records=65535, life="900", unit=unit)).result([])["attributes"][0]
-        assert entry["frequencies"] == pytest.approx(entry["true"], abs=0.1 if unit == "4000" else 0.002)
+        entry = finished(_means(table, 1, records=65535, life="900", unit=unit)).result([])[
+            "attributes"
+        ][0]
+        assert entry["frequencies"] == pytest.approx(
+            entry["true"], abs=0.1 if unit == "4000" else 0.002
+        )
         assert entry["frequencies"][1] < 0.1
         assert entry["intervals"]
 
@@ -450,7 +496,9 @@ def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):
     assert 0 < result["rho"] <= result["accounting"][0]["rho_user_level"] + 1e-9
     assert result["epsilon_paid"] <= 2
     assert (
-        sum("frequencies" in entry for entry in result["attributes"]) == 14 == len(result["attributes"]) - 5
+        sum("frequencies" in entry for entry in result["attributes"])
+        == 14
+        == len(result["attributes"]) - 5
     )
     assert result["frequency_squared_error"] < 0.01
     report = (Path(result["directory"]) / "report.html").read_text()

@@ -1,5 +1,6 @@
-"""The contents of the live page, without a browser: curves, the table of boards, pictures, texts, cards, comparable
-runs, and spent epsilon."""
+"""The contents of the live page, without a browser: curves, the table of boards, pictures, texts,
+cards, comparable runs, and spent epsilon.
+"""
 
 import asyncio
 import contextlib
@@ -35,7 +36,16 @@ from ternhost.store.reader import Reader
 from ternhost.store.snapshot import LABEL, OpenRound, RunView, Snapshot, TallyView
 from ternhost.store.store import Store
 from ternhost.watch import curves, words
-from ternhost.watch.page import charts, elements, fleet, learning, live_store, privacy, rounds, server
+from ternhost.watch.page import (
+    charts,
+    elements,
+    fleet,
+    learning,
+    live_store,
+    privacy,
+    rounds,
+    server,
+)
 from ternhost.watch.summary import summary_of
 from ternhost.watch.terminal_view import Drawn
 
@@ -52,14 +62,26 @@ REFERENCES = {
         {**CLASS, "share": 0.25, "epsilon_per_report": 3.0, "epsilon_run": 6.0},
     ],
 }
-RUN = RunView("r", 0.0, "running", "fedsgd", "simulated:1000", references=REFERENCES, rounds=10, reports=1000)
+RUN = RunView(
+    "r", 0.0, "running", "fedsgd", "simulated:1000", references=REFERENCES, rounds=10, reports=1000
+)
 HISTORY = tuple(
     {
-        "round": i, "asked": 100, "reports": 100, "refusals": 0, "ended": "complete", "began": 1.0,
-        "finished": 2.0, "auc": 0.6 + i / 100, "accuracy": 0.7, "log_loss": 0.5, "tau": 0.5, "spent": 150.0,
+        "round": i,
+        "asked": 100,
+        "reports": 100,
+        "refusals": 0,
+        "ended": "complete",
+        "began": 1.0,
+        "finished": 2.0,
+        "auc": 0.6 + i / 100,
+        "accuracy": 0.7,
+        "log_loss": 0.5,
+        "tau": 0.5,
+        "spent": 150.0,
     }
     for i in range(1, 11)
-)  # fmt: skip
+)
 NOW = Snapshot("s", run=RUN, history=HISTORY)
 
 
@@ -111,7 +133,9 @@ def test_the_card_is_drawn_from_its_integers_and_all_pictures_are_json(name):
 
 def test_a_value_chosen_for_a_round_is_drawn_from_its_start_to_its_end_even_for_one_round():
     at = curves.positions(RUN, HISTORY[:2], curves.REPORTS, 0)
-    (series,) = charts.stepped("tau", list(zip(at, (0.5, 0.25), strict=True)), curves.REPORTS)["series"]
+    (series,) = charts.stepped("tau", list(zip(at, (0.5, 0.25), strict=True)), curves.REPORTS)[
+        "series"
+    ]
     assert series["step"] == "start", "a value holds up to its point"
     assert series["data"] == [[0, 0.5], [100, 0.5], [200, 0.25]]
     (series,) = charts.stepped("tau", [(100.0, 0.5)], curves.REPORTS)["series"]
@@ -128,7 +152,9 @@ def test_a_value_chosen_for_a_round_is_drawn_from_its_start_to_its_end_even_for_
 
 def boards(count):
     return tuple(
-        BoardRow(f"b{i:03}", i, 1, bool(i % 2), float(i), {"budget": i * 1000, "text": "<b>x</b>"}, i % 3)
+        BoardRow(
+            f"b{i:03}", i, 1, bool(i % 2), float(i), {"budget": i * 1000, "text": "<b>x</b>"}, i % 3
+        )
         for i in range(1, count + 1)
     )
 
@@ -139,8 +165,14 @@ def test_boards_are_searched_sorted_and_given_a_page_at_a_time():
     assert table.page(0, 10)[0] == 100
     assert [row["name"] for row in table.page(10, 12)[1]] == ["b011", "b012"]
     count, rows = table.page(0, 100, "b01 ONLINE")
-    assert (count, {row["online"] for row in rows}) == (5, {"online"}), "'offline' does not match ONLINE"
-    assert [row["first"] for row in table.page(0, 3, sort="budget", descending=True)[1]] == [100, 99, 98]
+    assert (count, {row["online"] for row in rows}) == (5, {"online"}), (
+        "'offline' does not match ONLINE"
+    )
+    assert [row["first"] for row in table.page(0, 3, sort="budget", descending=True)[1]] == [
+        100,
+        99,
+        98,
+    ]
     assert table.page(0, 3, sort="no such column")[0] == 100
     assert len(table.page(0, 10**9)[1]) == 100
     assert table.page(90, 10**9, "zzz") == (0, [])
@@ -164,7 +196,9 @@ def test_equal_boards_are_no_change():
 
 def test_texts_from_a_store_are_escaped():
     evil = "<script>alert(1)</script>"
-    now = Snapshot(evil, run=RunView(evil, 0.0, "running", evil, evil, references=REFERENCES), devices=1)
+    now = Snapshot(
+        evil, run=RunView(evil, 0.0, "running", evil, evil, references=REFERENCES), devices=1
+    )
     table, tiles = elements.table((evil,), [[evil]]), elements.tile_html([(evil,) * 3])
     for html in (elements.first(now), table, elements.empty(evil), tiles):
         assert evil not in html
@@ -173,13 +207,22 @@ def test_texts_from_a_store_are_escaped():
 
 def test_durations_and_tiles_are_written_for_people():
     assert [words.duration(seconds) for seconds in (0.02, 1, 90, 150, 7200, 200_000)] == [
-        "20 ms", "1 s", "90 s", "2.5 min", "2 h", "2.31 d",
-    ]  # fmt: skip
+        "20 ms",
+        "1 s",
+        "90 s",
+        "2.5 min",
+        "2 h",
+        "2.31 d",
+    ]
     now = replace(NOW, open=(OpenRound(11, "r", None, None, 100, 90, 30),))
     assert {name: value for name, value, _ in words.tiles(now)} == {
-        "rounds ended": "10", "reports accepted": "1,030", "AUC": "0.7000",
-        "epsilon spent, mean of devices": "1.55", "devices": "1,000", "refusals": "0",
-    }  # fmt: skip
+        "rounds ended": "10",
+        "reports accepted": "1,030",
+        "AUC": "0.7000",
+        "epsilon spent, mean of devices": "1.55",
+        "devices": "1,000",
+        "refusals": "0",
+    }
     assert words.old(now) is None
     assert "nothing has been read yet" in words.old(Snapshot("s", note="locked"))
 
@@ -190,13 +233,17 @@ def test_an_empty_panel_says_why():
     assert "chooses none" in learning._stepped(now, "tau", "range", curves.REPORTS)
     refused = tuple(entry | {"reports": 0, "refusals": 100} for entry in HISTORY)
     now = replace(NOW, run=replace(RUN, reports=0), history=refused)
-    assert "No report yet" in learning._learning(now, ["auc"], "auc", curves.REPORTS, None), "no empty axes"
+    assert "No report yet" in learning._learning(now, ["auc"], "auc", curves.REPORTS, None), (
+        "no empty axes"
+    )
     assert "No report yet" in learning._stepped(now, "tau", "range", curves.REPORTS)
 
 
 def test_a_fleet_whose_budget_is_spent_has_a_banner_with_the_remedy_and_a_tile_that_stands_out():
     last = {**HISTORY[-1], "reports": 0, "refusals": 100, "reasons": {"budget": 100}}
-    spent = Snapshot("s", run=replace(RUN, status="finished", refusals=100), history=(*HISTORY, last))
+    spent = Snapshot(
+        "s", run=replace(RUN, status="finished", refusals=100), history=(*HISTORY, last)
+    )
     assert words.old(spent).startswith("every device refuses: budget spent.")
     assert "keep this promise by refusing. Devices with budget left may go on" in words.old(spent)
     assert summary_of(spent).note == words.old(spent), "in the terminal, too"
@@ -213,10 +260,17 @@ def test_a_fleet_whose_budget_is_spent_has_a_banner_with_the_remedy_and_a_tile_t
 
 def test_the_status_of_a_run_has_a_colour_and_a_stopped_one_a_remedy():
     now = time.time()
-    for status, tone in (("running", "good"), ("finished", ""), ("stopped", "warn"), ("abandoned", "warn")):
+    for status, tone in (
+        ("running", "good"),
+        ("finished", ""),
+        ("stopped", "warn"),
+        ("abandoned", "warn"),
+    ):
         shown = replace(NOW, written=now, run=replace(RUN, status=status))
         assert f"<span class='badge {tone}'>{status}</span>" in elements.first(shown)
-        assert ("'tern runs' shows the command" in (words.old(shown) or "")) == (status == "stopped")
+        assert ("'tern runs' shows the command" in (words.old(shown) or "")) == (
+            status == "stopped"
+        )
 
 
 def test_a_legend_shows_the_line_as_it_is_drawn():
@@ -226,7 +280,9 @@ def test_a_legend_shows_the_line_as_it_is_drawn():
     assert (lines["AUC"]["symbol"], icons["AUC"]) == ("circle", ""), "with its symbol"
     for name, dashes in (("without privacy", 3), ("guessing", 7)):
         assert (lines[name]["symbol"], icons[name].count("M")) == ("none", dashes)
-    drawn = charts.compared({"r": curves.curve(RUN, [HISTORY[0]] * 40, "auc")}, "auc", curves.ROUNDS)
+    drawn = charts.compared(
+        {"r": curves.curve(RUN, [HISTORY[0]] * 40, "auc")}, "auc", curves.ROUNDS
+    )
     assert drawn["legend"]["data"][0]["icon"].startswith("path://"), "a long curve has no symbols"
 
 
@@ -244,7 +300,9 @@ def test_texts_contrast_with_their_background():
     for colours in schemes:
         luminance = {}
         for name, colour in re.findall(r"--(\w+): (#\w{6})", colours):
-            linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in to_rgb(colour)]
+            linear = [
+                p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in to_rgb(colour)
+            ]
             luminance[name] = 0.05 + np.dot(linear, (0.2126, 0.7152, 0.0722))
         for ink, surface in itertools.product(("ink", "soft", "warn", "good"), ("surface", "page")):
             dark, light = sorted((luminance[ink], luminance[surface]))
@@ -253,7 +311,10 @@ def test_texts_contrast_with_their_background():
 
 def test_columns_of_numbers_are_right_aligned_and_empty_ones_are_not():
     table = elements.table(("reports", "refusals", "why"), [[5, None, ""], [6, 0, ""]])
-    assert "<th scope=col class=number>reports<th scope=col class=number>refusals<th scope=col>why" in table
+    assert (
+        "<th scope=col class=number>reports<th scope=col class=number>refusals<th scope=col>why"
+        in table
+    )
 
 
 def test_lines_differ_in_more_than_their_colour_and_a_legend_cuts_long_names():
@@ -263,10 +324,14 @@ def test_lines_differ_in_more_than_their_colour_and_a_legend_cuts_long_names():
     short, long, *_ = drawn["legend"]["data"]
     assert "textStyle" not in short
     assert long["textStyle"]["overflow"] == "truncate"
-    assert charts.bars(["a"], [1], "x", "boards")["yAxis"]["minInterval"] == 1, "counts are whole numbers"
+    assert charts.bars(["a"], [1], "x", "boards")["yAxis"]["minInterval"] == 1, (
+        "counts are whole numbers"
+    )
 
 
-def test_an_invalid_or_taken_port_is_refused_and_the_default_is_a_free_one(tmp_path, tern, monkeypatch):
+def test_an_invalid_or_taken_port_is_refused_and_the_default_is_a_free_one(
+    tmp_path, tern, monkeypatch
+):
     monkeypatch.setenv("NICEGUI_STORAGE_PATH", os.devnull)
     with Store(tmp_path / "store.sqlite"):
         pass
@@ -275,7 +340,11 @@ def test_an_invalid_or_taken_port_is_refused_and_the_default_is_a_free_one(tmp_p
         assert address == "127.0.0.1"
         for name, options, message in (
             ("store.sqlite", ["--port", "70000"], "--port must be 0"),
-            ("store.sqlite", ["--port", str(port)], f"cannot open port {port}: Address already in use\n"),
+            (
+                "store.sqlite",
+                ["--port", str(port)],
+                f"cannot open port {port}: Address already in use\n",
+            ),
             ("none", [], "there is no run or store"),
         ):
             assert message in tern("dashboard", str(tmp_path / name), *options, code=USAGE).err
@@ -314,7 +383,9 @@ def test_a_run_states_at_its_start_the_references_of_its_result(tmp_path, algori
         curve = curves.curve(now.run, now.history, name)
         assert curve.points[-1][1] == result[name]
         if curve.low:
-            assert [curve.low[-1][1], curve.high[-1][1]] == pytest.approx(result[f"{name}_interval"])
+            assert [curve.low[-1][1], curve.high[-1][1]] == pytest.approx(
+                result[f"{name}_interval"]
+            )
     assert before.get("measures", []) == result.get("measures", [])
     if "epsilon_paid" in result:
         assert max(each["epsilon_run"] for each in before["classes"]) == result["epsilon_paid"]
@@ -324,7 +395,9 @@ def test_a_run_states_at_its_start_the_references_of_its_result(tmp_path, algori
     elements.first(now)
     assert sum(now.paid.values()) == now.run.reports, "the cost of each report is stored"
     for cost in now.paid:
-        assert min(abs(cost / 1e6 - each["epsilon_per_report"]) for each in before["classes"]) < 1e-5
+        assert (
+            min(abs(cost / 1e6 - each["epsilon_per_report"]) for each in before["classes"]) < 1e-5
+        )
     assert {tally.what for tally in now.tallies} == {what}
     assert privacy._card(now, 0) == privacy._card(replace(now, tallies=()), 0)
     assert privacy._card(now, 0)[1] == what, "before the first round, too"
@@ -364,12 +437,18 @@ def test_a_page_of_another_site_neither_fetches_nor_frames_the_dashboard(site, h
     send = AsyncMock()
     headers = [HERE, *((f"sec-fetch-{name}", value) for name, value in how.items())]
     headers += [] if site is None else [("sec-fetch-site", site)]
-    scope = {"type": "http", "headers": [(name.encode(), value.encode()) for name, value in headers]}
+    scope = {
+        "type": "http",
+        "headers": [(name.encode(), value.encode()) for name, value in headers],
+    }
     asyncio.run(server.OnlyHere(app, 8642)(scope, None, send))
     start = send.call_args_list[0].args[0]
     assert start["status"] == status
     answered = dict(start["headers"])
-    assert (answered[b"x-frame-options"], answered[b"x-content-type-options"]) == (b"DENY", b"nosniff")
+    assert (answered[b"x-frame-options"], answered[b"x-content-type-options"]) == (
+        b"DENY",
+        b"nosniff",
+    )
     assert answered[b"referrer-policy"] == b"no-referrer"
 
 
@@ -423,7 +502,9 @@ def test_a_run_that_is_overdue_is_not_shown_as_running():
 
 def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
     def snapshot(hellos):
-        return Snapshot("s", boards=[BoardRow("b", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos)])
+        return Snapshot(
+            "s", boards=[BoardRow("b", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos)]
+        )
 
     hellos = [{"budget": i * 10_000, "release": "0.2.0"} for i in range(1, 1001)]
     hellos += [{"budget": 2**32 - 1, "release": f"9.{i}"} for i in range(9)]
@@ -432,7 +513,9 @@ def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
     assert min(left["series"][0]["data"][:-1]) > 40, "the others are spread over all bars"
     assert sum(left["series"][0]["data"]) == 1009
     few = fleet._histogram(snapshot([{"budget": i * 1_000_000} for i in (2, 2, 4)]))
-    assert (few["xAxis"]["data"], few["series"][0]["data"]) == (["2", "4"], [2, 1]), "a bar for each value"
+    assert (few["xAxis"]["data"], few["series"][0]["data"]) == (["2", "4"], [2, 1]), (
+        "a bar for each value"
+    )
     assert fleet._histogram(snapshot([{"budget": 0}] * 3)) == "Epsilon left 0: 3 boards."
     assert fleet._histogram(snapshot([{}])) == "No board reports its budget."
     releases = fleet._releases(snapshot([{"release": str(i)} for i in range(1000)]))
@@ -458,7 +541,10 @@ def test_reports_are_drawn_by_class_where_cards_differ():
     of_both = [sorted(cards.output_values(cards.decode(data))) for data in (wide, narrow)]
     of_wide, of_narrow = ([f"{value:.4g}" for value in values] for values in of_both)
     assert of_wide != of_narrow
-    assert drawn["xAxis"]["data"] == [*(f"1: {v}" for v in of_wide), *(f"2: {v}" for v in of_narrow)]
+    assert drawn["xAxis"]["data"] == [
+        *(f"1: {v}" for v in of_wide),
+        *(f"2: {v}" for v in of_narrow),
+    ]
     assert sum(drawn["series"][0]["data"]) == 500
     assert sorted(drawn["series"][0]["data"][:3]) == [71, 86, 91]
     assert drawn["xAxis"]["name"] == "class: reported"
@@ -508,7 +594,9 @@ def test_the_run_of_the_page_comes_first_and_similar_runs_follow():
     begun, collected = a_run("begun", rounds=0), a_run("collected", measures=())
     runs = [begun, *iris, collected, linear, plain, a_run("shown")]
     assert learning.alike("shown", runs) == ["shown", "plain"]
-    assert learning.alike("begun", runs) == ["begun", "plain", "shown"], "drawn after its first round"
+    assert learning.alike("begun", runs) == ["begun", "plain", "shown"], (
+        "drawn after its first round"
+    )
     assert learning.alike("collected", runs) == [f"iris {i}" for i in range(6)]
     assert learning.alike(None, runs) == [f"iris {i}" for i in range(6)]
     assert learning.alike("shown", []) == []
@@ -532,7 +620,9 @@ def test_the_epsilon_of_a_run_names_its_number_of_rounds():
         run = replace(RUN, references=references, schedule={"rounds": planned})
         table = privacy._table(Snapshot("s", run=run))
         assert f"<th scope=col class=number>{of_device}, {span}<th" in table
-        assert table.index(f"{of_device}, a report") < table.index("mechanism") < table.index("card")
+        assert (
+            table.index(f"{of_device}, a report") < table.index("mechanism") < table.index("card")
+        )
 
 
 def test_the_table_of_runs_says_what_each_protects():
@@ -542,7 +632,10 @@ def test_the_table_of_runs_says_what_each_protects():
 
 def test_spent_epsilon_follows_from_the_classes_that_reported():
     # The devices of the class that pays more have spent their budget, and only the others go on.
-    history = ({"round": 1, "reports": 100, "spent": 300}, {"round": 2, "reports": 100, "spent": 100})
+    history = (
+        {"round": 1, "reports": 100, "spent": 300},
+        {"round": 2, "reports": 100, "spent": 100},
+    )
     opened = (OpenRound(3, "r", 1.0, None, 100, 100, 50),)
     paid = {3_000_000: 100, 1_000_000: 100}
     now = Snapshot("s", run=replace(RUN, reports=200), history=history, paid=paid, open=opened)
@@ -551,21 +644,25 @@ def test_spent_epsilon_follows_from_the_classes_that_reported():
 
 
 def test_each_class_has_spent_the_cost_of_its_own_reports():
-    # By the draw, 700 of 1000 devices pay 1 a report; the others, who pay 3, have had their last round.
+    # By the draw, 700 of 1000 devices pay 1 a report; the others, who pay 3, have had their last
+    # round.
     run = replace(RUN, reports=1300, rounds=2, epsilon_before=4.0)
     paid, demanded = {1_000_000: 1000, 3_000_000: 300}, {1_000_000: 1400, 3_000_000: 600}
     now = Snapshot("s", run=run, paid=paid, demanded=demanded)
     assert curves.spent_by_class(now) == pytest.approx([1000 / 700, 3 * 300 / 300])
     assert curves.spent(now) == pytest.approx(1.9)
     assert "<td class=number>1.43<td" in privacy._table(now)
-    assert "mean of devices: epsilon of a device with all of its records 1.9<td>by 1,300" in privacy._lines(
-        now
+    assert (
+        "mean of devices: epsilon of a device with all of its records 1.9<td>by 1,300"
+        in privacy._lines(now)
     )
     assert curves.spent_by_class(Snapshot("s")) == []
 
 
 def promised(pure, share, before=0):
-    """The guarantees of a class of devices, as a store has them: one report in this run, and so many before."""
+    """The guarantees of a class of devices, as a store has them: one report in this run, and so
+    many before.
+    """
     report = Report(round(pure * 1e6))
     of = [
         Guarantee.of(span, {report: times}, 1e-6, share)

@@ -28,12 +28,22 @@ KEYS = {device: bytes([device]) * 32 for device in range(1, DEVICES + 1)}
 CARD = mechanisms.design("three-outputs", epsilon_micro=2_000_000).decode()
 BODY = round_body(1, Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(CARD.data), 1))
 STATE = {
-    "rounds": 0, "reports": 0, "asked": 0, "refusals": 0, "missing": 0, "seconds": 1.5, "algorithm": None,
-}  # fmt: skip
+    "rounds": 0,
+    "reports": 0,
+    "asked": 0,
+    "refusals": 0,
+    "missing": 0,
+    "seconds": 1.5,
+    "algorithm": None,
+}
 OPTIONS = {
-    "algorithm": "fedsgd", "learning": {"dataset": "flights", "epsilon": "2"}, "fleet": "mqtt:somewhere",
-    "schedule": None, "directory": "/nowhere", "devices": DEVICES,
-}  # fmt: skip
+    "algorithm": "fedsgd",
+    "learning": {"dataset": "flights", "epsilon": "2"},
+    "fleet": "mqtt:somewhere",
+    "schedule": None,
+    "directory": "/nowhere",
+    "devices": DEVICES,
+}
 
 
 @pytest.fixture
@@ -79,7 +89,13 @@ def test_a_round_waits_for_the_gateways_that_were_asked_and_have_not_answered(st
 
 def end(store, number, run="first", **figures):
     tally = Tally(BODY, DEVICES, 30, np.full((4, CARD.symbols), number))
-    entry = {"round": number, "asked": DEVICES, "reports": 30, "refusals": 2, "reasons": {"budget": 2}}
+    entry = {
+        "round": number,
+        "asked": DEVICES,
+        "reports": 30,
+        "refusals": 2,
+        "reasons": {"budget": 2},
+    }
     state = {**STATE, "rounds": number, "reports": 30 * number}
     store.end_run_round(run, number, "complete", state, {**entry, **figures}, None, [tally], 5.0)
 
@@ -96,7 +112,9 @@ def test_a_snapshot_has_the_contents_of_the_store(store):
     a_round(store, 2)
     reports(store, 2, 1, 10)
     reports(store, 2, 11, 12)
-    store.boards_seen([BoardRow("b1", 1, 20, True, 7.0, {"heap": 1000}), BoardRow("b2", 21, 20, False, 6.0)])
+    store.boards_seen(
+        [BoardRow("b1", 1, 20, True, 7.0, {"heap": 1000}), BoardRow("b2", 21, 20, False, 6.0)]
+    )
     now = snapshot(store)
     assert now.devices == DEVICES
     run, (entry,) = now.run, now.history
@@ -114,12 +132,17 @@ def test_a_snapshot_has_the_contents_of_the_store(store):
 
 def test_reports_cost_the_epsilon_of_their_cohort_s_question(store):
     cheap = mechanisms.design("three-outputs", epsilon_micro=500_000).decode()
-    cheap_body = round_body(1, Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(cheap.data), 3))
+    cheap_body = round_body(
+        1, Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(cheap.data), 3)
+    )
     counts = np.zeros((4, CARD.symbols))
     with Reader(store.path) as reader:
         for number, (at_two, at_one_and_a_half) in enumerate([(20, 10), (0, 10)], 1):
             a_round(store, number)
-            tallies = [Tally(BODY, 20, at_two, counts), Tally(cheap_body, 20, at_one_and_a_half, counts)]
+            tallies = [
+                Tally(BODY, 20, at_two, counts),
+                Tally(cheap_body, 20, at_one_and_a_half, counts),
+            ]
             state = {**STATE, "rounds": number, "reports": 40 - 10 * number}
             entry = {"round": number, "reports": at_two + at_one_and_a_half, "accuracy": 0.5}
             store.end_run_round("first", number, "complete", state, entry, None, tallies, 5.0)
@@ -133,7 +156,11 @@ def test_reports_cost_the_epsilon_of_their_cohort_s_question(store):
 def test_a_snapshot_reads_only_what_is_new(store):
     with Reader(store.path) as reader:
         first, second = reader.snapshot(), reader.snapshot()
-        assert (second.serial, second.run, second.history) == (first.serial, first.run, first.history)
+        assert (second.serial, second.run, second.history) == (
+            first.serial,
+            first.run,
+            first.history,
+        )
         assert second.boards is first.boards
         assert second.read > first.read, "the store was read, and nothing had changed"
         for number in (1, 2, 3):
@@ -209,7 +236,9 @@ def test_only_some_columns_can_be_read_and_nothing_can_be_written(store):
     for statement in refused:
         with pytest.raises(sqlite3.DatabaseError):
             database.execute(statement).fetchall()
-    assert {"SELECT key FROM device", "SELECT packed FROM batch", "SELECT value FROM state"} <= set(refused)
+    assert {"SELECT key FROM device", "SELECT packed FROM batch", "SELECT value FROM state"} <= set(
+        refused
+    )
     database.close()
 
 
@@ -383,7 +412,10 @@ def test_a_store_is_found_by_its_file_directory_run_and_newest_run(store, tmp_pa
         assert stores.chosen(text, runs) == (runs / "one" / "store.sqlite", "first")
     assert stores.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
     assert stores.chosen(runs)[0] == runs / "two" / "store.sqlite"
-    assert [path.parent.name for path in stores.beside(runs / "one" / "store.sqlite")] == ["one", "two"]
+    assert [path.parent.name for path in stores.beside(runs / "one" / "store.sqlite")] == [
+        "one",
+        "two",
+    ]
     (runs / "two" / "store.sqlite").unlink()
     with pytest.raises(StorageError, match="is not at"):
         stores.chosen("two", runs)

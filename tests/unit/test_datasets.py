@@ -43,7 +43,9 @@ def test_flights_are_all_flights_that_arrived(flights):
 
 
 def test_the_first_flight_has_the_features_computed_by_hand(flights):
-    """UA 1545, 1 January 2013, 05:15, Newark to Houston, 2 minutes late at departure, 11 at arrival."""
+    """UA 1545, 1 January 2013, 05:15, Newark to Houston, 2 minutes late at departure, 11 at
+    arrival.
+    """
     row = dict(zip(flights.feature_names, flights.features[0] / ONE, strict=True))
     assert flights.labels[0] == -ONE
     assert row["delay_-10_to_10_min"] == pytest.approx(0.2, abs=1e-4)
@@ -60,11 +62,15 @@ def test_the_split_is_fixed_and_a_tenth(flights):
     assert flights.held_out.mean() == pytest.approx(0.1, abs=1e-4)
     assert len(flights.training) + len(flights.public) + len(flights.test) == len(flights.labels)
     # No stretch of a thousand flights has much more or less than its share.
-    assert set(np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000)).tolist()) <= set(range(95, 106))
+    assert set(np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000)).tolist()) <= set(
+        range(95, 106)
+    )
 
 
 def test_the_cache_gives_the_same_flights(flights, monkeypatch):
-    monkeypatch.setattr(nycflights, "from_tables", lambda _: pytest.fail("made although it is in the cache"))
+    monkeypatch.setattr(
+        nycflights, "from_tables", lambda _: pytest.fail("made although it is in the cache")
+    )
     again = datasets.flights()
     assert (again.features == flights.features).all()
     assert (again.public == flights.public).all()
@@ -76,7 +82,9 @@ def test_a_damaged_cache_is_written_again(tmp_path, monkeypatch):
     iris = datasets.load("iris")
     (path,) = (tmp_path / "datasets").glob("iris-*.npz")
     whole = path.read_bytes()
-    changed = (whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :] for at in range(0, len(whole), 97))
+    changed = (
+        whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :] for at in range(0, len(whole), 97)
+    )
     for damaged in (*changed, b"", whole[: len(whole) // 2], b"x" * 1000):
         path.write_bytes(damaged)
         again = datasets.load("iris")
@@ -131,7 +139,9 @@ def test_planned_flights_are_the_same_flights_without_their_delay_at_departure(f
     assert planned.features[:, 1:].std(axis=0).min() > 0
     assert (planned.labels == flights.labels).all()
     assert (planned.held_out == flights.held_out).all()
-    row = dict(zip(planned.feature_names, planned.features[0] / ONE, strict=True))  # UA 1545, on a Tuesday
+    row = dict(
+        zip(planned.feature_names, planned.features[0] / ONE, strict=True)
+    )  # UA 1545, on a Tuesday
     assert row["hour"] == -1  # 5 o'clock, 8 hours before 13
     assert (row["month_sin"], row["month_cos"]) == (0, 1)
     assert row["distance"] == pytest.approx(400 / 1500, abs=1e-4)
@@ -146,7 +156,9 @@ def test_delays_of_planned_flights_are_predictable_but_not_well():
 
     data = datasets.load("flights-planned")
     x, y = data.features / ONE, data.labels > 0
-    model = LogisticRegression(fit_intercept=False, max_iter=1000).fit(x[data.training], y[data.training])
+    model = LogisticRegression(fit_intercept=False, max_iter=1000).fit(
+        x[data.training], y[data.training]
+    )
     late = model.predict_proba(x[data.test])[:, 1]
     assert roc_auc_score(y[data.test], late) == pytest.approx(0.706, abs=0.001)
     assert log_loss(y[data.test], late) == pytest.approx(0.497, abs=0.001)

@@ -1,4 +1,6 @@
-"""Readers of the papers' files, on small files in their exact published formats; bundled and synthetic sets."""
+"""Readers of the papers' files, on small files in their exact published formats; bundled and
+synthetic sets.
+"""
 
 import bz2
 import gzip
@@ -37,9 +39,13 @@ def test_a_missing_file_says_where_to_get_it(name, tmp_path):
     assert "does not exist" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["wisdm", "wisdm-records", "ipums", "vehicle", "vehicle-6", "basic-motions"])
+@pytest.mark.parametrize(
+    "name", ["wisdm", "wisdm-records", "ipums", "vehicle", "vehicle-6", "basic-motions"]
+)
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe\x80" * 50, b"hello\n", b"\x1f\x8b\x08"])
-def test_a_file_of_another_kind_is_refused_with_the_source_of_the_right_one(name, content, tmp_path):
+def test_a_file_of_another_kind_is_refused_with_the_source_of_the_right_one(
+    name, content, tmp_path
+):
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=str(path)) as caught:
@@ -50,19 +56,35 @@ def test_a_file_of_another_kind_is_refused_with_the_source_of_the_right_one(name
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("wisdm", "33,Jogging,49105962326000,-0.69,12.68,0.5;\n1600,A,252207666810782,-0.36,8.79,1.05;\n",
-         "1 of 2 records are malformed"),
+        (
+            "wisdm",
+            "33,Jogging,49105962326000,-0.69,12.68,0.5;\n1600,A,252207666810782,-0.36,8.79,1.05;\n",
+            "1 of 2 records are malformed",
+        ),
         ("wisdm", "33,Jogging,49105962326000,-0.69,12.68,0.5;\n", "not one window"),
         ("ipums", "SEX,MARST\n1,2\n", "no records with a numeric variable"),
         ("ipums", "AGE,SEX\n", "no records"),
         ("ipums", "AGE,SEX\nold,1\n", "AGE has values that are not numbers"),
         ("ipums", "AGE,SEX\n999,1\n", "no record has all"),
-        ("ipums", "AGE,DIST\n" + "".join(f"9,{i}\n" for i in range(100)), "DIST has 100 different values"),
-        *(("vehicle", line, "file") for line in (
-            "4 1:0.5\n", "1 1:1.5\n", "1 101:0.5\n", "1 0:0.5\n", "1 a:0.5\n", "x 1:1\n", "1 1:nan\n",
-        )),
+        (
+            "ipums",
+            "AGE,DIST\n" + "".join(f"9,{i}\n" for i in range(100)),
+            "DIST has 100 different values",
+        ),
+        *(
+            ("vehicle", line, "file")
+            for line in (
+                "4 1:0.5\n",
+                "1 1:1.5\n",
+                "1 101:0.5\n",
+                "1 0:0.5\n",
+                "1 a:0.5\n",
+                "x 1:1\n",
+                "1 1:nan\n",
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_used_is_refused_with_its_problem(name, content, problem, tmp_path):
     path = tmp_path / "file"
     path.write_text(content)
@@ -72,7 +94,12 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_problem(name, content, p
 
 
 def test_n_categories_become_n_minus_1_attributes():
-    assert datasets.expand([0, 1, 2, 1], 3).tolist() == [[ONE, -ONE], [-ONE, ONE], [-ONE, -ONE], [-ONE, ONE]]
+    assert datasets.expand([0, 1, 2, 1], 3).tolist() == [
+        [ONE, -ONE],
+        [-ONE, ONE],
+        [-ONE, -ONE],
+        [-ONE, ONE],
+    ]
     assert datasets.expand([0, 1], 2).tolist() == [[ONE], [-ONE]]
     assert datasets.expand([0, 0], 1).shape == (2, 0)
 
@@ -129,7 +156,12 @@ def test_wisdm_windows_have_the_features_of_their_samples(tmp_path):
     path = tmp_path / "raw.txt"
     path.write_text("\n".join(lines) + "\n")
     data = wisdm.wisdm(path)
-    assert [data.classes[label] for label in data.labels] == ["Walking", "Walking", "Jogging", "Jogging"]
+    assert [data.classes[label] for label in data.labels] == [
+        "Walking",
+        "Walking",
+        "Jogging",
+        "Jogging",
+    ]
     assert data.dimension == 41 == len(data.feature_names)
     walk = dict(zip(data.feature_names, data.features[0] / ONE, strict=True))
     samples = np.array([float(line.split(",")[3]) for line in lines[:200]])
@@ -153,10 +185,18 @@ def test_wisdm_records_are_samples_with_their_user_and_activity(folder):
         [ONE // 4, -ONE // 2, 0],
         [0, 0, -ONE],
     ]
-    assert (table.categorical_names, [*map(len, table.categories)]) == (("user", "activity"), [36, 6])
-    assert [tuple(of[code] for of, code in zip(table.categories, codes, strict=True)) for codes in table.codes] == [
-        ("33", "Jogging"), ("1", "Walking"), ("36", "Sitting"),
-    ]  # fmt: skip
+    assert (table.categorical_names, [*map(len, table.categories)]) == (
+        ("user", "activity"),
+        [36, 6],
+    )
+    assert [
+        tuple(of[code] for of, code in zip(table.categories, codes, strict=True))
+        for codes in table.codes
+    ] == [
+        ("33", "Jogging"),
+        ("1", "Walking"),
+        ("36", "Sitting"),
+    ]
     assert data.feature_names[:5] == ("constant", "x", "y", "z", "user=1")
     assert data.dimension == 1 + 3 + 35
     users = data.features[:, 4:]  # none of the last one
@@ -179,7 +219,11 @@ def test_categories_are_collected_as_such_and_not_as_columns(folder):
         ("ipums-regression", ("AGE", "HRSWORK1", "INCTOT"), ("SEX", "MARST")),
     ):
         table, first = collect.load(name)
-        assert (table.name, table.numeric_names, table.categorical_names) == (name, numeric, categorical)
+        assert (table.name, table.numeric_names, table.categorical_names) == (
+            name,
+            numeric,
+            categorical,
+        )
         assert first == 0
 
 
@@ -223,7 +267,9 @@ def test_basic_motions_are_read_in_windows_with_their_features(folder, monkeypat
     x, yaw = train[0, 0, 20:40], train[0, 5, 20:40]
     assert second["mean_x"] == pytest.approx(x.mean() / 30, abs=1e-4)
     assert second["deviation_yaw"] == pytest.approx(2 * yaw.std() / 17.5 - 1, abs=1e-4)
-    assert second["difference_x"] == pytest.approx(2 * np.abs(x - x.mean()).mean() / 15 - 1, abs=1e-4)
+    assert second["difference_x"] == pytest.approx(
+        2 * np.abs(x - x.mean()).mean() / 15 - 1, abs=1e-4
+    )
     turned = np.linalg.norm(train[0, 3:, 20:40], axis=0).mean()
     assert second["rotation"] == pytest.approx(2 * turned / (35 * 3**0.5) - 1, abs=1e-4)
     two = datasets.load(f"basic-motions:{files / 'BasicMotions_TEST.ts'}")
@@ -268,7 +314,9 @@ def test_ipums_is_read_as_a_table(folder, name):
     assert table.categorical_names == ("SEX", "MARST")
     assert table.categories == (("1", "2"), ("1", "2", "4"))
     assert table.codes.tolist() == [[0, 1], [1, 2], [1, 0]]
-    assert table.numeric[:, 0].tolist() == [round((2 * age / 100 - 1) * ONE) for age in (34, 100, 25)]
+    assert table.numeric[:, 0].tolist() == [
+        round((2 * age / 100 - 1) * ONE) for age in (34, 100, 25)
+    ]
     assert table.numeric[:, 2].tolist() == [ONE, -ONE // 2, 0]  # 0 to the largest, 12000
 
 
@@ -278,7 +326,11 @@ def test_ipums_predicts_income(folder):
     assert data.feature_names == ("constant", "AGE", "HRSWORK1", "SEX=1", "MARST=1", "MARST=2")
     assert data.task == CLASSIFICATION
     assert data.labels.tolist() == [ONE, -ONE, -ONE]
-    assert data.features[:, 3:].tolist() == [[ONE, -ONE, ONE], [-ONE, -ONE, -ONE], [-ONE, ONE, -ONE]]
+    assert data.features[:, 3:].tolist() == [
+        [ONE, -ONE, ONE],
+        [-ONE, -ONE, -ONE],
+        [-ONE, ONE, -ONE],
+    ]
     regression = datasets.load("ipums-regression")
     assert (regression.name, regression.feature_names) == ("ipums-regression", data.feature_names)
     assert datasets.task_of("ipums-regression:some/file") == REGRESSION
@@ -296,15 +348,22 @@ VEHICLE_LINES = b"""\
 """
 
 
-@pytest.mark.parametrize(("pack", "ending"), [(bytes, ""), (bz2.compress, ".bz2"), (gzip.compress, ".gz")])
+@pytest.mark.parametrize(
+    ("pack", "ending"), [(bytes, ""), (bz2.compress, ".bz2"), (gzip.compress, ".gz")]
+)
 def test_vehicle_is_read_packed_or_not(folder, pack, ending):
     (folder / f"combined_scale{ending}").write_bytes(pack(VEHICLE_LINES))
     data = vehicle.vehicle()
     assert (data.dimension, data.task, data.classes) == (101, MULTICLASS, ("1", "2", "3"))
     assert data.labels.tolist() == [2, 0, 1]
     assert data.features[0, [0, 1, 2, 3, 50, 100]].tolist() == [
-        ONE, round(-0.981481 * ONE), round(-0.997268 * ONE), 0, ONE // 2, ONE,
-    ]  # fmt: skip
+        ONE,
+        round(-0.981481 * ONE),
+        round(-0.997268 * ONE),
+        0,
+        ONE // 2,
+        ONE,
+    ]
     assert data.features[2, [1, 99, 100]].tolist() == [0, -ONE, -ONE // 8]
     assert datasets.load("vehicle").labels.tolist() == [ONE, -ONE, -ONE]
     six = datasets.load("vehicle-6", classes=True)
@@ -336,7 +395,9 @@ def test_idx_images_are_scaled_down_to_49_pixels(folder, name, packed):
     assert (data.dimension, len(data.classes), data.task) == (50, 10, MULTICLASS)
     assert data.labels.tolist() == labels.tolist()
     mean = pictures[3, 4:8, 24:28].mean()  # row 1, column 6
-    assert data.features[3, data.feature_names.index("pixel16")] == round((2 * mean / 255 - 1) * ONE)
+    assert data.features[3, data.feature_names.index("pixel16")] == round(
+        (2 * mean / 255 - 1) * ONE
+    )
     assert datasets.load(name).task == CLASSIFICATION
     assert images.load(name, folder / name).labels.tolist() == labels.tolist()
 
@@ -353,7 +414,11 @@ def test_devices_train_the_ten_classes_of_images(folder):
     }
     algorithm = begin("fedavg", **options)
     (question, _), *_ = algorithm.cohorts(range(1, algorithm.clients + 1))
-    assert (question.model, question.classes, len(question.parameters)) == (wire.LOCAL_SOFTMAX, 10, 500)
+    assert (question.model, question.classes, len(question.parameters)) == (
+        wire.LOCAL_SOFTMAX,
+        10,
+        500,
+    )
     assert len(round_body(1, question)) < wire.MAX_FRAME - wire.TAG_BYTES
     assert algorithm.modules == ("local", "softmax")
     assert np.abs(finished(algorithm).weights).max() > 0
@@ -448,11 +513,19 @@ def test_exponential_and_narrow_attributes_follow_their_laws():
     assert 0 <= table.min() < 0.001 < 0.99 < table.max() <= 1
     # P(X <= x) = (1 - exp(-x / 0.3)) / (1 - exp(-1 / 0.3))
     for x in (0.1, 0.5, 0.9):
-        assert (table <= x).mean() == pytest.approx(np.expm1(-x / 0.3) / np.expm1(-1 / 0.3), abs=0.005)
+        assert (table <= x).mean() == pytest.approx(
+            np.expm1(-x / 0.3) / np.expm1(-1 / 0.3), abs=0.005
+        )
     narrow = synthetic.attributes(40_000, 4, mean=0.3, deviation=0.2, seed=1).numeric / ONE
-    assert (narrow.mean(), narrow.std()) == (pytest.approx(0.3, abs=0.003), pytest.approx(0.2, abs=0.003))
+    assert (narrow.mean(), narrow.std()) == (
+        pytest.approx(0.3, abs=0.003),
+        pytest.approx(0.2, abs=0.003),
+    )
     for options, message in (
-        ({"shape": "exponential"}, "the mean of an exponential must be above 0 and at most 5, not 0"),
+        (
+            {"shape": "exponential"},
+            "the mean of an exponential must be above 0 and at most 5, not 0",
+        ),
         ({"deviation": 0.0}, "a deviation must be above 0 and at most 5, not 0"),
         ({"deviation": 0.2, "mean": 1.25}, "the mean of a Gaussian must be -1.2 to 1.2, not 1.25"),
     ):

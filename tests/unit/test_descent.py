@@ -1,4 +1,6 @@
-"""Learning from noisy sums: the optimum without noise, the radius, what is counted, public rows right and wrong."""
+"""Learning from noisy sums: the optimum without noise, the radius, what is counted, public rows
+right and wrong.
+"""
 
 import json
 import math
@@ -28,8 +30,9 @@ def population(model, rows=6000, d=6, classes=1, seed=7):
 
 
 def answer(learner, x, t, rng, noisy=True, clips=True):
-    """A round of boards with these records: what `take` takes, and the share of units that were clipped. Boards that do
-    not clip find the radius right."""
+    """A round of boards with these records: what `take` takes, and the share of units that were
+    clipped. Boards that do not clip find the radius right.
+    """
     public = learner.public
     z = x @ learner.weights.reshape(public.classes, -1).T
     if public.model == SOFTMAX_GRADIENT:
@@ -44,7 +47,9 @@ def answer(learner, x, t, rng, noisy=True, clips=True):
     each = each.reshape(-1, public.unit, public.values).sum(axis=1)
     norms = np.linalg.norm(each, axis=1)
     clipped = norms > learner.radius
-    factor = np.minimum(1, learner.radius / np.maximum(norms, 1e-12)) if clips else np.ones(len(norms))
+    factor = (
+        np.minimum(1, learner.radius / np.maximum(norms, 1e-12)) if clips else np.ones(len(norms))
+    )
     total = (each * factor[:, None]).sum(axis=0)
     yes, no = learner.tally
     tally = yes * clipped.sum() + no * (~clipped).sum() if clips or learner.round == 0 else 0
@@ -85,7 +90,9 @@ def test_without_noise_and_clipping_it_finds_the_optimum(model, classes, rows):
     others = population(model, rows, classes=classes, seed=8)[0] if rows else None
     mine = learner(Public(model, 6, 20, 300, rho=100.0, classes=classes), others)
     learn(mine, x, t, noisy=False, clips=False)
-    optimum = minimize(lambda w: loss(model, x, t, w, classes), np.zeros(6 * classes), method="BFGS").fun
+    optimum = minimize(
+        lambda w: loss(model, x, t, w, classes), np.zeros(6 * classes), method="BFGS"
+    ).fun
     nothing = loss(model, x, t, np.zeros(6 * classes), classes)
     assert loss(model, x, t, mine.model, classes) - optimum < 0.02 * (nothing - optimum)
 
@@ -95,7 +102,9 @@ def test_a_hinge_learns_to_tell_classes():
     mine = learner(Public(SVM, 6, 20, 300, rho=1.0), x[:ENOUGH])
     assert type(mine) is Descent  # the Hessian of a hinge is not a matter of features alone
     learn(mine, x, t)
-    assert ((x @ mine.model > 0) == (t > 0)).mean() > 0.82  # of .84 by the weights that made the labels
+    assert (
+        (x @ mine.model > 0) == (t > 0)
+    ).mean() > 0.82  # of .84 by the weights that made the labels
 
 
 @pytest.mark.parametrize(("model", "classes"), CASES)
@@ -148,7 +157,9 @@ def test_noise_alone_moves_no_weight_far(rows):
         mine = learner(public, np.random.default_rng(3).uniform(-1, 1, (400, 30)) if rows else None)
         _, radii = learn(mine, np.empty((0, 30)), np.empty(0), seed=seed)
         assert np.isfinite(mine.model).all()
-        assert np.abs(mine.model).max() < 4  # the walk of a weight has a standard deviation of at most .5
+        assert (
+            np.abs(mine.model).max() < 4
+        )  # the walk of a weight has a standard deviation of at most .5
         assert max(radii) <= 2 * math.sqrt(30)
 
 
@@ -166,7 +177,9 @@ def test_right_public_rows_are_kept_and_wrong_ones_dropped():
     for seed in range(5):
         x = related(one, 6000, seed)
         t = (rng.random(6000) < 1 / (1 + np.exp(-3 * x[:, 1]))).astype(float)
-        right, wrong = (Refit(Public(LOGISTIC, 12, 20, 300, 0.1), related(v, 400, 9)) for v in (one, other))
+        right, wrong = (
+            Refit(Public(LOGISTIC, 12, 20, 300, 0.1), related(v, 400, 9)) for v in (one, other)
+        )
         learn(right, x, t)
         learn(wrong, x, t)
         assert (right.fits, right.rounds) == (True, 4)
@@ -189,12 +202,20 @@ def test_a_restored_learner_goes_on_exactly_as_it_would_have(wrong):
             taken, _ = answer(mine, x, t, rng)
             mine.take(*taken)
             again.take(*taken)
-            assert (again.state(), again.rounds, again.radius) == (mine.state(), mine.rounds, mine.radius)
+            assert (again.state(), again.rounds, again.radius) == (
+                mine.state(),
+                mine.rounds,
+                mine.radius,
+            )
             assert np.array_equal(again.weights, mine.weights)
 
 
 def test_the_state_of_something_else_is_refused():
     mine = Descent(Public(LOGISTIC, 6, 20, 300, 0.02))
-    for wrong in ({}, {**mine.state(), "radius": 1}, Descent(Public(LOGISTIC, 7, 20, 300, 0.02)).state()):
+    for wrong in (
+        {},
+        {**mine.state(), "radius": 1},
+        Descent(Public(LOGISTIC, 7, 20, 300, 0.02)).state(),
+    ):
         with pytest.raises(UsageError, match="state"):
             mine.restore(wrong)

@@ -1,5 +1,7 @@
-"""The host's twin of the device's model gives the same bits for all rows and parameters. It is read from runs, frames,
-files and stores."""
+"""The host's twin of the device's model gives the same bits for all rows and parameters.
+
+It is read from runs, frames, files and stores.
+"""
 
 import itertools
 from array import array
@@ -57,7 +59,9 @@ def test_the_twin_predicts_what_a_device_predicts(tmp_path_factory, data):
     model = data.draw(st.sampled_from(KINDS))
     classes = data.draw(st.integers(2, 12)) if model == wire.SOFTMAX else 1
     d = data.draw(st.sampled_from([1, 2, 5, 13, 28, 64]))
-    mantissas = np.array(data.draw(st.lists(INT16, min_size=classes * d, max_size=classes * d)), np.int16)
+    mantissas = np.array(
+        data.draw(st.lists(INT16, min_size=classes * d, max_size=classes * d)), np.int16
+    )
     exponent = data.draw(st.integers(wire.MIN_EXPONENT, wire.MAX_EXPONENT))
     rows = data.draw(st.lists(st.lists(INT16, min_size=d, max_size=d), min_size=1, max_size=4))
     number = data.draw(st.integers(1, wire.MAX_ROUND))
@@ -132,16 +136,22 @@ def test_the_twin_is_read_from_frames_and_stores(tmp_path):
 
 
 def test_the_command_shows_and_saves_the_model_of_a_run(here, tern):
-    result = ternhost.train(fleet="simulated:500", reports=500, dataset="synthetic-logistic", name="mine")
+    result = ternhost.train(
+        fleet="simulated:500", reports=500, dataset="synthetic-logistic", name="mine"
+    )
     text = tern("runs", "--model", "mine").out
     assert "a logistic model of" in text
     assert result["features"][0] in text
     model = tern("runs", "--model", "mine", "--save", "model.bin", "--json").json
     assert (model["saved"], model["model"]) == ("model.bin", "logistic")
-    assert np.array_equal(np.array(model["mantissas"][0]) * 2.0 ** model["exponent"], result.weights)
+    assert np.array_equal(
+        np.array(model["mantissas"][0]) * 2.0 ** model["exponent"], result.weights
+    )
     assert (here / "model.bin").read_bytes() == result.device_model.file()
     assert opened(here).d == result["d"]
-    nowhere = tern("runs", "--model", "mine", "--save", "nowhere/model.bin", code=StorageError.exit_code)
+    nowhere = tern(
+        "runs", "--model", "mine", "--save", "nowhere/model.bin", code=StorageError.exit_code
+    )
     assert "nowhere" in nowhere.err
     ternhost.collect(fleet="simulated:100", dataset="synthetic-logistic", clients=100, name="other")
     refused = tern("runs", "--model", "other", code=UsageError.exit_code)
@@ -170,7 +180,9 @@ def test_a_served_fleet_is_sent_a_model_every_few_rounds_and_at_the_end(monkeypa
     with serve.serve(options, name="served") as run:
         result = run.run()
         assert DeviceModel.of_store(run.store.path, "served").number == sent[-1]
-        run.store.save_run("served", state={**run.store.run("served").state, "first_round": sent[-1] + 1})
+        run.store.save_run(
+            "served", state={**run.store.run("served").state, "first_round": sent[-1] + 1}
+        )
         with pytest.raises(UsageError, match="keeps no model"):  # it is an earlier run's
             DeviceModel.of_store(run.store.path, "served")
         numbers = [entry["round"] for entry in result["history"]]

@@ -49,14 +49,18 @@ def test_a_recorder_reads_the_segments_and_goes_on_with_them(tmp_path, d, n):
     for i in range(8):
         book.append([i] * d, i)
     book.close()
-    files = {f"/samples/{path.name}": path.read_bytes() for path in (tmp_path / "samples").iterdir()}
+    files = {
+        f"/samples/{path.name}": path.read_bytes() for path in (tmp_path / "samples").iterdir()
+    }
     held = records.read(Files(files))
     assert held.rows.tolist() == written.tolist() + [[i] * (d + 1) for i in range(8)]
     assert held.last >= 10
 
 
 def test_records_survive_a_csv(tmp_path):
-    written = np.stack([np.arange(-16384, 16385), np.arange(16384, -16385, -1)], axis=1).astype(np.int16)
+    written = np.stack([np.arange(-16384, 16385), np.arange(16384, -16385, -1)], axis=1).astype(
+        np.int16
+    )
     path = tmp_path / "records.csv"
     path.write_text(records.csv_of(written))
     assert np.array_equal(own.read_csv(path), written)
@@ -80,7 +84,12 @@ def test_without_a_recorder_the_records_are_read_from_records_bin():
     held = records.read(Files({"/records.bin": header + written.tobytes()}))
     assert held.rows.tolist() == written.tolist()
     assert held.source == "/records.bin"
-    for bad in (b"", header, header + written.tobytes() + b"x", b"TRD2" + header[4:] + written.tobytes()):
+    for bad in (
+        b"",
+        header,
+        header + written.tobytes() + b"x",
+        b"TRD2" + header[4:] + written.tobytes(),
+    ):
         with pytest.raises(UsageError, match=r"/records[.]bin on the board is damaged"):
             records.read(Files({"/records.bin": bad}))
 

@@ -1,4 +1,6 @@
-"""One answer of each device: who is asked what, what the model makes of public rows, and when it is chosen."""
+"""One answer of each device: who is asked what, what the model makes of public rows, and when it is
+chosen.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -60,9 +62,9 @@ def test_the_second_half_is_asked_at_the_model_of_the_first_if_that_is_clear():
         weights.append(np.abs(result.cohorts[0].question.parameters).max())
     assert weights[0] == 0 < weights[1]
     unsure = begin("direct", **{**SMALL, "epsilon": "0.1"})
-    assert [np.any(result.cohorts[0].question.parameters) for result in rounds(unsure, fleet_of(unsure))] == [
-        False
-    ] * 2
+    assert [
+        np.any(result.cohorts[0].question.parameters) for result in rounds(unsure, fleet_of(unsure))
+    ] == [False] * 2
 
 
 def test_rows_of_another_population_are_left_out_and_the_result_says_so(tmp_path):
@@ -74,16 +76,28 @@ def test_rows_of_another_population_are_left_out_and_the_result_says_so(tmp_path
     found = {}
     for name, public in (("right", rows), ("january", january)):
         np.savetxt(tmp_path / f"{name}.csv", public, delimiter=",")
-        learner = finished(begin("direct", dataset="flights-planned", epsilon="4", reports=20_000,
-                                 public=str(tmp_path / f"{name}.csv")))  # fmt: skip
-        found[name] = learner.result([]), "\n".join(learner.summary({**learner.result([]), **AFTER}))
+        learner = finished(
+            begin(
+                "direct",
+                dataset="flights-planned",
+                epsilon="4",
+                reports=20_000,
+                public=str(tmp_path / f"{name}.csv"),
+            )
+        )
+        found[name] = (
+            learner.result([]),
+            "\n".join(learner.summary({**learner.result([]), **AFTER})),
+        )
     assert found["right"][0]["public_rows"]["suited"]
     assert found["right"][0]["public_rows"]["misfit"] < 3
     assert not found["january"][0]["public_rows"]["suited"]
     assert found["january"][0]["public_rows"]["misfit"] > 5
     assert "are of another population" in found["january"][1]
     assert "the second moment of the features is that of the rows of" in found["right"][1]
-    alone = finished(begin("direct", dataset="flights-planned", epsilon="4", reports=20_000, moments=0.0))
+    alone = finished(
+        begin("direct", dataset="flights-planned", epsilon="4", reports=20_000, moments=0.0)
+    )
     assert found["january"][0]["auc"] > alone.figures()["auc"] - 0.03
     assert found["right"][0]["auc"] > 0.67
 
@@ -153,7 +167,9 @@ def test_descent_takes_no_device_that_good_rows_or_few_answers_need():
 
 def test_descent_begins_after_half_of_any_number_of_devices():
     for devices in (2, 3, 5, 7):
-        learner = finished(begin("direct", dataset="iris", then="fedsgd", moments=0.2, reports=devices))
+        learner = finished(
+            begin("direct", dataset="iris", then="fedsgd", moments=0.2, reports=devices)
+        )
         assert learner._second_half == slice(devices // 2, devices)
         assert learner._descent.options.reports == devices - devices // 2, devices
 
@@ -224,14 +240,20 @@ def test_personalised_budgets_are_combined():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"model": "svm"}, "learns no svm model"), ({"dataset": "diabetes"}, "learns no linear model"),
-        ({"public": "9", "moments": 0.1}, "--moments takes the place"), ({"moments": 1.0}, "--moments must be"),
-        ({"reports": 0}, "--reports must be"), ({"public": "nowhere.csv"}, "cannot read nowhere.csv"),
-        ({"dimension": 5, "public": "9"}, "--public needs a file"), ({"then": "hiera"}, "--then"),
-        ({"dataset": "iris", "public": "4"}, "4 public rows for 5 features"), ({"public": "0"}, "0 public rows"),
-        ({"then": "fedsgd", "reports": 1}, "no second half"), ({"epsilon": "0.00001"}, "too little for a projection"),
+        ({"model": "svm"}, "learns no svm model"),
+        ({"dataset": "diabetes"}, "learns no linear model"),
+        ({"public": "9", "moments": 0.1}, "--moments takes the place"),
+        ({"moments": 1.0}, "--moments must be"),
+        ({"reports": 0}, "--reports must be"),
+        ({"public": "nowhere.csv"}, "cannot read nowhere.csv"),
+        ({"dimension": 5, "public": "9"}, "--public needs a file"),
+        ({"then": "hiera"}, "--then"),
+        ({"dataset": "iris", "public": "4"}, "4 public rows for 5 features"),
+        ({"public": "0"}, "0 public rows"),
+        ({"then": "fedsgd", "reports": 1}, "no second half"),
+        ({"epsilon": "0.00001"}, "too little for a projection"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused(options, words):
     with pytest.raises(UsageError, match=words):
         Direct(Options(**options), Population(clients=100, knows_records=False))
@@ -240,16 +262,23 @@ def test_what_makes_no_sense_is_refused(options, words):
 @pytest.mark.parametrize(
     ("named", "algorithm", "words"),
     [
-        ({}, "direct", "public rows are known"), ({"dataset": "flights-planned"}, "direct", "two classes"),
-        ({"group": 500}, "fedsgd", "--group is an option of it"), ({"mechanism": "pm-sub"}, "fedsgd", "--mechanism"),
-        ({"dataset": "diabetes"}, "fedsgd", "two classes"), ({"model": "softmax"}, "fedsgd", "two classes"),
-        ({"dimension": 9}, "fedsgd", "no public rows"), ({"dimension": 9, "public": "a.csv"}, "direct", ""),
-        ({"dataset": "iris", "public": "none"}, "fedsgd", "to be no public rows"), ({"unit": "record"}, "fedsum", ""),
+        ({}, "direct", "public rows are known"),
+        ({"dataset": "flights-planned"}, "direct", "two classes"),
+        ({"group": 500}, "fedsgd", "--group is an option of it"),
+        ({"mechanism": "pm-sub"}, "fedsgd", "--mechanism"),
+        ({"dataset": "diabetes"}, "fedsgd", "two classes"),
+        ({"model": "softmax"}, "fedsgd", "two classes"),
+        ({"dimension": 9}, "fedsgd", "no public rows"),
+        ({"dimension": 9, "public": "a.csv"}, "direct", ""),
+        ({"dataset": "iris", "public": "none"}, "fedsgd", "to be no public rows"),
+        ({"unit": "record"}, "fedsum", ""),
         ({"dataset": "iris", "public": "none", "moments": 0.1}, "direct", "--moments is"),
-        ({"then": "none"}, "direct", "--then is an option of it"), ({"moments": 0.1}, "direct", "--moments is"),
-        ({"rounds": 9}, "fedsgd", "--rounds is an option of it"), ({"moments": 0.1, "rounds": 9}, "fedsgd", "--rounds"),
+        ({"then": "none"}, "direct", "--then is an option of it"),
+        ({"moments": 0.1}, "direct", "--moments is"),
+        ({"rounds": 9}, "fedsgd", "--rounds is an option of it"),
+        ({"moments": 0.1, "rounds": 9}, "fedsgd", "--rounds"),
     ],
-)  # fmt: skip
+)
 def test_train_chooses_by_data_and_options(named, algorithm, words):
     chosen, reason = choice.of(named, algorithms_of("train"), names_of(RunOptions))
     assert chosen == algorithm
@@ -260,7 +289,9 @@ def test_boards_that_may_lack_the_module_go_round_after_round():
     chosen, reason = choice.of({}, algorithms_of("train"), names_of(RunOptions), made=False)
     assert chosen == "fedsgd"
     assert "--algorithm direct" in reason
-    chosen, reason = choice.of({"then": "none"}, algorithms_of("train"), names_of(RunOptions), made=False)
+    chosen, reason = choice.of(
+        {"then": "none"}, algorithms_of("train"), names_of(RunOptions), made=False
+    )
     assert (chosen, "--then is an option of it" in reason) == ("direct", True)
     served = choice.of({}, algorithms_of("train"), names_of(RunOptions), served=True)
     assert served == ("fedsgd", "")
@@ -271,11 +302,17 @@ def test_public_rows_have_the_constant_first_and_may_have_a_head_and_labels(tmp_
     rows = iris.records(iris.public) / 16384
     path = tmp_path / "rows.csv"
     np.savetxt(
-        path, rows, delimiter=",", header=",".join((*iris.feature_names, "species")), comments="\ufeff"
+        path,
+        rows,
+        delimiter=",",
+        header=",".join((*iris.feature_names, "species")),
+        comments="\ufeff",
     )
     assert np.array_equal(read(path, iris.dimension), rows[:, :-1])
     np.savetxt(path, rows[:, 1:], delimiter=",")
-    with pytest.raises(UsageError, match="record 1: the first of the 5 features must be the constant 1"):
+    with pytest.raises(
+        UsageError, match="record 1: the first of the 5 features must be the constant 1"
+    ):
         read(path, iris.dimension)
 
 
@@ -283,7 +320,9 @@ def test_an_option_of_the_other_algorithm_is_refused_with_the_reason_of_the_choi
     given = {"dataset": "iris", "fleet": "simulated:100"}
     parsed = RunOptions.parse(None, {**given, "public": "none"}, algorithms_of("train"))
     assert parsed.algorithm == "fedsgd"
-    with pytest.raises(UsageError, match=r"this run is fedsgd: .*--group is an option of it") as refused:
+    with pytest.raises(
+        UsageError, match=r"this run is fedsgd: .*--group is an option of it"
+    ) as refused:
         RunOptions.parse(None, {**given, "public": "30", "group": 9}, algorithms_of("train"))
     assert "direct" in refused.value.hint
 
@@ -292,7 +331,15 @@ def test_the_choice_is_told_and_in_the_result(here, tern):
     printed = tern("train", "--fleet", "simulated:200", "--dataset", "iris", "--no-report", code=0)
     assert "one answer of each device (--algorithm direct)" in printed.err + printed.out
     result = tern(
-        "train", "--fleet", "simulated:200", "--dataset", "iris", "--no-report", "--json", "--quiet", code=0
+        "train",
+        "--fleet",
+        "simulated:200",
+        "--dataset",
+        "iris",
+        "--no-report",
+        "--json",
+        "--quiet",
+        code=0,
     )
     assert '"reason": "one answer of each device' in result.out
     assert '"algorithm": "direct"' in result.out
@@ -300,14 +347,22 @@ def test_the_choice_is_told_and_in_the_result(here, tern):
 
 def test_a_served_fleet_is_asked_until_each_device_has_answered(here):
     notes = []
-    options = RunOptions("direct", Options(dataset="iris", epsilon="1"), "inprocess:1", Terms(deadline=60.0),
-                         Schedule(rounds=2, share=0.5))  # fmt: skip
+    options = RunOptions(
+        "direct",
+        Options(dataset="iris", epsilon="1"),
+        "inprocess:1",
+        Terms(deadline=60.0),
+        Schedule(rounds=2, share=0.5),
+    )
     with pytest.raises(UsageError, match="asks each device once"):
         serve(replace(options, fleet="simulated:9"), store="t.sqlite", watcher=Watcher())
     with serve(options, store="s.sqlite", watcher=Watcher(note=notes.append)) as run:
         result = run.run()
         devices = Counter(
-            device for round_ in run.store.rounds() for cohort in round_.cohorts for device in cohort.devices
+            device
+            for round_ in run.store.rounds()
+            for cohort in round_.cohorts
+            for device in cohort.devices
         )
     assert set(devices.values()) == {1}
     assert result["reports"] == len(devices) == sum(entry["asked"] for entry in result["history"])

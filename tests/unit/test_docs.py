@@ -1,4 +1,7 @@
-"""Links, commands and options in the documentation exist. `make docs` makes a site of the same pages."""
+"""Links, commands and options in the documentation exist.
+
+`make docs` makes a site of the same pages.
+"""
 
 import argparse
 import pydoc
@@ -13,7 +16,9 @@ from ternhost.cli import build_parser
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "firmware", "host", "shared_specs", "tests", "tools")
-PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
+)
 # The pages name these options of other programs.
 OTHERS = {"--no-deps", "--target", "--exhaustive", "--check", "--random"}
 
@@ -67,8 +72,12 @@ def test_everything_named_by_the_page_of_the_api_exists():
 
 @pytest.mark.parametrize("house", ["host/ternhost", "tools/terntools", "tests"])
 def test_contributing_names_every_folder(house):
-    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Layout")[2].partition("**The path")[0]
-    folders = [path.name for path in (ROOT / house).iterdir() if path.is_dir() and path.name[0] not in "._"]
+    table = (
+        (ROOT / "CONTRIBUTING.md").read_text().partition("## Layout")[2].partition("**The path")[0]
+    )
+    folders = [
+        path.name for path in (ROOT / house).iterdir() if path.is_dir() and path.name[0] not in "._"
+    ]
     assert [name for name in folders if not re.search(rf"[`/]{name}`", table)] == []
 
 
@@ -80,7 +89,9 @@ def parser():
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_commands_can_be_parsed(path, parser):
     text = path.read_text()
-    assert blocks(text, "") == []  # each block names its language, since only shell blocks are tried
+    assert (
+        blocks(text, "") == []
+    )  # each block names its language, since only shell blocks are tried
     for words in commands(text):
         if not {"--help", "--version", "--with"} & {*words}:  # a file's options: test_docs_tried
             assert parser.parse_args(words).func, words
@@ -89,7 +100,9 @@ def test_commands_can_be_parsed(path, parser):
 def test_the_pages_have_many_commands_to_parse():
     names = [words[0] for path in PAGES for words in commands(path.read_text())]
     assert len(names) > 50
-    assert {"train", "collect", "infer", "serve", "broker", "up", "monitor", "card", "runs"} <= {*names}
+    assert {"train", "collect", "infer", "serve", "broker", "up", "monitor", "card", "runs"} <= {
+        *names
+    }
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)

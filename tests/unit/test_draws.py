@@ -53,7 +53,9 @@ def exact(card, xs):
 
 
 def check_first_bytes(card, xs, bytes_of):
-    """Run the leaf on each input and first byte: it decides unless a threshold lies in the interval of that byte."""
+    """Run the leaf on each input and first byte: it decides unless a threshold lies in the interval
+    of that byte.
+    """
     thresholds = exact(card, xs)
     out, job, pool = array("H", (0,)), card.job, bytearray(1 + SLACK)
     for u in bytes_of(thresholds):
@@ -92,7 +94,10 @@ NEAR_KNOTS = np.unique(np.clip(np.arange(-ONE, ONE + 1, 512)[:, None] + [-1, 0, 
     [
         pytest.param(np.union1d(EVERY_INPUT[::37], NEAR_KNOTS), beside_thresholds, id="some"),
         pytest.param(
-            EVERY_INPUT, beside_thresholds, id="every", marks=[pytest.mark.slow, pytest.mark.sampled(2)]
+            EVERY_INPUT,
+            beside_thresholds,
+            id="every",
+            marks=[pytest.mark.slow, pytest.mark.sampled(2)],
         ),
         pytest.param(EVERY_INPUT, all_bytes, id="every byte", marks=pytest.mark.exhaustive),
     ],

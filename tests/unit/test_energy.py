@@ -1,4 +1,7 @@
-"""Energy from markers and meters: each instrument's own bytes give known charges back. The life of a battery."""
+"""Energy from markers and meters: each instrument's own bytes give known charges back.
+
+The life of a battery.
+"""
 
 import io
 import json
@@ -22,7 +25,10 @@ VOLTS, IDLE, BUSY = 3.3, 0.010, 0.025
 
 
 def known_trace(rate, windows=6, work=0.02, rest=0.03):
-    """A current with two values, and markers. The net energy of a window is (BUSY - IDLE) * VOLTS * work."""
+    """A current with two values, and markers.
+
+    The net energy of a window is (BUSY - IDLE) * VOLTS * work.
+    """
     n = round((rest + windows * (work + rest)) * rate)
     t = (np.arange(n) + 0.5) / rate
     marker = ((t - rest) % (work + rest) < work) & (t > rest)
@@ -35,7 +41,9 @@ SLOW = known_trace(2000, work=0.2, rest=0.3)  # an INA's rate
 
 
 def uniform(amperes, marker, rate=RATE):
-    return energy.Trace(np.arange(len(amperes)) / rate, amperes, np.full(len(amperes), VOLTS), marker)
+    return energy.Trace(
+        np.arange(len(amperes)) / rate, amperes, np.full(len(amperes), VOLTS), marker
+    )
 
 
 def check(trace, work=0.02, **options):
@@ -84,7 +92,8 @@ def test_a_marker_without_windows_or_idle_time_is_an_error(change, message):
 
 
 def test_a_battery_lasts_as_long_as_its_charge():
-    # 1 mW asleep and a report of 3.6 J each hour make 2 mW on average; 2000 mAh at 3.6 V are 25,920 J.
+    # 1 mW asleep and a report of 3.6 J each hour make 2 mW on average; 2000 mAh at 3.6 V are 25,920
+    # J.
     assert energy.battery_days(2000, 3.6, 3.6e6, 1.0, 3600) == pytest.approx(25_920 / 2e-3 / 86400)
     with pytest.raises(UsageError):
         energy.battery_days(2000, 3.6, 1.0, 1.0, every=0.001, active_seconds=0.01)
@@ -97,7 +106,9 @@ ADC = 1.8 / 163840
 
 
 class Kit:
-    """The kit's serial line: calibration on 0x19; on 0x06 the samples, four bytes each, in pieces of odd sizes."""
+    """The kit's serial line: calibration on 0x19; on 0x06 the samples, four bytes each, in pieces
+    of odd sizes.
+    """
 
     def __init__(self, samples):
         self.samples = samples
@@ -126,7 +137,9 @@ class Kit:
 
 
 def kit_bytes(amperes=AMPERES, marker=MARKER, scale=3):
-    """Samples of range 3 (1 ohm), the marker on D0; the other digital inputs are high, as floating ones may be."""
+    """Samples of range 3 (1 ohm), the marker on D0; the other digital inputs are high, as floating
+    ones may be.
+    """
     counts = np.round(amperes * R[scale] / ADC / 4).astype(np.int64)
     assert counts.max() < 1 << 14
     counter = np.arange(50, 50 + len(amperes)) % 64
@@ -141,7 +154,9 @@ def recorded(data, monkeypatch, seconds=0.33):
     with silent() as port:
         meter = Ppk2(port, VOLTS)
     # The recording ends when all bytes have arrived.
-    clock = SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: 0.0 if kit.waiting else 3.0)
+    clock = SimpleNamespace(
+        sleep=lambda seconds: None, monotonic=lambda: 0.0 if kit.waiting else 3.0
+    )
     monkeypatch.setattr(ppk2, "time", clock)
     return kit, meter.record(seconds)
 
@@ -173,15 +188,33 @@ IN_WINDOWS = [3500 + 5000 * i for i in range(6)]
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda data: without(data, 4000, 4040), "lost samples: 1 gaps, 0.41 ms in all, in 1 of 6 windows"),
+        (
+            lambda data: without(data, 4000, 4040),
+            "lost samples: 1 gaps, 0.41 ms in all, in 1 of 6 windows",
+        ),
         (lambda data: without(data, 2980, 3020), "lost samples"),  # and an edge
-        (lambda data: without(data, 5100, 5600), "lost samples: 500 of 33000, and its counter jumps 1 times"),
-        (lambda data: without(data, 4000, 4640), "lost samples: 640 of 33000, and its counter jumps 0"),
+        (
+            lambda data: without(data, 5100, 5600),
+            "lost samples: 500 of 33000, and its counter jumps 1 times",
+        ),
+        (
+            lambda data: without(data, 4000, 4640),
+            "lost samples: 640 of 33000, and its counter jumps 0",
+        ),
         (lambda data: data[:16001] + data[16004:], "its counter jumps"),  # bytes out of step
-        (lambda data: with_bits(data, 7 << 14, 4 << 14, IN_WINDOWS), "changed its range in 6 of 6 windows"),
-        (lambda data: with_bits(data, 0x3FFF, 0x3FFF, range(4000, 4010)), "exceeds the meter's range in 1"),
+        (
+            lambda data: with_bits(data, 7 << 14, 4 << 14, IN_WINDOWS),
+            "changed its range in 6 of 6 windows",
+        ),
+        (
+            lambda data: with_bits(data, 0x3FFF, 0x3FFF, range(4000, 4010)),
+            "exceeds the meter's range in 1",
+        ),
         (lambda data: with_bits(data, 1 << 24, 0, IN_WINDOWS), "edges do not pair: 12 windows"),
-        (lambda data: with_bits(data, 1 << 24, 1 << 24, range(5000, 8000)), "edges do not pair: 5 windows"),
+        (
+            lambda data: with_bits(data, 1 << 24, 1 << 24, range(5000, 8000)),
+            "edges do not pair: 5 windows",
+        ),
     ],
 )
 def test_a_damaged_recording_of_a_power_profiler_kit_is_refused(damage, message, monkeypatch):
@@ -254,7 +287,9 @@ def test_an_ina_at_the_end_of_its_range_is_refused(name, ohms):
 
 
 class Bus:
-    """An INA on an I2C bus, with the registers of its datasheet and conversions that are always ready."""
+    """An INA on an I2C bus, with the registers of its datasheet and conversions that are always
+    ready.
+    """
 
     def __init__(self, registers):
         self.registers, self.written = registers, {}
@@ -280,7 +315,12 @@ def test_the_logger_reads_volts_and_amperes_from_the_registers(logger, kind, lay
     width, shift, of_volts, of_shunt = layout
     chip, amperes, ohms = ina.CHIPS[kind], -0.0123, 0.1
     shunt, volts = round(amperes * ohms / chip.shunt) << shift, round(VOLTS / chip.bus) << shift
-    bus = Bus({of_volts: volts.to_bytes(width, "big"), of_shunt: shunt.to_bytes(width, "big", signed=True)})
+    bus = Bus(
+        {
+            of_volts: volts.to_bytes(width, "big"),
+            of_shunt: shunt.to_bytes(width, "big", signed=True),
+        }
+    )
     registers = logger._start(bus, kind, 0x40)
     assert bus.written
     volts, shunt = (logger._read(bus, 0x40, register, bytearray(3)) for register in registers)
@@ -293,7 +333,9 @@ def test_the_logger_sends_rows_that_are_decoded_until_its_time_is_over(logger, m
     bus = Bus({2: round(VOLTS / chip.bus).to_bytes(2, "big"), 1: (1000).to_bytes(2, "big")})
     names = logger.log.__globals__
     monkeypatch.setitem(names, "I2C", lambda *_, **__: bus)
-    pin = type("Pin", (), {"IN": 0, "PULL_DOWN": 0, "__init__": lambda *_: None, "__call__": lambda _: 1})
+    pin = type(
+        "Pin", (), {"IN": 0, "PULL_DOWN": 0, "__init__": lambda *_: None, "__call__": lambda _: 1}
+    )
     monkeypatch.setitem(names, "Pin", pin)
     ticks_us, ticks_ms = clock.__next__, lambda: next(clock) // 1000
     time = SimpleNamespace(ticks_us=ticks_us, ticks_ms=ticks_ms, ticks_diff=int.__sub__)
@@ -374,7 +416,9 @@ def test_the_model_multiplies_times_and_bytes_by_currents():
     model = current_model.load("rp2040")
     assert model.compute_microjoules(0.01) == pytest.approx(3.3 * 27.1 * 10)
     assert model.sleep_microjoules(1.0) == pytest.approx(3.3 * 390)
-    assert current_model.load("esp32").links["wifi"].seconds(20) == pytest.approx((20 + 112) * 8 / 6.5e6)
+    assert current_model.load("esp32").links["wifi"].seconds(20) == pytest.approx(
+        (20 + 112) * 8 / 6.5e6
+    )
     with pytest.raises(UsageError, match="no currents"):
         current_model.load("z80")
 
@@ -383,7 +427,9 @@ def test_every_figure_of_the_model_has_its_source_and_page():
     boards = json.loads(current_model.FIGURES.read_text())["boards"]
     for board in boards.values():
         figures = [board["active"], board["sleep"], *board["links"].values()]
-        assert all(figure["source"] and figure["page"] > 0 and figure["ma"] >= 0 for figure in figures)
+        assert all(
+            figure["source"] and figure["page"] > 0 and figure["ma"] >= 0 for figure in figures
+        )
     quoted = boards["rp2040"]["active"]["quoted"]
     derived = quoted["dvdd_48mhz_ma"] * 125 / 48 + quoted["iovdd_ma"] + quoted["usb_vdd_ma"]
     assert boards["rp2040"]["active"]["ma"] == pytest.approx(derived, abs=0.05)
@@ -433,7 +479,10 @@ def test_a_switching_converter_draws_more_from_a_lower_voltage():
     low, high = (battery.load("pico-w", volts=volts) for volts in (2.5, 5.0))
     assert low.charge == pytest.approx(2 * high.charge)
     assert low.sleep == pytest.approx(2 * high.sleep)
-    assert battery.load("pico-w", "timer", volts=2.5).sleep == battery.load("pico-w", "timer", volts=5).sleep
+    assert (
+        battery.load("pico-w", "timer", volts=2.5).sleep
+        == battery.load("pico-w", "timer", volts=5).sleep
+    )
     assert battery.load("esp32", volts=2.5).charge == battery.load("esp32", volts=5).charge
 
 
@@ -445,7 +494,9 @@ def test_every_figure_of_a_battery_s_life_names_its_origin():
             assert not figure.get("assumed"), "currents are not assumed"
             assert figure["ma"] >= 0 < figure["volts"]
         for phase, figure in board["phases"].items():
-            assert origins & figure.keys() or phase in ("begin", "slot", "finish"), f"{name}: {phase}"
+            assert origins & figure.keys() or phase in ("begin", "slot", "finish"), (
+                f"{name}: {phase}"
+            )
             assert figure["current"] in board["currents"]
         assert board["phases"].keys() == battery.figures()["boards"]["esp32"]["phases"].keys()
 
@@ -465,7 +516,11 @@ CHANGES = {
 
 def test_the_guide_has_the_years_of_the_model():
     guide = Path(__file__).parents[2] / "docs/guides/battery.md"
-    rows = [line.strip("| ").split(" | ") for line in guide.read_text().splitlines() if line.startswith("| ")]
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in guide.read_text().splitlines()
+        if line.startswith("| ")
+    ]
     kinds = (("esp32", "deepsleep"), ("pico-w", "timer"))
     for begins, changes in CHANGES.items():
         (cells,) = [row[1:] for row in rows if row[0].startswith(begins)]
@@ -476,7 +531,9 @@ def test_the_guide_has_the_years_of_the_model():
             times = dict(change)
             interval = times.pop("interval", 3600)
             loss = times.pop("self_discharge", None)
-            years = battery.load(*kind, self_discharge=loss).with_ms(times).life(2000, interval).years
+            years = (
+                battery.load(*kind, self_discharge=loss).with_ms(times).life(2000, interval).years
+            )
             assert cell == f"{years:.2f}".removeprefix("0"), begins
     for kind in (*kinds, ("esp32", "devkit"), ("pico-w", "deepsleep")):
         years = f"{battery.load(*kind).life(2000, 3600).years:.2f}".removeprefix("0")

@@ -15,10 +15,14 @@ from ternhost.privacy.mechanisms import duchi, hybrid, piecewise, three_outputs
 
 @pytest.mark.parametrize("epsilon", [0.75, 1.0, 1.5, 1.7, 2.0, 4.0])
 def test_three_outputs_has_the_best_probability_of_0(epsilon):
-    """The probability a is between 0 and E/(E+2), and no other there has a smaller worst-case variance."""
+    """The probability a is between 0 and E/(E+2), and no other there has a smaller worst-case
+    variance.
+    """
     a, most = three_outputs.zero_probability(epsilon), three_outputs.rr3_zero_probability(epsilon)
     assert 0 < a <= most
-    variances = [three_outputs.worst_variance(epsilon, each) for each in np.linspace(0, most, 4001).tolist()]
+    variances = [
+        three_outputs.worst_variance(epsilon, each) for each in np.linspace(0, most, 4001).tolist()
+    ]
     assert three_outputs.worst_variance(epsilon, a) <= min(variances) * (1 + 1e-12)
 
 
@@ -41,7 +45,9 @@ def test_three_outputs_changes_its_form_continuously():
 
 @pytest.mark.parametrize("epsilon", [0.3, math.log(2) / 2, 1.0, 3.0, 6.0])
 def test_pm_opt_has_the_best_t(epsilon):
-    """It has the best t near epsilon = ln sqrt 2, too, where the printed closed form loses its digits."""
+    """It has the best t near epsilon = ln sqrt 2, too, where the printed closed form loses its
+    digits.
+    """
     best = piecewise.t_opt(epsilon)
     assert piecewise.t_opt(1.0) == pytest.approx(1.28876, abs=5e-6)
     least = piecewise.worst_variance(epsilon, best)
@@ -52,9 +58,13 @@ def test_pm_opt_has_the_best_t(epsilon):
 
 
 def worst_of_mixture(epsilon, t, share):
-    """The worst-case variance of a piecewise mechanism mixed with Duchi's: a parabola, whose worst is at 0 or 1."""
+    """The worst-case variance of a piecewise mechanism mixed with Duchi's: a parabola, whose worst
+    is at 0 or 1.
+    """
     variances = [(piecewise.variance(epsilon, t, x), duchi.variance(epsilon, x)) for x in (0, 1)]
-    return max(share * of_piecewise + (1 - share) * of_duchi for of_piecewise, of_duchi in variances)
+    return max(
+        share * of_piecewise + (1 - share) * of_duchi for of_piecewise, of_duchi in variances
+    )
 
 
 def test_hm_tp_has_the_best_share_up_to_ln_2():
@@ -69,7 +79,9 @@ def test_hm_tp_has_the_best_share_up_to_ln_2():
         assert all(worst(epsilon, share) < worst(epsilon, share + step) for step in (-0.02, 0.02))
     # From this epsilon on, that share is better than Duchi's mechanism alone.
     begins = brentq(
-        lambda e: worst(e, (math.exp(e) - 1) / (math.exp(e) + piecewise.t_sub(e))) - worst(e, 0), 0.5, 0.69
+        lambda e: worst(e, (math.exp(e) - 1) / (math.exp(e) + piecewise.t_sub(e))) - worst(e, 0),
+        0.5,
+        0.69,
     )
     assert begins == pytest.approx(0.6109863, abs=5e-8)
 
@@ -108,13 +120,29 @@ def test_the_rules_for_k_lose_the_stated_variance():
     def worst(name, epsilon, d, k):
         law = mechanisms.REGISTRY.named(name).variance
         assert law
-        return max(d / k * (law(epsilon / k, x) + x * x) - x * x for x in np.linspace(0, 1, 41).tolist())
+        return max(
+            d / k * (law(epsilon / k, x) + x * x) - x * x for x in np.linspace(0, 1, 41).tolist()
+        )
 
     def most(name, d, rule):
         losses = []
-        for epsilon in (3.4, 3.499999, 3.5, 4.98, 4.999999, 5.999999, 6.0, 7.49, 8.499999, 8.5, 9.9):
+        for epsilon in (
+            3.4,
+            3.499999,
+            3.5,
+            4.98,
+            4.999999,
+            5.999999,
+            6.0,
+            7.49,
+            8.499999,
+            8.5,
+            9.9,
+        ):
             k = coordinates_by_rule(rule, round(epsilon * 1e6), d)
-            best = min(worst(name, epsilon, d, each) for each in range(1, min(d, math.ceil(epsilon)) + 1))
+            best = min(
+                worst(name, epsilon, d, each) for each in range(1, min(d, math.ceil(epsilon)) + 1)
+            )
             losses.append(worst(name, epsilon, d, k) / best - 1)
         return max(losses)
 
@@ -126,8 +154,10 @@ def test_the_rules_for_k_lose_the_stated_variance():
 
 
 def test_random_rounding_costs_a_vector_privacy():
-    """cards.md: on the grid of step 1, a laplace card of epsilon 1 loses up to 1.30 for a change of 2 in L1 norm that
-    is spread over many coordinates, each rounded at random. Therefore probabilities are rounded down first."""
+    """cards.md: on the grid of step 1, a laplace card of epsilon 1 loses up to 1.30 for a change of
+    2 in L1 norm that is spread over many coordinates, each rounded at random. Therefore
+    probabilities are rounded down first.
+    """
     card = cards.decode(base.laplace(0, 2, 1, -40, 40))
     assert card.epsilon == 1_000_000
 
@@ -136,5 +166,7 @@ def test_random_rounding_costs_a_vector_privacy():
         return [a / b for a, b in pairs]
 
     steps = ONE // 64
-    most = max(max(abs(math.log(r)) for r in ratios(at, at + steps)) for at in range(-ONE, ONE, ONE // 8))
+    most = max(
+        max(abs(math.log(r)) for r in ratios(at, at + steps)) for at in range(-ONE, ONE, ONE // 8)
+    )
     assert 1.25 < most * 2 * ONE / steps < 1.31

@@ -24,7 +24,9 @@ def designed(name, epsilon, levels=None):
 
 def counts_of(card, inputs, reports, rng):
     """Counts of symbols that are drawn from the exact distribution at each input."""
-    rows = [np.array([float(p) for p in certify.distribution(card, round(x * ONE))]) for x in inputs]
+    rows = [
+        np.array([float(p) for p in certify.distribution(card, round(x * ONE))]) for x in inputs
+    ]
     return np.array([rng.multinomial(reports, row / row.sum()) for row in rows])
 
 
@@ -93,7 +95,9 @@ def test_frequencies_of_expected_counts_are_the_true_ones():
     card = cards.decode(base.window(4, 1, cards.T // 2))
     truth = np.array([0.5, 0.3, 0.2, 0.0])
     counts = np.round(60_000 * (truth * 0.5 + (1 - truth) * 0.5 / 3))
-    assert estimate.combine_frequencies([(card, counts, None)]).mean == pytest.approx(truth, abs=1e-4)
+    assert estimate.combine_frequencies([(card, counts, None)]).mean == pytest.approx(
+        truth, abs=1e-4
+    )
     with pytest.raises(ValueError, match="window 1"):
         estimate.combine_frequencies([(designed("pm-sub", "1"), np.ones(255), None)])
 
@@ -130,15 +134,21 @@ def test_the_host_hashes_as_devices_do():
     categories = np.array([0, 1, 103, 8190, 8191, 32767, -1, -32768])
     for number, buckets in ((1, 2), (77, 4), (2**30 - 1, 256)):
         hashes = vectorised.hashes(clients, number)
-        assert [tuple(pair) for pair in hashes.tolist()] == [hash_of(client, number) for client in clients]
+        assert [tuple(pair) for pair in hashes.tolist()] == [
+            hash_of(client, number) for client in clients
+        ]
         hashed = vectorised.hashed(hashes, categories[None], buckets).tolist()
         assert hashed == [_hashed_by(client, number, categories, buckets) for client in clients]
 
 
 def _hashed_by(client, number, row, buckets):
     """The values that the device library gives to the sampler."""
-    request = SimpleNamespace(model=wire.CATEGORIES, range=1, round=number, d=len(row), asked=[1] * len(row))
-    records = SimpleNamespace(read=lambda index, out: out.__setitem__(slice(0, len(row)), array("h", row)))
+    request = SimpleNamespace(
+        model=wire.CATEGORIES, range=1, round=number, d=len(row), asked=[1] * len(row)
+    )
+    records = SimpleNamespace(
+        read=lambda index, out: out.__setitem__(slice(0, len(row)), array("h", row))
+    )
     answerer = device.Answerer(request)
     holder = SimpleNamespace(device=client, start=0, records=1)
     return list(answerer.values(holder, records, SimpleNamespace(symbols=buckets))[: len(row)])
@@ -200,7 +210,9 @@ def test_intervals_cover_rare_categories_too(epsilon, hashed):
     for _ in range(draws):
         categories = rng.choice(size, n, p=truth)
         if hashed:
-            supported = rng.random((n, size)) < np.where(np.arange(size) == categories[:, None], same, other)
+            supported = rng.random((n, size)) < np.where(
+                np.arange(size) == categories[:, None], same, other
+            )
             counts, reports = supported.sum(axis=0), n
         else:
             lies = (categories + rng.integers(1, size, n)) % size

@@ -34,7 +34,12 @@ from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import lhp, lower_bound
 from ternhost.vectorised import gradients
 
-SMALL = {"mean": "breast-cancer", "erm": "breast-cancer", "reports-needed": "diabetes", "rates": "diabetes"}
+SMALL = {
+    "mean": "breast-cancer",
+    "erm": "breast-cancer",
+    "reports-needed": "diabetes",
+    "rates": "diabetes",
+}
 
 
 # These experiments run with fewer cells than even their quick versions.
@@ -53,7 +58,9 @@ def test_an_experiment_runs_and_writes_its_files(name, tmp_path, monkeypatch):
     messages, optimisers = [], list(OPTIMISERS)
     options = Options(SMALL.get(name), 1, True, progress=messages.append, workers=1)
     cells = experiments._experiment(name, None).cells(options)
-    assert len(pickle.loads(pickle.dumps(cells))) == len(cells)  # for other processes: see test_cells
+    assert len(pickle.loads(pickle.dumps(cells))) == len(
+        cells
+    )  # for other processes: see test_cells
     outcome = experiments.run(name, options)
     assert list(OPTIMISERS) == optimisers  # rates registers its own for a while
     assert messages
@@ -69,7 +76,9 @@ def test_an_experiment_runs_and_writes_its_files(name, tmp_path, monkeypatch):
         assert path.stat().st_size > (5000 if path.suffix == ".png" else 50)
     for figure in outcome.figures.values():
         for axes in figure.axes:
-            assert not axes.has_data() or all((axes.get_xlabel(), axes.get_ylabel(), axes.get_title()))
+            assert not axes.has_data() or all(
+                (axes.get_xlabel(), axes.get_ylabel(), axes.get_title())
+            )
         legend = [text.get_text() for text in figure.legends[0].get_texts()]
         assert len(legend) == len(set(legend))
 
@@ -83,10 +92,15 @@ def test_variances_cross_at_the_epsilons_of_tables_1_and_2():
 @pytest.mark.slow
 def test_the_rule_for_collections_loses_nothing_and_the_others_do():
     for name, law in coordinates.VARIANCES.items():
-        losses = [coordinates._losses(law, epsilon, 16) for epsilon in np.arange(0.5, 10, 0.2).tolist()]
+        losses = [
+            coordinates._losses(law, epsilon, 16) for epsilon in np.arange(0.5, 10, 0.2).tolist()
+        ]
         assert max(row["variance_loss"] for row in losses) == 0
         if name != "duchi":
-            assert all(max(row[f"{rule}_loss"] for row in losses) > 0.1 for rule in ("wide", "paper", "one"))
+            assert all(
+                max(row[f"{rule}_loss"] for row in losses) > 0.1
+                for rule in ("wide", "paper", "one")
+            )
 
 
 FIGURES = [(paper, number) for paper in experiments.PAPERS for number in experiments.figures(paper)]
@@ -115,8 +129,12 @@ def test_a_figure_does_not_ignore_a_data_set(paper, number):
 
 @pytest.mark.parametrize(("paper", "number"), FIGURES)
 def test_a_figure_does_not_ignore_a_mechanism(paper, number, monkeypatch):
-    monkeypatch.setattr(experiments, "tables", lambda *_: pytest.fail("it runs without the mechanism"))
-    with pytest.raises(UsageError, match=r"no mechanisms|without a choice of --mechanism|mechanisms, not 3r"):
+    monkeypatch.setattr(
+        experiments, "tables", lambda *_: pytest.fail("it runs without the mechanism")
+    )
+    with pytest.raises(
+        UsageError, match=r"no mechanisms|without a choice of --mechanism|mechanisms, not 3r"
+    ):
         experiments.run(paper, Options(quick=True, contender=Contender("3r")), figure=number)
 
 
@@ -166,10 +184,25 @@ def test_a_mechanism_of_the_papers_is_added_to_a_figure_once(number):
         ("wang", "11", {"dataset": "breast-cancer"}, "do not suit a linear model"),
         ("wang", "4", {"dataset": "breast-cancer"}, "no categorical attribute"),
         ("wang", "5", {"contender": Contender("optimal")}, "compare their mechanisms, not optimal"),
-        ("wang", "5", {"contender": Contender("pm", 31)}, "compare their mechanisms, not pm, 31 levels"),
-        ("wang", "1", {"dataset": "iris", "runs": None}, "a formula, without a choice of --dataset"),
+        (
+            "wang",
+            "5",
+            {"contender": Contender("pm", 31)},
+            "compare their mechanisms, not pm, 31 levels",
+        ),
+        (
+            "wang",
+            "1",
+            {"dataset": "iris", "runs": None},
+            "a formula, without a choice of --dataset",
+        ),
         ("wang", "1", {}, "a formula, without a choice of --runs"),
-        ("wang", "1", {"contender": Contender("duchi"), "runs": None}, "without a choice of --mechanism"),
+        (
+            "wang",
+            "1",
+            {"contender": Contender("duchi"), "runs": None},
+            "without a choice of --mechanism",
+        ),
         ("hao", "cost", {}, "a formula, without a choice of --runs"),
     ],
 )
@@ -181,17 +214,32 @@ def test_invalid_options_of_an_experiment_are_refused(name, figure, options, mes
 
 def test_a_paper_without_a_figure_lists_its_figures_and_runs_none(tern, here):
     listed = tern("experiment", "hao", "--json").json
-    assert listed == {"experiment": "hao", "figures": {n: each.title for n, each in hao.FIGURES.items()}}
+    assert listed == {
+        "experiment": "hao",
+        "figures": {n: each.title for n, each in hao.FIGURES.items()},
+    }
     assert "table-1" in tern("experiment", "zhao").out
     assert not list(here.iterdir())
-    assert "--figure, one of: 1, 2, 3, cost" in tern("experiment", "hao", "--figure", "9", code=2).err
+    assert (
+        "--figure, one of: 1, 2, 3, cost" in tern("experiment", "hao", "--figure", "9", code=2).err
+    )
     assert "is of no paper" in tern("experiment", "rates", "--figure", "2", code=2).err
-    assert "exclude each other" in tern("experiment", "hao", "--figure=2", "--quick", "--in-full", code=2).err
+    assert (
+        "exclude each other"
+        in tern("experiment", "hao", "--figure=2", "--quick", "--in-full", code=2).err
+    )
 
 
 def test_an_experiment_learns_what_a_run_learns(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = {"dataset": "breast-cancer", "reports": 400, "group": 50, "epsilon": "4", "k": 1, "seed": 3}
+    options = {
+        "dataset": "breast-cancer",
+        "reports": 400,
+        "group": 50,
+        "epsilon": "4",
+        "k": 1,
+        "seed": 3,
+    }
     learned = simulating.run("fedsgd", "simulated:400", **options)["weights"]
     learner = rounds.sgd(datasets.load("breast-cancer"), 400, 3, epsilon="4", k=1)
     assert (learner.options.group, learner.rounds) == (4, rounds.GROUPS)
@@ -232,7 +280,9 @@ def test_a_picture_of_a_data_set_in_a_file_is_named_without_its_path():
         for i in (1, 2)
     ]
     optima = [{"data": "vehicle:/a/b", "model": "svm", "run": 1, "optimum": 0.9}]
-    outcome = erm.outcome(Options(), {"folds": [{**common, **each} for each in runs], "optima": optima})
+    outcome = erm.outcome(
+        Options(), {"folds": [{**common, **each} for each in runs], "optima": optima}
+    )
     assert [*outcome.figures] == ["erm-vehicle"]
 
 
@@ -251,13 +301,23 @@ def test_a_fold_is_held_out_and_does_not_train():
 @pytest.mark.slow
 def test_a_mechanism_named_by_an_option_is_compared(tmp_path, tern, monkeypatch):
     monkeypatch.setattr(mean, "_COMPARED", ("duchi",))
-    arguments = ["--dataset", "breast-cancer", "--quick", "--runs", "1", "--output", str(tmp_path / "mean")]
+    arguments = [
+        "--dataset",
+        "breast-cancer",
+        "--quick",
+        "--runs",
+        "1",
+        "--output",
+        str(tmp_path / "mean"),
+    ]
     arguments += ["--mechanism", "pm-sub", "--window", "best", "--levels", "31", "--workers", "1"]
     tern("experiment", "mean", *arguments, "--json")
     with (tmp_path / "mean" / "figure.csv").open(newline="") as file:
         compared = [row["curve"] for row in csv.DictReader(file)]
     assert compared == ["duchi", "pm-sub, 31 levels, window best"] * 2  # at two epsilons
-    monkeypatch.setattr(experiments, "tables", lambda *_: pytest.fail("it runs without the mechanism"))
+    monkeypatch.setattr(
+        experiments, "tables", lambda *_: pytest.fail("it runs without the mechanism")
+    )
     for name in {*experiments.EXPERIMENTS} - {*experiments.COMPARING}:
         output = tmp_path / name
         refused = tern("experiment", name, "--mechanism", "duchi", "--output", str(output), code=2)
@@ -268,18 +328,24 @@ def test_a_mechanism_named_by_an_option_is_compared(tmp_path, tern, monkeypatch)
 def test_a_contender_s_options_reach_its_card():
     plain, best = Contender("pm-sub", 31), Contender("pm-sub", 31, (("window", "best"),))
     assert variance.of_card(best, "4") < variance.of_card(plain, "4")
-    assert list(Options(contender=best).compared("duchi")) == ["duchi", "pm-sub, 31 levels, window best"]
+    assert list(Options(contender=best).compared("duchi")) == [
+        "duchi",
+        "pm-sub, 31 levels, window best",
+    ]
 
 
 def test_nan_is_null_in_json_and_an_output_that_cannot_be_written_is_refused(tmp_path):
     outcome = Outcome({}, {"x": [{"a": math.nan, "b": [math.inf, 1.5]}]}, {}, name="x")
     experiments.write(outcome, tmp_path)
-    assert json.loads((tmp_path / "x.json").read_text())["tables"]["x"] == [{"a": None, "b": [None, 1.5]}]
+    assert json.loads((tmp_path / "x.json").read_text())["tables"]["x"] == [
+        {"a": None, "b": [None, 1.5]}
+    ]
     with pytest.raises(StorageError):
         experiments.write(outcome, tmp_path / "x.json" / "below")
 
 
-# Conclusions: errors, intervals, and differences beyond noise; and the learners that tern is compared with
+# Conclusions: errors, intervals, and differences beyond noise; and the learners that tern is
+# compared with
 
 
 def test_folds_that_share_records_have_a_larger_error():
@@ -304,7 +370,9 @@ def _runs(noise):
 @pytest.mark.parametrize("larger", [True, False])
 def test_a_summary_says_which_is_better_beyond_noise(larger):
     names = (("set",), "who", "figure")
-    close, apart = (summaries(_runs(noise), *names, larger=lambda row: larger) for noise in (1.0, 0.01))
+    close, apart = (
+        summaries(_runs(noise), *names, larger=lambda row: larger) for noise in (1.0, 0.01)
+    )
     verdicts = [[row["verdict"] for row in rows] for rows in (close, apart)]
     assert [row["who"] for row in close + apart] == ["a", "b", "c"] * 2
     if larger:
@@ -313,7 +381,9 @@ def test_a_summary_says_which_is_better_beyond_noise(larger):
         assert verdicts == [["tied", "tied", "worse"], ["best", "worse", "worse"]]
     a = close[0]
     assert a["low"] < a["figure"] < a["high"]
-    assert a["high"] - a["figure"] == pytest.approx(2.262 * a["standard_error"], rel=1e-3)  # Student's t, 9
+    assert a["high"] - a["figure"] == pytest.approx(
+        2.262 * a["standard_error"], rel=1e-3
+    )  # Student's t, 9
     (best,) = winners(apart, *names)
     assert (best["best"], best["wins"]) == ("c" if larger else "a", True)
     if not larger:
@@ -323,13 +393,15 @@ def test_a_summary_says_which_is_better_beyond_noise(larger):
 
 def test_noise_alone_is_seldom_taken_for_a_difference():
     rng = np.random.default_rng(2)
-    taken = [beyond_noise(rng.normal(0, 1, 8)) or beyond_noise(rng.normal(0, 1, 8)) for _ in range(1000)]
+    taken = [
+        beyond_noise(rng.normal(0, 1, 8)) or beyond_noise(rng.normal(0, 1, 8)) for _ in range(1000)
+    ]
     assert 0.025 < np.mean(taken) < 0.075
     assert not beyond_noise(np.array([3.0])), "one run shows nothing"
 
 
-# SCDF and Staircase by equation 2 of Wang et al.: m, and the density within m of 0, from epsilon and e^-epsilon. The
-# density falls by e^-epsilon at m and at each step of 2 beyond it.
+# SCDF and Staircase by equation 2 of Wang et al.: m, and the density within m of 0, from epsilon
+# and e^-epsilon. The density falls by e^-epsilon at m and at each step of 2 beyond it.
 STEPS = {
     "scdf": lambda epsilon, e: (2 * (1 - e - epsilon * e) / (epsilon * (1 - e)), epsilon / 4),
     "staircase": lambda epsilon, e: (
@@ -393,7 +465,10 @@ def test_the_float_learner_learns_and_k_follows_the_paper_s_rule():
         assert (weights == baseline.train(run, data, perturbing.MECHANISMS["pm-sub"], 1)).all()
         losses.append(judging.figures(data, 2, weights)["log_loss"])
     assert losses[1] < 0.45 < losses[0]
-    ks = [coordinates_by_rule("paper", round(epsilon * 1e6), 16) for epsilon in (0.5, 4.9, 5.0, 8.0, 60.0)]
+    ks = [
+        coordinates_by_rule("paper", round(epsilon * 1e6), 16)
+        for epsilon in (0.5, 4.9, 5.0, 8.0, 60.0)
+    ]
     assert ks == [1, 1, 2, 3, 16]
 
 
@@ -452,9 +527,11 @@ def test_the_baseline_and_synthetic_records_have_different_draws():
 def test_the_more_often_reports_count_the_larger_is_the_error():
     assert len(hao._SHAPES) == 7
     rows = [
-        row for unit in hao._UNITS for source in hao._SHAPES
+        row
+        for unit in hao._UNITS
+        for source in hao._SHAPES
         for row in hao._reused(unit, source, clients=100_000, seed=1)
-    ]  # fmt: skip
+    ]
     ranges = {}
     for mu in hao._MUS:
         more = [100 * (row["over_mu_1"] - 1) for row in rows if row["mu"] == mu]
@@ -493,7 +570,8 @@ def test_taking_the_level_of_another_number_costs_more(unit, cost):
     for reported, card in enumerate(levels.body.value_cards):  # brute force over both numbers
         for sign in (0, 1):
             probabilities = [
-                certify.at_knot(level_card, level)[reported] * certify.distribution(card, value)[sign]
+                certify.at_knot(level_card, level)[reported]
+                * certify.distribution(card, value)[sign]
                 for level, level_card in enumerate(levels.body.level_cards)
                 for value in (-ONE, -5000, 0, 77, ONE)
             ]
@@ -507,7 +585,9 @@ def test_reports_by_the_attribute_s_level_are_unbiased_and_less_noisy_for_a_low_
     levels, n = hao.levels(0.5), 200_000
     spread = []
     for attribute in (-0.9, 0.9):
-        estimates = hao._by_attribute(levels, np.full(n, 0.3), np.full(n, attribute), baseline.generator(6))
+        estimates = hao._by_attribute(
+            levels, np.full(n, 0.3), np.full(n, attribute), baseline.generator(6)
+        )
         assert abs(estimates.mean() - 0.3) < 5 * estimates.std() / n**0.5
         spread.append(estimates.std())
         graded = hao._graded(levels, np.full(n, 0.3), np.full(n, attribute), baseline.generator(7))

@@ -1,4 +1,6 @@
-"""Windows and their features against NumPy in float64; their scale, and the command that computes it."""
+"""Windows and their features against NumPy in float64; their scale, and the command that computes
+it.
+"""
 
 from array import array
 
@@ -38,7 +40,12 @@ def reference(samples, length=False):
     values = []
     for v in channels:
         above = v > v.mean()
-        values += [v.mean(), v.std(), np.abs(np.diff(v)).mean(), np.count_nonzero(above[1:] != above[:-1])]
+        values += [
+            v.mean(),
+            v.std(),
+            np.abs(np.diff(v)).mean(),
+            np.count_nonzero(above[1:] != above[:-1]),
+        ]
     return np.array(values)
 
 
@@ -64,7 +71,11 @@ def test_the_channel_of_the_length_holds_half_the_vector_s_length(samples):
     assert abs(exact[-2] - raw[-2]) < 3.74
 
 
-@given(windows_of(st.sampled_from((-32768, 32767, 0, -1))), st.integers(-32768, 32766), st.integers(1, 65535))
+@given(
+    windows_of(st.sampled_from((-32768, 32767, 0, -1))),
+    st.integers(-32768, 32766),
+    st.integers(1, 65535),
+)
 @settings(max_examples=100, deadline=None)
 def test_scaled_features_are_rounded_down_and_clipped(samples, low, width):
     high = low + width
@@ -77,7 +88,9 @@ def test_scaled_features_are_rounded_down_and_clipped(samples, low, width):
 
 def recordings():
     rows = np.random.default_rng(1).normal(0, 0.3, (3, 1300, 3))
-    return "\n".join("".join("{:.4f},{:.4f},{:.4f}\n".format(*row) for row in part) for part in rows)
+    return "\n".join(
+        "".join("{:.4f},{:.4f},{:.4f}\n".format(*row) for row in part) for part in rows
+    )
 
 
 def scale_of(folder, text):
@@ -91,7 +104,9 @@ def test_a_scale_is_computed_from_recordings(tmp_path, tern, names):
     words = scale_of(tmp_path, names + recordings())
     scale = tern(*words, "--times", "8192", "--json", "--length").json["scale"]
     assert len(scale) == 16
-    (low, high), (least, most) = scale[:2]  # of the mean and of the deviation of x: 0 and .3, 128 samples
+    (low, high), (least, most) = scale[
+        :2
+    ]  # of the mean and of the deviation of x: 0 and .3, 128 samples
     error = 0.3 * 8192 / 128**0.5
     assert -4 * error < low < -error < error < high < 4 * error
     assert least < 0.3 * 8192 < most

@@ -1,4 +1,6 @@
-"""PLDP-FL: models learn, estimated moves are unbiased for all choices of clients, and costs are known before a run."""
+"""PLDP-FL: models learn, estimated moves are unbiased for all choices of clients, and costs are
+known before a run.
+"""
 
 import re
 
@@ -21,9 +23,15 @@ from ternhost.run import costs
 from ternhost.run.status import Watcher
 
 FEDAVG = {
-    "dataset": "toy", "mechanism": "duchi", "epsilon": "8", "clients": 200, "batch": 4, "rounds": 5, "share": 0.3,
+    "dataset": "toy",
+    "mechanism": "duchi",
+    "epsilon": "8",
+    "clients": 200,
+    "batch": 4,
+    "rounds": 5,
+    "share": 0.3,
     "local_rate": 2,
-}  # fmt: skip
+}
 LOOSE = {"tau": 1.0, "epsilon": "20", "dataset": "line"}
 
 
@@ -32,9 +40,13 @@ def _line(n=24_000, seed=5):
     x = np.concatenate([np.ones((n, 1)), rng.uniform(-1, 1, (n, 3))], axis=1)
     labels = np.where(x @ [0.2, 1, -1, 0.5] + rng.normal(0, 0.2, n) > 0, 1, -1)
     return datasets.Dataset(
-        "line", datasets.CLASSIFICATION, ("1", "a", "b", "c"), datasets.to_fixed(x),
-        datasets.to_fixed(labels), datasets.held_out(n),
-    )  # fmt: skip
+        "line",
+        datasets.CLASSIFICATION,
+        ("1", "a", "b", "c"),
+        datasets.to_fixed(x),
+        datasets.to_fixed(labels),
+        datasets.held_out(n),
+    )
 
 
 LINE, TOY = _line(), synthetic.logistic(8000)
@@ -50,11 +62,15 @@ def toys(monkeypatch, tmp_path):
 # Accuracy
 
 
-@pytest.mark.parametrize(("mechanism", "least"), [("pdpm", 0.83), ("duchi", 0.86), ("three-outputs", 0.89)])
+@pytest.mark.parametrize(
+    ("mechanism", "least"), [("pdpm", 0.83), ("duchi", 0.86), ("three-outputs", 0.89)]
+)
 def test_models_learn(mechanism, least):
     private, optima = [], []
     for seed in range(1, 7):
-        algorithm = begin("fedavg", mechanism=mechanism, k=1, rounds=15, share=0.2, seed=seed, **LOOSE)
+        algorithm = begin(
+            "fedavg", mechanism=mechanism, k=1, rounds=15, share=0.2, seed=seed, **LOOSE
+        )
         judged = [algorithm.figures()["accuracy"] for _ in rounds(algorithm, fleet_of(algorithm))]
         result = algorithm.result([{} for _ in judged])
         assert len(judged) == 15
@@ -89,14 +105,18 @@ def _estimates(algorithm, seeds):
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_estimated_moves_are_unbiased_for_all_choices_of_clients(weights):
     options = {"dataset": "line", "choices": "0.5:2:0.5,1:8:0.25,0.75:4:0.25", "mechanism": "duchi"}
-    algorithm = begin("fedavg", share=1.0, rounds=1, records=4, k=2, local_rate=2, weights=weights, **options)
+    algorithm = begin(
+        "fedavg", share=1.0, rounds=1, records=4, k=2, local_rate=2, weights=weights, **options
+    )
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
     classes = class_of(clients + 1, [0.5, 0.25, 0.25], 1)
     ranges = np.array([range_units(design) for design in algorithm.designs])
     assert (np.abs(moves) <= ranges[classes][:, None]).all()
     of_class = np.array([moves[classes == i].mean(axis=0) * FINE for i in range(3)])
-    each = [1.0 if weights == "clients" else 1 / second_moment(design) for design in algorithm.designs]
+    each = [
+        1.0 if weights == "clients" else 1 / second_moment(design) for design in algorithm.designs
+    ]
     exact = np.average(of_class, axis=0, weights=np.bincount(classes) * each)
     estimates = _estimates(algorithm, range(60))
     error = np.std(estimates, axis=0) / 60**0.5
@@ -109,15 +129,24 @@ def test_inverse_variance_has_less_noise():
     spread = {}
     for weights in WEIGHTS:
         algorithm = begin(
-            "fedavg", dataset="line", choices="0.5:1:0.5,0.5:8:0.5", weights=weights, clients=3000,
-            share=1.0, rounds=1, records=4, mechanism="duchi", k=4,
-        )  # fmt: skip
+            "fedavg",
+            dataset="line",
+            choices="0.5:1:0.5,0.5:8:0.5",
+            weights=weights,
+            clients=3000,
+            share=1.0,
+            rounds=1,
+            records=4,
+            mechanism="duchi",
+            k=4,
+        )
         spread[weights] = np.std(_estimates(algorithm, range(40)), axis=0).mean()
     assert spread["variance"] < 0.7 * spread["clients"]
 
 
 def test_a_range_that_is_too_small_clips():
-    # A client that moves further reports the end of its range, so that no weight moves further in a round.
+    # A client that moves further reports the end of its range, so that no weight moves further in a
+    # round.
     algorithm = begin("fedavg", **{**LOOSE, "tau": 0.001}, rounds=3, k=1, mechanism="duchi")
     clients = np.arange(algorithm.clients)
     moves = _exact_moves(algorithm, clients)
@@ -134,17 +163,31 @@ def test_a_question_states_the_local_training():
     (question, clients), *rest = algorithm.cohorts(range(1, 201))
     assert len(clients) == 60
     assert not rest
-    assert (question.model, question.exponent, question.batch) == (wire.LOCAL + wire.LOGISTIC, -12, 4)
+    assert (question.model, question.exponent, question.batch) == (
+        wire.LOCAL + wire.LOGISTIC,
+        -12,
+        4,
+    )
     assert question.local == (2, 2, round(0.25 * 2**20))
     assert set(question.parameters) == {0}
     assert algorithm.modules == ("local",)
     both = begin("fedavg", **{**FEDAVG, "epsilon": Options().epsilon}, choices="both")
-    assert [question.local[2] for question, _ in both.cohorts(range(1, 201))] == [2**17, 2**18, 2**19]
+    assert [question.local[2] for question, _ in both.cohorts(range(1, 201))] == [
+        2**17,
+        2**18,
+        2**19,
+    ]
 
 
 def test_costs_compose_over_weights_and_rounds():
     algorithm = begin(
-        "fedavg", dataset="line", choices="0.5:2:0.5,0.5:6:0.5", rounds=25, share=0.1, clients=1000, k=4
+        "fedavg",
+        dataset="line",
+        choices="0.5:2:0.5,0.5:6:0.5",
+        rounds=25,
+        share=0.1,
+        clients=1000,
+        k=4,
     )
     # It takes part in 3 of 25 rounds, and reports 4 weights at 0.5 each.
     low, high = (account.user_level for account in costs.accounts(algorithm, None))
@@ -201,12 +244,20 @@ def test_clients_have_training_records_of_their_own():
 
 @pytest.mark.parametrize(("mode", "most"), [("1", 67.2), ("2", 336), ("3", 336)])
 def test_in_a_mode_of_the_paper_clients_report_all_weights_each_at_its_epsilon(mode, most):
-    settings = {"dataset": "flights", "rounds": 12, "share": 1.0, "mechanism": "pdpm", "clients": 50}
+    settings = {
+        "dataset": "flights",
+        "rounds": 12,
+        "share": 1.0,
+        "mechanism": "pdpm",
+        "clients": 50,
+    }
     algorithm = begin("fedavg", choices=f"epsilon{mode},tau1", **settings)
     drawn = {"1": (0.1, 0.2), "2": [i / 10 for i in range(1, 11)], "3": (0.9, 1.0)}[mode]
     assert (algorithm.d, algorithm.times) == (28, 12)
     assert {design.k for design in algorithm.designs} == {28}
-    assert sorted({design.card.epsilon / 10**6 for design in algorithm.designs}) == pytest.approx(drawn)
+    assert sorted({design.card.epsilon / 10**6 for design in algorithm.designs}) == pytest.approx(
+        drawn
+    )
     assert max(costs.costs(algorithm)) / 10**6 == most
     assert max(account.user_level for account in costs.accounts(algorithm, None)) / 10**6 == most
     fewer = begin("fedavg", choices=f"epsilon{mode},tau1", k=1, **settings)
@@ -231,7 +282,9 @@ def test_a_run_of_many_classes_tells_what_the_least_and_the_most_spend():
     choices = {"choices": "epsilon2,tau2", "rounds": 2, "share": 1.0, "mechanism": "pdpm"}
     result = run("fedavg", "simulated:200", Watcher(note=notes.append), dataset="line", **choices)
     assert len(result["classes"]) == len(result["accounting"]) == 100
-    assert notes[0].endswith("there are 100 classes of clients; these spend the least and the most:")
+    assert notes[0].endswith(
+        "there are 100 classes of clients; these spend the least and the most:"
+    )
     assert ["epsilon 0.8 in total" in notes[1], "epsilon 8 in total" in notes[2], len(notes)] == [
         True,
         True,
@@ -239,8 +292,9 @@ def test_a_run_of_many_classes_tells_what_the_least_and_the_most_spend():
     ]
     lines = FedAvg.summary(result)
     assert [line.strip().split(" of the clients: ")[-1].split(",")[0] for line in lines[-2:]] == [
-        "epsilon 0.4 a report", "epsilon 4 a report",
-    ]  # fmt: skip
+        "epsilon 0.4 a report",
+        "epsilon 4 a report",
+    ]
     assert "of which these spend the least and the most" in lines[-3]
 
 
@@ -273,7 +327,9 @@ def test_the_model_moves_by_the_mean_move_and_is_averaged_over_rounds():
     (design,) = algorithm.designs
     moves, weights = [], []
     for result in rounds(algorithm, fleet_of(algorithm)):
-        moves.append(fedavg.combine([(design, cohort) for cohort in result.cohorts], fedavg.CLIENTS))
+        moves.append(
+            fedavg.combine([(design, cohort) for cohort in result.cohorts], fedavg.CLIENTS)
+        )
         weights.append(algorithm.weights)
     first, second, _ = moves
     assert weights[0] == pytest.approx(first, abs=2**-12)  # the average of one model is that model
@@ -291,7 +347,9 @@ def test_three_rounds_without_a_report_end_a_run():
 
 
 def test_a_weight_without_reports_stays():
-    algorithm = begin("fedavg", dataset="line", clients=40, share=0.025, rounds=1, k=1, mechanism="duchi")
+    algorithm = begin(
+        "fedavg", dataset="line", clients=40, share=0.025, rounds=1, k=1, mechanism="duchi"
+    )
     finished(algorithm, SimulatedDriver(algorithm.holdings, 40))
     assert np.count_nonzero(algorithm._trainer.weights) == 1
 
@@ -321,8 +379,14 @@ def test_a_weight_without_reports_stays():
         ({"choices": "x:1:1"}, "not a choice"),
         ({"choices": "0.25:1:0.4"}, "must add up to 1"),
         ({"choices": "foo"}, "'foo' is not a class of devices such as 0.25:2:0.5,0.5:8:0.5, or"),
-        ({"choices": "epsilon4,tau1"}, "is not a class of devices such as 0.25:2:0.5,0.5:8:0.5, or"),
-        ({"choices": "epsilon1,tau2,"}, "is not a class of devices such as 0.25:2:0.5,0.5:8:0.5, or"),
+        (
+            {"choices": "epsilon4,tau1"},
+            "is not a class of devices such as 0.25:2:0.5,0.5:8:0.5, or",
+        ),
+        (
+            {"choices": "epsilon1,tau2,"},
+            "is not a class of devices such as 0.25:2:0.5,0.5:8:0.5, or",
+        ),
         ({"choices": "epsilon2,tau2", "k": 17}, "--k must be 1 to 16"),
         ({"records": 0}, "--records must be 1 or more"),
         ({"records": 10**6}, "no client gets 1000000"),

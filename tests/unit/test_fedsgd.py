@@ -52,7 +52,12 @@ def synthetic(task, n=20_000, d=8, seed=5):
 def test_every_client_is_asked_once_in_groups(monkeypatch):
     toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
     algorithm = begin("fedsgd", 103, reports=103, group=10, epsilon="1")
-    assert (algorithm.rounds, algorithm.reports, algorithm.clients, algorithm.times) == (11, 103, 103, 1)
+    assert (algorithm.rounds, algorithm.reports, algorithm.clients, algorithm.times) == (
+        11,
+        103,
+        103,
+        1,
+    )
     groups = []
     while not algorithm.done:
         ((question, group),) = algorithm.cohorts(range(1, 104))
@@ -67,7 +72,9 @@ def test_every_client_is_asked_once_in_groups(monkeypatch):
 
 def test_the_seed_deals_training_records_to_clients(monkeypatch):
     data = toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
-    order, same, changed = (begin("fedsgd", 300, reports=300, seed=s).holdings.order for s in (1, 1, 2))
+    order, same, changed = (
+        begin("fedsgd", 300, reports=300, seed=s).holdings.order for s in (1, 1, 2)
+    )
     assert (order == same).all()
     assert (order != changed).any()
     assert sorted(order) == sorted(data.training)
@@ -101,7 +108,11 @@ def test_few_devices_report_in_several_rounds_and_pay_for_each(
     """Nobody is asked twice in a round, and nobody more often than the cost says."""
     population = Population(devices=devices, knows_records=False)
     algorithm = FedSGD(Options(**options), population)
-    assert (algorithm.reports, algorithm.options.group, algorithm.rounds) == (reports, group, rounds)
+    assert (algorithm.reports, algorithm.options.group, algorithm.rounds) == (
+        reports,
+        group,
+        rounds,
+    )
     assert algorithm.times == times
     assert costs.accounts(algorithm, None)[0].user_level == 2_000_000 * times
     asked = [algorithm._asked(algorithm.clients, number) for number in range(rounds)]
@@ -133,8 +144,15 @@ def test_a_served_fleet_is_asked_by_turns_a_share_at_a_time(monkeypatch):
     toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
     population = Population(schedule=Schedule(rounds=8, share=0.25), devices=20)
     algorithm = FedSGD(Options(epsilon="4"), population)
-    assert (algorithm.rounds, algorithm.reports, algorithm.clients, algorithm.times) == (8, None, None, 2)
-    assert [result.asked for result in rounds(algorithm, fleet_of(algorithm, clients=20))] == [5] * 8
+    assert (algorithm.rounds, algorithm.reports, algorithm.clients, algorithm.times) == (
+        8,
+        None,
+        None,
+        2,
+    )
+    assert [result.asked for result in rounds(algorithm, fleet_of(algorithm, clients=20))] == [
+        5
+    ] * 8
     assert algorithm._trainer.stopped == training.ROUNDS
 
 
@@ -199,7 +217,9 @@ def test_the_gradient_of_the_last_round_has_its_intervals(monkeypatch):
     last = result["last_gradient"]
     assert last["round"] == 3
     assert sum(last["reports"]) == 100
-    for low, mean, high, n in zip(*(last[key] for key in ("low", "mean", "high", "reports")), strict=True):
+    for low, mean, high, n in zip(
+        *(last[key] for key in ("low", "mean", "high", "reports")), strict=True
+    ):
         assert (low < mean < high) if n else mean is None
     low, high = result["accuracy_interval"]
     assert low < result["accuracy"] < high
@@ -217,7 +237,9 @@ def test_a_result_has_its_interval_and_its_baseline(dataset, model, name, foreig
     result = finished(algorithm).result([])
     assert result["measure"] == name
     assert not any(key.startswith(foreign) for key in result)
-    assert set(result["measures"]) == {name} | ({"auc", "log_loss"} if model == "logistic" else set())
+    assert set(result["measures"]) == {name} | (
+        {"auc", "log_loss"} if model == "logistic" else set()
+    )
     low, high = result[f"{name}_interval"]
     assert low < result[name] < high
     assert result[f"{name}_baseline"] == judging.baselines(datasets.load(dataset))[name]
@@ -227,7 +249,9 @@ def test_a_result_has_its_interval_and_its_baseline(dataset, model, name, foreig
 def test_the_model_follows_from_the_labels_unless_it_is_named():
     assert begin("fedsgd", 300, dataset="diabetes", reports=300).model == "linear"
     assert begin("fedsgd", 300, dataset="breast-cancer", reports=300).model == "logistic"
-    assert begin("fedsgd", 300, dataset="breast-cancer", model="linear", reports=300).model == "linear"
+    assert (
+        begin("fedsgd", 300, dataset="breast-cancer", model="linear", reports=300).model == "linear"
+    )
     message = "logistic model tells classes, and the labels of diabetes are numbers"
     with pytest.raises(UsageError, match=message):
         begin("fedsgd", 300, dataset="diabetes", model="logistic", reports=300)
@@ -288,10 +312,14 @@ def test_a_model_is_learned_from_one_report_of_each_flight(epsilon, least):
         ("three-outputs", "4", 20_000, 1_000, 4, 0.89),  # each coordinate at 1
     ],
 )
-def test_the_defaults_do_well_with_other_cards_and_groups(mechanism, epsilon, reports, group, k, least):
+def test_the_defaults_do_well_with_other_cards_and_groups(
+    mechanism, epsilon, reports, group, k, least
+):
     flights = datasets.load("flights")
     for seed in range(3):
-        algorithm = trained(seed, k, mechanism=mechanism, epsilon=epsilon, reports=reports, group=group)
+        algorithm = trained(
+            seed, k, mechanism=mechanism, epsilon=epsilon, reports=reports, group=group
+        )
         assert accuracy(flights, algorithm.weights) >= least
 
 

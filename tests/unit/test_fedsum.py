@@ -1,4 +1,6 @@
-"""Training with the record, or a run of records, as the unit of privacy: figures, boards, budgets, refusals."""
+"""Training with the record, or a run of records, as the unit of privacy: figures, boards, budgets,
+refusals.
+"""
 
 import tarfile
 from pathlib import Path
@@ -53,7 +55,9 @@ def test_boards_pay_in_rho_and_never_more_than_for_life(unit):
         account.load(str(directory / storage.ledger_name(i + 1)))
         assert (account.measure, account.budget) == (ledger.RHO, life)
         assert account.spent == round(run["rho"] * 1e6) <= life
-        assert storage.read_fleet(str(directory / storage.FLEET))[-1] == (1 if unit == "record" else 60)
+        assert storage.read_fleet(str(directory / storage.FLEET))[-1] == (
+            1 if unit == "record" else 60
+        )
     assert run["epsilon_paid"] <= 4
     what = "one record" if unit == "record" else "one run of 60 consecutive records"
     assert run["protects"].startswith(what)
@@ -61,7 +65,9 @@ def test_boards_pay_in_rho_and_never_more_than_for_life(unit):
 
 
 def test_boards_and_simulated_clients_learn_the_same_but_for_noise():
-    """With little noise, the sums of real boards and those of the vectorised twin make the same model."""
+    """With little noise, the sums of real boards and those of the vectorised twin make the same
+    model.
+    """
     runs = [train(f"{kind}:3", **{**SMALL, "life": "1000"}) for kind in ("inprocess", "simulated")]
     assert np.allclose(*(run["weights"] for run in runs), atol=0.1)
 
@@ -116,7 +122,10 @@ def test_public_rows_come_from_a_file(tmp_path):
     np.savetxt("rows.csv", data.features[:400] / 16384, delimiter=",")
     assert train("simulated:5", **SMALL, public="rows.csv")["optimiser"] == "refit"
     np.savetxt("rows.csv", data.features[:400, :3] / 16384, delimiter=",")
-    for name, words in (("rows", "line 1 must have 16 values, not 3"), ("none", r"cannot read none\.csv")):
+    for name, words in (
+        ("rows", "line 1 must have 16 values, not 3"),
+        ("none", r"cannot read none\.csv"),
+    ):
         with pytest.raises(UsageError, match=words):
             train("simulated:5", **SMALL, public=f"{name}.csv")
 
@@ -143,7 +152,15 @@ def test_what_makes_no_sense_is_refused(words, message, tern):
 
 
 def test_the_named_unit_chooses_the_algorithm(tern):
-    words = ["train", "--dataset", "synthetic-logistic", "--fleet", "simulated:4", "--records", "50"]
+    words = [
+        "train",
+        "--dataset",
+        "synthetic-logistic",
+        "--fleet",
+        "simulated:4",
+        "--records",
+        "50",
+    ]
     words += ["--no-report", "--quiet"]
     assert "protects one record of a device" in tern(*words, "--unit", "record").out
     refused = tern(*words, "--unit", "device", code=2)  # --records is of units

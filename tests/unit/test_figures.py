@@ -1,4 +1,6 @@
-"""The device library compiles for every architecture, and its sizes and the figures of the pages are in one file."""
+"""The device library compiles for every architecture, and its sizes and the figures of the pages
+are in one file.
+"""
 
 import json
 
@@ -9,9 +11,9 @@ from terntools.boards import mpy
 
 KEPT = json.loads(figures.KEPT.read_text())
 LIMITS = {"pico": 32 * 1024, "pico-w": 41 * 1024}
-# A Pico with tern.app has at most APPLICATION bytes more than its client had before tern.app. Since the client has
-# become smaller, the modules of tern.app may add ADDED bytes to it. On a network, tern.dns and tern.lease are among
-# these modules.
+# A Pico with tern.app has at most APPLICATION bytes more than its client had before tern.app. Since
+# the client has become smaller, the modules of tern.app may add ADDED bytes to it. On a network,
+# tern.dns and tern.lease are among these modules.
 BEFORE = 32644
 APPLICATION = 6300  # without the features, which a program brings that imports them
 ADDED = {"pico": 7100, "pico-w": 9000}
@@ -75,4 +77,6 @@ def test_entry_point_compiles(architecture):
 
 def test_a_module_that_does_not_compile_is_an_error():
     with pytest.raises(Exception, match="does not compile for armv6m"):
-        mpy.compiled("@micropython.viper\ndef f(x: ptr8):\n    return x + 'a'\n", "armv6m", "broken.py")
+        mpy.compiled(
+            "@micropython.viper\ndef f(x: ptr8):\n    return x + 'a'\n", "armv6m", "broken.py"
+        )

@@ -1,4 +1,6 @@
-"""All ways of installing the device library install its modules, and a program brings the modules that it imports."""
+"""All ways of installing the device library install its modules, and a program brings the modules
+that it imports.
+"""
 
 import ast
 import dataclasses
@@ -34,7 +36,9 @@ def test_the_modules_of_a_board_follow_from_their_imports():
         "tern.links.new": "from tern.tcp import Connection\ndef open_link():\n from tern import late",
         "tern.tcp": "import socket",
         "tern.new": "from tern import helper",
-        **dict.fromkeys(("tern.late", "tern.helper", "tern.boards.new", "tern.boards.emulated"), ""),
+        **dict.fromkeys(
+            ("tern.late", "tern.helper", "tern.boards.new", "tern.boards.emulated"), ""
+        ),
     }
     assert modules.on_demand(sources) == ("new",)
     networked = {"tern.links.new", "tern.tcp", "tern.late"}
@@ -51,7 +55,9 @@ def test_the_modules_of_a_board_follow_from_their_imports():
 def test_the_imports_of_the_library_have_no_circle():
     library = mpy.library()
     imports = {name: modules.imports(source) & library.keys() for name, source in library.items()}
-    order = list(graphlib.TopologicalSorter(imports).static_order())  # raises CycleError, which names them
+    order = list(
+        graphlib.TopologicalSorter(imports).static_order()
+    )  # raises CycleError, which names them
     assert order.index("tern.shapes") < order.index("tern.card") < order.index("tern.client")
 
 
@@ -65,13 +71,17 @@ class Options(SimpleNamespace):
 @pytest.mark.parametrize(
     ("folder", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["tree", "package"]
 )
-@pytest.mark.parametrize("options", [{}, {"pieces": "core, mqtt", "main": False}], ids=["usual", "pieces"])
+@pytest.mark.parametrize(
+    "options", [{}, {"pieces": "core, mqtt", "main": False}], ids=["usual", "pieces"]
+)
 def test_manifest_freezes_the_pieces_and_the_entry(tmp_path, monkeypatch, folder, base, options):
     (tmp_path / "firmware").mkdir()
     (tmp_path / folder).mkdir()
     for file, content in mip_packages.packages().items():
         (tmp_path / "firmware" / file).write_text(content)
-    monkeypatch.chdir(tmp_path / "firmware")  # as MicroPython's build does, in the manifest's folder
+    monkeypatch.chdir(
+        tmp_path / "firmware"
+    )  # as MicroPython's build does, in the manifest's folder
     calls, frozen = [], set()
 
     def note(word, name, files=(), base_path=None, opt=0):
@@ -152,7 +162,10 @@ def test_a_module_that_is_named_comes_with_the_modules_that_it_brings():
     assert "def note" in sources["tern.logbook"]
     assert "_hidden" not in sources["tern.pilot"]
     assert "unused" not in sources["tern.pilot"], "a function that nothing names"
-    assert "unused" in mpy.sources_for(board, programs=["from tern.pilot import unused\n"])["tern.pilot"]
+    assert (
+        "unused"
+        in mpy.sources_for(board, programs=["from tern.pilot import unused\n"])["tern.pilot"]
+    )
     assert mpy.sources_for(board, more=["logbook"]).keys() - plain.keys() == {"tern.logbook"}
     pieces = mip_packages.pieces(mpy.library())
     assert pieces["pilot"] - pieces["core"] == both
@@ -199,9 +212,12 @@ def test_a_program_brings_the_modules_beside_it(tmp_path, capsys):
     files = {
         "mine.py": "import json, helper, umachine\ntry:\n import perhaps\nexcept ImportError:\n pass\n",
         "helper.py": "from tern import softmax\nfrom parts.one import f\nimport mine, nowhere.at_all\n",
-        "parts/__init__.py": "", "parts/one.py": "from . import two\n", "parts/two.py": "import helper\n",
-        "json.py": "a stub for an editor", "unused.py": "import nowhere2",
-    }  # fmt: skip
+        "parts/__init__.py": "",
+        "parts/one.py": "from . import two\n",
+        "parts/two.py": "import helper\n",
+        "json.py": "a stub for an editor",
+        "unused.py": "import nowhere2",
+    }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -214,8 +230,14 @@ def test_a_program_brings_the_modules_beside_it(tmp_path, capsys):
     assert "mine.py imports nowhere: neither" in capsys.readouterr().err
     rp2 = deploy.Machine("armv6m", "rp2", "a Pico", "1.28.0", False, True)
     deployed = deploy.library_files(rp2, program=mine)
-    assert deployed.keys() >= {"/main.py", "/lib/tern/softmax.mpy", *(f"/{name}" for name in beside)}
-    updated = deploy.library_files(rp2, program=dataclasses.replace(mine, main=b"import tern.update\n"))
+    assert deployed.keys() >= {
+        "/main.py",
+        "/lib/tern/softmax.mpy",
+        *(f"/{name}" for name in beside),
+    }
+    updated = deploy.library_files(
+        rp2, program=dataclasses.replace(mine, main=b"import tern.update\n")
+    )
     assert updated.keys() >= {"/main.py", deploy.PROGRAM, *(f"/lib/{name}" for name in beside)}
     assert "/helper.py" not in updated
 
@@ -235,8 +257,9 @@ def test_the_application_brings_its_modules():
 
 
 def leaves():
-    """(module, function, constants): the library's viper functions with the public constants folded in, and the
-    private constants of their modules."""
+    """(module, function, constants): the library's viper functions with the public constants folded
+    in, and the private constants of their modules.
+    """
     for module, source in fold.fold(mpy.library()).items():
         tree = ast.parse(source)
         constants = {
@@ -255,10 +278,16 @@ def leaves():
 def variables(leaf):
     """Parameters and variables in the order of the text, in which MicroPython numbers them."""
     names = [
-        node for node in ast.walk(leaf) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        node
+        for node in ast.walk(leaf)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     ]
     assigned = sorted(names, key=lambda node: (node.lineno, node.col_offset))
-    return list(dict.fromkeys([argument.arg for argument in leaf.args.args] + [node.id for node in assigned]))
+    return list(
+        dict.fromkeys(
+            [argument.arg for argument in leaf.args.args] + [node.id for node in assigned]
+        )
+    )
 
 
 def test_no_leaf_has_code_that_a_compiler_is_known_to_get_wrong():
@@ -272,13 +301,21 @@ def test_no_leaf_has_code_that_a_compiler_is_known_to_get_wrong():
         in_registers = variables(leaf)[:3]
         for node in ast.walk(leaf):
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert)):
-                assert isinstance(node.operand, ast.Constant), f"{where}: {ast.unparse(node)} of a variable"
+                assert isinstance(node.operand, ast.Constant), (
+                    f"{where}: {ast.unparse(node)} of a variable"
+                )
             if not isinstance(node, ast.Subscript):
                 continue
             names = {part.id for part in ast.walk(node.slice) if isinstance(part, ast.Name)}
-            known = eval(ast.unparse(node.slice), dict(constants)) if names <= constants.keys() else None
+            known = (
+                eval(ast.unparse(node.slice), dict(constants))
+                if names <= constants.keys()
+                else None
+            )
             if isinstance(node.ctx, ast.Store):
-                assert known in (None, 0), f"{where}: {ast.unparse(node)} = ... wants its index in a variable"
+                assert known in (None, 0), (
+                    f"{where}: {ast.unparse(node)} = ... wants its index in a variable"
+                )
             assert known is None or 0 <= known < 256, f"{where}: {ast.unparse(node)}"
             if ast.unparse(node.value) in wide:
                 assert ast.unparse(node.slice) not in in_registers, (

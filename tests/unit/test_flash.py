@@ -1,4 +1,6 @@
-"""Flashing: over a pty, esptool talks to a ROM loader of the tests that answers as a chip does; UF2 files."""
+"""Flashing: over a pty, esptool talks to a ROM loader of the tests that answers as a chip does; UF2
+files.
+"""
 
 import contextlib
 import hashlib
@@ -39,7 +41,8 @@ CHIPS = {
 class RomLoader(Port):
     """A chip in its boot loader on a pty.
 
-    cut_after: blocks after which the cable is pulled; faulty: whether the flash alters a bit of each block.
+    cut_after: blocks after which the cable is pulled; faulty: whether the flash alters a bit of
+    each block.
     """
 
     def __init__(self, chip="esp32", cut_after=None, faulty=False):
@@ -54,7 +57,9 @@ class RomLoader(Port):
         self._thread.start()
 
     def close(self):
-        os.close(self.near)  # ends the thread, which closes `far`; until now no other pty has its name
+        os.close(
+            self.near
+        )  # ends the thread, which closes `far`; until now no other pty has its name
         self._thread.join(60)
 
     def _serve(self):
@@ -153,7 +158,9 @@ def rom(monkeypatch):
 
     monkeypatch.setattr(ESPLoader, "command", patient)
     with contextlib.ExitStack() as stack:
-        yield lambda *args, **options: stack.enter_context(contextlib.closing(RomLoader(*args, **options)))
+        yield lambda *args, **options: stack.enter_context(
+            contextlib.closing(RomLoader(*args, **options))
+        )
 
 
 def changed(data, at, value):
@@ -164,7 +171,10 @@ FILES_AT = 0x200000  # in flash
 
 
 def application(size=0x1F0000):
-    """The partition of MicroPython: type, subtype, offset, size and label. By default it ends at FILES_AT."""
+    """The partition of MicroPython: type, subtype, offset, size and label.
+
+    By default it ends at FILES_AT.
+    """
     return 0, 0, 0x10000, size, b"factory"
 
 
@@ -183,7 +193,9 @@ def partition_table(partitions):
 
 
 def firmware_for(chip="esp32", size=150_000, partitions=UNTIL_1_25, megabytes=4):
-    """A file with the marks of a whole firmware: image header with flash size and chip id, partition table."""
+    """A file with the marks of a whole firmware: image header with flash size and chip id,
+    partition table.
+    """
     chip_id, *_, offset = CHIPS[chip]
     flash_size = (megabytes.bit_length() - 1) << 4
     fields = (0xE9, 1, 2, flash_size, 0x40081000, 0xEE, 0, 0, 0, chip_id, 0, 0, 0xFFFF, 0)
@@ -193,7 +205,9 @@ def firmware_for(chip="esp32", size=150_000, partitions=UNTIL_1_25, megabytes=4)
 
 
 def flash_esp32(board, tmp_path, chip="esp32", size=150_000, **options):
-    """Flash the board with a whole firmware for `chip`, with its ROM unless an option says otherwise."""
+    """Flash the board with a whole firmware for `chip`, with its ROM unless an option says
+    otherwise.
+    """
     firmware = flash.read_firmware(save(tmp_path, firmware_for(chip, size)))
     return flash.flash(board.port, firmware, reset=False, **{"stub": False, **options})
 
@@ -213,7 +227,9 @@ def save(tmp_path, data, name="firmware.bin"):
 def test_the_firmware_is_in_flash_at_the_chip_s_offset(rom, tmp_path, chip, stub):
     board, data, offset = rom(chip), firmware_for(chip), CHIPS[chip][5]
     shares = []
-    result = flash_esp32(board, tmp_path, chip, stub=stub, progress=lambda done, n: shares.append(done / n))
+    result = flash_esp32(
+        board, tmp_path, chip, stub=stub, progress=lambda done, n: shares.append(done / n)
+    )
     assert (result["verified"], result["offset"]) == (True, offset)
     assert board.stub is stub
     assert board.flash[offset : offset + len(data)] == data
@@ -350,7 +366,9 @@ def test_a_dump_is_refused_for_an_erased_board_too(rom, tmp_path, stub):
     assert not board.erased
 
 
-def test_a_file_that_is_padded_to_the_end_of_the_flash_is_flashed_where_there_are_no_files(rom, tmp_path):
+def test_a_file_that_is_padded_to_the_end_of_the_flash_is_flashed_where_there_are_no_files(
+    rom, tmp_path
+):
     board = erased_board(rom)
     padded = read_firmware(tmp_path, firmware_for("esp32s3").ljust(FLASH_BYTES, b"\xff"))
     assert flash.flash(board.port, padded, reset=False, stub=True)["verified"]
@@ -372,14 +390,18 @@ def test_a_board_without_files_takes_any_micropython(rom, tmp_path):
 def test_a_firmware_for_a_larger_flash_is_refused(rom, tmp_path, options, stub):
     board = rom("esp32s3")
     firmware = read_firmware(tmp_path, firmware_for("esp32s3", **options))
-    with pytest.raises(UsageError, match=r"is for a flash of (8|16) MB, and the board's has 4 MB") as caught:
+    with pytest.raises(
+        UsageError, match=r"is for a flash of (8|16) MB, and the board's has 4 MB"
+    ) as caught:
         flash.flash(board.port, firmware, reset=False, stub=stub)
     assert "get the firmware for a flash of 4 MB: ESP32_GENERIC_S3-FLASH_4M" in caught.value.hint
     assert not board.erased
 
 
 def test_a_firmware_for_a_smaller_flash_is_flashed(rom, tmp_path):
-    firmware = read_firmware(tmp_path, firmware_for(partitions=[application(0x100000)], megabytes=2))
+    firmware = read_firmware(
+        tmp_path, firmware_for(partitions=[application(0x100000)], megabytes=2)
+    )
     assert flash.flash(rom().port, firmware, reset=False, stub=False)["verified"]
 
 
@@ -412,7 +434,9 @@ def test_files_are_found_where_the_partition_table_is_lost(rom, tmp_path):
 
 
 def test_a_micropython_that_can_read_the_files_again_is_flashed(rom, tmp_path):
-    """The board's own, whose files would end with the flash, cannot read a file system that ends before."""
+    """The board's own, whose files would end with the flash, cannot read a file system that ends
+    before.
+    """
     board = rom()
     write(board, 0x8000, partition_table(SINCE_1_26))
     write(board, FILES_AT, superblock(0x100000))
@@ -424,8 +448,12 @@ def test_a_micropython_that_can_read_the_files_again_is_flashed(rom, tmp_path):
 
 def test_a_program_that_reaches_over_the_files_is_refused(rom, tmp_path):
     board = board_with_files(rom)
-    firmware = read_firmware(tmp_path, firmware_for(size=0x200000, partitions=[application(0x2F0000)]))
-    with pytest.raises(UsageError, match=r"reaches to 0x201000, and the board's files are from 0x200000"):
+    firmware = read_firmware(
+        tmp_path, firmware_for(size=0x200000, partitions=[application(0x2F0000)])
+    )
+    with pytest.raises(
+        UsageError, match=r"reaches to 0x201000, and the board's files are from 0x200000"
+    ):
         flash.flash(board.port, firmware, reset=False, stub=False)
     assert not board.erased
 
@@ -486,10 +514,15 @@ def test_the_command_reports_its_result_and_has_the_documented_exit_codes(rom, t
     board = rom("esp32")
     common = ["--no-reset", "--no-stub"]
     message = r"is for ESP32-S3, and the board on .* has an ESP32; nothing was changed"
-    assert re.search(message, tern("flash", board.port, "--firmware", str(other), *common, code=2).err)
+    assert re.search(
+        message, tern("flash", board.port, "--firmware", str(other), *common, code=2).err
+    )
     assert not board.erased
     assert not any(board.flash)
-    assert '"verified": true' in tern("flash", board.port, "--firmware", str(good), *common, "--json").out
+    assert (
+        '"verified": true'
+        in tern("flash", board.port, "--firmware", str(good), *common, "--json").out
+    )
     assert "micropython.org/download" in tern("flash", board.port, *common, code=2).err
     tern("flash", "/dev/no-such-port", "--firmware", str(good), *common, code=3)
 
@@ -507,8 +540,13 @@ def test_the_error_for_a_file_for_several_chips_names_them():
 
 
 def test_blocks_for_absolute_addresses_are_part_of_the_image():
-    """The boot ROM of an RP2350 writes them, too. Only the extra block of its erratum E10 is for nothing."""
-    with pytest.raises(UsageError, match=r"mixes several chips \(RP2350 \(Arm\), absolute addresses\)"):
+    """The boot ROM of an RP2350 writes them, too.
+
+    Only the extra block of its erratum E10 is for nothing.
+    """
+    with pytest.raises(
+        UsageError, match=r"mixes several chips \(RP2350 \(Arm\), absolute addresses\)"
+    ):
         uf2.read(uf2_file(PROGRAM, uf2.RP2350_ARM) + uf2_file(PROGRAM, 0xE48BFF57, 0x10200000))
 
 
@@ -516,7 +554,9 @@ def test_blocks_for_absolute_addresses_are_part_of_the_image():
 def test_blocks_that_a_pico_would_ignore_are_refused(bytes_of_block):
     """Its boot ROM takes 256 bytes for a multiple of 256."""
     one = changed(uf2_file(bytes(256)), 16, struct.pack("<I", bytes_of_block))
-    with pytest.raises(UsageError, match=f"block 0 has {bytes_of_block} bytes for address 0x10000000"):
+    with pytest.raises(
+        UsageError, match=f"block 0 has {bytes_of_block} bytes for address 0x10000000"
+    ):
         uf2.read(one)
 
 
@@ -539,7 +579,9 @@ def test_a_volume_of_another_user_is_passed_over(tmp_path, monkeypatch):
 
 @pytest.fixture
 def disks(tmp_path, monkeypatch):
-    """Linux's files about two disks, at 1-1.4 and 1-1.3 of the USB, and about a third that is at no USB."""
+    """Linux's files about two disks, at 1-1.4 and 1-1.3 of the USB, and about a third that is at no
+    USB.
+    """
     folder = tmp_path / "class" / "block"
     folder.mkdir(parents=True)
     for name, place in (("sda1", "1-1.4"), ("sdb1", "1-1.3")):

@@ -55,7 +55,11 @@ def test_the_command_shows_each_kind_with_a_valid_form(tern):
     for name, kind in fleet.KINDS.items():
         assert kind.form in text
         assert kind.about in text
-        example = kind.form.replace("BOARD[,BOARD...]", "a0").replace(":N", ":2").replace("DIR", "my-broker")
+        example = (
+            kind.form.replace("BOARD[,BOARD...]", "a0")
+            .replace(":N", ":2")
+            .replace("DIR", "my-broker")
+        )
         assert type(fleet.parse(example)) is kind
         assert example.startswith(name)
 
@@ -63,11 +67,26 @@ def test_the_command_shows_each_kind_with_a_valid_form(tern):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "emulated", "emulated:", "emulated:0", "emulated:-1", "emulated:٣", "emulated:1001",
-        "emulated:8x", "port:", "port", "port:a,,b", "port:a,a", "mqtt:", "simulated:0", "simulated:9999999999",
-        "pico-emulated:17", "pico:3", "8",
+        "",
+        "emulated",
+        "emulated:",
+        "emulated:0",
+        "emulated:-1",
+        "emulated:٣",
+        "emulated:1001",
+        "emulated:8x",
+        "port:",
+        "port",
+        "port:a,,b",
+        "port:a,a",
+        "mqtt:",
+        "simulated:0",
+        "simulated:9999999999",
+        "pico-emulated:17",
+        "pico:3",
+        "8",
     ],
-)  # fmt: skip
+)
 def test_an_invalid_name_is_refused_with_a_hint(text):
     with pytest.raises(UsageError) as caught:
         fleet.parse(text)
@@ -77,10 +96,14 @@ def test_an_invalid_name_is_refused_with_a_hint(text):
 @pytest.mark.parametrize(
     ("epsilon", "wide", "paper"),
     [
-        (100_000, 1, 1), (2_000_000, 1, 1), (3_499_999, 1, 1), (3_500_000, 2, 1), (5_000_000, 2, 2),
+        (100_000, 1, 1),
+        (2_000_000, 1, 1),
+        (3_499_999, 1, 1),
+        (3_500_000, 2, 1),
+        (5_000_000, 2, 2),
         (20_000_000, 4, 4),
     ],
-)  # fmt: skip
+)
 def test_k_follows_from_the_rule(epsilon, wide, paper):
     assert coordinates_by_rule("wide", epsilon, 4) == wide
     assert coordinates_by_rule("paper", epsilon, 4) == paper
@@ -104,7 +127,12 @@ def test_a_device_reads_its_provisioned_files(tmp_path):
         indices += range(clients.start, clients.start + clients.records)
         account = ledger.Ledger()
         account.load(str(tmp_path / "board" / storage.ledger_name(device)))
-        assert (account.budget, account.spent, account.round, account.state) == (2 * COST, 0, 0, ledger.IDLE)
+        assert (account.budget, account.spent, account.round, account.state) == (
+            2 * COST,
+            0,
+            0,
+            ledger.IDLE,
+        )
     assert indices == list(range(10))
     row = np.zeros(5, np.int16)
     for i in range(10):
@@ -138,7 +166,9 @@ def test_invalid_policies_are_refused(largest, budget):
 
 @pytest.fixture
 def site(tmp_path):
-    """(store, ports): two boards of this process with 15 devices each, and the store with their keys."""
+    """(store, ports): two boards of this process with 15 devices each, and the store with their
+    keys.
+    """
     directories = [tmp_path / "a", tmp_path / "b"]
     with Store(tmp_path / "store.sqlite") as store:
         provision_fleet(store, directories, rows(30), POLICY)

@@ -1,4 +1,6 @@
-"""Constants are folded into their uses, names become short, unused functions go; and boards have their modules."""
+"""Constants are folded into their uses, names become short, unused functions go; and boards have
+their modules.
+"""
 
 import array
 import ast
@@ -73,7 +75,9 @@ def test_an_unused_import_goes(constants):
     without = folded(user)["some.user"]
     assert without == 'pass\npass\nx = "a\'b", "a\'b"\n'
     assert modules.imports(without) == set()
-    kept = folded("def f():\n    from some import constants\n    return constants.double\n")["some.user"]
+    kept = folded("def f():\n    from some import constants\n    return constants.double\n")[
+        "some.user"
+    ]
     assert modules.imports(kept) == {"some", "some.constants"}
 
 
@@ -164,15 +168,52 @@ def test_names_that_micropython_has_stay():
     """They are names of the same modules of CPython, or of MicroPython's stubs."""
     short = shorten.short_names(tuple(fold.fold(mpy.library("armv6m") | mpy.library()).items()))
     assert len(short) > 150
-    shared = (array, asyncio, builtins, hashlib, io, json, os, select, socket, ssl, struct, sys, time)
-    types = (array.array, asyncio.Task, socket.socket, ssl.SSLContext, io.FileIO, int, str, bytes, bytearray)
+    shared = (
+        array,
+        asyncio,
+        builtins,
+        hashlib,
+        io,
+        json,
+        os,
+        select,
+        socket,
+        ssl,
+        struct,
+        sys,
+        time,
+    )
+    types = (
+        array.array,
+        asyncio.Task,
+        socket.socket,
+        ssl.SSLContext,
+        io.FileIO,
+        int,
+        str,
+        bytes,
+        bytearray,
+    )
     for owner in (*shared, *types, memoryview, list, dict, set, tuple, range, OSError, property):
         assert not short.keys() & set(dir(owner)), owner
-    stubbed = ["machine", "network", "rp2", "esp32", "vfs", "cryptolib", "asyncio", "socket", "tls", "ssl"]
+    stubbed = [
+        "machine",
+        "network",
+        "rp2",
+        "esp32",
+        "vfs",
+        "cryptolib",
+        "asyncio",
+        "socket",
+        "tls",
+        "ssl",
+    ]
     for path in Path(sys.prefix, "stubs").rglob("*.pyi"):
         if path.stem in stubbed:
             nodes = ast.walk(ast.parse(path.read_text()))
-            names = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+            names = {
+                node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            }
             assert not short.keys() & names, path
 
 
@@ -234,20 +275,32 @@ def test_a_name_with_two_meanings_is_refused(constants):
 
 @pytest.mark.slow
 def test_a_board_has_the_modules_that_its_client_needs():
-    """The boards are one of each kind: with Thumb's assembler or without, with a network or without."""
+    """The boards are one of each kind: with Thumb's assembler or without, with a network or
+    without.
+    """
     for name in ("pico", "pico2-w", "esp32"):
         board = mpy.BOARDS[name]
         sources = mpy.sources_for(board)
         assert {"tern", "tern.client", "tern.boards", "tern.links.serial"} <= set(sources), name
         assert ("tern.links.mqtt" in sources) == ("tern.mqtt" in sources) == board.network
         assert f"tern.boards.{board.platform}" in sources
-        absent = {"tern.boards.emulated", "tern.local", "tern.wire", "tern.host_frames", "tern.bench"}
+        absent = {
+            "tern.boards.emulated",
+            "tern.local",
+            "tern.wire",
+            "tern.host_frames",
+            "tern.bench",
+        }
         assert not absent & set(sources)
         whole = mpy.sources_for(board, whole=True)
         assert set(sources) | {"tern.local", "tern.wire"} <= set(whole)
         assert ("tern.mqtt" in whole) == board.network
-        assert ("asm_thumb" in sources["tern.table"]) == (board.processor in ("armv6m", "armv7emsp")), name
-    more = {piece: {*mpy.sources_for(board, more=[piece])} - {*sources} for piece in ("bench", "lhp")}
+        assert ("asm_thumb" in sources["tern.table"]) == (
+            board.processor in ("armv6m", "armv7emsp")
+        ), name
+    more = {
+        piece: {*mpy.sources_for(board, more=[piece])} - {*sources} for piece in ("bench", "lhp")
+    }
     assert more == {"bench": {"tern.bench"}, "lhp": {"tern.lhp"}}
 
 
@@ -261,6 +314,15 @@ def test_the_folded_library_has_the_same_lines_and_uses_no_name_that_is_gone(tmp
         assert source.count("\n") == before[name].count("\n"), name
         assert not modules.lacking(folded, source), name
         (tmp_path / f"{name}.py").write_text(source)
-    words = ("check", "--isolated", "--select", "F821", "--config", f"builtins = {sorted(fold.COMPILED)}")
-    checked = subprocess.run([sys.executable, "-m", "ruff", *words, tmp_path], capture_output=True, text=True)
+    words = (
+        "check",
+        "--isolated",
+        "--select",
+        "F821",
+        "--config",
+        f"builtins = {sorted(fold.COMPILED)}",
+    )
+    checked = subprocess.run(
+        [sys.executable, "-m", "ruff", *words, tmp_path], capture_output=True, text=True
+    )
     assert checked.returncode == 0, checked.stdout

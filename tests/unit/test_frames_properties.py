@@ -37,7 +37,9 @@ def rounds(draw):
     if collects:
         parameters = [int(value % 3 > 0) for value in parameters]
         parameters[draw(st.integers(0, d - 1))] = 1
-    values = classes if model == wire.SOFTMAX else classes * (sum(parameters) if collects else d) + tally
+    values = (
+        classes if model == wire.SOFTMAX else classes * (sum(parameters) if collects else d) + tally
+    )
     least = wire.MIN_LOCAL_EXPONENT if local else wire.MIN_EXPONENT
     return {
         "device": draw(st.integers(1, 2**32 - 1)),
@@ -46,12 +48,16 @@ def rounds(draw):
         "range_": draw(st.integers(0, wire.MAX_RANGE if model in wire.SCALED else 0)),
         "exponent": 0 if collects else draw(st.integers(least, wire.MAX_EXPONENT)),
         "classes": classes,
-        "k": draw(st.sampled_from((1, values)) if model == wire.SOFTMAX else st.integers(1, values)),
+        "k": draw(
+            st.sampled_from((1, values)) if model == wire.SOFTMAX else st.integers(1, values)
+        ),
         "batch": 0 if model in wire.OF_ONE_RECORD else draw(st.integers(0, wire.MAX_BATCH)),
         "parameters": parameters,
         "card": card,
         "local": draw(
-            st.tuples(st.integers(1, 255), st.integers(0, wire.MAX_RATE), st.integers(1, wire.MAX_TAU))
+            st.tuples(
+                st.integers(1, 255), st.integers(0, wire.MAX_RATE), st.integers(1, wire.MAX_TAU)
+            )
             if local
             else st.just((0, 0, 0))
         ),
@@ -127,14 +133,20 @@ def test_a_decoded_round_is_the_encoded_one(fields, key):
     written["d"] = len(fields["parameters"]) // (1 if collects else fields["classes"])
     names = vars(decoded).keys() & written.keys() - {"parameters", "card"}
     assert len(names) == 12
-    assert {name: getattr(decoded, name) for name in names} == {name: written[name] for name in names}
-    assert list(decoded.asked[: decoded.d] if collects else decoded.parameters) == fields["parameters"]
+    assert {name: getattr(decoded, name) for name in names} == {
+        name: written[name] for name in names
+    }
+    assert (
+        list(decoded.asked[: decoded.d] if collects else decoded.parameters) == fields["parameters"]
+    )
     assert bytes(decoded.card) == fields["card"]
     assert report_frames.question_of(key, fields["device"], frame)[:8] == frame[-8:]
 
 
 @given(rounds(), keys, keys, st.integers(1, 2**32 - 2))
-def test_a_question_is_one_client_s_in_frames_for_a_device_and_for_the_fleet(fields, key, fleet_key, device):
+def test_a_question_is_one_client_s_in_frames_for_a_device_and_for_the_fleet(
+    fields, key, fleet_key, device
+):
     to_device = encoded(host_frames.encode_round, key, **{**fields, "device": device})
     to_fleet = encoded(host_frames.encode_round, fleet_key, **{**fields, "device": wire.FLEET})
     assert len(to_fleet) == len(to_device)
@@ -149,18 +161,35 @@ def test_a_question_is_one_client_s_in_frames_for_a_device_and_for_the_fleet(fie
 def test_a_decoded_error_is_the_encoded_one(key, device, number, code, detail):
     frame = encoded(frames.encode_error, key, device, number, code, detail)
     assert host_frames.decode_error(frame, key) == (device, number, code, detail)
-    assert_refused(wire.ERR_TAG, host_frames.decode_error, frame, bytes(32) if any(key) else b"k" * 32)
+    assert_refused(
+        wire.ERR_TAG, host_frames.decode_error, frame, bytes(32) if any(key) else b"k" * 32
+    )
 
 
-@given(st.tuples(u32, u32, u32, u32, u32, u32, u32, u16, u16, u16, u8, u8, u8, u16), st.text(max_size=300))
+@given(
+    st.tuples(u32, u32, u32, u32, u32, u32, u32, u16, u16, u16, u8, u8, u8, u16),
+    st.text(max_size=300),
+)
 @example((0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), "é" * 200)
 @example((0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), "x" + "€" * 100)
 def test_a_decoded_hello_is_the_encoded_one(fields, text):
     hello = host_frames.Hello(encoded(frames.encode_hello, *fields, text))
     names = (
-        "nonce", "first", "clients", "budget", "spent", "epoch", "heap", "records", "exceptions", "restarts",
-        "entropy", "assessed", "measure", "unit",
-    )  # fmt: skip
+        "nonce",
+        "first",
+        "clients",
+        "budget",
+        "spent",
+        "epoch",
+        "heap",
+        "records",
+        "exceptions",
+        "restarts",
+        "entropy",
+        "assessed",
+        "measure",
+        "unit",
+    )
     assert tuple(getattr(hello, name) for name in names) == fields
     assert hello.release == tuple(int(part) for part in __version__.split("."))
     assert hello.text is not None
@@ -168,7 +197,11 @@ def test_a_decoded_hello_is_the_encoded_one(fields, text):
     assert len(hello.text.encode()) >= min(len(text.encode()), 252)
 
 
-@given(st.lists(st.tuples(st.integers(1, 2**32 - 1), keys), min_size=1, max_size=32), packings(), st.data())
+@given(
+    st.lists(st.tuples(st.integers(1, 2**32 - 1), keys), min_size=1, max_size=32),
+    packings(),
+    st.data(),
+)
 def test_reports_come_back_from_a_batch(devices, packing, data):
     base, symbols = packing
     k = min(len(symbols), 8)
@@ -188,14 +221,20 @@ def test_reports_come_back_from_a_batch(devices, packing, data):
 
 
 @given(
-    keys, st.integers(1, 2**32 - 1), st.integers(1, wire.MAX_ROUND), st.integers(wire.LINEAR, wire.SOFTMAX),
-    st.integers(wire.MIN_EXPONENT, wire.MAX_EXPONENT), st.lists(st.integers(-32768, 32767), min_size=1, max_size=128),
+    keys,
+    st.integers(1, 2**32 - 1),
+    st.integers(1, wire.MAX_ROUND),
+    st.integers(wire.LINEAR, wire.SOFTMAX),
+    st.integers(wire.MIN_EXPONENT, wire.MAX_EXPONENT),
+    st.lists(st.integers(-32768, 32767), min_size=1, max_size=128),
     st.integers(2, 8),
-)  # fmt: skip
+)
 def test_a_decoded_model_is_the_encoded_one(key, device, number, model, exponent, row, many):
     classes = many if model == wire.SOFTMAX else 1
     parameters = row * classes
-    frame = encoded(host_frames.encode_model, key, device, number, model, parameters, exponent, classes)
+    frame = encoded(
+        host_frames.encode_model, key, device, number, model, parameters, exponent, classes
+    )
     *fields, decoded = decode_model(frame, key)
     assert fields == [device, number, model, exponent, classes]
     assert decoded.tolist() == parameters

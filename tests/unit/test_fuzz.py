@@ -1,6 +1,7 @@
 """Each decoder accepts altered inputs or refuses them with its documented error.
 
-The soak checks the same properties of the same targets (tests/harness/targets.py and host_targets.py).
+The soak checks the same properties of the same targets (tests/harness/targets.py and
+host_targets.py).
 """
 
 import itertools
@@ -15,7 +16,18 @@ from harness import fuzzing, seeds, verdicts
 from spec import answers
 
 from tern import card as cards
-from tern import client, frames, host_frames, lease, ledger, projection, recorder, sampler, storage, update
+from tern import (
+    client,
+    frames,
+    host_frames,
+    lease,
+    ledger,
+    projection,
+    recorder,
+    sampler,
+    storage,
+    update,
+)
 from ternhost.count import batches
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +38,9 @@ def python(*words, stderr=None):
     """Run Python in a process with the modules of the tests."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "tests"), *sys.path))}
     command = [sys.executable, *words]
-    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    return subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+    )
 
 
 @pytest.fixture(params=fuzzing.TARGETS)
@@ -56,7 +70,10 @@ def test_each_altered_input_differs_from_its_seed():
 
 @pytest.mark.slow
 def test_fuzzing_counts_its_inputs(tmp_path, monkeypatch):
-    """... for a time, or up to a number, a tenth of them on MicroPython too. It says when there were fewer."""
+    """... for a time, or up to a number, a tenth of them on MicroPython too.
+
+    It says when there were fewer.
+    """
     (tmp_path / "corpus").mkdir()
     ended = python("-m", "harness.fuzzing", "card", "1", tmp_path, stderr=subprocess.STDOUT)
     assert ended.returncode == 0, ended.stdout
@@ -66,7 +83,9 @@ def test_fuzzing_counts_its_inputs(tmp_path, monkeypatch):
     assert figures["inputs"] == {"card": 1500, "packed": 1500}
     assert figures["inputs of MicroPython"] == {"card": 300}
     monkeypatch.setattr(fuzzing, "_run", lambda *_: {"inputs": 2999, "edges": None, "findings": []})
-    assert len(fuzzing.fuzz(0, inputs=3000, names=("packed",))[1]) == 2  # on CPython and on MicroPython
+    assert (
+        len(fuzzing.fuzz(0, inputs=3000, names=("packed",))[1]) == 2
+    )  # on CPython and on MicroPython
 
 
 @pytest.mark.slow
@@ -75,7 +94,9 @@ def test_micropython_judges_as_cpython_does(tmp_path, pytestconfig):
     count = 100 if pytestconfig.getoption("exhaustive") else 25
     inputs = [(name, data) for name in verdicts.NAMES for data in seeds.of(name)]
     for name in verdicts.NAMES:
-        inputs += [(name, data) for data in itertools.islice(seeds.blindly(seeds.of(name), 1), count)]
+        inputs += [
+            (name, data) for data in itertools.islice(seeds.blindly(seeds.of(name), 1), count)
+        ]
     assert fuzzing.differences(inputs, tmp_path) == []
 
 
@@ -89,7 +110,8 @@ def test_a_difference_between_micropython_and_cpython_is_reported(tmp_path, monk
 def test_a_host_accepts_no_hostile_frame_and_keeps_no_memory_of_it(tmp_path):
     """Tens of thousands of frames have every kind of damage.
 
-    The host is a separate process, to measure its memory alone, and has no huge pages, since one has 2 MB.
+    The host is a separate process, to measure its memory alone, and has no huge pages, since one
+    has 2 MB.
     """
     code = (
         "import ctypes, json, sys; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); from harness.hostile import assault; "
@@ -123,14 +145,26 @@ def test_the_targets_detect_likely_bugs_with_their_seeds_alone(tmp_path, monkeyp
         ("client", forged, client, "difference", lambda a, start, b, n: 0),
         ("client", talk, ledger.Ledger, "pay", lambda *arguments: None),
         ("client", talk, frames, "answer_key", lambda question: question[:16]),
-        ("card", card, sampler, "sample", lambda card, stream, xs, out, n: out.__setitem__(0, card.symbols)),
+        (
+            "card",
+            card,
+            sampler,
+            "sample",
+            lambda card, stream, xs, out, n: out.__setitem__(0, card.symbols),
+        ),
         ("card", some[cards.PROJECTION], projection, "find", lambda vector, n, wanted, top: 2 * n),
         ("card", claiming_least, projection.Projection, "keeps", lambda card, epsilon: True),
         ("boot", seeds.of("boot")[-1], update, "crc32", lambda data: 0),
         ("lease", seeds.of("lease")[-1], lease.Lease, "forget", lambda self: None),
         ("model", seeds.of("model")[1], frames, "verify", lambda key, frame: key),
         ("segments", seeds.of("segments")[1], recorder.Recorder, "flush", lambda self: None),
-        ("storage", bytes(range(50)) + bytes(2), storage.Clients, "find", lambda self, device: True),
+        (
+            "storage",
+            bytes(range(50)) + bytes(2),
+            storage.Clients,
+            "find",
+            lambda self, device: True,
+        ),
         ("cobs", b"\3\1\1\0", frames.Receiver, "next", lambda self: frames.MORE),
         (
             "frames",
@@ -139,7 +173,13 @@ def test_the_targets_detect_likely_bugs_with_their_seeds_alone(tmp_path, monkeyp
             "decode_error",
             lambda frame, key: (0, 1, 1, 1),
         ),
-        ("aggregate", seeds.batches()[0], batches, "verify", lambda q, n, d, p, tags: tags[:, 0] < 0),
+        (
+            "aggregate",
+            seeds.batches()[0],
+            batches,
+            "verify",
+            lambda q, n, d, p, tags: tags[:, 0] < 0,
+        ),
         ("aggregate", forged, batches, "verify", lambda q, n, d, p, tags: tags[:, 0] >= 0),
     ]
     for i, (name, data, place, attribute, bug) in enumerate(bugs):

@@ -1,8 +1,10 @@
-"""An audit of what the counts of a gateway tell the server's owner: how well they say which of two values one device of
-a simulated site holds, over one round and several, all other devices holding what tells most.
+"""An audit of what the counts of a gateway tell the server's owner: how well they say which of two
+values one device of a simulated site holds, over one round and several, all other devices holding
+what tells most.
 
-The statistic is the exact log-likelihood ratio of the counts. Half of the runs choose a threshold, the others bound
-both of its rates (Clopper and Pearson), and with them epsilon at delta from below."""
+The statistic is the exact log-likelihood ratio of the counts. Half of the runs choose a threshold,
+the others bound both of its rates (Clopper and Pearson), and with them epsilon at delta from below.
+"""
 
 import math
 
@@ -39,15 +41,21 @@ def laws_of(card):
 
 
 def counts_at(card, value, held, devices, runs, bits):
-    """Counts of the devices of a site (runs x symbols), the first of which holds `value` and all others `held`."""
+    """Counts of the devices of a site (runs x symbols), the first of which holds `value` and all
+    others `held`.
+    """
     values = np.full((runs, devices), held, np.int16)
     values[:, 0] = value
     symbols = vectorised.sample(card, vectorised.RandomLanes(bits, runs), values)
-    return count(runs, card.symbols, np.broadcast_to(np.arange(runs)[:, None], symbols.shape), symbols)
+    return count(
+        runs, card.symbols, np.broadcast_to(np.arange(runs)[:, None], symbols.shape), symbols
+    )
 
 
 def ratios(counts, laws, ends, held):
-    """The log-likelihood ratios of counts: of a report among the others' it is the mean of those of each symbol."""
+    """The log-likelihood ratios of counts: of a report among the others' it is the mean of those of
+    each symbol.
+    """
     p, q = (laws[x] / laws[held] for x in ends)
     return np.log(counts @ p) - np.log(counts @ q)
 
@@ -62,12 +70,15 @@ def epsilon_lower(likely, unlikely, delta, confidence):
         return math.log((p - delta) / q) if p > delta else -math.inf
 
     tails = np.quantile(likely[:half], 1 - np.geomspace(1.5 * delta, 0.99, 60))
-    return bound(max(tails, key=lambda threshold: bound(threshold, slice(half))), slice(half, 2 * half))
+    return bound(
+        max(tails, key=lambda threshold: bound(threshold, slice(half))), slice(half, 2 * half)
+    )
 
 
 def audited(card, devices, rounds, delta, runs, seen=None):
-    """The bound of the best of attacks on either value, all other devices holding either. seen: how many devices, the
-    one in question among them, the gateway mixes (default: all)."""
+    """The bound of the best of attacks on either value, all other devices holding either. seen: how
+    many devices, the one in question among them, the gateway mixes (default: all).
+    """
     laws, bits = laws_of(card), vectorised.random_bits(SEED, devices, rounds)
     best = 0.0
     for ends, held in SIDES:
@@ -119,7 +130,9 @@ def test_the_audit_finds_a_gateway_that_mixes_ten_devices_at_a_time():
 
 
 def answered(card, value, held, devices, runs, number):
-    """The counts as `counts_at` has them, by the simulated fleet of a site and an answer of its gateway."""
+    """The counts as `counts_at` has them, by the simulated fleet of a site and an answer of its
+    gateway.
+    """
     question = Question(wire.VALUES, [1], 0, card.data, 1)
     ids = np.arange(1, devices + 1)
     records = np.full((devices, 2), held, np.int16)
@@ -135,7 +148,9 @@ def test_answers_of_a_gateway_tell_what_is_claimed_and_not_much_less():
     card, ends, held = card_of("three-outputs", 2), (-ONE, ONE), -ONE  # the most telling side
     told = []
     for i, x in enumerate(ends):
-        counts = np.concatenate([answered(card, x, held, 10, 250, 1 + 2 * j + i) for j in range(40)])
+        counts = np.concatenate(
+            [answered(card, x, held, 10, 250, 1 + 2 * j + i) for j in range(40)]
+        )
         told.append(ratios(counts, laws_of(card), ends, held))
     claimed = claim(card, 1, 1e-2, 10)
     assert claimed / 2 < epsilon_lower(*told, 1e-2, CONFIDENCE) < claimed

@@ -1,5 +1,6 @@
-"""Groups that a gateway draws: a host that chooses whom to ask learns much from its own devices and one victim, and a
-gateway that draws the group hides the victim among honest devices."""
+"""Groups that a gateway draws: a host that chooses whom to ask learns much from its own devices and
+one victim, and a gateway that draws the group hides the victim among honest devices.
+"""
 
 import json
 from array import array
@@ -35,7 +36,9 @@ QUESTION = Question(wire.LOGISTIC, array("h", [100] * D), -14, design("three-out
 
 @pytest.fixture
 def site(tmp_path):
-    """Starts the gateway of a site of 1,000 devices whose bound reckons with a tenth of dishonest ones."""
+    """Starts the gateway of a site of 1,000 devices whose bound reckons with a tenth of dishonest
+    ones.
+    """
     started = []
 
     def start(**bound):
@@ -69,7 +72,10 @@ def group_of(gateway, number, **of):
 
 
 def test_its_own_devices_and_one_victim_tell_a_host_nothing_beyond_the_bound(site):
-    """A report of epsilon 1 is within the bound of 1 by itself. Among dishonest devices there is no second one."""
+    """A report of epsilon 1 is within the bound of 1 by itself.
+
+    Among dishonest devices there is no second one.
+    """
     gateway = site()
     assert isinstance(asks(gateway, 2, [*OWNED, 900]), Answer)
     assert all(isinstance(asks(gateway, number, [*OWNED, 900]), Refused) for number in range(3, 22))
@@ -136,7 +142,9 @@ def test_draws_are_counted_through_restarts(site):
 
 
 @pytest.mark.parametrize(
-    ("pool", "parts"), [(np.arange(999, 1003), 2), (np.arange(1, 4), 5)], ids=["strangers", "too few"]
+    ("pool", "parts"),
+    [(np.arange(999, 1003), 2), (np.arange(1, 4), 5)],
+    ids=["strangers", "too few"],
 )
 def test_what_cannot_be_dealt_is_refused(site, pool, parts):
     assert isinstance(deals(site(), 2, parts=parts, pool=pool), Refused)

@@ -1,4 +1,6 @@
-"""The files of tern gateway init, and the signed parts in which a question and its answer cross NATS servers."""
+"""The files of tern gateway init, and the signed parts in which a question and its answer cross
+NATS servers.
+"""
 
 import asyncio
 import json
@@ -31,7 +33,11 @@ CLUSTER = ("n1.local", "n2.local", "n3.local")
 
 
 def contents(directory):
-    return {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(directory): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
 
 
 def accounts(node):
@@ -49,7 +55,11 @@ def test_a_server_and_its_sites_are_written(tmp_path):
     of_server = directories.public_key(tmp_path / "server" / "sites" / "north.pem")
     assert private_key(tmp_path / "north" / "site.key").public_key() == of_server
     assert site.tls().verify_mode == server.tls("north").verify_mode == ssl.CERT_REQUIRED
-    assert node_of(tmp_path) == tmp_path / "nodes" / "gateways.example.org" == node_of(node_of(tmp_path))
+    assert (
+        node_of(tmp_path)
+        == tmp_path / "nodes" / "gateways.example.org"
+        == node_of(node_of(tmp_path))
+    )
     assert accounts(node_of(tmp_path)).keys() == {"tern", "site-north", "site-south"}
 
 
@@ -83,7 +93,9 @@ def test_a_site_is_registered_for_ids(tmp_path):
 
 def test_only_the_owner_reads_secrets_and_the_server_has_no_key_of_a_site(tmp_path):
     write_gateways(tmp_path, ["north"], CLUSTER)
-    secret = [f"server/{name}" for name in ("authority.key", "server.key", "host.key", "routes.secret")]
+    secret = [
+        f"server/{name}" for name in ("authority.key", "server.key", "host.key", "routes.secret")
+    ]
     secret += [f"nodes/{name}/{file}" for name in CLUSTER for file in ("server.key", "nats.conf")]
     for name in (*secret, "north/site.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
@@ -105,7 +117,11 @@ def test_another_site_changes_nothing_else(tmp_path):
     before = contents(tmp_path)
     for directory, options, message in (
         (tmp_path, {"port": 9001}, "written with --port 9000, not 9001"),
-        (tmp_path, {"hosts": ["elsewhere.org"]}, "written with --name localhost, not elsewhere.org"),
+        (
+            tmp_path,
+            {"hosts": ["elsewhere.org"]},
+            "written with --name localhost, not elsewhere.org",
+        ),
         (tmp_path / "server", {}, f"is the directory of a server; name the one above: {tmp_path}"),
     ):
         with pytest.raises(UsageError) as refused:
@@ -118,7 +134,11 @@ def test_another_site_changes_nothing_else(tmp_path):
     assert changed == {"nodes/localhost/accounts.conf", "server/accounts.conf"}
     new = {str(path) for path in after.keys() - before.keys()}
     files = ("authority.pem", "gateway.json", "host.pem", "site.key", "site.pem")
-    assert new == {"server/sites/south.pem", "server/hosts/south.pem", *(f"south/{file}" for file in files)}
+    assert new == {
+        "server/sites/south.pem",
+        "server/hosts/south.pem",
+        *(f"south/{file}" for file in files),
+    }
 
 
 @pytest.mark.parametrize(
@@ -170,10 +190,14 @@ def test_addresses_of_a_cluster_may_be_behind_another(tmp_path):
     names = ("203.0.113.1", "203.0.113.2", "203.0.113.3")
     for place, address, listens in (("a", None, "203.0.113.1"), ("b", "0.0.0.0", "0.0.0.0")):
         server = write_gateways(tmp_path / place, ["north"], names, address)
-        assert f'listen: "{listens}:4222"' in (server.nodes()["203.0.113.1"] / "nats.conf").read_text()
+        assert (
+            f'listen: "{listens}:4222"' in (server.nodes()["203.0.113.1"] / "nats.conf").read_text()
+        )
 
 
-def test_an_interrupted_init_is_completed_and_an_interrupted_removal_keeps_no_key(tmp_path, monkeypatch):
+def test_an_interrupted_init_is_completed_and_an_interrupted_removal_keeps_no_key(
+    tmp_path, monkeypatch
+):
     fails = Mock(side_effect=OSError(28, "full"))
     monkeypatch.setattr(certificates, "_write_authority", fails)
     with pytest.raises(StorageError, match="full"):
@@ -245,7 +269,9 @@ def test_init_and_status_print_json(here, tern):
     assert "tern gateway init" in refused.value.hint
 
 
-@pytest.mark.parametrize("name", ["", "server", "nodes", "../etc", "-x", "a b", "x" * 33, "north\n"])
+@pytest.mark.parametrize(
+    "name", ["", "server", "nodes", "../etc", "-x", "a b", "x" * 33, "north\n"]
+)
 def test_invalid_names_of_sites_are_refused(name):
     with pytest.raises(UsageError):
         check_site(name)
@@ -273,7 +299,12 @@ def test_an_answer_is_bound_to_its_site_and_its_question(keys, failed):
         (key.public_key(), EXCHANGE, b"question", sealed + b"x"),
         (key.public_key(), EXCHANGE, b"question", b""),
         (key.public_key(), EXCHANGE, b"question", b"\0\xff" + bytes(9)),
-        (key.public_key(), EXCHANGE, b"question", wire.seal_question(key, "north", EXCHANGE, b"answer")),
+        (
+            key.public_key(),
+            EXCHANGE,
+            b"question",
+            wire.seal_question(key, "north", EXCHANGE, b"answer"),
+        ),
     ):
         with pytest.raises(ValueError, match="not signed"):
             wire.open_answer(public, exchange, question, data)
@@ -301,7 +332,9 @@ def split(reply):
 
 @pytest.fixture
 def end(tmp_path):
-    """`ask(*requests)`: the replies of a site to these requests of its host; `asked`: the questions it has handled."""
+    """`ask(*requests)`: the replies of a site to these requests of its host; `asked`: the questions
+    it has handled.
+    """
     write_gateways(tmp_path, ["north"])
     asked = []
 
@@ -320,7 +353,10 @@ def end(tmp_path):
 
     def put(question, key=host, exchange=EXCHANGE):
         parts = wire.parts_of(wire.seal_question(key, "north", exchange, question))
-        return [wire.REQUEST.pack(wire.PUT, exchange, n, len(parts)) + part for n, part in enumerate(parts)]
+        return [
+            wire.REQUEST.pack(wire.PUT, exchange, n, len(parts)) + part
+            for n, part in enumerate(parts)
+        ]
 
     key = directories.public_key(tmp_path / "server" / "sites" / "north.pem")
     ask.asked, ask.put, ask.key = asked, put, key
@@ -344,13 +380,22 @@ def test_a_long_question_and_its_answer_cross_in_parts(end):
 def test_what_the_host_has_not_signed_is_not_handled(end, keys):
     good = end.put(b"x" * 100_000)
     strange = (
-        b"", bytes(wire.REQUEST.size - 1), bytes([9]) + good[0][1:], end.put(b"question", keys[1])[0], good[1],
-        wire.REQUEST.pack(wire.PUT, EXCHANGE, 0, 0), wire.REQUEST.pack(wire.PUT, EXCHANGE, 0, wire.MOST_PARTS + 1),
+        b"",
+        bytes(wire.REQUEST.size - 1),
+        bytes([9]) + good[0][1:],
+        end.put(b"question", keys[1])[0],
+        good[1],
+        wire.REQUEST.pack(wire.PUT, EXCHANGE, 0, 0),
+        wire.REQUEST.pack(wire.PUT, EXCHANGE, 0, wire.MOST_PARTS + 1),
         wire.REQUEST.pack(wire.GET, EXCHANGE, 0, 1),
-    )  # fmt: skip
+    )
     for request in strange:
         assert end(request) == [(wire.LOST, 0, b"")]
-    assert [status for status, *_ in end(good[0], good[0], good[1])] == [wire.GO_ON, wire.GO_ON, wire.ANSWER]
+    assert [status for status, *_ in end(good[0], good[0], good[1])] == [
+        wire.GO_ON,
+        wire.GO_ON,
+        wire.ANSWER,
+    ]
     assert end(good[0], good[1][:-1])[1][0] == wire.LOST
     assert len(end.asked) == 1
 
@@ -385,7 +430,10 @@ def test_a_gateway_reports_refusals_and_its_own_faults():
     failed, text = handled(Mock(side_effect=RefusedError("é" * 1_000_000)), b"")
     assert failed
     assert text_of(text) == "é" * MOST_TEXT
-    assert handled(lambda payload: {}[payload], b"x") == (True, b"a fault of the gateway: KeyError: b'x'")
+    assert handled(lambda payload: {}[payload], b"x") == (
+        True,
+        b"a fault of the gateway: KeyError: b'x'",
+    )
     assert handled(bytes, b"x") == (False, b"x")
 
 

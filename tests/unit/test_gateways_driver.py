@@ -41,7 +41,9 @@ from ternhost.store.tallies import pack_counts
 
 CARD, D = design("three-outputs", 1).card, 5
 QUESTION = Question(wire.LOGISTIC, array("h", [100] * D), -14, CARD, 1)
-OF_RECORDS = sum_design(cost=500_000, unit=1, radius=0.5, clipped=24, kept=-8, units=1, values=D + 1)
+OF_RECORDS = sum_design(
+    cost=500_000, unit=1, radius=0.5, clipped=24, kept=-8, units=1, values=D + 1
+)
 SUM = replace(QUESTION, card=OF_RECORDS.card, k=D + 1, range=OF_RECORDS.range)
 TWO = {
     "north": {"fleet": "simulated:20", "dataset": "iris", "first_id": 1},
@@ -60,7 +62,9 @@ class Host:
 
     def driver(self, post=NatsPost, quorum=1.0, **options):
         terms = Terms(quorum=quorum, deadline=60.0)
-        return GatewaysDriver(self.store, post(self.sites), terms, warn=self.warnings.append, **options)
+        return GatewaysDriver(
+            self.store, post(self.sites), terms, warn=self.warnings.append, **options
+        )
 
     def round(self, driver, number, devices=DEVICES, **tell):
         driver.open(number, [(QUESTION, devices)])
@@ -75,7 +79,9 @@ def host(tmp_path, store):
 
 
 def direct_counts(number, sites=tuple(TWO), question=QUESTION):
-    """The counts (coordinates x symbols) of the simulated clients of these sites, without any gateway."""
+    """The counts (coordinates x symbols) of the simulated clients of these sites, without any
+    gateway.
+    """
     total = 0
     for runs in (SiteFleet(**TWO[site]) for site in sites):
         seed, count = runs.seed + (runs.first_id << 32), runs.count(fleet.parse(runs.fleet))
@@ -99,7 +105,9 @@ def test_counts_are_the_sum_over_the_gateways(host):
         part = host.round(driver, 4, DEVICES[:7])
         assert kinds(sites["south"]).count(ASK) == 1, "it has no device in this round"
         # A question may be asked in two cohorts.
-        driver.open(5, [(QUESTION, DEVICES[:10]), (costly, DEVICES[10:25]), (QUESTION, DEVICES[25:])])
+        driver.open(
+            5, [(QUESTION, DEVICES[:10]), (costly, DEVICES[10:25]), (QUESTION, DEVICES[25:])]
+        )
         cohorts = driver.collect(5).cohorts
         host.store.end_round(5, "complete")
         driver.publish(Averaged(1, [1] * D, -14))
@@ -122,7 +130,11 @@ def test_counts_are_the_sum_over_the_gateways(host):
     # The rounds that gateways were asked show what devices have spent.
     cost, dearer = cards.decode(CARD).epsilon, cards.decode(costly.card).epsilon
     before, own = (costs.told_before(host.store, run) for run in ("another", "one"))
-    for devices, spent in ((DEVICES[:7], 4 * cost), (DEVICES[12:20], 2 * cost + dearer), ([999], cost)):
+    for devices, spent in (
+        (DEVICES[:7], 4 * cost),
+        (DEVICES[12:20], 2 * cost + dearer),
+        ([999], cost),
+    ):
         assert costs.spent(before.accounts(of=devices), EPSILON) == spent
     assert not own
 
@@ -187,7 +199,8 @@ def altered(kind, **fields):
 
 
 @pytest.mark.parametrize(
-    "lie", [{"reports": [31]}, {"digest": bytes(32)}, {"counts": [pack_counts(np.full((D, 3), -1))]}]
+    "lie",
+    [{"reports": [31]}, {"digest": bytes(32)}, {"counts": [pack_counts(np.full((D, 3), -1))]}],
 )
 def test_the_round_goes_on_without_a_gateway_that_lies(host, lie):
     lying = altered(ANSWER, refusals=(), **lie)
@@ -220,7 +233,8 @@ def never_answers(handle, payload):
 
 
 class Clock:
-    """The clock of the driver, which jumps past every deadline once the 20 devices of north have answered.
+    """The clock of the driver, which jumps past every deadline once the 20 devices of north have
+    answered.
 
     So deadlines do not depend on how busy the machine is.
     """
@@ -249,7 +263,11 @@ def until(driver, condition):
 
 @pytest.mark.slow
 def test_a_lost_gateway_is_awaited_then_left_out_until_it_returns(host, clock):
-    with ExitStack() as south_again, gateways(host.sites, {"north": TWO["north"]}), host.driver() as driver:
+    with (
+        ExitStack() as south_again,
+        gateways(host.sites, {"north": TWO["north"]}),
+        host.driver() as driver,
+    ):
         with gateways(host.sites, {"south": TWO["south"]}):
             until(driver, lambda: len(driver.devices) == 50)
 
@@ -269,7 +287,10 @@ def test_a_lost_gateway_is_awaited_then_left_out_until_it_returns(host, clock):
         with gateways(host.sites, {"south": TWO["south"]}):
             until(driver, lambda: "gateway south is back" in host.warnings)
             assert host.round(driver, 4).reports == 50
-        assert {site.name: site.online for site in host.store.gateways()} == {"north": True, "south": True}
+        assert {site.name: site.online for site in host.store.gateways()} == {
+            "north": True,
+            "south": True,
+        }
 
 
 def test_a_host_without_gateways_gives_up_with_an_error(host, monkeypatch):
@@ -282,7 +303,10 @@ def test_a_host_without_gateways_gives_up_with_an_error(host, monkeypatch):
 
 @pytest.mark.parametrize("ids", [{"south": range(101, 130)}, {"west": range(130, 140)}])
 def test_a_gateway_with_devices_registered_elsewhere_is_left_out(host, ids):
-    with gateways(host.sites, TWO), host.driver(registered=lambda: {"north": range(1, 21), **ids}) as driver:
+    with (
+        gateways(host.sites, TWO),
+        host.driver(registered=lambda: {"north": range(1, 21), **ids}) as driver,
+    ):
         assert list(driver.devices) == list(range(1, 21))
     ((site, registered),) = ids.items()
     whose = "it is" if site == "south" else "gateway west is"
@@ -310,7 +334,9 @@ def test_round_numbers_continue_after_the_last_round_of_every_gateway(host):
         with host.driver() as driver:
             assert driver.next_round(1) == 41
             (warning,) = host.warnings
-            asked = "gateways were asked round 40, but this store knows of none after 0: if it is new"
+            asked = (
+                "gateways were asked round 40, but this store knows of none after 0: if it is new"
+            )
             assert warning.startswith(asked)
             assert host.round(driver, 41).reports == 50
             assert driver.next_round(1) == 42
@@ -352,7 +378,9 @@ def test_refusals_are_counted_by_reason(host, standing):
         result = host.round(driver, 2, devices)
         assert (result.reports, len(result.refusals)) == (20, 6)
         assert result.reasons == {"budget exhausted": 6} or len(result.reasons) == 1
-        assert any("6 of 26 devices refuse: their budget is spent" in warning for warning in host.warnings)
+        assert any(
+            "6 of 26 devices refuse: their budget is spent" in warning for warning in host.warnings
+        )
         with pytest.raises(AllRefused, match="budget is spent"):
             host.round(driver, 3, devices[20:])
 
@@ -396,7 +424,10 @@ def test_the_store_keeps_gateways_and_their_progress(host):
             shown = reader.snapshot()
             driver.collect(2)
             after = reader.snapshot()
-        assert [(site.reports, site.answered) for site in shown.gateways] == [(0, False), (7, False)]
+        assert [(site.reports, site.answered) for site in shown.gateways] == [
+            (0, False),
+            (7, False),
+        ]
         assert shown.open[-1].reports == 7
         sites = [(site.name, site.reports, site.answered) for site in after.gateways]
         assert sites == [("north", 20, True), ("south", 30, True)]
@@ -416,7 +447,9 @@ BOUND = Bound(1_000_000)  # 20 reports of epsilon 1 tell 0.9951, 30 tell 0.9029
 
 
 def told(store, name):
-    """How many reports hide one another in each cohort that a store has of a gateway, in order of rounds."""
+    """How many reports hide one another in each cohort that a store has of a gateway, in order of
+    rounds.
+    """
     rows = store._rows("SELECT report FROM told WHERE gateway = ? ORDER BY round, position", name)
     return [json.loads(row)["mixed"] for (row,) in rows]
 
@@ -431,7 +464,9 @@ def test_a_question_tells_as_if_all_reported_until_there_is_an_answer(host):
             before.append(told(store, "south"))
         counts = np.zeros((D, 3), np.int64)
         counts[0, 1] = 7
-        return replace(messages.decode(handle(payload)), reports=[7], counts=[pack_counts(counts)]).encode()
+        return replace(
+            messages.decode(handle(payload)), reports=[7], counts=[pack_counts(counts)]
+        ).encode()
 
     with gateways(host.sites, TWO, {"south": fewer}), host.driver() as driver:
         assert host.round(driver, 1).reports == 27
@@ -484,7 +519,9 @@ def test_a_host_that_forgot_what_it_was_told_is_refused_and_says_so(host):
             assert told(host.store, "north") == []
     knows = "says that its counts have told epsilon {} at delta 1e-06, and this store knows of 0"
     for name, epsilon in (("north", "0.9951"), ("south", "0.9029")):
-        assert any(each.startswith(f"gateway {name} {knows.format(epsilon)}") for each in host.warnings)
+        assert any(
+            each.startswith(f"gateway {name} {knows.format(epsilon)}") for each in host.warnings
+        )
 
 
 def test_a_gateway_that_forgot_what_it_told_is_not_asked(host):

@@ -1,4 +1,6 @@
-"""The messages between hosts and gateways: each is decoded as it was encoded, and malformed ones are refused."""
+"""The messages between hosts and gateways: each is decoded as it was encoded, and malformed ones
+are refused.
+"""
 
 import json
 import struct
@@ -43,7 +45,15 @@ EVERY = [
     Hello(),
     ask(1, 2, 5, individual=True, categories=[3], quorum=0.5, deadline=3.5, hold=2.0),
     Model(Averaged(1, [1, -2, 32767], -14)),
-    Here(ids(1, 7, 9), 3, "mqtt", "0.1.0", 2, [(0, 60, 5_000_000, 1_000, 3), (1, None, 9, 1, 2)], True),
+    Here(
+        ids(1, 7, 9),
+        3,
+        "mqtt",
+        "0.1.0",
+        2,
+        [(0, 60, 5_000_000, 1_000, 3), (1, None, 9, 1, 2)],
+        True,
+    ),
     Here(ids(), 0, "port", "0.1.0"),
     ask(1, 2, toward_server=[1_000_000, 1e-6, 0.9]),
     Here(ids(1), 3, "mqtt", "0.1.0", toward_server=[250_000, 1e-9, 1], told=messages.MOST_TOLD),
@@ -67,7 +77,11 @@ def test_every_message_is_decoded_as_it_was_encoded(message):
 def test_a_message_of_another_length_or_protocol_is_refused(message):
     data = message.encode()
     more = (b"\0", 2 * struct.pack("<I", 0), 2 * (struct.pack("<I", 1) + b"x"))
-    wrong = [bytes([1]) + data[1:], data[:1] + bytes([99]) + data[2:], *(data + end for end in more)]
+    wrong = [
+        bytes([1]) + data[1:],
+        data[:1] + bytes([99]) + data[2:],
+        *(data + end for end in more),
+    ]
     for malformed in (*wrong, *(data[:end] for end in range(len(data)))):
         with pytest.raises(messages.MessageError):
             messages.decode(malformed)
@@ -94,12 +108,34 @@ def test_a_message_with_an_unknown_missing_or_mistyped_member_is_refused(message
 
 @pytest.mark.parametrize(
     "wrong",
-    [[], [1], [10**6, 1e-6], [10**6, 1e-6, 1, 1], [0, 1e-6, 1], [-1, 1e-6, 1], [1.5, 1e-6, 1], [10**10, 1e-6, 1],
-     [True, 1e-6, 1], ["1", 1e-6, 1], [10**6, 0, 1], [10**6, 1, 1], [10**6, -1e-6, 1], [10**6, 2, 1],
-     [10**6, float("nan"), 1], [10**6, "1e-6", 1], [10**6, 1e-6, 0], [10**6, 1e-6, 1.1], [10**6, 1e-6, float("nan")],
-     [10**6, 1e-6, None], {"epsilon": 1}, "1", 1, False],
+    [
+        [],
+        [1],
+        [10**6, 1e-6],
+        [10**6, 1e-6, 1, 1],
+        [0, 1e-6, 1],
+        [-1, 1e-6, 1],
+        [1.5, 1e-6, 1],
+        [10**10, 1e-6, 1],
+        [True, 1e-6, 1],
+        ["1", 1e-6, 1],
+        [10**6, 0, 1],
+        [10**6, 1, 1],
+        [10**6, -1e-6, 1],
+        [10**6, 2, 1],
+        [10**6, float("nan"), 1],
+        [10**6, "1e-6", 1],
+        [10**6, 1e-6, 0],
+        [10**6, 1e-6, 1.1],
+        [10**6, 1e-6, float("nan")],
+        [10**6, 1e-6, None],
+        {"epsilon": 1},
+        "1",
+        1,
+        False,
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_wrong_bound_is_refused(wrong):
     for message in (ask(1, 2), Here(ids(1), 3, "mqtt", "0.1.0")):
         with pytest.raises(messages.MessageError, match="'toward_server' is not as it must be"):
@@ -109,7 +145,14 @@ def test_a_wrong_bound_is_refused(wrong):
 def test_unsorted_devices_and_compression_bombs_are_refused():
     head = Here(ids(), 0, "port", "1").encode()[: -len(pack_ids(ids())) - 4]
     bomb = zlib.compress(bytes(5 * messages.MOST_DEVICES), 9)
-    for packed in (pack_ids([2, 1]), pack_ids([3, 3]), pack_ids([0, 1]), pack_ids([wire.FLEET]), b"x", bomb):
+    for packed in (
+        pack_ids([2, 1]),
+        pack_ids([3, 3]),
+        pack_ids([0, 1]),
+        pack_ids([wire.FLEET]),
+        b"x",
+        bomb,
+    ):
         with pytest.raises(messages.MessageError):
             messages.decode(head + struct.pack("<I", len(packed)) + packed)
 
@@ -130,7 +173,9 @@ def test_too_many_devices_in_several_cohorts_are_refused_before_they_are_inflate
 
     assert messages.decode(message(400, 400, 200)).asked == 1000
     inflated, unpack_ids = [], messages.unpack_ids
-    monkeypatch.setattr(messages, "unpack_ids", lambda ids, n: inflated.append(n) or unpack_ids(ids, n))
+    monkeypatch.setattr(
+        messages, "unpack_ids", lambda ids, n: inflated.append(n) or unpack_ids(ids, n)
+    )
     for sizes in ((1001,), (400, 400, 201), (1000,) * 50):
         del inflated[:]
         with pytest.raises(messages.MessageError):
@@ -221,7 +266,9 @@ def test_refusals_are_sent_by_reason_without_device_ids():
     refusals = {device: Refusal(device, NUMBER, 6, device % 100) for device in range(1, 101)}
     refusals[150] = Refusal(150, NUMBER, 7, 3)
     cohort = CohortInFlight(question.cohorts[0].body, 199)
-    answered = answer_to(question, RoundResult(NUMBER, "complete", 199, 0, refusals, [cohort.result()]))
+    answered = answer_to(
+        question, RoundResult(NUMBER, "complete", 199, 0, refusals, [cohort.result()])
+    )
     assert len(answered.refusals) == messages.MOST_REASONS
     assert sum(count for _, _, count in answered.refusals) == 101
     decoded = without_names(NUMBER, messages.decode(answered.encode()).refusals, 1)

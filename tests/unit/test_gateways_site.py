@@ -37,7 +37,9 @@ SIMULATED = {"fleet": "simulated:10", "dataset": "iris", "first_id": 21}
 DEVICES = range(21, 31)
 GRR = design("grr", levels=3, epsilon_micro=10**6).card
 LABEL = Question(wire.SOFTMAX, [1] * 15, -14, GRR, 1, classes=3)
-VECTOR = Question(wire.SOFTMAX, [1] * 15, -14, design("laplace", epsilon_micro=10**6).card, 3, classes=3)
+VECTOR = Question(
+    wire.SOFTMAX, [1] * 15, -14, design("laplace", epsilon_micro=10**6).card, 3, classes=3
+)
 
 
 @pytest.fixture
@@ -76,7 +78,9 @@ def test_the_same_question_has_the_same_answer_byte_for_byte(running, runs, tmp_
     assert isinstance(here, Here)
     assert here.devices.tolist() == [*DEVICES]
     # Both boards say the same: epsilon 100 is left, nothing is spent.
-    kind, budgets = ("inprocess", [(0, 0, 100_000_000, 0, 10)]) if runs is BOARDS else ("simulated", [])
+    kind, budgets = (
+        ("inprocess", [(0, 0, 100_000_000, 0, 10)]) if runs is BOARDS else ("simulated", [])
+    )
     assert (here.last, here.fleet, here.budgets, here.single_results) == (0, kind, budgets, False)
     question = ask(3)
     first = gateway.ask(question)
@@ -112,11 +116,15 @@ def test_a_refused_question_leaves_its_round_number_free(running):
 def test_a_stored_question_is_answered_after_a_restart(running, tmp_path):
     running(**SIMULATED).stop()
     question = ask(4)
-    with Store(tmp_path / "site" / "store.sqlite") as store:  # as it is left by a kill at that moment
+    with Store(
+        tmp_path / "site" / "store.sqlite"
+    ) as store:  # as it is left by a kill at that moment
         store.save_question(4, question.digest, question.encode())
     gateway = running()
     answer = wait_for(
-        lambda: not isinstance(reply := messages.decode(gateway.ask(ask(4, hold=0.0))), Still) and reply
+        lambda: (
+            not isinstance(reply := messages.decode(gateway.ask(ask(4, hold=0.0))), Still) and reply
+        )
     )
     assert sum(answer.reports) == 10
 
@@ -158,7 +166,10 @@ def test_a_later_question_ends_the_round_under_way(running, tmp_path):
     assert messages.decode(gateway.ask(ask(7, deadline=0.3))).ended == "deadline"
     assert "before round 7" in messages.decode(gateway.ask(ask(6))).message
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        assert [ended[:2] for ended in kept.ended_rounds(store)] == [(6, ABANDONED), (7, "deadline")]
+        assert [ended[:2] for ended in kept.ended_rounds(store)] == [
+            (6, ABANDONED),
+            (7, "deadline"),
+        ]
 
 
 @pytest.mark.usefixtures("mute")
@@ -174,13 +185,18 @@ def test_a_request_that_waits_for_an_abandoned_round_is_refused_at_once(running)
 
 def test_a_restart_answers_the_last_question_and_abandons_rounds_before(running, tmp_path):
     running(**BOARDS).stop()
-    with Store(tmp_path / "site" / "store.sqlite") as store:  # as it is left by a kill at that moment
+    with Store(
+        tmp_path / "site" / "store.sqlite"
+    ) as store:  # as it is left by a kill at that moment
         store.open_round(Round(7, ask(7).cohorts, 10, None, "gateway"))
         for question in (ask(7), ask(8)):
             store.save_question(question.number, question.digest, question.encode())
     assert messages.decode(running().ask(ask(8))).reports == [10]
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
-        assert [ended[:2] for ended in kept.ended_rounds(store)] == [(7, ABANDONED), (8, "complete")]
+        assert [ended[:2] for ended in kept.ended_rounds(store)] == [
+            (7, ABANDONED),
+            (8, "complete"),
+        ]
 
 
 @pytest.mark.parametrize("runs", [BOARDS, SIMULATED], ids=["boards", "simulated"])
@@ -233,7 +249,9 @@ def test_no_reply_contains_a_key_or_a_report(running, tmp_path):
     with Store(tmp_path / "site" / "store.sqlite", beside=True) as store:
         keys = store.keys()
     assert len(keys) == 10
-    tags = [bytes(account.report)[-wire.TAG_BYTES :] for _, account in kept.accounts(boards(gateway))]
+    tags = [
+        bytes(account.report)[-wire.TAG_BYTES :] for _, account in kept.accounts(boards(gateway))
+    ]
     for secret in (*keys.values(), *tags):
         assert secret not in replies
         assert secret.hex().encode() not in replies
@@ -278,7 +296,9 @@ def test_options_that_a_gateway_cannot_run_are_refused(tmp_path, runs, reason):
 
 
 @pytest.mark.parametrize(
-    ("runs", "more"), [(SIMULATED, {"records": 1000}), (BOARDS, {"clients": 1})], ids=["simulated", "boards"]
+    ("runs", "more"),
+    [(SIMULATED, {"records": 1000}), (BOARDS, {"clients": 1})],
+    ids=["simulated", "boards"],
 )
 def test_a_first_start_that_fails_can_be_corrected(running, tmp_path, runs, more):
     for wrong in ({"dataset": "nosuch"}, more):
@@ -288,7 +308,9 @@ def test_a_first_start_that_fails_can_be_corrected(running, tmp_path, runs, more
     assert SiteFleet.of(tmp_path / "site", {}) == SiteFleet(**runs)
 
 
-def test_a_later_start_finds_its_store_and_fleet_from_another_working_directory(tmp_path, monkeypatch):
+def test_a_later_start_finds_its_store_and_fleet_from_another_working_directory(
+    tmp_path, monkeypatch
+):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "here").touch()
     monkeypatch.chdir(tmp_path)
@@ -300,7 +322,9 @@ def test_a_later_start_finds_its_store_and_fleet_from_another_working_directory(
     monkeypatch.chdir("elsewhere")
     assert SiteFleet.of(tmp_path / "site", {}).store == str(tmp_path / "own.sqlite")
     assert SiteFleet.of(tmp_path / "site", {"store": "../elsewhere/../own.sqlite"}) == first
-    with pytest.raises(UsageError, match=r"begun with --store .*own.sqlite, not with .*elsewhere/own.sqlite"):
+    with pytest.raises(
+        UsageError, match=r"begun with --store .*own.sqlite, not with .*elsewhere/own.sqlite"
+    ):
         SiteFleet.of(tmp_path / "site", {"store": "own.sqlite"})
 
 
@@ -313,7 +337,9 @@ def test_boards_without_their_store_are_not_replaced(running, tmp_path):
     before = {path: path.read_bytes() for path in (tmp_path / "site").glob("fleet/*/ledger/*")}
     with pytest.raises(StorageError, match="has no keys of the boards in"):
         Running(tmp_path / "site", {}).start()
-    assert {path: path.read_bytes() for path in (tmp_path / "site").glob("fleet/*/ledger/*")} == before
+    assert {
+        path: path.read_bytes() for path in (tmp_path / "site").glob("fleet/*/ledger/*")
+    } == before
     assert len(before) == 10
 
 
@@ -345,7 +371,8 @@ def test_shared_records_are_reported(tmp_path, runs):
 
 CROWD = {**BOARDS, "clients": 40}
 EVERYBODY = range(21, 61)
-# Of a device, at epsilon 1 and delta 1e-6: after one, two and three rounds of 40 reports; 20 reports tell 0.9951.
+# Of a device, at epsilon 1 and delta 1e-6: after one, two and three rounds of 40 reports; 20
+# reports tell 0.9951.
 TOLD = [785_300, 1_144_580, 1_425_300]
 
 
@@ -358,7 +385,9 @@ def told(gateway):
 
 
 def held_back(gateway, question, *words):
-    """Assert that the gateway refuses this question with these words, always alike; nobody is told anything."""
+    """Assert that the gateway refuses this question with these words, always alike; nobody is told
+    anything.
+    """
     first = gateway.ask(question)
     assert gateway.ask(question) == first
     refused = messages.decode(first)
@@ -401,7 +430,9 @@ def test_what_would_tell_too_much_is_held_back_before_devices_are_asked(running,
     assert not any(kept.spent(boards(gateway)).values())
 
 
-def test_counts_of_too_few_reports_are_held_back_after_devices_have_paid(running, bounded, monkeypatch):
+def test_counts_of_too_few_reports_are_held_back_after_devices_have_paid(
+    running, bounded, monkeypatch
+):
     bounded(toward_server=0.96)
     gateway = running(**CROWD)
     deaf, send = boards(gateway)[1].name, InProcessLink.send
@@ -437,7 +468,8 @@ def test_the_account_of_a_gateway_lasts_through_kills(running, bounded, tmp_path
     assert told(gateway) == pytest.approx(TOLD[0], rel=1e-4)
     gateway.stop()
     with Store(tmp_path / "site" / "store.sqlite") as store, store.transaction():
-        # As it is left by a kill after the last report, before the answer: these are one transaction.
+        # As it is left by a kill after the last report, before the answer: these are one
+        # transaction.
         store._db.execute("UPDATE round SET ended = NULL")
         store._db.execute("DELETE FROM told")
         store.save_question(2, question.digest, question.encode())
@@ -474,12 +506,18 @@ def test_cohorts_of_single_devices_and_hashes_are_told_as_local_reports(running)
     assert told(gateway) == pytest.approx(10**6, rel=1e-6)
     hashed = Question(wire.CATEGORIES, [1] + [0] * 4, 0, GRR, 1, range=1)
     assert (
-        sum(messages.decode(gateway.ask(ask(3, question=hashed, individual=True, categories=[9]))).reports)
+        sum(
+            messages.decode(
+                gateway.ask(ask(3, question=hashed, individual=True, categories=[9]))
+            ).reports
+        )
         == 10
     )
     assert told(gateway) == pytest.approx(2 * 10**6, rel=1e-6)
     held_back(
-        gateway, ask(4, question=hashed, toward_server=[900_000, 1e-6, 1]), "no number of devices is enough"
+        gateway,
+        ask(4, question=hashed, toward_server=[900_000, 1e-6, 1]),
+        "no number of devices is enough",
     )
 
 

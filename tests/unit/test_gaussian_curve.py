@@ -1,4 +1,6 @@
-"""The curve of Gaussian noise: never below what discrete noise tells, and close to the normal distribution's own."""
+"""The curve of Gaussian noise: never below what discrete noise tells, and close to the normal
+distribution's own.
+"""
 
 import math
 from fractions import Fraction
@@ -87,7 +89,9 @@ def test_an_epsilon_of_the_curve_has_its_delta(rho, delta):
     if not epsilon:
         return
     parameters = common.DifferentialPrivacyParameters(epsilon, delta)
-    needed = privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(parameters).standard_deviation
+    needed = privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(
+        parameters
+    ).standard_deviation
     assert needed <= 1 / math.sqrt(2 * rho / MICRO) * (1 + 1e-4)
 
 
@@ -100,12 +104,15 @@ def test_an_epsilon_of_the_curve_has_its_delta(rho, delta):
     ],
 )
 def test_a_life_of_sums_tells_less_than_its_rho_would_allow(life, presence, content, in_two_runs):
-    """The last two for what a run of records says (two steps), and for an event that changes two runs (four)."""
+    """The last two for what a run of records says (two steps), and for an event that changes two
+    runs (four).
+    """
     rho = sums.rho_of(life, 1e-6)
     found = [gaussian_curve.epsilon_of(steps**2 * rho, 1e-6) for steps in (1, 2, 4)]
     assert found == pytest.approx([presence, content, in_two_runs], abs=2e-6)
     assert all(
-        sums.epsilon_of(steps**2 * rho, 1e-6) > each for steps, each in zip((1, 2, 4), found, strict=True)
+        sums.epsilon_of(steps**2 * rho, 1e-6) > each
+        for steps, each in zip((1, 2, 4), found, strict=True)
     )
 
 
@@ -115,7 +122,9 @@ def test_a_coarse_grid_has_no_curve():
 
 
 def test_cards_of_a_budget_have_at_most_the_rho_of_the_budget():
-    """Ten cards that share a budget: their noise is finer than that of one card that spends all of it."""
+    """Ten cards that share a budget: their noise is finer than that of one card that spends all of
+    it.
+    """
     budget, radius = 300_000, 128
     share = Fraction(budget, 10)
     variance = math.ceil(Fraction(MICRO * radius**2, 2) / share / 512) * 512
@@ -126,7 +135,9 @@ def test_cards_of_a_budget_have_at_most_the_rho_of_the_budget():
 
 @pytest.mark.parametrize("life", [1, 2, 4])
 def test_odds_move_further_than_epsilon_more_often_than_delta(life):
-    """The exact probability for normal noise: P[loss > epsilon] is above delta, and below the bound."""
+    """The exact probability for normal noise: P[loss > epsilon] is above delta, and below the
+    bound.
+    """
     rho = sums.rho_of(life, 1e-6)
     shift = math.sqrt(2 * rho / MICRO)
     exact = 0.5 * math.erfc((life / shift - shift / 2) / math.sqrt(2))

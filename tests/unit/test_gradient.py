@@ -15,7 +15,10 @@ MODELS = (wire.LINEAR, wire.LOGISTIC, wire.SVM)
 
 
 def reference(model, mantissas, exponent, rows):
-    """The clipped mean gradient in float64. Its dot products are exact: at most 2**36 units of 2**(exponent - 14)."""
+    """The clipped mean gradient in float64.
+
+    Its dot products are exact: at most 2**36 units of 2**(exponent - 14).
+    """
     x, y = rows[:, :-1] / ONE, rows[:, -1] / ONE
     z = x @ (mantissas * 2.0**exponent)
     if model == wire.LINEAR:
@@ -45,7 +48,8 @@ def test_the_error_of_a_gradient_is_below_two_to_the_minus_nine(model, d):
     rng, worst = np.random.default_rng(d), 0.0
     for exponent in range(-30, -11):
         for batch in (1, 2, 32):
-            # Small mantissas too, so that predictions near the sigmoid's bend and the hinge's kink occur.
+            # Small mantissas too, so that predictions near the sigmoid's bend and the hinge's kink
+            # occur.
             mantissas = rng.integers(-32768, 32768, d) >> rng.integers(0, 12)
             rows = rng.integers(-ONE, ONE + 1, (batch, d + 1))
             if model != wire.LINEAR:
@@ -69,5 +73,7 @@ def test_the_gradient_is_accurate_at_the_ends_of_every_range(data):
     mantissas, rows = np.full(d, mantissa), np.full((batch, d + 1), feature)
     rows[:, -1] = ONE if data.draw(st.booleans()) else -ONE
     rows[0, : d // 2] = data.draw(extremes)
-    error = np.abs(device(model, mantissas, exponent, rows) - reference(model, mantissas, exponent, rows))
+    error = np.abs(
+        device(model, mantissas, exponent, rows) - reference(model, mantissas, exponent, rows)
+    )
     assert error.max() <= 2**-11.5

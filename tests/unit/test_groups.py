@@ -1,4 +1,6 @@
-"""Groups of devices, some of which are dishonest: the hypergeometric law, and the draws of a gateway."""
+"""Groups of devices, some of which are dishonest: the hypergeometric law, and the draws of a
+gateway.
+"""
 
 from collections import Counter
 from fractions import Fraction
@@ -13,7 +15,9 @@ from ternhost.reach.gateway.dealing import draw
 
 
 def chance_of_more(pool, dishonest, asked, most):
-    """The probability that a group with an honest device has more than `most` dishonest ones, exactly."""
+    """The probability that a group with an honest device has more than `most` dishonest ones,
+    exactly.
+    """
     marked = min(dishonest, pool - 1)
     ways = sum(
         comb(marked, d) * comb(pool - 1 - marked, asked - 1 - d)
@@ -26,13 +30,23 @@ def chance_of_more(pool, dishonest, asked, most):
 @pytest.mark.parametrize("tail", [0.3, 1e-3, 1e-9])
 @pytest.mark.parametrize(
     ("pool", "dishonest", "asked"),
-    [(10, 1, 2), (10, 3, 10), (50, 5, 3), (50, 49, 20), (1000, 100, 500), (6666, 667, 167), (300, 0, 7)],
+    [
+        (10, 1, 2),
+        (10, 3, 10),
+        (50, 5, 3),
+        (50, 49, 20),
+        (1000, 100, 500),
+        (6666, 667, 167),
+        (300, 0, 7),
+    ],
 )
 def test_a_group_has_more_dishonest_devices_with_at_most_the_tail(pool, dishonest, asked, tail):
     most = most_dishonest(pool, dishonest, asked, tail)
     assert chance_of_more(pool, dishonest, asked, most) <= Fraction(tail)
     if most:
-        assert chance_of_more(pool, dishonest, asked, most - 1) > Fraction(tail) * Fraction(999, 1000)
+        assert chance_of_more(pool, dishonest, asked, most - 1) > Fraction(tail) * Fraction(
+            999, 1000
+        )
 
 
 def test_no_tail_means_the_worst_group():
@@ -41,7 +55,9 @@ def test_no_tail_means_the_worst_group():
 
 
 def test_the_law_is_that_of_drawing_groups():
-    """Of seven devices the first three are dishonest, and the last is honest: all groups of four that have it."""
+    """Of seven devices the first three are dishonest, and the last is honest: all groups of four
+    that have it.
+    """
     groups = [group for group in combinations(range(7), 4) if 6 in group]
     counts = Counter(sum(device < 3 for device in group) for group in groups)
     for most in range(4):
@@ -50,7 +66,8 @@ def test_the_law_is_that_of_drawing_groups():
 
 
 @pytest.mark.parametrize(
-    ("devices", "share", "dishonest"), [(1000, 0.9, 100), (1001, 0.9, 101), (7, 1.0, 0), (3, 0.95, 1)]
+    ("devices", "share", "dishonest"),
+    [(1000, 0.9, 100), (1001, 0.9, 101), (7, 1.0, 0), (3, 0.95, 1)],
 )
 def test_dishonest_devices_are_rounded_up(devices, share, dishonest):
     assert dishonest_of(devices, share) == dishonest
@@ -73,7 +90,9 @@ def test_all_draws_together_miss_with_at_most_their_delta():
     """The tail of the i-th draw falls as 1 / i**2, whose sum is pi**2 / 6."""
     delta, n = 1e-3, 400
     group = [Group(1000, 100, 1000, i) for i in range(1, n + 1)]
-    missed = sum(chance_of_more(1000, 100, 100, 100 - each.honest(100, 0.9, delta)) for each in group)
+    missed = sum(
+        chance_of_more(1000, 100, 100, 100 - each.honest(100, 0.9, delta)) for each in group
+    )
     left = delta * (1 - sum(6 / (pi * i) ** 2 for i in range(1, n + 1)))
     assert float(missed) + left <= delta
 
@@ -93,7 +112,9 @@ def test_a_deal_has_each_device_in_one_group():
 
 
 def test_every_deal_is_equally_likely():
-    """Six devices in three pairs: the first pair is each of 15 with the same frequency (chi-squared, 14 degrees)."""
+    """Six devices in three pairs: the first pair is each of 15 with the same frequency
+    (chi-squared, 14 degrees).
+    """
     n = 15_000
     counts = Counter(tuple(draw(np.arange(6), 3)[0]) for _ in range(n))
     assert len(counts) == 15

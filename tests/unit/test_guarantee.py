@@ -1,4 +1,6 @@
-"""The statement of a guarantee says what was certified: of every kind of report and span, in words and in JSON."""
+"""The statement of a guarantee says what was certified: of every kind of report and span, in words
+and in JSON.
+"""
 
 import json
 import math
@@ -94,7 +96,9 @@ def test_where_sums_over_records_and_reports_about_the_device_are_together_only_
     found = Guarantee.of(Span.LIFE, both, DELTA)
     assert found.unit == 1
     assert found.bounds.epsilon > 1.9
-    assert found.words().startswith("all runs so far together protect one record of a device with epsilon ")
+    assert found.words().startswith(
+        "all runs so far together protect one record of a device with epsilon "
+    )
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -151,11 +155,26 @@ def test_a_second_number_that_is_hardly_smaller_is_left_out():
     ("measure", "amount", "unit", "words"),
     [
         (ledger.EPSILON, 4_000_000, 0, "a device with all of its records with epsilon 4"),
-        (ledger.EPSILON, 4_000_000, 60, "records of a device with epsilon 4 (that it was there) and 8 (what it says)"),
-        (ledger.RHO, sums.rho_of(4, DELTA), 0, "a device with all of its records with epsilon 4 at delta 1e-06"),
-        (ledger.RHO, sums.rho_of(4, DELTA), 1, "4 at delta 1e-06 (that it was there) and 8.83 at delta 1e-06 (what"),
+        (
+            ledger.EPSILON,
+            4_000_000,
+            60,
+            "records of a device with epsilon 4 (that it was there) and 8 (what it says)",
+        ),
+        (
+            ledger.RHO,
+            sums.rho_of(4, DELTA),
+            0,
+            "a device with all of its records with epsilon 4 at delta 1e-06",
+        ),
+        (
+            ledger.RHO,
+            sums.rho_of(4, DELTA),
+            1,
+            "4 at delta 1e-06 (that it was there) and 8.83 at delta 1e-06 (what",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_budget_is_told_for_whatever_it_pays_for(measure, amount, unit, words):
     found = Guarantee.of_budget(amount, measure, unit, DELTA).words()
     assert found.startswith("the budget for life protects ")
@@ -164,7 +183,10 @@ def test_a_budget_is_told_for_whatever_it_pays_for(measure, amount, unit, words)
 
 def test_the_share_of_a_class_is_told():
     words = Guarantee.of(Span.RUN, {Report(MICRO): 1}, DELTA, share=0.6).words()
-    assert words == "60 % of the devices: this run protects a device with all of its records with epsilon 1"
+    assert (
+        words
+        == "60 % of the devices: this run protects a device with all of its records with epsilon 1"
+    )
 
 
 def test_the_owner_of_the_server_is_named():
@@ -179,7 +201,12 @@ def test_the_owner_of_the_server_is_named():
 
 @pytest.mark.parametrize(
     "reports",
-    [{Report(MICRO): 3}, {of_sum(1, 2): 3}, {of_sum(60, 1): 3}, {of_sum(0, 2): 1, Report(MICRO): 1}],
+    [
+        {Report(MICRO): 3},
+        {of_sum(1, 2): 3},
+        {of_sum(60, 1): 3},
+        {of_sum(0, 2): 1, Report(MICRO): 1},
+    ],
     ids=["values", "records", "runs", "device"],
 )
 def test_json_keeps_the_exact_numbers(reports):
@@ -188,15 +215,28 @@ def test_json_keeps_the_exact_numbers(reports):
 
 
 def test_json_names_the_neighbours():
-    known = [Guarantee.of(Span.RUN, {report: 1}, DELTA).as_json() for report in (of_sum(1, 2), Report(MICRO))]
+    known = [
+        Guarantee.of(Span.RUN, {report: 1}, DELTA).as_json()
+        for report in (of_sum(1, 2), Report(MICRO))
+    ]
     assert [each["neighbours"] for each in known] == ["presence", "replacement"]
 
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(3.99999, "4"), (4.0, "4"), (0.927374, "0.928"), (0.0, "0"), (4.000001, "4.01"), (2980.96, "2,981"),
-     (1234567.8, "1,234,568"), (0.0009991, "0.001"), (100.0, "100"), (12.34, "12.4")],
-)  # fmt: skip
+    [
+        (3.99999, "4"),
+        (4.0, "4"),
+        (0.927374, "0.928"),
+        (0.0, "0"),
+        (4.000001, "4.01"),
+        (2980.96, "2,981"),
+        (1234567.8, "1,234,568"),
+        (0.0009991, "0.001"),
+        (100.0, "100"),
+        (12.34, "12.4"),
+    ],
+)
 def test_people_read_numbers_that_are_rounded_up(number, words):
     assert rounded(number) == words
     assert Decimal(words.replace(",", "")) >= Decimal(repr(number))
@@ -210,7 +250,9 @@ def test_no_number_in_words_is_below_the_certified_one():
 
 
 def test_odds_beyond_epsilon_are_less_likely_than_is_told():
-    """Of normal noise of that rho it is a little more than delta; of a pure epsilon it never happens."""
+    """Of normal noise of that rho it is a little more than delta; of a pure epsilon it never
+    happens.
+    """
     rho = sums.rho_of(1, DELTA)
     report = Report(rho, gaussian=True, alone=True, unit=1, normal=rho)
     found = Guarantee.of(Span.RUN, {report: 1}, DELTA)

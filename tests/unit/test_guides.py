@@ -12,7 +12,9 @@ import pytest
 from tern.features import Window
 
 SENSORS = (Path(__file__).parents[2] / "docs/guides/sensors.md").read_text()
-SNIPPETS = dict(re.findall(r"^## (\S+?):? .*?```python\n(.*?)```", SENSORS, re.MULTILINE | re.DOTALL))
+SNIPPETS = dict(
+    re.findall(r"^## (\S+?):? .*?```python\n(.*?)```", SENSORS, re.MULTILINE | re.DOTALL)
+)
 
 
 @pytest.mark.parametrize("name", guide_pictures.PICTURES)
@@ -22,7 +24,9 @@ def test_a_picture_is_up_to_date(name):
 
 
 class I2C:
-    """An MPU-6050 (0x68, registers by RM-MPU-6000A) and an SHT31 (0x44, frames by SHT3x-DIS 4.3) on one bus."""
+    """An MPU-6050 (0x68, registers by RM-MPU-6000A) and an SHT31 (0x44, frames by SHT3x-DIS 4.3) on
+    one bus.
+    """
 
     def __init__(self, bus, sda, scl, freq):
         self._registers = {0x6B: 0x40}  # asleep after power-on

@@ -52,18 +52,30 @@ def test_a_hardware_map_of_twister_is_read(tmp_path):
         ("- {connected: false, id: x, platform: pico, serial: /dev/x}", "no connected board"),
         ("- {connected: true, id: x, platform: pico, serial: /dev/x, colour: red}", "no 'colour'"),
         ("- {connected: true, id: x, serial: /dev/x}", "platform are missing"),
-        ("- {connected: true, id: x, platform: pico, serial: /dev/x, power: {hub: 1}}", "needs hub and port"),
+        (
+            "- {connected: true, id: x, platform: pico, serial: /dev/x, power: {hub: 1}}",
+            "needs hub and port",
+        ),
         (f"{BOARD}, meter: ppk2}}", "meter has options of tern bench energy"),
         (expecting("[1]"), "expect must be a table of figures"),
         (expecting("none.yaml"), "cannot read .*none.yaml"),
         (expecting("{latency-ms: 4.4}"), "there is no figure 'latency-ms'"),
         (expecting("{latency-us: 4.4 ms}"), "latency-us needs a value in us"),
         (expecting("{latency-us: {tolerance: 1}}"), "latency-us needs a value in us"),
-        (expecting("{heap-bytes: {value: 1, tolerance: 5 kB}}"), "a tolerance .in the same unit or %"),
-        (expecting("{heap-bytes: {value: 1, direction: down}}"), "a direction .lower, higher, equal"),
+        (
+            expecting("{heap-bytes: {value: 1, tolerance: 5 kB}}"),
+            "a tolerance .in the same unit or %",
+        ),
+        (
+            expecting("{heap-bytes: {value: 1, direction: down}}"),
+            "a direction .lower, higher, equal",
+        ),
         (expecting("{heap-bytes: {value: 1, unit: kB}}"), "heap-bytes needs a value in bytes"),
         (expecting("{heap-bytes: .nan}"), "heap-bytes needs a value in bytes"),
-        ("- &a {connected: true, id: x, platform: pico, serial: /dev/x}\n- *a", "two boards of one id"),
+        (
+            "- &a {connected: true, id: x, platform: pico, serial: /dev/x}\n- *a",
+            "two boards of one id",
+        ),
     ],
 )
 def test_mistakes_in_a_map_are_named(tmp_path, text, message):
@@ -95,7 +107,9 @@ def test_the_history_names_the_commits_that_moved_a_figure(tmp_path, monkeypatch
     expect = expectations.parse({"heap-bytes": 100, "energy-uj": {"value": 9, "tolerance": 1}}, "x")
     for commit, heap in zip("abcdef", (100, 90, 101, 102, 99, 103), strict=True):
         monkeypatch.setattr(expectations, "commit", lambda commit=commit: commit)
-        expectations.append(history, "one", expect, {"heap-bytes": heap, "energy-uj": 11 - ord(commit) // 99})
+        expectations.append(
+            history, "one", expect, {"heap-bytes": heap, "energy-uj": 11 - ord(commit) // 99}
+        )
     result = tern(*words, "--json").json
     assert result["moves"] == [
         "one: heap-bytes 103, expected at most 100, since commit f; it was 99 at e",
@@ -116,7 +130,10 @@ def test_the_history_names_the_commits_that_moved_a_figure(tmp_path, monkeypatch
     (tmp_path / "map.yaml").write_text(expecting("{heap-bytes: 1}"))
     words = [*words[:-1], "--sessions", str(tmp_path / "sessions")]
     tern(*words, code=2)  # before any test
-    assert "--history-file" in tern(*words, "--history-file", str(tmp_path / "none" / "file"), code=5).err
+    assert (
+        "--history-file"
+        in tern(*words, "--history-file", str(tmp_path / "none" / "file"), code=5).err
+    )
     assert not (tmp_path / "sessions").exists()
 
 
@@ -142,7 +159,9 @@ def test_the_users_command_switches_power_off_and_on(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "_OFF_SECONDS", 0)
     script, calls = tmp_path / "relay.py", tmp_path / "calls"
     script.write_text(f"import sys; open({str(calls)!r}, 'a').write(sys.argv[1] + ' ')")
-    hardware.MappedBoard("x", "pico", "/dev/x", power_script=f"{sys.executable} {script}").power_cycle()
+    hardware.MappedBoard(
+        "x", "pico", "/dev/x", power_script=f"{sys.executable} {script}"
+    ).power_cycle()
     assert calls.read_text() == "off on "
     with pytest.raises(DeviceError, match="cannot switch x off"):
         hardware.MappedBoard("x", "pico", "/dev/x", power_script="false").power_cycle()
@@ -153,7 +172,9 @@ def test_the_users_command_switches_power_off_and_on(tmp_path, monkeypatch):
 def test_the_report_has_a_margin_at_every_width_of_the_window():
     page = hil.page([hil.BoardResult(hardware.MappedBoard("e661", "pico", None), hil.PASSED, 1.0)])
     (body,) = re.findall(r"^body \{([^}]*)\}$", page, re.MULTILINE)
-    rules = dict(re.split(r":\s*", rule.strip(), maxsplit=1) for rule in body.split(";") if rule.strip())
+    rules = dict(
+        re.split(r":\s*", rule.strip(), maxsplit=1) for rule in body.split(";") if rule.strip()
+    )
     assert rules["margin"].split()[1] == "auto", "the page is centred in a wide window"
     assert rules["padding"].split()[1] != "0"
     assert "<meta name=viewport" in page
@@ -189,11 +210,21 @@ def test_boards_and_instruments_are_found_by_usb_id(plugged):
 
 def test_names_are_those_of_mpremote(plugged):
     plugged(METER, PICO)
-    assert [names.resolve(name) for name in ("a3", "u0", "c7")] == ["/dev/ttyACM3", "/dev/ttyUSB0", "COM7"]
-    assert {names.resolve(name) for name in ("auto", "id:e6614103e7452d2f", "id:e66")} == {"/dev/ttyACM1"}
+    assert [names.resolve(name) for name in ("a3", "u0", "c7")] == [
+        "/dev/ttyACM3",
+        "/dev/ttyUSB0",
+        "COM7",
+    ]
+    assert {names.resolve(name) for name in ("auto", "id:e6614103e7452d2f", "id:e66")} == {
+        "/dev/ttyACM1"
+    }
     for name in ("socket://127.0.0.1:7777", "port:/dev/null"):
         assert names.resolve(name) == name.removeprefix("port:")
-    assert fleet.parse("port:auto, id:F00D,a3").ports == ["/dev/ttyACM1", "/dev/ttyACM0", "/dev/ttyACM3"]
+    assert fleet.parse("port:auto, id:F00D,a3").ports == [
+        "/dev/ttyACM1",
+        "/dev/ttyACM0",
+        "/dev/ttyACM3",
+    ]
 
 
 def test_an_ambiguous_or_invalid_name_lists_what_there_is(plugged):
@@ -208,7 +239,8 @@ def test_an_ambiguous_or_invalid_name_lists_what_there_is(plugged):
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("pico", 2), ("id:", 2), ("auto", 3), ("id:77", 3), ("/dev/ttyACM99", 3), ("a99", 3)]
+    ("name", "code"),
+    [("pico", 2), ("id:", 2), ("auto", 3), ("id:77", 3), ("/dev/ttyACM99", 3), ("a99", 3)],
 )
 def test_a_name_means_the_same_in_every_command(name, code, plugged, tern, tmp_path):
     plugged(METER)
@@ -218,7 +250,9 @@ def test_a_name_means_the_same_in_every_command(name, code, plugged, tern, tmp_p
     package = ["--machine", "pico", "--main", str(tmp_path / "main.py")]
     commands = [["device", "ping", name], ["update", "7", *store, *package, "--board", name]]
     commands.append(["deploy", name] if code == 3 else ["relay", name, "--broker", str(tmp_path)])
-    commands += [[*words, "--fleet", f"port:{name}"] for words in (["device", "ping"], ["train", *store])]
+    commands += [
+        [*words, "--fleet", f"port:{name}"] for words in (["device", "ping"], ["train", *store])
+    ]
     assert len({tern(*command, code=code).err for command in commands}) == 1
 
 

@@ -120,7 +120,9 @@ def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_la
     warnings, fields = [], {"text": 2000 * "x"}
     sightings = Sightings(store, warnings.append)
     for stop in (100, 200):
-        store._db.execute("PRAGMA max_page_count = 1")  # at least as many as there are: the file cannot grow
+        store._db.execute(
+            "PRAGMA max_page_count = 1"
+        )  # at least as many as there are: the file cannot grow
         for first in range(stop - 99, stop):
             name, ids = f"{first:08x}", range(first, first + 1)
             sightings.saw(name, ids, time.monotonic(), hello=fields, error="gone")
@@ -138,22 +140,35 @@ def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_la
 def test_every_reason_of_an_absence_has_words_and_a_row_in_both_tables():
     reasons = {n for name, n in vars(absence).items() if name[0].isupper() and isinstance(n, int)}
     assert set(reach_absence.REASONS) == reasons == set(range(1, len(reasons) + 1))
-    tables = {"shared_specs/mqtt.md": "## Absence", "firmware/BOARDS.md": "## Why a board is not on"}
+    tables = {
+        "shared_specs/mqtt.md": "## Absence",
+        "firmware/BOARDS.md": "## Why a board is not on",
+    }
     for page, heading in tables.items():
         section = (ROOT / page).read_text().split(heading)[1].split("\n## ")[0]
-        assert {int(number) for number in re.findall(r"^\| (\d+) \|", section, re.M)} - {0} == reasons
+        assert {int(number) for number in re.findall(r"^\| (\d+) \|", section, re.M)} - {
+            0
+        } == reasons
 
 
 @pytest.mark.parametrize(
     ("text", "fields", "words"),
     [
         ("27 C", (None, None, None), ""),
-        ("OSError; absent 8 65 s; 27 C", (8, 65, True), "not on its broker for 1 min 5 s: connection re"),
+        (
+            "OSError; absent 8 65 s; 27 C",
+            (8, 65, True),
+            "not on its broker for 1 min 5 s: connection re",
+        ),
         ("was absent 16 7 s", (16, 7, False), "was away 7 s: connection lost"),
         ("was absent 3 0 s", (3, 0, False), "was away: Wi-Fi password refused"),
         ("was absent 0 0 s", (0, 0, False), ""),
         ("absent 0 2 s", (0, 2, True), "connecting to its broker for 2 s"),
-        ("absent 99 2 s", (99, 2, True), "not on its broker for 2 s: reason 99, unknown here; update this"),
+        (
+            "absent 99 2 s",
+            (99, 2, True),
+            "not on its broker for 2 s: reason 99, unknown here; update this",
+        ),
         ("absent -1 2 s; absent 8 x s; absent 8 2 sx", (None, None, None), ""),
     ],
 )

@@ -11,8 +11,12 @@ from ternhost import datasets
 from ternhost.run.costs import costs
 
 HIERA = {
-    "dataset": "synthetic-linear", "model": "linear", "epsilon": "12", "reports": 40_000, "group": 4000
-}  # fmt: skip
+    "dataset": "synthetic-linear",
+    "model": "linear",
+    "epsilon": "12",
+    "reports": 40_000,
+    "group": 4000,
+}
 
 
 @pytest.mark.usefixtures("here")
@@ -23,7 +27,12 @@ def test_it_pays_the_true_loss():
     assert 11_999_000 < design.cost <= 12_000_000
     assert algorithm.modules == ("lhp",)
     (question, clients), *rest = algorithm.cohorts(range(1, 40_001))
-    assert (question.model, question.card, len(clients), rest) == (wire.LINEAR, design.card.data, 4000, [])
+    assert (question.model, question.card, len(clients), rest) == (
+        wire.LINEAR,
+        design.card.data,
+        4000,
+        [],
+    )
 
     result = run("hiera", "simulated:40000", **HIERA)
     assert result["epsilon_paid"] == design.cost / 1e6
@@ -38,7 +47,9 @@ def test_mini_batches_fit_a_regression(monkeypatch):
     x = np.concatenate([np.ones((n, 1)), rng.uniform(-1, 1, (n, 2))], axis=1)
     y = x @ [0.3, 0.4, -0.2]
     fixed = datasets.to_fixed(x), datasets.to_fixed(y)
-    data = datasets.Dataset("line", datasets.REGRESSION, ("1", "a", "b"), *fixed, datasets.held_out(n))
+    data = datasets.Dataset(
+        "line", datasets.REGRESSION, ("1", "a", "b"), *fixed, datasets.held_out(n)
+    )
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     options = {"model": "linear", "epsilon": "8.07", "reports": 25_000, "group": 500}
     learner = finished(begin("hiera", 25_000, **options))
@@ -47,7 +58,9 @@ def test_mini_batches_fit_a_regression(monkeypatch):
     assert result["squared_error_optimum"] < 0.01 * np.var(y)
     assert costs(learner) == [pytest.approx(8_070_000, abs=5000)]
     assert result["epsilon_stated"] == pytest.approx(5, abs=0.01)
-    assert result["squared_error_baseline"] == pytest.approx(np.var(data.labels[data.test] / ONE), rel=0.01)
+    assert result["squared_error_baseline"] == pytest.approx(
+        np.var(data.labels[data.test] / ONE), rel=0.01
+    )
 
 
 def test_reuse_of_reports_depends_only_on_the_seed_and_the_round(monkeypatch):

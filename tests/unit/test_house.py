@@ -15,7 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = {"tern": ROOT / "firmware", "ternhost": ROOT / "host", "terntools": ROOT / "tools"}
 
-# The floors of the host, from the top down: a module may import from its own room and from lower floors only.
+# The floors of the host, from the top down: a module may import from its own room and from lower
+# floors only.
 FLOORS = (
     {"__main__"},
     {"cli"},
@@ -34,8 +35,9 @@ FLOORS = (
 )
 # The same for the tools.
 TOOL_FLOORS = ({"testing"}, {"bench"}, {"emulators"}, {"boards"}, {"terminal"})
-# The ways of reaching devices. Registries name them, and their commands are in them. Other importers are only the
-# experiments, which run on simulated clients, and the tools, whose boards are on ports.
+# The ways of reaching devices. Registries name them, and their commands are in them. Other
+# importers are only the experiments, which run on simulated clients, and the tools, whose boards
+# are on ports.
 WAYS = ("ports", "broker", "gateway", "simulated")
 BESIDE = {"ternhost.experiments": "simulated"} | dict.fromkeys(
     [
@@ -49,9 +51,14 @@ BESIDE = {"ternhost.experiments": "simulated"} | dict.fromkeys(
 )
 # Tools that import a broker late, for their options, and tools that are imported late themselves.
 BROKER_OPTIONS = {"terntools.emulators.fleet_command"} | {
-    f"terntools.boards.{name}" for name in ("attach", "network", "relay", "relay_command", "update_command")
+    f"terntools.boards.{name}"
+    for name in ("attach", "network", "relay", "relay_command", "update_command")
 }
-ABOUT_BROKERS = {"terntools.boards.hearing", "terntools.emulators.at_broker", "terntools.emulators.programs"}
+ABOUT_BROKERS = {
+    "terntools.boards.hearing",
+    "terntools.emulators.at_broker",
+    "terntools.emulators.programs",
+}
 
 
 @cache
@@ -73,7 +80,9 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def imported(path: Path, late: bool = True) -> set[tuple[str, str]]:
-    """The (module, name) of each import of a file, at its top or `late`, except those only for the type checker."""
+    """The (module, name) of each import of a file, at its top or `late`, except those only for the
+    type checker.
+    """
     names = set()
     for node in walk(tree(path)) if late else tree(path).body:
         if isinstance(node, ast.Import):
@@ -86,7 +95,8 @@ def imported(path: Path, late: bool = True) -> set[tuple[str, str]]:
 def imports(path: Path, known: dict[str, Path], late: bool = True) -> set[str]:
     """The modules of `known` that a file imports."""
     return {
-        whole if (whole := f"{module}.{name}") in known else module for module, name in imported(path, late)
+        whole if (whole := f"{module}.{name}") in known else module
+        for module, name in imported(path, late)
     } & known.keys()
 
 
@@ -171,7 +181,9 @@ def test_no_tool_imports_a_higher_floor():
     known = modules("terntools")
     floors = {name: floor_of(name, TOOL_FLOORS) for name in known.keys() - {"terntools"}}
     assert None not in floors.values()
-    pairs = {(name, other) for name in floors for other in imports(known[name], known) & floors.keys()}
+    pairs = {
+        (name, other) for name in floors for other in imports(known[name], known) & floors.keys()
+    }
     assert {(name, other) for name, other in pairs if floors[other] < floors[name]} == set()
 
 
@@ -179,7 +191,9 @@ def test_every_step_in_the_path_of_a_report_calls_its_neighbour():
     """Each step in CONTRIBUTING is in its folder, and calls an earlier step or is called by one."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     steps = re.findall(
-        r"^\d\. `([a-z/]+)`: ((?:.|\n(?!\d\.|\n))*)", text[text.index("**The path of a report") :], re.M
+        r"^\d\. `([a-z/]+)`: ((?:.|\n(?!\d\.|\n))*)",
+        text[text.index("**The path of a report") :],
+        re.M,
     )[:4]
     assert [folder for folder, _ in steps] == ["reach/broker", "count", "run", "learn"]
     path: dict[str, set[str]] = {}  # the names that each step mentions
@@ -194,12 +208,16 @@ def test_every_step_in_the_path_of_a_report_calls_its_neighbour():
         for step in named:
             called = step.rpartition(".")[2] in set().union(*path.values())
             calls = mentions[step] & {earlier.rpartition(".")[2] for earlier in path}
-            assert called or calls or not path, f"{step} and the steps before it do not call each other"
+            assert called or calls or not path, (
+                f"{step} and the steps before it do not call each other"
+            )
             path[step] = mentions[step]
 
 
 def members(cls: ast.ClassDef) -> dict[str, set[str]]:
-    """By "Class.method", the names that each method of a class mentions; the class and its attributes have none."""
+    """By "Class.method", the names that each method of a class mentions; the class and its
+    attributes have none.
+    """
     mentioned: dict[str, set[str]] = {cls.name: set()}
     for each in ast.walk(cls):
         if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
@@ -212,18 +230,24 @@ def members(cls: ast.ClassDef) -> dict[str, set[str]]:
 
 def test_no_module_of_the_host_imports_a_tool():
     tools = modules("terntools")
-    assert not {name: used for name, path in modules("ternhost").items() if (used := imports(path, tools))}
+    assert not {
+        name: used for name, path in modules("ternhost").items() if (used := imports(path, tools))
+    }
 
 
 def test_the_host_imports_no_test_library():
     libraries = {"unittest", "pytest", "hypothesis"}
     paths = modules("ternhost").values()
-    assert not {name for path in paths for name, _ in imported(path) if name.partition(".")[0] in libraries}
+    assert not {
+        name for path in paths for name, _ in imported(path) if name.partition(".")[0] in libraries
+    }
 
 
 def test_the_device_library_imports_nothing_of_the_host():
     others = {**modules("ternhost"), **modules("terntools")}
-    assert not {name: used for name, path in modules("tern").items() if (used := imports(path, others))}
+    assert not {
+        name: used for name, path in modules("tern").items() if (used := imports(path, others))
+    }
 
 
 @pytest.mark.slow
@@ -236,7 +260,9 @@ def test_methods_that_a_subclass_of_another_module_overrides_are_public():
             for base in cls.__mro__[1:]:
                 if base.__module__.startswith(("tern.", "ternhost.")) and base.__module__ != name:
                     shared = {
-                        each for each in vars(cls).keys() & vars(base).keys() if is_private_method(cls, each)
+                        each
+                        for each in vars(cls).keys() & vars(base).keys()
+                        if is_private_method(cls, each)
                     }
                     private |= {f"{name}.{cls.__name__}": shared} if shared else {}
     assert private == {}
@@ -248,12 +274,18 @@ def is_private_method(cls: type, name: str) -> bool:
 
 def test_only_the_store_contains_sql():
     """A statement is a string that begins with its verb in capitals."""
-    verbs = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE TABLE|PRAGMA|ALTER TABLE|BEGIN|COMMIT)\b")
+    verbs = re.compile(
+        r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE TABLE|PRAGMA|ALTER TABLE|BEGIN|COMMIT)\b"
+    )
     speakers = {
         name
         for name, path in modules("ternhost").items()
         for node in ast.walk(tree(path))
-        if (isinstance(node, ast.Constant) and isinstance(node.value, str) and verbs.match(node.value))
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and verbs.match(node.value)
+        )
         or (isinstance(node, (ast.Import, ast.ImportFrom)) and "sqlite3" in ast.unparse(node))
     }
     assert speakers
@@ -262,7 +294,9 @@ def test_only_the_store_contains_sql():
 
 def way_of(module: str) -> str | None:
     parts = module.split(".")
-    return parts[2] if parts[:2] == ["ternhost", "reach"] and parts[2:] and parts[2] in WAYS else None
+    return (
+        parts[2] if parts[:2] == ["ternhost", "reach"] and parts[2:] and parts[2] in WAYS else None
+    )
 
 
 def test_only_modules_of_a_way_of_reaching_devices_import_it():
@@ -276,9 +310,13 @@ def test_only_modules_of_a_way_of_reaching_devices_import_it():
         assert not early or name in ABOUT_BROKERS, name
 
 
-# The unit tests of each way, which show that it works without the others, and the commands that are lost with it.
+# The unit tests of each way, which show that it works without the others, and the commands that are
+# lost with it.
 TAKEN_AWAY = {
-    "ports": ("serial_link", "bench deploy device devices flash fleet hil monitor provision relay up update"),
+    "ports": (
+        "serial_link",
+        "bench deploy device devices flash fleet hil monitor provision relay up update",
+    ),
     "broker": ("broker sites hellos", "broker"),
     "gateway": ("gateways_messages gateway_init", "gateway"),
     "simulated": ("simulated hiera", "plan"),
@@ -343,6 +381,13 @@ for way in ways:
 def test_all_else_works_without_a_way_of_reaching_devices(pytestconfig, tmp_path):
     """Every fourth test of the others runs without it; with --exhaustive, every test."""
     every = "1" if pytestconfig.getoption("exhaustive") else "4"
-    words = [sys.executable, "-c", _HIDE, str(ROOT / "tests" / "unit"), json.dumps(TAKEN_AWAY), every]
+    words = [
+        sys.executable,
+        "-c",
+        _HIDE,
+        str(ROOT / "tests" / "unit"),
+        json.dumps(TAKEN_AWAY),
+        every,
+    ]
     ran = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -89,7 +89,9 @@ def test_the_setting_of_mindspore_is_half_of_the_true_epsilon(epsilon, scale):
 # MindSpore's guide
 
 
-@pytest.mark.parametrize("named", [{"laplace_eval_eps": "230260"}, {"noise": 1e-5, "probability": 0.9}])
+@pytest.mark.parametrize(
+    "named", [{"laplace_eval_eps": "230260"}, {"noise": 1e-5, "probability": 0.9}]
+)
 def test_a_simulation_has_noise_that_protects_nothing_and_says_so(named):
     result = run("infer", "simulated:75", **named)
     assert result["laplace_eval_eps"] == pytest.approx(230_260, rel=1e-5)
@@ -105,10 +107,12 @@ def test_a_simulation_has_noise_that_protects_nothing_and_says_so(named):
 
 @pytest.mark.parametrize(
     ("setting", "words"),
-    [("10.1", "is for simulations only: a true epsilon of 20.2, and no board reports above 20"),
-     ("100", "is for simulations only: a true epsilon of 200, and no board reports above 20"),
-     ("101", "protects nothing: a true epsilon of 202")],
-)  # fmt: skip
+    [
+        ("10.1", "is for simulations only: a true epsilon of 20.2, and no board reports above 20"),
+        ("100", "is for simulations only: a true epsilon of 200, and no board reports above 20"),
+        ("101", "protects nothing: a true epsilon of 202"),
+    ],
+)
 def test_little_noise_is_not_called_none(setting, words):
     result = run("infer", "simulated:75", laplace_eval_eps=setting)
     assert any(f"{words} (--laplace-eval-eps {setting})" in line for line in Infer.summary(result))
@@ -136,14 +140,18 @@ def test_two_opposite_vectors_tell_twice_the_setting_of_mindspore():
     """Its L1 sensitivity, 1, is that of neither entry's change alone: both change by 1."""
     card = begin("infer", 75, laplace_eval_eps="2").designs[0].card
     one, none = (np.array(card_law.distribution(card, x)) for x in (ONE, 0))
-    at = [card.symbols // 2 + (x << card.grid_bits) for x in (1, 0)]  # what (1, 0) tells without noise
+    at = [
+        card.symbols // 2 + (x << card.grid_bits) for x in (1, 0)
+    ]  # what (1, 0) tells without noise
     ratio = one[at[0]] * none[at[1]] / (none[at[0]] * one[at[1]])
     assert math.log(ratio) == pytest.approx(2 * 2, rel=1e-3)
 
 
 def test_a_silhouette_may_count_a_point_itself():
     exact = run("infer", "simulated:75", privacy_eval_type="NOT_ENCRYPT")
-    itself = run("infer", "simulated:75", privacy_eval_type="NOT_ENCRYPT", eval_type="SILHOUETTE_WITH_ITSELF")
+    itself = run(
+        "infer", "simulated:75", privacy_eval_type="NOT_ENCRYPT", eval_type="SILHOUETTE_WITH_ITSELF"
+    )
     assert (round(exact["score"], 3), round(itself["score"], 3)) == (0.715, 0.726)
 
 
@@ -153,13 +161,18 @@ def test_the_silhouette_with_itself_is_that_of_the_guide(monkeypatch):
     labels = np.array([*rng.integers(0, 3, 30), 3, 3, 4])
     total = 0.0
     for i, vector in enumerate(vectors):
-        means = {k: np.mean([np.linalg.norm(vector - v) for v in vectors[labels == k]]) for k in set(labels)}
+        means = {
+            k: np.mean([np.linalg.norm(vector - v) for v in vectors[labels == k]])
+            for k in set(labels)
+        }
         a = means.pop(labels[i])
         b = min(means.values())
         total += (b - a) / max(a, b) if a else 0  # the two equal ones, and the one alone
     for chunk in (1 << 22, 100):
         monkeypatch.setattr(clustering, "_CHUNK", chunk)
-        assert clustering.score("SILHOUETTE_WITH_ITSELF", vectors, labels) == pytest.approx(total / 33)
+        assert clustering.score("SILHOUETTE_WITH_ITSELF", vectors, labels) == pytest.approx(
+            total / 33
+        )
 
 
 # The model of a run
@@ -175,7 +188,9 @@ def learned(here):
 def test_the_model_of_a_run_classifies_the_records_that_it_held_out(learned):
     algorithm = begin("infer", 15, classifier=learned["directory"], epsilon="8")
     ((question, _),) = algorithm.cohorts(range(1, 16))
-    assert np.array(question.parameters) * 2.0**question.exponent == pytest.approx(learned["weights"])
+    assert np.array(question.parameters) * 2.0**question.exponent == pytest.approx(
+        learned["weights"]
+    )
     assert set(algorithm.holdings.order) == set(datasets.load("iris").test)
     assert algorithm.rounds == 1
 
@@ -185,12 +200,20 @@ def test_the_models_of_several_rounds_are_scored_against_their_loss(learned):
     result = run("infer", "simulated:15", **options)
     losses = {entry["round"]: entry["log_loss"] for entry in learned["history"]}
     assert [row["round"] for row in result["scores"]] == [1, 4, 7, 10]
-    assert [row["loss"] for row in result["scores"]] == pytest.approx([losses[i] for i in (1, 4, 7, 10)])
-    assert [entry["loss"] for entry in result["history"]] == [row["loss"] for row in result["scores"]]
-    assert [row["score"] for row in result["scores"]] == [entry["score"] for entry in result["history"]]
+    assert [row["loss"] for row in result["scores"]] == pytest.approx(
+        [losses[i] for i in (1, 4, 7, 10)]
+    )
+    assert [entry["loss"] for entry in result["history"]] == [
+        row["loss"] for row in result["scores"]
+    ]
+    assert [row["score"] for row in result["scores"]] == [
+        entry["score"] for entry in result["history"]
+    ]
     assert result["scores"][-1]["score"] == result["score"]
     assert result["epsilon_paid"] == pytest.approx(80, rel=1e-3)  # each model costs its own report
-    assert any("score" in line and "from round 1 to round 10" in line for line in Infer.summary(result))
+    assert any(
+        "score" in line and "from round 1 to round 10" in line for line in Infer.summary(result)
+    )
     axes = inference.page(result).pictures["scores"][0].axes[0]
     assert [line.get_xdata().tolist() for line in axes.lines] == [
         [row["loss"] for row in result["scores"]]
@@ -286,20 +309,30 @@ def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon
 
 
 @pytest.mark.parametrize(("epsilon", "least", "vectors"), [("1", 0.19, 0.2), ("4", 0.84, 0.52)])
-def test_labels_agree_more_often_than_vectors_and_their_shares_are_unbiased(epsilon, least, vectors):
+def test_labels_agree_more_often_than_vectors_and_their_shares_are_unbiased(
+    epsilon, least, vectors
+):
     label = run("infer", "simulated:898", dataset="digits", epsilon=epsilon, answer="label")
     vector = run("infer", "simulated:898", dataset="digits", epsilon=epsilon)
     assert vector["agreement"] < vectors
     assert label["agreement"] > max(least, vector["agreement"])
-    assert (label["score"], label["score_without_noise"], label["bytes_per_report"]) == (None, None, 18)
+    assert (label["score"], label["score_without_noise"], label["bytes_per_report"]) == (
+        None,
+        None,
+        18,
+    )
     assert sum(share["share"] for share in label["shares"].values()) == pytest.approx(1)
-    exact = run("infer", "simulated:898", dataset="digits", answer="label", privacy_eval_type="NOT_ENCRYPT")
+    exact = run(
+        "infer", "simulated:898", dataset="digits", answer="label", privacy_eval_type="NOT_ENCRYPT"
+    )
     pairs = zip(label["shares"].values(), exact["shares"].values(), strict=True)
     assert sum(share["low"] <= true["share"] <= share["high"] for share, true in pairs) >= 8
 
 
 def test_labels_are_weighted_by_personalised_budgets():
-    result = run("infer", "simulated:898", dataset="digits", epsilons="0.5:0.9,6:0.1", answer="label")
+    result = run(
+        "infer", "simulated:898", dataset="digits", epsilons="0.5:0.9,6:0.1", answer="label"
+    )
     strict = run("infer", "simulated:898", dataset="digits", epsilon="0.5", answer="label")
     share, strict_share = result["shares"]["3"], strict["shares"]["3"]
     assert share["high"] - share["low"] < 0.5 * (strict_share["high"] - strict_share["low"])
@@ -362,10 +395,24 @@ def test_the_command(tern):
     assert "keep their cluster" in out
     assert "one report of one vector of probabilities at epsilon 6" in err
     assert "clients by label: " in tern(*command, "--answer", "label").out
-    assert "460,520 (--laplace-eval-eps 230260)" in tern(*command, "--laplace-eval-eps", "230260").out
-    tern("train", "--dataset", "iris", "--model", "softmax", "--fleet", "simulated:900", "--name", "first")
+    assert (
+        "460,520 (--laplace-eval-eps 230260)" in tern(*command, "--laplace-eval-eps", "230260").out
+    )
+    tern(
+        "train",
+        "--dataset",
+        "iris",
+        "--model",
+        "softmax",
+        "--fleet",
+        "simulated:900",
+        "--name",
+        "first",
+    )
     command[2] = "simulated:15"
-    out, err, _ = tern(*command, "--classifier", "runs/first", "--score-rounds", "2", "--epsilon", "8")
+    out, err, _ = tern(
+        *command, "--classifier", "runs/first", "--score-rounds", "2", "--epsilon", "8"
+    )
     assert "each at epsilon 8 (one a round: --score-rounds sets how many)" in err
     assert "log-loss" in out
     assert "keeps its options" in tern("infer", "--resume", "runs", "--seed", "3", code=2).err
@@ -404,19 +451,27 @@ def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon):
     assert cards.certify(card, epsilon)
     assert certify.bias(card) == 0
     # almost no slack: noise of scale 2 / epsilon
-    assert Fraction(card.t, card.s) / (1 << card.grid_bits) == pytest.approx(2e6 / epsilon, rel=0.002)
+    assert Fraction(card.t, card.s) / (1 << card.grid_bits) == pytest.approx(
+        2e6 / epsilon, rel=0.002
+    )
     if epsilon >= 100_000:
         assert not cards.certify(card, math.floor(epsilon * 0.998))
 
 
-@pytest.mark.parametrize("eval_type", ["SILHOUETTE_SCORE", "CALINSKI_HARABASZ", "CALINSKI_HARABASZ_SCORE"])
+@pytest.mark.parametrize(
+    "eval_type", ["SILHOUETTE_SCORE", "CALINSKI_HARABASZ", "CALINSKI_HARABASZ_SCORE"]
+)
 def test_scores_without_noise_equal_those_of_scikit_learn(eval_type):
     from sklearn import metrics
 
     parameters, exponent, features = _clients(300)
     exact = probabilities(parameters, exponent, features) / 16384
     result = clustering.cluster(eval_type, exact, exact)
-    judge = metrics.silhouette_score if eval_type == "SILHOUETTE_SCORE" else metrics.calinski_harabasz_score
+    judge = (
+        metrics.silhouette_score
+        if eval_type == "SILHOUETTE_SCORE"
+        else metrics.calinski_harabasz_score
+    )
     assert result["score"] == pytest.approx(judge(exact, exact.argmax(axis=1)))
     assert (result["score"], result["agreement"]) == (result["score_without_noise"], 1)
     assert sum(result["clusters"].values()) == 300
@@ -429,7 +484,9 @@ def test_the_order_of_reports_changes_no_bit_of_a_score(eval_type):
     vectors = np.round(source.normal(size=(24, 3)) * 1000) / 1024
     orders = [source.permutation(24) for _ in range(50)]
     labels = vectors.argmax(axis=1)
-    assert len({clustering.score(eval_type, vectors[order], labels[order]) for order in orders}) == 1
+    assert (
+        len({clustering.score(eval_type, vectors[order], labels[order]) for order in orders}) == 1
+    )
 
 
 def test_one_cluster_has_no_score():

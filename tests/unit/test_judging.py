@@ -1,4 +1,6 @@
-"""Figures of a model and their intervals, by hand and by scikit-learn, and the optimum without privacy."""
+"""Figures of a model and their intervals, by hand and by scikit-learn, and the optimum without
+privacy.
+"""
 
 from dataclasses import replace
 from statistics import NormalDist
@@ -40,7 +42,11 @@ def cache(tmp_path, monkeypatch):
 def test_figures_by_hand():
     weights = np.array([0.0, 1.0])
     data = replace(FOUR, labels=to_fixed([1, -1, 1, -1]))
-    assert judging.measures(data, wire.LOGISTIC) == ("auc", "accuracy", "log_loss")  # one class alone trains
+    assert judging.measures(data, wire.LOGISTIC) == (
+        "auc",
+        "accuracy",
+        "log_loss",
+    )  # one class alone trains
     figures = judging.figures(FOUR, wire.LOGISTIC, weights)
     assert list(figures) == ["accuracy", "log_loss"]  # all held-out records are of one class
     assert figures["accuracy"] == pytest.approx(2 / 3)
@@ -114,7 +120,9 @@ def test_a_regression_is_judged_by_its_squared_error_beside_the_mean_label():
     assert judging.measure(data) == judging.SQUARED_ERROR
     figures = judging.figures(data, wire.LINEAR, weights)
     assert figures["squared_error"] == pytest.approx((0.25 + 2.25 + 0.25) / 3)
-    assert judging.baselines(data) == {"squared_error": 4}  # the one training label is 1, all others are -1
+    assert judging.baselines(data) == {
+        "squared_error": 4
+    }  # the one training label is 1, all others are -1
 
 
 def test_intervals_contain_the_figure():
@@ -145,7 +153,9 @@ def test_intervals_of_an_auc_cover_it(positive, negative, true):
 
 def test_the_interval_of_a_loss_does_not_begin_below_0():
     low, high = judging.intervals(FOUR, wire.LOGISTIC, np.array([0.0, 100.0]))["log_loss"]
-    assert 0 == low < judging.figures(FOUR, wire.LOGISTIC, np.array([0.0, 100.0]))["log_loss"] < high
+    assert (
+        0 == low < judging.figures(FOUR, wire.LOGISTIC, np.array([0.0, 100.0]))["log_loss"] < high
+    )
 
 
 def test_an_auc_at_its_end_has_an_interval():
@@ -204,7 +214,9 @@ def test_an_optimum_is_fitted_once(tmp_path, monkeypatch):
     data = datasets.load("breast-cancer")
     first = optimum(wire.LOGISTIC, data, 1e-4)
     (kept,) = (tmp_path / "optima").iterdir()
-    monkeypatch.setattr("ternhost.learn.optimum.fit", lambda *arguments: pytest.fail("fitted again"))
+    monkeypatch.setattr(
+        "ternhost.learn.optimum.fit", lambda *arguments: pytest.fail("fitted again")
+    )
     assert (optimum(wire.LOGISTIC, data, 1e-4) == first).all()
     monkeypatch.undo()
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))

@@ -45,7 +45,11 @@ def test_add_list_rotate_revoke(store):
     keys.revoke(store, [1, 3])
     assert store.keys() == rotated
     listed = keys.list_devices(store)
-    assert [(device.id, device.revoked is None) for device in listed] == [(1, False), (2, True), (3, False)]
+    assert [(device.id, device.revoked is None) for device in listed] == [
+        (1, False),
+        (2, True),
+        (3, False),
+    ]
     for function in (keys.rotate, keys.revoke):
         with pytest.raises(UsageError, match="device 1 has no key"):
             function(store, [1])
@@ -91,8 +95,13 @@ def test_a_restored_store_uses_no_epoch_again(store, tmp_path, monkeypatch):
     board = BoardOnBroker()
     board.there, board.epoch, board.answers = True, before.epoch, before.epoch
     assert board.lacks(after.epoch), "and takes the new key"
-    mask = bytes(a ^ b for a, b in zip(before.frame(2, device_keys[2])[9:41], before.key, strict=True))
-    assert bytes(a ^ b for a, b in zip(mask, after.frame(2, device_keys[2])[9:41], strict=True)) != after.key
+    mask = bytes(
+        a ^ b for a, b in zip(before.frame(2, device_keys[2])[9:41], before.key, strict=True)
+    )
+    assert (
+        bytes(a ^ b for a, b in zip(mask, after.frame(2, device_keys[2])[9:41], strict=True))
+        != after.key
+    )
 
 
 def test_each_epoch_has_one_key(store, tmp_path):
@@ -103,7 +112,8 @@ def test_each_epoch_has_one_key(store, tmp_path):
     def change(devices):
         with Store(tmp_path / "store.sqlite", beside=True) as beside:
             fleet_keys.extend(
-                keys.revoke(beside, [device]) if device else keys.rotate_fleet(beside) for device in devices
+                keys.revoke(beside, [device]) if device else keys.rotate_fleet(beside)
+                for device in devices
             )
 
     with ThreadPoolExecutor() as pool:
@@ -132,7 +142,8 @@ def test_the_frame_of_a_fleet_key_is_masked_and_tagged(store):
     frame = fleet.frame(7, key)
     assert frame[:9] == struct.pack("<BII", 0x05, 7, fleet.epoch)
     mask = b"".join(
-        hashlib.sha256(key + b"tern fleet key " + frame[5:9] + half).digest()[:16] for half in (b"1", b"2")
+        hashlib.sha256(key + b"tern fleet key " + frame[5:9] + half).digest()[:16]
+        for half in (b"1", b"2")
     )
     assert bytes(a ^ b for a, b in zip(mask, frame[9:41], strict=True)) == fleet.key
     assert frame[41:] == hashlib.sha256(key + frame[:41]).digest()[:8]
@@ -141,12 +152,18 @@ def test_the_frame_of_a_fleet_key_is_masked_and_tagged(store):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["x"], "is not a device"), (["5-3"], "is an empty range"), (["0"], "and '0' is not"),
-        (["4294967295"], "is not"), (["1", "1"], "named twice"), (["1-3", "2"], "named twice"),
-        (["-1"], "is not a device"), ([], "at least one"), (["1-4294967294"], "at most 1000000 devices"),
+        (["x"], "is not a device"),
+        (["5-3"], "is an empty range"),
+        (["0"], "and '0' is not"),
+        (["4294967295"], "is not"),
+        (["1", "1"], "named twice"),
+        (["1-3", "2"], "named twice"),
+        (["-1"], "is not a device"),
+        ([], "at least one"),
+        (["1-4294967294"], "at most 1000000 devices"),
         (["1-99999999999"], "must be 1 to 4294967294, and '1-99999999999' is not"),
     ],
-)  # fmt: skip
+)
 def test_invalid_ids_are_refused(words, message):
     """A range that is too large is refused before it takes memory."""
     with pytest.raises(UsageError, match=message):
@@ -258,7 +275,9 @@ def test_an_announcement_asks_the_same_question_as_a_request(store):
     assert struct.unpack_from("<I", announcement, 1)[0] == 0xFFFFFFFF
 
 
-@pytest.mark.parametrize(("words", "stays"), [(["1"], True), (["1", "--fleet"], False), (["--fleet"], False)])
+@pytest.mark.parametrize(
+    ("words", "stays"), [(["1"], True), (["1", "--fleet"], False), (["--fleet"], False)]
+)
 def test_a_rotation_reports_whether_the_fleet_key_changed(store, tmp_path, tern, words, stays):
     keys.add(store, [1, 2])
     path = str(tmp_path / "store.sqlite")

@@ -31,7 +31,9 @@ def loaded(path):
 
 
 def race(path, start, pipe):
-    """Pay for every round from 1 to 40 that no other process has paid for, and send the list of them."""
+    """Pay for every round from 1 to 40 that no other process has paid for, and send the list of
+    them.
+    """
     start.wait()
     paid, book = [], Ledger()
     for number in range(1, 41):

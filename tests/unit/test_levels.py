@@ -1,4 +1,6 @@
-"""LHP and HierA's estimator: the true loss of a report, exact bias and variance at every mu, the device's draws."""
+"""LHP and HierA's estimator: the true loss of a report, exact bias and variance at every mu, the
+device's draws.
+"""
 
 import math
 from fractions import Fraction
@@ -56,7 +58,9 @@ def test_every_pair_of_inputs_keeps_the_joint_loss():
         shares = [_level_law(card, level)[reported] for level in range(5)]
         for symbol in (0, 1):
             pairs = zip(levels, grid, strict=True)
-            joint = [shares[level] * certify.distribution(value_card, v)[symbol] for level, v in pairs]
+            joint = [
+                shares[level] * certify.distribution(value_card, v)[symbol] for level, v in pairs
+            ]
             worst = max(worst, max(joint) / min(joint))
     stated = sampler_walk.likelihood_ratio(card)
     assert stated * Fraction(999, 1000) < worst <= stated
@@ -75,19 +79,25 @@ def test_reports_equal_those_of_the_device():
 @pytest.mark.parametrize("mu", [1, 2, 5])
 def test_the_estimate_is_unbiased(mu):
     rng = np.random.default_rng(2)
-    fixed = datasets.to_fixed(np.clip(rng.normal(-0.55, 0.3, 2000), -1, 1))  # most in private ranges
+    fixed = datasets.to_fixed(
+        np.clip(rng.normal(-0.55, 0.3, 2000), -1, 1)
+    )  # most in private ranges
     truth, card, seeds = fixed.mean() / 16384, _levels(0.5), range(1, 401)
-    estimates = [float(hiera.estimate(card, _collect(card, fixed, seed), mu, seed=seed)) for seed in seeds]
+    estimates = [
+        float(hiera.estimate(card, _collect(card, fixed, seed), mu, seed=seed)) for seed in seeds
+    ]
     error = np.std(estimates) / 20
     assert abs(np.mean(estimates) - truth) < 4 * error
     assert error < 0.02
 
 
 def _copies(card, v, mu):
-    """All outcomes of one report of an input: its probability, and its copies at mu as (level, sign), by brute force.
+    """All outcomes of one report of an input: its probability, and its copies at mu as (level,
+    sign), by brute force.
 
-    A report of one of m levels is used at its own and converted to each of the next mu - 1. If k of these are beyond
-    the most private level, the report itself is used k times more."""
+    A report of one of m levels is used at its own and converted to each of the next mu - 1. If k of
+    these are beyond the most private level, the report itself is used k times more.
+    """
     scales, m = certify.scales(card), len(card.body.value_cards)
     order = sorted(range(m), key=lambda level: scales[level])
     for symbol, p in enumerate(_law(card, v)):
@@ -102,7 +112,9 @@ def _copies(card, v, mu):
 
 @pytest.mark.parametrize("mu", [1, 2, 3])
 def test_bias_and_variance_are_exact_by_enumeration(mu):
-    """All outcomes of two reports: without the copies of step 5, the mean leans to the less private range."""
+    """All outcomes of two reports: without the copies of step 5, the mean leans to the less private
+    range.
+    """
     card = decode(lhp.card([500_000, 1_000_000, 2_500_000]))
     scales, values = certify.scales(card), (card.body.bounds[0], -13_000)
     laws = [list(_copies(card, v, mu)) for v in values]
@@ -170,7 +182,9 @@ def test_reports_count_from_once_to_as_often_as_there_are_levels(mu):
         lambda: hiera.estimate(_levels(1), counts, mu),
         lambda: hiera.variance(_levels(1), np.zeros(2, np.int16), mu),
     ):
-        with pytest.raises(UsageError, match=f"--mu must be 1 to 5, the number of levels, not {mu}"):
+        with pytest.raises(
+            UsageError, match=f"--mu must be 1 to 5, the number of levels, not {mu}"
+        ):
             refused()
 
 
@@ -203,7 +217,9 @@ def test_figures_of_a_card_follow_from_its_report_probabilities(budgets):
 
 
 def _hierarchy(bounds, low, high):
-    """A card of ranges with these bounds; in `low` and `high` of T draws, inputs of -1 and of 1 give -1."""
+    """A card of ranges with these bounds; in `low` and `high` of T draws, inputs of -1 and of 1
+    give -1.
+    """
     m = len(bounds) + 1
     levels = [spec.window(1_000_000, m, 1, T // m + T // 8)] * m
     return spec.hierarchy(20_000_000, bounds, levels, [spec.two_levels(1_000_000, low, high)] * m)
@@ -213,7 +229,10 @@ def _hierarchy(bounds, low, high):
     ("data", "reason"),
     [
         (_hierarchy((5462, -5461), T // 2 + 9, T // 2 - 9), None),
-        (_hierarchy((5462, -5462), T // 2 + 9, T // 2 - 9), "not a card of LHP: its ranges are not equal"),
+        (
+            _hierarchy((5462, -5462), T // 2 + 9, T // 2 - 9),
+            "not a card of LHP: its ranges are not equal",
+        ),
         (_hierarchy((1,), T // 2 + 9, T // 2 - 9), "not a card of LHP: its ranges are not equal"),
         (_hierarchy((5462, -5461), T // 2 + 9, T // 2 - 8), "not a card of LHP: biased"),
         (_hierarchy((0,), T // 2 - 9, T // 2 + 9), "not a card of LHP: biased"),
@@ -231,8 +250,11 @@ def test_a_hierarchy_that_is_not_of_lhp_is_refused(data, reason):
 
 
 def test_combined_classes_are_unbiased_by_enumeration():
-    # all outcomes of three devices, two of one class and one of another, with their exact probabilities
-    classes = [decode(lhp.card(budgets)) for budgets in ([2_000_000, 1_000_000], [3_000_000, 1_500_000])]
+    # all outcomes of three devices, two of one class and one of another, with their exact
+    # probabilities
+    classes = [
+        decode(lhp.card(budgets)) for budgets in ([2_000_000, 1_000_000], [3_000_000, 1_500_000])
+    ]
     inputs = [(0, (-9000, 12_000)), (1, (3000,))]  # (class, the values of its devices)
     laws = [(c, _law(classes[c], v)) for c, values in inputs for v in values]
     mean = total = Fraction(0)
@@ -258,7 +280,9 @@ def test_combined_classes_estimate_better_than_the_stricter_class():
     for seed in range(200):
         counts = [_collect(card, values, 2 * seed + i) for i, card in enumerate((strict, loose))]
         flat = [table.reshape(1, -1) for table in counts]
-        together.append(hiera.combine(list(zip((strict, loose), flat, strict=True)), mu, seed=seed)[0])
+        together.append(
+            hiera.combine(list(zip((strict, loose), flat, strict=True)), mu, seed=seed)[0]
+        )
         alone.append(float(hiera.estimate(strict, counts[0], mu, seed=seed)))
     error = np.std(together) / 200**0.5
     assert abs(np.mean(together) - values.mean() / 16384) < 4 * error
@@ -295,7 +319,8 @@ def test_invalid_budgets_make_no_levels(budgets):
 
 
 def _true_ratio(card):
-    # the ratio for level and sign, over the ends of the ranges: in between, a sign's law is linear in x
+    # the ratio for level and sign, over the ends of the ranges: in between, a sign's law is linear
+    # in x
     bounds, laws = [16385, *card.body.bounds, -16384], []
     for level in range(len(bounds) - 1):
         for v in (bounds[level + 1], bounds[level] - 1):

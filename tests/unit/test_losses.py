@@ -1,4 +1,6 @@
-"""Losses of many reports: upper bounds of what is exact, and close to it, alone and behind a gateway."""
+"""Losses of many reports: upper bounds of what is exact, and close to it, alone and behind a
+gateway.
+"""
 
 import itertools
 import math
@@ -20,7 +22,17 @@ from tern import wire
 from ternhost.count.questions import Question, decode_body, round_body
 from ternhost.count.telling import Told
 from ternhost.errors import UsageError
-from ternhost.privacy import cards, certify, composing, laws, losses, mechanisms, projection, shuffling, sums
+from ternhost.privacy import (
+    cards,
+    certify,
+    composing,
+    laws,
+    losses,
+    mechanisms,
+    projection,
+    shuffling,
+    sums,
+)
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import Report
 from ternhost.reach.toward_server import Bound
@@ -64,7 +76,9 @@ def exact(reports, delta=1e-6):
 
 
 def binomial_delta(epsilon, total, r):
-    """Delta at `total` of r answers of randomised response (Kairouz, Oh and Viswanath 2015, Theorem 3.3)."""
+    """Delta at `total` of r answers of randomised response (Kairouz, Oh and Viswanath 2015, Theorem
+    3.3).
+    """
     more, less = -math.log1p(math.exp(-epsilon)), -math.log1p(math.exp(epsilon))
     found = []
     for i in range(r + 1):
@@ -123,7 +137,9 @@ def worst_product_delta(laws_of_reports, epsilon):
     ids=str,
 )
 def test_a_small_product_keeps_delta_at_its_epsilon_and_not_much_below(asked, delta):
-    ends = [[rows(*name)[i] for i in (0, -1)] for name, times in asked.items() for _ in range(times)]
+    ends = [
+        [rows(*name)[i] for i in (0, -1)] for name, times in asked.items() for _ in range(times)
+    ]
     knots = [rows(*name) for name, times in asked.items() for _ in range(times)]
     found = exact({report(*name): times for name, times in asked.items()}, delta)
     assert worst_product_delta(knots, found) <= delta
@@ -142,7 +158,9 @@ def test_a_small_product_keeps_delta_at_its_epsilon_and_not_much_below(asked, de
     ids=str,
 )
 def test_a_card_composes_as_googles_accountant_says(name, r, delta):
-    first, last = ({i: math.log(p) for i, p in enumerate(row)} for row in (rows(*name)[0], rows(*name)[-1]))
+    first, last = (
+        {i: math.log(p) for i, p in enumerate(row)} for row in (rows(*name)[0], rows(*name)[-1])
+    )
     theirs = pld.from_two_probability_mass_functions(
         first, last, value_discretization_interval=name[1] / 400, symmetric=False
     )
@@ -176,7 +194,10 @@ def test_likely_sets_that_overlap_tell_less_than_opposite_ones():
     (part,) = laws.parts(cards.decode(projection.design(MICRO, 32, 1.0).card))
     size, k = 2 * body.size, body.k
     likely = [set(range(k)), set(range(k, 2 * k)), set(range(k // 2, k // 2 + k))]
-    each = [[Fraction(body.a if j in one else body.b, body.total) for j in range(size)] for one in likely]
+    each = [
+        [Fraction(body.a if j in one else body.b, body.total) for j in range(size)]
+        for one in likely
+    ]
     for others in (each[:2], [each[0], each[2]]):
         for mixed in (0, 20):
             for g in (Fraction(1), Fraction(3, 2), Fraction(2)):
@@ -217,9 +238,9 @@ def renyi(p, q, alpha):
 def test_a_report_keeps_the_rho_of_its_epsilon_at_every_alpha(named):
     rho = report(*named).rho / MICRO
     for alpha in (1.0001, 1.1, 1.5, 2, 3, 8, 32, 300):
-        assert max(renyi(p, q, alpha) for p, q in itertools.permutations(rows(*named), 2)) <= alpha * rho * (
-            1 + 1e-9
-        )
+        assert max(
+            renyi(p, q, alpha) for p, q in itertools.permutations(rows(*named), 2)
+        ) <= alpha * rho * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("epsilon", "rho"), [(1, 0.462), (2, 1.523), (4, 3.856)])
@@ -235,7 +256,9 @@ def test_a_budget_in_rho_is_the_known_one(epsilon, rho):
     assert sums.epsilon_of(round(rho * MICRO), 1e-6) == pytest.approx(epsilon, rel=1e-3)
     orders = [1 + 10 ** (i / 100) for i in range(-200, 400)]
     accountant = rdp.RdpAccountant(orders).compose(dp_accounting.ZCDpEvent(rho))
-    assert sums.epsilon_of(round(rho * MICRO), 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-4)
+    assert sums.epsilon_of(round(rho * MICRO), 1e-6) == pytest.approx(
+        accountant.get_epsilon(1e-6), rel=1e-4
+    )
 
 
 # Behind a gateway
@@ -277,7 +300,9 @@ def test_counts_of_several_rounds_keep_delta_whatever_the_others_hold(named, cli
 @pytest.mark.parametrize(
     ("clients", "rounds", "delta"), [(10, 1, 1e-3), (30, 5, 1e-3), (100, 10, 1e-6), (300, 50, 1e-6)]
 )
-def test_counts_of_randomised_response_cost_little_less_than_the_blanket_says(clients, rounds, delta):
+def test_counts_of_randomised_response_cost_little_less_than_the_blanket_says(
+    clients, rounds, delta
+):
     laws_of_ones = ones_of(clients, 1)
     both = [{i: math.log(max(mass, 1e-300)) for i, mass in enumerate(law)} for law in laws_of_ones]
     true = pld.from_two_probability_mass_functions(
@@ -289,7 +314,9 @@ def test_counts_of_randomised_response_cost_little_less_than_the_blanket_says(cl
 
 
 def ones_of(clients, epsilon):
-    """Both laws of the ones among reports of randomised response, all others holding what tells most."""
+    """Both laws of the ones among reports of randomised response, all others holding what tells
+    most.
+    """
     p, others = 1 / (1 + math.exp(-epsilon)), np.ones(1)
     for _ in range(clients - 1):
         others = np.convolve(others, [p, 1 - p])
@@ -307,7 +334,9 @@ def test_counts_have_the_renyi_divergence_of_their_blanket_at_most(clients, epsi
     assert found < 3 * true or found > 0.7 * local
 
 
-@pytest.mark.parametrize(("epsilon", "clients", "rounds"), [(4, 1000, 20), (1, 100, 3), (0.1, 50, 400)])
+@pytest.mark.parametrize(
+    ("epsilon", "clients", "rounds"), [(4, 1000, 20), (1, 100, 3), (0.1, 50, 400)]
+)
 def test_a_filter_is_stricter_than_exact_composition_and_not_by_much(epsilon, clients, rounds):
     report = any_mechanism(epsilon).among(clients)
     true = exact({report: rounds})
@@ -318,7 +347,9 @@ def test_a_filter_is_stricter_than_exact_composition_and_not_by_much(epsilon, cl
 
 
 def test_a_filter_covers_rounds_that_are_no_more_telling_than_the_first():
-    first, fewer, dearer = (any_mechanism(e).among(n) for e, n in ((3, 1000), (3, 850), (3.1, 1000)))
+    first, fewer, dearer = (
+        any_mechanism(e).among(n) for e, n in ((3, 1000), (3, 850), (3.1, 1000))
+    )
     bound = Bound(round(1.12 * exact({first: 2}) * MICRO))
     for report, kept in ((first, True), (fewer, False), (dearer, False)):
         assert bound.keeps(Told().also([(first, [1], 1), (report, [1], 1)])) == kept
@@ -340,7 +371,9 @@ def test_one_round_costs_what_one_report_does_behind_a_shuffler(named, clients):
 
 
 def test_a_gateway_of_one_device_hides_nothing():
-    assert exact({report(*THREE).among(1): 20}) == pytest.approx(exact({report(*THREE): 20}), rel=2e-3)
+    assert exact({report(*THREE).among(1): 20}) == pytest.approx(
+        exact({report(*THREE): 20}), rel=2e-3
+    )
 
 
 @pytest.mark.slow
@@ -371,14 +404,18 @@ def test_kinds_of_reports_cost_more_together_than_apart_and_less_than_their_sum(
 
 
 def test_sums_and_hashes_are_never_mixed():
-    """Neighbours of a sum differ by one unit, so that others' reports are no blanket; a hash is each device's own."""
+    """Neighbours of a sum differ by one unit, so that others' reports are no blanket; a hash is
+    each device's own.
+    """
     laplace = Report.of(cards.decode(sum_card(MICRO, 1, 1, 64, 1 << 14, 32, -32, t=96, bits=12)))
     gaussian = Report.of(
         cards.decode(sum_card(MICRO, 2, 1, 64, 1 << 14, 32, -32, t=64, c=40, bits=8, coarse=2))
     )
     for one in (laplace, gaussian):
         assert one.among(1000) == one
-    asked = [Question(wire.CATEGORIES, [1], 0, card("grr", 1).data, 1, range=range_) for range_ in (0, 1)]
+    asked = [
+        Question(wire.CATEGORIES, [1], 0, card("grr", 1).data, 1, range=range_) for range_ in (0, 1)
+    ]
     plain, hashed = (Report.asked(decode_body(round_body(1, each))) for each in asked)
     assert hashed.among(1000) == hashed
     assert plain.among(1000).mixed == 1000
@@ -420,7 +457,11 @@ def test_the_guide_has_a_table():
 @pytest.mark.slow
 @pytest.mark.parametrize("row", TABLE, ids="x".join)
 def test_a_row_of_the_guide_is_rounded_up_from_what_is_computed(row):
-    epsilon, rounds, figures = float(row[0]), int(row[1].replace(",", "")), map(float, row[2].split("|"))
+    epsilon, rounds, figures = (
+        float(row[0]),
+        int(row[1].replace(",", "")),
+        map(float, row[2].split("|")),
+    )
     one = report("three-outputs", epsilon)
     local = composing.together({one: rounds}, 1e-6)
     mixed = [exact({one.among(devices): rounds}) for devices in (100, 1000)]
@@ -462,7 +503,10 @@ def test_a_card_that_tells_nothing_costs_nothing_also_behind_a_gateway():
 
 
 def test_a_million_reports_of_a_millionth_cost_as_gaussian_noise_of_their_length_does():
-    """Each loss is 1e-6 or -1e-6, with variance 1e-12. Their sum is as a shift by a thousandth of sigma has it."""
+    """Each loss is 1e-6 or -1e-6, with variance 1e-12.
+
+    Their sum is as a shift by a thousandth of sigma has it.
+    """
     mu = 1e-6 * math.sqrt(10**6)
 
     def delta_of(total):
@@ -480,7 +524,9 @@ def test_a_point_of_the_grid_is_never_above_its_loss(step):
             x = Decimal(i) * Decimal(float(step))
             point = losses.at(i, float(step))
             lacking = x.exp() - Decimal(point.numerator) / point.denominator
-            assert 0 <= lacking <= Decimal("1e-13") * (abs(x.exp() - 1) if abs(x) < 0.5 else x.exp())
+            assert (
+                0 <= lacking <= Decimal("1e-13") * (abs(x.exp() - 1) if abs(x) < 0.5 else x.exp())
+            )
 
 
 def test_a_delta_beyond_its_range_is_refused():

@@ -1,4 +1,6 @@
-"""Designed cards against figures of the continuous mechanisms, which another program computed to 30 digits."""
+"""Designed cards against figures of the continuous mechanisms, which another program computed to 30
+digits.
+"""
 
 import math
 from fractions import Fraction
@@ -25,14 +27,20 @@ VARIANCES = {  # the worst case at each of EPSILONS
     "hm-tp": (16.6707923561, 4.41762595336, 0.984276410358, 0.355417679277, 0.154806589557),
     "laplace": (32.0, 8.0, 2.0, 8 / 9, 0.5),
 }
-REFERENCE = {name: dict(zip(EPSILONS, variances, strict=True)) for name, variances in VARIANCES.items()}
+REFERENCE = {
+    name: dict(zip(EPSILONS, variances, strict=True)) for name, variances in VARIANCES.items()
+}
 
 
 @pytest.mark.parametrize(
     ("names", "least", "most"),
     [
         (("duchi", "three-outputs"), 0.9999, 1.0001),
-        (("pm", "pm-sub", "pm-opt"), 0.98, 1.005),  # not less: it is that mechanism, not a better one
+        (
+            ("pm", "pm-sub", "pm-opt"),
+            0.98,
+            1.005,
+        ),  # not less: it is that mechanism, not a better one
         (("hm", "hm-tp", "laplace"), 0.99, 1.001),
     ],
 )
@@ -65,7 +73,9 @@ def test_formulas_equal_the_reference_figures():
     constant = three_outputs.constant(2, three_outputs.zero_probability(2))
     assert constant == pytest.approx(1.46955292825, rel=1e-11)
     assert piecewise.t_opt(1) == pytest.approx(1.28875656944, rel=1e-11)
-    assert piecewise.worst_variance(1, piecewise.t_pm(1)) == pytest.approx(1 / (3 * math.sinh(0.25) ** 2))
+    assert piecewise.worst_variance(1, piecewise.t_pm(1)) == pytest.approx(
+        1 / (3 * math.sinh(0.25) ** 2)
+    )
 
 
 def test_pdpm_has_the_variance_of_its_paper_and_wastes_budget():
@@ -79,7 +89,9 @@ def test_pdpm_has_the_variance_of_its_paper_and_wastes_budget():
         assert 1.59 < pdpm.worst_variance(epsilon) / duchi.worst_variance(epsilon) < 2.6
     ends = [pdpm.probabilities(2.0, x) for x in (-1, 1)]
     ratios = sorted(max(pair) / min(pair) for pair in zip(*ends, strict=True))
-    assert ratios[:2] == pytest.approx([(math.exp(2) + 1) / 2] * 2)  # two of three outputs waste budget
+    assert ratios[:2] == pytest.approx(
+        [(math.exp(2) + 1) / 2] * 2
+    )  # two of three outputs waste budget
     assert ratios[2] == pytest.approx(math.exp(2))
 
 
@@ -94,7 +106,9 @@ def test_lhp_keeps_the_requested_joint_epsilon():
     for i in range(-300, 301):
         assert moments.variance(Fraction(i, 300)) <= worst_variance
     ranges = pairwise(zip(moments.knots, moments.seconds, strict=True))
-    assert any(a <= at <= b and worst_variance == second - at * at for (a, second), (b, _) in ranges)
+    assert any(
+        a <= at <= b and worst_variance == second - at * at for (a, second), (b, _) in ranges
+    )
     with pytest.raises(cards.CardError):
         cards.decode(design.card[:-1])
     with pytest.raises(UsageError, match="budgets"):
@@ -114,7 +128,9 @@ def test_grr_has_the_frequency_variance_of_its_probabilities():
     card = cards.decode(mechanisms.design("grr", "1", 5).card)
     same, different = (float(certify.at_knot(card, 0)[j]) for j in (0, 1))
     gain = (same - different) ** 2
-    assert grr.frequency_variance(1.0, 5) == pytest.approx(different * (1 - different) / gain, rel=1e-6)
+    assert grr.frequency_variance(1.0, 5) == pytest.approx(
+        different * (1 - different) / gain, rel=1e-6
+    )
     assert grr.frequency_variance(1.0, 5, 1.0) == pytest.approx(same * (1 - same) / gain, rel=1e-6)
 
 
@@ -125,9 +141,12 @@ def test_cards_are_small_and_claim_the_smallest_epsilon():
         assert cards.decode(design.card).epsilon in (1_999_999, 2_000_000)
 
 
-@pytest.mark.parametrize("epsilon", ["0.01", "0.693147", "0.693148", "1.710392", "1.710393", "7.5", "20"])
 @pytest.mark.parametrize(
-    "name", [name for name, its in mechanisms.REGISTRY.items() if not its.slow and name != "projection"]
+    "epsilon", ["0.01", "0.693147", "0.693148", "1.710392", "1.710393", "7.5", "20"]
+)
+@pytest.mark.parametrize(
+    "name",
+    [name for name, its in mechanisms.REGISTRY.items() if not its.slow and name != "projection"],
 )
 def test_mechanisms_cover_the_whole_range_of_epsilon(name, epsilon):
     design = mechanisms.design(name, epsilon)
@@ -138,6 +157,8 @@ def test_mechanisms_cover_the_whole_range_of_epsilon(name, epsilon):
     assert cards.certify(cards.decode(design.card))
 
 
-@pytest.mark.parametrize("name", ["duchi", "three-outputs", "pm-sub", "3r", "rr3", "hm", "hm-tp", "grr"])
+@pytest.mark.parametrize(
+    "name", ["duchi", "three-outputs", "pm-sub", "3r", "rr3", "hm", "hm-tp", "grr"]
+)
 def test_mechanisms_reach_the_smallest_epsilon(name):
     assert mechanisms.design(name, "0.000001").epsilon == 1

@@ -40,7 +40,9 @@ def test_auto_takes_the_best_mechanism_and_gives_the_reason():
     design = mechanisms.design("auto", "2", bits=2)
     card = design.decode()
     assert card.symbols <= 4
-    assert worst_variance(card) <= min(worst(name, "2") for name in ("duchi", "three-outputs", "rr3", "3r"))
+    assert worst_variance(card) <= min(
+        worst(name, "2") for name in ("duchi", "three-outputs", "rr3", "3r")
+    )
     assert "least worst-variance" in design.notes[0]
     assert "next best" in design.notes[1]
 
@@ -64,16 +66,23 @@ def test_auto_under_a_prior_near_zero_takes_a_card_that_is_good_there():
 def test_auto_has_a_card_where_others_have_none():
     with pytest.raises(UsageError, match="too small"):
         mechanisms.design("laplace", "0.000001")
-    assert mechanisms.design("auto", "0.000001", bits=1.6).card == mechanisms.design("duchi", "0.000001").card
+    assert (
+        mechanisms.design("auto", "0.000001", bits=1.6).card
+        == mechanisms.design("duchi", "0.000001").card
+    )
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"bits": 0.5}, {"d": 3, "k": 4}, {"objective": "best"}, {"k": 0}, {"prior": "small"},
+        {"bits": 0.5},
+        {"d": 3, "k": 4},
+        {"objective": "best"},
+        {"k": 0},
+        {"prior": "small"},
         {"prior": "none such", "objective": "mean-second-moment", "bits": 1},
     ],
-)  # fmt: skip
+)
 def test_auto_refuses_inconsistent_options(options):
     with pytest.raises(UsageError):
         mechanisms.design("auto", "1", **options)
@@ -94,20 +103,26 @@ def test_the_variance_of_algorithm_5_is_that_of_its_law(epsilon, m, x):
     assert p @ y == pytest.approx(x, abs=1e-4)
     assert p @ y**2 - x * x == pytest.approx(piecewise.variance(epsilon, t, x), rel=1e-3)
     variance = p @ ((1 - f) * low**2 + f * (low + step) ** 2) - x * x
-    assert variance == pytest.approx(discretisation.discretised_variance(epsilon, t, m, x), rel=1e-3)
+    assert variance == pytest.approx(
+        discretisation.discretised_variance(epsilon, t, m, x), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize("m", [1, 3, 7])
 def test_a_window_card_has_less_variance_than_algorithm_5_with_as_many_levels(epsilon, m):
     t = piecewise.t_sub(epsilon)
-    paper = max(discretisation.discretised_variance(epsilon, t, m, x) for x in np.linspace(0, 1, 101))
+    paper = max(
+        discretisation.discretised_variance(epsilon, t, m, x) for x in np.linspace(0, 1, 101)
+    )
     assert worst("pm-sub", epsilon, 2 * m + 1, window="best") < paper
 
 
 def test_shipped_cards_match_the_manifest():
     entries = shipped.entries()
-    assert {(e["mechanism"], e["epsilon_micro"]) for e in entries} == {(n, e) for n, e, _ in ship.wanted()}
+    assert {(e["mechanism"], e["epsilon_micro"]) for e in entries} == {
+        (n, e) for n, e, _ in ship.wanted()
+    }
     directory = shipped.directory()
     assert {e["file"] for e in entries} == {path.name for path in directory.glob("*.card")}
     for entry in entries:
@@ -152,14 +167,18 @@ def test_a_shipped_card_that_was_changed_is_refused(tmp_path, monkeypatch):
 
 
 def test_every_shipped_optimal_card_beats_published_mechanisms():
-    optimal_cards = {(e["levels"], e["epsilon"]): e for e in shipped.entries() if e["mechanism"] == "optimal"}
+    optimal_cards = {
+        (e["levels"], e["epsilon"]): e for e in shipped.entries() if e["mechanism"] == "optimal"
+    }
     assert {levels for levels, _ in optimal_cards} == {4, 8, 16}
     for (levels, epsilon), entry in optimal_cards.items():
         variance = entry["worst_case_variance"]
         if levels == 4:
             rivals = [worst(name, epsilon) for name in ("duchi", "three-outputs", "rr3", "pdpm")]
             windows = product(("pm", "pm-sub", "pm-opt"), (2, 3, 4), ("paper", "best"))
-            rivals += [worst(name, epsilon, count, window=choice) for name, count, choice in windows]
+            rivals += [
+                worst(name, epsilon, count, window=choice) for name, count, choice in windows
+            ]
             assert variance < min(rivals)
         elif levels == 8 and epsilon <= 5:
             assert variance < hybrid.HM_TP.worst_variance(epsilon)
@@ -167,7 +186,10 @@ def test_every_shipped_optimal_card_beats_published_mechanisms():
         bound = REFERENCE_BOUNDS.get(epsilon)
         if bound is not None:
             assert bound < variance
-            if levels == 16 or (levels, epsilon) == (8, 1.0):  # at larger epsilon, eight levels are too few
+            if levels == 16 or (levels, epsilon) == (
+                8,
+                1.0,
+            ):  # at larger epsilon, eight levels are too few
                 assert variance < (1.015 if levels == 16 else 1.03) * bound
 
 
@@ -202,7 +224,9 @@ def test_a_card_for_gradients_is_tuned_unless_its_objective_is_named():
     for name in ("optimal", "auto"):  # training asks for it in this way
         report = Mechanised(mechanism=name, levels=3).design("1", 1, of_gradients=True)
         assert report.card.data == mechanisms.design(name, 1, 3, use=mechanisms.GRADIENTS).card
-    minimax = mechanisms.design("optimal", 1, 4, use=mechanisms.GRADIENTS, objective="worst-variance")
+    minimax = mechanisms.design(
+        "optimal", 1, 4, use=mechanisms.GRADIENTS, objective="worst-variance"
+    )
     assert minimax == mechanisms.design("optimal", 1, 4)
     assert minimax.notes == ("a shipped card",)
     assert mechanisms.design("duchi", 1, use=mechanisms.GRADIENTS) == mechanisms.design("duchi", 1)
@@ -219,7 +243,9 @@ def test_options_of_the_command_line():
     with pytest.raises(UsageError, match="duchi has no option --window") as caught:
         mechanisms.options_given(args, "duchi")
     assert caught.value.hint == "it is for pm, pm-sub, pm-opt, hm, hm-tp"
-    assert mechanisms.options_given(parser.parse_args(["--budgets", "3,1.5"]), "lhp") == {"budgets": (3, 1.5)}
+    assert mechanisms.options_given(parser.parse_args(["--budgets", "3,1.5"]), "lhp") == {
+        "budgets": (3, 1.5)
+    }
     assert mechanisms.options_given(parser.parse_args(["--grid", "4"]), "laplace") == {"grid": 4}
     with pytest.raises(UsageError, match="no mechanism 'none'"):
         mechanisms.options_given(args, "none")

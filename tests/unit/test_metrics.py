@@ -67,16 +67,24 @@ def status_of(port, *headers, path="/metrics"):
 
 
 def test_only_requests_for_its_own_address_are_answered(metrics):
-    """A page of another site reads nothing: not by DNS rebinding, and not where it fetches or frames these figures."""
+    """A page of another site reads nothing: not by DNS rebinding, and not where it fetches or
+    frames these figures.
+    """
     port = metrics.port
     here = ("Host", f"127.0.0.1:{port}")
     assert status_of(port, here) == status_of(port, ("Host", f"LOCALHOST:{port}")) == 200
-    for host in f"evil.example evil.example:{port} 127.0.0.1 127.0.0.1:{port + 1} [::1]:{port}".split():
+    for (
+        host
+    ) in f"evil.example evil.example:{port} 127.0.0.1 127.0.0.1:{port + 1} [::1]:{port}".split():
         assert status_of(port, ("Host", host)) == status_of(port, ("Host", host), path="/") == 403
     assert status_of(port) == status_of(port, here, ("Host", "evil.example")) == 403
     assert status_of(port, here, ("Origin", "http://evil.example")) == 403
     for mode, status in (("no-cors", 403), ("navigate", 200)):
-        fetch = (("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", mode), ("Sec-Fetch-Dest", "document"))
+        fetch = (
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Sec-Fetch-Mode", mode),
+            ("Sec-Fetch-Dest", "document"),
+        )
         assert status_of(port, here, *fetch) == status
 
 
@@ -96,14 +104,23 @@ def test_a_round_is_served(metrics):
     values = {"round": 7, "asked": 10, "boards": 3, "boards_asleep": 1}
     assert {name: served[f"tern_{name}",] for name in values} == values
     assert served["tern_connected",] == served["tern_rounds_ended",] == 0
-    assert served["tern_frames_total", ("fate", "forged")] == 0, "so that the first one is an increase"
+    assert served["tern_frames_total", ("fate", "forged")] == 0, (
+        "so that the first one is an increase"
+    )
     assert {served["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
     more = frames | {"accepted": 4}
     metrics.update(replace(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=more))
     ended = replace(
-        STATUS, event=END, reports=8, refusals=2, total_reports=8, figures={"accuracy": 0.75},
-        chosen={"tau": 2.0}, reasons={"budget": 2}, frames={"accepted": 8, "forged": 1},
-    )  # fmt: skip
+        STATUS,
+        event=END,
+        reports=8,
+        refusals=2,
+        total_reports=8,
+        figures={"accuracy": 0.75},
+        chosen={"tau": 2.0},
+        reasons={"budget": 2},
+        frames={"accepted": 8, "forged": 1},
+    )
     metrics.update(ended)
     metrics.update(replace(STATUS, number=8, round=2, total_reports=8))
     metrics.update(replace(ended, number=8, round=2, reasons={"budget": 1, "data": 1}))
@@ -125,7 +142,10 @@ def test_the_duration_of_rounds_is_served(metrics, monkeypatch):
         metrics.update(replace(STATUS, number=number, event=END))
     served = scrape(metrics)
     assert served["tern_round_duration_seconds_sum",] == 1_000_040.05
-    counts = {le: served["tern_round_duration_seconds_bucket", ("le", le)] for le in ("0.1", "60.0", "+Inf")}
+    counts = {
+        le: served["tern_round_duration_seconds_bucket", ("le", le)]
+        for le in ("0.1", "60.0", "+Inf")
+    }
     assert counts == {"0.1": 1, "60.0": 2, "+Inf": 3}
 
 
@@ -149,7 +169,11 @@ def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, st
     served = scrape(metrics)
 
     def by(name):
-        return {labels[0][1]: n for (metric, *labels), n in served.items() if metric == f"tern_boards_{name}"}
+        return {
+            labels[0][1]: n
+            for (metric, *labels), n in served.items()
+            if metric == f"tern_boards_{name}"
+        }
 
     assert by("heard") == {"1m": 2, "10m": 1, "1h": 0, "1d": 1, "older": 1}
     assert by("by_state") == {"online": 3, "offline": 2}
@@ -160,7 +184,9 @@ def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, st
 
 
 def test_lying_boards_make_few_series(metrics, store):
-    boards = (board(i, 0, hello={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200))
+    boards = (
+        board(i, 0, hello={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200)
+    )
     store.boards_seen(boards)
     metrics.add_store(store.path)
     served = scrape(metrics)
@@ -172,26 +198,41 @@ def test_lying_boards_make_few_series(metrics, store):
 
 
 def test_hostile_names_are_labels_and_nothing_else(metrics, store):
-    """No name makes a line of its own, and nothing that a board says becomes a template of an alert or a panel."""
+    """No name makes a line of its own, and nothing that a board says becomes a template of an alert
+    or a panel.
+    """
     hostile = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\u202e\u200b\x1b[2J'
     store.boards_seen([board(1, 0, hello={"release": hostile}, error=hostile)])
     with store.transaction():
-        store._db.execute("INSERT INTO gateway VALUES (?, ?, 1, 0.0, '{}')", (hostile, pack_ids([1])))
+        store._db.execute(
+            "INSERT INTO gateway VALUES (?, ?, 1, 0.0, '{}')", (hostile, pack_ids([1]))
+        )
     metrics.add_store(store.path)
     figures = {"figures": {hostile: 0.5}, "chosen": {hostile: 2.0}, "reasons": {hostile: 1}}
     metrics.update(replace(STATUS, event=END, frames={hostile: 3}, **figures))
     served = scrape(metrics)
-    named = {"figure": "name", "chosen": "name", "refused_reports_total": "reason", "frames_total": "fate"}
+    named = {
+        "figure": "name",
+        "chosen": "name",
+        "refused_reports_total": "reason",
+        "frames_total": "fate",
+    }
     for name, label in {**named, "gateway_devices": "gateway"}.items():
         assert served[f"tern_{name}", (label, hostile)] > 0
     shown = visible(hostile)[:60]
     for name in ("release", "error"):
         assert served[f"tern_boards_by_{name}", (name, shown)] == 1
     assert {name.partition("_")[0] for name, *_ in served} == {"tern"}
-    assert not any(line.startswith(("evil", "# TYPE evil")) for line in page_at(metrics.port).splitlines())
-    templates = {name for rule in RULES for name in re.findall(r"\$\w+[.\w]*", str(rule["annotations"]))}
+    assert not any(
+        line.startswith(("evil", "# TYPE evil")) for line in page_at(metrics.port).splitlines()
+    )
+    templates = {
+        name for rule in RULES for name in re.findall(r"\$\w+[.\w]*", str(rule["annotations"]))
+    }
     assert templates <= {"$labels.instance", "$value"}
-    assert not [panel for panel in PANELS if panel["type"] == "text" or "links" in json.dumps(panel)]
+    assert not [
+        panel for panel in PANELS if panel["type"] == "text" or "links" in json.dumps(panel)
+    ]
 
 
 def test_an_unreadable_store_is_reported(metrics, store, tmp_path):
@@ -207,7 +248,16 @@ def test_an_unreadable_store_is_reported(metrics, store, tmp_path):
 
 def test_a_run_serves_its_figures_until_its_process_ends(here, tern):
     port = free_port()
-    words = ["train", "--fleet", "simulated:600", "--reports", "600", "--no-report", "--quiet", "--metrics"]
+    words = [
+        "train",
+        "--fleet",
+        "simulated:600",
+        "--reports",
+        "600",
+        "--no-report",
+        "--quiet",
+        "--metrics",
+    ]
     assert main([*words, str(port)]) == OK
     page = page_at(port)
     assert "tern_reports_accepted 600.0" in page
@@ -225,7 +275,9 @@ def everything(tmp_path_factory):
         words = "serve --fleet simulated:60 --store store.sqlite --rounds 2 --no-report --quiet"
         assert main(words.split()) == 0
     with Store(path) as store:
-        store.boards_seen([board(1, 0, hello={"budget": 1, "entropy": 1, "release": "1"}, error="lost")])
+        store.boards_seen(
+            [board(1, 0, hello={"budget": 1, "entropy": 1, "release": "1"}, error="lost")]
+        )
         with store.transaction():
             store.add_devices({i: bytes(32) for i in range(1, 61)})
             row = ("north", pack_ids(range(1, 4)), 1, 0.0, "{}")
@@ -241,7 +293,9 @@ def everything(tmp_path_factory):
 
 def test_every_name_in_the_dashboard_and_the_alerts_is_served(everything):
     served = {name for name, *_ in everything}
-    assert not [name for name in served if re.search(r"_(ms|minutes|hours|percent|kb|millis)(_|$)", name)]
+    assert not [
+        name for name in served if re.search(r"_(ms|minutes|hours|percent|kb|millis)(_|$)", name)
+    ]
     labels = {(name, label) for name, *pairs in everything for label, _ in pairs}
     scraped = {"instance", "job"}  # Prometheus adds them
     for expression in EXPRESSIONS:
@@ -261,7 +315,10 @@ def test_grafana_can_import_the_dashboard():
     assert DASHBOARD["schemaVersion"] >= 36
     assert DASHBOARD["id"] is None
     assert len(DASHBOARD["uid"]) <= 40
-    assert (VARIABLES["datasource"]["type"], VARIABLES["datasource"]["query"]) == ("datasource", "prometheus")
+    assert (VARIABLES["datasource"]["type"], VARIABLES["datasource"]["query"]) == (
+        "datasource",
+        "prometheus",
+    )
     source = {"type": "prometheus", "uid": "${datasource}"}
     assert VARIABLES["instance"]["datasource"] == source
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
@@ -270,7 +327,9 @@ def test_grafana_can_import_the_dashboard():
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
-        cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
+        cells = {
+            (place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])
+        }
         assert not cells & taken, panel["title"]
         taken |= cells
     for panel in PANELS:
@@ -282,9 +341,13 @@ def test_grafana_can_import_the_dashboard():
 
 def test_alerts_are_well_formed():
     assert {rule["alert"] for rule in RULES} >= {
-        "TernNoRounds", "TernBrokerGone", "TernBoardsOffline", "TernBudgetNearlySpent", "TernEntropyFailed",
+        "TernNoRounds",
+        "TernBrokerGone",
+        "TernBoardsOffline",
+        "TernBudgetNearlySpent",
+        "TernEntropyFailed",
         "TernForgedFrames",
-    }  # fmt: skip
+    }
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}

@@ -1,4 +1,6 @@
-"""Mosquitto is reloaded, its failures are explained, and it is restarted; other programs stand in for it."""
+"""Mosquitto is reloaded, its failures are explained, and it is restarted; other programs stand in
+for it.
+"""
 
 import errno
 import re
@@ -58,14 +60,18 @@ def test_the_central_broker_is_reloaded_before_its_sites(brokers, name, order):
 
 @pytest.fixture
 def replaced(tmp_path, monkeypatch):
-    """`replace(script)` makes a script of Python the Mosquitto of a broker, and returns the broker's directory."""
+    """`replace(script)` makes a script of Python the Mosquitto of a broker, and returns the
+    broker's directory.
+    """
     place, port = tmp_path / "broker", mosquitto.free_port()
     configuration.configure(place, tls=False, port=port)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
     def replace(script):
         path = tmp_path / "mosquitto"
-        path.write_text(f"#!{sys.executable} -S\nimport os, sys, socket, time\nport = {port}\n{script}")
+        path.write_text(
+            f"#!{sys.executable} -S\nimport os, sys, socket, time\nport = {port}\n{script}"
+        )
         path.chmod(0o755)
         return place
 
@@ -76,13 +82,16 @@ def replaced(tmp_path, monkeypatch):
     ("script", "message"),
     [
         ("print('1: Warning: harmless'); sys.exit(3)", "mosquitto does not start with exit code 3"),
-        ("print('1: Warning: harmless', flush=True); os.kill(os.getpid(), 11)", "mosquitto does not start: SIGSEGV"),
+        (
+            "print('1: Warning: harmless', flush=True); os.kill(os.getpid(), 11)",
+            "mosquitto does not start: SIGSEGV",
+        ),
         (
             "print('1: Error: no such user'); print('1: Warning: x'); sys.exit(1)",
             "mosquitto does not start: Error: no such user",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_error_says_why_mosquitto_has_ended(replaced, script, message):
     place = replaced(script)
     (place / "mosquitto.log").write_text("1: Error: of another day\n")
@@ -109,11 +118,15 @@ def kept(place, count):
 
 
 def test_the_pause_before_a_restart_is_short_again_after_healthy_time(replaced, monkeypatch):
-    place = replaced("socket.create_server(('127.0.0.1', port)).accept()[0].close()\ntime.sleep(0.5)")
+    place = replaced(
+        "socket.create_server(('127.0.0.1', port)).accept()[0].close()\ntime.sleep(0.5)"
+    )
     monkeypatch.setattr(mosquitto, "_PAUSE", 0.01)
     monkeypatch.setattr(mosquitto, "_LOOK_EVERY", 0.01)
     monkeypatch.setattr(mosquitto, "_HEALTHY", 0.1)
-    assert kept(place, 3)[:3] == 3 * ["mosquitto has ended with exit code 0; it is restarted in 0.01 s"]
+    assert kept(place, 3)[:3] == 3 * [
+        "mosquitto has ended with exit code 0; it is restarted in 0.01 s"
+    ]
 
 
 def test_the_error_says_why_mosquitto_has_ended_after_its_log_was_emptied(replaced, monkeypatch):
@@ -122,7 +135,12 @@ def test_the_error_says_why_mosquitto_has_ended_after_its_log_was_emptied(replac
         "time.sleep(0.5)\nprint('9: Error: out of memory', flush=True)\nsys.exit(1)"
     )
     (place / LOG).write_text("1: Error: of another day\n" * 10)
-    for name, value in {"_LOOK_EVERY": 0.01, "_ASK_EVERY": 0.3, "_LARGEST_LOG": 100, "_PAUSE": 60.0}.items():
+    for name, value in {
+        "_LOOK_EVERY": 0.01,
+        "_ASK_EVERY": 0.3,
+        "_LARGEST_LOG": 100,
+        "_PAUSE": 60.0,
+    }.items():
         monkeypatch.setattr(mosquitto, name, value)
     assert kept(place, 1) == ["mosquitto has ended: Error: out of memory; it is restarted in 60 s"]
 
@@ -136,19 +154,57 @@ REFUSED = "Client <unknown> disconnected, not authorised."
     ("lines", "refused", "connected", "ended"),
     [
         ([NEW.format("10.0.0.7", 1), REFUSED], {("10.0.0.7", "not authorised")}, set(), set()),
-        ([NEW.format("10.0.0.7", 1), NEW.format("10.0.0.8", 1), REFUSED], {("", "not authorised")}, set(), set()),
-        (["Client 00000007 [10.0.0.9:1] disconnected, not authorised."],
-         {("10.0.0.9", "not authorised")}, set(), set()),
-        ([NEW.format("::1", 1), "OpenSSL Error[0]: error:0A000418:SSL routines::tlsv1 alert unknown ca",
-          "Client <unknown> disconnected: Protocol error."], {("::1", "alert unknown ca")}, set(), set()),
-        ([NEW.format("10.0.0.7", 1), REFUSED, NEW.format("10.0.0.7", 2), JOINED.format("10.0.0.7", 2, "00000007")],
-         set(), {"00000007"}, set()),
-        ([JOINED.format("10.0.0.7", 2, "00000007"), "Client 00000007 has exceeded timeout, disconnecting."],
-         set(), set(), {"00000007"}),
-        (["Client auto-1-2 disconnected, not authorised.", "a line of another program"], set(), set(), set()),
+        (
+            [NEW.format("10.0.0.7", 1), NEW.format("10.0.0.8", 1), REFUSED],
+            {("", "not authorised")},
+            set(),
+            set(),
+        ),
+        (
+            ["Client 00000007 [10.0.0.9:1] disconnected, not authorised."],
+            {("10.0.0.9", "not authorised")},
+            set(),
+            set(),
+        ),
+        (
+            [
+                NEW.format("::1", 1),
+                "OpenSSL Error[0]: error:0A000418:SSL routines::tlsv1 alert unknown ca",
+                "Client <unknown> disconnected: Protocol error.",
+            ],
+            {("::1", "alert unknown ca")},
+            set(),
+            set(),
+        ),
+        (
+            [
+                NEW.format("10.0.0.7", 1),
+                REFUSED,
+                NEW.format("10.0.0.7", 2),
+                JOINED.format("10.0.0.7", 2, "00000007"),
+            ],
+            set(),
+            {"00000007"},
+            set(),
+        ),
+        (
+            [
+                JOINED.format("10.0.0.7", 2, "00000007"),
+                "Client 00000007 has exceeded timeout, disconnecting.",
+            ],
+            set(),
+            set(),
+            {"00000007"},
+        ),
+        (
+            ["Client auto-1-2 disconnected, not authorised.", "a line of another program"],
+            set(),
+            set(),
+            set(),
+        ),
     ],
     ids=["refused", "two at once", "later releases", "TLS", "let in since", "silent", "nobody"],
-)  # fmt: skip
+)
 def test_the_log_says_who_is_refused_and_from_where_only_where_that_is_sure(
     tmp_path, lines, refused, connected, ended
 ):
@@ -157,7 +213,9 @@ def test_the_log_says_who_is_refused_and_from_where_only_where_that_is_sure(
     log = BrokerLog(tmp_path)
     assert not log.read(), "there is none yet"
     old = f"{int(time.time()) - 600}: {REFUSED}"
-    text = "".join(f"{line}\n" for line in [old, *(f"{int(time.time()) + 1}: {line}" for line in lines)])
+    text = "".join(
+        f"{line}\n" for line in [old, *(f"{int(time.time()) + 1}: {line}" for line in lines)]
+    )
     (tmp_path / LOG).write_text(text[:100])
     assert log.read()
     (tmp_path / LOG).write_text(text)

@@ -1,8 +1,11 @@
-"""Two neighbouring data sets, as ledger.md defines them, are told apart no better than the device charges for.
+"""Two neighbouring data sets, as ledger.md defines them, are told apart no better than the device
+charges for.
 
-For every kind of card a client answers the same question many times with each of two data sets. From its reports alone
-comes a lower bound of the privacy loss: Clopper-Pearson bounds of both rates of the best threshold, which hold together
-with 99 %. The bound is below what the ledger was debited, and above a third of it where the worst pair is known."""
+For every kind of card a client answers the same question many times with each of two data sets.
+From its reports alone comes a lower bound of the privacy loss: Clopper-Pearson bounds of both rates
+of the best threshold, which hold together with 99 %. The bound is below what the ledger was
+debited, and above a third of it where the worst pair is known.
+"""
 
 import math
 import struct
@@ -31,7 +34,9 @@ LOW, HIGH = [-ONE, -ONE], [ONE, ONE]  # records of one feature and a label
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of records of d features; `statistic` makes a number of the symbols of a report."""
+    """What is asked of records of d features; `statistic` makes a number of the symbols of a
+    report.
+    """
 
     card: bytes
     model: int = wire.VALUES
@@ -48,7 +53,9 @@ class Question:
 
 
 def client_of(records, unit=0, ahead=storage.MAX_AHEAD):
-    """A client with these records (features, then the label), and its folder. ahead: reports it pays for at once."""
+    """A client with these records (features, then the label), and its folder. ahead: reports it
+    pays for at once.
+    """
     folder = scratch.folder()
     d = len(records[0]) - 1 if records else 1
     write_files(folder, d=d, records=len(records), measure=ledger.RHO, largest=ledger.MAX_BUDGET)
@@ -62,13 +69,21 @@ def client_of(records, unit=0, ahead=storage.MAX_AHEAD):
 
 def asked(client, number, question):
     """The answer to a question."""
-    fields = {"d": question.d, "k": question.k, "model": question.model, "classes": question.classes}
+    fields = {
+        "d": question.d,
+        "k": question.k,
+        "model": question.model,
+        "classes": question.classes,
+    }
     more = {"exponent": question.exponent, "local": question.local, "shift": 1}
     return ask(client, round_frame(number, question.card, **fields, **more))
 
 
 def reports(records, question, draws=DRAWS):
-    """The symbols of so many reports (draws x k). The budget is renewed: this is not one client's life."""
+    """The symbols of so many reports (draws x k).
+
+    The budget is renewed: this is not one client's life.
+    """
     client, _ = client_of(records, question.unit)
     drawn = np.zeros((draws, question.k), int)
     for i in range(draws):
@@ -94,7 +109,9 @@ def loss(first, second, delta):
     n = len(first)
     each = 1 - (1 - CONFIDENCE) / (8 * THRESHOLDS)
     best = 0.0
-    for threshold in np.unique(np.quantile(np.concatenate([first, second]), np.linspace(0, 1, THRESHOLDS))):
+    for threshold in np.unique(
+        np.quantile(np.concatenate([first, second]), np.linspace(0, 1, THRESHOLDS))
+    ):
         above = [int((numbers > threshold).sum()) for numbers in (first, second)]
         for likely, unlikely in (
             above,
@@ -155,14 +172,19 @@ def test_a_category_of_replaced_records_is_told_apart_as_well_as_the_card_says()
 
 def test_moves_of_weights_of_replaced_records_are_told_apart_as_well_as_the_card_says():
     """One epoch of local training, whose step is cut off at tau."""
-    question = Question(card_of("duchi"), model=wire.LOCAL + wire.LINEAR, exponent=-14, local=(1, 0, 1))
+    question = Question(
+        card_of("duchi"), model=wire.LOCAL + wire.LINEAR, exponent=-14, local=(1, 0, 1)
+    )
     first, second = (reports([[ONE, label]], question)[:, 0] for label in (-ONE, ONE))
     assert 1 / 3 < loss(first, second, 0.0) < 1
 
 
 def test_a_projection_of_replaced_records_is_told_apart_as_well_as_the_card_says():
-    """Opposite vectors beyond the radius. A rotation turns each report's directions; it is known to the reader, so the
-    number of a report is the cosine of its direction with the vector."""
+    """Opposite vectors beyond the radius.
+
+    A rotation turns each report's directions; it is known to the reader, so the number of a report
+    is the cosine of its direction with the vector.
+    """
     question = Question(projection_card(MICRO, 2, 1, 2718, 1000, 1), d=4)
     vector = [ONE, -ONE, ONE, ONE]
     cosines = []
@@ -198,7 +220,9 @@ def sums_card(unit, norm, radius=RADIUS):
     vectors = 1 if unit else 2
     if norm == 1:
         return sum_card(MICRO, 1, unit, radius, ONE, t=vectors * radius, bits=12)
-    return sum_card(MICRO // 2, 2, unit, radius, ONE, t=vectors * radius, c=vectors * radius, bits=12)
+    return sum_card(
+        MICRO // 2, 2, unit, radius, ONE, t=vectors * radius, c=vectors * radius, bits=12
+    )
 
 
 def claim_of(question, records):
@@ -218,7 +242,9 @@ def test_that_a_run_was_there_is_told_as_well_as_the_charge_says(norm, unit):
     question = Question(sums_card(unit, norm), k=2, unit=unit)
     others, run = [LOW] * unit, [HIGH] * unit
     claim, delta = claim_of(question, others)
-    without, with_it = (sum_of(reports(each, question), question) for each in (others, others + run))
+    without, with_it = (
+        sum_of(reports(each, question), question) for each in (others, others + run)
+    )
     assert claim / 3 < loss(without, with_it, delta) < claim
 
 
@@ -255,7 +281,9 @@ def test_a_card_whose_noise_is_for_presence_is_not_certified_for_the_whole_devic
 @NORMS
 @pytest.mark.parametrize("multiple", [2, 3, 10])
 def test_a_sum_over_a_multiple_of_the_unit_is_refused_and_costs_nothing(norm, multiple):
-    """A record more would change such a run, and not remove it: its vector could move by 2 R at the price of R."""
+    """A record more would change such a run, and not remove it: its vector could move by 2 R at the
+    price of R.
+    """
     client, folder = client_of([LOW] * 4, unit=1)
     code, detail = error_of(asked(client, 1, Question(sums_card(multiple, norm), k=2, unit=1)))
     assert (code, detail) == (wire.ERR_UNIT, 1)

@@ -1,4 +1,6 @@
-"""What noisy gradients tell: clips without bias, answers joined, rows right and wrong, questions, rows made up."""
+"""What noisy gradients tell: clips without bias, answers joined, rows right and wrong, questions,
+rows made up.
+"""
 
 import json
 import math
@@ -26,11 +28,16 @@ def mean_label(x, weights):
 
 
 def answer(x, asked=None, noise=0.0, seed=1, radius=None, tau=None):
-    """The mean gradient of a population with these features and weights TRUE, both labels of each row weighed."""
+    """The mean gradient of a population with these features and weights TRUE, both labels of each
+    row weighed.
+    """
     asked = np.zeros(D) if asked is None else asked
     question = Observation(asked, np.zeros(D), 0.0, radius, tau)
     before, means = mean_label(x, asked), mean_label(x, TRUE)
-    each = [question.clipped(x * (before - label)[:, None]) for label in (np.zeros(len(x)), np.ones(len(x)))]
+    each = [
+        question.clipped(x * (before - label)[:, None])
+        for label in (np.zeros(len(x)), np.ones(len(x)))
+    ]
     gradient = ((1 - means)[:, None] * each[0] + means[:, None] * each[1]).mean(axis=0)
     gradient = gradient + noise * np.random.default_rng(seed).normal(size=D)
     return Observation(asked, gradient, noise**2, radius, tau)
@@ -42,7 +49,11 @@ def answer(x, asked=None, noise=0.0, seed=1, radius=None, tau=None):
 def test_a_clip_leaves_no_bias(radius, tau):
     x = rows(2000)
     mine = Observations(LOGISTIC, x)
-    for error in (0.15, 0.08, 0.05):  # of the rows, which are few; less and less at what they gave before
+    for error in (
+        0.15,
+        0.08,
+        0.05,
+    ):  # of the rows, which are few; less and less at what they gave before
         mine.add(answer(x, mine.weights, 1e-5, radius=radius, tau=tau))
         assert mine.fit() == pytest.approx(TRUE, abs=error)
 
@@ -132,7 +143,10 @@ def test_a_promise_tells_the_better_report():
         ((0.1, DIRECTION, None), (0.2, DIRECTION, None)),
         ((0.1, None, 0.5), (0.1, None, 0.1)),
     ):
-        seen = [Observation(np.zeros(D), np.zeros(D), v**2, radius, tau) for v, radius, tau in (one, other)]
+        seen = [
+            Observation(np.zeros(D), np.zeros(D), v**2, radius, tau)
+            for v, radius, tau in (one, other)
+        ]
         better, worse = (Observations(LOGISTIC, x).promise(each) for each in seen)
         assert better < worse < 4
 
@@ -185,7 +199,11 @@ def test_a_restored_one_goes_on_exactly_as_it_would_have():
         for each in (mine, again):
             each.add(answer(x, weights, 0.01, number, radius))
         assert np.array_equal(again.fit(), mine.fit())
-        assert (again.state(), again.suited, again.misfit) == (mine.state(), mine.suited, mine.misfit)
+        assert (again.state(), again.suited, again.misfit) == (
+            mine.state(),
+            mine.suited,
+            mine.misfit,
+        )
     for wrong in ({}, {**mine.state(), "seen": [[1]]}, Observations(LOGISTIC, x[:, :5]).state()):
         with pytest.raises(UsageError, match="state"):
             mine.restore(wrong)

@@ -1,5 +1,7 @@
-"""Why a number at delta about reports so far has a condition (docs/guides/accounting.md, Exact composition): whoever
-chooses the number of reports by their content, and is then told the figure for that number, exceeds delta."""
+"""Why a number at delta about reports so far has a condition (docs/guides/accounting.md, Exact
+composition): whoever chooses the number of reports by their content, and is then told the figure
+for that number, exceeds delta.
+"""
 
 import math
 import re
@@ -48,7 +50,9 @@ def test_the_figures_are_those_that_tern_states(reports, figures):
 
 
 def test_the_best_rule_for_stopping_exceeds_delta_as_the_guide_says(figures):
-    """The largest sum over outcomes of what exceeds exp(figure), found backwards from the last report."""
+    """The largest sum over outcomes of what exceeds exp(figure), found backwards from the last
+    report.
+    """
     best = np.maximum(0, -np.expm1(figures[MOST] - losses(MOST)))
     for reports in range(MOST - 1, -1, -1):
         going_on = TRUTH * best[1:] + (1 - TRUTH) * best[:-1]
@@ -56,7 +60,9 @@ def test_the_best_rule_for_stopping_exceeds_delta_as_the_guide_says(figures):
         best = np.maximum(stopping, going_on)
     (true_delta,) = best
     told = float(
-        re.search(r"With the best such rule the true delta is ([\d.e-]+)", " ".join(GUIDE.split()))[1]
+        re.search(r"With the best such rule the true delta is ([\d.e-]+)", " ".join(GUIDE.split()))[
+            1
+        ]
     )
     assert true_delta > 10 * DELTA
     assert told == pytest.approx(true_delta, rel=0.02)

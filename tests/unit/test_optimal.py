@@ -1,4 +1,6 @@
-"""Optimal tables against the mechanisms that they should beat, and against the certified lower bound."""
+"""Optimal tables against the mechanisms that they should beat, and against the certified lower
+bound.
+"""
 
 import math
 from contextlib import suppress
@@ -16,7 +18,8 @@ from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import duchi, lower_bound, optimal, programme, three_outputs
 
 MICRO = 1_000_000
-# Tern's own; 3R, one of them, is within 1e-5 of the best four levels near epsilon 1.25. LHP also reports a level.
+# Tern's own; 3R, one of them, is within 1e-5 of the best four levels near epsilon 1.25. LHP also
+# reports a level.
 NOT_RIVALS = ("optimal", "auto", "3r", "lhp")
 
 
@@ -27,7 +30,9 @@ def designed(epsilon, levels, **options):
     assert card.epsilon <= round(epsilon * MICRO)
     assert card.symbols <= levels
     assert certify.bias(card) == 0
-    assert sampler_walk.likelihood_ratio(card) <= Fraction(math.exp(epsilon)) * (1 + Fraction(1, 10**12))
+    assert sampler_walk.likelihood_ratio(card) <= Fraction(math.exp(epsilon)) * (
+        1 + Fraction(1, 10**12)
+    )
     return card
 
 
@@ -41,7 +46,14 @@ def test_four_levels_beat_every_mechanism_of_two_bits(epsilon):
             card = mechanisms.design(name, str(epsilon), levels).decode()
             assert card.symbols <= 4
             rivals[name, levels] = worst_variance(card)
-    assert {name for name, _ in rivals} >= {"duchi", "three-outputs", "rr3", "pdpm", "pm-opt", "grr"}
+    assert {name for name, _ in rivals} >= {
+        "duchi",
+        "three-outputs",
+        "rr3",
+        "pdpm",
+        "pm-opt",
+        "grr",
+    }
     assert ours < min(rivals.values())
     assert ours < three_outputs.better_worst_variance(epsilon)  # 3R
 
@@ -87,7 +99,9 @@ def test_a_card_is_best_under_the_prior_of_its_design():
     def mean_second_moment(card, prior):
         points, mass = programme.prior_points(prior)
         m = certify.moments(card)
-        return float(mass @ np.interp(points, [float(x) for x in m.knots], [float(s) for s in m.seconds]))
+        return float(
+            mass @ np.interp(points, [float(x) for x in m.knots], [float(s) for s in m.seconds])
+        )
 
     common = {"objective": "mean-second-moment", "knots": 9}
     small, uniform = (designed(2.0, 4, prior=prior, **common) for prior in ("small", "uniform"))
@@ -97,7 +111,9 @@ def test_a_card_is_best_under_the_prior_of_its_design():
     assert flat == pytest.approx(mean_second_moment(uniform, "uniform"), rel=1e-4)
     few = {"objective": "mean-second-moment", "knots": 3}
     histogram = mean_second_moment(designed(2.0, 3, prior="1,1,1", **few), "uniform")
-    assert histogram == pytest.approx(mean_second_moment(designed(2.0, 3, **few), "uniform"), rel=1e-3)
+    assert histogram == pytest.approx(
+        mean_second_moment(designed(2.0, 3, **few), "uniform"), rel=1e-3
+    )
 
 
 @pytest.mark.slow
@@ -106,11 +122,15 @@ def test_a_card_is_best_at_the_sampled_share_of_its_design():
 
     At a share, a card designed for it is the best, within a thousandth.
     """
-    plain, of_two, of_many = (certify.moments(designed(1.0, 3, share=n, knots=9)) for n in (1, 1.5, 28))
+    plain, of_two, of_many = (
+        certify.moments(designed(1.0, 3, share=n, knots=9)) for n in (1, 1.5, 28)
+    )
     assert of_many.worst_second_moment() < plain.worst_second_moment()
     share = Fraction(3, 2)
     assert of_two.worst_variance(share)[0] <= plain.worst_variance(share)[0] * Fraction(1001, 1000)
-    assert of_two.worst_variance(share)[0] <= of_many.worst_variance(share)[0] * Fraction(1001, 1000)
+    assert of_two.worst_variance(share)[0] <= of_many.worst_variance(share)[0] * Fraction(
+        1001, 1000
+    )
 
 
 @pytest.mark.slow
@@ -127,10 +147,15 @@ def test_tables_of_few_knots_are_almost_as_good(knots, at_most):
 @pytest.mark.parametrize(
     ("epsilon", "levels", "knots"),
     [
-        (0.000001, 4, 9), (0.000001, 4, 33), (0.01, 3, 33), (12.0, 4, 33), (20.0, 4, 33), (20.0, 3, 33),
+        (0.000001, 4, 9),
+        (0.000001, 4, 33),
+        (0.01, 3, 33),
+        (12.0, 4, 33),
+        (20.0, 4, 33),
+        (20.0, 3, 33),
         (20.0, 3, 9),
     ],
-)  # fmt: skip
+)
 def test_tables_are_as_good_as_duchi_at_the_ends_of_the_range_of_epsilon(epsilon, levels, knots):
     two_levels = 1.005 * duchi.worst_variance(epsilon)  # the counts of its card are whole, too
     for options in ({}, {"objective": "mean-second-moment", "prior": "small"}):
@@ -165,7 +190,9 @@ def test_a_bound_for_no_epsilon_is_refused():
 
 
 def test_the_lower_bound_rests_on_an_exact_minimum():
-    """For random dual variables, the exact minimum over the line is at most the minimum over a dense grid."""
+    """For random dual variables, the exact minimum over the line is at most the minimum over a
+    dense grid.
+    """
     random = np.random.default_rng(5)
     for _ in range(20):
         weights, sums, means = random.random(7), random.normal(size=7), random.normal(size=7)

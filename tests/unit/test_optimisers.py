@@ -90,7 +90,10 @@ def test_a_state_of_another_dimension_or_optimiser_is_refused(name):
 
 
 def test_the_rate_falls_with_the_noise_and_does_not_overshoot():
-    rates = [Averaging.automatic_rate(Noise(wire.LOGISTIC, 28, 20, v)) for v in (0, 1e-9, 0.01, 0.1, 1, 10)]
+    rates = [
+        Averaging.automatic_rate(Noise(wire.LOGISTIC, 28, 20, v))
+        for v in (0, 1e-9, 0.01, 0.1, 1, 10)
+    ]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] == rates[1] == pytest.approx(16 / 28)
     clipped = Averaging.automatic_rate(Noise(wire.LOGISTIC, 28, 20, 0, kept=0.5))
@@ -122,7 +125,9 @@ def test_every_optimiser_trains_without_noise(toy, name):
     x, y = toy.features / ONE, np.sign(toy.labels)
     negated = -y[toy.training, None] * x[toy.training]
     best = LogisticRegression(C=1e3, fit_intercept=False).fit(x[toy.training], y[toy.training])
-    chosen = training.plan(wire.LOGISTIC, 6, rounds=200, group=100, k=6, variance=0.0, optimiser=name)
+    chosen = training.plan(
+        wire.LOGISTIC, 6, rounds=200, group=100, k=6, variance=0.0, optimiser=name
+    )
     trainer = Trainer(chosen)
     while not trainer.stopped:
         weights = trainer.question().values

@@ -21,7 +21,9 @@ class Cake:
 
     layers: int = option(2, "how many layers", group="the cake", metavar="N")
     cream_share: float = option(0.5, "share of cream in %", group="the cake", metavar="X")
-    taste: str = option("plum", "what it tastes of", group="the cake", choices=lambda: ("plum", "nut"))
+    taste: str = option(
+        "plum", "what it tastes of", group="the cake", choices=lambda: ("plum", "nut")
+    )
     candles: int | None = option(None, "candles on it", group="the feast", shown="by age")
     warm: bool = option(False, "serve it warm", group="the feast", shown="")
     baker: str = "nobody"  # not an option
@@ -48,7 +50,9 @@ def test_only_declared_fields_are_options():
 
 
 def test_only_named_options_are_given(parser):
-    named = given(parser.parse_args(["--layers", "3", "--cream-share", "0.25", "--no-warm"]), Cake, Pie)
+    named = given(
+        parser.parse_args(["--layers", "3", "--cream-share", "0.25", "--no-warm"]), Cake, Pie
+    )
     assert named == {"layers": 3, "cream_share": 0.25, "warm": False}
     assert given(parser.parse_args([]), Cake, Pie) == {}
     assert Cake(**named) == Cake(3, 0.25)
@@ -106,7 +110,11 @@ def test_alternatives_of_an_algorithm_are_its_own_options(name):
         ("fedsgd", {"seed": -1}, "--seed must be 0 or more, not -1"),
         ("fedsgd", {"batch": 33}, r"--batch must be 0 \(all\) to 32 records, not 33"),
         ("fedsgd", {"reports": 0}, "--reports must be 1 or more, not 0"),
-        ("fedsgd", {"reports": 10, "group": 11}, "--group must be 1 to 10, all the reports, not 11"),
+        (
+            "fedsgd",
+            {"reports": 10, "group": 11},
+            "--group must be 1 to 10, all the reports, not 11",
+        ),
         ("fedsgd", {"model": "tree"}, "no model 'tree'"),
         ("fedsgd", {"epsilon": "much"}, "epsilon"),
         ("fedsgd", {"epsilons": "1"}, "not a class of devices"),
@@ -116,7 +124,11 @@ def test_alternatives_of_an_algorithm_are_its_own_options(name):
         ("hiera", {"epsilon": "0"}, "epsilon"),
         ("infer", {"held_out": 1.0}, "--held-out must be above 0 and below 1"),
         ("infer", {"epsilon": "21"}, "epsilon"),
-        ("infer", {"laplace_eval_eps": "much"}, "must be a number above 0, half of the true epsilon"),
+        (
+            "infer",
+            {"laplace_eval_eps": "much"},
+            "must be a number above 0, half of the true epsilon",
+        ),
         ("infer", {"laplace_eval_eps": "-1"}, "must be a number above 0"),
         ("infer", {"laplace_eval_eps": "nan"}, "must be a number above 0"),
         ("infer", {"laplace_eval_eps": "11", "answer": "label"}, "true epsilon of 22, above 20"),
@@ -125,22 +137,46 @@ def test_alternatives_of_an_algorithm_are_its_own_options(name):
         ("infer", {"noise": 0.5, "probability": 1.0}, "--probability must be above 0 and below 1"),
         ("infer", {"probability": 0.5}, "--probability is how often noise is at most --noise"),
         ("infer", {"noise": 0.5, "answer": "label"}, "--noise is of vectors"),
-        ("infer", {"noise": 0.5, "privacy_eval_type": "NOT_ENCRYPT"}, "--noise says how much noise"),
+        (
+            "infer",
+            {"noise": 0.5, "privacy_eval_type": "NOT_ENCRYPT"},
+            "--noise says how much noise",
+        ),
         ("infer", {"score_rounds": 0, "classifier": "x"}, "--score-rounds must be 1 or more"),
         ("infer", {"score_rounds": 2}, "--score-rounds needs --classifier"),
-        ("infer", {"score_rounds": 2, "classifier": "x", "answer": "label"}, "--score-rounds scores vectors"),
+        (
+            "infer",
+            {"score_rounds": 2, "classifier": "x", "answer": "label"},
+            "--score-rounds scores vectors",
+        ),
         (
             "infer",
             {"score_rounds": 2, "classifier": "x", "eval_type": "NOT_EVAL"},
             "--score-rounds scores vectors",
         ),
-        ("infer", {"eval_type": "SILHOUETTE_WITH_ITSELF", "answer": "label"}, "labels have no such score"),
-        ("infer", {"privacy_eval_type": "RSA"}, "--privacy-eval-type must be NOT_ENCRYPT or LAPLACE"),
+        (
+            "infer",
+            {"eval_type": "SILHOUETTE_WITH_ITSELF", "answer": "label"},
+            "labels have no such score",
+        ),
+        (
+            "infer",
+            {"privacy_eval_type": "RSA"},
+            "--privacy-eval-type must be NOT_ENCRYPT or LAPLACE",
+        ),
         ("infer", {"eval_type": "F1"}, "--eval-type must be NOT_EVAL or"),
         ("infer", {"cluster_client_num": 1}, "--cluster-client-num must be 2 or more"),
         ("infer", {"seed": -1}, "--seed must be 0 or more"),
-        ("infer", {"epsilon": "1", "privacy_eval_type": "NOT_ENCRYPT"}, "--epsilon says how much noise"),
-        ("infer", {"epsilons": "1:1", "privacy_eval_type": "NOT_ENCRYPT"}, "--epsilons says how much noise"),
+        (
+            "infer",
+            {"epsilon": "1", "privacy_eval_type": "NOT_ENCRYPT"},
+            "--epsilon says how much noise",
+        ),
+        (
+            "infer",
+            {"epsilons": "1:1", "privacy_eval_type": "NOT_ENCRYPT"},
+            "--epsilons says how much noise",
+        ),
     ],
 )
 def test_invalid_options_of_an_algorithm_are_refused(algorithm, named, message):
@@ -190,7 +226,12 @@ def test_invalid_options_of_a_run_are_refused(named, message):
         ("collect", "simulated:178", {"dataset": "wine", "clients": 10_000}, "there are 178"),
         ("collect", "emulated:4", {"dataset": "wine", "clients": 3}, "without one"),
         ("collect", "emulated:2", {"dataset": "wine", "k": 14}, "--k must be 1 to 13"),
-        ("collect", "emulated:2", {"dataset": "wine", "method": "hiera", "budgets": "1"}, "budgets"),
+        (
+            "collect",
+            "emulated:2",
+            {"dataset": "wine", "method": "hiera", "budgets": "1"},
+            "budgets",
+        ),
         ("collect", "emulated:2", {"dataset": "nothing"}, "no data set"),
         ("collect", "emulated:2", {"dataset": "wine", "mechanism": "lhp"}, "a level and a sign"),
         ("collect", "emulated:2", {"dataset": "wine", "k_rule": "own"}, "unknown rule"),
@@ -200,7 +241,12 @@ def test_invalid_options_of_a_run_are_refused(named, message):
         ("infer", "emulated:80", {}, "leave boards without one"),
         ("infer", "simulated:75", {"epsilon": "0.000001"}, "too small"),
         ("infer", "emulated:1", {"privacy_eval_type": "NOT_ENCRYPT"}, "no device sends"),
-        ("infer", "emulated:1", {"laplace_eval_eps": "230260"}, "true epsilon of 460,520, above 20"),
+        (
+            "infer",
+            "emulated:1",
+            {"laplace_eval_eps": "230260"},
+            "true epsilon of 460,520, above 20",
+        ),
         ("infer", "emulated:1", {"noise": 1e-5}, "true epsilon of 460,517.0186, above 20"),
         ("infer", "simulated:75", {"classifier": "nowhere"}, "No such file"),
         ("infer", "emulated", {}, "number of boards"),
@@ -229,7 +275,10 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("train --algorithm hiera --k 3", "--k belongs to fedsgd and fedavg, and this run is hiera"),
+        (
+            "train --algorithm hiera --k 3",
+            "--k belongs to fedsgd and fedavg, and this run is hiera",
+        ),
         ("train --local-epochs 3", "--local-epochs belongs to fedavg, and this run is fedsgd"),
         ("train --algorithm fedavg --optimiser adam", "--optimiser belongs to fedsgd and hiera"),
         ("train --mechanism duchi --window best", "duchi has no option --window"),
@@ -240,12 +289,21 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
         ("train --algorithm fedavg --group 5", "--group belongs to fedsgd"),
         ("train --knots 5", "--knots"),
         ("infer --knots 5", "unrecognized arguments: --knots"),
-        ("train --with a.py", "--with a.py must stand before the command\n  tern --with a.py train"),
+        (
+            "train --with a.py",
+            "--with a.py must stand before the command\n  tern --with a.py train",
+        ),
         ("infer --epsilon 2 --laplace-eval-eps 2", "exclude each other"),
         ("infer --epsilon 2 --noise 0.5", "--noise and --epsilon exclude each other"),
-        ("infer --classifier runs/a --held-out 0.5", "--classifier and --held-out exclude each other"),
+        (
+            "infer --classifier runs/a --held-out 0.5",
+            "--classifier and --held-out exclude each other",
+        ),
         ("infer --privacy-eval-type NOT_ENCRYPT --epsilon 2", "--epsilon"),
-        ("collect --unit record --epsilon 2", "--epsilon belongs to collect, and this run is means"),
+        (
+            "collect --unit record --epsilon 2",
+            "--epsilon belongs to collect, and this run is means",
+        ),
         ("collect --unit 60 --records 50", "--unit must be at most --records, 50, not 60"),
         ("collect --life 2", "--life belongs to means, and this run is collect"),
         ("collect --mu 2", "--mu needs --method hiera"),
@@ -256,7 +314,10 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
         ("train --algorithm hiera --mu 0.5", "--mu: invalid int value"),
         ("train --algorithm hiera --mechanism duchi", "--mechanism belongs to fedsgd and fedavg"),
         ("train --algorithm hiera --budgets much", "is not a list of budgets"),
-        ("train --algorithm fedavg --choices tau --tau 1", "--choices and --tau exclude each other"),
+        (
+            "train --algorithm fedavg --choices tau --tau 1",
+            "--choices and --tau exclude each other",
+        ),
         ("device ping a0 --count 0", "tern: --count must be 1 or more, not 0"),
         ("device info", "tern: one of the arguments BOARD --fleet is required"),
         ("bench latency a0 --fleet a:1", "tern: argument --fleet: not allowed with argument BOARD"),
@@ -271,7 +332,10 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
         ("emulator run --blank", "tern: --blank needs --volume DIR"),
         ("emulator build --what toaster", "tern: --what takes device, pico,"),
         ("train --metrics 70000", "--metrics must be 0 (any) to 65535, not 70000"),
-        ("serve --fleet simulated:9 --dashboard 70000", "--dashboard must be 0 (any) to 65535, not 70000"),
+        (
+            "serve --fleet simulated:9 --dashboard 70000",
+            "--dashboard must be 0 (any) to 65535, not 70000",
+        ),
         ("gateway init sites", "--site north"),
         ("plan --reports a", "--reports must be whole numbers, not 'a'"),
         ("plan --reports 0,5", "--reports must be numbers of 1 or more, not 0"),
@@ -285,7 +349,10 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
             "--goal must be 0 or more, the range of mean squared error, not -1.0",
         ),
         ("plan --reports 1000000000000", "--reports must be numbers of 1,000,000,000 or less"),
-        ("plan --dataset diabetes --model logistic --reports 100", "labels of diabetes are numbers"),
+        (
+            "plan --dataset diabetes --model logistic --reports 100",
+            "labels of diabetes are numbers",
+        ),
         ("plan --plot a.bmpp", "there is no format .bmpp"),
         ("plan --life 2", "--life is about a fleet that exists"),
         ("plan --devices 2 --epsilon 2", "--epsilon is about devices that report once"),
@@ -295,10 +362,19 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
         ("plan --devices 2 --unit 501", "--unit must be at most --records, 500"),
         ("plan --workers 0", "--workers must be 1 or more, not 0"),
         ("plan --dataset flights --dimension 3", "not allowed with"),
-        ("broker config new --for nats --name n1 --name n2", "a cluster has 3 nodes or more, not 2"),
+        (
+            "broker config new --for nats --name n1 --name n2",
+            "a cluster has 3 nodes or more, not 2",
+        ),
         ("broker config new --for nats --port 65535", "a port is 1 to 65535, not 65536"),
-        ("broker config new --for nats --prefix farm.a", "NATS has no topics with a '.', such as 'farm.a'"),
-        ("broker config new --for nats --address 0.0.0.0", "--address and --bridge are for Mosquitto"),
+        (
+            "broker config new --for nats --prefix farm.a",
+            "NATS has no topics with a '.', such as 'farm.a'",
+        ),
+        (
+            "broker config new --for nats --address 0.0.0.0",
+            "--address and --bridge are for Mosquitto",
+        ),
         ("broker config new --for nats --bridge lab", "--address and --bridge are for Mosquitto"),
         ("bench energy --meter csv", "needs a --file"),
         ("bench energy --meter model --battery -5", "--battery must be a number above 0, not -5"),
@@ -338,11 +414,20 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
             "--levels is an option of a mechanism",
         ),
         ("card account --reports 100 --delta 1e-6 three-outputs", "three-outputs is a mechanism"),
-        ("card account --reports 100 --epsilon 1 --delta 2", "--delta must be between 0 and 1, not 2"),
+        (
+            "card account --reports 100 --epsilon 1 --delta 2",
+            "--delta must be between 0 and 1, not 2",
+        ),
         ("card account --delta 1e-6 --epsilon 1 --reports 0", "--reports must be from 1"),
         ("card account --reports 100 --epsilon 1 --delta 1e-310", "--delta must be 1e-300 or more"),
-        ("card account --reports 100 --delta 1e-6 --epsilon 1 --plot a.bmpp", "there is no format .bmpp"),
-        ("card account --reports 9 --delta 0.1 --epsilon 1 --values 0", "--values must be 1 or more, not 0"),
+        (
+            "card account --reports 100 --delta 1e-6 --epsilon 1 --plot a.bmpp",
+            "there is no format .bmpp",
+        ),
+        (
+            "card account --reports 9 --delta 0.1 --epsilon 1 --values 0",
+            "--values must be 1 or more, not 0",
+        ),
     ],
 )
 def test_a_command_that_cannot_run_says_why_and_writes_nothing(here, tern, command, message):

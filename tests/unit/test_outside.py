@@ -1,5 +1,5 @@
-"""Extensions of another package work wherever tern's own do: an algorithm with Adam, an optimiser, a mechanism with an
-option of its own, and a driver with its fleet kind.
+"""Extensions of another package work wherever tern's own do: an algorithm with Adam, an optimiser,
+a mechanism with an option of its own, and a driver with its fleet kind.
 
 tests/outside/ has a file for each. A line of a program or an entry point registers it.
 """
@@ -35,7 +35,17 @@ from ternhost.run.run import Run
 
 OUTSIDE = Path(__file__).parent.parent / "outside"
 TRAIN = ["train", "--dataset", "iris", "--reports", "100", "--group", "10", "--epsilon", "8"]
-SIGNS = [*TRAIN, "--algorithm", "signs", "--dead-zone", "0.01", "--mechanism", "flipped", "--flip", "0.2"]
+SIGNS = [
+    *TRAIN,
+    "--algorithm",
+    "signs",
+    "--dead-zone",
+    "0.01",
+    "--mechanism",
+    "flipped",
+    "--flip",
+    "0.2",
+]
 
 
 @pytest.fixture
@@ -87,7 +97,11 @@ def test_every_extension_is_a_choice_of_the_command_line(outside, capsys):
 
 def test_an_algorithm_with_adam_trains_and_has_a_report(outside, tern):
     result = tern(*SIGNS, "--fleet", "simulated:100")
-    assert (result["algorithm"], result["optimiser"], result["mechanism"]) == ("signs", "adam", "flipped")
+    assert (result["algorithm"], result["optimiser"], result["mechanism"]) == (
+        "signs",
+        "adam",
+        "flipped",
+    )
     assert (result["rounds"], result["reports"], result["stopped"]) == (10, 100, "rounds")
     assert result["options"]["dead_zone"] == 0.01
     assert result["options"]["mechanism_options"] == {"flip": 0.2}
@@ -102,7 +116,9 @@ def test_an_algorithm_with_adam_trains_and_has_a_report(outside, tern):
 
 def test_the_dead_zone_reaches_the_algorithm(outside, tern):
     narrow = tern(*SIGNS, "--fleet", "simulated:100", "--no-report")
-    wide = tern(*SIGNS, "--fleet", "simulated:100", "--no-report", "--dead-zone", "0.99", "--range", "0")
+    wide = tern(
+        *SIGNS, "--fleet", "simulated:100", "--no-report", "--dead-zone", "0.99", "--range", "0"
+    )
     assert wide["weights"] != narrow["weights"]
     assert wide["accuracy_optimum"] == narrow["accuracy_optimum"]
     assert set(wide["weights"]) != {0.0}  # a report says more than 0.99 or nothing
@@ -137,7 +153,16 @@ def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern, und
 
 @pytest.mark.parametrize("algorithm", ["fedsgd", "hiera"])
 def test_an_optimiser_from_outside_serves_other_algorithms(outside, tern, algorithm):
-    argv = [*TRAIN, "--reports", "1000", "--algorithm", algorithm, "--fleet", "simulated:100", "--no-report"]
+    argv = [
+        *TRAIN,
+        "--reports",
+        "1000",
+        "--algorithm",
+        algorithm,
+        "--fleet",
+        "simulated:100",
+        "--no-report",
+    ]
     ams, adam = (tern(*argv, "--optimiser", name) for name in ("amsgrad", "adam"))
     assert ams["optimiser"] == "amsgrad"
     assert ams["weights"] != adam["weights"]
@@ -158,7 +183,9 @@ def test_a_mechanism_from_outside_collects_means(outside, tern, undrawn):
         return [entry["interval"][1] - entry["interval"][0] for entry in result["attributes"]]
 
     assert min(widths(flat)) > 1.5 * max(widths(plain))
-    assert widths(plain) == pytest.approx(widths(duchi), rel=0.05)  # without --flip it is Duchi's mechanism
+    assert widths(plain) == pytest.approx(
+        widths(duchi), rel=0.05
+    )  # without --flip it is Duchi's mechanism
 
 
 def test_a_card_of_a_mechanism_from_outside_is_designed_and_used(outside, tern):
@@ -170,7 +197,10 @@ def test_a_card_of_a_mechanism_from_outside_is_designed_and_used(outside, tern):
     assert flipped["worst_case_variance"] == pytest.approx(1 / 0.6**2)
     card = Path("f.card").read_bytes().hex()
     fleet = ["--fleet", "simulated:100", "--no-report"]
-    named, given = tern(*SIGNS, "--k", "1", *fleet), tern(*SIGNS[:-4], "--k", "1", "--card", "f.card", *fleet)
+    named, given = (
+        tern(*SIGNS, "--k", "1", *fleet),
+        tern(*SIGNS[:-4], "--k", "1", "--card", "f.card", *fleet),
+    )
     assert named["card"] == given["card"] == card
     assert named["weights"] == given["weights"]
 
@@ -204,7 +234,9 @@ def devices_of_a_folder(folder, board):
 
     def answer(path):
         reply = []
-        client.respond(memoryview(path.read_bytes()), lambda frame, n: reply.append(bytes(frame[:n])))
+        client.respond(
+            memoryview(path.read_bytes()), lambda frame, n: reply.append(bytes(frame[:n]))
+        )
         path.unlink()
         for frame in reply:
             write_file(folder / "reports" / path.name, frame)
@@ -229,7 +261,9 @@ def test_a_driver_from_outside_runs_rounds(outside, tern, tmp_path, capsys):
     provision_from(store, [board], datasets.held("iris"), 12, 1, policy)
     argv = [*TRAIN[:3], "--reports", "12", "--group", "6", "--epsilon", "8", "--store", str(store)]
     with devices_of_a_folder(tmp_path / "stick", board):
-        result = tern(*argv, "--fleet", f"folder:{tmp_path / 'stick'}", "--name", "carried", "--no-report")
+        result = tern(
+            *argv, "--fleet", f"folder:{tmp_path / 'stick'}", "--name", "carried", "--no-report"
+        )
         assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
         assert epsilon_spent([board]) == [[result["epsilon_paid"], 12]]
         assert main([*argv, "--fleet", f"folder:{tmp_path / 'stick'}", "--quiet"]) == REFUSED
@@ -252,13 +286,20 @@ def test_entry_points_register_extensions(tmp_path):
     def tern(*argv):
         program = "import sys; from ternhost.cli import main; sys.exit(main())"
         path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-        words, place = [sys.executable, "-c", program, *argv, "--json"], {**os.environ, "PYTHONPATH": path}
+        words, place = (
+            [sys.executable, "-c", program, *argv, "--json"],
+            {**os.environ, "PYTHONPATH": path},
+        )
         done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=place)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     result = tern(*SIGNS, "--optimiser", "amsgrad", "--fleet", "simulated:100", "--no-report")
-    assert (result["algorithm"], result["optimiser"], result["mechanism"]) == ("signs", "amsgrad", "flipped")
+    assert (result["algorithm"], result["optimiser"], result["mechanism"]) == (
+        "signs",
+        "amsgrad",
+        "flipped",
+    )
 
 
 @pytest.mark.parametrize("name", ["infer", "collect"])
@@ -303,13 +344,28 @@ def test_a_run_without_its_extension_names_the_missing_one(tern, undrawn, monkey
         "class Crowd(Simulated):\n    form, about = 'crowd:N', 'N simulated clients'\n"
     )
     files = [*WITH, "--with", "crowd.py"]
-    argv = [*files, *SIGNS, "--optimiser", "amsgrad", "--fleet", "crowd:100", "--name", "cut", "--quiet"]
+    argv = [
+        *files,
+        *SIGNS,
+        "--optimiser",
+        "amsgrad",
+        "--fleet",
+        "crowd:100",
+        "--name",
+        "cut",
+        "--quiet",
+    ]
     with monkeypatch.context() as cut:
         cut.setattr(Run, "_learn", Mock(side_effect=KeyboardInterrupt))
         assert main(argv) == INTERRUPTED
     named = "".join(f"--with {word.removeprefix('--with=')} " for word in [*WITH, "crowd.py"])
     assert f"go on with: tern {named}train --resume cut" in capsys.readouterr().err
-    extensions = {"signs": ALGORITHMS, "amsgrad": OPTIMISERS, "flipped": mechanisms.REGISTRY, "crowd": KINDS}
+    extensions = {
+        "signs": ALGORITHMS,
+        "amsgrad": OPTIMISERS,
+        "flipped": mechanisms.REGISTRY,
+        "crowd": KINDS,
+    }
     for name, registry in extensions.items():
         capsys.readouterr()
         with monkeypatch.context() as missing:
@@ -329,9 +385,15 @@ def test_a_run_without_its_extension_names_the_missing_one(tern, undrawn, monkey
 def test_a_mechanism_but_no_algorithm_may_repeat_an_option_of_a_command(tern):
     example = str(OUTSIDE.parents[1] / "examples/own_mechanism.py")
     fleet = ["--fleet", "simulated:100", "--no-report", "--quiet"]
-    assert tern("--with", example, *TRAIN, "--mechanism", "quiet", "--zero", "0.2", *fleet)["levels"] == 3
+    assert (
+        tern("--with", example, *TRAIN, "--mechanism", "quiet", "--zero", "0.2", *fleet)["levels"]
+        == 3
+    )
     Path("own.py").write_text((OUTSIDE / "flipped.py").read_text().replace("flip", "quiet"))
-    assert tern("--with", "own.py", *TRAIN, "--mechanism", "quietped", *fleet)["mechanism"] == "quietped"
+    assert (
+        tern("--with", "own.py", *TRAIN, "--mechanism", "quietped", *fleet)["mechanism"]
+        == "quietped"
+    )
     Path("own.py").write_text((OUTSIDE / "signs.py").read_text().replace("dead_zone", "anew"))
     refused = tern("--with", "own.py", *TRAIN, code=2)
     assert "two options of 'tern train' have one name" in refused["error"]
@@ -340,7 +402,11 @@ def test_a_mechanism_but_no_algorithm_may_repeat_an_option_of_a_command(tern):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "there is no Python file"), ("1 / 0", "ZeroDivisionError"), ("import nowhere", "nowhere")],
+    [
+        (None, "there is no Python file"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("import nowhere", "nowhere"),
+    ],
 )
 def test_a_file_that_cannot_be_loaded_is_refused(tern, content, words):
     if content is not None:

@@ -1,4 +1,7 @@
-"""The package has every module of the repository, and its extras match the code. See also test_wheel.py."""
+"""The package has every module of the repository, and its extras match the code.
+
+See also test_wheel.py.
+"""
 
 import re
 import subprocess
@@ -23,9 +26,14 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
 SOURCES = {"tern": "firmware", "ternhost": "host", "terntools": "tools"}
 DATA = {
-    "ternfirmware", "ternfirmware.thumb", "ternfirmware.trial", "ternspecs", "terntests.device",
-    "terntests.hil", "terntests.spec",
-}  # fmt: skip
+    "ternfirmware",
+    "ternfirmware.thumb",
+    "ternfirmware.trial",
+    "ternspecs",
+    "terntests.device",
+    "terntests.hil",
+    "terntests.spec",
+}
 
 
 def names(requirements):
@@ -75,7 +83,9 @@ def test_the_named_compiler_is_the_pinned_one():
 
 @pytest.mark.parametrize("name", ["dev", *GROUPS])
 def test_a_lock_fits_the_project(name):
-    """A lock lists versions and their hashes alone, without an address, and is renewed when the project changes."""
+    """A lock lists versions and their hashes alone, without an address, and is renewed when the
+    project changes.
+    """
     text = (ROOT / f"tools/locks/{name}.txt").read_text()
     entry = r"^(\S.*?) \\\n(?: {4}--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+((?: {4}#.*\n)+)"
     assert all(line.startswith("#") for line in re.sub(entry, "", text, flags=re.M).splitlines())
@@ -85,7 +95,9 @@ def test_a_lock_fits_the_project(name):
     ranges = {canonicalize_name(one.name): one.specifier for one in map(Requirement, wanted)}
     ranges.pop("tern-ldp", None)
     assert versions.keys() == ranges.keys(), "run: make lock"
-    assert [name for name, version in versions.items() if version not in ranges[name]] == [], "run: make lock"
+    assert [name for name, version in versions.items() if version not in ranges[name]] == [], (
+        "run: make lock"
+    )
 
 
 def test_tern_is_built_with_what_is_locked_for_it():
@@ -110,7 +122,10 @@ def test_a_missing_module_is_refused_with_its_extra(monkeypatch):
 
 
 def test_parsers_are_made_without_extras_and_slow_imports():
-    hidden = [module for modules in extras.EXTRAS.values() for module in modules] + ["matplotlib", "scipy"]
+    hidden = [module for modules in extras.EXTRAS.values() for module in modules] + [
+        "matplotlib",
+        "scipy",
+    ]
     program = f"import sys; sys.modules.update(dict.fromkeys({hidden})); from ternhost import cli; cli.build_parser()"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
@@ -121,4 +136,7 @@ def test_the_host_names_no_command_of_the_tools():
     assert set(points) <= set(cli.COMMANDS), "install the package again: pip install -e '.[dev]'"
     builtin = [name for name in cli.COMMANDS if name not in points]
     assert list(cli.COMMANDS)[: len(builtin)] == builtin  # `tern --help` has the host's first
-    assert all(getmodule(cli.COMMANDS[name].add_parser).__name__.startswith("ternhost.") for name in builtin)
+    assert all(
+        getmodule(cli.COMMANDS[name].add_parser).__name__.startswith("ternhost.")
+        for name in builtin
+    )

@@ -1,5 +1,6 @@
-"""From the papers to tern: each numbered item has a row that leads somewhere, each figure is drawn, and what the papers
-say about their figures holds, or is listed as an error."""
+"""From the papers to tern: each numbered item has a row that leads somewhere, each figure is drawn,
+and what the papers say about their figures holds, or is listed as an error.
+"""
 
 import itertools
 import math
@@ -34,15 +35,20 @@ FIGURES = [(paper, number) for paper in experiments.PAPERS for number in experim
 NUMBERED = {
     "wang": {"Algorithm": "1 2 3 4", "Table": "I", "Fig.": "1 2 3 4 5 6 7 8 9 10 11"},
     "zhao": {
-        "Algorithm": "1 2 3 4 5 6", "Table": "I II III", "Fig.": "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15",
+        "Algorithm": "1 2 3 4 5 6",
+        "Table": "I II III",
+        "Fig.": "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15",
     },
     "hao": {"Fig.": "1 2 3"},
     "shen": {"Algorithm": "1 2", "Table": "1 2", "Fig.": "1 2 3 4 5 6"},
     "mindspore": {
-        "`privacy_eval_type`": "", "`laplace_eval_eps`": "", "`cluster_client_num`": "", "`eval_type:": "",
+        "`privacy_eval_type`": "",
+        "`laplace_eval_eps`": "",
+        "`cluster_client_num`": "",
+        "`eval_type:": "",
         "figure": "laplace_pdf two_cluster eval_flow SILHOUETTE",
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("paper", NUMBERED)
@@ -100,22 +106,37 @@ def test_a_figure_is_drawn(paper, number, tmp_path, monkeypatch):
     assert axes.get_yscale() == ("log" if of.y.log else "linear")
     assert outcome.lines[0] == of.title
     rows = outcome.tables["figure"]
-    assert len({row["curve"] for row in rows}) == len(outcome.figures["figure"].legends[0].get_texts())
+    assert len({row["curve"] for row in rows}) == len(
+        outcome.figures["figure"].legends[0].get_texts()
+    )
     assert all(math.isfinite(row[column]) for row in rows for column in (of.x.column, of.y.column))
-    assert {path.suffix for path in experiments.write(outcome, tmp_path)} == {".csv", ".json", ".png"}
+    assert {path.suffix for path in experiments.write(outcome, tmp_path)} == {
+        ".csv",
+        ".json",
+        ".png",
+    }
     assert outcome.name == f"{paper}-{number}"
 
 
 # What the papers' texts state and is not so. In a small version noise hides some of the rest.
 HOLD = {
-    ("wang", "1"): (), ("wang", "3"): (), ("wang", "4"): (), ("wang", "5"): (), ("wang", "6"): (), ("wang", "7"): (),
+    ("wang", "1"): (),
+    ("wang", "3"): (),
+    ("wang", "4"): (),
+    ("wang", "5"): (),
+    ("wang", "6"): (),
+    ("wang", "7"): (),
     ("zhao", "2"): ("HM-TP is better than every other mechanism",),
-    ("zhao", "3"): (), ("zhao", "6"): (), ("zhao", "11"): (),
+    ("zhao", "3"): (),
+    ("zhao", "6"): (),
+    ("zhao", "11"): (),
     ("hao", "1"): ("a larger mu is more accurate",),
-    ("hao", "2"): [f"HierA is better than {name} at the true epsilon" for name in ("pm", "harmony")],
+    ("hao", "2"): [
+        f"HierA is better than {name} at the true epsilon" for name in ("pm", "harmony")
+    ],
     ("shen", "2"): ("pdpm is better than laplace",),
     ("mindspore", "silhouette"): (),
-}  # fmt: skip
+}
 RUNS = {("hao", "2"): 60, ("zhao", "11"): 20}
 
 
@@ -123,7 +144,9 @@ RUNS = {("hao", "2"): 60, ("zhao", "11"): 20}
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "number"), HOLD)
 def test_what_a_paper_says_about_a_figure_holds_or_is_an_erratum(paper, number):
-    outcome = experiments.run(paper, Options(None, RUNS.get((paper, number)), True, workers=2), figure=number)
+    outcome = experiments.run(
+        paper, Options(None, RUNS.get((paper, number)), True, workers=2), figure=number
+    )
     trends = {row["trend"]: row["holds"] for row in outcome.tables["trends"]}
     assert {trend for trend, holds in trends.items() if holds is False} == set(HOLD[paper, number])
     assert True in trends.values() or set(trends) == set(HOLD[paper, number])
@@ -155,7 +178,9 @@ def test_a_trend_is_told_only_beyond_noise(gain, expected):
 @pytest.mark.slow
 def test_larger_epsilons_and_smaller_safe_ranges_give_better_models():
     outcome = experiments.run("shen", Options(runs=12, workers=2), figure="table-2")
-    means = {(row["epsilon_mode"], row["curve"][-1]): row["figure"] for row in outcome.tables["figure"]}
+    means = {
+        (row["epsilon_mode"], row["curve"][-1]): row["figure"] for row in outcome.tables["figure"]
+    }
     assert all(means[1, tau] < means[2, tau] < means[3, tau] for tau in "123")
     assert all(means[mode, "1"] > means[mode, "2"] > means[mode, "3"] for mode in (1, 2, 3))
 
@@ -201,12 +226,15 @@ def test_duchi_s_tuples_as_printed_tell_more_where_d_is_even(d, told):
     signs = np.array(list(itertools.product((-1, 1), repeat=d)))
     sides = [signs @ signs.T >= 0, signs @ signs.T <= 0]
     of_v = sum(
-        share * side / side.sum(axis=1, keepdims=True) for share, side in zip((math.e, 1), sides, strict=True)
+        share * side / side.sum(axis=1, keepdims=True)
+        for share, side in zip((math.e, 1), sides, strict=True)
     )
     assert math.log(of_v.max() / of_v.min()) == pytest.approx(told)
 
 
-@pytest.mark.parametrize("name", ["laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp"])
+@pytest.mark.parametrize(
+    "name", ["laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp"]
+)
 def test_reports_of_tuples_are_unbiased(name):
     x = np.tile(np.linspace(-1, 1, 6), (100_000, 1))
     reports = comparison.reported(x, name, 5.0, baseline.generator(2))
@@ -228,7 +256,12 @@ def test_discrete_outputs_are_unbiased_and_within_the_range(name, outputs):
 
 def test_pdpm_has_a_range_about_any_centre():
     perturb = perturbing.ranged(perturbing.MECHANISMS["pdpm"](1.0), centre=0.7, radius=0.2)
-    for x, told in ((0.5, 0.5), (0.65, 0.65), (0.9, 0.9), (2.0, 0.9)):  # beyond the range it is clipped
+    for x, told in (
+        (0.5, 0.5),
+        (0.65, 0.65),
+        (0.9, 0.9),
+        (2.0, 0.9),
+    ):  # beyond the range it is clipped
         reports = perturb(np.full(300_000, x), baseline.generator(4))
         assert abs(reports.mean() - told) < 5 * reports.std() / 300_000**0.5
         assert len(np.unique(reports)) == 3

@@ -1,4 +1,6 @@
-"""What devices have told for life is at least what their boards say that they have paid, also with a restored store."""
+"""What devices have told for life is at least what their boards say that they have paid, also with
+a restored store.
+"""
 
 import shutil
 from dataclasses import asdict
@@ -103,7 +105,11 @@ def test_a_site_whose_boards_have_paid_more_than_any_of_its_devices_by_the_store
 
 def test_the_most_that_a_board_has_paid_is_told_for_each_measure(store):
     assert payments.most_paid(store) == (None, None)
-    said = ((1, 0, 700, 50), (2, 0, 900, 0), (3, 1, 40, 2))  # device, measure, spent, and reports since
+    said = (
+        (1, 0, 700, 50),
+        (2, 0, 900, 0),
+        (3, 1, 40, 2),
+    )  # device, measure, spent, and reports since
     for first, measure, spent, since in said:
         hello = {"budget": 10, "spent": spent, "measure": measure}
         store.boards_seen([BoardRow(f"b{first}", first, 1, True, 0.0, hello, spent=since)])
@@ -125,8 +131,16 @@ def fleet():
     """The options of a command for a board with one device, and its store."""
     rows = datasets.load("flights").records(range(1))
     with Store("keys.sqlite") as store:
-        provision.provision_fleet(store, [Path("a").absolute()], rows, [Policy(2_000_000, 20_000_000)])
-    return ["--fleet", f"port:inprocess:{Path('a').absolute()}", "--store", "keys.sqlite", "--no-report"]
+        provision.provision_fleet(
+            store, [Path("a").absolute()], rows, [Policy(2_000_000, 20_000_000)]
+        )
+    return [
+        "--fleet",
+        f"port:inprocess:{Path('a').absolute()}",
+        "--store",
+        "keys.sqlite",
+        "--no-report",
+    ]
 
 
 def test_a_store_that_was_restored_counts_what_the_boards_have_paid(fleet, tern):
@@ -137,9 +151,15 @@ def test_a_store_that_was_restored_counts_what_the_boards_have_paid(fleet, tern)
     tern(*words, "--epsilon", "1.5")
     shutil.copy("copy.sqlite", "keys.sqlite")
     printed = tern(*words, "--epsilon", "1", "--after-round", "3")
-    assert "one says epsilon 5 in its life, and the rounds of this store cost it 3.5 at most" in printed.err
+    assert (
+        "one says epsilon 5 in its life, and the rounds of this store cost it 3.5 at most"
+        in printed.err
+    )
     assert "this run protects a device with all of its records with epsilon 1\n" in printed.err
-    assert "all runs so far together protect a device with all of its records with epsilon 6" in printed.err
+    assert (
+        "all runs so far together protect a device with all of its records with epsilon 6"
+        in printed.err
+    )
     result = printed.json
     assert (result["epsilon_before"], result["guarantees"][0]["life"]["bounds"]["pure"]) == (5, 6)
 
@@ -168,7 +188,10 @@ def test_a_named_budget_includes_what_the_boards_have_paid(fleet, tern):
     tern(*words, "--epsilon", "2")
     shutil.copy("copy.sqlite", "keys.sqlite")
     refused = tern(*words, "--epsilon", "1.5", "--budget", "3", "--after-round", "1", code=4).json
-    assert "with the epsilon of 2 that was spent before, this would cost a client 3.5" in refused["error"]
+    assert (
+        "with the epsilon of 2 that was spent before, this would cost a client 3.5"
+        in refused["error"]
+    )
 
 
 def test_a_served_run_keeps_what_was_unknown_when_it_began(fleet, tern):

@@ -17,7 +17,9 @@ from ternhost.privacy import composing, mechanisms, sums
 def curve(*means, half=0.01):
     reports = (1_000, 10_000, 100_000)
     rows = zip(reports, means, strict=True)
-    return [{"reports": n, "mean": mean, "low": mean - half, "high": mean + half} for n, mean in rows]
+    return [
+        {"reports": n, "mean": mean, "low": mean - half, "high": mean + half} for n, mean in rows
+    ]
 
 
 def test_a_plan_gives_the_reports_that_a_goal_needs():
@@ -34,7 +36,9 @@ def test_a_plan_gives_the_reports_that_a_goal_needs():
 
 @pytest.fixture(scope="module")
 def plain():
-    planned = planning.Planned("4", "synthetic-logistic", reports=(300, 30_000, 3000), runs=4, workers=1)
+    planned = planning.Planned(
+        "4", "synthetic-logistic", reports=(300, 30_000, 3000), runs=4, workers=1
+    )
     return planning.plan(planned)
 
 
@@ -65,7 +69,12 @@ def test_the_command_answers_a_goal_draws_and_prints_json(tern, tmp_path):
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert "No number of devices" in tern(*command.split(), "--goal", "0.999").out
     result = tern(*command.split(), "--json").json
-    assert (result["d"], result["dataset"], result["goal"], len(result["curve"])) == (5, None, None, 3)
+    assert (result["d"], result["dataset"], result["goal"], len(result["curve"])) == (
+        5,
+        None,
+        None,
+        3,
+    )
 
 
 def test_a_regression_is_planned_by_its_squared_error(tern):
@@ -76,7 +85,9 @@ def test_a_regression_is_planned_by_its_squared_error(tern):
 
 
 def test_an_interval_stays_within_what_a_figure_can_be(tern):
-    """Two runs of few devices differ so much that the interval of their mean AUC would leave 0 to 1."""
+    """Two runs of few devices differ so much that the interval of their mean AUC would leave 0 to
+    1.
+    """
     command = "plan --dataset flights-planned --epsilon 1 --reports 10,30,100,300 --runs 2 --workers 1 --json"
     curve = tern(*command.split()).json["curve"]
     assert all(point["low"] < point["mean"] < point["high"] for point in curve)
@@ -104,15 +115,21 @@ def sample(tmp_path_factory):
     return path
 
 
-def test_a_fleet_that_exists_is_planned_by_rounds_beside_no_privacy_and_the_device(tern, sample, tmp_path):
-    plot, command = tmp_path / "plan.png", "plan --devices 20 --records 60 --life 2 --runs 3 --workers 1"
+def test_a_fleet_that_exists_is_planned_by_rounds_beside_no_privacy_and_the_device(
+    tern, sample, tmp_path
+):
+    plot, command = (
+        tmp_path / "plan.png",
+        "plan --devices 20 --records 60 --life 2 --runs 3 --workers 1",
+    )
     result = tern(*command.split(), "--data", str(sample), "--plot", str(plot), "--json").json
     assert plot.read_bytes().startswith(b"\x89PNG")
     figures = [row["mean"] for row in result["curve"]]
     assert [row["rounds"] for row in result["curve"]][:5] == [1, 2, 3, 4, 8]
     assert result["curve"][-1]["rounds"] >= 60
     assert result["baseline"] < figures[0] + 0.2 < figures[-1] + 0.2
-    # 1,200 dealt records, of 360; a record as unit is near no privacy, where the device's is chance.
+    # 1,200 dealt records, of 360; a record as unit is near no privacy, where the device's is
+    # chance.
     assert 300 < result["distinct"] <= 360
     assert figures[-1] > 0.85
     assert result["without_privacy"]["mean"] > 0.95
@@ -122,7 +139,9 @@ def test_a_fleet_that_exists_is_planned_by_rounds_beside_no_privacy_and_the_devi
 
 def test_one_device_is_planned_and_longer_units_and_smaller_budgets_cost(sample):
     def last(**asked):
-        planned = existing.Existing(1, Options(records=200, **asked), str(sample), runs=3, workers=1)
+        planned = existing.Existing(
+            1, Options(records=200, **asked), str(sample), runs=3, workers=1
+        )
         result = existing.plan(planned)
         lines = existing.words(result)
         assert any("with replacement" in line for line in lines) == (result["distinct"] < 200)
@@ -133,9 +152,7 @@ def test_one_device_is_planned_and_longer_units_and_smaller_budgets_cost(sample)
 
 
 def test_public_rows_are_no_boards_and_both_ways_are_shown(tern):
-    command = (
-        "plan --devices 1 --records 100 --dataset flights-planned --life 4 --runs 2 --workers 1 --public 400"
-    )
+    command = "plan --devices 1 --records 100 --dataset flights-planned --life 4 --runs 2 --workers 1 --public 400"
     printed = tern(*command.split()).out
     ways = printed.partition("with public rows (400)")
     assert ways[0].count("\n          60 ") == 1
@@ -170,7 +187,11 @@ def test_a_file_of_ones_own_says_what_its_labels_are(tmp_path):
     assert (several.task, several.classes, several.labels[1]) == ("multiclass", ("0", "1", "2"), 2)
     path.write_text("one,b,label\n" + "1,0.5,0.25\n1,-0.5,-1\n" * 40)
     numbers = planning.data_of("", None, None, str(path))
-    assert (numbers.task, numbers.feature_names, numbers.labels[0]) == ("regression", ("one", "b"), 4096)
+    assert (numbers.task, numbers.feature_names, numbers.labels[0]) == (
+        "regression",
+        ("one", "b"),
+        4096,
+    )
 
 
 TWO_YEARS = lasting.Lasting(2, "1h", "10")
@@ -207,17 +228,28 @@ def test_one_round_spends_the_whole_budget():
 
 def test_a_time_between_rounds_has_a_unit_or_is_in_seconds():
     times = ("15m", "1h", "1.5d", "1w", "90", "90s")
-    assert [lasting.Lasting(1, time, "9").seconds for time in times] == [900, 3600, 129_600, 604_800, 90, 90]
+    assert [lasting.Lasting(1, time, "9").seconds for time in times] == [
+        900,
+        3600,
+        129_600,
+        604_800,
+        90,
+        90,
+    ]
 
 
 @pytest.mark.slow
 def test_fewer_reports_with_the_same_noise_learn_as_much(monkeypatch):
-    """300 rounds of epsilon .1, beside 5 reports a device of epsilon .8; a third of the devices would learn less."""
+    """300 rounds of epsilon .1, beside 5 reports a device of epsilon .8; a third of the devices
+    would learn less.
+    """
     data, rounds = datasets.load("synthetic-logistic"), lasting.Lasting(1, "105192", "10")
 
     def learned(devices, epsilon, reports):
         options = {"clients": devices, "group": 0, "epsilon": epsilon}
-        runs = [figure_of(simulate(sgd(data, reports, seed, **options), seed)) for seed in range(1, 9)]
+        runs = [
+            figure_of(simulate(sgd(data, reports, seed, **options), seed)) for seed in range(1, 9)
+        ]
         return mean_and_error(runs)
 
     monkeypatch.setattr(lasting, "_OF_A_DEVICE", 300)
@@ -235,12 +267,17 @@ def test_fewer_reports_with_the_same_noise_learn_as_much(monkeypatch):
 
 
 def test_the_command_plans_rounds_of_years(tern, tmp_path):
-    plot, command = tmp_path / "plan.png", "plan --years 2 --every 1h --life 10 --runs 3 --workers 1"
+    plot, command = (
+        tmp_path / "plan.png",
+        "plan --years 2 --every 1h --life 10 --runs 3 --workers 1",
+    )
     words = (*command.split(), "--reports", "30,3000", "--goal", "0.7")
     printed = tern(*words, "--plot", str(plot)).out
     assert plot.read_bytes().startswith(b"\x89PNG")
     guide = (Path(__file__).parents[2] / "docs/guides/planning.md").read_text()
-    account = guide[guide.index("17,532 rounds") : guide.index("many reports are simulated")].splitlines()
+    account = guide[
+        guide.index("17,532 rounds") : guide.index("many reports are simulated")
+    ].splitlines()
     assert printed.splitlines()[: len(account)] == account
     assert "many reports are simulated by fewer, up to epsilon" in printed
     assert "devices for accuracy 0.7" in printed
@@ -253,7 +290,10 @@ def test_the_command_plans_rounds_of_years(tern, tmp_path):
     few, many = result["curve"]
     assert many["mean"] > 0.7 > few["mean"]
     assert few["simulated"]["reports"] <= 3000 < many["simulated"]["reports"] <= 300_000
-    assert tern("plan", "--reports", "100", "--runs", "2", "--workers", "1", "--json").json["rounds"] is None
+    assert (
+        tern("plan", "--reports", "100", "--runs", "2", "--workers", "1", "--json").json["rounds"]
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -270,7 +310,10 @@ def test_the_command_plans_rounds_of_years(tern, tmp_path):
         ("--years 1 --every .5", "--every must be a second or longer"),
         ("--years .1 --every 8w", "--every must be no longer than --years"),
         ("--years 40 --every 1s", "more than the 1,073,741,823 that a device counts"),
-        ("--years 2 --every 1h --life .1", "--life .1 leaves 17,532 rounds less than a millionth each"),
+        (
+            "--years 2 --every 1h --life .1",
+            "--life .1 leaves 17,532 rounds less than a millionth each",
+        ),
         ("--years 2 --every 1h --life 1001", "life 1001 is not a number from"),
         ("--years 2 --every 1h --delta 1", "delta must be between 0 and 1"),
     ],
@@ -287,5 +330,7 @@ def test_the_guide_to_batteries_has_what_reports_cost_and_tell():
         ((_, reports, *cells),) = [row for row in rows if row[0] == begins]
         result = lasting.Lasting(1, every, "10").reckoned(data, "logistic")
         assert reports == f"{result['rounds']:,}"
-        wanted = [result[f"{what}_{name}"] for name in ("pure", "rho") for what in ("epsilon", "told")]
+        wanted = [
+            result[f"{what}_{name}"] for name in ("pure", "rho") for what in ("epsilon", "told")
+        ]
         assert cells == [f"{number:.3g}".removeprefix("0") for number in wanted], begins

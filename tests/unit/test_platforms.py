@@ -1,6 +1,8 @@
-"""Commands on a system without Unix's modules, and the names and errors of ports on Windows and macOS.
+"""Commands on a system without Unix's modules, and the names and errors of ports on Windows and
+macOS.
 
-No test here runs on Windows: a process hides what Windows' Python lacks before it imports any module of tern.
+No test here runs on Windows: a process hides what Windows' Python lacks before it imports any
+module of tern.
 """
 
 import json
@@ -50,14 +52,17 @@ for command in json.loads(sys.argv[1]):
 
 @pytest.fixture
 def without_unix(tmp_path):
-    """Runs commands, whose words are separated by |, in one process without Unix's modules, in a folder with a space
-    and an umlaut. Returns (exit code, standard output, standard error) of each."""
+    """Runs commands, whose words are separated by |, in one process without Unix's modules, in a
+    folder with a space and an umlaut. Returns (exit code, standard output, standard error) of each.
+    """
     folder = tmp_path / "Eigene Geräte"
     folder.mkdir()
 
     def run(*commands):
         words = [sys.executable, "-c", WITHOUT_UNIX, json.dumps(commands)]
-        ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        ended = subprocess.run(
+            words, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+        )
         assert ended.returncode == 0, ended.stderr
         return [json.loads(line) for line in ended.stdout.splitlines()]
 
@@ -97,7 +102,9 @@ def test_a_command_that_needs_unix_says_so(without_unix, command):
     assert "WSL" in err
 
 
-@pytest.mark.parametrize("port", ["COM3", "COM12", "/dev/cu.usbmodem14101", "/dev/cu.usbserial-0001"])
+@pytest.mark.parametrize(
+    "port", ["COM3", "COM12", "/dev/cu.usbmodem14101", "/dev/cu.usbserial-0001"]
+)
 def test_ports_of_windows_and_macos_are_boards(port):
     assert names.split(port) == (port,)
 
@@ -105,12 +112,20 @@ def test_ports_of_windows_and_macos_are_boards(port):
 @pytest.mark.parametrize(
     ("reason", "message"),
     [
-        ("FileNotFoundError(2, 'The system cannot find the file', None, 2)", "there is no port COM3"),
-        ("PermissionError(13, 'Access is denied.', None, 5)", "COM3 is busy: another program has it open"),
+        (
+            "FileNotFoundError(2, 'The system cannot find the file', None, 2)",
+            "there is no port COM3",
+        ),
+        (
+            "PermissionError(13, 'Access is denied.', None, 5)",
+            "COM3 is busy: another program has it open",
+        ),
     ],
 )
 def test_an_error_of_windows_is_explained(monkeypatch, reason, message):
-    error = serial.SerialException(f"could not open port 'COM3': {reason}")  # as serialwin32 writes it
+    error = serial.SerialException(
+        f"could not open port 'COM3': {reason}"
+    )  # as serialwin32 writes it
     monkeypatch.setattr(serial, "serial_for_url", Mock(side_effect=error))
     with pytest.raises(DeviceError, match=message):
         link.open_port("COM3")

@@ -22,7 +22,11 @@ def decoded(name, epsilon=2, levels=None):
 
 def accuracy(rounds=30):
     private = [0.8 + 0.1 * i / rounds for i in range(rounds)]
-    words = {"label": "private", "measure": "accuracy on held-out records", "floor": "always the majority"}
+    words = {
+        "label": "private",
+        "measure": "accuracy on held-out records",
+        "floor": "always the majority",
+    }
     return plots.judged(private, 0.9, 0.76, reports=range(100, 100 * rounds + 1, 100), **words)
 
 
@@ -43,7 +47,9 @@ def test_axes_are_named_and_figures_can_be_saved(name, tmp_path, coarse):
     figure = FIGURES[name]()
     assert isinstance(figure, Figure)
     assert any(axes.get_xlabel() for axes in figure.axes)
-    named = [axes.get_ylabel() or [t.get_text() for t in axes.get_yticklabels()] for axes in figure.axes]
+    named = [
+        axes.get_ylabel() or [t.get_text() for t in axes.get_yticklabels()] for axes in figure.axes
+    ]
     assert any(named)
     plots.save(figure, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
@@ -68,10 +74,15 @@ def test_accuracy_shows_the_three_lines():
 def test_a_baseline_that_would_flatten_the_curve_is_left_out():
     words = {"label": "private", "measure": "AUC on held-out records", "floor": "guessing"}
     axes = plots.judged([0.89, 0.9], 0.91, 0.5, reports=[100, 200], **words).axes[0]
-    assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == ["without privacy", "private"]
+    assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == [
+        "without privacy",
+        "private",
+    ]
     assert axes.get_ylim()[0] > 0.88
     refused = plots.judged([0.89, 0.9], 0.91, 0.5, reports=[100, 100], **words)
-    assert not refused.axes[0].child_axes, "rounds without reports have no place on an axis of reports"
+    assert not refused.axes[0].child_axes, (
+        "rounds without reports have no place on an axis of reports"
+    )
 
 
 def test_a_card_of_very_many_outputs_is_a_picture_of_few_lines():
@@ -81,7 +92,9 @@ def test_a_card_of_very_many_outputs_is_a_picture_of_few_lines():
         (stems,) = [found for found in axes.collections if isinstance(found, LineCollection)]
         assert len(stems.get_paths()) <= 400
     highest = max(path.vertices[1][1] for path in stems.get_paths())
-    assert highest == pytest.approx(plots._losses(card).max()), "of some neighbours, the highest is drawn"
+    assert highest == pytest.approx(plots._losses(card).max()), (
+        "of some neighbours, the highest is drawn"
+    )
     assert len(plots.svg(figure, "card")) < 1_000_000
     assert figure._suptitle.get_position()[0] == 0.5, "its title is centred"
     assert figure._suptitle.get_horizontalalignment() == "center"
@@ -100,7 +113,9 @@ def test_a_card_of_few_levels_is_drawn_exactly():
     expected = [float(p) for v in (-16384, 4096) for p in certify.distribution(card, v)]
     assert heights == pytest.approx(expected, abs=1e-12)
     exact = float(np.log(float(sampler_walk.likelihood_ratio(card))))
-    assert plots._losses(card) == pytest.approx([exact] * 3, abs=1e-9), "a panel of equal bars is left out"
+    assert plots._losses(card) == pytest.approx([exact] * 3, abs=1e-9), (
+        "a panel of equal bars is left out"
+    )
     assert exact <= card.epsilon / 1e6
     card = decoded("pdpm")
     _, lower = plots.card_distribution(card).axes
@@ -128,8 +143,12 @@ def test_bars_differ_without_colour():
 @pytest.mark.parametrize(("name", "levels"), [("hm-tp", None), ("pm-sub", 15)])
 def test_many_outputs_are_drawn_as_stems_of_exact_probabilities(name, levels):
     card = decoded(name, levels=levels)
-    for axes, v in zip(plots.card_distribution(card, inputs=(-0.5, 1)).axes[:2], (-8192, 16384), strict=True):
-        (stems,) = [collection for collection in axes.collections if isinstance(collection, LineCollection)]
+    for axes, v in zip(
+        plots.card_distribution(card, inputs=(-0.5, 1)).axes[:2], (-8192, 16384), strict=True
+    ):
+        (stems,) = [
+            collection for collection in axes.collections if isinstance(collection, LineCollection)
+        ]
         assert len(axes.collections) == 1
         drawn = np.array([path.vertices[1] for path in stems.get_paths()])
         values = ternhost.privacy.cards.output_values(card)
@@ -141,7 +160,9 @@ def test_many_outputs_are_drawn_as_stems_of_exact_probabilities(name, levels):
 
 
 def test_ticks_of_numbers_of_devices_are_of_one_kind_and_bars_may_differ_in_length():
-    curve = Curve("", [1_000, 30_000, 1_000_000], [0.4, 0.9, 0.95], ([0.4, 0.1, 0.1], [0.1, 0.1, 0.05]))
+    curve = Curve(
+        "", [1_000, 30_000, 1_000_000], [0.4, 0.9, 0.95], ([0.4, 0.1, 0.1], [0.1, 0.1, 0.05])
+    )
     (axes,) = draw([Panel("title", "devices", "AUC", [curve], log_x=True)], columns=2).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1k", "30k", "1M"]
     assert len(axes.get_xticks(minor=True)) == 0
@@ -165,9 +186,15 @@ def test_a_line_joins_three_points_or_a_constant():
 def test_too_many_curves_are_divided_among_panels_with_equal_axes():
     curves = [Curve(f"curve {i}", [1, 2, 3], [i + 1, 2 * i + 1, i + 1]) for i in range(13)]
     bound = Curve("bound", [1, 2, 3], [0.5, 0.5, 0.5], everywhere=True)
-    figure = draw([Panel("many", "x", "y", [bound, *curves], log_y=True), Panel("few", "x", "y", curves[:2])])
+    figure = draw(
+        [Panel("many", "x", "y", [bound, *curves], log_y=True), Panel("few", "x", "y", curves[:2])]
+    )
     first, second, few = (axes for axes in figure.axes if axes.has_data())
-    assert [axes.get_title() for axes in (first, second, few)] == ["many (1 of 2)", "many (2 of 2)", "few"]
+    assert [axes.get_title() for axes in (first, second, few)] == [
+        "many (1 of 2)",
+        "many (2 of 2)",
+        "few",
+    ]
     assert [len(axes.containers) for axes in (first, second, few)] == [8, 7, 2]
     assert first.get_ylim() == second.get_ylim()
     assert first.get_ylim()[0] < 0.5

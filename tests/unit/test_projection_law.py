@@ -1,4 +1,6 @@
-"""The law of a report about the whole vector, with all numbers of both draws; devices check fewer vectors."""
+"""The law of a report about the whole vector, with all numbers of both draws; devices check fewer
+vectors.
+"""
 
 import pytest
 from spec import projection as spec
@@ -31,7 +33,8 @@ def test_the_rotation_keeps_angles():
     for n in range(1, 8):
         size = 1 << n
         columns = [
-            spec.rotated([ONE * (i == j) for i in range(size)], size, bytes([n])) for j in range(min(size, 9))
+            spec.rotated([ONE * (i == j) for i in range(size)], size, bytes([n]))
+            for j in range(min(size, 9))
         ]
         for i, column in enumerate(columns):
             for j, other in enumerate(columns):

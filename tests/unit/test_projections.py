@@ -1,4 +1,6 @@
-"""Projections on the host: their design, their twin, what reports add up to, and how far they are from unbiased."""
+"""Projections on the host: their design, their twin, what reports add up to, and how far they are
+from unbiased.
+"""
 
 import hashlib
 import math
@@ -51,8 +53,9 @@ def test_a_design_keeps_its_epsilon_and_nearly_all_of_it(epsilon, d):
         assert body.total > 0.9 * drawn or epsilon == 13, "few draws are repeated"
 
 
-# Of all coordinates of a report over d, in radii: PrivUnit with the best of its own parameters (Asi, Feldman and Talwar
-# 2022), and the best k of 2 x 32 directions, both by numerical integration outside this project.
+# Of all coordinates of a report over d, in radii: PrivUnit with the best of its own parameters
+# (Asi, Feldman and Talwar 2022), and the best k of 2 x 32 directions, both by numerical integration
+# outside this project.
 PRIVUNIT = {0.5: (24.8, 27), 1: (6.25, 22), 2: (1.61, 14), 4: (0.445, 4)}
 
 
@@ -68,12 +71,17 @@ def test_cosines_are_the_order_statistics_of_a_uniform_direction():
     for size in (2, 32, 128):
         found = projection.cosines(size)
         assert found.sum() == pytest.approx(
-            size * math.exp(math.lgamma(size / 2) - math.lgamma((size + 1) / 2)) / math.sqrt(math.pi),
+            size
+            * math.exp(math.lgamma(size / 2) - math.lgamma((size + 1) / 2))
+            / math.sqrt(math.pi),
             rel=1e-6,
         )
         drawn = np.random.default_rng(1).standard_normal((20_000, size))
         drawn = np.sort(np.abs(drawn) / np.linalg.norm(drawn, axis=1)[:, None], axis=1)[:, ::-1]
-        assert np.abs(found - drawn.mean(axis=0)).max() < 5 * (drawn.std(axis=0) / math.sqrt(20_000)).max()
+        assert (
+            np.abs(found - drawn.mean(axis=0)).max()
+            < 5 * (drawn.std(axis=0) / math.sqrt(20_000)).max()
+        )
 
 
 def test_too_small_an_epsilon_too_many_values_and_no_radius_are_refused():
@@ -91,9 +99,9 @@ def test_too_small_an_epsilon_too_many_values_and_no_radius_are_refused():
 
 
 def digests(n):
-    return np.frombuffer(b"".join(hashlib.sha256(b"%d" % i).digest() for i in range(n)), np.uint8).reshape(
-        n, 32
-    )
+    return np.frombuffer(
+        b"".join(hashlib.sha256(b"%d" % i).digest() for i in range(n)), np.uint8
+    ).reshape(n, 32)
 
 
 @pytest.mark.parametrize("d", [2, 28, 64, 100, 128])
@@ -139,7 +147,9 @@ def _directions(name):
 
 
 def _bias(card, values, rng, least=60_000):
-    """The square of the bias of a mean of directions as a share of its square, less what sampling rotations adds."""
+    """The square of the bias of a mean of directions as a share of its square, less what sampling
+    rotations adds.
+    """
     body, n = card.body, len(values)
     mean = (values / np.linalg.norm(values, axis=1)[:, None]).mean(axis=0)
     means = []
@@ -166,7 +176,8 @@ def _bias(card, values, rng, least=60_000):
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["flights", "flights-planned", "synthetic-logistic", "breast-cancer", "digits", "iris", "wine"]
+    "name",
+    ["flights", "flights-planned", "synthetic-logistic", "breast-cancer", "digits", "iris", "wine"],
 )
 def test_the_bias_on_bundled_data_is_within_what_cards_state(name):
     values, rng = _directions(name), np.random.default_rng(1)
@@ -196,15 +207,19 @@ def _question(model=wire.LINEAR, epsilon=4.0, radius=0.5, d=10, **more):
 
 @pytest.mark.parametrize("radius", [0.3, 3.0])
 def test_reports_average_to_the_mean_of_clipped_vectors(radius):
-    classes = [(_question(epsilon=epsilon, radius=radius), range(*ids)) for epsilon, ids in
-               ((4.0, (1, 20_001)), (2.0, (20_001, 40_001)))]  # fmt: skip
+    classes = [
+        (_question(epsilon=epsilon, radius=radius), range(*ids))
+        for epsilon, ids in ((4.0, (1, 20_001)), (2.0, (20_001, 40_001)))
+    ]
     result = ask(SimulatedDriver(HOLDINGS, seed=3), classes)
     means = estimate.mean_of_projections(*result.cohorts)
     values = -RECORDS[:, :10].astype(float) * RECORDS[:, 10:] / ONE**2
     lengths = np.linalg.norm(values, axis=1)
     true = (values * np.minimum(1, radius / np.maximum(lengths, 1e-9))[:, None]).mean(axis=0)
     assert (np.abs(means.mean - true) < 4.5 * means.standard_error).all()
-    variances = [projection.variance(c.card.body, c.question.range) / 20_000 for c in result.cohorts]
+    variances = [
+        projection.variance(c.card.body, c.question.range) / 20_000 for c in result.cohorts
+    ]
     assert means.standard_error[0] ** 2 == pytest.approx(1 / sum(1 / v for v in variances))
     assert (means.reports == 40_000).all()
 
@@ -246,8 +261,11 @@ def test_a_card_is_described_by_its_law():
     card = card_of(1)
     about = describe(card)
     assert (about["shape"], about["epsilon_certified"], about["likely"], about["levels"]) == (
-        "projection", 1.0, 22, 64,
-    )  # fmt: skip
+        "projection",
+        1.0,
+        22,
+        64,
+    )
     assert about["probabilities"] == [card.body.a / card.body.total, card.body.b / card.body.total]
     assert about["bias_bound"] == 0.001
     coarse = cards.decode(finish(cards.PROJECTION, struct.pack(firmware.BODY, 1, 1, 3, 1, 2048)))
@@ -262,7 +280,18 @@ def test_a_card_is_described_by_its_law():
 def test_the_command_designs_shows_certifies_and_accounts(tmp_path):
     path = tmp_path / "p.card"
     made = rig.tern(
-        "card", "design", "projection", "--epsilon", 2, "--d", 60, "--radius", 0.5, "-o", path, "--json"
+        "card",
+        "design",
+        "projection",
+        "--epsilon",
+        2,
+        "--d",
+        60,
+        "--radius",
+        0.5,
+        "-o",
+        path,
+        "--json",
     ).json
     assert (made["values"], made["card_bytes"], made["radius"]) == (64, 17, 1.0)
     assert rig.tern("card", "certify", path, "--epsilon", 2, "--json").json["certified"]
@@ -273,21 +302,27 @@ def test_the_command_designs_shows_certifies_and_accounts(tmp_path):
     assert (tmp_path / "p.png").stat().st_size > 10_000
     account = rig.tern("card", "account", path, "--delta", "1e-6", "--rounds", 3, "--json").json
     assert account["rho"] == pytest.approx(3 * 1.523189, abs=3e-6)
-    shuffled = rig.tern("card", "account", path, "--delta", "1e-6", "--reports", 1000, "--json").json
+    shuffled = rig.tern(
+        "card", "account", path, "--delta", "1e-6", "--reports", 1000, "--json"
+    ).json
     assert shuffled["epsilon_central"] < 2
     mixed = rig.tern(
         "card", "account", path, "--delta", "1e-6", "--reports", 1000, "--rounds", 2, "--json"
     ).json
     assert shuffled["epsilon_central"] < mixed["epsilon_central"] < 2 * shuffled["epsilon_central"]
     assert (
-        "1 to 128 values, not 129" in rig.tern("card", "design", "projection", "--epsilon", 2, "--d", 129).err
+        "1 to 128 values, not 129"
+        in rig.tern("card", "design", "projection", "--epsilon", 2, "--d", 129).err
     )
 
 
 def test_fedsgd_takes_projections_and_learns_their_radius():
     options = {
-        "dataset": "synthetic-logistic", "epsilon": "4", "reports": 20_000, "mechanism": projections.NAME,
-    }  # fmt: skip
+        "dataset": "synthetic-logistic",
+        "epsilon": "4",
+        "reports": 20_000,
+        "mechanism": projections.NAME,
+    }
     with pytest.raises(UsageError, match="about all coordinates"):
         begin("fedsgd", **options, k=3)
     learner = finished(begin("fedsgd", **options))

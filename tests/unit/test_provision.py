@@ -35,7 +35,10 @@ def test_a_policy_is_parsed_and_checked():
 
 
 def test_a_budget_may_count_rho():
-    for words, budget in (((None, "10", "1e-6"), 1_539_278), ((None, None, None, "1.5"), 1_500_000)):
+    for words, budget in (
+        ((None, "10", "1e-6"), 1_539_278),
+        ((None, None, None, "1.5"), 1_500_000),
+    ):
         limits = policy(*words)
         assert (limits.measure, limits.budget, limits.largest) == (ledger.RHO, budget, budget)
     assert policy("0.1", "10", "1e-6").largest == 100_000
@@ -61,7 +64,11 @@ def test_a_board_with_its_own_records_gets_none():
     assert board.most_records == 256
     assert member("--own-records", "--most-records", "64").most_records == 64
     assert member("--own-records", "--again").again
-    for options in ((), ("--own-records", "--dataset", "wine"), ("--records", "a.csv", "--dataset", "wine")):
+    for options in (
+        (),
+        ("--own-records", "--dataset", "wine"),
+        ("--records", "a.csv", "--dataset", "wine"),
+    ):
         with pytest.raises(UsageError, match="records from one place"):
             member(*options)
     for options in (("--count", "1"), ("--count", "9"), ("--classes",)):
@@ -73,7 +80,9 @@ def test_records_are_read_from_a_csv_file(tmp_path):
     path = tmp_path / "records.csv"
     path.write_text("bias,x,label\n1,-0.5,1\n1,0.25,-1\n")
     assert own.read_csv(path).tolist() == [[16384, -8192, 16384], [16384, 4096, -16384]]
-    path.write_text("\n1,0\n\n0,1\n\n", encoding="utf-8-sig")  # a BOM and empty lines change nothing
+    path.write_text(
+        "\n1,0\n\n0,1\n\n", encoding="utf-8-sig"
+    )  # a BOM and empty lines change nothing
     assert own.read_csv(path).tolist() == [[16384, 0], [0, 16384]]
     for text, message in (
         ("", "records.csv holds no records"),
@@ -105,7 +114,9 @@ def test_labels_may_be_numbers_of_classes(tmp_path):
     assert own.read_csv(path, classes=True).tolist() == [[16384, -8192, 0], [16384, 4096, 9]]
     for label in ("-1", "128", "0.5", "x", ""):
         path.write_text(f"1,0.5,3\n1,0.5,{label}\n")
-        with pytest.raises(UsageError, match="line 2: the label must be the number of a class, 0 to 127"):
+        with pytest.raises(
+            UsageError, match="line 2: the label must be the number of a class, 0 to 127"
+        ):
             own.read_csv(path, classes=True)
     labels = provision.dataset_records("digits", 7, 50, classes=True)[:, -1]
     assert set(labels.tolist()) == set(range(10))
@@ -114,14 +125,20 @@ def test_labels_may_be_numbers_of_classes(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "warned"),
     [
-        ((0, 1), True), ((0,), True), ((-1, 1), False), ((1,), False), ((-1, 0, 1), False),
+        ((0, 1), True),
+        ((0,), True),
+        ((-1, 1), False),
+        ((1,), False),
+        ((-1, 0, 1), False),
         ((0, 0.5, 1), False),
     ],
-)  # fmt: skip
+)
 def test_labels_of_0_and_1_are_taken_with_a_warning(labels, warned, tmp_path, capsys):
     path = tmp_path / "records.csv"
     path.write_text("".join(f"1,0.5,{label}\n" for label in labels))
-    assert member("--records", str(path)).rows[:, -1].tolist() == [round(16384 * label) for label in labels]
+    assert member("--records", str(path)).rows[:, -1].tolist() == [
+        round(16384 * label) for label in labels
+    ]
     printed = capsys.readouterr()
     assert printed.out == ""
     assert (f"the labels in {path} are 0 or 1" in printed.err) == warned
@@ -130,7 +147,9 @@ def test_labels_of_0_and_1_are_taken_with_a_warning(labels, warned, tmp_path, ca
 def test_records_of_a_table_hold_categories_unscaled():
     table = datasets.TABLES["flights-table"]()
     rows = provision.dataset_records("flights-table", 3, 2)
-    assert rows.tolist() == [[*table.numeric[at].tolist(), *table.codes[at].tolist(), 0] for at in (4, 5)]
+    assert rows.tolist() == [
+        [*table.numeric[at].tolist(), *table.codes[at].tolist(), 0] for at in (4, 5)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -163,9 +182,13 @@ def test_the_address_of_a_broker_is_parsed_and_written_to_files(tmp_path):
     assert "secret" not in repr(broker)
     files = broker.files()
     assert json.loads(files["/mqtt.json"]) == {
-        "host": "broker.example", "port": 8883, "authority": "authority.der", "ssid": "lab",
-        "wifi_password": "a very secret word", "prefix": "birds",
-    }  # fmt: skip
+        "host": "broker.example",
+        "port": 8883,
+        "authority": "authority.der",
+        "ssid": "lab",
+        "wifi_password": "a very secret word",
+        "prefix": "birds",
+    }
     assert files["/authority.der"] == authority.read_bytes()
     assert Broker.parse("10.0.0.1:1234").port == 1234
     assert Broker.parse("10.0.0.1").port == 1883
@@ -237,13 +260,18 @@ def test_options_set_the_slot_pause_and_reserve_of_a_board(tmp_path):
     path = tmp_path / storage.FLEET
     for words, allowed in (
         ([], (0, 500, 1, 5, 64, 0)),
-        (["--slot-ms", "0", "--pause", "60", "--reserve", "24", "--own-key-only"], (60, 0, 24, 5, 64, 0)),
+        (
+            ["--slot-ms", "0", "--pause", "60", "--reserve", "24", "--own-key-only"],
+            (60, 0, 24, 5, 64, 0),
+        ),
         (["--unit", "60"], (0, 500, 1, 5, 64, 60)),
         (["--count", "64", "--unit", "record"], (0, 500, 1, 5, 64, 1)),
         (["--count", "65"], (0, 500, 1, 5, 128, 0)),
         (["--count", "65", "--most-records", "40"], (0, 500, 1, 5, 40, 0)),
     ):
-        path.write_bytes(member("--dataset", "flights", *words).fleet_file(FleetKey(bytes(range(32)), 5)))
+        path.write_bytes(
+            member("--dataset", "flights", *words).fleet_file(FleetKey(bytes(range(32)), 5))
+        )
         assert storage.read_fleet(str(path)) == (bytes(range(32)), *allowed)
     for number in ("0", "65536", "-1"):
         with pytest.raises(UsageError, match=f"--most-records must be 1 to 65535, not {number}"):
@@ -274,11 +302,16 @@ def test_a_board_that_sleeps_has_its_wake_interval():
 
 
 def test_the_plan_of_up_is_a_line_for_each_step_and_lists_files_if_asked():
-    plan = up.Plan(library=deploy.Changes({"/lib/a.mpy": bytes(1200), "/main.py": b"x"}, ("/lib/b.mpy",)))
+    plan = up.Plan(
+        library=deploy.Changes({"/lib/a.mpy": bytes(1200), "/main.py": b"x"}, ("/lib/b.mpy",))
+    )
     assert plan.lines(False) == ["deploy     write 2 files (1,201 bytes), remove 1 file"]
     assert plan.lines(True) == [
-        "deploy     write  /lib/a.mpy  1,200 bytes", "deploy     write  /main.py  1 bytes",
+        "deploy     write  /lib/a.mpy  1,200 bytes",
+        "deploy     write  /main.py  1 bytes",
         "deploy     remove /lib/b.mpy",
-    ]  # fmt: skip
-    again = up.Plan(membership=deploy.Changes({"/clients.bin": b""}, (), note="device 7 begins again"))
+    ]
+    again = up.Plan(
+        membership=deploy.Changes({"/clients.bin": b""}, (), note="device 7 begins again")
+    )
     assert again.lines(False) == ["provision  write 1 file (0 bytes); device 7 begins again"]

@@ -1,4 +1,6 @@
-"""The range of a round: chosen from priors, then from counts, wider where clipping would cost more than noise does."""
+"""The range of a round: chosen from priors, then from counts, wider where clipping would cost more
+than noise does.
+"""
 
 from dataclasses import replace
 from itertools import product
@@ -49,7 +51,9 @@ def test_a_card_of_very_many_outputs_has_scores():
     assert magnitude.deviation < 3
 
 
-@pytest.mark.parametrize(("name", "epsilon"), [("duchi", "1"), ("harmony", "4"), ("three-outputs", "0.5")])
+@pytest.mark.parametrize(
+    ("name", "epsilon"), [("duchi", "1"), ("harmony", "4"), ("three-outputs", "0.5")]
+)
 def test_two_outputs_reveal_no_magnitude(name, epsilon):
     assert estimate.magnitude(mechanisms.design(name, epsilon).card) is None
 
@@ -90,7 +94,9 @@ def tau_of(algorithm):
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC])
 def test_the_first_range_follows_from_the_noise_alone(model):
     few = {"rounds": 10, "values_reported": 20_000}
-    first = [Ranges(model, 16, 1, variance=variance, **few).exponent for variance in (0.0, 1.0, 20.0)]
+    first = [
+        Ranges(model, 16, 1, variance=variance, **few).exponent for variance in (0.0, 1.0, 20.0)
+    ]
     assert 0 == first[0] < first[1] < first[2]
 
 
@@ -132,7 +138,9 @@ def test_without_its_skew_a_clipped_gradient_is_zero_at_the_right_constant(share
 
 def test_a_fixed_range_is_used_in_every_round():
     for r in ("0", "3", "12"):
-        assert set(tau_of(begin("fedsgd", 1000, epsilon="2", reports=1000, group=250, range=r))) == {int(r)}
+        assert set(
+            tau_of(begin("fedsgd", 1000, epsilon="2", reports=1000, group=250, range=r))
+        ) == {int(r)}
 
 
 @pytest.mark.parametrize("text", ["13", "-1", "x", "1.5", ""])
@@ -148,7 +156,9 @@ def test_the_estimate_equals_the_gradient_at_any_range(r):
     driver.open(1, algorithm.cohorts(driver.devices))
     mean, reports = algorithm.estimate_of(1, driver.collect(1).cohorts, 2.0 ** -int(r))
     rows = algorithm.holdings.rows(np.arange(18_000))[:, 0] / ONE
-    truth = np.clip(-0.5 * rows[:, -1:] * rows[:, :-1], -(2.0 ** -int(r)), 2.0 ** -int(r)).mean(axis=0)
+    truth = np.clip(-0.5 * rows[:, -1:] * rows[:, :-1], -(2.0 ** -int(r)), 2.0 ** -int(r)).mean(
+        axis=0
+    )
     low, high = algorithm.last["low"], algorithm.last["high"]
     assert np.abs(mean - truth).max() < 0.05
     assert sum(a <= t <= b for a, t, b in zip(low, truth, high, strict=True)) >= 4

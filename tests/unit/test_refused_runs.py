@@ -55,7 +55,9 @@ def test_records_may_come_but_their_dimension_stays():
 
 @pytest.fixture
 def fleet():
-    """`fleet(measure, unit)`: the options of a command for two boards of a device each, with a large budget."""
+    """`fleet(measure, unit)`: the options of a command for two boards of a device each, with a
+    large budget.
+    """
 
     def make(measure=EPSILON, unit=0, largest=100_000_000, budget=100_000_000):
         rows = datasets.load("flights").records(range(40))
@@ -140,7 +142,9 @@ def test_a_run_with_a_silent_device_stays(fleet, tern, monkeypatch):
         assert store.run("mine").state["rounds"] == 3
 
 
-def test_a_run_that_was_interrupted_in_its_first_round_is_taken_back_later(fleet, tern, monkeypatch):
+def test_a_run_that_was_interrupted_in_its_first_round_is_taken_back_later(
+    fleet, tern, monkeypatch
+):
     def interrupt(status):
         if status.event == ROUND:
             raise KeyboardInterrupt

@@ -67,8 +67,14 @@ def test_the_error_on_a_board_that_restarts_for_ever_names_its_reason():
         (b"\xff\xfe\x80" * 9, "it sends bytes that are no text"),
         (b"\r\x01" + repl._ARM, "it sends back what it is sent"),
         (2 * b"rst:0x8 (TG1WDT_SYS_RST),boot:0x13\r\n", "its watchdog resets it"),
-        (SMALL_FLASH.replace(b"4096k", b"512k"), "its flash has 512 KB, and its firmware is for 8 MB"),
-        (b"E (59) flash_parts: partition 2 exceeds flash chip size 0x100000\r\n", "for a larger flash"),
+        (
+            SMALL_FLASH.replace(b"4096k", b"512k"),
+            "its flash has 512 KB, and its firmware is for 8 MB",
+        ),
+        (
+            b"E (59) flash_parts: partition 2 exceeds flash chip size 0x100000\r\n",
+            "for a larger flash",
+        ),
     ],
 )
 def test_what_a_board_prints_is_described_in_a_sentence(printed, description):

@@ -21,7 +21,9 @@ from ternhost.run.result import load
 def promised(unit=0):
     """The guarantees of a run of one report of epsilon 2, before which there was another."""
     report = Report(cards.decode(mechanisms.design("three-outputs", 2).card).epsilon, unit=unit)
-    of = [Guarantee.of(*each, 1e-6) for each in ((Span.REPORT, {report: 1}), (Span.RUN, {report: 1}))]
+    of = [
+        Guarantee.of(*each, 1e-6) for each in ((Span.REPORT, {report: 1}), (Span.RUN, {report: 1}))
+    ]
     return [OfClass(*of, Guarantee.of(Span.LIFE, {report: 2}, 1e-6)).as_json()]
 
 
@@ -30,32 +32,70 @@ def result(**changes):
     card = mechanisms.design("three-outputs", 2).card
     rounds = 5
     return {
-        "algorithm": "fedsgd", "task": "classification", "optimiser": "averaging", "learning_rate": 0.5,
-        "measure": "accuracy", "measures": ["accuracy", "auc", "log_loss"],
-        "accuracy": 0.8975, "accuracy_optimum": 0.9002, "accuracy_baseline": 0.7630,
-        "accuracy_interval": [0.8942, 0.9008], "accuracy_optimum_interval": [0.8969, 0.9034],
-        "auc": 0.8924, "auc_optimum": 0.9093, "auc_baseline": 0.5, "auc_interval": [0.8882, 0.8966],
-        "log_loss": 0.2856, "log_loss_optimum": 0.2704, "log_loss_baseline": 0.5476,
-        "reports": 990, "asked": 1000, "missing": 10, "refusals": 0,
-        "bytes_per_report": 18, "bytes_per_request": 121, "bytes_per_report_float32": 129,
-        "epsilon_paid": cards.decode(card).epsilon / 1e6, "epsilon_before": 0.0, "epsilon_spent": [],
+        "algorithm": "fedsgd",
+        "task": "classification",
+        "optimiser": "averaging",
+        "learning_rate": 0.5,
+        "measure": "accuracy",
+        "measures": ["accuracy", "auc", "log_loss"],
+        "accuracy": 0.8975,
+        "accuracy_optimum": 0.9002,
+        "accuracy_baseline": 0.7630,
+        "accuracy_interval": [0.8942, 0.9008],
+        "accuracy_optimum_interval": [0.8969, 0.9034],
+        "auc": 0.8924,
+        "auc_optimum": 0.9093,
+        "auc_baseline": 0.5,
+        "auc_interval": [0.8882, 0.8966],
+        "log_loss": 0.2856,
+        "log_loss_optimum": 0.2704,
+        "log_loss_baseline": 0.5476,
+        "reports": 990,
+        "asked": 1000,
+        "missing": 10,
+        "refusals": 0,
+        "bytes_per_report": 18,
+        "bytes_per_request": 121,
+        "bytes_per_report_float32": 129,
+        "epsilon_paid": cards.decode(card).epsilon / 1e6,
+        "epsilon_before": 0.0,
+        "epsilon_spent": [],
         "guarantees": promised(),
-        "rounds": rounds, "seconds": 12.5, "reports_per_second": 79.2, "stopped": "rounds",
-        "mechanism": "three-outputs", "card": card.hex(), "card_hash": cards.card_hash(card).hex(),
-        "levels": 3, "k": 1, "d": 28,
-        "features": ["constant", "delay <&> 'weather'"], "weights": [-0.5, 1.25],
+        "rounds": rounds,
+        "seconds": 12.5,
+        "reports_per_second": 79.2,
+        "stopped": "rounds",
+        "mechanism": "three-outputs",
+        "card": card.hex(),
+        "card_hash": cards.card_hash(card).hex(),
+        "levels": 3,
+        "k": 1,
+        "d": 28,
+        "features": ["constant", "delay <&> 'weather'"],
+        "weights": [-0.5, 1.25],
         "options": {
-            "dataset": "flights", "model": "logistic", "epsilon": "2", "epsilons": None,
-            "fleet": "emulated:8", "group": 200, "quorum": 1.0, "seed": 1,
+            "dataset": "flights",
+            "model": "logistic",
+            "epsilon": "2",
+            "epsilons": None,
+            "fleet": "emulated:8",
+            "group": 200,
+            "quorum": 1.0,
+            "seed": 1,
         },
         "last_gradient": {
-            "round": rounds, "confidence": 0.95, "mean": [0.1, None], "low": [-0.2, None],
-            "high": [0.4, None], "reports": [11, 0],
+            "round": rounds,
+            "confidence": 0.95,
+            "mean": [0.1, None],
+            "low": [-0.2, None],
+            "high": [0.4, None],
+            "reports": [11, 0],
         },
         "history": [
-            {"round": i, "asked": 200, "reports": 198, "accuracy": 0.85 + i / 100} for i in range(rounds)
+            {"round": i, "asked": 200, "reports": 198, "accuracy": 0.85 + i / 100}
+            for i in range(rounds)
         ],
-    } | changes  # fmt: skip
+    } | changes
 
 
 def render(**changes):
@@ -79,7 +119,9 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        self.addresses += [value for name, value in attrs if name in ("src", "href", "srcset", "data")]
+        self.addresses += [
+            value for name, value in attrs if name in ("src", "href", "srcset", "data")
+        ]
         self.ids += [value for name, value in attrs if name == "id"]
         self.views += [value for name, value in attrs if (tag, name) == ("svg", "viewbox")]
 
@@ -95,13 +137,21 @@ def test_pictures_are_written_beside_the_page_and_inside_it(written):
     page = Page(written.read_text())
     assert page.tags.count("svg") == page.tags.count("figcaption") == len(names)
     assert (page.tags.count("img"), page.tags.count("image")) == (0, 0)
-    assert {address[0] for address in page.addresses} == {"#"}, "the markers of a picture, and nothing else"
+    assert {address[0] for address in page.addresses} == {"#"}, (
+        "the markers of a picture, and nothing else"
+    )
     assert len(set(page.ids)) == len(page.ids), "no picture uses a marker of another"
     for view in page.views:
         assert 250 < float(view.split()[2]) < 350, "text of 9 points can be read on a phone"
     assert len(page.views) == len(names)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written.parent.glob("*.png"))
-    for words in ("without privacy", "this report", "7.2 times as many", "reported value", "constant"):
+    for words in (
+        "without privacy",
+        "this report",
+        "7.2 times as many",
+        "reported value",
+        "constant",
+    ):
         assert words in page.text, "a text of a picture is text"
 
 
@@ -111,7 +161,9 @@ def test_the_pictures_of_a_page_follow_its_colours(written):
     pictures = "".join(re.findall(r"<svg.*?</svg>", source, re.DOTALL))
     used = set(re.findall(r"var\(--(\w+)\)", pictures))
     assert used >= {"ink", "line", "c1", "c5"}
-    assert not re.findall(r"(?:fill|stroke): #[0-9a-f]{6}", pictures), "a colour of one scheme alone"
+    assert not re.findall(r"(?:fill|stroke): #[0-9a-f]{6}", pictures), (
+        "a colour of one scheme alone"
+    )
     for scheme in re.findall(r"--page[^}]+", source)[:2]:
         assert set(re.findall(r"--(\w+):", scheme)) >= used
     assert set(re.findall(r"font-size: ([\d.]+)px", pictures)) <= {"9", "10", "12"}
@@ -134,11 +186,22 @@ def test_the_page_shows_the_results_of_the_run(written):
         "This run protects a device with all of its records with epsilon 2, against everybody who sees the reports",
         "all runs so far together protect a device with all of its records with epsilon 4",
         "the model's accuracy is 89.75 %; without any privacy it would be 90.02 %, and always the majority 76.30 %",
-        "89.42 % to 90.08 %", "89.69 % to 90.34 %", "0.8924", "0.9093", "0.8882 to 0.8966", "0.2704",
-        "129", "121",
-        "1 of 28", "all planned rounds were done", "emulated:8", "12.5 s", "averaging", "0.5",
+        "89.42 % to 90.08 %",
+        "89.69 % to 90.34 %",
+        "0.8924",
+        "0.9093",
+        "0.8882 to 0.8966",
+        "0.2704",
+        "129",
+        "121",
+        "1 of 28",
+        "all planned rounds were done",
+        "emulated:8",
+        "12.5 s",
+        "averaging",
+        "0.5",
         result()["card_hash"],
-    ):  # fmt: skip
+    ):
         assert expected in text, expected
 
 
@@ -151,9 +214,16 @@ def test_text_is_escaped_and_the_heaviest_weight_comes_first(written):
 
 
 def test_every_way_to_stop_is_explained():
-    ways = {"converged": "too small", "quorum": "no report", "rounds": "all planned", None: "it was stopped"}
+    ways = {
+        "converged": "too small",
+        "quorum": "no report",
+        "rounds": "all planned",
+        None: "it was stopped",
+    }
     for stopped, words in ways.items():
-        meanings = {name: meaning for name, _, meaning in training._results(result(stopped=stopped))}
+        meanings = {
+            name: meaning for name, _, meaning in training._results(result(stopped=stopped))
+        }
         assert words in meanings["stopped"]
 
 
@@ -165,11 +235,17 @@ def test_the_page_of_a_regression_shows_its_squared_error():
         fields
         | {"measure": "squared_error", "task": "regression", "history": history}
         | {"measures": ["squared_error"], "squared_error_optimum": 0.008}
-        | {"squared_error": 0.0123, "squared_error_baseline": 0.25, "squared_error_interval": [0.01, 0.02]}
+        | {
+            "squared_error": 0.0123,
+            "squared_error_baseline": 0.25,
+            "squared_error_interval": [0.01, 0.02],
+        }
     )
     source = undrawn(page)
     text = Page(source).text
-    assert "the model's mean squared error is 0.0123; without any privacy it would be 0.008," in text
+    assert (
+        "the model's mean squared error is 0.0123; without any privacy it would be 0.008," in text
+    )
     assert "always the mean 0.25" in text
     assert "accuracy" not in source
     assert "majority" not in text

@@ -1,4 +1,6 @@
-"""A run that stops anywhere is resumed exactly: the states of algorithms through JSON, and whole runs."""
+"""A run that stops anywhere is resumed exactly: the states of algorithms through JSON, and whole
+runs.
+"""
 
 import json
 from itertools import islice
@@ -27,12 +29,21 @@ CASES = {
     **{f"fedsgd with {name}": ("fedsgd", FEDSGD | {"optimiser": name}) for name in OPTIMISERS},
     "personalised fedsgd": ("fedsgd", FEDSGD | {"epsilons": PERSONAL}),
     "svm": ("fedsgd", FEDSGD | {"model": "svm", "mechanism": "pm-sub", "levels": 7, "k": 2}),
-    "fedavg": ("fedavg", {"dataset": "toy", "clients": 60, "rounds": 7, "share": 0.3, "epsilon": "8"}),
-    "personalised fedavg": ("fedavg", {"dataset": "toy", "choices": "both", "rounds": 7, "share": 0.3}),
+    "fedavg": (
+        "fedavg",
+        {"dataset": "toy", "clients": 60, "rounds": 7, "share": 0.3, "epsilon": "8"},
+    ),
+    "personalised fedavg": (
+        "fedavg",
+        {"dataset": "toy", "choices": "both", "rounds": 7, "share": 0.3},
+    ),
     "hiera": ("hiera", FEDSGD | {"mu": 3}),
     "personalised hiera": ("hiera", FEDSGD | {"epsilons": PERSONAL}),
     "collect": ("collect", {"dataset": "ipums:people.csv", "epsilon": "10"}),
-    "personalised collect": ("collect", {"dataset": "ipums:people.csv", "epsilons": "4:0.5,10:0.5"}),
+    "personalised collect": (
+        "collect",
+        {"dataset": "ipums:people.csv", "epsilons": "4:0.5,10:0.5"},
+    ),
     "collect by hiera": ("collect", {"dataset": "toy", "method": "hiera", "mu": 2}),
     "infer": ("infer", {"dataset": "iris", "epsilon": "8"}),
     "personalised infer": ("infer", {"dataset": "iris", "epsilons": PERSONAL}),
@@ -43,7 +54,9 @@ CASES = {
 def toy(monkeypatch, tmp_path):
     data = synthetic.logistic(2000, 5, seed=2)
     real = datasets.load
-    monkeypatch.setattr(datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of))
+    monkeypatch.setattr(
+        datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of)
+    )
     (tmp_path / "people.csv").write_text(EXTRACT)
     monkeypatch.chdir(tmp_path)
 
@@ -96,7 +109,9 @@ def test_an_interrupted_run_ends_with_the_same_result(case):
         if status.event == END and status.round == max(1, run.algorithm.rounds // 2):
             raise KeyboardInterrupt
 
-    run = Run.begin(RunOptions(name, learning, "simulated:600"), name="cut", watcher=Watcher(status=stop))
+    run = Run.begin(
+        RunOptions(name, learning, "simulated:600"), name="cut", watcher=Watcher(status=stop)
+    )
     reports = run.algorithm.reports * max(1, run.algorithm.rounds // 2) // run.algorithm.rounds
     with run, pytest.raises(InterruptedByUser, match=f"the {reports:,} reports so far are safe"):
         run.run()

@@ -1,4 +1,6 @@
-"""Runs from beginning to end: their directories and stores, resuming them, their costs, messages and reports."""
+"""Runs from beginning to end: their directories and stores, resuming them, their costs, messages
+and reports.
+"""
 
 import json
 import os
@@ -29,14 +31,25 @@ from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, RUNNING, StoredR
 from ternhost.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("here")
-SIMULATED = ["--fleet", "simulated:200", "--reports", "200", "--group", "50", "--no-report", "--quiet"]
+SIMULATED = [
+    "--fleet",
+    "simulated:200",
+    "--reports",
+    "200",
+    "--group",
+    "50",
+    "--no-report",
+    "--quiet",
+]
 IN_RHO = 1_523_189  # millionths, of an epsilon of 2: 2 tanh(1)
 BOARDS = ["--fleet", "inprocess:2", "--reports", "40", "--group", "10", "--no-report", "--quiet"]
 
 
 @pytest.fixture
 def command(tern):
-    """`command(*words, code=None)`: the exit code, the result (JSON) and the standard error of a command."""
+    """`command(*words, code=None)`: the exit code, the result (JSON) and the standard error of a
+    command.
+    """
 
     def run(*words, code=None):
         printed = tern(*words, "--json", code=code)
@@ -53,7 +66,9 @@ def stored(name):
 
 @pytest.fixture
 def cut(command, monkeypatch):
-    """`cut(when, *words)` runs `command(*words)` and presses Ctrl-C at the first status with when(status)."""
+    """`cut(when, *words)` runs `command(*words)` and presses Ctrl-C at the first status with
+    when(status).
+    """
 
     def interrupted(when, *words):
         def note(status):
@@ -106,7 +121,9 @@ def test_a_store_holds_many_runs_with_their_directories(command):
         assert [run.status for run in opened.runs()] == [FINISHED] * 2
     shutil.rmtree("runs/a")
     code, refused, _ = command("train", *SIMULATED, "--store", store, "--name", "a")
-    assert (code, refused["error"]) == (errors.USAGE, "there is a run a already"), "its name is in the store"
+    assert (code, refused["error"]) == (errors.USAGE, "there is a run a already"), (
+        "its name is in the store"
+    )
 
 
 def test_runs_are_listed(command, tern):
@@ -119,7 +136,9 @@ def test_runs_are_listed(command, tern):
     assert (listed["runs"][0]["rounds"], listed["runs"][0]["reports"]) == (4, 200)
     assert listed["runs"][0]["figures"].keys() == {"auc", "accuracy", "log_loss"}
     for place in ("runs", "runs/first", "runs/first/store.sqlite"):
-        assert re.search(r"(?m)^first .* finished +fedsgd on flights", tern("runs", place).out), place
+        assert re.search(r"(?m)^first .* finished +fedsgd on flights", tern("runs", place).out), (
+            place
+        )
     code, refused, _ = command("runs", "nowhere")
     assert (code, refused["error"]) == (errors.USAGE, "there is no directory or store nowhere")
     Path("runs/first/store.sqlite").unlink()
@@ -127,15 +146,22 @@ def test_runs_are_listed(command, tern):
     assert "no store" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
     Path("runs/first/run.json").write_text("{")
     _, listed, _ = command("runs")
-    assert {run["run"] for run in listed["runs"]} == {"first", "second"}, "one that is broken hides no other"
-    assert "run.json is not JSON" in next(run["status"] for run in listed["runs"] if run["run"] == "first")
+    assert {run["run"] for run in listed["runs"]} == {"first", "second"}, (
+        "one that is broken hides no other"
+    )
+    assert "run.json is not JSON" in next(
+        run["status"] for run in listed["runs"] if run["run"] == "first"
+    )
 
 
 def test_a_report_that_cannot_be_written_is_drawn_later(command, undrawn):
     command("train", *SIMULATED, "--name", "mine")
     Path("runs/mine/report.html").mkdir()
     code, result, _ = command("runs", "--draw", "mine")
-    assert (code, result["hint"]) == (errors.STORAGE, "make room, then draw it: tern runs --draw runs/mine")
+    assert (code, result["hint"]) == (
+        errors.STORAGE,
+        "make room, then draw it: tern runs --draw runs/mine",
+    )
     Path("runs/mine/report.html").rmdir()
     Path("runs").rename("moved")
     code, result, _ = command("runs", "moved", "--draw", "mine")
@@ -168,7 +194,9 @@ def test_a_listing_creates_nothing_and_a_run_without_its_directory_is_resumed(co
 
 
 @pytest.mark.parametrize("step", ["ternhost.run.report.page.write", "tarfile.TarFile.add"])
-def test_ctrl_c_after_the_last_round_says_that_the_run_has_finished(step, command, monkeypatch, here):
+def test_ctrl_c_after_the_last_round_says_that_the_run_has_finished(
+    step, command, monkeypatch, here
+):
     monkeypatch.setattr(step, Mock(side_effect=KeyboardInterrupt))
     boards = [word for word in BOARDS if word != "--no-report"]
     _, interruption, _ = command("train", *boards, "--name", "mine", code=errors.INTERRUPTED)
@@ -180,7 +208,8 @@ def test_ctrl_c_after_the_last_round_says_that_the_run_has_finished(step, comman
 
 
 @pytest.mark.parametrize(
-    "words", [["--resume", ""], ["--store", ""], ["--name", ""], ["--name", "../x"], ["--name", "x\ny"]]
+    "words",
+    [["--resume", ""], ["--store", ""], ["--name", ""], ["--name", "../x"], ["--name", "x\ny"]],
 )
 def test_an_empty_name_is_refused(words, command, here):
     rest = SIMULATED[-2:] if words[0] == "--resume" else SIMULATED
@@ -205,7 +234,9 @@ def test_an_empty_name_is_refused(words, command, here):
     ],
 )
 def test_a_run_that_is_refused_late_leaves_nothing(words, message, command, here):
-    code, refused, _ = command("train", *SIMULATED[:-4], "--group", "10", "--store", "s.sqlite", *words)
+    code, refused, _ = command(
+        "train", *SIMULATED[:-4], "--group", "10", "--store", "s.sqlite", *words
+    )
     assert code in (errors.USAGE, errors.REFUSED, errors.STORAGE)
     assert message in refused["error"]
     assert list(here.iterdir()) == []
@@ -216,7 +247,9 @@ def test_a_run_that_the_store_refuses_leaves_it_unchanged(command, here):
     with Store("s.sqlite") as store:
         store.open_round(Round(2**30 - 2, [Cohort(b"body", [1])], 1))
         store.end_round(2**30 - 2, ABANDONED)
-    _, refused, _ = command("train", *SIMULATED, "--store", "s.sqlite", "--name", "b", code=errors.USAGE)
+    _, refused, _ = command(
+        "train", *SIMULATED, "--store", "s.sqlite", "--name", "b", code=errors.USAGE
+    )
     assert "would go beyond" in refused["error"]
     assert [path.name for path in Path("runs").iterdir()] == ["a"]
     with Store("s.sqlite") as store:
@@ -262,7 +295,9 @@ def test_a_run_is_resumed_by_the_directory_of_its_store(command, cut):
 def test_a_run_can_be_abandoned_for_another(command, cut):
     cut(after(1), "train", *BOARDS, "--store", "s.sqlite", "--name", "a")
     code, result, _ = command("train", *BOARDS, "--store", "s.sqlite", "--name", "b", "--anew")
-    assert (code, result["epsilon_before"]) == (0, 0), "boards that are made for a run have spent nothing"
+    assert (code, result["epsilon_before"]) == (0, 0), (
+        "boards that are made for a run have spent nothing"
+    )
     with Store("s.sqlite") as store:
         assert {run.name: run.status for run in store.runs()} == {"a": ABANDONED, "b": FINISHED}
     code, refused, _ = command("train", "--resume", "a")
@@ -271,12 +306,21 @@ def test_a_run_can_be_abandoned_for_another(command, cut):
 
 def test_a_resumed_run_keeps_its_options(command, cut):
     cut(after(1), "train", *SIMULATED, "--name", "a")
-    for words in (["--epsilon", "1"], ["--store", "x"], ["--name", "b"], ["--anew"], ["--quorum", "0.5"]):
+    for words in (
+        ["--epsilon", "1"],
+        ["--store", "x"],
+        ["--name", "b"],
+        ["--anew"],
+        ["--quorum", "0.5"],
+    ):
         _, refused, _ = command("train", "--resume", "a", *words, code=errors.USAGE)
         assert f"{words[0]} cannot be changed" in refused["error"]
     for words in (["--fleet", "simulated:300"], ["--fleet", "port:/dev/null"]):
         code, refused, _ = command("train", "--resume", "a", *words)
-        assert (code, refused["error"]) == (errors.USAGE, "a resumed run keeps its fleet, simulated:200")
+        assert (code, refused["error"]) == (
+            errors.USAGE,
+            "a resumed run keeps its fleet, simulated:200",
+        )
     code, refused, _ = command("collect", "--resume", "a")
     assert (code, refused["error"]) == (errors.USAGE, "a is a run of tern train")
     assert refused["hint"] == "tern train --resume a"
@@ -293,7 +337,9 @@ def test_a_run_interrupted_while_boards_are_made_does_not_hinder_another(command
                 raise KeyboardInterrupt
 
         patched.setattr(provision, "provision_board", provision_board)
-        _, _, _ = command("train", *BOARDS, "--name", "a", "--store", "s.sqlite", code=errors.INTERRUPTED)
+        _, _, _ = command(
+            "train", *BOARDS, "--name", "a", "--store", "s.sqlite", code=errors.INTERRUPTED
+        )
     with Store("s.sqlite") as store:
         assert store.run("a").status == PREPARING
     code, result, _ = command("train", *BOARDS, "--name", "b", "--store", "s.sqlite")
@@ -308,7 +354,10 @@ def test_a_run_killed_while_boards_are_made_is_resumed(command):
         "provision.provision_board = lambda path, *rest: (whole(path, *rest), os.kill(os.getpid(), 9));"
         "sys.exit(main(sys.argv[1:]))"
     )
-    where = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}"}
+    where = {
+        **os.environ,
+        "PYTHONPATH": f"{Path(__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}",
+    }
     ended = subprocess.run([sys.executable, "-c", kill, "train", *BOARDS, "--name", "a"], env=where)
     assert ended.returncode == -signal.SIGKILL
     assert stored("a").status == PREPARING
@@ -327,7 +376,16 @@ def test_a_round_costs_the_same_after_any_number_of_rounds(command, monkeypatch)
         written(self, name, number, ended, state, entry, *more)
 
     monkeypatch.setattr(Store, "end_run_round", end_run_round)
-    options = ["--fleet", "simulated:80", "--reports", "80", "--group", "1", "--no-report", "--quiet"]
+    options = [
+        "--fleet",
+        "simulated:80",
+        "--reports",
+        "80",
+        "--group",
+        "1",
+        "--no-report",
+        "--quiet",
+    ]
     assert command("train", *options)[0] == 0
     assert len(sizes) == 80
     assert max(sizes[-20:]) < 1.1 * max(sizes[20:40]), "the rows that are written do not grow"
@@ -344,8 +402,12 @@ def test_a_round_reads_nothing_of_earlier_ones(command, monkeypatch):
     counts = []
     for reports in ("24", "12"):
         statements.clear()
-        command("train", "--fleet", "inprocess:1", "--reports", reports, "--group", "1", *BOARDS[-2:])
-        counts.append([sum(word in line for line in statements) for word in ("SELECT", "INSERT", "COMMIT")])
+        command(
+            "train", "--fleet", "inprocess:1", "--reports", reports, "--group", "1", *BOARDS[-2:]
+        )
+        counts.append(
+            [sum(word in line for line in statements) for word in ("SELECT", "INSERT", "COMMIT")]
+        )
     for many, few in zip(*counts, strict=True):
         assert many <= 2 * few + 4, counts
 
@@ -355,12 +417,16 @@ def test_a_round_reads_nothing_of_earlier_ones(command, monkeypatch):
 
 @pytest.fixture
 def provisioned(here):
-    """`provisioned(*reports)`: the options of a command for two boards of 20 clients with records of flights. Each
-    client has a budget for this number of reports at epsilon 2."""
+    """`provisioned(*reports)`: the options of a command for two boards of 20 clients with records
+    of flights. Each client has a budget for this number of reports at epsilon 2.
+    """
 
     def make(*reports, clients=40, price=2_000_000):
         rows = datasets.load("flights").records(range(clients))
-        policies = [Policy(price, price * reports[i % len(reports)], price == IN_RHO) for i in range(clients)]
+        policies = [
+            Policy(price, price * reports[i % len(reports)], price == IN_RHO)
+            for i in range(clients)
+        ]
         boards = [here / "a", here / "b"][:clients]
         with Store("keys.sqlite") as store:
             provision.provision_fleet(store, boards, rows, policies)
@@ -370,7 +436,9 @@ def provisioned(here):
     return make
 
 
-def test_a_run_that_nobody_can_pay_for_does_not_begin_and_changes_no_earlier_result(provisioned, command):
+def test_a_run_that_nobody_can_pay_for_does_not_begin_and_changes_no_earlier_result(
+    provisioned, command
+):
     fleet = provisioned(1)
     assert command("train", *fleet, "--name", "kept")[0] == 0
     kept = Path("runs/kept/result.json").read_bytes()
@@ -385,20 +453,31 @@ def test_a_run_that_nobody_can_pay_for_does_not_begin_and_changes_no_earlier_res
 
 
 @pytest.mark.parametrize(
-    ("price", "left"), [(2_000_000, "epsilon 10"), (IN_RHO, "rho 7.61 (epsilon 26.9 at delta 1e-06)")]
+    ("price", "left"),
+    [(2_000_000, "epsilon 10"), (IN_RHO, "rho 7.61 (epsilon 26.9 at delta 1e-06)")],
 )
-def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(price, left, provisioned, command):
+def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(
+    price, left, provisioned, command
+):
     fleet = [*provisioned(5, clients=1, price=price)[:4], "--algorithm", "fedsgd", "--no-report"]
     _, refused, _ = command("train", *fleet, "--reports", "10", code=errors.REFUSED)
     assert refused["error"].endswith(f"the device has {left} left, enough for 5 of its 10 reports")
     assert "ask for --reports 5 or --epsilon" in refused["hint"]
     assert not Path("runs").exists()
     code, result, err = command("train", *fleet, "--reports", "4")
-    assert "epsilon 8 in total: 4 reports of one coordinate, each at epsilon 2 (one a round: --rounds" in err
+    assert (
+        "epsilon 8 in total: 4 reports of one coordinate, each at epsilon 2 (one a round: --rounds"
+        in err
+    )
     assert (code, result["reports"], result["rounds"], result["epsilon_paid"]) == (0, 4, 4, 8)
     assert page.spent(result) == {8.0: 1}
     code, result, _ = command("train", *fleet)  # by default, a report of each device
-    assert (code, result["reports"], result["options"]["reports"], result["epsilon_before"]) == (0, 1, 1, 8)
+    assert (code, result["reports"], result["options"]["reports"], result["epsilon_before"]) == (
+        0,
+        1,
+        1,
+        8,
+    )
     assert command("train", *fleet)[0] == errors.REFUSED
 
 
@@ -413,7 +492,9 @@ def test_a_missing_port_and_a_rotated_key_leave_no_run(port, code, remedy, provi
     fleet = provisioned(1, clients=1)
     with Store("keys.sqlite") as store:
         store.add_devices({1: bytes(32)})
-    failed = command("train", *fleet[:4], "--no-report", *(["--fleet", f"port:{port}"] if port else []))
+    failed = command(
+        "train", *fleet[:4], "--no-report", *(["--fleet", f"port:{port}"] if port else [])
+    )
     assert failed[0] == code
     assert remedy in failed[1]["hint"]
     assert not Path("runs").exists()
@@ -433,10 +514,17 @@ def test_a_served_fleet_that_has_spent_its_budget_is_told_of_once_and_ends(provi
 
 
 def test_a_run_that_some_devices_refuse_has_a_result_and_ends_with_4(provisioned, command):
-    fleet = provisioned(2, 1)  # each board speaks for its first device, which has more than every other one
+    fleet = provisioned(
+        2, 1
+    )  # each board speaks for its first device, which has more than every other one
     command("train", *fleet)
     _, result, err = command("train", *fleet, code=errors.REFUSED)
-    assert (result["rounds"], result["reports"], result["refusals"], result["missing"]) == (4, 20, 20, 20)
+    assert (result["rounds"], result["reports"], result["refusals"], result["missing"]) == (
+        4,
+        20,
+        20,
+        20,
+    )
     assert "20 of 40 reports that were asked for are missing: 20 were refused" in err
     assert Path(result["directory"], "result.json").exists()
 
@@ -462,7 +550,9 @@ def test_a_run_without_any_answer_ends(command, monkeypatch):
     monkeypatch.setattr(InProcessLink, "send", lambda self, frame: None)
     _, failed, _ = command("train", *BOARDS, "--silence", "0.3", code=errors.NO_DEVICE)
     assert "silent for 0.3 s" in failed["error"]
-    _, failed, _ = command("train", *BOARDS, "--deadline", "0.5", "--name", "short", code=errors.NO_DEVICE)
+    _, failed, _ = command(
+        "train", *BOARDS, "--deadline", "0.5", "--name", "short", code=errors.NO_DEVICE
+    )
     assert failed["error"] == "no device reported in 3 rounds"
     assert "--deadline" in failed["hint"]
     assert stored("short").status == FINISHED
@@ -477,7 +567,9 @@ def test_a_round_without_any_answer_has_no_reports(command, monkeypatch):
         opened(self, number, cohorts)
 
     monkeypatch.setattr(BoardsDriver, "open", open_round)
-    monkeypatch.setattr(InProcessLink, "send", lambda *sent: None if len(rounds) == 2 else send(*sent))
+    monkeypatch.setattr(
+        InProcessLink, "send", lambda *sent: None if len(rounds) == 2 else send(*sent)
+    )
     _, result, _ = command("train", *BOARDS, "--deadline", "0.5", code=errors.SHORT)
     assert [entry["reports"] for entry in result["history"]] == [10, 0, 10, 10]
     assert [entry["ended"] for entry in result["history"]][1] == "deadline"
@@ -536,7 +628,10 @@ def test_a_budget_includes_the_cost_of_earlier_runs(provisioned, command):
     assert command("train", *fleet)[0] == 0
     code, refused, _ = command("train", *fleet, "--budget", "3", "--name", "more")
     assert (code, refused["exit_code"]) == (errors.REFUSED, errors.REFUSED)
-    assert "with the epsilon of 2 that was spent before, this would cost a client 4" in refused["error"]
+    assert (
+        "with the epsilon of 2 that was spent before, this would cost a client 4"
+        in refused["error"]
+    )
     assert "--budget" in refused["hint"]
     with Store("keys.sqlite") as store:
         assert store.run("more") is None
@@ -565,7 +660,11 @@ def test_a_squared_error_is_not_called_accuracy(model, capsys):
         == ("accuracy" in json.dumps(result))
         == (model == "logistic")
     )
-    assert ("squared error" in printed.out) == (result["measure"] == "squared_error") == (model == "linear")
+    assert (
+        ("squared error" in printed.out)
+        == (result["measure"] == "squared_error")
+        == (model == "linear")
+    )
 
 
 # Reports of runs
@@ -601,7 +700,9 @@ def test_a_run_without_its_directory_does_not_take_the_directory_of_another(comm
     with Store("runs/a/store.sqlite") as store:
         known = store.run("a")
         asked = {**known.asked, "directory": str(here / "gone")}
-        store.begin_run(StoredRun("b", 9.0, RUNNING, asked, {**known.state, "algorithm": None, "rounds": 0}))
+        store.begin_run(
+            StoredRun("b", 9.0, RUNNING, asked, {**known.state, "algorithm": None, "rounds": 0})
+        )
     code, result, _ = command("train", "--resume", "runs/a/store.sqlite", "--no-report")
     assert (code, result["run"]) == (0, "b")
     assert json.loads(Path("runs/a/result.json").read_text())["run"] == "a"

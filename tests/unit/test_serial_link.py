@@ -92,14 +92,18 @@ def events():
 
 @pytest.fixture
 def link(peer, events, monkeypatch):
-    monkeypatch.setattr(module, "_STALL", 3600)  # a delayed test must not look like a board that was reset
+    monkeypatch.setattr(
+        module, "_STALL", 3600
+    )  # a delayed test must not look like a board that was reset
     link = SerialLink(peer.port, events)
     yield link
     link.close()
 
 
 def answering(peer, *answers):
-    """Answer each HELLO_REQUEST by the next of `answers`, nonce -> bytes to write; the last one is repeated."""
+    """Answer each HELLO_REQUEST by the next of `answers`, nonce -> bytes to write; the last one is
+    repeated.
+    """
 
     def answer_each():
         with contextlib.suppress(OSError):  # the port is closed
@@ -307,7 +311,12 @@ def test_a_port_is_opened_only_once(peer, link, events):
 @pytest.mark.parametrize(
     ("error", "expected", "message", "hint"),
     [
-        (serial.SerialException(errno.EACCES, "denied"), DeviceError, "you may not open", "usermod -aG"),
+        (
+            serial.SerialException(errno.EACCES, "denied"),
+            DeviceError,
+            "you may not open",
+            "usermod -aG",
+        ),
         (serial.SerialException(errno.EBUSY, "busy"), DeviceError, "busy", "end that program"),
         (serial.SerialException("something else"), DeviceError, "something else", None),
         (ValueError("invalid URL"), UsageError, "is not a port", "pyserial URL"),
@@ -324,7 +333,9 @@ def test_errors_of_opening_a_port_are_explained(
 
 
 def test_the_error_of_a_missing_port_lists_the_existing_ones(events, monkeypatch):
-    monkeypatch.setattr(names.list_ports, "comports", lambda: [SimpleNamespace(device="/dev/ttyACM7")])
+    monkeypatch.setattr(
+        names.list_ports, "comports", lambda: [SimpleNamespace(device="/dev/ttyACM7")]
+    )
     with pytest.raises(DeviceError, match="there is no port") as caught:
         SerialLink("/dev/nothing", events)
     assert "/dev/ttyACM7" in caught.value.hint

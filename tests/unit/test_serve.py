@@ -1,4 +1,7 @@
-"""`tern serve` runs rounds by a schedule and continues after a restart. Fleets on a broker: see tests/integration."""
+"""`tern serve` runs rounds by a schedule and continues after a restart.
+
+Fleets on a broker: see tests/integration.
+"""
 
 import json
 import signal
@@ -31,7 +34,9 @@ FLEET = ["--fleet", "simulated:60", "--store", "s.sqlite", "--no-report"]
 
 @pytest.fixture
 def command(tern):
-    """`command(*words, code=None)`: the exit code of `tern serve`, its last line, and all of its lines."""
+    """`command(*words, code=None)`: the exit code of `tern serve`, its last line, and all of its
+    lines.
+    """
 
     def run(*words, code=None):
         printed = tern("serve", *words, "--json", code=code)
@@ -43,7 +48,9 @@ def command(tern):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg", "hiera", "collect", "infer"])
-def test_every_algorithm_that_asks_again_is_served_and_continues_its_count_of_rounds(algorithm, command):
+def test_every_algorithm_that_asks_again_is_served_and_continues_its_count_of_rounds(
+    algorithm, command
+):
     words = [*FLEET, "--algorithm", algorithm, "--dataset", "iris"]
     code, first, lines = command(*words, "--rounds", "2")
     assert (code, first["event"], first["rounds"]) == (0, "result", 2)
@@ -70,7 +77,10 @@ def test_a_store_has_one_served_model(command):
     _, first, _ = command(*FLEET, "--rounds", "2")
     for words, message in (
         (["--model", "svm"], f"the run {first['run']} has --model logistic, not svm"),
-        (["--dataset", "breast-cancer"], f"the run {first['run']} has --dataset flights, not breast-cancer"),
+        (
+            ["--dataset", "breast-cancer"],
+            f"the run {first['run']} has --dataset flights, not breast-cancer",
+        ),
         (["--epsilon", "1"], f"the run {first['run']} has --epsilon 2, not 1"),
         (["--algorithm", "fedavg"], "this store holds a run of fedsgd, not of fedavg"),
     ):
@@ -87,7 +97,9 @@ def test_a_store_has_one_served_model(command):
     assert (code, answered["run"]) == (0, second["run"]), "how it is asked may change"
 
 
-def test_a_store_in_a_directory_is_found_again_and_the_last_round_makes_a_page(command, here, undrawn):
+def test_a_store_in_a_directory_is_found_again_and_the_last_round_makes_a_page(
+    command, here, undrawn
+):
     (here / "mine").mkdir()
     for rounds in ("1", "2"):
         code, result, _ = command(*FLEET[:2], "--store", "mine", "--rounds", rounds)
@@ -105,7 +117,9 @@ def test_the_cost_of_a_run_without_an_end_is_shown_by_the_round(command):
             if lines[-1]["event"] == END and lines[-1]["round"] == 3:
                 served.send_signal(signal.SIGTERM)
         assert served.wait() == 0
-    assert lines[0]["message"].startswith("each client spends epsilon 2 in every round: one report of ")
+    assert lines[0]["message"].startswith(
+        "each client spends epsilon 2 in every round: one report of "
+    )
     result = lines[-1]
     assert result["event"] == "result"
     assert result["rounds"] >= 3
@@ -116,10 +130,21 @@ def test_the_cost_of_a_run_without_an_end_is_shown_by_the_round(command):
 
 
 def test_a_signal_between_rounds_ends_the_run_with_a_result():
-    words = ["serve", "--fleet", "inprocess:1", "--store", "s.sqlite", "--interval", "3600", "--json"]
+    words = [
+        "serve",
+        "--fleet",
+        "inprocess:1",
+        "--store",
+        "s.sqlite",
+        "--interval",
+        "3600",
+        "--json",
+    ]
     code = f"import sys; sys.path[:] = {sys.path}; from harness import in_process; from ternhost.cli import main; "
     code += "sys.exit(main())"
-    with warm.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True) as served:
+    with warm.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True
+    ) as served:
         for line in served.stdout:
             if json.loads(line)["event"] == END:
                 served.send_signal(signal.SIGINT)  # it waits for the next round
@@ -135,7 +160,9 @@ def test_a_signal_between_rounds_ends_the_run_with_a_result():
 
 
 def served(watcher=None, deadline=60.0, **schedule):
-    options = RunOptions("fedsgd", Options(), "inprocess:1", Terms(deadline=deadline), Schedule(**schedule))
+    options = RunOptions(
+        "fedsgd", Options(), "inprocess:1", Terms(deadline=deadline), Schedule(**schedule)
+    )
     return serve(options, store="s.sqlite", watcher=watcher)
 
 
@@ -155,7 +182,9 @@ def test_shares_of_the_devices_take_turns(command):
 def test_a_device_asked_twice_because_others_joined_counts_twice(monkeypatch):
     whole = BoardsDriver.devices
     with served(rounds=2, share=0.5) as run:
-        joining = property(lambda driver: whole.fget(driver)[: 10 if run.store.last_round() == 0 else None])
+        joining = property(
+            lambda driver: whole.fget(driver)[: 10 if run.store.last_round() == 0 else None]
+        )
         monkeypatch.setattr(BoardsDriver, "devices", joining)
         result = run.run()
         assert [entry["asked"] for entry in result["history"]] == [5, 20]
@@ -214,7 +243,10 @@ def test_a_run_under_way_keeps_its_store_to_itself(command):
         first = next(run for run in store.runs())
         store.begin_run(StoredRun("other", 2.0, RUNNING, {**first.asked, "schedule": None}, {}))
     code, refused, _ = command(*FLEET, "--rounds", "2")
-    assert (code, refused["error"]) == (errors.USAGE, "s.sqlite holds another unfinished run, other")
+    assert (code, refused["error"]) == (
+        errors.USAGE,
+        "s.sqlite holds another unfinished run, other",
+    )
     assert refused["hint"] == "tern train --resume other"
 
 
@@ -227,7 +259,9 @@ def test_a_continued_run_keeps_its_name_and_can_skip_rounds(command):
     assert [entry["round"] for entry in result["history"]] == [1, 71]
     _, result, _ = command(*words, "--rounds", "3", "--after-round", "70")
     assert [entry["round"] for entry in result["history"]] == [1, 71, 72]
-    _, result, _ = command(*words, "--rounds", "4", "--after-round", str(2**30 - 2), code=errors.USAGE)
+    _, result, _ = command(
+        *words, "--rounds", "4", "--after-round", str(2**30 - 2), code=errors.USAGE
+    )
     assert "the store's last round is 72" in result["error"]
 
 

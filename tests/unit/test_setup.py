@@ -1,4 +1,6 @@
-"""tools/setup.sh, whole, in a small checkout: it installs no file but the locked one, and starts no service."""
+"""tools/setup.sh, whole, in a small checkout: it installs no file but the locked one, and starts no
+service.
+"""
 
 import hashlib
 import os
@@ -11,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Runs setup.sh where no mosquitto is, and where the real invoke-rc.d starts the script beside. $1: a policy, or "".
+# Runs setup.sh where no mosquitto is, and where the real invoke-rc.d starts the script beside. $1:
+# a policy, or "".
 _MACHINE = r"""
 set -e
 mkdir sbin
@@ -41,7 +44,9 @@ def script(path, text):
 def checkout(tmp_path):
     """A checkout that an earlier set-up has left, with locks that list nothing."""
     locks = tmp_path / "tools/locks"
-    shutil.copytree(ROOT / "tools/locks", locks, copy_function=lambda source, target: Path(target).touch())
+    shutil.copytree(
+        ROOT / "tools/locks", locks, copy_function=lambda source, target: Path(target).touch()
+    )
     shutil.copy(ROOT / "tools/setup.sh", tmp_path / "tools")
     (tmp_path / "pyproject.toml").touch()
     for name in "host", "firmware", "tools/terntools":
@@ -58,7 +63,9 @@ def wheel(folder):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("probe.py", "")
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: probe\nVersion: 1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         archive.writestr(f"{info}/RECORD", "")
     return path
 
@@ -78,17 +85,23 @@ def test_a_wheel_with_a_changed_byte_is_not_installed(checkout, tampered):
     assert ended.returncode  # at the latest since this checkout is no package
     assert not (checkout / ".venv/.ready").exists()
     assert len([*checkout.glob(".venv/lib/*/site-packages/probe.py")]) == (not tampered)
-    assert ("stopped: the packages of tools/locks/dev.txt are not installed" in ended.stderr) == tampered
+    assert (
+        "stopped: the packages of tools/locks/dev.txt are not installed" in ended.stderr
+    ) == tampered
     assert ("do not install it by hand" in ended.stderr) == tampered
     assert (hashlib.sha256(data).hexdigest() in ended.stderr) == tampered  # pip's own words
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root installs Debian packages")
 @pytest.mark.parametrize(
-    ("policy", "apt_ends", "started"), [("", 0, False), ("", 100, False), ("#!/bin/sh\nexit 0\n", 0, True)]
+    ("policy", "apt_ends", "started"),
+    [("", 0, False), ("", 100, False), ("#!/bin/sh\nexit 0\n", 0, True)],
 )
 def test_a_service_that_is_installed_does_not_start(checkout, policy, apt_ends, started):
-    """... unless a policy of this machine lets it. The machine's own stays, and tern's goes, also after an error."""
+    """... unless a policy of this machine lets it.
+
+    The machine's own stays, and tern's goes, also after an error.
+    """
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("this machine lets nobody mount")
     installs = f"invoke-rc.d mosquitto start; exit {apt_ends}"
@@ -98,8 +111,9 @@ def test_a_service_that_is_installed_does_not_start(checkout, policy, apt_ends, 
     (checkout / "service/S01mosquitto").symlink_to("mosquitto")
     ended = subprocess.run(
         ["unshare", "--mount", "sh", "-c", _MACHINE, "sh", policy],
-        cwd=checkout, env={**os.environ, "PATH": f"{checkout}/bin:{os.environ['PATH']}"},
-    )  # fmt: skip
+        cwd=checkout,
+        env={**os.environ, "PATH": f"{checkout}/bin:{os.environ['PATH']}"},
+    )
     assert ended.returncode == apt_ends
     assert (checkout / "started").exists() == started
     kept = checkout / "policy"

@@ -1,4 +1,6 @@
-"""The central epsilon behind a shuffler: known figures, and upper bounds of exact divergences by enumeration."""
+"""The central epsilon behind a shuffler: known figures, and upper bounds of exact divergences by
+enumeration.
+"""
 
 import itertools
 import math
@@ -20,7 +22,9 @@ def account(epsilon, reports, delta=1e-6, name=None, values=1):
     if name is None:
         return shuffling.account(round(epsilon * MICRO), reports, delta, values=values)
     card = cards.decode(mechanisms.design(name, epsilon).card)
-    return shuffling.account(cards.describe(card)["epsilon_certified"] * MICRO // 1, reports, delta, card)
+    return shuffling.account(
+        cards.describe(card)["epsilon_certified"] * MICRO // 1, reports, delta, card
+    )
 
 
 def shuffled(rows):
@@ -37,7 +41,9 @@ def shuffled(rows):
 
 
 def worst_delta(rows, epsilon, clients):
-    """The largest exact hockey-stick divergence between two inputs of a client, over all inputs of the others."""
+    """The largest exact hockey-stick divergence between two inputs of a client, over all inputs of
+    the others.
+    """
     e = Fraction(math.exp(epsilon))
     worst = Fraction(0)
     for others in itertools.combinations_with_replacement(rows, clients - 1):
@@ -93,7 +99,9 @@ def test_the_bound_of_a_mechanism_is_between_its_exact_delta_and_the_bound_of_an
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("name", ["three-outputs", "3r", "grr", "pdpm", "lhp", "hm-tp", "optimal", "pm-sub"])
+@pytest.mark.parametrize(
+    "name", ["three-outputs", "3r", "grr", "pdpm", "lhp", "hm-tp", "optimal", "pm-sub"]
+)
 def test_the_bound_of_a_card_is_the_tightest_and_the_closed_one_the_loosest(name):
     bounds = account(2, 3000, name=name)
     assert bounds.card <= bounds.any_mechanism <= bounds.closed < bounds.local
@@ -128,7 +136,12 @@ def test_the_bound_equals_a_sum_over_all_counts():
         for j in range(n + 1 - i):
             if i * a + j * b > 0:
                 rest = n - i - j
-                ways = math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(j + 1) - math.lgamma(rest + 1)
+                ways = (
+                    math.lgamma(n + 1)
+                    - math.lgamma(i + 1)
+                    - math.lgamma(j + 1)
+                    - math.lgamma(rest + 1)
+                )
                 weight = ways + (i + j) * math.log(low) + rest * math.log1p(-2 * low)
                 total += math.exp(weight) * (i * a + j * b)
     assert total / n < shuffling.delta_at(part(rows), local(rows), epsilon, n) < total / n * 1.01

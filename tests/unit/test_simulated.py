@@ -26,7 +26,9 @@ RECORDS = datasets.synthetic.logistic(4000, 5).records(np.arange(4000))
 
 
 def _driver(records=RECORDS, seed=1, *, clients=None, each=1, individual=False):
-    """A driver whose client i (from 0), the device i + 1, holds record i modulo the number of records."""
+    """A driver whose client i (from 0), the device i + 1, holds record i modulo the number of
+    records.
+    """
     holdings = Holdings(records, np.arange(len(records)), each)
     return SimulatedDriver(holdings, clients, seed, individual=individual)
 
@@ -75,7 +77,10 @@ def test_a_round_is_repeated_by_its_seed_and_differs_from_the_next():
 def test_each_cohort_has_counts_of_its_own_card():
     cards = [design("duchi", 1).card, design("three-outputs", 2).card]
     driver, statuses = _driver(), []
-    cohorts = [(_question(1, cards[0]), range(1, 1001)), (_question(2, cards[1]), np.arange(1001, 4001))]
+    cohorts = [
+        (_question(1, cards[0]), range(1, 1001)),
+        (_question(2, cards[1]), np.arange(1001, 4001)),
+    ]
     driver.open(1, cohorts)
     result = driver.collect(1, statuses.append)
     assert [cohort.card.data for cohort in result.cohorts] == cards
@@ -100,7 +105,10 @@ def test_single_reports_are_kept_only_on_request():
 def test_a_card_that_does_not_certify_is_refused():
     card = bytearray(design("duchi", 1).card)
     card[1:5] = (999_000).to_bytes(4, "little")
-    for question in (_question(1, bytes(card)), Question(wire.VALUES, [1] * 5, -12, bytes(card), 1)):
+    for question in (
+        _question(1, bytes(card)),
+        Question(wire.VALUES, [1] * 5, -12, bytes(card), 1),
+    ):
         with pytest.raises(RefusedError, match="does not keep"):
             ask(_driver(), [(question, range(1, 101))])
 
@@ -140,7 +148,9 @@ def test_values_are_estimated_in_parts_of_any_size(monkeypatch):
 
 def test_answers_are_of_the_requested_attributes_only():
     rng = np.random.default_rng(4)
-    values = np.concatenate([rng.integers(-9000, 9000, (5000, 3)), rng.integers(0, 4, (5000, 3))], axis=1)
+    values = np.concatenate(
+        [rng.integers(-9000, 9000, (5000, 3)), rng.integers(0, 4, (5000, 3))], axis=1
+    )
     records = values.astype(np.int16)  # three numbers, two attributes of 4 categories, and a label
     question = Question(wire.CATEGORIES, [0, 0, 0, 1, 1], -12, design("grr", 6, 4).card, 2)
     (cohort,) = ask(_driver(records), [(question, range(1, 5001))]).cohorts
@@ -152,7 +162,8 @@ def test_answers_are_of_the_requested_attributes_only():
 
 
 def test_simulated_clients_train_like_the_library():
-    # The card is never wrong at -1 and 1. Every weight exceeds tau, so the symbols are the signs of the moves.
+    # The card is never wrong at -1 and 1. Every weight exceeds tau, so the symbols are the signs of
+    # the moves.
     data = datasets.synthetic.logistic(40)
     rows, d = data.records(np.arange(40)), data.dimension
     driver, card = _driver(rows, each=8), design("duchi", 20).card
@@ -172,7 +183,9 @@ def test_simulated_clients_train_on_classes_like_the_library(monkeypatch):
     weights = rng.integers(-900, 900, (3, 4))
     fields = wire.LOCAL_SOFTMAX, weights.reshape(-1).tolist(), -12, design("duchi", 20).card, 12, 2
     question = Question(*fields, (2, 2, 1), classes=3)
-    moved = vectorised.train_locally(wire.SOFTMAX_GRADIENT, weights, -12, rows.reshape(10, 4, -1), 2, 2, 2)
+    moved = vectorised.train_locally(
+        wire.SOFTMAX_GRADIENT, weights, -12, rows.reshape(10, 4, -1), 2, 2, 2
+    )
     assert np.abs(moved).min() > 0  # every weight exceeds tau
     driver = _driver(rows, each=4, individual=True)
     (cohort,) = ask(driver, [(question, driver.devices)]).cohorts
@@ -180,14 +193,20 @@ def test_simulated_clients_train_on_classes_like_the_library(monkeypatch):
     widths = []
     name = "ternhost.reach.simulated.driver.lanes_at_a_time"
     monkeypatch.setattr(name, lambda width: widths.append(width) or 3)
-    assert np.array_equal(ask(driver, [(question, driver.devices)]).cohorts[0].counts, cohort.counts)
+    assert np.array_equal(
+        ask(driver, [(question, driver.devices)]).cohorts[0].counts, cohort.counts
+    )
     driver = _driver(rows)
     ask(driver, [(question, driver.devices)])
-    assert widths == [4 * 5, 3 * 4]  # numbers of a client: its records, or where those are fewer its weights
+    assert widths == [
+        4 * 5,
+        3 * 4,
+    ]  # numbers of a client: its records, or where those are fewer its weights
 
 
 def test_simulated_clients_learn_classes_like_the_library():
-    # At range 12 most gradients are -1 or 1, where this card is never wrong, so the symbols are their signs.
+    # At range 12 most gradients are -1 or 1, where this card is never wrong, so the symbols are
+    # their signs.
     rng = np.random.default_rng(3)
     rows = rng.integers(-16384, 16385, (200, 5)).astype(np.int16)
     rows[:, -1] = rng.integers(0, 3, 200)
@@ -217,5 +236,7 @@ def test_simulated_clients_classify_like_the_library():
 def test_the_name_of_the_fleet_gives_the_number_of_clients(tmp_path):
     kind = fleet.parse("simulated:1000000")
     assert kind.clients == 1_000_000
-    context = RunContext(None, tmp_path, "r", Terms(), warn=print, holdings=Holdings(RECORDS, np.arange(9)))
+    context = RunContext(
+        None, tmp_path, "r", Terms(), warn=print, holdings=Holdings(RECORDS, np.arange(9))
+    )
     assert kind.driver(context).devices == range(1, 1_000_001)

@@ -1,4 +1,6 @@
-"""The runs of a simulated fleet on one store: their costs add up, as those of devices do, and stay apart from these."""
+"""The runs of a simulated fleet on one store: their costs add up, as those of devices do, and stay
+apart from these.
+"""
 
 from pathlib import Path
 
@@ -39,14 +41,20 @@ def test_a_budget_for_life_refuses_the_run_that_exceeds_it(tern, store):
     for _ in range(3):
         tern(*STORED, "--budget", ".3")
     refused = tern(*STORED, "--budget", ".3", "--name", "fourth", code=errors.REFUSED).json
-    assert "spent before, this would cost a client 0.4, more than its budget of 0.3" in refused["error"]
+    assert (
+        "spent before, this would cost a client 0.4, more than its budget of 0.3"
+        in refused["error"]
+    )
     assert not Path("runs/fourth").exists()
     with store() as opened:
         assert len(opened.runs()) == 3
 
 
 def test_runs_in_stores_of_their_own_have_nothing_in_common(tern):
-    lives = [tern(*RUN, "--budget", ".1").json["guarantees"][0]["life"]["bounds"]["pure"] for _ in range(2)]
+    lives = [
+        tern(*RUN, "--budget", ".1").json["guarantees"][0]["life"]["bounds"]["pure"]
+        for _ in range(2)
+    ]
     assert lives == pytest.approx([0.1, 0.1])
 
 
@@ -108,26 +116,58 @@ def test_simulated_clients_are_not_the_devices_of_the_same_ids(tern):
     rows = datasets.load("iris").records(range(1))
     with Store("f.sqlite") as opened:
         provision.provision_fleet(opened, [Path("a").absolute()], rows, [Policy(10**8, 10**8)])
-    devices = ["--fleet", f"port:inprocess:{Path('a').absolute()}", "--dataset", "iris", "--no-report"]
-    of_devices = ["train", *devices, "--reports", "1", "--epsilon", "1", "--store", "f.sqlite", "--json"]
+    devices = [
+        "--fleet",
+        f"port:inprocess:{Path('a').absolute()}",
+        "--dataset",
+        "iris",
+        "--no-report",
+    ]
+    of_devices = [
+        "train",
+        *devices,
+        "--reports",
+        "1",
+        "--epsilon",
+        "1",
+        "--store",
+        "f.sqlite",
+        "--json",
+    ]
     tern(*STORED)
-    assert tern(*of_devices, "--algorithm", "fedsgd").json["guarantees"][0]["life"]["bounds"]["pure"] == 1
+    assert (
+        tern(*of_devices, "--algorithm", "fedsgd").json["guarantees"][0]["life"]["bounds"]["pure"]
+        == 1
+    )
     assert tern(*STORED).json["guarantees"][0]["life"]["bounds"]["pure"] == pytest.approx(0.2)
-    assert tern(*of_devices, "--algorithm", "fedsgd").json["guarantees"][0]["life"]["bounds"]["pure"] == 2
+    assert (
+        tern(*of_devices, "--algorithm", "fedsgd").json["guarantees"][0]["life"]["bounds"]["pure"]
+        == 2
+    )
     with Store("f.sqlite") as opened:
         assert [round_.number for round_ in opened.rounds()] == [2, 4]
         assert [round_.number for round_ in opened.rounds(simulated=True)] == [1, 3]
 
 
 def test_a_served_simulated_fleet_goes_on_after_another_run_of_its_store(tern, store):
-    serve = ["serve", *FLEET, "--algorithm", "fedsgd", "--store", "f.sqlite", "--quiet", "--name", "served"]
+    serve = [
+        "serve",
+        *FLEET,
+        "--algorithm",
+        "fedsgd",
+        "--store",
+        "f.sqlite",
+        "--quiet",
+        "--name",
+        "served",
+    ]
     tern(*serve, "--rounds", "2")
     tern(*STORED)
     tern(*serve, "--rounds", "4")
     with store() as opened:
-        assert [round_.run == "served" for round_ in opened.rounds(simulated=True)] == [True] * 2 + [
-            False
-        ] + [True] * 2
+        assert [round_.run == "served" for round_ in opened.rounds(simulated=True)] == [
+            True
+        ] * 2 + [False] + [True] * 2
 
 
 # Seeds

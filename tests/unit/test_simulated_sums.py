@@ -1,4 +1,6 @@
-"""Rounds of simulated fleets about sums: counts that add up to what the clients hold, and what they cost."""
+"""Rounds of simulated fleets about sums: counts that add up to what the clients hold, and what they
+cost.
+"""
 
 from dataclasses import replace
 
@@ -11,7 +13,14 @@ from tern import ledger, wire
 from tern.sums import rho
 from ternhost import vectorised
 from ternhost.count import estimate
-from ternhost.count.questions import Question, cost_of, decode_body, question_of, round_body, values_of
+from ternhost.count.questions import (
+    Question,
+    cost_of,
+    decode_body,
+    question_of,
+    round_body,
+    values_of,
+)
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.privacy import sums
@@ -22,9 +31,12 @@ RECORDS = np.random.default_rng(1).integers(-16384, 16385, (6000, 5)).astype(np.
 EACH = 6
 HOLDINGS = Holdings(RECORDS, np.arange(len(RECORDS)), EACH)
 ASKED = {
-    wire.LINEAR: [4000, -9000, 100, 0], wire.LOGISTIC: [9000, -9000, 100, 0], wire.SVM: [900, 900, 0, 0],
-    wire.VALUES: [1, 0, 1, 1], wire.SOFTMAX_GRADIENT: [900, -900, 0, 7, 0, 9000, 5, 5],
-}  # fmt: skip
+    wire.LINEAR: [4000, -9000, 100, 0],
+    wire.LOGISTIC: [9000, -9000, 100, 0],
+    wire.SVM: [900, 900, 0, 0],
+    wire.VALUES: [1, 0, 1, 1],
+    wire.SOFTMAX_GRADIENT: [900, -900, 0, 7, 0, 9000, 5, 5],
+}
 
 
 def _question(model, made, k=None):
@@ -41,7 +53,11 @@ def _made(norm=2, cost=200_000, values=9, **more):
 def _exact(question):
     """The true sums of all clients, in the units of sums_of."""
     card, weights = cards.decode(question.card), np.array(ASKED[question.model])
-    asked = weights.reshape(2, -1) if question.classes == 2 else weights, -13, RECORDS.reshape(-1, EACH, 5)
+    asked = (
+        weights.reshape(2, -1) if question.classes == 2 else weights,
+        -13,
+        RECORDS.reshape(-1, EACH, 5),
+    )
     total = vectorised.sums.sums(card, question.model, *asked, question.range).sum(axis=0) * 1.0
     total[:-1] *= sums.grid(sums.of(card), question.range)
     return total
@@ -79,7 +95,9 @@ def test_totals_are_unbiased_and_merge_over_cohorts_and_gateways():
 
 def test_some_of_the_values_stand_for_all_clients():
     question = _question(wire.LOGISTIC, _made(radius=0.3), k=2)
-    (cohort,) = ask(SimulatedDriver(HOLDINGS, 100_000, seed=5), [(question, range(1, 100_001))]).cohorts
+    (cohort,) = ask(
+        SimulatedDriver(HOLDINGS, 100_000, seed=5), [(question, range(1, 100_001))]
+    ).cohorts
     assert cohort.counts.sum() == 200_000
     total, error = estimate.sums_of(cohort)
     spread = 0.3 * 3 * np.sqrt(100_000 * 2.5)  # which clients report it
@@ -96,7 +114,9 @@ def test_a_sum_costs_its_card_once_in_the_measure_of_the_ledger():
         assert request.values == values_of(question) == 5
         assert cost_of(request) == cards.decode(question.card).epsilon <= 200_000
         assert cost_of(request, ledger.RHO) == (in_rho or cost_of(request))
-    pure = decode_body(round_body(1, Question(wire.LOGISTIC, [1] * 4, -13, design("duchi", 1).card, 3)))
+    pure = decode_body(
+        round_body(1, Question(wire.LOGISTIC, [1] * 4, -13, design("duchi", 1).card, 3))
+    )
     assert (cost_of(pure), cost_of(pure, ledger.RHO)) == (3_000_000, 3 * rho(1_000_000))
 
 
@@ -104,9 +124,12 @@ def test_what_devices_refuse_is_refused():
     driver, question = SimulatedDriver(HOLDINGS), _question(wire.LOGISTIC, _made())
     weak = question.card[:1] + bytes((1, 0, 0, 0)) + question.card[5:]
     for error, bad in (
-        (RefusedError, {"batch": 4}), (RefusedError, {"card": weak}), (UsageError, {"k": 6}),
-        (UsageError, {"range": 11}), (UsageError, {"model": wire.LOCAL + 1}),
-    ):  # fmt: skip
+        (RefusedError, {"batch": 4}),
+        (RefusedError, {"card": weak}),
+        (UsageError, {"k": 6}),
+        (UsageError, {"range": 11}),
+        (UsageError, {"model": wire.LOCAL + 1}),
+    ):
         with pytest.raises(error):
             ask(driver, [(replace(question, **bad), range(1, 9))])
     means = Question(wire.VALUES, [1] * 4, -13, design("duchi", 1).card, 1)

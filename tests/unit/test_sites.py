@@ -1,4 +1,6 @@
-"""`tern broker config --bridge` and `--relay` write the directory of a site and its rights at the central broker."""
+"""`tern broker config --bridge` and `--relay` write the directory of a site and its rights at the
+central broker.
+"""
 
 import json
 import shutil
@@ -25,7 +27,9 @@ def central(tmp_path):
     with Store(tmp_path / "store.sqlite") as store:
         device_keys = keys.add(store, [1, 2, 3, 4])
     directory = tmp_path / "my-broker"
-    configuration.configure(directory, tmp_path / "store.sqlite", port=1234, names=("broker.local",))
+    configuration.configure(
+        directory, tmp_path / "store.sqlite", port=1234, names=("broker.local",)
+    )
     return directory, device_keys
 
 
@@ -44,7 +48,13 @@ def section(directory, user):
 def test_a_site_has_the_files_of_its_broker_and_no_key_of_a_device(central):
     directory, device_keys = central
     configuration.add_site(
-        directory, "lab", bridge=True, names=("lab.local",), address="0.0.0.0", port=8884, boards=range(2, 4)
+        directory,
+        "lab",
+        bridge=True,
+        names=("lab.local",),
+        address="0.0.0.0",
+        port=8884,
+        boards=range(2, 4),
     )
     site = directory / "sites" / "lab"
     assert users(site) == {"00000002", "00000003"}
@@ -64,7 +74,9 @@ def test_a_site_has_the_files_of_its_broker_and_no_key_of_a_device(central):
     assert Access.load(directory / HOST).password.encode() not in whole
     assert (site / AUTHORITY).read_bytes() == (directory / AUTHORITY).read_bytes()
     certificate = x509.load_pem_x509_certificate((site / CERTIFICATE).read_bytes())
-    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate((site / AUTHORITY).read_bytes()))
+    certificate.verify_directly_issued_by(
+        x509.load_pem_x509_certificate((site / AUTHORITY).read_bytes())
+    )
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["lab.local"]
 
@@ -74,9 +86,13 @@ def test_a_bridge_has_the_rights_that_its_boards_need(central):
     configuration.add_site(directory, "lab", bridge=True, boards=range(2, 3))
     configuration.add_site(directory, "shed", bridge=True)
     assert section(directory, "tern-site-lab") == [
-        "topic write tern/site/lab", "topic read tern/round", "topic read tern/model",
-        "topic write tern/up/00000002", "topic read tern/down/00000002", "topic write tern/hello/00000002",
-    ]  # fmt: skip
+        "topic write tern/site/lab",
+        "topic read tern/round",
+        "topic read tern/model",
+        "topic write tern/up/00000002",
+        "topic read tern/down/00000002",
+        "topic write tern/hello/00000002",
+    ]
     assert "topic write tern/up/+" in section(directory, "tern-site-shed")
     assert {"tern-site-lab", "tern-site-shed"} < users(directory)
 
@@ -88,7 +104,9 @@ def test_new_keys_reach_the_sites(central, tmp_path):
     site = directory / "sites" / "lab"
     conf = site / CONFIG
     conf.write_text(conf.read_text() + "# mine\n")
-    kept = {name: (site / name).read_bytes() for name in (CONFIG, CERTIFICATE, KEY, "site.json", HOST)}
+    kept = {
+        name: (site / name).read_bytes() for name in (CONFIG, CERTIFICATE, KEY, "site.json", HOST)
+    }
     with Store(tmp_path / "store.sqlite") as store:
         new = keys.add(store, [5, 20])
         keys.revoke(store, [3])
@@ -103,7 +121,9 @@ def test_new_keys_reach_the_sites(central, tmp_path):
     configuration.configure(site)
     assert users(site) == {"00000004", "00000005"}, "also when the site is named"
     configuration.configure(directory, port=4321)
-    assert "address broker.local:4321" in conf.read_text(), "the port of the central broker has changed"
+    assert "address broker.local:4321" in conf.read_text(), (
+        "the port of the central broker has changed"
+    )
     shutil.rmtree(site)
     configuration.configure(directory)
     assert "tern-site-lab" not in users(directory) | {section(directory, "tern-site-lab")}
@@ -134,9 +154,15 @@ def test_impossible_sites_are_refused(central):
     for options, message in (
         ({"name": "Lab"}, "cannot be called 'Lab'"),
         ({"name": "../lab"}, "cannot be called"),
-        ({"name": "lab", "bridge": True, "names": ("broker.local",)}, "broker.local is the central broker"),
+        (
+            {"name": "lab", "bridge": True, "names": ("broker.local",)},
+            "broker.local is the central broker",
+        ),
         ({"name": "lab", "bridge": True, "port": 70000}, "a port is 1 to 65535, not 70000"),
-        ({"name": "lab", "bridge": True, "address": "0.0.0.0\nuser x"}, "is not a host name or address"),
+        (
+            {"name": "lab", "bridge": True, "address": "0.0.0.0\nuser x"},
+            "is not a host name or address",
+        ),
         ({"name": "lab", "relay": True, "port": 1}, "site lab has no broker"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -201,18 +227,28 @@ def test_nothing_is_written_before_a_refusal(central, tmp_path, tern):
 
 def test_a_bridge_without_tls_has_a_warning(tmp_path, tern):
     warning = tern("broker", "config", str(tmp_path), "--no-tls", "--bridge", "lab").err
-    assert "without TLS an eavesdropper between the broker of site lab and the central one" in warning
+    assert (
+        "without TLS an eavesdropper between the broker of site lab and the central one" in warning
+    )
     conf = (tmp_path / "sites" / "lab" / CONFIG).read_text()
     assert "bridge_cafile" not in conf
     assert "certfile" not in conf
     assert Access.load(tmp_path / "sites" / "lab" / HOST).authority is None
 
 
-def test_a_site_that_finds_its_brokers_at_localhost_only_has_a_warning_with_the_remedy(tmp_path, tern):
+def test_a_site_that_finds_its_brokers_at_localhost_only_has_a_warning_with_the_remedy(
+    tmp_path, tern
+):
     words = ["broker", "config", str(tmp_path), "--bridge", "lab"]
     central, own = tern(*words).err.splitlines()
-    assert "at site lab, localhost is not the central broker: add --name HOST --address 0.0.0.0" in central
-    assert "boards of lab find it at localhost only: add --site-name HOST --site-address 0.0.0.0" in own
+    assert (
+        "at site lab, localhost is not the central broker: add --name HOST --address 0.0.0.0"
+        in central
+    )
+    assert (
+        "boards of lab find it at localhost only: add --site-name HOST --site-address 0.0.0.0"
+        in own
+    )
     assert tern(*words, "--name", "pi.local", "--site-name", "lab.local").err == ""
 
 
@@ -220,7 +256,10 @@ def test_the_command_describes_the_site_or_its_error(central, tern):
     config = ("broker", "config", str(central[0]))
     (site,) = tern(*config, "--bridge", "lab", "--boards", "1-2", "--json").json["sites"]
     place = str(central[0] / "sites" / "lab")
-    assert site.items() >= {"name": "lab", "first": 1, "last": 2, "bridge": True, "directory": place}.items()
+    assert (
+        site.items()
+        >= {"name": "lab", "first": 1, "last": 2, "bridge": True, "directory": place}.items()
+    )
     assert "password" not in site
     assert f"site lab: copy {place} there" in tern(*config, "--relay", "lab").out
     for words, message in (
@@ -236,4 +275,6 @@ def test_the_command_describes_the_site_or_its_error(central, tern):
 def test_a_site_without_a_broker_cannot_run_one(central, tern):
     directory, _ = central
     tern("broker", "config", str(directory), "--relay", "desk")
-    assert "has no Mosquitto\n" in tern("broker", "run", str(directory / "sites" / "desk"), code=2).err
+    assert (
+        "has no Mosquitto\n" in tern("broker", "run", str(directory / "sites" / "desk"), code=2).err
+    )

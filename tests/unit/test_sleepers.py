@@ -1,4 +1,6 @@
-"""Sleeping devices: the store knows how often each wakes, rounds wait for them, and they are asked while awake."""
+"""Sleeping devices: the store knows how often each wakes, rounds wait for them, and they are asked
+while awake.
+"""
 
 import time
 
@@ -64,7 +66,9 @@ def test_serving_prolongs_the_rounds_of_a_sleeping_fleet(store):
         return _long_enough(options, store, watcher).terms.deadline
 
     assert deadline() == 3840
-    assert notes == ["1 sleeping device, up to 3600 s at a time: rounds have 3840 s, not 120 (--deadline)"]
+    assert notes == [
+        "1 sleeping device, up to 3600 s at a time: rounds have 3840 s, not 120 (--deadline)"
+    ]
     assert deadline(deadline=5000) == 5000
     assert deadline(deadline=None) is None
     with pytest.raises(UsageError, match="a round of 600 s would end before they wake") as caught:
@@ -112,7 +116,9 @@ def site(store):
 
     def begin(number, *cohorts):
         aggregator.open(number, cohorts, time.monotonic(), None, 4000)
-        return Asking(number, aggregator, roster, line, keys.fleet_key(store), 2.0, lambda message: None)
+        return Asking(
+            number, aggregator, roster, line, keys.fleet_key(store), 2.0, lambda message: None
+        )
 
     return line, roster, begin
 
@@ -211,7 +217,9 @@ def fleet(tmp_path):
 
         def ask(number, warnings):
             aggregator.open(number, [(question, roster.claimed)], time.monotonic(), None, 120)
-            return Asking(number, aggregator, roster, line, keys.fleet_key(store), 2.0, warnings.append)
+            return Asking(
+                number, aggregator, roster, line, keys.fleet_key(store), 2.0, warnings.append
+            )
 
         yield aggregator, roster, ask
 
@@ -244,7 +252,9 @@ def test_a_board_pauses_for_a_day_at_most(fleet):
 
 def test_the_number_of_one_device_is_not_recommended_alone():
     numbers = {1: 2**30 - 1, 2: 7, 3: 7}
-    refusals = {device: Refusal(device, 7, wire.ERR_CHANGED_ROUND, last) for device, last in numbers.items()}
+    refusals = {
+        device: Refusal(device, 7, wire.ERR_CHANGED_ROUND, last) for device, last in numbers.items()
+    }
     _, words, hint = explain(RoundResult(7, "complete", 3, 0, refusals, []))
     assert "in round 7 before" in words
     assert hint.endswith("--after-round 7")

@@ -17,12 +17,19 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.parametrize(
-    ("name", "reports", "least"), [("iris", 40_000, 0.8), ("wine", 40_000, 0.85), ("digits", 300_000, 0.85)]
+    ("name", "reports", "least"),
+    [("iris", 40_000, 0.8), ("wine", 40_000, 0.85), ("digits", 300_000, 0.85)],
 )
 def test_classes_are_learned(name, reports, least):
     accuracies = []
     for seed in range(1, 4):
-        options = {"dataset": name, "model": "softmax", "reports": reports, "epsilon": "4", "seed": seed}
+        options = {
+            "dataset": name,
+            "model": "softmax",
+            "reports": reports,
+            "epsilon": "4",
+            "seed": seed,
+        }
         accuracies.append(finished(begin("fedsgd", reports, **options)).figures()["accuracy"])
     assert np.mean(accuracies) > least
 
@@ -31,7 +38,14 @@ def test_classes_are_learned(name, reports, least):
 def test_classes_are_learned_by_local_training(name, least):
     accuracies = []
     for seed in range(1, 4):
-        options = {"records": 4, "rounds": 20, "share": 1.0, "local_rate": 1, "tau": 0.5, "epsilon": "20"}
+        options = {
+            "records": 4,
+            "rounds": 20,
+            "share": 1.0,
+            "local_rate": 1,
+            "tau": 0.5,
+            "epsilon": "20",
+        }
         algorithm = finished(begin("fedavg", dataset=name, model="softmax", seed=seed, **options))
         accuracies.append(algorithm.figures()["accuracy"])
     assert np.mean(accuracies) > least
@@ -41,7 +55,9 @@ GROUPS = {"reports": 5000, "group": 500, "epsilon": "8"}
 LOCAL = {"records": 1, "rounds": 9, "share": 1.0, "epsilon": "20"}
 
 
-@pytest.mark.parametrize(("algorithm", "more"), [("fedsgd", GROUPS), ("hiera", GROUPS), ("fedavg", LOCAL)])
+@pytest.mark.parametrize(
+    ("algorithm", "more"), [("fedsgd", GROUPS), ("hiera", GROUPS), ("fedavg", LOCAL)]
+)
 def test_a_result_names_its_classes(algorithm, more):
     clients = 5000 if algorithm != "fedavg" else 140
     result = run(algorithm, f"simulated:{clients}", dataset="wine", model="softmax", **more)
@@ -59,17 +75,23 @@ def test_a_result_names_its_classes(algorithm, more):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("fedsgd", {"reports": 2000, "group": 500, "epsilon": "8"}), ("fedavg", LOCAL)]
+    ("name", "options"),
+    [("fedsgd", {"reports": 2000, "group": 500, "epsilon": "8"}), ("fedavg", LOCAL)],
 )
 def test_the_model_for_devices_is_a_classifier(name, options):
     algorithm = finished(begin(name, 2000, dataset="iris", model="softmax", **options))
     frame = algorithm.averaged.frame(5, bytes(wire.KEY_BYTES))
-    _, number, kind, exponent, classes, parameters = model.decode_model(frame, bytes(wire.KEY_BYTES))
+    _, number, kind, exponent, classes, parameters = model.decode_model(
+        frame, bytes(wire.KEY_BYTES)
+    )
     assert (number, kind, classes) == (5, wire.SOFTMAX, 3)
     assert np.array(parameters) * 2.0**exponent == pytest.approx(algorithm.weights)
     x = algorithm.dataset.features[algorithm.dataset.test] / ONE
     scores = x @ np.reshape(parameters, (3, -1)).T
-    assert np.mean(scores.argmax(axis=1) == algorithm.dataset.judged[1]) == algorithm.figures()["accuracy"]
+    assert (
+        np.mean(scores.argmax(axis=1) == algorithm.dataset.judged[1])
+        == algorithm.figures()["accuracy"]
+    )
 
 
 def test_a_data_set_of_digits_has_two_classes_for_other_models():
@@ -92,8 +114,16 @@ def test_classes_of_devices_with_unknown_records_are_numbers():
     ("name", "options", "message"),
     [
         ("fedsgd", {"dataset": "flights"}, "the data set flights does not name its classes"),
-        ("fedavg", {"dataset": "flights", "clients": 9}, "the data set flights does not name its classes"),
-        ("fedsgd", {"dataset": "iris", "labels": 3}, "--labels is for softmax regression on records"),
+        (
+            "fedavg",
+            {"dataset": "flights", "clients": 9},
+            "the data set flights does not name its classes",
+        ),
+        (
+            "fedsgd",
+            {"dataset": "iris", "labels": 3},
+            "--labels is for softmax regression on records",
+        ),
         ("fedsgd", {"dimension": 6}, "--labels is for softmax regression on records"),
         ("fedsgd", {"dimension": 6, "labels": 129}, "--labels must be 2 to 128, not 129"),
         ("fedsgd", {"dimension": 128, "labels": 9}, "9 classes of 128 features have 1,152 weights"),

@@ -1,4 +1,6 @@
-"""No message asks people to break the promise that a budget is: to erase a board and provision it again, to go on."""
+"""No message asks people to break the promise that a budget is: to erase a board and provision it
+again, to go on.
+"""
 
 import json
 import re
@@ -23,14 +25,17 @@ def test_a_spent_budget_is_a_promise_that_is_kept():
     assert "keep this promise by refusing" in what
     assert "go on with devices that have budget left: 'tern device list" in remedy
     assert "Erasing a board would break the promise to the people whose data it holds" in remedy
-    assert "In a test on emulated boards, make new ones: tern fleet emulate N --dir NEW-DIR" in remedy
+    assert (
+        "In a test on emulated boards, make new ones: tern fleet emulate N --dir NEW-DIR" in remedy
+    )
 
 
 def test_no_remedy_for_a_spent_budget_erases_a_board():
     now = Snapshot(
-        "s", run=RunView("a", 0.0, "running", "fedsgd", "port:a0"),
+        "s",
+        run=RunView("a", 0.0, "running", "fedsgd", "port:a0"),
         history=({"round": 1, "asked": 2, "reports": 0, "reasons": {"budget": 2}},),
-    )  # fmt: skip
+    )
     shown = words.refusing(now)
     assert "keep this promise by refusing" in shown
     rules = yaml.safe_load((ROOT / "host/ternhost/watch/alerts.yml").read_text())
@@ -48,13 +53,21 @@ def test_no_remedy_for_a_spent_budget_erases_a_board():
 @pytest.mark.parametrize("name", ["ERR_LEDGER", "OLD_LEDGER"])
 def test_a_lost_account_is_no_reason_for_a_second_budget(name):
     _, remedy = REMEDIES[name]
-    assert "count its whole budget as spent" in remedy or "count their whole budget as spent" in remedy
+    assert (
+        "count its whole budget as spent" in remedy or "count their whole budget as spent" in remedy
+    )
     assert "for the people whose data it holds both add up" in remedy
 
 
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "firmware/BOARDS.md", *sorted(
-    str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")
-)])  # fmt: skip
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "CHANGELOG.md",
+        "firmware/BOARDS.md",
+        *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+    ],
+)
 def test_a_page_that_speaks_of_a_new_id_says_what_it_means_for_people(page):
     for paragraph in re.split(r"\n\n|\n(?=\d+\. |- |\| )", (ROOT / page).read_text()):
         if re.search(r"\bnew id\b", paragraph):

@@ -1,4 +1,6 @@
-"""A privacy statement says what was certified, names the evidence of each sentence, and is right for every fleet."""
+"""A privacy statement says what was certified, names the evidence of each sentence, and is right
+for every fleet.
+"""
 
 import ast
 import json
@@ -52,12 +54,16 @@ FACTS = {
     "records": of(SUMS, together=Bounds(None, 402.0, 1e-6)),
     "classes": of(REPORT, promised=[Guarantee.of(Span.RUN, {REPORT: 1}, 1e-6, 0.3)]),
     "budget": of(REPORT, budgets=[Guarantee.of_budget(4_000_000, 0, 0, 1e-6)]),
-    "gateways": of(REPORT, by_gateways=True, link="gateways", sites=[SITE], honest=0.9, unbounded=["south"]),
+    "gateways": of(
+        REPORT, by_gateways=True, link="gateways", sites=[SITE], honest=0.9, unbounded=["south"]
+    ),
     "simulated": of(REPORT, not_real="The clients are simulated."),
     "served": of(REPORT, endless=True, asked=7),
     "results": of(REPORT, results=True),
     "broker": of(REPORT, link="mqtt", held=Held(7, 64, "flights", ["delay"])),
-    "board": Facts(Kind.BOARD, "a0", 0.0, 60, 1e-6, budgets=[Guarantee.of_budget(311_064, 1, 60, 1e-6)]),
+    "board": Facts(
+        Kind.BOARD, "a0", 0.0, 60, 1e-6, budgets=[Guarantee.of_budget(311_064, 1, 60, 1e-6)]
+    ),
     "nothing": Facts(Kind.STORE, "empty", 0.0, 0, 1e-6),
 }
 
@@ -78,7 +84,9 @@ class Text(HTMLParser):
 
 def named_in(path):
     """The names of the tests in a file."""
-    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
+    }
 
 
 @pytest.mark.parametrize("key", EVIDENCE)
@@ -158,12 +166,16 @@ def test_records_have_both_numbers_and_a_whole_device_has_none():
     assert "whether the run of 60 records was there" in text
     assert "what the run of 60 records says" in text
     assert "an event that changes two of them" in text
-    assert "All records that a device holds at one time, together: epsilon 402 at delta 1e-06" in text
+    assert (
+        "All records that a device holds at one time, together: epsilon 402 at delta 1e-06" in text
+    )
 
 
 def test_a_probability_of_larger_losses_is_stated_and_rounded_up():
     shown = sentences.shown(FACTS["records"])
-    largest = max(bounds.exceeded for each in shown for bounds in (each.bounds, each.content, each.event))
+    largest = max(
+        bounds.exceeded for each in shown for bounds in (each.bounds, each.content, each.event)
+    )
     told = sentences.rounded_small(largest)
     assert largest <= float(told) < 1.2 * largest
     assert told in Text(page.html(FACTS["records"])).text
@@ -215,7 +227,9 @@ def test_markdown_says_what_html_says(name):
 def test_marks_of_evidence_lead_to_their_entry():
     lines = page.markdown(FACTS["device"]).splitlines()
     number = next(
-        re.search(r"\((\d+)\)$", line)[1] for line in lines if line.startswith("Protected is a device")
+        re.search(r"\((\d+)\)$", line)[1]
+        for line in lines
+        if line.startswith("Protected is a device")
     )
     assert f"{number}. The definition of neighbours" in "\n".join(lines)
 
@@ -230,7 +244,9 @@ def test_json_has_the_exact_guarantees():
 
 
 def guarantees_of(tern, *words):
-    return [Guarantee.from_json(each) for each in tern("privacy", "--json", *words).json["guarantees"]]
+    return [
+        Guarantee.from_json(each) for each in tern("privacy", "--json", *words).json["guarantees"]
+    ]
 
 
 def of_classes(result):
@@ -278,7 +294,9 @@ def test_numbers_at_delta_of_what_was_told_so_far_have_their_condition():
     condition = "no run was chosen, repeated or ended by the results of earlier ones"
     assert condition in Text(page.html(FACTS["records"])).text
     assert condition in Text(page.html(FACTS["gateways"])).text
-    assert condition not in Text(page.html(FACTS["device"])).text, "the sum of pure epsilons needs none"
+    assert condition not in Text(page.html(FACTS["device"])).text, (
+        "the sum of pure epsilons needs none"
+    )
 
 
 @pytest.mark.parametrize("name", FACTS)
@@ -289,11 +307,21 @@ def test_whoever_can_install_programs_is_named(name):
 @pytest.mark.parametrize("fleet", ["simulated:30", "inprocess:2"])
 def test_a_store_whose_devices_are_nobodys_says_so_first(fleet, tern):
     tern(
-        "collect", "--dataset", "iris", "--fleet", fleet, "--no-report", "--quiet", "--store", "fleet.sqlite"
+        "collect",
+        "--dataset",
+        "iris",
+        "--fleet",
+        fleet,
+        "--no-report",
+        "--quiet",
+        "--store",
+        "fleet.sqlite",
     )
     in_short, *_ = tern("privacy", "fleet.sqlite", "--json").json["sections"]
     first, *_ = in_short["parts"]
-    assert re.search("simulated by the host|emulated boards on the host's own machine", first["text"])
+    assert re.search(
+        "simulated by the host|emulated boards on the host's own machine", first["text"]
+    )
 
 
 def test_classes_of_equal_share_have_their_own_rows():
@@ -322,7 +350,16 @@ def test_a_budget_for_sums_is_an_epsilon_at_delta_on_plan_and_page(fleet, tern):
 
 
 def test_a_budget_of_the_host_is_not_what_boards_enforce(board, tern):
-    words = ["--fleet", f"port:{board}", "--store", "keys.sqlite", "--unit", "record", "--life", "1"]
+    words = [
+        "--fleet",
+        f"port:{board}",
+        "--store",
+        "keys.sqlite",
+        "--unit",
+        "record",
+        "--life",
+        "1",
+    ]
     *_, budget = guarantees_of(tern, "--plan", "train", *words, "--records", "5", "--budget", "1.5")
     assert budget.span != Span.BUDGET or budget.bounds.epsilon > 3.9
 
@@ -347,11 +384,15 @@ def test_a_store_of_sites_whose_devices_are_simulated_says_so():
     with Store("keys.sqlite") as store:
         store.gateway_seen("north", np.arange(9, 14), 0.0, {"fleet": "simulated"})
         store.gateway_seen("south", np.arange(19, 24), 0.0, {"fleet": "port"})
-    assert gather.of_store(Path("keys.sqlite")).not_real.startswith("The devices of north are simulated")
+    assert gather.of_store(Path("keys.sqlite")).not_real.startswith(
+        "The devices of north are simulated"
+    )
 
 
 def test_all_records_of_a_device_lie_in_one_run_more_than_fit():
-    """640 records of a program, in runs of 47, begin and end within runs: these are 15, and each changes."""
+    """640 records of a program, in runs of 47, begin and end within runs: these are 15, and each
+    changes.
+    """
     account = {SUMS: 1}
     found = gather._together([account], 47, 640, 1e-6)
     assert found == Bounds.of({replace(SUMS, cost=30**2 * SUMS.cost): 1}, 1e-6)

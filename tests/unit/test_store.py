@@ -1,4 +1,6 @@
-"""A store keeps every committed report, run and board, and refuses contradictions and damaged files."""
+"""A store keeps every committed report, run and board, and refuses contradictions and damaged
+files.
+"""
 
 import os
 import random
@@ -117,7 +119,11 @@ def test_runs_are_kept_in_the_order_of_their_beginning(store):
 def test_states_are_kept_by_name(store):
     store.save_state({"fleet key": "00", "many": [1, 2]})
     store.save_state({"fleet key": "01"})
-    assert (store.state("fleet key"), store.state("many"), store.state("nothing")) == ("01", [1, 2], None)
+    assert (store.state("fleet key"), store.state("many"), store.state("nothing")) == (
+        "01",
+        [1, 2],
+        None,
+    )
 
 
 def test_a_report_counts_once(store):
@@ -217,7 +223,9 @@ def test_files_that_are_no_store_are_refused(tmp_path):
             Store(path, create=False)
         assert hint in caught.value.hint
         if path.exists():
-            store_file.take_lock(path).close()  # it is free although the error keeps the Store alive
+            store_file.take_lock(
+                path
+            ).close()  # it is free although the error keeps the Store alive
 
     refused(tmp_path / "nothing", "no store", "check the path", UsageError)
     with pytest.raises(StorageError):
@@ -263,7 +271,9 @@ except StorageError as error:
 
 
 def test_a_full_disk_loses_nothing_that_was_accepted(path):
-    filled = subprocess.run([sys.executable, "-c", _FILL, path], capture_output=True, text=True, check=True)
+    filled = subprocess.run(
+        [sys.executable, "-c", _FILL, path], capture_output=True, text=True, check=True
+    )
     committed = int(filled.stdout)
     assert committed > 0
     with Store(path) as store:
@@ -295,7 +305,9 @@ def test_a_round_keeps_its_times_and_the_counts_of_its_cohorts(store):
 def test_the_last_sight_of_each_board_is_kept(store):
     health = {"heap": 5000}
     store.boards_seen([BoardRow("b", 3, 2, True, 10.0, health), BoardRow("a", 1, 2, True, 11.0)])
-    store.boards_seen([BoardRow("b", 3, 2, True, 9.0, {}, 1, "silent"), BoardRow("c", 3, 2, False, 12.0)])
+    store.boards_seen(
+        [BoardRow("b", 3, 2, True, 9.0, {}, 1, "silent"), BoardRow("c", 3, 2, False, 12.0)]
+    )
     assert store.boards() == [
         BoardRow("a", 1, 2, True, 11.0),
         BoardRow("c", 3, 2, False, 12.0, health, 1, "silent"),

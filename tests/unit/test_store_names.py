@@ -127,7 +127,11 @@ def test_a_gateway_runs_once_whatever_its_directory_is_called(tmp_path):
     linked = tmp_path / "linked"
     linked.symlink_to(tmp_path / "site", target_is_directory=True)
     runs = SiteFleet(fleet="simulated:3", dataset="iris")
-    with opened(tmp_path / "site", runs), pytest.raises(StorageError, match="locked"), opened(linked, runs):
+    with (
+        opened(tmp_path / "site", runs),
+        pytest.raises(StorageError, match="locked"),
+        opened(linked, runs),
+    ):
         pass
 
 

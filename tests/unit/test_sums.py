@@ -1,4 +1,6 @@
-"""Sums under exact noise on the host: what rho means, the design of cards, and what `tern card` says of them."""
+"""Sums under exact noise on the host: what rho means, the design of cards, and what `tern card`
+says of them.
+"""
 
 import math
 import re
@@ -46,7 +48,10 @@ def test_conversions_hold_at_their_ends():
 
 def test_pure_reports_and_whole_devices_have_a_price():
     for epsilon in (0.001, 0.5, 1, 4, 20):
-        exact, price = 1e6 * epsilon * math.tanh(epsilon / 2), sums.rho_of_pure(round(1e6 * epsilon))
+        exact, price = (
+            1e6 * epsilon * math.tanh(epsilon / 2),
+            sums.rho_of_pure(round(1e6 * epsilon)),
+        )
         assert exact <= price == rho(round(1e6 * epsilon)) <= exact * (1 + 1e-9) + 1
     assert sums.group(2000, 10) == 0.02
     assert sums.group(2000, 10, 1e-6) == sums.epsilon_of(200_000, 1e-6)
@@ -64,10 +69,14 @@ def test_a_designed_sum_keeps_its_cost_and_little_less(norm, cost, steps):
     assert (body.radius, body.unit, body.reach, made.range) == (steps, 1, 1 << 17, 4)
     sigma = math.sqrt(sums.variance(body))
     assert body.coarse == 0 or 2**body.coarse <= sigma / 2 < 2 ** (body.coarse + 1) + 1
-    assert (made.sigma, made.step) == pytest.approx((sigma * 0.5 / steps, 2**body.coarse * 0.5 / steps))
+    assert (made.sigma, made.step) == pytest.approx(
+        (sigma * 0.5 / steps, 2**body.coarse * 0.5 / steps)
+    )
     fits = 500 * max(steps, 92) + 8 * sigma < 2 ** (body.bits - 1 + body.coarse) * 1.001
     assert body.bits == 12 or (fits and 8 <= body.bits < 12)
-    assert norm == 1 or (body.t & (body.t - 1) == body.m & (body.m - 1) == 0 and 0.7 < body.t / sigma < 1.42)
+    assert norm == 1 or (
+        body.t & (body.t - 1) == body.m & (body.m - 1) == 0 and 0.7 < body.t / sigma < 1.42
+    )
     made = sums.design(cost=cost, norm=norm, steps=steps, **PLAIN | {"radius": 6000.0})
     assert (made.range, sums.of(cards.decode(made.card)).reach) == (3, 6000 << 17)
 
@@ -75,13 +84,23 @@ def test_a_designed_sum_keeps_its_cost_and_little_less(norm, cost, steps):
 @pytest.mark.parametrize(
     ("says", "changed"),
     [
-        ("cannot cost", {"cost": 0}), ("cannot cost", {"cost": 20_000_001}), ("too little", {"cost": 1, "steps": 4096}),
-        ("out of bounds", {"steps": 4097}), ("out of bounds", {"kept": -5000}), ("65535", {"unit": 65536}),
-        ("65535", {"units": 0}), ("do not fit", {"values": 257}), ("do not fit", {"values": 0}),
-        ("do not fit", {"values": 200, "bits": 11}), ("do not fit", {"bits": 17}), ("no such sum", {"norm": 3}),
-        ("cannot be 0", {"radius": 0.0}), ("be nan", {"radius": math.nan}), ("be 70000", {"radius": 70000.0}),
+        ("cannot cost", {"cost": 0}),
+        ("cannot cost", {"cost": 20_000_001}),
+        ("too little", {"cost": 1, "steps": 4096}),
+        ("out of bounds", {"steps": 4097}),
+        ("out of bounds", {"kept": -5000}),
+        ("65535", {"unit": 65536}),
+        ("65535", {"units": 0}),
+        ("do not fit", {"values": 257}),
+        ("do not fit", {"values": 0}),
+        ("do not fit", {"values": 200, "bits": 11}),
+        ("do not fit", {"bits": 17}),
+        ("no such sum", {"norm": 3}),
+        ("cannot be 0", {"radius": 0.0}),
+        ("be nan", {"radius": math.nan}),
+        ("be 70000", {"radius": 70000.0}),
     ],
-)  # fmt: skip
+)
 def test_impossible_sums_are_refused_with_the_reason(says, changed):
     with pytest.raises(UsageError, match=says) as error:
         sums.design(**{"cost": 25_650, **PLAIN, **changed})
@@ -111,9 +130,16 @@ def test_show_and_certify_say_what_a_sum_keeps_and_costs(tern, files):
     ]:
         assert words in text
     result = _said(tern, f"show {files[2]} --json")[1]
-    assert (result["shape"], result["epsilon_certified"], result["rho_certified"]) == ("sum", None, 0.025624)
+    assert (result["shape"], result["epsilon_certified"], result["rho_certified"]) == (
+        "sum",
+        None,
+        0.025624,
+    )
     assert "0.02565 of a ledger in epsilon" in _said(tern, f"show {files[1]}")[1]
-    for norm, name, kept, less in ((2, "rho", 0.025624, 0.025623), (1, "epsilon", 0.02565, 0.025649)):
+    for norm, name, kept, less in (
+        (2, "rho", 0.025624, 0.025623),
+        (1, "epsilon", 0.02565, 0.025649),
+    ):
         assert _said(tern, f"certify {files[norm]}")[0] == errors.OK
         assert _said(tern, f"certify {files[norm]} --{name} {kept}")[0] == errors.OK
         code, text = _said(tern, f"certify {files[norm]} --{name} {less}")
@@ -124,10 +150,15 @@ def test_show_and_certify_say_what_a_sum_keeps_and_costs(tern, files):
 def test_what_averages_values_refuses_a_sum(tern, files):
     card = cards.decode(Path(files[2]).read_bytes())
     for refused in (
-        certify.moments, certify.values, certify.scale, certify.bias, certify.levels,
-        lambda one: certify.distribution(one, 0), lambda one: base.single_valued(one, "it"),
+        certify.moments,
+        certify.values,
+        certify.scale,
+        certify.bias,
+        certify.levels,
+        lambda one: certify.distribution(one, 0),
+        lambda one: base.single_valued(one, "it"),
         lambda one: estimate.combine([(one, np.zeros((1, one.symbols), int))]),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UsageError, match="sums under noise"):
             refused(card)
     code, text = _said(tern, f"account {files[2]} --reports 100 --delta 1e-6")
@@ -167,14 +198,21 @@ def test_account_reckons_a_budget_in_rho(tern):
     names = ("epsilon", "epsilon_content", "epsilon_device", "epsilon_device_content")
     steps = [sums.group(budget, n, 1e-6) for n in (1, 2, 100, 200)]
     assert [result[name] for name in names] == steps
-    assert rho(round(1e6 * result["epsilon_each_pure"])) <= 1e6 * result["rho_each"] <= 1_539_278 / 8760
+    assert (
+        rho(round(1e6 * result["epsilon_each_pure"]))
+        <= 1e6 * result["rho_each"]
+        <= 1_539_278 / 8760
+    )
     assert _said(tern, f"account --rho 1.539278 {LIFE} --json")[1] == result
 
 
 def test_account_of_gaussian_sums_is_that_of_their_curve(tern, files):
     """Without a pure epsilon, the least that is proved is the curve of the normal distribution."""
     by_card = _said(tern, f"account {files[2]} --delta 1e-6 --rounds 60 --json")[1]
-    assert (by_card["rho"], by_card["protects"]) == (round(60 * 0.025624, 6), "one record of a device")
+    assert (by_card["rho"], by_card["protects"]) == (
+        round(60 * 0.025624, 6),
+        "one record of a device",
+    )
     assert by_card["epsilon_pure"] is None
     assert by_card["epsilon_zcdp"] == sums.epsilon_of(60 * 25_624, 1e-6)
     normal = 60 * gaussian_curve.rho_of_card(sums.of(cards.decode(Path(files[2]).read_bytes())))
@@ -183,7 +221,9 @@ def test_account_of_gaussian_sums_is_that_of_their_curve(tern, files):
 
 
 def test_account_of_both_kinds_of_noise_shows_the_least_that_is_proved(tern, files):
-    """Exactly, it is no more than the epsilons of each kind together; by zCDP it is less where reports are many."""
+    """Exactly, it is no more than the epsilons of each kind together; by zCDP it is less where
+    reports are many.
+    """
     words = f"account {files[1]} {files[2]} --delta 1e-6 --rounds 60,3"
     both = _said(tern, f"{words} --json")[1]
     laplace = _said(tern, f"account {files[1]} --delta 1e-6 --rounds 60 --json")[1]
@@ -217,12 +257,17 @@ def test_group_privacy_of_a_pure_card_adds_epsilons(tern, units, device):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        ("", "what is spent is missing"), ("--rho 0", "rho 0 is not a number"), ("--rho 1 --epsilon 1", "exclude"),
-        ("--rho 1 --rounds 0", "--rounds must be from 1"), ("--rho 1e-6 --rounds 2", "at least a millionth"),
-        ("--rho 1 --units 2", "--units must be 1 where"), ("--rho 1 --unit 65536", "--unit must be device, record"),
-        ("--rho 1 --plot a.png", "shuffler"), ("--epsilon 1 --reports 9 --unit 60", "--unit is about a ledger"),
+        ("", "what is spent is missing"),
+        ("--rho 0", "rho 0 is not a number"),
+        ("--rho 1 --epsilon 1", "exclude"),
+        ("--rho 1 --rounds 0", "--rounds must be from 1"),
+        ("--rho 1e-6 --rounds 2", "at least a millionth"),
+        ("--rho 1 --units 2", "--units must be 1 where"),
+        ("--rho 1 --unit 65536", "--unit must be device, record"),
+        ("--rho 1 --plot a.png", "shuffler"),
+        ("--epsilon 1 --reports 9 --unit 60", "--unit is about a ledger"),
     ],
-)  # fmt: skip
+)
 def test_an_account_that_makes_no_sense_is_a_message(tern, argv, says):
     code, text = _said(tern, f"account --delta 1e-6 {argv}")
     assert (code, says in text) == (errors.USAGE, True)

@@ -1,7 +1,9 @@
-"""An audit of sums through the firmware's client: how well reports tell whether a client has one record more.
+"""An audit of sums through the firmware's client: how well reports tell whether a client has one
+record more.
 
-The statistic is the sum along that record's vector, thresholded. Clopper-Pearson bounds of both rates, which hold
-together for all thresholds, bound epsilon at DELTA from below. What rho claims there is epsilon_of(rho, DELTA).
+The statistic is the sum along that record's vector, thresholded. Clopper-Pearson bounds of both
+rates, which hold together for all thresholds, bound epsilon at DELTA from below. What rho claims
+there is epsilon_of(rho, DELTA).
 """
 
 import math
@@ -24,7 +26,9 @@ pytestmark = pytest.mark.slow
 
 
 class RoundsLast(sums.Answerer):
-    """The wrong order: units are clipped on a grid 64 times as fine, and their sum is rounded to the card's."""
+    """The wrong order: units are clipped on a grid 64 times as fine, and their sum is rounded to
+    the card's.
+    """
 
     def values(self, client, records, card):
         shape, norm, unit = self._sum, self._sum.norm, self._sum.unit
@@ -41,7 +45,9 @@ class RoundsLast(sums.Answerer):
 def client_of(rows, answerer=None):
     """A client with these records, whose unit is a record."""
     folder = scratch.folder()
-    write_files(folder, d=len(rows[0]) - 1, records=len(rows), measure=ledger.RHO, largest=ledger.MAX_BUDGET)
+    write_files(
+        folder, d=len(rows[0]) - 1, records=len(rows), measure=ledger.RHO, largest=ledger.MAX_BUDGET
+    )
     with open(f"{folder}/{storage.RECORDS}", "r+b") as file:
         file.seek(storage.RECORDS_BYTES)
         file.write(struct.pack(f"<{len(rows) * len(rows[0])}h", *np.ravel(rows)))
@@ -54,7 +60,10 @@ def client_of(rows, answerer=None):
 
 
 def reports(client, card, n, **question):
-    """The sums of n reports in grid steps, with their noise. The budget is renewed: this is not one client's life."""
+    """The sums of n reports in grid steps, with their noise.
+
+    The budget is renewed: this is not one client's life.
+    """
     values = question["d"] + 1
     out = np.zeros((n, values), int)
     for i in range(n):
@@ -67,7 +76,9 @@ def reports(client, card, n, **question):
 
 
 def epsilon_lower(without, with_one, vector):
-    """A lower bound of epsilon at DELTA, from the reports of two clients that differ by a record of this vector."""
+    """A lower bound of epsilon at DELTA, from the reports of two clients that differ by a record of
+    this vector.
+    """
     low, high = without @ vector, with_one @ vector
     n, each = len(low), 1 - (1 - CONFIDENCE) / (4 * THRESHOLDS)
     best = 0.0
@@ -82,7 +93,11 @@ def epsilon_lower(without, with_one, vector):
 def test_reports_tell_of_a_record_what_rho_claims_and_not_much_less():
     card = sum_card(1_000_000, 2, 1, 64, 1 << 14, 32, -32, t=64, c=40, bits=8, coarse=2)
     claim = epsilon_of(1_000_000, DELTA)
-    rows = [(16384, 16384, 16384), (-3000, 5000, 100), (700, -9000, -400)]  # the first gradient is clipped
+    rows = [
+        (16384, 16384, 16384),
+        (-3000, 5000, 100),
+        (700, -9000, -400),
+    ]  # the first gradient is clipped
     clients = client_of(rows[1:]), client_of(rows)
     both = [reports(client, card, 48_000, d=2, model=wire.LINEAR) for client in clients]
     bound = epsilon_lower(*both, np.array([-45, -45, 32]))
@@ -91,11 +106,16 @@ def test_reports_tell_of_a_record_what_rho_claims_and_not_much_less():
 
 @pytest.mark.parametrize("answerer", [None, RoundsLast])
 def test_the_audit_finds_a_sum_that_is_rounded_last(answerer):
-    """64 features of an eighth of a step each: together they have norm 1, and a sum of them has half steps."""
+    """64 features of an eighth of a step each: together they have norm 1, and a sum of them has
+    half steps.
+    """
     card = sum_card(250_000, 2, 1, 1, 1 << 14, t=1, c=2, bits=8)
     claim = epsilon_of(250_000, DELTA)
     rows = [[2047] * 64 + [0], [1750] * 64 + [0], *[[2047] * 64 + [0]] * 3]
     clients = client_of(rows[1:], answerer), client_of(rows, answerer)
-    both = [reports(client, card, 1_000, d=64, model=wire.VALUES, exponent=0, shift=1) for client in clients]
+    both = [
+        reports(client, card, 1_000, d=64, model=wire.VALUES, exponent=0, shift=1)
+        for client in clients
+    ]
     bound = epsilon_lower(*both, np.array([1] * 64 + [0]))
     assert bound > 1.2 * claim if answerer else bound < claim / 3, (bound, claim)

@@ -1,4 +1,6 @@
-"""The law of a sum's noise, walked branch by branch through the device's code; its privacy; units by the million."""
+"""The law of a sum's noise, walked branch by branch through the device's code; its privacy; units
+by the million.
+"""
 
 import math
 import os
@@ -43,7 +45,9 @@ class LeftOut(Exception):
 
 
 class Branch:
-    """One branch of a tree of random choices: `choose(weights)` returns an index, of each probability."""
+    """One branch of a tree of random choices: `choose(weights)` returns an index, of each
+    probability.
+    """
 
     def __init__(self, path, waiting, least):
         self._path, self._waiting, self._least = path, waiting, least
@@ -64,7 +68,9 @@ class Branch:
 
 
 def walk(run, least=Decimal(0)):
-    """The law of run(choose), which runs down each branch, without those whose probability is below `least`."""
+    """The law of run(choose), which runs down each branch, without those whose probability is below
+    `least`.
+    """
     law, waiting = Counter(), [[]]
     while waiting:
         branch = Branch(waiting.pop(), waiting, least)
@@ -74,7 +80,9 @@ def walk(run, least=Decimal(0)):
 
 
 class Uniform:
-    """A uniform number of n of which only what is asked is decided: whether it is at least a, or above 0."""
+    """A uniform number of n of which only what is asked is decided: whether it is at least a, or
+    above 0.
+    """
 
     def __init__(self, choose, n):
         self._choose, self._n = choose, n
@@ -145,9 +153,11 @@ def test_each_bernoulli_has_its_exponential(fraction):
 
 
 def noise(t, c, m, most, offset=None):
-    """The law of the first Y and, jointly, of its acceptance: P(Z = z in the first attempt), for |z| <= most.
+    """The law of the first Y and, jointly, of its acceptance: P(Z = z in the first attempt), for
+    |z| <= most.
 
-    Each Bernoulli has its exponential (above). offset: the only one of Y that is walked, which then is certain.
+    Each Bernoulli has its exponential (above). offset: the only one of Y that is walked, which then
+    is certain.
     """
 
     def run(choose):
@@ -244,9 +254,10 @@ def test_a_draw_ends_soon():
     "parameters", [(1, 1, 2, 1, 40), (2, 7, 6, 2, 70), (8, 8, 1, 6, 240), (3, 11, 2, 5, 160)]
 )
 def test_neighbours_are_as_close_as_the_card_claims(parameters, unit):
-    """The Renyi divergence of the sums of two neighbours, on symbols too: at most alpha rho of the smallest certified
-    card. A run of records adds its vector, of length R, or it does not. The vector of a whole device may be replaced by
-    its opposite, which is 2 R away."""
+    """The Renyi divergence of the sums of two neighbours, on symbols too: at most alpha rho of the
+    smallest certified card. A run of records adds its vector, of length R, or it does not. The
+    vector of a whole device may be replaced by its opposite, which is 2 R away.
+    """
     t, c, m, radius, most = parameters
     law = accepted(noise(t, c, m, most))
     card = sums.Sum(sum_card(1, 2, unit, radius, t=t, c=c, m=m))
@@ -262,7 +273,10 @@ def test_neighbours_are_as_close_as_the_card_claims(parameters, unit):
         for alpha in (Decimal("1.01"), Decimal(2), Decimal(8), Decimal(20)):
             both = [y for y in first if second[y]]
             total = sum(first[y] ** alpha * second[y] ** (1 - alpha) for y in both)
-            assert total.ln() / (alpha - 1) <= alpha * rho / 10**6 + Decimal(10) ** -45, (coarse, alpha)
+            assert total.ln() / (alpha - 1) <= alpha * rho / 10**6 + Decimal(10) ** -45, (
+                coarse,
+                alpha,
+            )
 
 
 def smallest(card):
@@ -286,7 +300,9 @@ def test_laplace_noise_keeps_its_epsilon(t, radius, unit):
 
 
 def test_a_sum_that_is_rounded_last_would_exceed_the_radius():
-    """Half a step in each of four values has norm 1; rounded with the others' half steps, it changes the sum by 2."""
+    """Half a step in each of four values has norm 1; rounded with the others' half steps, it
+    changes the sum by 2.
+    """
     unit, reach = 1 << 13, 1 << 14
     for others in (0, 5 * reach):
         rounded = [(total + reach // 2) // reach for total in (others, others + unit)]

@@ -1,4 +1,6 @@
-"""Random histories of a client whose ledger counts rho: never over its budget, never two answers to one round."""
+"""Random histories of a client whose ledger counts rho: never over its budget, never two answers to
+one round.
+"""
 
 import math
 import random
@@ -7,7 +9,17 @@ import pytest
 import scratch
 import small_board
 from failing_disk import Disk, PowerCut
-from small_board import EPSILON, PURE_CARD, RHO_CARD, THREE, ask, book_of, error_of, put_fleet, round_frame
+from small_board import (
+    EPSILON,
+    PURE_CARD,
+    RHO_CARD,
+    THREE,
+    ask,
+    book_of,
+    error_of,
+    put_fleet,
+    round_frame,
+)
 
 from tern import ledger, wire
 from tern.boards.emulated import Board
@@ -16,7 +28,13 @@ from tern.client import Client
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(1), pytest.mark.parametrize("seed", range(50))]
 PRICE = 1_523_189  # of EPSILON: 2 tanh(1)
 QUESTIONS = [(RHO_CARD, 5, 50_000), (PURE_CARD, 2, PRICE), (THREE, 1, PRICE), (THREE, 4, 4 * PRICE)]
-REFUSED = {wire.ERR_OLD_ROUND, wire.ERR_CHANGED_ROUND, wire.ERR_BUDGET, wire.ERR_LEDGER, wire.ERR_POLICY}
+REFUSED = {
+    wire.ERR_OLD_ROUND,
+    wire.ERR_CHANGED_ROUND,
+    wire.ERR_BUDGET,
+    wire.ERR_LEDGER,
+    wire.ERR_POLICY,
+}
 
 
 def client_of(draw, most):
@@ -28,16 +46,22 @@ def client_of(draw, most):
 
 
 def live(draw, happened):
-    """One history, against a twin that knows only what left the board. happened: what did in all of them."""
+    """One history, against a twin that knows only what left the board. happened: what did in all of
+    them.
+    """
     folder, client, ahead, budget = client_of(draw, draw.choice((PRICE, 4 * PRICE)))
     released, asked, lost, cut = {}, [(0, None)], False, False
-    for event in draw.choices(("new", "new", "new", "again", "changed", "restart"), k=draw.randrange(1, 9)):
+    for event in draw.choices(
+        ("new", "new", "new", "again", "changed", "restart"), k=draw.randrange(1, 9)
+    ):
         if event == "restart" or cut:
             client.close()
             client, cut = Client(Board(folder)), False
         number, question = draw.choice(asked)
         if event != "again" or not number:
-            number = max(asked)[0] + (0 if event == "changed" and number else draw.choice((1, 1, 2)))
+            number = max(asked)[0] + (
+                0 if event == "changed" and number else draw.choice((1, 1, 2))
+            )
             question = *draw.choice(QUESTIONS), draw.randrange(100)
         asked.append((number, question))
         card, k, price, shift = question
@@ -71,7 +95,9 @@ def test_random_histories_are_paid_for(seed):
 
 
 def test_a_ledger_in_rho_adds_up(seed):
-    """200 histories of a client each, against a twin that keeps the account in the formulas of ledger.md."""
+    """200 histories of a client each, against a twin that keeps the account in the formulas of
+    ledger.md.
+    """
     draw = random.Random(seed)
     assert math.ceil(EPSILON * math.tanh(EPSILON / 2e6) - 1e-6) == PRICE
     for _ in range(200):

@@ -1,4 +1,6 @@
-"""What reports of many rounds tell about one device: the device's own reports add up, and nobody else's."""
+"""What reports of many rounds tell about one device: the device's own reports add up, and nobody
+else's.
+"""
 
 from array import array
 
@@ -40,7 +42,9 @@ def test_a_device_that_was_not_asked_loses_nothing():
     rounds = told((among(40), range(1, 41), 1), (among(30), range(11, 41), 2))
     assert rounds.most(DELTA, of=[1, 10]) == together({among(40): 1}, DELTA)
     assert (
-        rounds.most(DELTA, of=[1, 11]) == rounds.most(DELTA) == together({among(40): 1, among(30): 2}, DELTA)
+        rounds.most(DELTA, of=[1, 11])
+        == rounds.most(DELTA)
+        == together({among(40): 1, among(30): 2}, DELTA)
     )
     for nobody in ([], [41], [0, 1000]):
         assert rounds.most(DELTA, of=nobody).epsilon == 0
@@ -60,7 +64,9 @@ def test_devices_that_were_never_asked_together_do_not_add_up():
 
 
 def test_accounts_that_another_one_exceeds_are_left_out():
-    rounds = told((among(40), [1, 2, 3, 4], 1), (among(9), [2, 3], 1), (among(5), [3], 1), (among(5), [5], 2))
+    rounds = told(
+        (among(40), [1, 2, 3, 4], 1), (among(9), [2, 3], 1), (among(5), [3], 1), (among(5), [5], 2)
+    )
     accounts = rounds.accounts()
     assert sorted(accounts, key=len) == [{among(5): 2}, {among(40): 1, among(9): 1, among(5): 1}]
     assert rounds.most(DELTA).epsilon == max(together(each, DELTA).epsilon for each in accounts)
@@ -68,7 +74,10 @@ def test_accounts_that_another_one_exceeds_are_left_out():
 
 def test_many_sizes_and_accounts_are_joined_and_never_tell_less(monkeypatch):
     rng = np.random.default_rng(1)
-    shares = [(among(int(n)), rng.choice(60, int(n), replace=False) + 1, 1) for n in rng.integers(2, 60, 40)]
+    shares = [
+        (among(int(n)), rng.choice(60, int(n), replace=False) + 1, 1)
+        for n in rng.integers(2, 60, 40)
+    ]
     joined = told(*shares)
     kinds = {report for account in joined.accounts() for report in account}
     assert len(kinds) <= telling._MOST_SIZES
@@ -82,7 +91,12 @@ def test_many_sizes_and_accounts_are_joined_and_never_tell_less(monkeypatch):
 
 
 def test_a_device_has_its_first_report_whatever_sizes_are_joined(monkeypatch):
-    shares = [(among(100), [1, 2], 1), (among(90), [1], 2), (among(120), [3], 1), (among(50), [3], 1)]
+    shares = [
+        (among(100), [1, 2], 1),
+        (among(90), [1], 2),
+        (among(120), [3], 1),
+        (among(50), [3], 1),
+    ]
     rounds = told(*shares)
     firsts = dict(rounds.worst(1.0))
     assert firsts.keys() == {among(100).worst, among(120).worst}
@@ -98,10 +112,17 @@ def test_a_device_has_its_first_report_whatever_sizes_are_joined(monkeypatch):
 @pytest.mark.parametrize(
     ("asked", "site", "honest", "left"),
     [
-        (10, 10, 0.9, 9), (10, 10, 0.95, 9), (10, 10, 0.3, 3), (1000, 1000, 1.0, 1000), (1000, 1000, 0.9, 900),
-        (150, 1000, 0.9, 50), (101, 1000, 0.9, 1), (2, 1000, 0.9, 1), (1, 1, 0.9, 1),
+        (10, 10, 0.9, 9),
+        (10, 10, 0.95, 9),
+        (10, 10, 0.3, 3),
+        (1000, 1000, 1.0, 1000),
+        (1000, 1000, 0.9, 900),
+        (150, 1000, 0.9, 50),
+        (101, 1000, 0.9, 1),
+        (2, 1000, 0.9, 1),
+        (1, 1, 0.9, 1),
     ],
-)  # fmt: skip
+)
 def test_the_dishonest_devices_of_the_whole_site_may_be_in_the_group(asked, site, honest, left):
     """One device is honest in any case: the one whose data are to be hidden."""
     assert told((of_site(asked, site), [1], 1)).accounts(honest) == [{among(left): 1}]
@@ -150,7 +171,9 @@ def test_each_kind_of_question_counts_as_the_specification_says():
 
 
 def test_sums_with_noise_over_devices_count_locally_and_over_units_without_a_bound():
-    whole, units = (asked(logistic(each.card, 6, range=each.range)) for each in (OF_DEVICES, OF_UNITS))
+    whole, units = (
+        asked(logistic(each.card, 6, range=each.range)) for each in (OF_DEVICES, OF_UNITS)
+    )
     assert (whole.gaussian, whole.mixed, whole.alone) == (True, 0, True)
     assert units.cost > 1000 * 10**6
     bound = Bound(1000 * 10**6)
@@ -190,4 +213,6 @@ def test_rounds_before_may_be_the_reason():
     bound, before = Bound(900_000, DELTA), told((among(60), range(60), 1))
     again = bound.refuses(before, [(among(60), np.arange(59, 119))])
     assert again.startswith("the counts of this round and of those before it")
-    assert bound.refuses(before, [(among(60), np.arange(60, 120))]) == "", "others were asked before"
+    assert bound.refuses(before, [(among(60), np.arange(60, 120))]) == "", (
+        "others were asked before"
+    )

@@ -1,4 +1,6 @@
-"""Long commands show their progress: in one changing line on a terminal, and in some lines everywhere else."""
+"""Long commands show their progress: in one changing line on a terminal, and in some lines
+everywhere else.
+"""
 
 import contextlib
 import io
@@ -93,7 +95,8 @@ def test_durations_are_in_seconds_or_minutes():
 
 
 @pytest.mark.parametrize(
-    ("term", "escapes"), [("dumb", False), pytest.param("xterm", True, marks=pytest.mark.exhaustive)]
+    ("term", "escapes"),
+    [("dumb", False), pytest.param("xterm", True, marks=pytest.mark.exhaustive)],
 )
 def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", term)
@@ -102,8 +105,11 @@ def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_p
     with open(far, "rb", buffering=0) as screen:
         process = warm.Popen(
             [*warm.TERN, *words, "--output", str(tmp_path / "out")],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=near, cwd=tmp_path,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=near,
+            cwd=tmp_path,
+        )
         os.close(near)
         output = b""
         with contextlib.suppress(OSError):  # EIO: the far end is closed
@@ -177,7 +183,10 @@ def test_progress_on_a_terminal_is_one_changing_line():
         "\r\x1b[Kround 4/4  ####################  400/400 reports  200/s  accuracy 0.8765\n"
     )
     out = Terminal()
-    chosen = {"figures": {"squared_error": 0.25}, "chosen": {"tau": 0.0625, "rate": 0.58209, "mine": 2.0}}
+    chosen = {
+        "figures": {"squared_error": 0.25},
+        "chosen": {"tau": 0.0625, "rate": 0.58209, "mine": 2.0},
+    }
     ProgressPrinter(out).status(Status(END, 3, None, 7, 100, 50, 300, None, 2.0, **chosen))
     assert out.getvalue() == (
         "\r\x1b[Kround 3  300 reports  150/s  mean squared error 0.2500  clipped to 0.0625  learning rate 0.58  mine 2"

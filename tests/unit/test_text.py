@@ -1,4 +1,6 @@
-"""Texts of a board are shown so that no terminal obeys them and nobody takes them for a line of tern."""
+"""Texts of a board are shown so that no terminal obeys them and nobody takes them for a line of
+tern.
+"""
 
 import json
 import os
@@ -21,7 +23,8 @@ from ternhost.store import store_file
 from ternhost.terminal import Progress
 from ternhost.text import brief, visible
 
-# Clears the screen, sets the title, overwrites the line, adds a line, reverses the direction of writing.
+# Clears the screen, sets the title, overwrites the line, adds a line, reverses the direction of
+# writing.
 HOSTILE = "pico\x1b[2J\x1b]0;owned\x07\r\nround 9: all is well\x9b31m\u202eevil\u2066\u200b\u2028; mp\x00; tern \x7f9"
 HOSTILE += "; evil C"  # is no temperature
 OBEYED = {"Cc", "Cf", "Zl", "Zp"}
@@ -48,7 +51,11 @@ def test_characters_that_a_terminal_obeys_are_escaped(text, shown):
 
 def test_ends_of_lines_can_be_kept_and_long_texts_cut():
     assert visible("a\n\tb\r\x1b", lines=True) == "a\n\tb\\r\\x1b"
-    assert [brief(text, 6) for text in ("abcdef", "abcdefg", "ab\x1b")] == ["abcdef", "abcde…", "ab\\x1b"]
+    assert [brief(text, 6) for text in ("abcdef", "abcdefg", "ab\x1b")] == [
+        "abcdef",
+        "abcde…",
+        "ab\\x1b",
+    ]
 
 
 def test_errors_and_progress_are_escaped(capsys):
@@ -127,14 +134,24 @@ def test_the_text_of_a_board_is_escaped(board, command, tern):
 @pytest.mark.parametrize(
     ("board", "troubles", "tested_on"),
     [
-        ((b"", 0, 0), None, "what its generator makes of the noise (a dead source may go unnoticed)"),
-        ((b"", 1, 1200, wire.RAW), "  since power on 1 exception and 1,200 restarts", "the raw noise itself"),
+        (
+            (b"", 0, 0),
+            None,
+            "what its generator makes of the noise (a dead source may go unnoticed)",
+        ),
+        (
+            (b"", 1, 1200, wire.RAW),
+            "  since power on 1 exception and 1,200 restarts",
+            "the raw noise itself",
+        ),
         ((b"", 0, 1), "  since power on 1 restart", "what its generator"),
         ((b"", 2, 0), "  since power on 2 exceptions", "what its generator"),
     ],
     indirect=["board"],
 )
-def test_troubles_of_a_board_and_the_test_of_its_entropy_are_shown(board, troubles, tested_on, tern):
+def test_troubles_of_a_board_and_the_test_of_its_entropy_are_shown(
+    board, troubles, tested_on, tern
+):
     _, _, _, entropy, *rest = tern("device", "info", board.port).out.splitlines()
     assert entropy.startswith(f"  entropy CTR_DRBG AES-256, tested on {tested_on}")
     assert rest == ([troubles] if troubles else [])

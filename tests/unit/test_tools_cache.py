@@ -54,7 +54,9 @@ def test_other_options_are_another_entry():
 
 
 @pytest.mark.parametrize("file", ["thing", cache.RECORD])
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("{")], ids=["remove", "garble"])
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda path: path.write_text("{")], ids=["remove", "garble"]
+)
 def test_a_damaged_entry_is_built_again(file, damage):
     damage(cache.build_entry(RECIPE, make, quiet) / file)
     assert cache.find_entry(RECIPE) is None
@@ -85,7 +87,9 @@ def test_a_killed_build_leaves_no_entry_and_is_removed_later(root):
         "recipe = cache.Recipe(name='thing', version='1', options={'colour': 'grey'}, products=('thing',))\n"
         "cache.build_entry(recipe, make, print)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as builder:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as builder:
         assert builder.stdout.readline() == "in\n"
         builder.send_signal(signal.SIGKILL)
     assert len([path for path in root.iterdir() if path.is_dir()]) == 1

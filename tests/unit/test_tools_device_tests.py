@@ -19,7 +19,9 @@ from terntools.testing.folders import DEVICE
 def run(tmp_path, text, timeout=60.0):
     path = tmp_path / "test_it.py"
     path.write_text(text)
-    return device_tests.run_file(UnixTarget(), path, device_tests.selected(path, device_tests.ALL), timeout)
+    return device_tests.run_file(
+        UnixTarget(), path, device_tests.selected(path, device_tests.ALL), timeout
+    )
 
 
 def test_the_tests_of_a_file_are_run_in_its_order(tmp_path):
@@ -30,7 +32,9 @@ def test_the_tests_of_a_file_are_run_in_its_order(tmp_path):
 
 
 def test_a_failure_does_not_stop_the_others_and_shows_its_line(tmp_path):
-    text = "def test_one():\n    print('so far')\n    assert 1 + 1 == 3\n\ndef test_two():\n    pass\n"
+    text = (
+        "def test_one():\n    print('so far')\n    assert 1 + 1 == 3\n\ndef test_two():\n    pass\n"
+    )
     one, two = run(tmp_path, text)
     assert (one.passed, two.passed) == (False, True)
     shown = device_tests.with_source(one.output, tmp_path / "test_it.py")
@@ -50,7 +54,9 @@ def test_a_failure_does_not_stop_the_others_and_shows_its_line(tmp_path):
     ],
 )
 def test_a_test_that_dies_does_not_pass(tmp_path, body):
-    first, second = run(tmp_path, f"def test_first():\n    {body}\n\ndef test_second():\n    pass\n")
+    first, second = run(
+        tmp_path, f"def test_first():\n    {body}\n\ndef test_second():\n    pass\n"
+    )
     assert not first.passed
     assert second.passed
 
@@ -86,7 +92,9 @@ def test_heap():
 
 
 def heap(folder, *names):
-    """What the last of these tests of HEAP prints about the heap of a device; the file of tests is in `folder`."""
+    """What the last of these tests of HEAP prints about the heap of a device; the file of tests is
+    in `folder`.
+    """
     folder.mkdir()
     (folder / "test_it.py").write_text(HEAP)
     for source in DEVICE.glob("*.py"):
@@ -98,7 +106,9 @@ def heap(folder, *names):
 
 
 @pytest.mark.parametrize("length", [30, 60, 120])
-def test_the_heap_of_a_device_does_not_depend_on_the_length_of_a_path(tmp_path, monkeypatch, length):
+def test_the_heap_of_a_device_does_not_depend_on_the_length_of_a_path(
+    tmp_path, monkeypatch, length
+):
     short = heap(tmp_path / ("x" * 10), "test_heap")
     assert "max free sz" in short
 
@@ -112,11 +122,15 @@ def test_the_heap_of_a_device_does_not_depend_on_the_length_of_a_path(tmp_path, 
 
 
 def test_the_heap_of_a_device_does_not_depend_on_the_tests_before(tmp_path):
-    assert heap(tmp_path / "after", "test_other", "test_heap") == heap(tmp_path / "alone", "test_heap")
+    assert heap(tmp_path / "after", "test_other", "test_heap") == heap(
+        tmp_path / "alone", "test_heap"
+    )
 
 
 class Scripted(Target):
-    """A target with a fixed output for each test, in which MARK stands for the mark of the run; None: it is gone."""
+    """A target with a fixed output for each test, in which MARK stands for the mark of the run;
+    None: it is gone.
+    """
 
     name = "scripted"
 
@@ -169,7 +183,16 @@ def run_pytest(tmp_path):
         "def test_cpython_only():\n    assert sys.implementation.name == 'cpython'\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--rootdir", tmp_path]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        tmp_path,
+    ]
 
     def run(*options):
         return subprocess.run([*command, *options], capture_output=True, text=True, cwd=tmp_path)
@@ -191,14 +214,17 @@ def test_pytest_runs_each_test_on_cpython_and_on_the_device(run_pytest):
 @pytest.mark.slow
 def test_a_file_runs_once_under_xdist(run_pytest):
     ended = run_pytest("-n", "2", "--dist", "loadgroup")
-    on_unix = [line for line in ended.stdout.splitlines() if "[unix]" in line and line.startswith("[gw")]
+    on_unix = [
+        line for line in ended.stdout.splitlines() if "[unix]" in line and line.startswith("[gw")
+    ]
     assert len(on_unix) == 2
     assert len({line.split()[0] for line in on_unix}) == 1  # the process
     assert "1 failed, 3 passed" in ended.stdout
 
 
 @pytest.mark.parametrize(
-    ("target", "message"), [("toaster", "there is no 'toaster'"), ("board", "--target board needs --port")]
+    ("target", "message"),
+    [("toaster", "there is no 'toaster'"), ("board", "--target board needs --port")],
 )
 def test_unusable_targets_are_refused(run_pytest, target, message):
     ended = run_pytest("--target", target)
@@ -224,7 +250,9 @@ def test_needs_of_a_file_hold_for_one_test_or_for_all(tmp_path, declaration, nee
 
 
 @pytest.mark.parametrize(("declaration", "on_a_slow_target"), [("", 1), ("CHIP = True\n", 2)])
-def test_slow_targets_run_the_vectors_of_a_file_or_all_of_it(tmp_path, declaration, on_a_slow_target):
+def test_slow_targets_run_the_vectors_of_a_file_or_all_of_it(
+    tmp_path, declaration, on_a_slow_target
+):
     path = tmp_path / "test_it.py"
     path.write_text(f"{declaration}def test_vectors(): pass\ndef test_other(): pass\n")
     names = ["test_vectors", "test_other"]
@@ -235,8 +263,13 @@ def test_slow_targets_run_the_vectors_of_a_file_or_all_of_it(tmp_path, declarati
 def test_a_sample_of_vectors_is_a_vector_file_with_at_least_four_cases_of_each_group():
     few = [f'  {{"n": {i}}}' for i in range(7)]
     many = [f'  {{"n": {i}}}' for i in range(40)]
-    text = '{\n "few": [\n' + ",\n".join(few) + '\n ],\n "many": [\n' + ",\n".join(many) + "\n ]\n}\n"
+    text = (
+        '{\n "few": [\n' + ",\n".join(few) + '\n ],\n "many": [\n' + ",\n".join(many) + "\n ]\n}\n"
+    )
     assert device_tests.sample(text, 1) == text
     for one_of, step in ((4, 4), (16, 10)):
         sample = json.loads(device_tests.sample(text, one_of))
-        assert sample == {"few": [{"n": i} for i in range(7)], "many": [{"n": i} for i in range(0, 40, step)]}
+        assert sample == {
+            "few": [{"n": i} for i in range(7)],
+            "many": [{"n": i} for i in range(0, 40, step)],
+        }

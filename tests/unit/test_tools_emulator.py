@@ -1,4 +1,6 @@
-"""The interpreter of the emulated device must compute like a board; builds are reproducible and explain failures."""
+"""The interpreter of the emulated device must compute like a board; builds are reproducible and
+explain failures.
+"""
 
 import hashlib
 import os
@@ -89,7 +91,10 @@ def shell(tmp_path, progress=pytest.fail):
 
 def test_missing_packages_are_named_to_an_ordinary_user(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    missing = [Requirement("tern-no-such-package"), Requirement("tern-neither", "tern-no-such-command")]
+    missing = [
+        Requirement("tern-no-such-package"),
+        Requirement("tern-neither", "tern-no-such-command"),
+    ]
     with pytest.raises(UsageError, match="missing: tern-no-such-package tern-neither") as caught:
         debian.require([Requirement("sh-by-command", "sh"), *missing], shell(tmp_path))
     command = "apt-get install --no-install-recommends tern-no-such-package tern-neither"

@@ -63,7 +63,10 @@ def test_the_largest_epsilon_that_keeps_a_bound_counts_earlier_runs(tern):
         for bound in (1, 1.5):
             ran = tern(*TRAIN, "--toward-server", str(bound), "--rounds", "2", code=errors.SHORT)
             epsilon = float(ran.json["options"]["epsilon"])
-            assert f"a report of epsilon {epsilon:g} is the largest that keeps --toward-server" in ran.err
+            assert (
+                f"a report of epsilon {epsilon:g} is the largest that keeps --toward-server"
+                in ran.err
+            )
             for share, kept in ((1, True), (1.01, False)):
                 report = Report(round(1e6 * share * epsilon)).among(300)
                 assert Bound(round(1e6 * bound)).keeps(told.also([(report, [1], 2)])) is kept
@@ -86,7 +89,11 @@ def test_an_epsilon_keeps_all_bounds_and_what_boards_have_left():
     assert 10**6 < plain < 4 * 10**6
     assert everybody([Bound(10**6), Bound(500_000)]) == everybody([Bound(500_000)]) < plain
     honest = everybody([Bound(10**6, honest=0.5)])
-    assert everybody([Bound(900_000), Bound(10**6, honest=0.5)]) == honest < everybody([Bound(900_000)])
+    assert (
+        everybody([Bound(900_000), Bound(10**6, honest=0.5)])
+        == honest
+        < everybody([Bound(900_000)])
+    )
     assert 0.998 * 10**6 <= everybody([Bound(10**6)], left=2 * 10**6) <= 10**6, "for two rounds"
     assert everybody([Bound(10**6)], left=1) == 0
     spent = Told().also([(Report(10**6, alone=True), [300], 1)])
@@ -140,7 +147,10 @@ def test_a_bound_of_a_site_needs_no_word_of_the_host(tern):
         ran = tern(*TRAIN, "--epsilon", "1", "--rounds", "3", code=errors.SHORT)
         assert ran.json["reports"] == 40 + 3 * 40
         told = {name: each["epsilon"] for name, each in ran.json["toward_server"].items()}
-        assert told == {"north": pytest.approx(0.7853, rel=1e-4), "south": pytest.approx(1.4253, rel=1e-4)}
+        assert told == {
+            "north": pytest.approx(0.7853, rel=1e-4),
+            "south": pytest.approx(1.4253, rel=1e-4),
+        }
         (warning,) = (each for each in started["north"].warnings if "held back" in each)
         assert warning.startswith("round 2: held back")
         assert ran.err.count("gateway north refuses: held back") == 1
@@ -161,7 +171,11 @@ def test_personal_epsilons_keep_a_bound_at_each_round(tern):
 @pytest.mark.parametrize(
     ("words", "reason", "hint"),
     [
-        ("train --fleet simulated:100 --toward-server 1", "is about gateways", "--fleet gateways:DIR"),
+        (
+            "train --fleet simulated:100 --toward-server 1",
+            "is about gateways",
+            "--fleet gateways:DIR",
+        ),
         ("train --fleet gateways:sites --toward-server 0", "toward-server", ""),
         ("train --fleet gateways:sites --toward-server 1 --honest 0", "--honest must be", ""),
         ("train --fleet gateways:sites --toward-server 1 --delta 1", "delta", ""),
@@ -177,7 +191,11 @@ def test_options_of_a_bound_are_checked(tern, words, reason, hint):
 def test_runs_that_cannot_keep_a_bound_are_refused_with_a_reason(tern):
     with sites(40):
         for words, reason, hint in (
-            ("train --algorithm fedsum", "is about whole devices, and fedsum protects", "--unit device"),
+            (
+                "train --algorithm fedsum",
+                "is about whole devices, and fedsum protects",
+                "--unit device",
+            ),
             ("serve --algorithm fedsgd", "there is no end", "name --rounds, or the --epsilon"),
         ):
             fleet = "--fleet gateways:sites --dataset iris --toward-server 1"

@@ -14,7 +14,9 @@ from ternhost.learn.training import Trainer, TrainingPlan
 
 
 def settings(**changes):
-    return replace(TrainingPlan(wire.LOGISTIC, 3, rounds=10, expected=100, learning_rate=0.5), **changes)
+    return replace(
+        TrainingPlan(wire.LOGISTIC, 3, rounds=10, expected=100, learning_rate=0.5), **changes
+    )
 
 
 # One step
@@ -38,13 +40,22 @@ def test_regularisation_pulls_weights_to_zero():
 @pytest.mark.parametrize(
     ("mean", "reports", "message"),
     [
-        *((mean, reports, "mean and reports need 3 coordinates, not shapes") for mean, reports in (
-            ([0, 0], [1, 1]), ([0], [1, 1, 1]), (0.0, [1, 1, 1]), ([[0, 0, 0]], 1), ([0, 0, 0], [1, 1]),
-            ([0, 0, 0], [1]), ([0, 0, 0], [[1, 1, 1]]),
-        )),
-        ([0, 0, np.nan], 1, "gradient"), ([0, 0, np.inf], 1, "gradient"),
+        *(
+            (mean, reports, "mean and reports need 3 coordinates, not shapes")
+            for mean, reports in (
+                ([0, 0], [1, 1]),
+                ([0], [1, 1, 1]),
+                (0.0, [1, 1, 1]),
+                ([[0, 0, 0]], 1),
+                ([0, 0, 0], [1, 1]),
+                ([0, 0, 0], [1]),
+                ([0, 0, 0], [[1, 1, 1]]),
+            )
+        ),
+        ([0, 0, np.nan], 1, "gradient"),
+        ([0, 0, np.inf], 1, "gradient"),
     ],
-)  # fmt: skip
+)
 def test_a_gradient_of_another_shape_or_that_is_not_finite_is_refused(mean, reports, message):
     trainer = Trainer(settings())
     with pytest.raises(ValueError, match=message):
@@ -86,7 +97,10 @@ def test_training_stops_after_consecutive_failures():
     assert trainer.stopped is None
     trainer.fail()
     assert trainer.stopped == training.QUORUM
-    assert (trainer.round, trainer.weights.tolist()) == (4, [-0.5, 0, 0])  # moved by the single update
+    assert (trainer.round, trainer.weights.tolist()) == (
+        4,
+        [-0.5, 0, 0],
+    )  # moved by the single update
 
 
 def test_training_without_a_last_round_does_not_stop():
@@ -103,7 +117,9 @@ def test_training_without_a_last_round_does_not_stop():
 # State
 
 
-@pytest.mark.parametrize("change", [{"optimiser": {}}, {"optimiser": "x"}, {"round": None}, "round"])
+@pytest.mark.parametrize(
+    "change", [{"optimiser": {}}, {"optimiser": "x"}, {"round": None}, "round"]
+)
 def test_a_bad_state_is_refused(change):
     state = Trainer(settings()).state()
     if isinstance(change, str):
@@ -135,17 +151,32 @@ def test_a_plan_has_the_expected_reports_and_a_bounded_learning_rate():
     assert (chosen.rounds, chosen.expected) == (14, pytest.approx(1500 * 2 / 28))
     assert 0 < chosen.rate(1.0) == chosen.learning_rate <= 4 / (0.25 * 28)
     assert chosen.rate(0.5) == min(2 * chosen.learning_rate, 4 / (0.25 * 28))
-    assert training.plan(wire.SVM, 2, rounds=1, group=9, k=1, variance=0, learning_rate=3).learning_rate == 3
+    assert (
+        training.plan(
+            wire.SVM, 2, rounds=1, group=9, k=1, variance=0, learning_rate=3
+        ).learning_rate
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"learning_rate": -1.0}, {"learning_rate": 0.0}, {"learning_rate": np.nan}, {"regularisation": -1.0},
-        {"optimiser": "none"}, {"rounds": 0}, {"group": 0}, {"group": np.nan}, {"group": np.inf}, {"k": 0},
-        {"k": 29}, {"variance": -1.0}, {"variance": np.nan},
+        {"learning_rate": -1.0},
+        {"learning_rate": 0.0},
+        {"learning_rate": np.nan},
+        {"regularisation": -1.0},
+        {"optimiser": "none"},
+        {"rounds": 0},
+        {"group": 0},
+        {"group": np.nan},
+        {"group": np.inf},
+        {"k": 0},
+        {"k": 29},
+        {"variance": -1.0},
+        {"variance": np.nan},
     ],
-)  # fmt: skip
+)
 def test_impossible_plans_are_refused(change):
     sizes = {"rounds": 10, "group": 10, "k": 1, "variance": 1.0} | change
     with pytest.raises(UsageError):
@@ -181,10 +212,14 @@ def test_only_a_model_without_noise_converges_by_standing_still():
 @pytest.mark.parametrize(
     ("weights", "exponent"),
     [
-        ([0.0, 0.0], -30), ([8.0, -8.0], -12), ([1.0], -14), ([2.0**-16], -30), ([0.9999999], -14),
+        ([0.0, 0.0], -30),
+        ([8.0, -8.0], -12),
+        ([1.0], -14),
+        ([2.0**-16], -30),
+        ([0.9999999], -14),
         ([0.99], -15),
     ],
-)  # fmt: skip
+)
 def test_weights_get_the_finest_exponent_that_fits(weights, exponent):
     parameters = quantise(weights)
     assert (parameters.exponent, parameters.mantissas.typecode) == (exponent, "h")

@@ -17,7 +17,10 @@ PACKAGE = bytes(5000)
 
 
 class AnsweringBoard:
-    """A post with one board. `state_of(frame)` is its answer to an UPDATE: the next byte to send, and its state."""
+    """A post with one board.
+
+    `state_of(frame)` is its answer to an UPDATE: the next byte to send, and its state.
+    """
 
     def __init__(self, state_of):
         self.state_of, self.requests = state_of, 0
@@ -40,7 +43,9 @@ class AnsweringBoard:
 
 
 def bring(post, patience=0.3):
-    return asyncio.run(update.bring(post, update.Transfer(1, KEY, 3, PACKAGE), patience, 5.0, lambda _: None))
+    return asyncio.run(
+        update.bring(post, update.Transfer(1, KEY, 3, PACKAGE), patience, 5.0, lambda _: None)
+    )
 
 
 def test_a_board_that_answers_without_progress_is_given_up():
@@ -82,7 +87,11 @@ def test_a_program_that_cannot_be_updated_again_is_refused(store, tmp_path, tern
     assert "Update(board)" in message
     program = tmp_path / "product.py"
     (tmp_path / "helper.py").write_text("")
-    for text in ("import tern.update\n", "from tern import update\n", "from tern.update import Update\n"):
+    for text in (
+        "import tern.update\n",
+        "from tern import update\n",
+        "from tern.update import Update\n",
+    ):
         program.write_text(text + "import helper\n")
         assert {"tern/update.py", "helper.py"} <= program_files("emulated", read(program)).keys()
     assert "required: --main" in refused(tern, 1, "--store", store)
@@ -97,7 +106,9 @@ def test_files_beside_the_program_must_exist_and_have_different_names(store, tmp
     common = (1, "--store", store, "--main", program, "--file", tmp_path / "help.py", "--file")
     assert "cannot read" in refused(tern, *common, tmp_path / "none.py")
     for path in ("other/help.py", "other/main.py"):
-        assert "two files would have one name on the board" in refused(tern, *common, tmp_path / path)
+        assert "two files would have one name on the board" in refused(
+            tern, *common, tmp_path / path
+        )
 
 
 def test_a_sleeping_board_is_not_updated(store, tmp_path, tern):

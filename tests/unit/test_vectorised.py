@@ -1,4 +1,6 @@
-"""The vectorised twin computes the symbols, coordinates and gradients of the firmware from the same bytes."""
+"""The vectorised twin computes the symbols, coordinates and gradients of the firmware from the same
+bytes.
+"""
 
 import random
 from array import array
@@ -26,7 +28,10 @@ STREAM = 4096  # bytes of a client, enough for a laplace draw
 
 
 def _table(rng, knot_bits, levels):
-    cuts = [np.sort(rng.choice(T - 2, levels - 1, replace=False) + 1) for _ in range((1 << knot_bits) + 1)]
+    cuts = [
+        np.sort(rng.choice(T - 2, levels - 1, replace=False) + 1)
+        for _ in range((1 << knot_bits) + 1)
+    ]
     return base.table(range(levels), [np.diff([0, *cut, T]).tolist() for cut in cuts])
 
 
@@ -59,16 +64,24 @@ CARDS = _cards()
 
 
 def _streams(card, rng):
-    """Random bytes, many of them the card's own, so that comparisons tie more often than once in 256."""
+    """Random bytes, many of them the card's own, so that comparisons tie more often than once in
+    256.
+    """
     shape = (CLIENTS, STREAM)
     words = rng.integers(0, 256, shape, np.uint8)
     outer = decode(card)
     numbers = [outer.t] if outer.shape == LAPLACE else []
     for part in (outer.first, outer.second, outer) if outer.shape == MIXTURE else (outer,):
         numbers += (
-            part.thresholds if part.shape == TABLE else [part.threshold] if part.shape != LAPLACE else []
+            part.thresholds
+            if part.shape == TABLE
+            else [part.threshold]
+            if part.shape != LAPLACE
+            else []
         )
-    digits = [number >> s & 255 for number in numbers for s in (22, 14, 6)] + [n << 2 & 255 for n in numbers]
+    digits = [number >> s & 255 for number in numbers for s in (22, 14, 6)] + [
+        n << 2 & 255 for n in numbers
+    ]
     copied = rng.choice(np.array(digits, np.uint8), shape)
     return np.where(rng.random(shape) < 0.4, copied, words)
 
@@ -99,7 +112,9 @@ def test_symbols_equal_those_of_the_firmware(name):
     assert (symbols.tolist(), lanes._position.tolist()) == _by_firmware(decode(card), streams, xs)
 
 
-@pytest.mark.parametrize("name", [name for name in CARDS if "table" in name] + ["three-outputs", "duchi"])
+@pytest.mark.parametrize(
+    "name", [name for name in CARDS if "table" in name] + ["three-outputs", "duchi"]
+)
 def test_ties_with_interpolated_thresholds_end_as_in_the_firmware(name):
     # Each lane begins with bytes of a threshold for its input.
     rng = np.random.default_rng(list(name.encode()))
@@ -162,7 +177,9 @@ def test_symbols_of_random_bytes_have_the_distribution_of_the_card(name):
     card = decode(CARDS[name])
     n = 400_000
     for x in (-16384, 5001):
-        symbols = vectorised.sample(card, RandomLanes(random_bits(11, x + 16384), n), np.full(n, x, np.int16))
+        symbols = vectorised.sample(
+            card, RandomLanes(random_bits(11, x + 16384), n), np.full(n, x, np.int16)
+        )
         counts = np.bincount(symbols, minlength=card.symbols)
         expected = n * np.array([float(p) for p in distribution(card, x)])
         chi_squared = ((counts - expected) ** 2 / expected).sum()
@@ -177,7 +194,8 @@ def test_a_lane_without_bytes_is_an_error():
 
 
 @pytest.mark.parametrize(
-    ("d", "k"), [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1), (256, 9), (257, 9), (1024, 400)]
+    ("d", "k"),
+    [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1), (256, 9), (257, 9), (1024, 400)],
 )
 def test_coordinates_equal_those_of_the_firmware(d, k):
     streams = np.empty((50, 1920), np.uint8)
@@ -194,21 +212,32 @@ def test_coordinates_equal_those_of_the_firmware(d, k):
 
 def test_random_coordinates_are_equally_likely():
     chosen = vectorised.choose(RandomLanes(random_bits(2), 100_000), 10, 3)
-    assert abs(np.bincount(chosen.reshape(-1), minlength=10) - 30_000).max() < 5 * (30_000 * 0.7) ** 0.5
+    assert (
+        abs(np.bincount(chosen.reshape(-1), minlength=10) - 30_000).max()
+        < 5 * (30_000 * 0.7) ** 0.5
+    )
     assert (np.diff(chosen.astype(int), axis=1) > 0).all()
 
 
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
 @pytest.mark.parametrize("exponent", [-30, -21, -14, -12])
-@pytest.mark.parametrize(("batch", "range_"), [(1, 0), (3, 0), (32, 0), (1, 2), (1, 12), (3, 1), (3, 5)])
+@pytest.mark.parametrize(
+    ("batch", "range_"), [(1, 0), (3, 0), (32, 0), (1, 2), (1, 12), (3, 1), (3, 5)]
+)
 def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_):
     rng = np.random.default_rng(model * 100 + batch)
     for d in (1, 28, 128):
         clients = 12
         records = rng.integers(-16384, 16385, (clients * batch, d + 1)).astype(np.int16)
         records[: clients // 2, :d] = rng.choice([-16384, 16384, -32768, 32767], (clients // 2, d))
-        for parameters in (rng.integers(-32768, 32768, d), rng.integers(-100, 101, d), np.full(d, -32768)):
-            gradients = vectorised.gradients(model, parameters, exponent, records, None, batch, range_)
+        for parameters in (
+            rng.integers(-32768, 32768, d),
+            rng.integers(-100, 101, d),
+            np.full(d, -32768),
+        ):
+            gradients = vectorised.gradients(
+                model, parameters, exponent, records, None, batch, range_
+            )
             gradient, out = Gradient(d), array("h", bytes(2 * d))
             mantissas = array("h", parameters.tolist())
             for i in range(clients):
@@ -244,10 +273,15 @@ def test_softmax_gradients_equal_those_of_the_firmware(exponent, batch, range_):
 def _answered(parameters, exponent, rows, range_):
     """The answer of the device library to a question for a softmax gradient over these records."""
     request = SimpleNamespace(
-        model=wire.SOFTMAX_GRADIENT, d=parameters.shape[1], classes=len(parameters),
+        model=wire.SOFTMAX_GRADIENT,
+        d=parameters.shape[1],
+        classes=len(parameters),
         parameters=array("h", parameters.reshape(-1).tolist()),
-        exponent=exponent, range=range_, round=len(rows), batch=len(rows),
-    )  # fmt: skip
+        exponent=exponent,
+        range=range_,
+        round=len(rows),
+        batch=len(rows),
+    )
     client = SimpleNamespace(start=0, records=len(rows))
     store = SimpleNamespace(read=lambda at, out: out.__setitem__(slice(None), array("h", rows[at])))
     return softmax.Answerer(request).values(client, store, None).tolist()
@@ -278,7 +312,9 @@ def test_arguments_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
-@pytest.mark.parametrize(("epochs", "batch", "count"), [(1, 0, 1), (2, 3, 7), (3, 1, 4), (1, 32, 40)])
+@pytest.mark.parametrize(
+    ("epochs", "batch", "count"), [(1, 0, 1), (2, 3, 7), (3, 1, 4), (1, 32, 40)]
+)
 @pytest.mark.parametrize(("exponent", "rate"), [(-12, 0), (-12, 9), (-16, 3), (-14, 16)])
 def test_local_training_equals_that_of_the_firmware(model, epochs, batch, count, exponent, rate):
     rng = np.random.default_rng(model + 10 * count)
@@ -322,7 +358,9 @@ def test_local_training_of_classes_equals_that_of_the_firmware(
             row[:] = array("h", records[i, at].tolist())
 
         start = array("h", parameters.reshape(-1).tolist())
-        list(trainer.steps(wire.SOFTMAX_GRADIENT, start, exponent, read, count, epochs, batch, rate))
+        list(
+            trainer.steps(wire.SOFTMAX_GRADIENT, start, exponent, read, count, epochs, batch, rate)
+        )
         trainer.report(int(tau[i]), out)
         assert shares[i].tolist() == list(out)
 
@@ -330,8 +368,11 @@ def test_local_training_of_classes_equals_that_of_the_firmware(
 def test_local_training_of_parameters_that_do_not_fit_is_refused():
     records = np.zeros((2, 3, 4), np.int16)
     for model, parameters in (
-        (wire.LOGISTIC, [0] * 4), (wire.LOGISTIC, [[0] * 3]), (wire.SOFTMAX_GRADIENT, [0] * 3),
-        (wire.SOFTMAX_GRADIENT, [[0] * 4] * 2), (wire.SOFTMAX_GRADIENT, [[0] * 3]),
-    ):  # fmt: skip
+        (wire.LOGISTIC, [0] * 4),
+        (wire.LOGISTIC, [[0] * 3]),
+        (wire.SOFTMAX_GRADIENT, [0] * 3),
+        (wire.SOFTMAX_GRADIENT, [[0] * 4] * 2),
+        (wire.SOFTMAX_GRADIENT, [[0] * 3]),
+    ):
         with pytest.raises(ValueError, match=r"do not fit|out of bounds"):
             vectorised.train_locally(model, np.array(parameters), -12, records, 1, 0, 0)

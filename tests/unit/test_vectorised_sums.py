@@ -1,4 +1,6 @@
-"""The vectorised twin computes the sums of units, and draws their noise, as the firmware does from the same bytes."""
+"""The vectorised twin computes the sums of units, and draws their noise, as the firmware does from
+the same bytes.
+"""
 
 import struct
 from array import array
@@ -18,10 +20,21 @@ from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
 from ternhost.vectorised.sums import _MOST_TOTAL, _clipped
 
 
-def _card(norm=2, unit=1, radius=128, reach=1 << 17, tally=(92, -36), noise=(512, 947, 1), coarse=3, bits=10):
+def _card(
+    norm=2,
+    unit=1,
+    radius=128,
+    reach=1 << 17,
+    tally=(92, -36),
+    noise=(512, 947, 1),
+    coarse=3,
+    bits=10,
+):
     t, c, m = noise if norm == 2 else (noise[0], 0, 0)
     body = struct.pack(firmware.BODY, norm, unit, radius, reach, *tally, t, c, m, coarse, bits)
-    return cards.decode(struct.pack(cards.HEADER, cards.VERSION << 4 | cards.SUM, 20_000_000) + body)
+    return cards.decode(
+        struct.pack(cards.HEADER, cards.VERSION << 4 | cards.SUM, 20_000_000) + body
+    )
 
 
 def _by_firmware(card, model, parameters, exponent, records, range_=0, first=0, categories=1):
@@ -30,10 +43,16 @@ def _by_firmware(card, model, parameters, exponent, records, range_=0, first=0, 
     collects = model in (wire.VALUES, wire.CATEGORIES)
     values = np.count_nonzero(weights) * categories if collects else weights.size
     request = SimpleNamespace(
-        model=model, range=range_, batch=0, values=int(values) + 1, classes=len(weights) if softmax else categories,
-        d=weights.shape[-1], exponent=exponent, asked=weights.reshape(-1).tolist(),
+        model=model,
+        range=range_,
+        batch=0,
+        values=int(values) + 1,
+        classes=len(weights) if softmax else categories,
+        d=weights.shape[-1],
+        exponent=exponent,
+        asked=weights.reshape(-1).tolist(),
         parameters=array("h", weights.reshape(-1).tolist()),
-    )  # fmt: skip
+    )
     answerer = firmware.Answerer(request)
     answerer.unit = card.body.unit
     answerer.cost(card)
@@ -57,17 +76,26 @@ def _parameters(rng, model, d):
 
 
 @pytest.mark.parametrize(
-    "model", [wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.VALUES, wire.CATEGORIES, wire.SOFTMAX_GRADIENT]
+    "model",
+    [wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.VALUES, wire.CATEGORIES, wire.SOFTMAX_GRADIENT],
 )
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize("hostile", [False, True])
 def test_sums_equal_those_of_the_firmware(model, norm, hostile, monkeypatch):
     rng = np.random.default_rng([model, norm, hostile])
     for trial in range(12):
-        d, count, range_ = int(rng.integers(1, 20)), int(rng.integers(0, 25)), int(rng.integers(0, 11))
+        d, count, range_ = (
+            int(rng.integers(1, 20)),
+            int(rng.integers(0, 25)),
+            int(rng.integers(0, 11)),
+        )
         unit, first = int(rng.choice([0, 1, 2, 7])), int(rng.integers(0, 20))
         radius = int(rng.choice([1, 2, 3, 127, 128, 4096]))
-        reach = int(2 ** rng.uniform(0, 30)) if hostile else int(2 ** rng.uniform(12 + range_, 16 + range_))
+        reach = (
+            int(2 ** rng.uniform(0, 30))
+            if hostile
+            else int(2 ** rng.uniform(12 + range_, 16 + range_))
+        )
         card = _card(norm, unit, radius, max(1, min(reach, (1 << 30) - 1)))
         most = 32767 if hostile else 16384
         records = rng.integers(-most - hostile, most + 1, (4, count, d + 1)).astype(np.int16)
@@ -85,7 +113,9 @@ def test_sums_equal_those_of_the_firmware(model, norm, hostile, monkeypatch):
         weights, exponent = _parameters(rng, model, d), int(rng.integers(-30, -11))
         asked = model, weights, exponent, records, range_, first, categories
         expected, _ = _by_firmware(card, *asked)
-        monkeypatch.setattr(vectorised.sums, "_CHUNK", 1 << (6 + trial))  # from a client at a time to all
+        monkeypatch.setattr(
+            vectorised.sums, "_CHUNK", 1 << (6 + trial)
+        )  # from a client at a time to all
         assert np.array_equal(vectorised.sums.sums(card, *asked), expected)
 
 
@@ -111,7 +141,9 @@ def test_no_vector_exceeds_the_radius_whatever_the_numbers(norm, radius):
         totals = np.clip(totals, -_MOST_TOTAL, _MOST_TOTAL).astype(np.int64)
         totals[:500] = rng.choice([-_MOST_TOTAL, _MOST_TOTAL, 0, -1, 1], (500, d))
         for reach in (1, 77, 1 << 14, 1 << 20, (1 << 30) - 1):
-            vectors, clipped = _clipped(_card(norm, 1, radius, reach).body, totals.T.astype(np.int32))
+            vectors, clipped = _clipped(
+                _card(norm, 1, radius, reach).body, totals.T.astype(np.int32)
+            )
             vectors = vectors.T.astype(np.int64)
             assert ((np.abs(vectors) ** norm).sum(axis=1) <= radius**norm).all()
             true = (np.abs(totals.astype(np.float64)) ** norm).sum(axis=1) ** (1 / norm)
@@ -130,12 +162,17 @@ def test_noise_and_symbols_equal_those_of_the_firmware_draw_for_draw(norm, noise
     rng = np.random.default_rng(noise)
     card = _card(norm, noise=noise, coarse=int(rng.integers(0, 4)), bits=int(rng.integers(2, 17)))
     data = rng.integers(0, 256, (400, 3000), np.uint8)
-    data[:200] = np.where(rng.random((200, 3000)) < 0.5, 0, data[:200])  # decays go on, offsets are 0
+    data[:200] = np.where(
+        rng.random((200, 3000)) < 0.5, 0, data[:200]
+    )  # decays go on, offsets are 0
     data[:100, :4] = 0
     records = rng.integers(-16384, 16385, (400, 3, 3)).astype(np.int16)
     totals, _ = _by_firmware(card, wire.LOGISTIC, [9000, -9000], -13, records, 4)
     lanes, one, values, job = ReplayLanes(data), ReplayLanes(data), (2, 0), card.body.job
-    drawn, z = vectorised.sums.symbols(card, lanes, totals[:, values]), vectorised.sums.noise(card, one)
+    drawn, z = (
+        vectorised.sums.symbols(card, lanes, totals[:, values]),
+        vectorised.sums.noise(card, one),
+    )
     for i in range(len(data)):
         stream, out = Replay(data[i].tobytes()), array("H", [0, 0])
         _, answerer = _by_firmware(card, wire.LOGISTIC, [9000, -9000], -13, records[i : i + 1], 4)

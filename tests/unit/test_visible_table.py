@@ -1,4 +1,6 @@
-"""Each frame, field and event that can be seen of a device is in the table of shared_specs/storage.md, and no other."""
+"""Each frame, field and event that can be seen of a device is in the table of
+shared_specs/storage.md, and no other.
+"""
 
 import re
 from pathlib import Path
@@ -22,7 +24,9 @@ def table():
 
 def test_every_field_of_every_frame_of_a_device_is_in_the_table():
     fields = {}
-    kinds = {getattr(wire, name): name for name in ("HELLO", "REPORT", "REPORTS", "ERROR", "UPDATED")}
+    kinds = {
+        getattr(wire, name): name for name in ("HELLO", "REPORT", "REPORTS", "ERROR", "UPDATED")
+    }
     for line in wire.schema_text().splitlines():
         if match := re.fullmatch(r"([89a-f][0-9a-f]) <\w+ (.*)", line):  # up
             names = re.findall(r"[a-z]+", re.sub(r":\w|\*\w+", "", match[2]))
@@ -32,6 +36,8 @@ def test_every_field_of_every_frame_of_a_device_is_in_the_table():
 
 
 def test_every_event_of_the_emulated_world_is_in_the_table():
-    events = {name for what in ("link", "port", "radio", "board") for name in table()[what]} - {"once"}
+    events = {name for what in ("link", "port", "radio", "board") for name in table()[what]} - {
+        "once"
+    }
     known = re.findall(r"^(?:EVENTS|PACKETS) = (.*?)[)}]", EVENTS, re.M | re.S)
     assert events == set(re.findall(r'"(\w+)"', " ".join(known)))

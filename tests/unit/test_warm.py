@@ -16,7 +16,9 @@ sys.exit({end})
 """
 
 
-@pytest.mark.parametrize(("end", "code"), [("0", 0), ("", 0), ("3", 3), ("'words'", 1), ("1 / 0", 1)])
+@pytest.mark.parametrize(
+    ("end", "code"), [("0", 0), ("", 0), ("3", 3), ("'words'", 1), ("1 / 0", 1)]
+)
 def test_a_program_ends_as_it_does_under_subprocess(tmp_path, monkeypatch, end, code):
     monkeypatch.setenv("COLOUR", "plum")
     command = [sys.executable, "-c", PROGRAM.format(end=end), "a", "b"]
@@ -31,14 +33,20 @@ def test_a_program_ends_as_it_does_under_subprocess(tmp_path, monkeypatch, end, 
 
 def test_a_script_can_import_from_its_folder(tmp_path):
     (tmp_path / "beside.py").write_text("text = 'is there'\n")
-    (tmp_path / "script.py").write_text("import sys, beside\nprint(__name__, sys.argv[1:], beside.text)\n")
-    done = warm.run([sys.executable, str(tmp_path / "script.py"), "x"], capture_output=True, text=True)
+    (tmp_path / "script.py").write_text(
+        "import sys, beside\nprint(__name__, sys.argv[1:], beside.text)\n"
+    )
+    done = warm.run(
+        [sys.executable, str(tmp_path / "script.py"), "x"], capture_output=True, text=True
+    )
     assert done.stdout == "__main__ ['x'] is there\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_a_process(number):
-    with warm.Popen([sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=-1) as process:
+    with warm.Popen(
+        [sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=-1
+    ) as process:
         assert process.stdout.readline() == b"1\n"
         process.send_signal(number)
         assert process.wait(60) == -number

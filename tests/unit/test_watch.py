@@ -1,4 +1,6 @@
-"""`tern watch` shows a run on a terminal of any width, before the run begins, while it goes on, and after its end."""
+"""`tern watch` shows a run on a terminal of any width, before the run begins, while it goes on, and
+after its end.
+"""
 
 import io
 import json
@@ -55,7 +57,9 @@ def test_a_curve_is_drawn_in_dots():
 
 @pytest.fixture
 def served():
-    """The store of a run of three rounds, with boards; the name of one has escapes for the terminal."""
+    """The store of a run of three rounds, with boards; the name of one has escapes for the
+    terminal.
+    """
     assert tern([*SERVE, "--rounds", "3"]) == OK
     now = time.time()
     healthy = {"entropy": 1, "release": "0.2.0"}
@@ -127,8 +131,13 @@ def test_a_picture_has_colours_and_the_progress_of_a_round():
     assert "5/20" in plain(shown)
     assert "for 10 s, 50 s left" in plain(shown)
     assert "for 110 s, past its deadline" in plain(replace(shown, at=200.0))
-    bars = {n: drawn(Summary(0.0, "s", None, run, 10, OpenRound(7, "mine", None, None, 20, 20, n)), color_system=None)
-            for n in (0, 10, 20)}  # fmt: skip
+    bars = {
+        n: drawn(
+            Summary(0.0, "s", None, run, 10, OpenRound(7, "mine", None, None, 20, 20, n)),
+            color_system=None,
+        )
+        for n in (0, 10, 20)
+    }
     assert len({text.count("━") for text in bars.values()}) == 3
 
 
@@ -223,7 +232,9 @@ def test_without_a_terminal_every_round_is_a_line_although_the_host_is_killed():
         words = [*TERN, *SERVE, "--interval", "0.3"]
         for first in (1, 4):
             with warm.Popen(words) as host:
-                watching.wait_for(rf"round {first + 2}: 60 of 60 reports, 0 refusals, complete; AUC 0\.\d+")
+                watching.wait_for(
+                    rf"round {first + 2}: 60 of 60 reports, 0 refusals, complete; AUC 0\.\d+"
+                )
                 host.kill()
         code, text = watching.end()
     assert code == OK
@@ -262,8 +273,15 @@ def test_rounds_of_a_new_run_with_the_same_name_have_lines_too(capsys):
             {"round": number, "asked": 5, "reports": 5, "refusals": 0, "ended": "complete"}
             for number in numbers
         )
-        show(Snapshot("s", run=RunView("mine", began, "running", "fedsgd", "mqtt:x"), history=entries))
-        return [int(number) for number in re.findall(r"^round (\d+):", capsys.readouterr().out, re.MULTILINE)]
+        show(
+            Snapshot(
+                "s", run=RunView("mine", began, "running", "fedsgd", "mqtt:x"), history=entries
+            )
+        )
+        return [
+            int(number)
+            for number in re.findall(r"^round (\d+):", capsys.readouterr().out, re.MULTILINE)
+        ]
 
     assert rounds(1.0, 1, 2) == [2]
     assert rounds(1.0, 1, 2, 3) == [3]
@@ -303,7 +321,9 @@ def test_a_dumb_terminal_gets_no_escapes(served):
 
 
 def test_gateways_that_delay_a_round_are_named():
-    gateways = [GatewayView(f"site-{i:02}", 5, i > 1, 90.0, {}, i != 3, 0, i == 2) for i in range(14)]
+    gateways = [
+        GatewayView(f"site-{i:02}", 5, i > 1, 90.0, {}, i != 3, 0, i == 2) for i in range(14)
+    ]
     gateways.append(GatewayView("evil\x1b[2J", 5, False, 90.0))
     run = RunView("mine", 0.0, "running", "fedsgd", "gateways:x")
     shown = summary_of(Snapshot("s", run=run, gateways=tuple(gateways)))
@@ -313,7 +333,10 @@ def test_gateways_that_delay_a_round_are_named():
     assert lines[-2].endswith(", site-11, and 2 more")
     assert lines[-1] == "offline site-00, site-01, evil\\x1b[2J"
     summary = json.loads(json.dumps(shown.as_json()))
-    assert (len(summary["waiting"]), summary["offline"]) == (12, ["site-00", "site-01", "evil\x1b[2J"])
+    assert (len(summary["waiting"]), summary["offline"]) == (
+        12,
+        ["site-00", "site-01", "evil\x1b[2J"],
+    )
     idle = summary_of(Snapshot("s", run=run, gateways=(GatewayView("site", 5, True, 90.0),)))
     assert "waits" not in drawn(idle)
 

@@ -2,8 +2,9 @@
 
     PYTHONPATH=tests:tests/device python tests/vectors/make_core.py
 
-The cards are small ones chosen by hand; the tests check their meaning by exact enumeration. The byte streams are
-SHA-256 in counter mode of each case's comment, so that the file can be made again byte for byte.
+The cards are small ones chosen by hand; the tests check their meaning by exact enumeration. The
+byte streams are SHA-256 in counter mode of each case's comment, so that the file can be made again
+byte for byte.
 """
 
 import struct
@@ -27,7 +28,9 @@ def table(epsilon, levels, rows, knot_bits=None):
 
 
 def hierarchy(epsilon, bounds, inside, low):
-    """A hierarchy: level cards keep the range in `inside` of T draws, value cards err in `low` of T at +-1."""
+    """A hierarchy: level cards keep the range in `inside` of T draws, value cards err in `low` of T
+    at +-1.
+    """
     ranges = [window(1, len(inside), 1, p) for p in inside]
     return cards.hierarchy(epsilon, bounds, ranges, [two_levels(1, T - n, n) for n in low])
 
@@ -42,9 +45,15 @@ DUCHI_1 = two_levels(1_000_000, 783548893, T - 783548893)
 THREE = table(
     2_000_000,
     (-1, 0, 1),
-    [(844000000, 115000000, 114741824), (114800000, 844141824, 114800000), (114741824, 115000000, 844000000)],
+    [
+        (844000000, 115000000, 114741824),
+        (114800000, 844141824, 114800000),
+        (114741824, 115000000, 844000000),
+    ],
 )
-_UNEVEN = [[100_000_000 + 30_000_000 * ((i * j + i) % 5) + i + j for j in range(4)] for i in range(9)]
+_UNEVEN = [
+    [100_000_000 + 30_000_000 * ((i * j + i) % 5) + i + j for j in range(4)] for i in range(9)
+]
 UNEVEN = table(3_000_000, (-5, -1, 0, 2, 7), [(*row, T - sum(row)) for row in _UNEVEN])
 WINDOW = window(2_000_000, 15, 5, 800_000_000)
 WINDOW_255 = window(2_000_000, 255, 85, 800_000_000)
@@ -153,7 +162,9 @@ def too_small(card):
 
 
 def around(epsilon):
-    """Counts (most, least), with most + least < T, of the ratios next below and next above exp_lower."""
+    """Counts (most, least), with most + least < T, of the ratios next below and next above
+    exp_lower.
+    """
     top, bottom = exp_lower(epsilon), 1 << EXP_BITS
     low, high = (0, 1), (1, 0)  # down the tree of Stern and Brocot, many steps at once
     while True:
@@ -181,28 +192,37 @@ def claims(data):
 
 def full(p, m):
     """A table with 2**p + 1 knots and m levels."""
-    columns = [1_000_000 * (20 + (i * (j + 3)) % 7) + i for i in range(2**p + 1) for j in range(m - 1)]
+    columns = [
+        1_000_000 * (20 + (i * (j + 3)) % 7) + i for i in range(2**p + 1) for j in range(m - 1)
+    ]
     rows = [columns[i : i + m - 1] for i in range(0, len(columns), m - 1)]
     return table(5_000_000, range(-(m // 2), m - m // 2), [(*row, T - sum(row)) for row in rows], p)
 
 
 def wrapping():
-    """A hierarchy of 16 ranges that keeps epsilon 20, but seems not to if products are cut to 128 bits."""
+    """A hierarchy of 16 ranges that keeps epsilon 20, but seems not to if products are cut to 128
+    bits.
+    """
     bounds = [16384 - i for i in range(15)]
     p = T // 8 + 5
     for n in range(T // 4, T // 2):
-        ends = [(T - n) * (32768 - up) + n * up for up in (0, 32768)]  # the extremes of a range, x = -1 and 1
+        ends = [
+            (T - n) * (32768 - up) + n * up for up in (0, 32768)
+        ]  # the extremes of a range, x = -1 and 1
         most, least = 15 * p * max(ends), (T - p) * min(ends)
         if most << EXP_BITS > exp_lower(MAX_EPSILON) * least % (1 << 128):
             return hierarchy(MAX_EPSILON, bounds, [p] * 16, [n] * 16)
 
 
 FULL = full(5, 16)
-LAST_SYMBOL = table(1, (-1, 0, 1), [(T // 2, T - T // 2 - 1000, 1000), (T // 2 - 9, T - T // 2, 9)], 0)
+LAST_SYMBOL = table(
+    1, (-1, 0, 1), [(T // 2, T - T // 2 - 1000, 1000), (T // 2 - 9, T - T // 2, 9)], 0
+)
 _ROWS = (T // 2, 1000, T - T // 2 - 1000), (T // 2 - 8000, 9000, T - T // 2 - 1000)
 MIDDLE_SYMBOL = table(1, (-1, 0, 1), _ROWS, 0)
 INNER_KNOT = cards.table(1, (-1, 1), ((T // 2,), (T // 10,), (T // 2 + 5,)))
-# The worst ratio compares the upper end of the lower range (one below its bound) with its lower end.
+# The worst ratio compares the upper end of the lower range (one below its bound) with its lower
+# end.
 EVEN, STEEP = two_levels(1, T // 2 + 1, T // 2), two_levels(1, T - 5_000_000, 700_000_000)
 UPPER_END = cards.hierarchy(MAX_EPSILON, (0,), [window(1, 2, 1, 900_000_000)] * 2, [EVEN, STEEP])
 # And here it compares the lower end of the upper range with its upper end.
@@ -212,7 +232,9 @@ _INSIDE_16 = [T // 2 - 7**i % 50_000_000 for i in range(16)]
 _LOW_16 = [T // 5 + 1_000_000 * i for i in range(16)]
 MANY_RANGES = hierarchy(MAX_EPSILON, range(15000, -15000, -2000), _INSIDE_16, _LOW_16)
 RANGES_17 = hierarchy(7_000_000, range(8000, -8000, -1000), [T // 17] * 17, [T // 3] * 17)
-MANY_EQUAL = hierarchy(MAX_EPSILON, [16384 - i for i in range(15)], [T // 8 + 5] * 16, [T // 2 - 9] * 16)
+MANY_EQUAL = hierarchy(
+    MAX_EPSILON, [16384 - i for i in range(15)], [T // 8 + 5] * 16, [T // 2 - 9] * 16
+)
 # 2,000,000 s is far above 20,000,000, and below it modulo 2**32.
 WRAPPING = next(s for s in range(3000, 1 << 20) if 2_000_000 * s % (1 << 32) < MAX_EPSILON)
 THREE_254 = mixture(5_000_000, T // 2, window(5_000_000, 253, 85, 800_000_000), THREE)
@@ -237,7 +259,9 @@ EDGES = [
             ("a hierarchy of 16 ranges", MANY_RANGES),
             ("a hierarchy of 16 ranges next to each other", MANY_EQUAL),
         )
-        for what, data in zip(("the least it keeps", "one less than it keeps"), claims(card), strict=True)
+        for what, data in zip(
+            ("the least it keeps", "one less than it keeps"), claims(card), strict=True
+        )
     ),
     ("a hierarchy of 16 ranges at the largest epsilon", MANY_EQUAL),
     ("a hierarchy of 16 ranges whose certificate needs more than 128 bits", wrapping()),
@@ -249,7 +273,10 @@ EDGES = [
     ("65 knots, which are too many", full(6, 2)),
     ("a table of 17 levels that is right otherwise", full(0, 17)),
     ("a table of one level that is right otherwise", table(1, (0,), [(T,), (T,)])),
-    ("a mixture of a table and a laplace card of 33 symbols", half(THREE, laplace(2_000_000, 4, 16, 1, -16, 16))),
+    (
+        "a mixture of a table and a laplace card of 33 symbols",
+        half(THREE, laplace(2_000_000, 4, 16, 1, -16, 16)),
+    ),
     ("a card of 2,048 bytes", mixture(5_000_000, T // 2, FULL, full(1, 3))),
     ("a card of 2,049 bytes", mixture(5_000_000, T // 2, FULL, full(0, 4))),
     ("a mixture of 256 symbols", THREE_254),
@@ -260,10 +287,13 @@ EDGES = [
     ("laplace t above 2**20", laplace(2_000_000, 4, (1 << 20) + 1, 1, -320, 320)),
     ("laplace s above 2**20", laplace(MAX_EPSILON, 0, 1 << 20, (1 << 20) + 1, -320, 320)),
     ("laplace lo so low that hi - lo is above 2**31", laplace(2_000_000, 4, 16, 1, -(2**31), 320)),
-    ("laplace hi so high that hi - lo is above 2**31", laplace(2_000_000, 4, 16, 1, -320, 2**31 - 1)),
+    (
+        "laplace hi so high that hi - lo is above 2**31",
+        laplace(2_000_000, 4, 16, 1, -320, 2**31 - 1),
+    ),
     ("laplace lo above -(2**q)", laplace(2_000_000, 4, 16, 1, -15, 320)),
     ("laplace hi below 2**q", laplace(2_000_000, 4, 16, 1, -320, 15)),
-]  # fmt: skip
+]
 
 
 def card_case(comment, data, flags):
@@ -302,7 +332,9 @@ def sample_case(comment, data, xs=XS, begin=b""):
 
 
 def near(data, xs):
-    """A stream in which the bytes for each input begin as one of its thresholds, up to a byte that is one off."""
+    """A stream in which the bytes for each input begin as one of its thresholds, up to a byte that
+    is one off.
+    """
     card = decode(data)
     data_near = b""
     for i, x in enumerate(xs):
@@ -356,8 +388,16 @@ SAMPLES = [
         ON_GRID,
     ),
     ("laplace, and uniform(256) takes one byte", laplace(1_000_000, 7, 256, 1, -1280, 1280), XS),
-    ("laplace, and uniform(257) takes two bytes", laplace(1_000_000, 7, 257, 1, -1280, 1280), XS[:8]),
-    ("laplace, and uniform(65536) takes two bytes", laplace(500_000, 14, 65536, 1, -32768, 32767), XS[:8]),
+    (
+        "laplace, and uniform(257) takes two bytes",
+        laplace(1_000_000, 7, 257, 1, -1280, 1280),
+        XS[:8],
+    ),
+    (
+        "laplace, and uniform(65536) takes two bytes",
+        laplace(500_000, 14, 65536, 1, -32768, 32767),
+        XS[:8],
+    ),
     ("laplace, and uniform(2**20) takes three bytes", LAPLACE_FINEST, XS[:8]),
 ]
 
@@ -375,29 +415,57 @@ SUMS = [
     ("a sum with c of 4 t m", sum_card(20_000_000, t=3, c=24, m=2, steps=3)),
     ("a sum of large products", sum_card(20_000_000, 2, 1, 4096, t=1021, c=1022)),
     ("a sum of the largest fields", MOST),
-    ("a sum with t m of 2**20, which is 64 c", sum_card(20_000_000, t=1, c=1 << 14, m=1 << 20, steps=1)),
+    (
+        "a sum with t m of 2**20, which is 64 c",
+        sum_card(20_000_000, t=1, c=1 << 14, m=1 << 20, steps=1),
+    ),
     ("a sum with the largest Laplace noise", sum_card(2, 1, t=1 << 20, steps=1)),
-    ("a sum over a whole device with Gaussian noise", sum_card(200_000, 2, 0, 16, 1 << 14, 12, -16, 72, 72)),
-    ("a sum over a whole device with Laplace noise", sum_card(4_000_000, 1, 0, 12, 1000, -4, 3, 8, bits=6)),
-    ("a sum over a whole device of large products", sum_card(20_000_000, 2, 0, 4096, t=1300, c=1300)),
+    (
+        "a sum over a whole device with Gaussian noise",
+        sum_card(200_000, 2, 0, 16, 1 << 14, 12, -16, 72, 72),
+    ),
+    (
+        "a sum over a whole device with Laplace noise",
+        sum_card(4_000_000, 1, 0, 12, 1000, -4, 3, 8, bits=6),
+    ),
+    (
+        "a sum over a whole device of large products",
+        sum_card(20_000_000, 2, 0, 4096, t=1300, c=1300),
+    ),
 ]
 BAD_SUMS = [
     (f"a sum: {comment}", changed(card, *change))
     for comment, card, *change in (
-        ("norm 0", GAUSSIAN, 5, "B", 0), ("norm 3", GAUSSIAN, 5, "B", 3), ("R 0", GAUSSIAN, 8, "<H", 0),
-        ("norm 1 with c and m", GAUSSIAN, 5, "B", 1), ("norm 1 with m", LAPLACIAN, 26, "<I", 1),
-        ("norm 2 without c and m", LAPLACIAN, 5, "B", 2), ("R 4097", MOST, 8, "<H", 4097), ("r 0", MOST, 10, "<I", 0),
-        ("r 2**30", GAUSSIAN, 10, "<I", 1 << 30), ("a tally of 4097", MOST, 14, "<h", 4097),
-        ("a tally of -4097", MOST, 16, "<h", -4097), ("a tally of -32768", MOST, 14, "<h", -32768),
-        ("t 0", LAPLACIAN, 18, "<I", 0), ("t 2**20 + 1", LAPLACIAN, 18, "<I", (1 << 20) + 1),
-        ("c 0", GAUSSIAN, 22, "<I", 0), ("m 0", GAUSSIAN, 26, "<I", 0), ("c 2**19 + 1", MOST, 22, "<I", (1 << 19) + 1),
-        ("t m above 2**20", MOST, 26, "<I", 2), ("t m of 2**32", MOST, 26, "<I", 1 << 12),
-        ("c above 4 t m", SUMS[3][1], 22, "<I", 25), ("t m above 64 c", SUMS[6][1], 22, "<I", (1 << 14) - 1),
-        ("q 21", GAUSSIAN, 30, "B", 21), ("b 1", GAUSSIAN, 31, "B", 1), ("b 17", GAUSSIAN, 31, "B", 17),
-        ("claims 0", GAUSSIAN, 1, "<I", 0), ("claims above 20", GAUSSIAN, 1, "<I", 20_000_001),
-        ("a byte too many", GAUSSIAN, 32, "B", 0), ("only the radius keeps it", LAPLACIAN, 1, "<I", 1_500_000),
+        ("norm 0", GAUSSIAN, 5, "B", 0),
+        ("norm 3", GAUSSIAN, 5, "B", 3),
+        ("R 0", GAUSSIAN, 8, "<H", 0),
+        ("norm 1 with c and m", GAUSSIAN, 5, "B", 1),
+        ("norm 1 with m", LAPLACIAN, 26, "<I", 1),
+        ("norm 2 without c and m", LAPLACIAN, 5, "B", 2),
+        ("R 4097", MOST, 8, "<H", 4097),
+        ("r 0", MOST, 10, "<I", 0),
+        ("r 2**30", GAUSSIAN, 10, "<I", 1 << 30),
+        ("a tally of 4097", MOST, 14, "<h", 4097),
+        ("a tally of -4097", MOST, 16, "<h", -4097),
+        ("a tally of -32768", MOST, 14, "<h", -32768),
+        ("t 0", LAPLACIAN, 18, "<I", 0),
+        ("t 2**20 + 1", LAPLACIAN, 18, "<I", (1 << 20) + 1),
+        ("c 0", GAUSSIAN, 22, "<I", 0),
+        ("m 0", GAUSSIAN, 26, "<I", 0),
+        ("c 2**19 + 1", MOST, 22, "<I", (1 << 19) + 1),
+        ("t m above 2**20", MOST, 26, "<I", 2),
+        ("t m of 2**32", MOST, 26, "<I", 1 << 12),
+        ("c above 4 t m", SUMS[3][1], 22, "<I", 25),
+        ("t m above 64 c", SUMS[6][1], 22, "<I", (1 << 14) - 1),
+        ("q 21", GAUSSIAN, 30, "B", 21),
+        ("b 1", GAUSSIAN, 31, "B", 1),
+        ("b 17", GAUSSIAN, 31, "B", 17),
+        ("claims 0", GAUSSIAN, 1, "<I", 0),
+        ("claims above 20", GAUSSIAN, 1, "<I", 20_000_001),
+        ("a byte too many", GAUSSIAN, 32, "B", 0),
+        ("only the radius keeps it", LAPLACIAN, 1, "<I", 1_500_000),
     )
-]  # fmt: skip
+]
 BAD_SUMS.append(("a mixture of a sum", half(GAUSSIAN, THREE)))
 _CLAIMS = "the least it keeps", "one less than it keeps"
 SUM_EDGES = [
@@ -417,28 +485,44 @@ PROJECTIONS = [
     ("a projection of the largest a and the least R, on 4 directions", LIKELIEST),
     ("a projection with Z of 2**20, one direction of 256, and the largest R", ONE_OF_256),
     ("a projection with k of N", projection_card(20_000_000, 3, 8, 131_071, 1, 9)),
-    ("a projection whose directions are all as likely", projection_card(1, 7, 128, 1 << 12, 1 << 12)),
+    (
+        "a projection whose directions are all as likely",
+        projection_card(1, 7, 128, 1 << 12, 1 << 12),
+    ),
 ]
 # exp_lower times b is far above a * 2**40, and below it modulo 2**64.
-_B = next(b for b in range(1, 99) if exp_lower(MAX_EPSILON) * b % (1 << 64) < (1 << 20) - 3 * b << EXP_BITS)
+_B = next(
+    b
+    for b in range(1, 99)
+    if exp_lower(MAX_EPSILON) * b % (1 << 64) < (1 << 20) - 3 * b << EXP_BITS
+)
 PROJECTIONS.append(
     ("a projection, small modulo 2**64", projection_card(MAX_EPSILON, 1, 1, (1 << 20) - 3 * _B, _B))
 )
 BAD_PROJECTIONS = [
     (f"a projection: {comment}", changed(card, *change))
     for comment, card, *change in (
-        ("n 0", projection_card(9_000_000, 1, 1), 5, "B", 0), ("n 8", OF_128, 5, "B", 8),
+        ("n 0", projection_card(9_000_000, 1, 1), 5, "B", 0),
+        ("n 8", OF_128, 5, "B", 8),
         ("k 0", PROJECTION, 6, "B", 0),
-        ("k above N", projection_card(2_000_000, 5, 32), 6, "B", 33), ("k of 2 N", PROJECTION, 6, "B", 64),
-        ("a below b", PROJECTION, 7, "<I", 999), ("a 0", PROJECTION, 7, "<I", 0), ("b 0", PROJECTION, 11, "<I", 0),
-        ("Z above 2**20", LIKELIEST, 7, "<I", (1 << 20) - 2), ("a above 2**20", LIKELIEST, 7, "<I", (1 << 20) + 1),
-        ("Z above 2**20 by b", ONE_OF_256, 11, "<I", 353), ("a of 2**31", OF_128, 7, "<I", 1 << 31),
-        ("Z of 2**32", projection_card(20_000_000, 1, 1), 7, "<II", 1 << 30, 1 << 30), ("R 0", PROJECTION, 15, "<H", 0),
-        ("R above 2**15", ONE_OF_256, 15, "<H", (1 << 15) + 1), ("claims 0", PROJECTION, 1, "<I", 0),
-        ("claims above 20", PROJECTION, 1, "<I", 20_000_001), ("a byte too many", PROJECTION, 17, "B", 0),
+        ("k above N", projection_card(2_000_000, 5, 32), 6, "B", 33),
+        ("k of 2 N", PROJECTION, 6, "B", 64),
+        ("a below b", PROJECTION, 7, "<I", 999),
+        ("a 0", PROJECTION, 7, "<I", 0),
+        ("b 0", PROJECTION, 11, "<I", 0),
+        ("Z above 2**20", LIKELIEST, 7, "<I", (1 << 20) - 2),
+        ("a above 2**20", LIKELIEST, 7, "<I", (1 << 20) + 1),
+        ("Z above 2**20 by b", ONE_OF_256, 11, "<I", 353),
+        ("a of 2**31", OF_128, 7, "<I", 1 << 31),
+        ("Z of 2**32", projection_card(20_000_000, 1, 1), 7, "<II", 1 << 30, 1 << 30),
+        ("R 0", PROJECTION, 15, "<H", 0),
+        ("R above 2**15", ONE_OF_256, 15, "<H", (1 << 15) + 1),
+        ("claims 0", PROJECTION, 1, "<I", 0),
+        ("claims above 20", PROJECTION, 1, "<I", 20_000_001),
+        ("a byte too many", PROJECTION, 17, "B", 0),
         ("leaks", PROJECTION, 7, "<I", 7390),
     )
-]  # fmt: skip
+]
 BAD_PROJECTIONS.append(("a mixture of a projection", half(PROJECTION, THREE)))
 PROJECTION_EDGES = [
     (f"{name}, claiming {what}", data)
@@ -464,7 +548,11 @@ VECTORS_OF_VALUES = [
         [16384] * 128,
     ),
     ("all values -1, longer than R", OF_128, [-16384] * 128),
-    ("values of 1 and -1, many of them equal", OF_128, [16384 - 32768 * (i * i % 7 % 2) for i in range(100)]),
+    (
+        "values of 1 and -1, many of them equal",
+        OF_128,
+        [16384 - 32768 * (i * i % 7 % 2) for i in range(100)],
+    ),
     ("few small values, rounded to eighths", PROJECTION, [4, -4, 3, -3, 11, 12, -12, 5]),
     ("two values on 4 directions", projection_card(3_000_000, 1, 1, 20, 1, 2048), [9000, -700]),
     ("a value on 4 directions, of the largest a", LIKELIEST, [-7]),
@@ -490,12 +578,20 @@ def projection_case(comment, card, values):
     )
     data += stream(comment, 400)
     question, replay = stream(f"question of {comment}", 32), Replay(data)
-    symbols = [projection.symbol(replay.byte, values, question, *fields) for _ in range(len(pairs) + 6)]
+    symbols = [
+        projection.symbol(replay.byte, values, question, *fields) for _ in range(len(pairs) + 6)
+    ]
     used = replay.cursor[POSITION]
     return case(
-        comment, "valid", card=card, question=question, values=values, stream=data[: used + 2], symbols=symbols,
+        comment,
+        "valid",
+        card=card,
+        question=question,
+        values=values,
+        stream=data[: used + 2],
+        symbols=symbols,
         bytes_used=used,
-    )  # fmt: skip
+    )
 
 
 def sum_case(comment, card, values):
@@ -515,9 +611,19 @@ def sum_case(comment, card, values):
 
 
 EPSILONS = [
-    1, 2, 999_999, 693_147, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 16_635_532, 16_635_533, 19_999_999,
+    1,
+    2,
+    999_999,
+    693_147,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    16_635_532,
+    16_635_533,
+    19_999_999,
     MAX_EPSILON,
-]  # fmt: skip
+]
 
 
 def exp_case(epsilon):
@@ -525,10 +631,20 @@ def exp_case(epsilon):
 
 
 def main():
-    tests = [card_case(c, d, []) for c, d in GOOD] + [card_case(c, d, ["hostile"]) for c, d in HOSTILE]
+    tests = [card_case(c, d, []) for c, d in GOOD] + [
+        card_case(c, d, ["hostile"]) for c, d in HOSTILE
+    ]
     edges = [
         card_case(c, d, [])
-        for c, d in (*EDGES, *SUMS, *BAD_SUMS, *SUM_EDGES, *PROJECTIONS, *BAD_PROJECTIONS, *PROJECTION_EDGES)
+        for c, d in (
+            *EDGES,
+            *SUMS,
+            *BAD_SUMS,
+            *SUM_EDGES,
+            *PROJECTIONS,
+            *BAD_PROJECTIONS,
+            *PROJECTION_EDGES,
+        )
     ]
     for test in edges:
         test["flags"] = [] if test["certified"] else ["hostile"]

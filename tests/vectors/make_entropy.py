@@ -2,8 +2,8 @@
 
     python tests/vectors/make_entropy.py
 
-Written from the text and SP 800-90A with Python's own hashlib, wide integers and the AES of `cryptography`, without the
-device library, so that the two can disagree.
+Written from the text and SP 800-90A with Python's own hashlib, wide integers and the AES of
+`cryptography`, without the device library, so that the two can disagree.
 """
 
 import hashlib
@@ -12,7 +12,8 @@ from collections import deque
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from parts import VECTORS, case, stream, write
 
-# --- Health tests ---------------------------------------------------------------------------------------------
+# --- Health tests
+# ---------------------------------------------------------------------------------------------
 
 
 def first_failure(data):
@@ -62,7 +63,8 @@ def health_vectors():
     ]
 
 
-# --- Generators -----------------------------------------------------------------------------------------------
+# --- Generators
+# -----------------------------------------------------------------------------------------------
 
 
 class Ctr:
@@ -104,7 +106,10 @@ class Hash:
 
     @staticmethod
     def derive(material):
-        blocks = [hashlib.sha256(bytes([i]) + (440).to_bytes(4, "big") + material).digest() for i in (1, 2)]
+        blocks = [
+            hashlib.sha256(bytes([i]) + (440).to_bytes(4, "big") + material).digest()
+            for i in (1, 2)
+        ]
         return int.from_bytes(b"".join(blocks)[:55], "big")
 
     def reseed(self, seed):
@@ -164,16 +169,40 @@ def generator_vectors():
     for comment, portion, also, runs, shown in (
         ("reports of 2 bytes: twelve from a piece of 192", 128, b"", [[14, 2]], 28),
         ("reports of 28 bytes", 128, b"", [[8, 28]], 224),
-        ("one of 500 bytes: a request of three pieces; then others", 128, b"", [[1, 500], [3, 20]], 560),
-        ("whole slices, one byte more, none", 128, b"", [[1, 16], [1, 17], [1, 0], [1, 32], [1, 1]], 66),
+        (
+            "one of 500 bytes: a request of three pieces; then others",
+            128,
+            b"",
+            [[1, 500], [3, 20]],
+            560,
+        ),
+        (
+            "whole slices, one byte more, none",
+            128,
+            b"",
+            [[1, 16], [1, 17], [1, 0], [1, 32], [1, 1]],
+            66,
+        ),
         ("a raw byte every fourth report: new seed after 1024", 1, b"", [[1020, 1], [8, 3]], 64),
-        ("raw bytes 64 at a time, and others that are not tested", 64, untested, [[1024, 1], [3, 40]], 130),
+        (
+            "raw bytes 64 at a time, and others that are not tested",
+            64,
+            untested,
+            [[1024, 1], [3, 40]],
+            130,
+        ),
     ):
         for kind, name in ((Ctr, "CTR_DRBG"), (Hash, "Hash_DRBG")):
             raw = stream(comment, 2048)
             reports = [n for count, n in runs for _ in range(count)]
             last_drawn = drawn(kind, raw, also, portion, reports)[-shown:]
-            given = {"generator": name, "raw_of": comment, "portion": portion, "also": also, "reports": runs}
+            given = {
+                "generator": name,
+                "raw_of": comment,
+                "portion": portion,
+                "also": also,
+                "reports": runs,
+            }
             tests.append(case(comment, "valid", **given, last_drawn=last_drawn))
     return tests
 

@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/vectors/make_frames.py
 
-Written from the text with Python's own hashlib and struct, without the device library (but for the schema, which is by
-definition what wire.py builds), so that the two can disagree.
+Written from the text with Python's own hashlib and struct, without the device library (but for the
+schema, which is by definition what wire.py builds), so that the two can disagree.
 """
 
 import random
@@ -18,7 +18,9 @@ from tern.wire import SCHEMA, schema_text
 
 words = random.Random(20261122)
 
-CARD = bytes.fromhex("11 80841e00 00 02 ff 01 ffffff0f 000000e0")  # decoders of frames do not decode it
+CARD = bytes.fromhex(
+    "11 80841e00 00 02 ff 01 ffffff0f 000000e0"
+)  # decoders of frames do not decode it
 SUM = b"\x16\0"  # nor this one, whose shape counts
 ERR_FRAME, ERR_TAG = 1, 2
 IDS = (1, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)  # where a 31-bit small integer ends
@@ -37,7 +39,9 @@ def tag_vectors():
         tests.append(case(comment, "valid", key=key, data=data, tag=good))
         for bit in (0, 37, 63):
             bad = (int.from_bytes(good, "big") ^ 1 << bit).to_bytes(8, "big")
-            tests.append(case(f"bit {bit} flipped", "invalid", ["hostile"], key=key, data=data, tag=bad))
+            tests.append(
+                case(f"bit {bit} flipped", "invalid", ["hostile"], key=key, data=data, tag=bad)
+            )
     return tests
 
 
@@ -91,17 +95,29 @@ def round_vectors():
         ("for the whole fleet", dict(ROUND, device=FLEET), CARD),
         ("inference of two classes", SOFTMAX, CARD),
         ("inference of a label", dict(SOFTMAX, k=1), CARD),
-        ("most classes", dict(SOFTMAX, classes=128, d=8, k=128, parameters=list(range(-512, 512))), CARD),
+        (
+            "most classes",
+            dict(SOFTMAX, classes=128, d=8, k=128, parameters=list(range(-512, 512))),
+            CARD,
+        ),
         ("most features of a class", dict(SOFTMAX, d=128, parameters=list(range(256))), CARD),
         ("local training", LOCAL, CARD),
-        ("the least local training", dict(LOCAL, model=5, exponent=-16, epochs=1, rate=0, tau=1), CARD),
+        (
+            "the least local training",
+            dict(LOCAL, model=5, exponent=-16, epochs=1, rate=0, tau=1),
+            CARD,
+        ),
         ("the most local training", most, CARD),
         ("values of two of three features", COLLECT, CARD),
         ("values, scaled", dict(COLLECT, range=12), CARD),
         ("categories, hashed", dict(COLLECT, model=9, range=1), CARD),
         ("categories of one feature", dict(COLLECT, model=9, k=1, parameters=[0, 0, 0, 1]), CARD),
         ("values of 128 features", dict(COLLECT, d=128, k=128, parameters=[1] * 128), CARD),
-        ("values of the ninth of nine features", dict(COLLECT, d=9, k=1, parameters=[0] * 8 + [1]), CARD),
+        (
+            "values of the ninth of nine features",
+            dict(COLLECT, d=9, k=1, parameters=[0] * 8 + [1]),
+            CARD,
+        ),
         ("softmax regression", REGRESSION, CARD),
         ("local training of softmax regression", CLASSES, CARD),
         ("the most local training of softmax regression", dict(most_classes, **of_most), CARD),
@@ -109,7 +125,11 @@ def round_vectors():
         ("sums of three features and the tally", dict(COLLECT, k=4), SUM),
         ("the tally alone", dict(COLLECT, k=1, parameters=[0] * 4), SUM),
         ("counts of 5 categories of three features, and the tally", dict(COUNTS, k=16), SUM),
-        ("most counts", dict(COUNTS, d=128, classes=128, k=1025, parameters=[1] * 8 + [0] * 120), SUM),
+        (
+            "most counts",
+            dict(COUNTS, d=128, classes=128, k=1025, parameters=[1] * 8 + [0] * 120),
+            SUM,
+        ),
         ("sums of softmax regression and the tally", dict(REGRESSION, k=5), SUM),
         ("most sums", dict(widest, k=1025), SUM),
         ("a sum of probabilities, which no client computes", SOFTMAX, SUM),
@@ -134,8 +154,16 @@ def round_vectors():
         ("no class", ROUND, {"classes": 0, "d": 4}),
         ("one class of softmax regression", REGRESSION, {"classes": 1, "d": 4}),
         ("local training of one class", CLASSES, {"classes": 1, "d": 4}),
-        ("local training of 129 classes", CLASSES, {"classes": 129, "d": 1, "parameters": [0] * 129}),
-        ("1,025 parameters of local training", CLASSES, {"classes": 25, "d": 41, "parameters": [0] * 1025}),
+        (
+            "local training of 129 classes",
+            CLASSES,
+            {"classes": 129, "d": 1, "parameters": [0] * 129},
+        ),
+        (
+            "1,025 parameters of local training",
+            CLASSES,
+            {"classes": 25, "d": 41, "parameters": [0] * 1025},
+        ),
         ("local training of classes without an epoch", CLASSES, {"epochs": 0}),
         ("local training of classes with a range", CLASSES, {"range": 1}),
         ("exponent -17 in local training of classes", CLASSES, {"exponent": -17}),
@@ -149,7 +177,11 @@ def round_vectors():
         ("values with an epoch", COLLECT, {"epochs": 1}),
         ("inference with a batch", SOFTMAX, {"batch": 1}),
         ("inference of one class", SOFTMAX, {"classes": 1, "d": 4, "k": 1}),
-        ("inference of fewer probabilities than classes", SOFTMAX, {"classes": 3, "parameters": [1] * 6}),
+        (
+            "inference of fewer probabilities than classes",
+            SOFTMAX,
+            {"classes": 3, "parameters": [1] * 6},
+        ),
         ("inference of more probabilities than classes", SOFTMAX, {"k": 3}),
         ("a gradient with an epoch", ROUND, {"epochs": 1}),
         ("a gradient with a rate", ROUND, {"rate": 1}),
@@ -159,7 +191,10 @@ def round_vectors():
         ("tau 0", LOCAL, {"tau": 0}),
         ("tau above 2**23", LOCAL, {"tau": (1 << 23) + 1}),
         ("exponent -17 in local training", LOCAL, {"exponent": -17}),
-        *((f"sums of {n} categories", dict(COUNTS, card=SUM), {"classes": n, "k": 1}) for n in (0, 1, 129)),
+        *(
+            (f"sums of {n} categories", dict(COUNTS, card=SUM), {"classes": n, "k": 1})
+            for n in (0, 1, 129)
+        ),
         (
             "more than 1,025 counts",
             dict(COUNTS, card=SUM),
@@ -181,7 +216,9 @@ def round_vectors():
         ("card longer than what follows", ROUND, {"length": len(CARD) + 1}),
         ("card shorter than what follows", ROUND, {"length": len(CARD) - 1}),
     ):
-        tests.append(bad_frame("round", comment, sealed(KEY, round_body(dict(base, **change))), KEY))
+        tests.append(
+            bad_frame("round", comment, sealed(KEY, round_body(dict(base, **change))), KEY)
+        )
     for base, k in (
         (ROUND, 6),
         (COLLECT, 5),
@@ -192,19 +229,27 @@ def round_vectors():
         (SOFTMAX, 3),
     ):
         comment = f"{k} sums of model {base['model']}"
-        tests.append(bad_frame("round", comment, sealed(KEY, round_body(dict(base, k=k), SUM)), KEY))
+        tests.append(
+            bad_frame("round", comment, sealed(KEY, round_body(dict(base, k=k), SUM)), KEY)
+        )
     tests.append(bad_frame("round", "no card", sealed(KEY, round_body(ROUND, b"")), KEY))
-    tests.append(bad_frame("round", "card of 2049 bytes", sealed(KEY, round_body(ROUND, bytes(2049))), KEY))
+    tests.append(
+        bad_frame("round", "card of 2049 bytes", sealed(KEY, round_body(ROUND, bytes(2049))), KEY)
+    )
     longest = round_body(widest, bytes(2561 - 8 - 26 - 2048))
     tests.append(bad_frame("round", "2561 bytes", sealed(KEY, longest), KEY))
     good = sealed(KEY, round_body(ROUND))
     for n in (0, 1, 8, 9, 17, 20, 29, len(good) - 9, len(good) - 1):
-        tests.append(bad_frame("round", f"cut to {n} bytes", good[:n], KEY, ERR_TAG if n > 16 else ERR_FRAME))
+        tests.append(
+            bad_frame("round", f"cut to {n} bytes", good[:n], KEY, ERR_TAG if n > 16 else ERR_FRAME)
+        )
     for bit in (8, 13, 40, 100, 8 * len(good) - 70, 8 * len(good) - 1):
         flipped = bytearray(good)
         flipped[bit // 8] ^= 1 << bit % 8
         tests.append(bad_frame("round", f"bit {bit} flipped", bytes(flipped), KEY, ERR_TAG))
-    tests.append(bad_frame("round", "key of another client", sealed(KEY_B, round_body(ROUND)), KEY, ERR_TAG))
+    tests.append(
+        bad_frame("round", "key of another client", sealed(KEY_B, round_body(ROUND)), KEY, ERR_TAG)
+    )
     tests.append(bad_frame("round", "a byte behind the tag", good + b"\0", KEY, ERR_TAG))
     return tests
 
@@ -221,8 +266,12 @@ def question_vectors():
             digest = question(key, device, ROUND)
             fields = {"question": digest, "answer_key": digest[8:24]}
             for target in (device, FLEET):
-                frame = sealed(key if target == device else bytes(32), round_body(dict(ROUND, device=target)))
-                comment = f"device {device}" + (" asked with the whole fleet" if target == FLEET else "")
+                frame = sealed(
+                    key if target == device else bytes(32), round_body(dict(ROUND, device=target))
+                )
+                comment = f"device {device}" + (
+                    " asked with the whole fleet" if target == FLEET else ""
+                )
                 tests.append(case(comment, "valid", key=key, device=device, frame=frame, **fields))
     return tests
 
@@ -246,7 +295,10 @@ def report_vectors():
         tests.append(frame_case("report", f"{k} of base {base}", data, key, **fields))
     for comment, data in (
         ("key of the client", report(7, 9, [2], 3, KEY)),
-        ("answer key of another question", report(7, 9, [2], 3, question(KEY, 7, dict(ROUND, k=2))[8:24])),
+        (
+            "answer key of another question",
+            report(7, 9, [2], 3, question(KEY, 7, dict(ROUND, k=2))[8:24]),
+        ),
         ("answer key of another device", report(7, 9, [2], 3, question(KEY, 8, ROUND)[8:24])),
     ):
         bad = bad_frame("report", comment, data, key, ERR_TAG)
@@ -255,12 +307,16 @@ def report_vectors():
 
 
 def reports_vectors():
-    rows = [report(device, 9, [device % 3], 3, question(KEY, device, ROUND)[8:24]) for device in IDS]
+    rows = [
+        report(device, 9, [device % 3], 3, question(KEY, device, ROUND)[8:24]) for device in IDS
+    ]
     wide = [report(7, 9, [1] * 1024, 3, question(KEY, 7, ROUND)[8:24])] * 2
     most = [report(i + 1, 9, [i % 3], 3, KEY[:16]) for i in range((2560 - 7) // 13)]
     good = ("of six clients", rows), ("of one", rows[:1]), ("wide", wide), ("as many as fit", most)
     tests = [
-        frame_case("reports", comment, answers.reports(*reports), reports=[row.hex() for row in reports])
+        frame_case(
+            "reports", comment, answers.reports(*reports), reports=[row.hex() for row in reports]
+        )
         for comment, reports in good
     ]
     for comment, data in (
@@ -291,7 +347,9 @@ def model_vectors():
         ("the ends of fields", ends),
         ("128 classes", dict(softmax, round=1, exponent=-12, classes=128, d=8)),
     )
-    tests = [frame_case("model", comment, sealed(KEY, model_body(f)), KEY, **f) for comment, f in good]
+    tests = [
+        frame_case("model", comment, sealed(KEY, model_body(f)), KEY, **f) for comment, f in good
+    ]
     for comment, change in (
         ("model 0", {"model": 0}),
         ("model 5", {"model": 5}),
@@ -309,7 +367,9 @@ def model_vectors():
         ("a parameter too few", {"parameters": many(3)}),
         ("a parameter too many", {"parameters": many(5)}),
     ):
-        tests.append(bad_frame("model", comment, sealed(KEY, model_body(dict(model, **change))), KEY))
+        tests.append(
+            bad_frame("model", comment, sealed(KEY, model_body(dict(model, **change))), KEY)
+        )
     tests.append(bad_frame("model", "another key", sealed(KEY_B, model_body(model)), KEY, ERR_TAG))
     return tests
 
@@ -320,7 +380,9 @@ def fleet_key_vectors():
         for epoch in (1, 2**30 - 1):
             data = sealed(KEY, frames.fleet_key_body(KEY, device, epoch, KEY_B))
             fields = {"device": device, "epoch": epoch, "fleet_key": KEY_B.hex()}
-            tests.append(frame_case("fleet_key", f"epoch {epoch} for device {device}", data, KEY, **fields))
+            tests.append(
+                frame_case("fleet_key", f"epoch {epoch} for device {device}", data, KEY, **fields)
+            )
     tests.append(bad_frame("fleet_key", "another key", sealed(KEY_B, data[:-8]), KEY, ERR_TAG))
     tests.append(bad_frame("fleet_key", "a byte too many", sealed(KEY, data[:-8] + b"\0"), KEY))
     tests.append(bad_frame("fleet_key", "a byte too few", sealed(KEY, data[:-9]), KEY))
@@ -328,19 +390,49 @@ def fleet_key_vectors():
 
 
 HELLO = {
-    "nonce": 0xFFFFFFFF, "first": 1, "clients": 2500, "budget": 10**9, "spent": 2**30 - 1, "epoch": 3, "heap": 81104,
-    "records": 256, "exceptions": 2, "restarts": 65535, "entropy": 1, "assessed": 1, "measure": 1, "unit": 513,
-    "release": [0, 2, 17], "text": "emulated; micropython 1.25.0; tern 0.2.17",
-}  # fmt: skip
+    "nonce": 0xFFFFFFFF,
+    "first": 1,
+    "clients": 2500,
+    "budget": 10**9,
+    "spent": 2**30 - 1,
+    "epoch": 3,
+    "heap": 81104,
+    "records": 256,
+    "exceptions": 2,
+    "restarts": 65535,
+    "entropy": 1,
+    "assessed": 1,
+    "measure": 1,
+    "unit": 513,
+    "release": [0, 2, 17],
+    "text": "emulated; micropython 1.25.0; tern 0.2.17",
+}
 
 
 def hello_body(f, n=None, schema=SCHEMA):
     data = f["text"].encode()
     head = (
-        0x81, f["nonce"], 2, schema, f["first"], f["clients"], 2560, 128, f["budget"], f["spent"], f["epoch"],
-        f["heap"], f["records"], f["exceptions"], f["restarts"], f["entropy"], f["assessed"], f["measure"], f["unit"],
+        0x81,
+        f["nonce"],
+        2,
+        schema,
+        f["first"],
+        f["clients"],
+        2560,
+        128,
+        f["budget"],
+        f["spent"],
+        f["epoch"],
+        f["heap"],
+        f["records"],
+        f["exceptions"],
+        f["restarts"],
+        f["entropy"],
+        f["assessed"],
+        f["measure"],
+        f["unit"],
         bytes(f["release"]),
-    )  # fmt: skip
+    )
     return struct.pack("<BIB8sIIHHIIIIHHHBBBH3sB", *head, len(data) if n is None else n) + data
 
 
@@ -354,7 +446,9 @@ def small_vectors():
     of_board = {"device": 0, "round": 0, "code": 1, "detail": 0}
     tests = [
         frame_case("hello_request", "nonce 0", frames.hello_request(0), nonce=0),
-        frame_case("hello_request", "largest nonce", frames.hello_request(2**32 - 1), nonce=2**32 - 1),
+        frame_case(
+            "hello_request", "largest nonce", frames.hello_request(2**32 - 1), nonce=2**32 - 1
+        ),
         frame_case("hello", "an emulated board", sealed(b"", hello_body(HELLO)), **HELLO),
         frame_case("hello", "no text, last id", sealed(b"", hello_body(last)), **last),
         frame_case("error", "budget spent", error_frame(KEY[:16], spent), KEY[:16], **spent),
@@ -367,13 +461,27 @@ def small_vectors():
         ("hello_request", "another type", sealed(b"", struct.pack("<BI", 2, 0)), ERR_FRAME),
         ("hello", "text longer than what follows", sealed(b"", hello_body(HELLO, 200)), ERR_FRAME),
         ("hello", "text shorter than what follows", sealed(b"", hello_body(HELLO, 3)), ERR_FRAME),
-        ("hello", "text is not UTF-8", sealed(b"", hello_body(dict(HELLO, text=""), 1) + b"\xff"), ERR_FRAME),
+        (
+            "hello",
+            "text is not UTF-8",
+            sealed(b"", hello_body(dict(HELLO, text=""), 1) + b"\xff"),
+            ERR_FRAME,
+        ),
     ]
-    return tests + [bad_frame(kind, comment, data, error=error) for kind, comment, data, error in hostile]
+    return tests + [
+        bad_frame(kind, comment, data, error=error) for kind, comment, data, error in hostile
+    ]
 
 
 def main():
-    groups = round_vectors, report_vectors, reports_vectors, model_vectors, fleet_key_vectors, small_vectors
+    groups = (
+        round_vectors,
+        report_vectors,
+        reports_vectors,
+        model_vectors,
+        fleet_key_vectors,
+        small_vectors,
+    )
     write(
         VECTORS / "frames.json",
         "wire.md. A frame is given with its tag. error: the code of the ERROR that answers it (1 frame, 2 tag); the "

@@ -36,7 +36,15 @@ class Book:
     measure: int = 0
 
     def image(self):
-        fields = (self.budget, self.spent, self.last, self.question, self.state, self.report, self.step)
+        fields = (
+            self.budget,
+            self.spent,
+            self.last,
+            self.question,
+            self.state,
+            self.report,
+            self.step,
+        )
         return ledger_file(self.magic, *fields, self.n, self.measure)
 
 
@@ -44,7 +52,8 @@ ANSWERED = Book(spent=2_000_000, last=9, question=QUESTION, state=1, report=REPO
 RESERVED = Book(spent=2_000_000, last=9, state=2)
 
 
-# --- Files ----------------------------------------------------------------------------------------------------
+# --- Files
+# ----------------------------------------------------------------------------------------------------
 
 
 def files():
@@ -62,8 +71,12 @@ def files():
         ("answered, in rho", replace(ANSWERED, measure=1)),
     ):
         tests.append(valid(comment, book, book.image()))
-    tests.append(valid("written over a much longer one", RESERVED, RESERVED.image() + LONGEST + LONGEST))
-    tests.append(valid("written over a longer one", ANSWERED, ANSWERED.image() + bytes.fromhex("00ff") * 9))
+    tests.append(
+        valid("written over a much longer one", RESERVED, RESERVED.image() + LONGEST + LONGEST)
+    )
+    tests.append(
+        valid("written over a longer one", ANSWERED, ANSWERED.image() + bytes.fromhex("00ff") * 9)
+    )
     good = ANSWERED.image()
     hostile = [
         ("last byte missing, which a device that loaded the file before has in RAM", good[:-1]),
@@ -73,7 +86,10 @@ def files():
         ("another magic", Book(magic=b"TLG4").image()),
         ("without a step", Book(magic=b"TLG2").image()),
         ("of protocol 1", Book(magic=b"TLG1").image()),
-        ("of protocol 1, with its hash", sealed(b"", replace(ANSWERED, magic=b"TLG1").image()[:-4])),
+        (
+            "of protocol 1, with its hash",
+            sealed(b"", replace(ANSWERED, magic=b"TLG1").image()[:-4]),
+        ),
         ("magic of protocol 0", Book(magic=b"TLG0").image()),
         ("budget above the limit", Book(budget=10**9 + 1).image()),
         ("budget 2**32 - 1", Book(budget=2**32 - 1).image()),
@@ -113,7 +129,8 @@ def valid(comment, book, data):
     return case(comment, "valid", ledger=data, **fields)
 
 
-# --- Counters -------------------------------------------------------------------------------------------------
+# --- Counters
+# -------------------------------------------------------------------------------------------------
 
 
 def counters():
@@ -168,7 +185,8 @@ def counter(comment, book, steps):
     return case(comment, "valid", **fields, file=file, paid="".join(steps))
 
 
-# --- Transitions ----------------------------------------------------------------------------------------------
+# --- Transitions
+# ----------------------------------------------------------------------------------------------
 
 
 class Device:
@@ -270,7 +288,17 @@ def transitions():
     yield transition("a report that is refused costs nothing", small, payments)
     payments = [pay(1, report=LONGEST), pay(2, report=NEXT), pay(3), RESTART, pay(3)]
     yield transition("a shorter report after a longer one", Book(), payments)
-    payments = [pay(1), pay(1), RESTART, pay(2, report=b""), pay(3, ahead=3), pay(4), RESTART, pay(6), pay(7)]
+    payments = [
+        pay(1),
+        pay(1),
+        RESTART,
+        pay(2, report=b""),
+        pay(3, ahead=3),
+        pay(4),
+        RESTART,
+        pay(6),
+        pay(7),
+    ]
     yield transition("a ledger in rho stays one", Book(budget=37, measure=1), payments)
     payments = [pay(8), pay(9), pay(9, question=ZERO), pay(10), pay(10)]
     yield transition("reserved: all its rounds are over", RESERVED, payments)
@@ -283,7 +311,9 @@ def transitions():
     yield transition(comment, Book(), [pay(1), pay(100), pay(101, 7), RESTART, pay(103)], ahead=3)
     comment = "dearer than what is reserved, within its rounds"
     yield transition(comment, Book(), [pay(1), pay(2, 11), pay(4, 11)], ahead=3)
-    yield transition("as dear as all that is reserved", Book(), [pay(1), pay(2, 10), pay(3, 1)], ahead=3)
+    yield transition(
+        "as dear as all that is reserved", Book(), [pay(1), pay(2, 10), pay(3, 1)], ahead=3
+    )
     comment = "cheaper reports do not stretch a reservation"
     yield transition(comment, Book(), [pay(1), pay(2, 1), pay(3, 1)], ahead=2)
     payments = [pay(1, 3), pay(2, 3), pay(3, 3), pay(4, 2), pay(4, 1), RESTART, pay(4, 1)]
@@ -296,7 +326,9 @@ def transitions():
     yield transition("no round beyond the last is reserved", late, payments, ahead=1000)
     payments = [pay(LAST_ROUND), RESTART, pay(LAST_ROUND)]
     yield transition("the last round alone", late, payments, ahead=1000)
-    yield transition("the dearest report, paid ahead", Book(), [pay(1, 10**9), pay(2, 1)], ahead=1000)
+    yield transition(
+        "the dearest report, paid ahead", Book(), [pay(1, 10**9), pay(2, 1)], ahead=1000
+    )
     payments = [pay(1, 10**6), pay(2, 10**9), pay(2, 999 * 10**6), pay(3, 1)]
     yield transition("a thousand of the dearest", Book(), payments, ahead=1000)
 

@@ -9,7 +9,17 @@ from itertools import chain
 
 from make_arithmetic import Numbers
 from parts import VECTORS, case, write
-from spec.arithmetic import INFERENCE, LINEAR, LOGISTIC, ONE, SVM, clamp, prediction, probabilities, sigmoid
+from spec.arithmetic import (
+    INFERENCE,
+    LINEAR,
+    LOGISTIC,
+    ONE,
+    SVM,
+    clamp,
+    prediction,
+    probabilities,
+    sigmoid,
+)
 
 LARGEST = 32767
 
@@ -41,13 +51,22 @@ def cases():
         for d, exponent in ((1, -12), (4, -13), (13, -15), (28, -12), (128, -20), (5, -30)):
             parameters = [numbers.some(d, -LARGEST - 1, LARGEST)]
             rows = [numbers.some(d, -ONE, ONE) for _ in range(4)]
-            yield predicted(f"model {model}, d = {d}, exponent {exponent}", model, parameters, exponent, rows)
+            yield predicted(
+                f"model {model}, d = {d}, exponent {exponent}", model, parameters, exponent, rows
+            )
         for end in (LARGEST, -LARGEST - 1):
-            yield predicted(f"model {model}, all mantissas {end}", model, [[end] * 128], -12, extremes(128))
+            yield predicted(
+                f"model {model}, all mantissas {end}", model, [[end] * 128], -12, extremes(128)
+            )
         ties = [[x] for x in (-3, -2, -1, 0, 1, 2, 3)]
         yield predicted(f"model {model}, scores that are ties", model, [[2048]], -12, ties)
-        yield predicted(f"model {model}, ties at the smallest exponent", model, [[1]], -30, extremes(1))
-    steps = [[t] for t in (0, 1, 2047, 2048, 2049, ONE, LARGEST, -1, -2047, -2048, -2049, -ONE, -LARGEST - 1)]
+        yield predicted(
+            f"model {model}, ties at the smallest exponent", model, [[1]], -30, extremes(1)
+        )
+    steps = [
+        [t]
+        for t in (0, 1, 2047, 2048, 2049, ONE, LARGEST, -1, -2047, -2048, -2049, -ONE, -LARGEST - 1)
+    ]
     yield predicted("the sigmoid between and at its knots", LOGISTIC, [[4096]], -12, steps)
     ends = [[x] for x in (32766, LARGEST, -32767, -LARGEST - 1)]
     yield predicted("the sigmoid's ends", LOGISTIC, [[20480]], -12, ends)

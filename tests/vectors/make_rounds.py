@@ -24,7 +24,10 @@ from spec.frames import COLLECTIONS, FLEET, TRAININGS, fleet_key_body, hello_req
 from tern.entropy import POSITION
 
 LAST = 2**30 - 1
-RHO_OF_2, RHO_OF_4 = 1_523_189, 3_856_111  # of a report of epsilon 2, of 4; millionths (ledger.md, Measure)
+RHO_OF_2, RHO_OF_4 = (
+    1_523_189,
+    3_856_111,
+)  # of a report of epsilon 2, of 4; millionths (ledger.md, Measure)
 EDGES = (2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
 ZERO = bytes(32)
 
@@ -47,8 +50,14 @@ LEAKING = two_levels(EPSILON, 970_000_000, T - 970_000_000)
 CATEGORIES = window(EPSILON, 5, 1, 650_000_000)
 MIXED = mixture(EPSILON, T // 3, TWO, WINDOW)
 RANGES = ranges((5000, -5000))
-CARDS = {"table of two levels": TWO, "table of three": THREE, "window": WINDOW, "laplace": noise(), "mixture": MIXED,
-         "hierarchy": RANGES}  # fmt: skip
+CARDS = {
+    "table of two levels": TWO,
+    "table of three": THREE,
+    "window": WINDOW,
+    "laplace": noise(),
+    "mixture": MIXED,
+    "hierarchy": RANGES,
+}
 
 
 def total(norm=2, unit=0, **fields):
@@ -63,7 +72,9 @@ def total(norm=2, unit=0, **fields):
         "bits": 9,
     }
     loss = 50_000 if norm == 2 else EPSILON
-    if not unit:  # a device's vector is replaced: it moves twice as far as one that appears or vanishes
+    if (
+        not unit
+    ):  # a device's vector is replaced: it moves twice as far as one that appears or vanishes
         loss *= 4 if norm == 2 else 2
     return sum_card(loss, norm, unit, **{**usual, **fields})
 
@@ -73,7 +84,9 @@ def total(norm=2, unit=0, **fields):
 
 BOARD = Board()
 POLICY = (0, 0, 1, 1, 0)
-RHO = Board(d=3, held=5, fleet=(0, 0, 1, 1, 0, 1), ledgers=(ledger_file(measure=1),))  # protects each record
+RHO = Board(
+    d=3, held=5, fleet=(0, 0, 1, 1, 0, 1), ledgers=(ledger_file(measure=1),)
+)  # protects each record
 THREE_CLIENTS = Board(first=5, clients=3, held=2, fleet=POLICY)
 
 
@@ -103,7 +116,9 @@ def fleet_key(epoch, device=7, key=None, new=ZERO, owner=7):
 
 
 def random_bytes(seed, n):
-    return b"".join(hashlib.sha256(seed.encode() + bytes([i])).digest() for i in range(-(-n // 32)))[:n]
+    return b"".join(
+        hashlib.sha256(seed.encode() + bytes([i])).digest() for i in range(-(-n // 32))
+    )[:n]
 
 
 class Start:
@@ -148,13 +163,19 @@ def rounds(comment, board, steps, flags=()):
                 step_comment, step = step
             frame = step.frame() if isinstance(step, Round) else step
             answers = answers_of(client, frame)
-            now = {"comment": step_comment, "frame": frame.hex()} if step_comment else {"frame": frame.hex()}
+            now = (
+                {"comment": step_comment, "frame": frame.hex()}
+                if step_comment
+                else {"frame": frame.hex()}
+            )
             step_comment = ""
             if answers and answers[0][0] == 0x81:
                 now["hello"] = hello_of(answers[0])
             else:
                 now["answers"] = [answer.hex() for answer in one_by_one(answers)]
-            changed = {name: get(folder, name) for name in files if get(folder, name) != written[name]}
+            changed = {
+                name: get(folder, name) for name in files if get(folder, name) != written[name]
+            }
             if changed:
                 now["files"] = {name: data.hex() for name, data in changed.items()}
                 written |= changed
@@ -175,16 +196,24 @@ def models():
         more = {"d": 3, "model": model}
         collects = model in COLLECTIONS
         k = 3 if model == 4 else 6 if model >= 10 else 2
-        first = ask(1, **more, k=9 if model >= 10 else 3, parameters=(0, 1, 2) if collects else (900, -7000))
+        first = ask(
+            1, **more, k=9 if model >= 10 else 3, parameters=(0, 1, 2) if collects else (900, -7000)
+        )
         second = ask(2, **more, k=k, parameters=(0, 1, 2) if collects else (-900, 700))
-        third = ask(9, **more, k=3 if model == 4 else 1, parameters=(0, 2) if collects else (3000, 1))
+        third = ask(
+            9, **more, k=3 if model == 4 else 1, parameters=(0, 2) if collects else (3000, 1)
+        )
         comment = f"model {model}: all values, some, one; then the first again"
         rounds(comment, board, [first, second, third, third])
     for model in (1, 2, 3, 8, 10):
-        steps = [ask(i + 1, model=model, range=range_, d=3, k=2) for i, range_ in enumerate((1, 5, 12))]
+        steps = [
+            ask(i + 1, model=model, range=range_, d=3, k=2) for i, range_ in enumerate((1, 5, 12))
+        ]
         rounds(f"model {model} with ranges", board, steps)
-    steps = [ask(i + 1, device=device, model=9, range=range_, d=3, k=2) for i, (device, range_) in
-             enumerate(((7, 1), (8, 1), (8, 0), (FLEET, 1)))]  # fmt: skip
+    steps = [
+        ask(i + 1, device=device, model=9, range=range_, d=3, k=2)
+        for i, (device, range_) in enumerate(((7, 1), (8, 1), (8, 0), (FLEET, 1)))
+    ]
     rounds("model 9: hashed, as they are, hashed by all", replace(board, clients=2), steps)
     for model in (2, 5, 10, 11):
         steps = [ask(number, model=model, batch=2, d=3, k=3) for number in (1, 2, 4, LAST)]
@@ -202,7 +231,8 @@ def models():
     bounded = replace(board, clients=2, fleet=(0, 0, 1, 1, 2))
     for model in (2, 5, 8, 10, 11):
         steps = [
-            ask(3, device=device, model=model, d=3, k=3 if model in TRAININGS else 2) for device in (7, 8, 7)
+            ask(3, device=device, model=model, d=3, k=3 if model in TRAININGS else 2)
+            for device in (7, 8, 7)
         ]
         rounds(f"model {model}: two records of five count", bounded, steps)
     many = Board(held=40)
@@ -216,16 +246,30 @@ def cards():
         kinds = enumerate(((4, 1), (2, 2), (1, 8), (3, 7)), 1)
         steps = [ask(number, card=card, d=4, k=k, model=model) for number, (k, model) in kinds]
         rounds(f"{name}: all of four values, two, one, three", board, steps)
-    rounds("a category above the card's, and a negative one", board,
-           [ask(i + 1, model=9, d=4, k=1, parameters=(j,), card=window(EPSILON, n, 1, T // n + 9)) for i, (j, n) in
-             enumerate(((0, 2), (1, 5), (2, 256), (3, 3)))])  # fmt: skip
+    rounds(
+        "a category above the card's, and a negative one",
+        board,
+        [
+            ask(i + 1, model=9, d=4, k=1, parameters=(j,), card=window(EPSILON, n, 1, T // n + 9))
+            for i, (j, n) in enumerate(((0, 2), (1, 5), (2, 256), (3, 3)))
+        ],
+    )
     wide = noise(0, 2**20, 1, -32767, 32768)
     large = Board(d=65, held=1)
-    rounds("256 bytes of symbols, the most; and one value more", large,
-           [ask(1, model=10, classes=2, d=65, k=129, card=wide), ask(1, model=10, classes=2, d=65, k=128, card=wide)])  # fmt: skip
+    rounds(
+        "256 bytes of symbols, the most; and one value more",
+        large,
+        [
+            ask(1, model=10, classes=2, d=65, k=129, card=wide),
+            ask(1, model=10, classes=2, d=65, k=128, card=wide),
+        ],
+    )
     bytewise = noise(0, 2**20, 1, -127, 128)
-    rounds("257 bytes of symbols, and 256", large,
-           [ask(1, model=10, classes=4, d=65, k=k, card=bytewise) for k in (257, 256)])  # fmt: skip
+    rounds(
+        "257 bytes of symbols, and 256",
+        large,
+        [ask(1, model=10, classes=4, d=65, k=k, card=bytewise) for k in (257, 256)],
+    )
     dear = window(20_000_000, 3, 1, T // 3)
     step = ask(1, model=10, classes=4, d=65, k=215, card=dear)
     rounds("a cost above 2**32", replace(large, largest=FLEET), [step])
@@ -279,7 +323,10 @@ def refusals():
     names = list(FAULTS)
     for i, first in enumerate(names):
         for second in [None, *names[i + 1 : i + 5]]:
-            if not ((first in NUMBERS and second in NUMBERS) or {first, second} == {"no entropy", "pause"}):
+            if not (
+                (first in NUMBERS and second in NUMBERS)
+                or {first, second} == {"no entropy", "pause"}
+            ):
                 refusal(first, second)
 
 
@@ -330,14 +377,20 @@ def bounds():
         steps = [ask(i + 1, card=card, k=1) for i, card in enumerate(kinds)]
         rounds(f"shapes allowed: {shapes}", Board(shapes=shapes), steps)
     for model in (4, 10):
-        rounds(f"one report of model {model} at the largest cost", Board(largest=2_000_000 if model == 4 else 8_000_000),
-               [ask(1, model=model), ask(2, model=model, k=3 if model == 4 else 5)])  # fmt: skip
+        rounds(
+            f"one report of model {model} at the largest cost",
+            Board(largest=2_000_000 if model == 4 else 8_000_000),
+            [ask(1, model=model), ask(2, model=model, k=3 if model == 4 else 5)],
+        )
     # 240, 50 for modules, 32 for 20 records and batches of three classes, 1 for four values.
     for slot in (322, 323):
         board = Board(fleet=(0, slot, 1, 1, 9))
         rounds(f"a slot of {slot} ms for local training of classes", board, [ask(1, model=11)])
-    rounds("a card whose claim is too small by one, and one that is just kept", BOARD,
-           [ask(1, card=noise(epsilon=1_999_999)), ask(2, card=noise())])  # fmt: skip
+    rounds(
+        "a card whose claim is too small by one, and one that is just kept",
+        BOARD,
+        [ask(1, card=noise(epsilon=1_999_999)), ask(2, card=noise())],
+    )
 
 
 def numbers():
@@ -346,14 +399,28 @@ def numbers():
         clients = 1 if first == 2**32 - 2 else 2
         board = Board(first=first, clients=clients, held=1, fleet=POLICY)
         last = first + clients - 1
-        rounds(f"ids from {first} on", board, [ask(1, device=first), ask(1, device=FLEET), ask(2, device=FLEET, k=1),
-               ask(2, device=last, k=1), ask(3, device=last + 1 if clients > 1 else first - 1), hello_request(),
-               fleet_key(2, first, owner=first)])  # fmt: skip
+        rounds(
+            f"ids from {first} on",
+            board,
+            [
+                ask(1, device=first),
+                ask(1, device=FLEET),
+                ask(2, device=FLEET, k=1),
+                ask(2, device=last, k=1),
+                ask(3, device=last + 1 if clients > 1 else first - 1),
+                hello_request(),
+                fleet_key(2, first, owner=first),
+            ],
+        )
     for number in (0, 2**30, 2**31 - 1, 2**31, FLEET):
         board = Board(ledgers=(ledger_file(last=LAST - 1),))
         rounds(f"round {number}", board, [ask(number)], flags=["hostile"])
     end = Board(ledgers=(ledger_file(last=LAST - 2),))
-    rounds("the last rounds of all", end, [ask(LAST - 1), ask(LAST), ask(LAST), ask(2**30), ask(LAST - 1)])
+    rounds(
+        "the last rounds of all",
+        end,
+        [ask(LAST - 1), ask(LAST), ask(LAST), ask(2**30), ask(LAST - 1)],
+    )
     for device in (0, 1, 6, 8, 2**30, 2**31, 2**32 - 2):
         rounds(f"no client {device} here", BOARD, [ask(1, device=device)], flags=["hostile"])
 
@@ -364,27 +431,62 @@ def frames():
         frame = sealed(key_of(7), whole[: n - 8]) if n > 8 else whole[:n]
         rounds(f"a ROUND of {n} bytes", BOARD, [frame], flags=["hostile"])
     shortest = sealed(key_of(7), whole[:9])
-    rounds("a ROUND of 17 bytes, the shortest that is looked at", BOARD, [shortest], flags=["hostile"])
+    rounds(
+        "a ROUND of 17 bytes, the shortest that is looked at", BOARD, [shortest], flags=["hostile"]
+    )
     rounds("a ROUND of 17 bytes with a wrong tag", BOARD, [whole[:9] + bytes(8)], flags=["hostile"])
-    rounds("for the fleet, of 16 and 17 bytes", THREE_CLIENTS, [sealed(FLEET_KEY, ask(device=FLEET).frame()[:8]),
-           sealed(FLEET_KEY, ask(device=FLEET).frame()[:9])], flags=["hostile"])  # fmt: skip
-    rounds("a byte too many, a byte too few", BOARD, [sealed(key_of(7), whole[:-8] + b"\0"), sealed(key_of(7), whole[:-9])],
-           flags=["hostile"])  # fmt: skip
-    rounds("each bit of a tag", BOARD, [whole[:-8] + bytes(b ^ (i == j) << i for j, b in enumerate(whole[-8:])) for i in range(8)],
-           flags=["hostile"])  # fmt: skip
+    rounds(
+        "for the fleet, of 16 and 17 bytes",
+        THREE_CLIENTS,
+        [
+            sealed(FLEET_KEY, ask(device=FLEET).frame()[:8]),
+            sealed(FLEET_KEY, ask(device=FLEET).frame()[:9]),
+        ],
+        flags=["hostile"],
+    )
+    rounds(
+        "a byte too many, a byte too few",
+        BOARD,
+        [sealed(key_of(7), whole[:-8] + b"\0"), sealed(key_of(7), whole[:-9])],
+        flags=["hostile"],
+    )
+    rounds(
+        "each bit of a tag",
+        BOARD,
+        [whole[:-8] + bytes(b ^ (i == j) << i for j, b in enumerate(whole[-8:])) for i in range(8)],
+        flags=["hostile"],
+    )
     kinds = (0, 6, 0x7F, 0x81, 0x82, 0x84, 0x85, 0xFF)
     steps = [sealed(b"", bytes([kind]) + whole[1:17]) for kind in kinds]
     rounds("types that no host sends", BOARD, steps, flags=["hostile"])
     model = sealed(key_of(7), struct.pack("<BIIBbBH2h", 4, 7, 1, 2, -14, 1, 2, 5, -5))
     steps = [model, model[:-1], model[:3], sealed(b"", b"\4")]
     rounds("MODEL has no answer, a damaged one neither", BOARD, steps)
-    rounds("HELLO_REQUEST", Board(fleet=(60, 1000, 1, 77, 50)), [hello_request(), hello_request(0), hello_request(FLEET), hello_request()[:-1] + b"?",
-           sealed(b"", b"\1" + bytes(3)), sealed(b"", b"\1" + bytes(5))])  # fmt: skip
+    rounds(
+        "HELLO_REQUEST",
+        Board(fleet=(60, 1000, 1, 77, 50)),
+        [
+            hello_request(),
+            hello_request(0),
+            hello_request(FLEET),
+            hello_request()[:-1] + b"?",
+            sealed(b"", b"\1" + bytes(3)),
+            sealed(b"", b"\1" + bytes(5)),
+        ],
+    )
     bare = Board(files=dict.fromkeys(("clients.bin", "records.bin", "ledger/00000007")))
     rounds("HELLO of a board without files", bare, [hello_request(), ask()])
-    rounds("HELLO of a board without a ledger", Board(files={"ledger/00000007": None}), [hello_request()])
+    rounds(
+        "HELLO of a board without a ledger",
+        Board(files={"ledger/00000007": None}),
+        [hello_request()],
+    )
     steps = [ask(1, device=5), ask(2, device=6), hello_request()]
-    rounds("HELLO tells the budget of the first client", replace(THREE_CLIENTS, budget=9_000_000), steps)
+    rounds(
+        "HELLO tells the budget of the first client",
+        replace(THREE_CLIENTS, budget=9_000_000),
+        steps,
+    )
 
 
 def described(values):
@@ -396,26 +498,66 @@ def fields():
     softmax = {"model": 10, "k": 1}
     local_softmax = {"model": 11, "k": 1}
     off = [
-        {"model": 0}, {"model": 12}, {"range": 13}, {"model": 4, "range": 1}, {"model": 5, "range": 1}, {"model": 9, "range": 2},
-        {"exponent": -31}, {"exponent": -11}, {"model": 5, "exponent": -17}, {"model": 5, "exponent": -11},
-        {"model": 8, "exponent": -12}, {"classes": 0}, {"classes": 2}, {**softmax, "classes": 1}, {**softmax, "classes": 129, "d": 1},
-        {"d": 0}, {"d": 129}, {"k": 0}, {"k": 3}, {"model": 4, "k": 2}, {"model": 8, "k": 3},
-        {"model": 8, "k": 2, "parameters": (1,)}, {"model": 8, "parameters": (0, 1, 2)}, {"model": 9, "parameters": (0, 1, 7)},
-        {"batch": 33}, {"model": 4, "batch": 1}, {"model": 8, "batch": 1}, {"local": (1, 0, 0)}, {"local": (0, 1, 0)}, {"local": (0, 0, 1)},
-        {"model": 5, "local": (0, 1, 1)}, {"model": 5, "local": (1, 17, 1)}, {"model": 5, "local": (1, 0, 0)},
-        {"model": 5, "local": (1, 0, 2**23 + 1)}, {"model": 5, "local": (1, 0, 2**31)}, {"model": 10, "local": (1, 0, 1)},
-        {**local_softmax, "classes": 1}, {**local_softmax, "classes": 129, "d": 1}, {**local_softmax, "range": 1},
-        {**local_softmax, "exponent": -17}, {**local_softmax, "batch": 33}, {**local_softmax, "k": 7},
-        {**local_softmax, "local": (0, 0, 0)}, {**local_softmax, "local": (1, 17, 1)}, {"card": b""},
-    ]  # fmt: skip
+        {"model": 0},
+        {"model": 12},
+        {"range": 13},
+        {"model": 4, "range": 1},
+        {"model": 5, "range": 1},
+        {"model": 9, "range": 2},
+        {"exponent": -31},
+        {"exponent": -11},
+        {"model": 5, "exponent": -17},
+        {"model": 5, "exponent": -11},
+        {"model": 8, "exponent": -12},
+        {"classes": 0},
+        {"classes": 2},
+        {**softmax, "classes": 1},
+        {**softmax, "classes": 129, "d": 1},
+        {"d": 0},
+        {"d": 129},
+        {"k": 0},
+        {"k": 3},
+        {"model": 4, "k": 2},
+        {"model": 8, "k": 3},
+        {"model": 8, "k": 2, "parameters": (1,)},
+        {"model": 8, "parameters": (0, 1, 2)},
+        {"model": 9, "parameters": (0, 1, 7)},
+        {"batch": 33},
+        {"model": 4, "batch": 1},
+        {"model": 8, "batch": 1},
+        {"local": (1, 0, 0)},
+        {"local": (0, 1, 0)},
+        {"local": (0, 0, 1)},
+        {"model": 5, "local": (0, 1, 1)},
+        {"model": 5, "local": (1, 17, 1)},
+        {"model": 5, "local": (1, 0, 0)},
+        {"model": 5, "local": (1, 0, 2**23 + 1)},
+        {"model": 5, "local": (1, 0, 2**31)},
+        {"model": 10, "local": (1, 0, 1)},
+        {**local_softmax, "classes": 1},
+        {**local_softmax, "classes": 129, "d": 1},
+        {**local_softmax, "range": 1},
+        {**local_softmax, "exponent": -17},
+        {**local_softmax, "batch": 33},
+        {**local_softmax, "k": 7},
+        {**local_softmax, "local": (0, 0, 0)},
+        {**local_softmax, "local": (1, 17, 1)},
+        {"card": b""},
+    ]
     steps = [(described(values), ask(1, **values)) for values in off]
     for i in range(0, len(steps), 10):
         rounds("fields out of bounds", BOARD, steps[i : i + 10], flags=["hostile"])
     for values in (
-        {"exponent": -30}, {"exponent": -12}, {"model": 5, "exponent": -16}, {"batch": 32}, {"model": 5, "batch": 32},
-        {"model": 5, "local": (255, 16, 2**23)}, {"model": 5, "local": (1, 0, 1)}, {"model": 10, "classes": 128, "k": 1},
+        {"exponent": -30},
+        {"exponent": -12},
+        {"model": 5, "exponent": -16},
+        {"batch": 32},
+        {"model": 5, "batch": 32},
+        {"model": 5, "local": (255, 16, 2**23)},
+        {"model": 5, "local": (1, 0, 1)},
+        {"model": 10, "classes": 128, "k": 1},
         {**local_softmax, "classes": 128, "batch": 32, "exponent": -16, "local": (2, 16, 2**23)},
-    ):  # fmt: skip
+    ):
         rounds(f"just within: {described(values)}", BOARD, [ask(1, **values)])
     steps = [ask(i, model=model, classes=128, d=1, k=1) for i, model in enumerate((10, 11), 1)]
     rounds("128 classes of one feature", Board(d=1, held=1), steps)
@@ -425,47 +567,87 @@ def fleets():
     two = ask(2, device=FLEET, k=1)
     steps = [ask(1, device=FLEET), ask(1, device=FLEET), ask(1), two, ask(2, k=1)]
     rounds("a fleet of one", replace(BOARD, fleet=POLICY), steps)
-    rounds("a fleet of three, and one of them alone", THREE_CLIENTS, [ask(1, device=6), ask(1, device=FLEET), ask(1, device=FLEET),
-           ask(1, device=7), ask(1, device=FLEET, k=1), two, ask(2, device=5, k=1), ask(2, device=6, k=2)])  # fmt: skip
-    rounds("one of three has no ledger, one is beyond the round", replace(THREE_CLIENTS, ledgers=(ledger_file(last=9), ledger_file()[:-1], ledger_file())),
-           [ask(3, device=FLEET), hello_request()])  # fmt: skip
+    rounds(
+        "a fleet of three, and one of them alone",
+        THREE_CLIENTS,
+        [
+            ask(1, device=6),
+            ask(1, device=FLEET),
+            ask(1, device=FLEET),
+            ask(1, device=7),
+            ask(1, device=FLEET, k=1),
+            two,
+            ask(2, device=5, k=1),
+            ask(2, device=6, k=2),
+        ],
+    )
+    rounds(
+        "one of three has no ledger, one is beyond the round",
+        replace(THREE_CLIENTS, ledgers=(ledger_file(last=9), ledger_file()[:-1], ledger_file())),
+        [ask(3, device=FLEET), hello_request()],
+    )
     board = replace(THREE_CLIENTS, ledgers=(ledger_file(), ledger_file(budget=3_999_999)))
     rounds("one of three has no budget left", board, [ask(1, device=FLEET)])
     steps = [ask(1, device=FLEET, key=key_of(5)), ask(1, device=FLEET, key=ZERO)]
     rounds("another key", THREE_CLIENTS, steps, flags=["hostile"])
     steps = [ask(1, device=5, key=FLEET_KEY)]
     rounds("the fleet's key for one client", THREE_CLIENTS, steps, flags=["hostile"])
-    rounds("no fleet.bin", replace(THREE_CLIENTS, fleet=None), [ask(1, device=FLEET), ask(1, device=5)])
+    rounds(
+        "no fleet.bin", replace(THREE_CLIENTS, fleet=None), [ask(1, device=FLEET), ask(1, device=5)]
+    )
     steps = [ask(1, device=FLEET), ask(1, device=5), hello_request()]
     rounds("no clients.bin", replace(THREE_CLIENTS, files={"clients.bin": None}), steps)
     good = THREE_CLIENTS.image()["fleet.bin"]
     for what, file in (
-        ("cut short", good[:-1]), ("too long", good + b"\0"), ("empty", b""), ("of another magic", b"TFL4" + good[4:]), ("without a unit", b"TFL2" + good[4:-2]),
-        ("of protocol 1", b"TFL1" + good[4:44]), ("of protocol 1, too long", b"TFL1" + good[4:]), ("too short", good[:44]),
+        ("cut short", good[:-1]),
+        ("too long", good + b"\0"),
+        ("empty", b""),
+        ("of another magic", b"TFL4" + good[4:]),
+        ("without a unit", b"TFL2" + good[4:-2]),
+        ("of protocol 1", b"TFL1" + good[4:44]),
+        ("of protocol 1, too long", b"TFL1" + good[4:]),
+        ("too short", good[:44]),
         ("with a pause of 86401 s", good[:36] + struct.pack("<I", 86401) + good[40:]),
-        ("that pays for none", good[:42] + b"\0\0" + good[44:]), ("that pays for 1001", good[:42] + struct.pack("<H", 1001) + good[44:]),
-    ):  # fmt: skip
+        ("that pays for none", good[:42] + b"\0\0" + good[44:]),
+        ("that pays for 1001", good[:42] + struct.pack("<H", 1001) + good[44:]),
+    ):
         steps = [ask(), ask(device=FLEET), hello_request()]
         rounds(f"fleet.bin {what}", Board(files={"fleet.bin": file}), steps, flags=["hostile"])
     rows = THREE_CLIENTS.image()["clients.bin"]
     for what, file in (
-        ("with a byte too many", rows + b"\0"), ("with a row cut short", rows[:-1]), ("empty", b""),
-        ("whose first id is 0", bytes(4) + rows[4:]), ("whose second row has the id of the third", rows[:52] + rows[104:] + rows[104:]),
+        ("with a byte too many", rows + b"\0"),
+        ("with a row cut short", rows[:-1]),
+        ("empty", b""),
+        ("whose first id is 0", bytes(4) + rows[4:]),
+        ("whose second row has the id of the third", rows[:52] + rows[104:] + rows[104:]),
         ("whose second row allows shape 8", rows[:102] + b"\2\1" + rows[104:]),
         ("whose second row allows shape 0", rows[:102] + b"\x03\0" + rows[104:]),
         ("whose first row allows shape 8", rows[:50] + b"\0\1" + rows[52:]),
-    ):  # fmt: skip
-        rounds(f"clients.bin {what}", replace(THREE_CLIENTS, files={"clients.bin": file}), [ask(1, device=FLEET), ask(1, device=6),
-               ask(2, device=7), hello_request()], flags=["hostile"])  # fmt: skip
+    ):
+        rounds(
+            f"clients.bin {what}",
+            replace(THREE_CLIENTS, files={"clients.bin": file}),
+            [ask(1, device=FLEET), ask(1, device=6), ask(2, device=7), hello_request()],
+            flags=["hostile"],
+        )
     records = BOARD.image()["records.bin"]
     for what, board in (
-        ("missing", Board(files={"records.bin": None})), ("cut short", Board(files={"records.bin": records[:-1]})),
-        ("with a byte too many", Board(files={"records.bin": records + b"\0"})), ("of a header alone", Board(files={"records.bin": records[:10]})),
-        ("of another magic", Board(files={"records.bin": b"TRD2" + records[4:]})), ("of d = 0", Board(files={"records.bin": b"TRD1" + bytes(6)})),
-        ("of d = 5", Board(files={"records.bin": Board(d=5).image()["records.bin"]})), ("none of the client's", Board(held=0)),
-        ("too few", Board(start=1)), ("of d = 5 and too few", Board(start=9, files={"records.bin": Board(d=5).image()["records.bin"]})),
-        ("just enough of those that count", Board(start=1, fleet=(0, 0, 1, 1, 2))), ("too few of those that count", Board(start=2, fleet=(0, 0, 1, 1, 2))),
-    ):  # fmt: skip
+        ("missing", Board(files={"records.bin": None})),
+        ("cut short", Board(files={"records.bin": records[:-1]})),
+        ("with a byte too many", Board(files={"records.bin": records + b"\0"})),
+        ("of a header alone", Board(files={"records.bin": records[:10]})),
+        ("of another magic", Board(files={"records.bin": b"TRD2" + records[4:]})),
+        ("of d = 0", Board(files={"records.bin": b"TRD1" + bytes(6)})),
+        ("of d = 5", Board(files={"records.bin": Board(d=5).image()["records.bin"]})),
+        ("none of the client's", Board(held=0)),
+        ("too few", Board(start=1)),
+        (
+            "of d = 5 and too few",
+            Board(start=9, files={"records.bin": Board(d=5).image()["records.bin"]}),
+        ),
+        ("just enough of those that count", Board(start=1, fleet=(0, 0, 1, 1, 2))),
+        ("too few of those that count", Board(start=2, fleet=(0, 0, 1, 1, 2))),
+    ):
         rounds(f"records {what}", board, [ask()], flags=["hostile"])
     steps = [ask(i, batch=1) for i in (1, 2, 3)]
     rounds("records too few, of which one is used", Board(start=1), steps, flags=["hostile"])
@@ -473,16 +655,27 @@ def fleets():
 
 def states():
     first, other = ask(5), ask(5, parameters=(3, -4))
-    rounds("the same question again, another, an older one, after a restart, too", BOARD, [first, first, other, ask(4), Start(b""),
-           first, other, ask(4), hello_request()])  # fmt: skip
+    rounds(
+        "the same question again, another, an older one, after a restart, too",
+        BOARD,
+        [first, first, other, ask(4), Start(b""), first, other, ask(4), hello_request()],
+    )
     for what, changed in (
-        ("number of values", {"k": 1}), ("card", {"card": TWO}), ("batch", {"batch": 1}), ("model", {"model": 3}),
-        ("range", {"range": 1}), ("exponent", {"exponent": -13}),
-    ):  # fmt: skip
-        rounds(f"another {what}: another question", BOARD, [first, replace(first, **changed), first])
+        ("number of values", {"k": 1}),
+        ("card", {"card": TWO}),
+        ("batch", {"batch": 1}),
+        ("model", {"model": 3}),
+        ("range", {"range": 1}),
+        ("exponent", {"exponent": -13}),
+    ):
+        rounds(
+            f"another {what}: another question", BOARD, [first, replace(first, **changed), first]
+        )
     for state in range(3):
         used = {"spent": 2_000_000, "last": 9} if state else {}
-        answered = {"question": key_of(1), "report": b"\x82" + bytes(range(20))} if state == 1 else {}
+        answered = (
+            {"question": key_of(1), "report": b"\x82" + bytes(range(20))} if state == 1 else {}
+        )
         for magic in (b"TLG3", b"TLG2"):
             book = ledger_file(magic, state=state, **used, **answered)
             steps = [ask(8), ask(9), ask(10), ask(10), ask(9), hello_request()]
@@ -490,13 +683,19 @@ def states():
     again = ask(9).frame()
     digest = hashlib.sha256(key_of(7) + again[:-8]).digest()
     for what, question in (
-        ("the same", digest), ("another first byte", bytes([digest[0] ^ 1]) + digest[1:]),
-        ("another byte 8", digest[:8] + bytes([digest[8] ^ 128]) + digest[9:]), ("another last byte", digest[:-1] + bytes([digest[-1] ^ 1])),
-    ):  # fmt: skip
+        ("the same", digest),
+        ("another first byte", bytes([digest[0] ^ 1]) + digest[1:]),
+        ("another byte 8", digest[:8] + bytes([digest[8] ^ 128]) + digest[9:]),
+        ("another last byte", digest[:-1] + bytes([digest[-1] ^ 1])),
+    ):
         report = b"\x82" + bytes(range(20))
         book = ledger_file(spent=2_000_000, last=9, question=question, state=1, report=report)
-        rounds(f"a ledger with the question asked: {what}", Board(ledgers=(book,)), [again, ask(10)])
-    rich = Board(fleet=(0, 0, 1000, 1, 0), budget=4 * 10**9, ledgers=(ledger_file(budget=4 * 10**9),))
+        rounds(
+            f"a ledger with the question asked: {what}", Board(ledgers=(book,)), [again, ask(10)]
+        )
+    rich = Board(
+        fleet=(0, 0, 1000, 1, 0), budget=4 * 10**9, ledgers=(ledger_file(budget=4 * 10**9),)
+    )
     rounds("the most reports paid at once", rich, [ask(1)])
     bound = Board(ledgers=(ledger_file(step=1),))
     rounds("bound to a counter that this board lacks", bound, [ask(1), hello_request()])
@@ -504,8 +703,22 @@ def states():
     rounds("a ledger written over a longer one", longer, [ask(4), ask(5)])
     book = ledger_file(spent=1, last=9, question=key_of(1), state=1, report=bytes(273))
     rounds("the ledger's longest report", Board(ledgers=(book,)), [ask(10)])
-    rounds("no random bytes: paid, and nothing sent; then none before a restart", BOARD, [ask(1), Start(b""), ask(2), ask(2), ask(1), ask(3),
-           hello_request(), Start(), ask(2), ask(3)])  # fmt: skip
+    rounds(
+        "no random bytes: paid, and nothing sent; then none before a restart",
+        BOARD,
+        [
+            ask(1),
+            Start(b""),
+            ask(2),
+            ask(2),
+            ask(1),
+            ask(3),
+            hello_request(),
+            Start(),
+            ask(2),
+            ask(3),
+        ],
+    )
     rounds("one random byte of many", BOARD, [Start(b"\0"), ask(1, card=WINDOW), ask(2)])
     steps = [Start(b""), ask(1), hello_request(), ask(1), ask(2), Start(), ask(3), ask(4)]
     rounds("no random bytes, paid ahead", Board(fleet=(0, 0, 3, 1, 0)), steps)
@@ -521,7 +734,16 @@ def states():
 def paying_ahead():
     board = Board(fleet=(0, 0, 3, 1, 0))
     cheap = [ask(number, k=1) for number in range(1, 12)]
-    steps = [*cheap[:5], cheap[4], hello_request(), ask(5), ask(4), Start(), *cheap[3:8], hello_request()]
+    steps = [
+        *cheap[:5],
+        cheap[4],
+        hello_request(),
+        ask(5),
+        ask(4),
+        Start(),
+        *cheap[3:8],
+        hello_request(),
+    ]
     rounds("three are paid for at once", board, steps)
     steps = [cheap[0], ask(9), ask(10, k=1), Start(), ask(11), ask(12)]
     rounds("a round beyond those reserved, a dearer report", board, steps)
@@ -554,7 +776,9 @@ def sums():
             for unit, k in ((0, v), (1, v - 1), (2, 1), (3, 2), (4, v), (65535, v)):
                 step = of_model(1, k=k, card=total(norm, unit))
                 rounds(
-                    f"model {model}: sums of norm {norm} over units of {unit}", protecting(unit), [step, step]
+                    f"model {model}: sums of norm {norm} over units of {unit}",
+                    protecting(unit),
+                    [step, step],
                 )
         fine = [(f, total(2, 2, reach=9000 << f // 2)) for f in (1, 5, 10, 11, 12)]
         steps = [of_model(i, k=v, range=f, card=card) for i, (f, card) in enumerate(fine, 1)]
@@ -564,31 +788,81 @@ def sums():
             of_model(2, k=1, card=total(1)),
             ask(3, model=model, d=3, k=1),
         ]
-        rounds(f"model {model}: a client without records answers a sum, and nothing else", replace(RHO, held=0), steps)  # fmt: skip
+        rounds(
+            f"model {model}: a client without records answers a sum, and nothing else",
+            replace(RHO, held=0),
+            steps,
+        )
     for bound in (1, 3, 4, 9):
         steps = [ask(i, d=3, k=4, card=total(2, unit)) for i, unit in enumerate((0, 2), 1)]
-        rounds(f"sums over {bound} records at most", replace(RHO, fleet=(0, 0, 1, 1, bound, 2)), steps)
-    steps = [ask(i, model=8, d=3, k=k, parameters=(), card=total(2, i % 2)) for i, k in enumerate((1, 1, 1, 2))]  # fmt: skip
+        rounds(
+            f"sums over {bound} records at most", replace(RHO, fleet=(0, 0, 1, 1, bound, 2)), steps
+        )
+    steps = [
+        ask(i, model=8, d=3, k=k, parameters=(), card=total(2, i % 2))
+        for i, k in enumerate((1, 1, 1, 2))
+    ]
     rounds("the tally alone, and one value more than it", RHO, steps[1:])
-    steps = [ask(1, model=9, classes=128, d=3, k=257, parameters=(0, 2), card=total(bits=2)), ask(2, model=9, d=3, k=1, parameters=(), classes=2, card=total(1))]  # fmt: skip
+    steps = [
+        ask(1, model=9, classes=128, d=3, k=257, parameters=(0, 2), card=total(bits=2)),
+        ask(2, model=9, d=3, k=1, parameters=(), classes=2, card=total(1)),
+    ]
     rounds("257 counts of 128 categories; and none", RHO, steps)
     small = replace(RHO, files={"records.bin": records_file(3, [i * i % 7 - 1 for i in range(20)])})
-    steps = [ask(i, model=9, classes=n, d=3, k=2 * n + 1, parameters=(0, 2), card=total(2, i % 2, bits=2)) for i, n in enumerate((2, 4, 6, 9), 1)]  # fmt: skip
+    steps = [
+        ask(
+            i, model=9, classes=n, d=3, k=2 * n + 1, parameters=(0, 2), card=total(2, i % 2, bits=2)
+        )
+        for i, n in enumerate((2, 4, 6, 9), 1)
+    ]
     rounds("counts of a few categories", small, steps)
-    turning = replace(RHO, held=40, files={"records.bin": records_file(3, [32767] * 80 + [-32768] * 80)})
-    rounds("a total that is held to its bound, and turns", turning, [ask(1, model=8, d=3, k=3, range=10, card=total(reach=1 << 29))])  # fmt: skip
-    outputs = total(2, 1, bits=2), total(1, 1, coarse=3, bits=4), total(2, 1, coarse=7, bits=16), total(1, 1, coarse=20, bits=2)  # fmt: skip
-    rounds("sums made coarse, and cut", RHO, [ask(i, d=3, k=4, card=card) for i, card in enumerate(outputs, 1)])  # fmt: skip
-    large = {"d": 65, "model": 10, "classes": 2, "card": total(1, steps=1, t=1, clipped=0, kept=0, bits=16)}
-    rounds("256 bytes of sums, the most; and one value more", replace(RHO, d=65, held=1), [ask(1, k=129, **large), ask(1, k=128, **large)])  # fmt: skip
+    turning = replace(
+        RHO, held=40, files={"records.bin": records_file(3, [32767] * 80 + [-32768] * 80)}
+    )
+    rounds(
+        "a total that is held to its bound, and turns",
+        turning,
+        [ask(1, model=8, d=3, k=3, range=10, card=total(reach=1 << 29))],
+    )
+    outputs = (
+        total(2, 1, bits=2),
+        total(1, 1, coarse=3, bits=4),
+        total(2, 1, coarse=7, bits=16),
+        total(1, 1, coarse=20, bits=2),
+    )
+    rounds(
+        "sums made coarse, and cut",
+        RHO,
+        [ask(i, d=3, k=4, card=card) for i, card in enumerate(outputs, 1)],
+    )
+    large = {
+        "d": 65,
+        "model": 10,
+        "classes": 2,
+        "card": total(1, steps=1, t=1, clipped=0, kept=0, bits=16),
+    }
+    rounds(
+        "256 bytes of sums, the most; and one value more",
+        replace(RHO, d=65, held=1),
+        [ask(1, k=129, **large), ask(1, k=128, **large)],
+    )
     large = {"d": 128, "model": 10, "classes": 8, "card": total(bits=2)}
     rounds("257 bytes of sums", replace(RHO, d=128, held=1), [ask(1, k=1025, **large)])
-    steps = [ask(1, device=FLEET, d=3, k=4, card=total(2, 2)), ask(1, device=8, d=3, k=4, card=total(2, 2))]
+    steps = [
+        ask(1, device=FLEET, d=3, k=4, card=total(2, 2)),
+        ask(1, device=8, d=3, k=4, card=total(2, 2)),
+    ]
     rounds("sums of a fleet of two", replace(protecting(2), clients=2), steps)
     steps = [ask(i, d=3, k=4, card=total(2, 1)) for i in range(1, 8)]
-    rounds("sums paid ahead", replace(RHO, fleet=(0, 0, 3, 1, 0, 1)), [*steps[:5], Start(), *steps[5:]])
+    rounds(
+        "sums paid ahead", replace(RHO, fleet=(0, 0, 3, 1, 0, 1)), [*steps[:5], Start(), *steps[5:]]
+    )
     again = [Start(), *steps[:2], hello_request()]
-    rounds("a sum without random bytes is paid for, in rho", RHO, [Start(b"\0"), steps[0], steps[0], *again])
+    rounds(
+        "a sum without random bytes is paid for, in rho",
+        RHO,
+        [Start(b"\0"), steps[0], steps[0], *again],
+    )
 
 
 def measures():
@@ -597,23 +871,50 @@ def measures():
         price = {total(): 200_000, total(1): RHO_OF_4}.get(card, 2 * RHO_OF_2)
         poor = replace(RHO, ledgers=(ledger_file(budget=price - 1, measure=1),))
         for what, board in (
-            ("as much as is allowed", replace(RHO, largest=price)), ("more than is allowed", replace(RHO, largest=price - 1)),
-            ("more than is left", poor), ("but the ledger counts epsilon", epsilon),
-        ):  # fmt: skip
-            rounds(f"a {name} costs {price} of rho, {what}", board, [ask(1, d=3, k=2, card=card), hello_request()])  # fmt: skip
+            ("as much as is allowed", replace(RHO, largest=price)),
+            ("more than is allowed", replace(RHO, largest=price - 1)),
+            ("more than is left", poor),
+            ("but the ledger counts epsilon", epsilon),
+        ):
+            rounds(
+                f"a {name} costs {price} of rho, {what}",
+                board,
+                [ask(1, d=3, k=2, card=card), hello_request()],
+            )
     for e in (1, 2, 999, 100_000, 5_000_000, 20_000_000):
-        rounds(f"the rho of epsilon {e} / 10**6", RHO, [ask(1, d=3, k=1, card=window(e, 2, 1, T // 2))])
+        rounds(
+            f"the rho of epsilon {e} / 10**6", RHO, [ask(1, d=3, k=1, card=window(e, 2, 1, T // 2))]
+        )
     rounds("model 4 costs once, in rho", RHO, [ask(1, model=4, d=3), ask(2, model=9, d=3, k=2)])
-    off = {"batch": 1}, {"range": 11}, {"model": 4, "k": 3}, {"model": 5, "local": (1, 1, 1)}, {"model": 11}, {"model": 9}, {"model": 9, "classes": 2, "range": 1}, {"k": 5}  # fmt: skip
+    off = (
+        {"batch": 1},
+        {"range": 11},
+        {"model": 4, "k": 3},
+        {"model": 5, "local": (1, 1, 1)},
+        {"model": 11},
+        {"model": 9},
+        {"model": 9, "classes": 2, "range": 1},
+        {"k": 5},
+    )
     for values in off:
         step = ask(1, d=3, **{"k": 1, "card": total(), **values})
         rounds(f"no sum: {described(values)}", RHO, [step], flags=["hostile"])
     for unit in (0, 1, 2, 3):
-        steps = [ask(i, d=3, card=total(2, of)) for i, of in enumerate((0, 1, 2, 3, 4, 6, 65535), 1)]
+        steps = [
+            ask(i, d=3, card=total(2, of)) for i, of in enumerate((0, 1, 2, 3, 4, 6, 65535), 1)
+        ]
         board = protecting(unit)
-        rounds(f"cards of the unit {unit}, of the whole device, and of other units", board, [*steps, hello_request()], flags=["hostile"])  # fmt: skip
+        rounds(
+            f"cards of the unit {unit}, of the whole device, and of other units",
+            board,
+            [*steps, hello_request()],
+            flags=["hostile"],
+        )
     poor = replace(epsilon, largest=1, fleet=(0, 0, 1, 1, 0, 2))
-    steps = [ask(1, d=3, batch=batch, card=card) for batch, card in ((1, total(2, 1)), (0, total(2, 1)), (0, total()), (0, total(1)))]  # fmt: skip
+    steps = [
+        ask(1, d=3, batch=batch, card=card)
+        for batch, card in ((1, total(2, 1)), (0, total(2, 1)), (0, total()), (0, total(1)))
+    ]
     rounds("a card before a unit before a measure before a policy", poor, steps, flags=["hostile"])
     wide = sum_card(50_000, 2, 2, 16, t=200, c=16)
     for slot in (
@@ -639,42 +940,84 @@ def measures():
 def projections():
     for model, n in ((1, 2), (2, 2), (3, 2), (10, 4)):
         of_model = partial(ask, model=model, d=3, k=1)
-        cards = [projection_card(EPSILON, n + i // 2, *more) for i, more in enumerate(((1,), (4,), (2, 3000, 3000), (4, 5, 1, 1), (4, 5, 1, 1 << 15)))]  # fmt: skip
+        cards = [
+            projection_card(EPSILON, n + i // 2, *more)
+            for i, more in enumerate(
+                ((1,), (4,), (2, 3000, 3000), (4, 5, 1, 1), (4, 5, 1, 1 << 15))
+            )
+        ]
         steps = [of_model(i, card=card, parameters=(900, -7000)) for i, card in enumerate(cards, 1)]
         rounds(
             f"model {model}: reports about the whole vector; the last again",
             Board(d=3, held=5),
             [*steps, steps[-1]],
         )
-        steps = [of_model(i, card=cards[1], range=f, batch=f) for i, f in enumerate((1, 2, 5, 11, 12), 1)]
-        rounds(f"model {model}: about the whole vector, with ranges and batches", Board(d=3, held=5), steps)
+        steps = [
+            of_model(i, card=cards[1], range=f, batch=f) for i, f in enumerate((1, 2, 5, 11, 12), 1)
+        ]
+        rounds(
+            f"model {model}: about the whole vector, with ranges and batches",
+            Board(d=3, held=5),
+            steps,
+        )
         large = projection_card(EPSILON, 7)
-        rounds(f"model {model}: a vector longer than 1", Board(d=3, files={"records.bin": records_file(3, [32767] * 12)}), [of_model(1, range=12, card=large)])  # fmt: skip
+        rounds(
+            f"model {model}: a vector longer than 1",
+            Board(d=3, files={"records.bin": records_file(3, [32767] * 12)}),
+            [of_model(1, range=12, card=large)],
+        )
         steps = [of_model(1, k=2, card=large), of_model(2, card=projection_card(EPSILON, n - 1, 1))]
-        rounds(f"model {model}: two symbols about the whole vector; more values than N", Board(d=3), steps, flags=["hostile"])  # fmt: skip
-    steps = [ask(i, model=8, d=3, k=1, range=f, parameters=asked, card=projection_card(EPSILON, 2, 2)) for i, (f, asked) in enumerate(((0, (0, 1, 2)), (0, (1,)), (1, (0, 2)), (12, (0, 1, 2))), 1)]  # fmt: skip
+        rounds(
+            f"model {model}: two symbols about the whole vector; more values than N",
+            Board(d=3),
+            steps,
+            flags=["hostile"],
+        )
+    steps = [
+        ask(i, model=8, d=3, k=1, range=f, parameters=asked, card=projection_card(EPSILON, 2, 2))
+        for i, (f, asked) in enumerate(((0, (0, 1, 2)), (0, (1,)), (1, (0, 2)), (12, (0, 1, 2))), 1)
+    ]
     rounds("model 8: reports about all features asked for", Board(d=3, held=5), steps)
     for model in (4, 5, 6, 7, 9, 11):
         step = ask(1, model=model, k=1, card=projection_card(EPSILON))
         rounds(f"model {model}: no report about the whole vector", BOARD, [step], flags=["hostile"])
     rounds(
-        "about 128 values", Board(d=128, held=3), [ask(1, d=128, k=1, card=projection_card(EPSILON, 7, 40))]
+        "about 128 values",
+        Board(d=128, held=3),
+        [ask(1, d=128, k=1, card=projection_card(EPSILON, 7, 40))],
     )
-    steps = [ask(1, model=10, d=64, k=1, classes=n, card=projection_card(EPSILON, 7)) for n in (3, 2)]
+    steps = [
+        ask(1, model=10, d=64, k=1, classes=n, card=projection_card(EPSILON, 7)) for n in (3, 2)
+    ]
     rounds("about 192 values, which are too many, and 128", Board(d=64, held=3), steps)
-    rounds("about one value, with the fewest directions", Board(d=1), [ask(1, d=1, k=1, card=projection_card(EPSILON, 1, 1))])  # fmt: skip
+    rounds(
+        "about one value, with the fewest directions",
+        Board(d=1),
+        [ask(1, d=1, k=1, card=projection_card(EPSILON, 1, 1))],
+    )
     steps = [ask(1, k=1, device=device, card=projection_card(EPSILON)) for device in (FLEET, 8)]
-    rounds("about the whole vectors of a fleet of two", replace(BOARD, clients=2, fleet=POLICY), steps)
-    first, other = (ask(1, k=1, card=projection_card(EPSILON), parameters=(weight,)) for weight in (5, 6))
+    rounds(
+        "about the whole vectors of a fleet of two", replace(BOARD, clients=2, fleet=POLICY), steps
+    )
+    first, other = (
+        ask(1, k=1, card=projection_card(EPSILON), parameters=(weight,)) for weight in (5, 6)
+    )
     second = replace(first, round=2)
-    rounds("a report about the whole vector without random bytes is paid for", BOARD, [Start(b"\0"), first, first, Start(), first, second, other])  # fmt: skip
+    rounds(
+        "a report about the whole vector without random bytes is paid for",
+        BOARD,
+        [Start(b"\0"), first, first, Start(), first, second, other],
+    )
     price, step = 1_523_189, replace(first, d=3)
     for what, board in (
-        ("as much as is allowed", replace(RHO, largest=price)), ("more than is allowed", replace(RHO, largest=price - 1)),
+        ("as much as is allowed", replace(RHO, largest=price)),
+        ("more than is allowed", replace(RHO, largest=price - 1)),
         ("more than is left", replace(RHO, ledgers=(ledger_file(budget=price - 1, measure=1),))),
-    ):  # fmt: skip
+    ):
         rounds(
-            f"a report about the whole vector costs {price} of rho, {what}", board, [step, hello_request()]
+            f"a report about the whole vector costs {price} of rho, {what}",
+            board,
+            [step, hello_request()],
         )
     once = replace(BOARD, largest=EPSILON)
     rounds("a report about the whole vector costs its epsilon once", once, [first, hello_request()])
@@ -683,31 +1026,72 @@ def projections():
     for what, board, fields in (
         ("is not certified", BOARD, {"card": leaking}),
         ("which comes after the slot", Board(fleet=(0, 263, 1, 1, 0)), {"card": leaking}),
-        ("which comes after the policy", Board(fleet=(0, 263, 1, 1, 0), shapes=126), {"card": leaking}),
-        ("and before that the card", Board(fleet=(0, 263, 1, 1, 0), shapes=126), {"card": leaking, "k": 2}),
-        ("without records", Board(held=0), {}), ("with one byte too many", BOARD, {"card": first.card + b"\0"}),
-    ):  # fmt: skip
+        (
+            "which comes after the policy",
+            Board(fleet=(0, 263, 1, 1, 0), shapes=126),
+            {"card": leaking},
+        ),
+        (
+            "and before that the card",
+            Board(fleet=(0, 263, 1, 1, 0), shapes=126),
+            {"card": leaking, "k": 2},
+        ),
+        ("without records", Board(held=0), {}),
+        ("with one byte too many", BOARD, {"card": first.card + b"\0"}),
+    ):
         rounds(
-            f"a report about the whole vector {what}", board, [replace(first, **fields)], flags=["hostile"]
+            f"a report about the whole vector {what}",
+            board,
+            [replace(first, **fields)],
+            flags=["hostile"],
         )
     for slot in (264, 265):
-        rounds(f"a slot of {slot} ms for the whole vector", Board(fleet=(0, slot, 1, 1, 0)), [first])
+        rounds(
+            f"a slot of {slot} ms for the whole vector", Board(fleet=(0, slot, 1, 1, 0)), [first]
+        )
 
 
 def fleet_keys():
     board = replace(BOARD, fleet=(0, 0, 1, 5, 9, 258))
     new = hashlib.sha256(b"new").digest()
-    rounds("a new key of the fleet", board, [fleet_key(6, new=new), ask(1, device=FLEET), ask(1, device=FLEET, key=new), fleet_key(6),
-           fleet_key(5), hello_request(), Start(), ask(2, device=FLEET, key=new), fleet_key(FLEET), fleet_key(FLEET - 1)])  # fmt: skip
+    rounds(
+        "a new key of the fleet",
+        board,
+        [
+            fleet_key(6, new=new),
+            ask(1, device=FLEET),
+            ask(1, device=FLEET, key=new),
+            fleet_key(6),
+            fleet_key(5),
+            hello_request(),
+            Start(),
+            ask(2, device=FLEET, key=new),
+            fleet_key(FLEET),
+            fleet_key(FLEET - 1),
+        ],
+    )
     steps = [fleet_key(5), fleet_key(4), fleet_key(0), ask(1, device=FLEET)]
     rounds("the same epoch, an earlier one, none", board, steps)
     for epoch in EDGES:
         steps = [fleet_key(epoch, new=new), fleet_key(epoch - 1), ask(1, device=FLEET, key=new)]
         rounds(f"epoch {epoch}", board, steps)
     rounds("no key to replace", BOARD, [fleet_key(6), ask(1, device=FLEET, key=ZERO)])
-    rounds("for other devices, under other keys, of other lengths", Board(clients=2, fleet=POLICY), [fleet_key(6, 8, owner=8), fleet_key(6, 8),
-           fleet_key(6, 0), fleet_key(6, FLEET), fleet_key(6, key=FLEET_KEY), fleet_key(6, key=ZERO), sealed(key_of(7), fleet_key(6)[:-9]),
-           sealed(key_of(7), fleet_key(6)[:-8] + b"\0"), hello_request()], flags=["hostile"])  # fmt: skip
+    rounds(
+        "for other devices, under other keys, of other lengths",
+        Board(clients=2, fleet=POLICY),
+        [
+            fleet_key(6, 8, owner=8),
+            fleet_key(6, 8),
+            fleet_key(6, 0),
+            fleet_key(6, FLEET),
+            fleet_key(6, key=FLEET_KEY),
+            fleet_key(6, key=ZERO),
+            sealed(key_of(7), fleet_key(6)[:-9]),
+            sealed(key_of(7), fleet_key(6)[:-8] + b"\0"),
+            hello_request(),
+        ],
+        flags=["hostile"],
+    )
     board = Board(fleet=POLICY, files={"clients.bin": None})
     rounds("without clients.bin", board, [fleet_key(6), fleet_key(6, 0)])
 
@@ -738,8 +1122,14 @@ def main():
         "starts again, and its draws take these random bytes in order; there are no more. frame: what comes, without COBS "
         "-> answers, frame by frame in order of devices, with a REPORT for each row of REPORTS; or hello, the fields of a "
         "HELLO that every device tells alike (entropy: whether it is not 0). files: those that have changed then",
-        board=[case("a board", "valid", files={name: data.hex() for name, data in BOARD.image().items()})],
-        rounds=sorted(ROUNDS, key=lambda each: len(str(each)) < 6000),  # at first a board has the most room
+        board=[
+            case(
+                "a board", "valid", files={name: data.hex() for name, data in BOARD.image().items()}
+            )
+        ],
+        rounds=sorted(
+            ROUNDS, key=lambda each: len(str(each)) < 6000
+        ),  # at first a board has the most room
     )
 
 

@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/vectors/make_update.py
 
-Written from the text with Python's own hashlib, hmac and struct, without the device library, so that the two can
-disagree.
+Written from the text with Python's own hashlib, hmac and struct, without the device library, so
+that the two can disagree.
 """
 
 import hashlib
@@ -43,12 +43,16 @@ def frame_vectors():
     ):
         named = dict(zip(("device", "number", "offset", "total"), fields, strict=True))
         frame = update(*fields, data)
-        tests.append(case(comment, "valid", kind="update", key=KEY, frame=frame, fields=named, data=data))
+        tests.append(
+            case(comment, "valid", kind="update", key=KEY, frame=frame, fields=named, data=data)
+        )
         for state in range(9) if data == DATA else ():
             named = {"device": fields[0], "number": fields[1], "wanted": fields[3], "state": state}
             given = {"kind": "updated", "key": answer_key(frame), "asked": frame}
             answer = updated(frame, fields[3], state)
-            tests.append(case(f"state {state} after {comment}", "valid", **given, frame=answer, fields=named))
+            tests.append(
+                case(f"state {state} after {comment}", "valid", **given, frame=answer, fields=named)
+            )
     request = update(7, 1, 0, 100, DATA)
     for comment, frame, error in (
         ("package 0", update(7, 0, 0, 100, DATA), ERR_FRAME),
@@ -63,7 +67,9 @@ def frame_vectors():
         ("a byte of its data changed", request[:20] + b"\xff" + request[21:], ERR_TAG),
         ("another offset", request[:9] + b"\1" + request[10:], ERR_TAG),
     ):
-        tests.append(case(comment, "invalid", ["hostile"], kind="update", key=KEY, frame=frame, error=error))
+        tests.append(
+            case(comment, "invalid", ["hostile"], kind="update", key=KEY, frame=frame, error=error)
+        )
     good = updated(request, 40, 0)
     later = update(7, 1, 40, 100, DATA)
     for comment, frame in (
@@ -82,12 +88,16 @@ def frame_vectors():
 
 def entry(path, data, size=None):
     path = path if isinstance(path, bytes) else path.encode()
-    return bytes((len(path),)) + path + struct.pack("<I", len(data) if size is None else size) + data
+    return (
+        bytes((len(path),)) + path + struct.pack("<I", len(data) if size is None else size) + data
+    )
 
 
 def package(number, content, key=KEY, label=b"tern update", coded=None):
     head = struct.pack("<II", number if coded is None else coded, len(content) + 32)
-    return content + hmac.new(hashlib.sha256(key + label).digest(), head + content, "sha256").digest()
+    return (
+        content + hmac.new(hashlib.sha256(key + label).digest(), head + content, "sha256").digest()
+    )
 
 
 MAIN = entry("main.py", b"print(1)\n")
@@ -95,7 +105,11 @@ MAIN = entry("main.py", b"print(1)\n")
 
 def package_vectors():
     tests = []
-    several = {"tern/wire.mpy": bytes(range(256)) * 5, "a-b_C.9.json": b"", "drivers/x/y.py": b"pass\n"}
+    several = {
+        "tern/wire.mpy": bytes(range(256)) * 5,
+        "a-b_C.9.json": b"",
+        "drivers/x/y.py": b"pass\n",
+    }
     for comment, files in (
         ("a program alone", {}),
         ("a library", several),
@@ -103,14 +117,21 @@ def package_vectors():
         ("the longest name", {"d" * 252 + ".py": b"x"}),
     ):
         content = b"".join(entry(path, data) for path, data in files.items()) + MAIN
-        named = {path: data.hex() for path, data in files.items()} | {"main.py": b"print(1)\n".hex()}
-        tests.append(case(comment, "valid", key=KEY, number=5, package=package(5, content), files=named))
+        named = {path: data.hex() for path, data in files.items()} | {
+            "main.py": b"print(1)\n".hex()
+        }
+        tests.append(
+            case(comment, "valid", key=KEY, number=5, package=package(5, content), files=named)
+        )
     good = package(5, MAIN)
     hostile = [
         ("a bit of its content changed", good[:9] + bytes((good[9] ^ 1,)) + good[10:]),
         ("a bit of its code changed", good[:-1] + bytes((good[-1] ^ 1,))),
         ("another device's", package(5, MAIN, KEY_B)),
-        ("under the key itself", MAIN + hmac.new(KEY, struct.pack("<II", 5, 48) + MAIN, "sha256").digest()),
+        (
+            "under the key itself",
+            MAIN + hmac.new(KEY, struct.pack("<II", 5, 48) + MAIN, "sha256").digest(),
+        ),
         ("under another label", package(5, MAIN, label=b"tern mqtt 1")),
         ("the code of another number", package(5, MAIN, coded=4)),
         ("no program", package(5, entry("a.py", b"x"))),
@@ -122,10 +143,33 @@ def package_vectors():
         ("a byte behind the program", package(5, MAIN + b"\0")),
     ]
     for path in (
-        "/boot.py", "../boot.py", "a/../../boot.py", "..", ".", "", "a//b.py", "a/.hidden.py", "./a.py", ".py", "a/.py",
-        "a.bin", "clients", "a.pyc", "a py.py", "a\\b.py", "a:b.py", "a.py\0", "tern/", "a.py/", "ledger/00000007",
-        "py", "mpy", "json", "a/py", "apy",
-    ):  # fmt: skip
+        "/boot.py",
+        "../boot.py",
+        "a/../../boot.py",
+        "..",
+        ".",
+        "",
+        "a//b.py",
+        "a/.hidden.py",
+        "./a.py",
+        ".py",
+        "a/.py",
+        "a.bin",
+        "clients",
+        "a.pyc",
+        "a py.py",
+        "a\\b.py",
+        "a:b.py",
+        "a.py\0",
+        "tern/",
+        "a.py/",
+        "ledger/00000007",
+        "py",
+        "mpy",
+        "json",
+        "a/py",
+        "apy",
+    ):
         hostile.append((f"a file {path!r}", package(5, entry(path, b"x") + MAIN)))
     hostile.append(("a name that is not UTF-8", package(5, entry(b"\xff.py", b"x") + MAIN)))
     hostile.append(("a name of other letters", package(5, entry("é.py", b"x") + MAIN)))

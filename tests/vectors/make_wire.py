@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/vectors/make_wire.py
 
-Written from the two texts with Python's own hashlib, struct and wide integers, without the device library, so that the
-two can disagree.
+Written from the two texts with Python's own hashlib, struct and wide integers, without the device
+library, so that the two can disagree.
 """
 
 import random
@@ -14,7 +14,8 @@ from spec.frames import cobs, packed
 words = random.Random(20240229)
 
 
-# --- COBS -----------------------------------------------------------------------------------------------------
+# --- COBS
+# -----------------------------------------------------------------------------------------------------
 
 
 def cobs_vectors():
@@ -49,7 +50,8 @@ def cobs_vectors():
     return tests
 
 
-# --- Packed symbols -------------------------------------------------------------------------------------------
+# --- Packed symbols
+# -------------------------------------------------------------------------------------------
 
 
 def packing_vectors():

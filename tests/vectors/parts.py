@@ -21,11 +21,14 @@ def write(path, notes, **groups):
 def case(comment, result, flags=(), **fields):
     """A case, with its bytes in hexadecimal digits."""
     fields = {
-        name: value.hex() if isinstance(value, bytes | bytearray) else value for name, value in fields.items()
+        name: value.hex() if isinstance(value, bytes | bytearray) else value
+        for name, value in fields.items()
     }
     return {"comment": comment, "flags": list(flags), **fields, "result": result}
 
 
 def stream(comment, n):
     """n bytes that the comment determines: SHA-256 in counter mode."""
-    return b"".join(hashlib.sha256(f"{comment} {i}".encode()).digest() for i in range(n // 32 + 1))[:n]
+    return b"".join(hashlib.sha256(f"{comment} {i}".encode()).digest() for i in range(n // 32 + 1))[
+        :n
+    ]

@@ -10,7 +10,9 @@ _WIDTH = 30
 
 
 class Bar(Progress):
-    """A bar on standard error, which stays there; where that is not a terminal, a line now and then."""
+    """A bar on standard error, which stays there; where that is not a terminal, a line now and
+    then.
+    """
 
     _leave = "\n"
 

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 
 class Base:
-    """A board with a console for its port. The modules of this package override what theirs does otherwise."""
+    """A board with a console for its port.
+
+    The modules of this package override what theirs does otherwise.
+    """
 
     name = "board"
     directory = ""  # of clients.bin, records.bin and ledger/, without a slash at the end
-    exceptions = restarts = 0  # since power on, and the class of the last exception: see tern.supervisor
+    exceptions = restarts = (
+        0  # since power on, and the class of the last exception: see tern.supervisor
+    )
     last_error = ""
     absence = None  # of a board with a broker: a tern.absence.Absence
     longest_pause = 300  # s, after an exception
@@ -28,7 +33,9 @@ class Base:
     in_place = False  # whether a ledger may be written over (see Ledger)
 
     def text(self) -> str:
-        """`board; interpreter; tern version`, then `; last_error`, `; absence` and `; temperature` where known."""
+        """`board; interpreter; tern version`, then `; last_error`, `; absence` and `; temperature`
+        where known.
+        """
         of = sys.implementation
         text = "%s; %s %d.%d.%d; tern %s" % ((self.name, of.name) + of.version[:3] + (__version__,))
         for part in (self.last_error, self.absence):
@@ -68,11 +75,16 @@ class Base:
         micropython.kbd_intr(3)
 
     def keep(self, word: int = 0) -> int:
-        """Keep `word` (u32, not 0) until power off, through resets. Return the one kept last, 0 at first."""
+        """Keep `word` (u32, not 0) until power off, through resets.
+
+        Return the one kept last, 0 at first.
+        """
         return 0
 
     def failed(self, error: BaseException) -> None:
-        """Count an exception and keep its class alone, since a message may hold what is nobody's business."""
+        """Count an exception and keep its class alone, since a message may hold what is nobody's
+        business.
+        """
         gc.collect()
         self.exceptions = min(self.exceptions + 1, 0xFFFF)
         self.last_error = type(error).__name__[:32]
@@ -91,7 +103,9 @@ class Base:
         return None
 
     def fuses(self) -> "Any":
-        """The fuses of tern.counter, or None: their `count`, is_burnt(n), and burn(n), which may fail; n from 0."""
+        """The fuses of tern.counter, or None: their `count`, is_burnt(n), and burn(n), which may
+        fail; n from 0.
+        """
         return None
 
     def unique_id(self) -> bytes:

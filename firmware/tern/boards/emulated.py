@@ -1,4 +1,5 @@
-"""The emulated board: MicroPython's unix port, with a directory for its flash and a pty or pipes for its port.
+"""The emulated board: MicroPython's unix port, with a directory for its flash and a pty or pipes
+for its port.
 
 micropython -X heapsize=192k -m tern.boards.emulated DIRECTORY
 """
@@ -10,32 +11,41 @@ from tern.boards import Base
 from tern.compat import MICROPYTHON
 from tern.storage import StorageError
 
-_held: "dict[bytes, object]" = {}  # by name, the locks of this process, which has them until it ends
+# by name, the locks of this process, which has them until it ends
+_held: "dict[bytes, object]" = {}
 
 
 class Board(Base):
-    """A board whose files are in `directory`, which no other process may open meanwhile. Raises StorageError."""
+    """A board whose files are in `directory`, which no other process may open meanwhile.
+
+    Raises StorageError.
+    """
 
     name = "emulated"
 
     def __init__(self, directory="."):
         self.directory = directory
-        inode, device = [number & 0xFFFFFFFF for number in os.stat(directory)[1:3]]  # as MicroPython has them
-        # MicroPython has no flock. Any path leads to this name in Linux's abstract namespace, which the kernel frees.
+        inode, device = [
+            number & 0xFFFFFFFF for number in os.stat(directory)[1:3]
+        ]  # as MicroPython has them
+        # MicroPython has no flock. Any path leads to this name in Linux's abstract namespace, which
+        # the kernel frees.
         name = b"\0tern board %x %x" % (device, inode)
         # A flash that this process emulates has no inode.
         if sys.platform == "linux" and inode and name not in _held:
             import socket
 
-            # The folder stays open, so that no other gets its inode once it is removed. It is opened before the lock,
-            # since a process that ends closes its last file first.
+            # The folder stays open, so that no other gets its inode once it is removed. It is
+            # opened before the lock, since a process that ends closes its last file first.
             folder = (open if MICROPYTHON else os.scandir)(directory)
             lock = socket.socket(1, socket.SOCK_DGRAM)  # AF_UNIX
             try:
                 lock.bind(b"\1\0" + name if MICROPYTHON else name)  # a raw address, little-endian
             except OSError:
                 folder.close()
-                raise StorageError("another process runs the board in %s: end that one first" % directory)
+                raise StorageError(
+                    "another process runs the board in %s: end that one first" % directory
+                )
             _held[name] = lock, folder
 
     def unique_id(self):
@@ -49,7 +59,9 @@ class Board(Base):
 
 
 class File:
-    """Fuses of an emulated board: a file beside its directory, so that no copy contains it, a byte for each fuse."""
+    """Fuses of an emulated board: a file beside its directory, so that no copy contains it, a byte
+    for each fuse.
+    """
 
     def __init__(self, path):
         self._path = path

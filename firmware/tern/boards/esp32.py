@@ -1,7 +1,7 @@
 """ESP32 and its relatives. Entropy: shared_specs/entropy.md.
 
-os.urandom is truly random only while a radio runs (ESP-IDF, "Random Number Generation"), so a radio is on for seeding.
-The chip mixes its noise before it can be read: the health tests see MIXED.
+os.urandom is truly random only while a radio runs (ESP-IDF, "Random Number Generation"), so a radio
+is on for seeding. The chip mixes its noise before it can be read: the health tests see MIXED.
 """
 
 import os
@@ -14,7 +14,10 @@ from tern.entropy import Generator
 
 
 def radio():
-    """Return the radio of this chip: an object with active(). Raises ImportError where there is none."""
+    """Return the radio of this chip: an object with active().
+
+    Raises ImportError where there is none.
+    """
     try:
         import network
 
@@ -26,7 +29,10 @@ def radio():
 
 
 def with_radio(work, *arguments):
-    """Return work(*arguments), done while the radio runs. Raises ImportError where there is none."""
+    """Return work(*arguments), done while the radio runs.
+
+    Raises ImportError where there is none.
+    """
     transmitter = radio()
     was_active = transmitter.active()
     if not was_active:
@@ -63,7 +69,9 @@ class Board(PinBoard):
         return int.from_bytes(kept, "little")
 
     def unwatch(self):
-        if compat.feed is not feed:  # it is on, and cannot be stopped: half an hour for who is at the console
+        if (
+            compat.feed is not feed
+        ):  # it is on, and cannot be stopped: half an hour for who is at the console
             self.watch_ms = 1 << 21
             self.watch()
 
@@ -84,15 +92,18 @@ class Board(PinBoard):
         import machine
 
         shown = machine.mem32
-        # An ESP32, by a word of its ROM, whose BLOCK3 is neither protected against writing or reading nor coded.
+        # An ESP32, by a word of its ROM, whose BLOCK3 is neither protected against writing or
+        # reading nor coded.
         if shown[0x40001000] != 0x00F01D83 or shown[0x3FF5A000] & 0x40200 or shown[0x3FF5A018] & 3:
             return None
         return Efuses(shown) if machine.freq() >= 80_000_000 else None  # for the times of burning
 
 
 class Efuses:
-    """Words 2, 6 and 7 of BLOCK3 of an ESP32, which ESP-IDF leaves to users. (In its other chips a check spans each
-    block, which can therefore be burnt only once.) Source: ESP32 Technical Reference Manual, eFuse Controller.
+    """Words 2, 6 and 7 of BLOCK3 of an ESP32, which ESP-IDF leaves to users.
+
+    (In its other chips a check spans each block, which can therefore be burnt only once.) Source:
+    ESP32 Technical Reference Manual, eFuse Controller.
     """
 
     count = 96

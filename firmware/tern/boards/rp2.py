@@ -1,8 +1,9 @@
 """Raspberry Pi Pico and its relatives (RP2040, RP2350). Entropy: shared_specs/entropy.md.
 
-On an RP2040, os.urandom looks random even with the ring oscillator stopped, and is only hashed in. The health tests see
-the oscillator itself: 64 samples about two microseconds apart, folded into a byte. On an RP2350, os.urandom mixes the
-hardware TRNG; before MicroPython 1.28 its generator counts as failed, and it reports nothing.
+On an RP2040, os.urandom looks random even with the ring oscillator stopped, and is only hashed in.
+The health tests see the oscillator itself: 64 samples about two microseconds apart, folded into a
+byte. On an RP2350, os.urandom mixes the hardware TRNG; before MicroPython 1.28 its generator counts
+as failed, and it reports nothing.
 """
 
 import os
@@ -76,7 +77,9 @@ class Board(PinBoard):
         return kept
 
     def unwatch(self):
-        machine.mem32[self._watchdog + 0x3000] = 1 << 30  # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
+        machine.mem32[self._watchdog + 0x3000] = (
+            1 << 30
+        )  # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
 
     def generator(self):
         return Generator(self._source, portion=1, also=os.urandom)
@@ -90,7 +93,9 @@ class Board(PinBoard):
 
 
 class Otp:
-    """Pages 48 and 49 of the OTP of an RP2350. Three rows hold the same and vote, as for the counters of its boot ROM.
+    """Pages 48 and 49 of the OTP of an RP2350.
+
+    Three rows hold the same and vote, as for the counters of its boot ROM.
 
     Source: RP2350 datasheet, 13 (OTP) and 5.4.8 (otp_access).
     """

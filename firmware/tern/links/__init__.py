@@ -1,5 +1,5 @@
-"""Links: each is a module whose open_link(board) returns an object with the methods of links.serial.Serial, and
-`console`: whether its port is the board's console.
+"""Links: each is a module whose open_link(board) returns an object with the methods of
+links.serial.Serial, and `console`: whether its port is the board's console.
 """
 
 import os
@@ -9,7 +9,10 @@ MODULES = {"mqtt.json": "tern.links.mqtt"}
 
 
 def open_link(board):
-    """Return the link that a file in board.directory configures, else the console's. Raises as that, or ImportError."""
+    """Return the link that a file in board.directory configures, else the console's.
+
+    Raises as that, or ImportError.
+    """
     module = "tern.links.serial"
     for name in MODULES:
         try:

@@ -1,4 +1,6 @@
-"""A slotted link beside the tasks of a program, which hide nothing then (shared_specs/storage.md, "Slot")."""
+"""A slotted link beside the tasks of a program, which hide nothing then (shared_specs/storage.md,
+"Slot").
+"""
 
 from tern.compat import TYPE_CHECKING, const, ticks_diff, ticks_ms
 
@@ -11,9 +13,11 @@ _STEPS = const(8)  # of the link in a look, at most
 
 
 def receive(link: "Slotted", recorder: "Recorder") -> "memoryview | None":
-    """As link.receive(0), but look for a frame only at quarters of the slot: to be called more often than that.
+    """As link.receive(0), but look for a frame only at quarters of the slot: to be called more
+    often than that.
 
-    The recorder writes its records just after a look, so that the time of a write shows no more than that of a task.
+    The recorder writes its records just after a look, so that the time of a write shows no more
+    than that of a task.
     """
     if link.busy:
         return link.receive(0)

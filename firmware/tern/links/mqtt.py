@@ -1,7 +1,7 @@
 """The MQTT link of a device: rounds from a broker, reports to it. Topics: shared_specs/mqtt.md.
 
-Only receive() waits, for its time-out. Without a broker the link tries again, with growing pauses; each connection
-begins with the board's hello.
+Only receive() waits, for its time-out. Without a broker the link tries again, with growing pauses;
+each connection begins with the board's hello.
 """
 
 import json
@@ -40,17 +40,24 @@ _BROKEN = (OSError, MemoryError)  # a TLS handshake wants much memory: later the
 
 
 def name(device):
-    """Return a board's name for the broker and in topics: the id of its first client, as 8 hex digits."""
+    """Return a board's name for the broker and in topics: the id of its first client, as 8 hex
+    digits.
+    """
     return "%08x" % device
 
 
 def password(key):
-    """Return the broker's password of the board whose first client has `key`; it does not reveal the key."""
+    """Return the broker's password of the board whose first client has `key`; it does not reveal
+    the key.
+    """
     return (frames.tag(key, _PASSWORD_LABEL + b"1") + frames.tag(key, _PASSWORD_LABEL + b"2")).hex()
 
 
 def open_link(board):
-    """Return the link that the board's mqtt.json describes. Raises StorageError or OSError for a bad file."""
+    """Return the link that the board's mqtt.json describes.
+
+    Raises StorageError or OSError for a bad file.
+    """
     directory = board.directory
     try:
         with open(directory + "/" + CONFIG) as file:
@@ -91,7 +98,9 @@ def open_link(board):
         if station and not station.joined(lease):
             absent.reason = station.reason or absent.reason
             return None
-        host = (lease and lease.broker) or hosts[os.urandom(1)[0] % len(hosts)]  # any node of a cluster
+        host = (lease and lease.broker) or hosts[
+            os.urandom(1)[0] % len(hosts)
+        ]  # any node of a cluster
         line = Connection(host, config["port"], context, server, query and query(host))
         if lease:
             lease.connection = line
@@ -110,7 +119,9 @@ def open_link(board):
         slot=384 if clients.count == 1 else 704,
     )
     port = open_port(board, _HELLO_BYTES)
-    return Mqtt(session, prefix, called, config.get("longest_pause_ms", 60000), lease, station, absent, port)
+    return Mqtt(
+        session, prefix, called, config.get("longest_pause_ms", 60000), lease, station, absent, port
+    )
 
 
 class Mqtt:
@@ -123,7 +134,15 @@ class Mqtt:
     hold = int  # called before a file is written; links.slot has another one
 
     def __init__(
-        self, session, prefix, board, longest_pause_ms=60000, lease=None, station=None, absent=None, port=None
+        self,
+        session,
+        prefix,
+        board,
+        longest_pause_ms=60000,
+        lease=None,
+        station=None,
+        absent=None,
+        port=None,
     ):
         self._session = session
         self._prefix = prefix
@@ -159,7 +178,8 @@ class Mqtt:
             self._station.leave()
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the next call; None after `timeout_ms`, and for a lost connection.
+        """Return the next frame, a memoryview until the next call; None after `timeout_ms`, and for
+        a lost connection.
 
         With 0 it takes one step and never waits: None also if it dropped an unwanted frame.
         """
@@ -217,7 +237,10 @@ class Mqtt:
         return self._session.waiting() or not self._accepted
 
     def send(self, frame, n):
-        """Publish frame[:n], without waiting. Return whether there is a connection; if not, the next one sends it."""
+        """Publish frame[:n], without waiting.
+
+        Return whether there is a connection; if not, the next one sends it.
+        """
         hello = frame[0] == wire.HELLO
         if hello and self._at_port:
             return self._port.send(frame, n)

@@ -1,8 +1,10 @@
-"""The serial link of a device: frames over a pair of byte streams, such as a board's USB or UART console.
+"""The serial link of a device: frames over a pair of byte streams, such as a board's USB or UART
+console.
 
-Reading a console blocks until all bytes are there, so the link asks only for bytes that must come: one, then those that
-COBS announces. After every CREDIT bytes the device sends an empty frame, so that the host never fills the port's small
-buffer. receive(0) reads and writes byte by byte, as a poll allows, and reads nothing before the last frame is out.
+Reading a console blocks until all bytes are there, so the link asks only for bytes that must come:
+one, then those that COBS announces. After every CREDIT bytes the device sends an empty frame, so
+that the host never fills the port's small buffer. receive(0) reads and writes byte by byte, as a
+poll allows, and reads nothing before the last frame is out.
 """
 
 import gc
@@ -28,7 +30,8 @@ class Serial:
     console = True  # its port is the board's console
 
     def __init__(self, source, sink, poll_source, poll_sink, locked, largest=wire.MAX_FRAME):
-        """poll_source, poll_sink: what to poll for them (sys.stdin for sys.stdin.buffer). locked: nobody interrupts.
+        """poll_source, poll_sink: what to poll for them (sys.stdin for sys.stdin.buffer). locked:
+        nobody interrupts.
 
         largest: bytes of a frame.
         """
@@ -50,10 +53,11 @@ class Serial:
         self._wait = -1  # the last time-out: 0 in a task
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the next call; empty if damaged; None after `timeout_ms` unless -1.
+        """Return the next frame, a memoryview until the next call; empty if damaged; None after
+        `timeout_ms` unless -1.
 
-        With 0 neither this nor send() waits. Raises EOFError when the other end has gone, and KeyboardInterrupt for a
-        carriage return and Ctrl-C instead of a frame.
+        With 0 neither this nor send() waits. Raises EOFError when the other end has gone, and
+        KeyboardInterrupt for a carriage return and Ctrl-C instead of a frame.
         """
         self._wait = timeout_ms
         try:
@@ -95,7 +99,8 @@ class Serial:
                 return self._last
 
     def _ready(self, timeout_ms):
-        # Time to wait is time to collect garbage: it takes 9 ms on a Pico, and would else come within a report.
+        # Time to wait is time to collect garbage: it takes 9 ms on a Pico, and would else come
+        # within a report.
         if self._frames > _COLLECT and timeout_ms and not self._ready(0):
             self._frames = 0
             gc.collect()
@@ -113,7 +118,10 @@ class Serial:
         return self._end - self._at
 
     def send(self, frame, n):
-        """Send frame[:n], in a task by later receive(0); return whether all is sent. A HELLO restarts the credits."""
+        """Send frame[:n], in a task by later receive(0); return whether all is sent.
+
+        A HELLO restarts the credits.
+        """
         if not self._push():  # the frame before
             return False
         self._frames += 1
@@ -128,7 +136,9 @@ class Serial:
         wait = self._wait
         start = ticks_ms()
         while self._at < self._end and (wait or any(self._room.ipoll(0))):
-            self._at += self._sink.write(self._coded, self._at, (wait and self._end - self._at) or 1) or 0
+            self._at += (
+                self._sink.write(self._coded, self._at, (wait and self._end - self._at) or 1) or 0
+            )
             if ticks_diff(ticks_ms(), start) > (_SEND_MS if wait else _TASK_MS):
                 break
         return self._at == self._end

@@ -1,4 +1,6 @@
-"""Public moments: whatever a board with a slot lets anybody see happens at one (shared_specs/storage.md, "Slot")."""
+"""Public moments: whatever a board with a slot lets anybody see happens at one
+(shared_specs/storage.md, "Slot").
+"""
 
 import gc
 
@@ -10,11 +12,12 @@ _SLEEP_MS = const(2000)  # at most, for the watchdog
 
 
 class Slotted:
-    """`link`, but a frame takes its slots: its answer, or silence, ends at a whole multiple of them after it arrived.
+    """`link`, but a frame takes its slots: its answer, or silence, ends at a whole multiple of them
+    after it arrived.
 
-    Nothing else is read or written until then. The link begins at a multiple of the slot since power-on, and takes
-    leave at one. The slot must be longer than the work for any frame. last: the last public moment (ms). The link
-    calls its `hold()` before other work whose time must not show.
+    Nothing else is read or written until then. The link begins at a multiple of the slot since
+    power-on, and takes leave at one. The slot must be longer than the work for any frame. last: the
+    last public moment (ms). The link calls its `hold()` before other work whose time must not show.
     """
 
     def __init__(self, link, slot_ms, led):
@@ -60,7 +63,8 @@ class Slotted:
             self.busy = True
         self._answer[:n] = memoryview(frame)[:n]  # the client's next answer is written over it
         self._n = n
-        gc.collect()  # now: when it is due depends on what was computed, and it takes 9 ms on a Pico
+        # now: when it is due depends on what was computed, and it takes 9 ms on a Pico
+        gc.collect()
         return True
 
     def waiting(self):
@@ -72,7 +76,9 @@ class Slotted:
         self._link.disconnect()
 
     def until(self, step, timeout_ms):
-        """Wait for the next multiple of `step` ms after `last`, and return it; with 0 return -1 if it is not near."""
+        """Wait for the next multiple of `step` ms after `last`, and return it; with 0 return -1 if
+        it is not near.
+        """
         # One that was missed does not tell when the answer was there: the next.
         start = ticks_ms()
         near = _NEAR_MS

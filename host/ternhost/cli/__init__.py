@@ -1,8 +1,10 @@
-"""The `tern` command: imports the module of a command, runs it, and turns errors into a message and an exit code.
+"""The `tern` command: imports the module of a command, runs it, and turns errors into a message and
+an exit code.
 
-A command module defines `add_parser(subparsers)`, which calls `add_command` and sets `func(args) -> int` as a default
-of the parser. Only the module of the named command is imported; that module imports extras and slow packages when it
-runs."""
+A command module defines `add_parser(subparsers)`, which calls `add_command` and sets `func(args) ->
+int` as a default of the parser. Only the module of the named command is imported; that module
+imports extras and slow packages when it runs.
+"""
 
 import argparse
 import contextlib
@@ -78,7 +80,9 @@ class Parser(argparse.ArgumentParser):
         """As argparse's, but the error for an unknown argument names the help of the subcommand."""
         namespace, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", hint=help_hint(namespace.prog))
+            raise UsageError(
+                f"unrecognized arguments: {' '.join(unknown)}", hint=help_hint(namespace.prog)
+            )
         return namespace
 
 
@@ -86,13 +90,19 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
     """The parser of `tern` with the commands `names` (default: all)."""
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in errors.EXIT_CODES.items())
     summary = "Federated learning on microcontrollers under exact local differential privacy."
-    epilog = f"example:\n  tern card design three-outputs --epsilon 2 --json\n\nexit codes:\n{codes}"
+    epilog = (
+        f"example:\n  tern card design three-outputs --epsilon 2 --json\n\nexit codes:\n{codes}"
+    )
     parser = Parser(prog="tern", description=summary, epilog=epilog)
     about = f"tern {version('tern-ldp')}"
-    parser.add_argument("--version", action="version", version=about, help="show the version and exit")
+    parser.add_argument(
+        "--version", action="version", version=about, help="show the version and exit"
+    )
     text = "register the algorithms, mechanisms, optimisers, fleets and links that FILE.py defines"
     parser.add_argument(plugins.FLAG, metavar="FILE.py", action="append", help=text)
-    subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True
+    )
     for name in COMMANDS if names is None else names:
         try:
             COMMANDS[name].add_parser(subparsers)
@@ -102,7 +112,9 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
 
 
 def _needed(argv: Sequence[str]) -> Iterable[str]:
-    """The commands whose parsers `argv` needs: the one that it names; none for the version; otherwise all."""
+    """The commands whose parsers `argv` needs: the one that it names; none for the version;
+    otherwise all.
+    """
     if argv[:1] == ["--version"]:
         return ()
     first = next((argument for argument in argv if not argument.startswith("-")), None)
@@ -132,13 +144,19 @@ def _run(argv: Sequence[str]) -> int:
         if empty := [name for name, value in vars(args).items() if value == ""]:
             option = flag(empty[0])
             given = any(word.partition("=")[0] == option for word in argv)
-            raise UsageError(f"{option if given else empty[0]} must not be empty", hint="give a value")
+            raise UsageError(
+                f"{option if given else empty[0]} must not be empty", hint="give a value"
+            )
         return int(args.func(args))
     except argparse.ArgumentError as error:  # of the parser, before it reads anything
         text = f"two options of 'tern {argv[0]}' have one name: {error}"
-        raise UsageError(text, hint="rename the option of the file or package that extends tern") from error
+        raise UsageError(
+            text, hint="rename the option of the file or package that extends tern"
+        ) from error
     except TernError as error:
-        error.hint = plugins.with_files(error.hint or error.remedy or help_hint(args.prog), files, COMMANDS)
+        error.hint = plugins.with_files(
+            error.hint or error.remedy or help_hint(args.prog), files, COMMANDS
+        )
         raise
     except ImportError as error:
         if missing_extra := extras.explained(error):
@@ -149,9 +167,12 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _prepare_streams() -> None:
-    """Open /dev/null for closed standard streams, and let standard output replace characters that it cannot encode."""
+    """Open /dev/null for closed standard streams, and let standard output replace characters that
+    it cannot encode.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        # In this order each gets its own file descriptor; otherwise the next opened file would get it.
+        # In this order each gets its own file descriptor; otherwise the next opened file would get
+        # it.
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
@@ -170,8 +191,9 @@ def _drop_output() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `tern` with `argv` (default: the command line) and return its exit code.
 
-    If a command with --json fails, standard output gets an object with `error`, `hint` (or null) and `exit_code`.
-    Raises only SystemExit, for `--help`, `--version` and SIGTERM."""
+    If a command with --json fails, standard output gets an object with `error`, `hint` (or null)
+    and `exit_code`. Raises only SystemExit, for `--help`, `--version` and SIGTERM.
+    """
     _prepare_streams()
     arguments = sys.argv[1:] if argv is None else argv
     # argparse also accepts a prefix of --json.
@@ -197,7 +219,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("TERN_DEBUG"):
             raise
-        hint = "this is a bug in tern: run it again with TERN_DEBUG=1 for a traceback, and report it"
+        hint = (
+            "this is a bug in tern: run it again with TERN_DEBUG=1 for a traceback, and report it"
+        )
         return report(errors.FAULT, f"{type(error).__name__}: {error}", hint)
     finally:
         if previous is not None:

@@ -1,4 +1,6 @@
-"""`tern card account`: the epsilon of reports together, toward who knows their senders, and behind a gateway."""
+"""`tern card account`: the epsilon of reports together, toward who knows their senders, and behind
+a gateway.
+"""
 
 import argparse
 import math
@@ -38,16 +40,22 @@ def add_parser(actions: Any) -> None:
     tern card account --epsilon 10 --delta 1e-6 --rounds 8760 --unit 60 --units 100"""
     account = add_command(actions, "account", summary, example, run_account)
     named.add_arguments(account, many=True)
-    text = (
-        "number of reports of a device, one a round; with several NAMEs also a number for each (default: 1)"
-    )
+    text = "number of reports of a device, one a round; with several NAMEs also a number for each (default: 1)"
     add_option(account, "--rounds R[,R,...]", text)
     text = "behind a shuffler or a gateway: number of reports that it mixes in a round, one of each device"
     add_option(account, "--reports N", text, type=int)
     text = "with --reports: the share of them that the reader does not control"
     add_option(account, "--honest SHARE", text, 1.0)
-    add_option(account, "--delta D", "delta; of central privacy well below 1 / N", type=float, required=True)
-    add_option(account, "--values K", "number of values in a report, each at the epsilon of the card", 1)
+    add_option(
+        account,
+        "--delta D",
+        "delta; of central privacy well below 1 / N",
+        type=float,
+        required=True,
+    )
+    add_option(
+        account, "--values K", "number of values in a report, each at the epsilon of the card", 1
+    )
     text = "without NAME and --reports: rho of all reports together (or --epsilon for their (epsilon, delta))"
     add_option(account, "--rho R", text)
     text = "without --reports: device, record, or the records of a unit (default: device)"
@@ -62,7 +70,9 @@ def run_account(args: argparse.Namespace) -> int:
         require(args.honest == 1, "honest", "1 without --reports", args.honest)
         return _run_rounds(args) if args.names else _run_ledger(args)
     if given := [f"--{name}" for name, unset in _LEDGER.items() if getattr(args, name) != unset]:
-        raise UsageError(f"{given[0]} is about a ledger, --reports about a shuffler", "leave one of them out")
+        raise UsageError(
+            f"{given[0]} is about a ledger, --reports about a shuffler", "leave one of them out"
+        )
     require(0 < args.honest <= 1, "honest", "above 0 and at most 1", args.honest)
     if args.rounds is None and len(args.names) < 2:
         return _run_one_round(args)
@@ -71,7 +81,9 @@ def run_account(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A card in so many rounds; without a card, any mechanism. cost: certified, of one value (micro)."""
+    """A card in so many rounds; without a card, any mechanism. cost: certified, of one value
+    (micro).
+    """
 
     name: str
     card: Card | None
@@ -99,21 +111,32 @@ def _asked(args: argparse.Namespace) -> list[_Asked]:
         found, alone = [], len(args.names) == 1
         files = not any(name in mechanisms.NAMES for name in args.names)
         if files and not alone and args.epsilon is not None:
-            raise UsageError("--epsilon would change nothing: every NAME is a card file", "leave it out")
+            raise UsageError(
+                "--epsilon would change nothing: every NAME is a card file", "leave it out"
+            )
         for name, times in zip(args.names, rounds, strict=True):
             card, description = named.card(args, name, alone)
             if card.shape >= SUM:
-                require(args.values == 1, "values", f"1 with {name}, which is about all values", args.values)
+                require(
+                    args.values == 1,
+                    "values",
+                    f"1 with {name}, which is about all values",
+                    args.values,
+                )
             measure = cards.measure(card)
             if (cost := description[f"{measure}_certified"]) is None:
                 hint = f"'tern card show {name}' shows its distribution"
                 raise UsageError(f"{name} keeps no {measure} up to 20", hint=hint)
-            found.append(_Asked(description.get("mechanism", name), card, round(cost * MICRO), times))
+            found.append(
+                _Asked(description.get("mechanism", name), card, round(cost * MICRO), times)
+            )
         return found
     options = mechanisms.options_named(args, "levels")
     if options or args.epsilon is None:
         raise UsageError(
-            f"{options[0]} is an option of a mechanism" if options else "the local epsilon is missing",
+            f"{options[0]} is an option of a mechanism"
+            if options
+            else "the local epsilon is missing",
             hint="name a mechanism with --epsilon, or a card file; or give --epsilon alone, for any mechanism",
         )
     return [_Asked("any mechanism", None, parse_epsilon(args.epsilon), *rounds)]
@@ -130,7 +153,9 @@ def _rounds(text: str | None, names: int) -> list[int]:
         require(1 <= each <= _MOST_ROUNDS, "rounds", f"from 1 to {_MOST_ROUNDS:,}", f"{each:,}")
     if len(rounds) not in (1, names):
         hint = "give one number for all, or one for each NAME"
-        raise UsageError(f"--rounds has {len(rounds)} numbers for {names} card{'s' * (names > 1)}", hint)
+        raise UsageError(
+            f"--rounds has {len(rounds)} numbers for {names} card{'s' * (names > 1)}", hint
+        )
     return rounds * (names // len(rounds))
 
 
@@ -146,7 +171,12 @@ def _honest(args: argparse.Namespace) -> int:
 def _run_rounds(args: argparse.Namespace) -> int:
     """What the reports of a device tell, round after round."""
     asked = _asked(args)
-    require(1 <= args.values <= MAX_DIMENSION, "values", f"1 to {MAX_DIMENSION} over rounds", args.values)
+    require(
+        1 <= args.values <= MAX_DIMENSION,
+        "values",
+        f"1 to {MAX_DIMENSION} over rounds",
+        args.values,
+    )
     spent = {} if args.reports is not None else _spent_by(asked, args)
     if args.plot:
         from ternhost.run.report import plots  # loads matplotlib
@@ -158,12 +188,25 @@ def _run_rounds(args: argparse.Namespace) -> int:
     words = _rounds_words(name, rows, least, args)
     words.append(_ledger_words(name, spent) if spent else _holds("the local epsilon"))
     result = {
-        "what": name, "cards": [{"what": one.name, "rounds": one.rounds} for one in asked], "values": args.values,
-        "rounds": last["rounds"], "delta": args.delta, **spent, "rows": rows, "epsilon_pure": last["pure"],
-        "epsilon_zcdp": last["zcdp"], "epsilon_exact": last["exact"], "epsilon": least,
-    }  # fmt: skip
+        "what": name,
+        "cards": [{"what": one.name, "rounds": one.rounds} for one in asked],
+        "values": args.values,
+        "rounds": last["rounds"],
+        "delta": args.delta,
+        **spent,
+        "rows": rows,
+        "epsilon_pure": last["pure"],
+        "epsilon_zcdp": last["zcdp"],
+        "epsilon_exact": last["exact"],
+        "epsilon": least,
+    }
     if args.reports is not None:
-        result |= {"reports": args.reports, "honest": _honest(args), "epsilon_central": least, **_HOLDS}
+        result |= {
+            "reports": args.reports,
+            "honest": _honest(args),
+            "epsilon_central": least,
+            **_HOLDS,
+        }
     if args.plot:
         curves = {label: [row[key] for row in rows] for label, key in reversed(_columns(rows))}
         of = "" if args.reports is None else f", {_honest(args):,} reports a round"
@@ -176,15 +219,23 @@ def _run_rounds(args: argparse.Namespace) -> int:
 
 
 def _rows(asked: Sequence[_Asked], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The epsilons after shares of the rounds. All cards go through the same shares, at least one round of each."""
+    """The epsilons after shares of the rounds.
+
+    All cards go through the same shares, at least one round of each.
+    """
     require(
-        args.delta >= shuffling.LEAST_DELTA, "delta", f"{shuffling.LEAST_DELTA:g} or more", f"{args.delta:g}"
+        args.delta >= shuffling.LEAST_DELTA,
+        "delta",
+        f"{shuffling.LEAST_DELTA:g} or more",
+        f"{args.delta:g}",
     )
     rows, most, honest, direct = [], max(one.rounds for one in asked), _honest(args), math.inf
     with Progress("rounds") as progress:
         for one in asked if args.reports is not None else ():  # refuses what cannot be mixed
             progress.step(f"one of {one.name}")
-            direct = shuffling.account(one.cost, honest, args.delta, one.as_values, args.values).epsilon
+            direct = shuffling.account(
+                one.cost, honest, args.delta, one.as_values, args.values
+            ).epsilon
         for r in _ladder(most):
             progress.step(f"{r:,} of {most:,}")
             times = [-(-one.rounds * r // most) for one in asked]
@@ -194,10 +245,17 @@ def _rows(asked: Sequence[_Asked], args: argparse.Namespace) -> list[dict[str, A
                 local[one.report(1)] += n * args.values
                 mixed[one.report(args.values).among(honest)] += n
             found = composing.together(local, args.delta)
-            row = {"rounds": sum(times), "pure": found.pure, "zcdp": found.zcdp, "exact": found.exact}
+            row = {
+                "rounds": sum(times),
+                "pure": found.pure,
+                "zcdp": found.zcdp,
+                "exact": found.exact,
+            }
             if args.reports is not None:
                 behind = min(composing.composed(mixed, args.delta), found.epsilon)
-                row["behind"] = behind if sum(times) > 1 else min(behind, direct)  # no grid raises `direct`
+                row["behind"] = (
+                    behind if sum(times) > 1 else min(behind, direct)
+                )  # no grid raises `direct`
             rows.append(row)
     return rows
 
@@ -231,7 +289,9 @@ def _rounds_words(
         "".join([f"  {'rounds' if mixed else 'reports':>9}", *(f"  {h:>11}" for h, _ in columns)]),
     ]
     for row in rows:
-        cells = "".join(f"  {_number(row[key]):>{max(11, len(heading))}}" for heading, key in columns)
+        cells = "".join(
+            f"  {_number(row[key]):>{max(11, len(heading))}}" for heading, key in columns
+        )
         lines.append(f"  {row['rounds']:>9,}{cells}")
     central = "central epsilon" if mixed else "epsilon"
     return [*lines, f"After all of them the {central} is {_number(least)}."]
@@ -265,12 +325,21 @@ def _run_one_round(args: argparse.Namespace) -> int:
         names["local: without a shuffler"] = "local"
         drawn = {label: [getattr(at, name) for at in curve] for label, name in names.items()}
         up = "central epsilon, behind a shuffler"
-        plots.save(plots.epsilons([at.reports for at in curve], "reports", up, drawn, title), Path(args.plot))
+        plots.save(
+            plots.epsilons([at.reports for at in curve], "reports", up, drawn, title),
+            Path(args.plot),
+        )
     bounds = ("local", "closed", "any_mechanism", "card")
     result = {
-        "what": one.name, "values": args.values, "reports": args.reports, "honest": honest, "delta": args.delta,
-        **{f"epsilon_{name}": getattr(account, name) for name in bounds}, "epsilon_central": account.epsilon, **_HOLDS,
-    }  # fmt: skip
+        "what": one.name,
+        "values": args.values,
+        "reports": args.reports,
+        "honest": honest,
+        "delta": args.delta,
+        **{f"epsilon_{name}": getattr(account, name) for name in bounds},
+        "epsilon_central": account.epsilon,
+        **_HOLDS,
+    }
     print_result(result, _one_round_words(one.name, account), args.json)
     return OK
 
@@ -295,12 +364,16 @@ def _one_round_words(what: str, account: Shuffled) -> str:
         f"behind a shuffler, at delta {account.delta:g}:"
     ]
     if account.card is not None:
-        lines.append(f"  {rounded(account.card):<10} this card, from its integers (privacy blanket)")
+        lines.append(
+            f"  {rounded(account.card):<10} this card, from its integers (privacy blanket)"
+        )
     lines.append(
         f"  {rounded(account.any_mechanism):<10} any mechanism of that local epsilon (privacy blanket)"
     )
     if account.closed is None:
-        lines.append(f"  {'-':10} the closed bound does not apply: too few reports, or too large an epsilon")
+        lines.append(
+            f"  {'-':10} the closed bound does not apply: too few reports, or too large an epsilon"
+        )
     else:
         lines.append(f"  {rounded(account.closed):<10} closed bound (hiding among the clones)")
     better = "" if account.epsilon <= 0.999 * account.local else ", no better than the local one"
@@ -314,9 +387,13 @@ def _one_round_words(what: str, account: Shuffled) -> str:
 def _run_ledger(args: argparse.Namespace) -> int:
     """What --rho or --epsilon for all reports together leaves each of them."""
     if args.plot:
-        raise UsageError("--plot draws the epsilon of cards, or behind a shuffler", "give NAME or --reports")
+        raise UsageError(
+            "--plot draws the epsilon of cards, or behind a shuffler", "give NAME or --reports"
+        )
     require(args.values >= 1, "values", "1 or more", args.values)
-    exclude([name for name in ("rho", "epsilon") if getattr(args, name) is not None], "rho", "epsilon")
+    exclude(
+        [name for name in ("rho", "epsilon") if getattr(args, name) is not None], "rho", "epsilon"
+    )
     (rounds,) = _rounds(args.rounds, 1)
     if args.rho is not None:
         total = parse_epsilon(args.rho, ledger.MAX_BUDGET, "--rho")
@@ -336,7 +413,9 @@ def _spent_by(asked: Sequence[_Asked], args: argparse.Namespace) -> dict[str, An
         raise UsageError("--rho is about no card", "leave NAME or --rho out")
     units = {cards.unit_of(one.card.data) for one in asked if one.card is not None} - {0}
     if len(units) > 1 and args.unit is None:
-        raise UsageError("these cards protect different units", "account for each, or name one with --unit")
+        raise UsageError(
+            "these cards protect different units", "account for each, or name one with --unit"
+        )
     reports: Counter[Report] = Counter()
     for one in asked:
         reports[one.report(args.values)] += one.rounds
@@ -348,12 +427,18 @@ def _spent_by(asked: Sequence[_Asked], args: argparse.Namespace) -> dict[str, An
 def _spent(
     reports: Mapping[Report, int], rounds: int, unit: int, args: argparse.Namespace, presence: bool
 ) -> dict[str, Any]:
-    """What these reports mean for each of so many rounds, for a unit, and for a device. Raises UsageError.
+    """What these reports mean for each of so many rounds, for a unit, and for a device.
 
-    presence: they hide that a run of records is there; what it says is two steps away (ledger.md, Neighbours)."""
+    Raises UsageError.
+
+    presence: they hide that a run of records is there; what it says is two steps away (ledger.md,
+    Neighbours).
+    """
     require(args.units >= 1, "units", "1 or more", args.units)
     unit = unit if args.unit is None else parse_unit(args.unit)
-    require(unit > 0 or args.units == 1, "units", "1 where the unit is the whole device", args.units)
+    require(
+        unit > 0 or args.units == 1, "units", "1 where the unit is the whole device", args.units
+    )
     total = sum(times * report.rho for report, times in reports.items())
     each = total // rounds
     if not each:
@@ -366,16 +451,25 @@ def _spent(
 
     told_twice = presence and unit > 0
     return {
-        "rounds": rounds, "delta": args.delta, "rho": total / MICRO, "rho_each": each / MICRO,
-        "epsilon_each_pure": sums.pure_of(each) / MICRO, "unit": unit, "protects": protected(unit),
-        "units": args.units, "epsilon": epsilon(1), "epsilon_content": epsilon(2) if told_twice else None,
+        "rounds": rounds,
+        "delta": args.delta,
+        "rho": total / MICRO,
+        "rho_each": each / MICRO,
+        "epsilon_each_pure": sums.pure_of(each) / MICRO,
+        "unit": unit,
+        "protects": protected(unit),
+        "units": args.units,
+        "epsilon": epsilon(1),
+        "epsilon_content": epsilon(2) if told_twice else None,
         "epsilon_device": epsilon(args.units),
         "epsilon_device_content": epsilon(2 * args.units) if told_twice else None,
-    }  # fmt: skip
+    }
 
 
 def _ledger_words(what: str, spent: Mapping[str, Any]) -> str:
-    lines = [f"{what}: rho {spent['rho']:g} in total, for {spent['protects']} {_both(spent, 'epsilon')}"]
+    lines = [
+        f"{what}: rho {spent['rho']:g} in total, for {spent['protects']} {_both(spent, 'epsilon')}"
+    ]
     if spent["rho_each"] is not None:
         lines.append(
             f"  reports    {spent['rounds']:,} of rho {spent['rho_each']:.4g}; "
@@ -385,12 +479,16 @@ def _ledger_words(what: str, spent: Mapping[str, Any]) -> str:
         lines.append(
             f"  device     a whole device has {spent['units']:,} units: {_both(spent, 'epsilon_device')}"
         )
-        common = "             what is common to all of its records is protected by no more than that"
+        common = (
+            "             what is common to all of its records is protected by no more than that"
+        )
         if spent["epsilon_device"] > _MEANS_LITTLE:
             common += ": hardly at all"
         lines.append(common)
     elif spent["unit"]:
-        lines.append("  device     a whole device is protected less: --units says how many units it holds")
+        lines.append(
+            "  device     a whole device is protected less: --units says how many units it holds"
+        )
     return "\n".join(lines)
 
 
@@ -398,4 +496,8 @@ def _both(spent: Mapping[str, Any], name: str) -> str:
     """An epsilon, of a run of records that it was there and what it says."""
     text = f"epsilon {_number(spent[name])} at delta {spent['delta']:g}"
     content = spent[f"{name}_content"]
-    return text if content is None else f"{text} (that it was there) and {_number(content)} (what it says)"
+    return (
+        text
+        if content is None
+        else f"{text} (that it was there) and {_number(content)} (what it says)"
+    )

@@ -30,22 +30,32 @@ def add_parser(subparsers: Any) -> None:
 
     summary = "prove from the integers of a card, or from any table, whether it keeps an epsilon "
     summary += "(exit code 0: yes, 1: no)"
-    example = "tern card certify three.card --epsilon 2\ntern card certify my.csv --epsilon 1.5 --delta"
+    example = (
+        "tern card certify three.card --epsilon 2\ntern card certify my.csv --epsilon 1.5 --delta"
+    )
     certify = add_command(actions, "certify", summary, example, run_certify)
     text = "card file; or table of probabilities (.csv, .json): a row for each input, a column for an output"
     certify.add_argument("file", metavar="FILE", help=text)
     text = "epsilon in decimal (default: the card's claim; a table's is only printed)"
     add_option(certify, "--epsilon E", text)
-    add_option(certify, "--rho R", "the same of a sum with Gaussian noise, which keeps rho and no epsilon")
+    add_option(
+        certify, "--rho R", "the same of a sum with Gaussian noise, which keeps rho and no epsilon"
+    )
     add_option(certify, "--delta", "also print the least delta of a table at --epsilon")
 
-    example = "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png"
-    show = add_command(actions, "show", "draw the exact distribution of a card's outputs", example, run_show)
+    example = (
+        "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png"
+    )
+    show = add_command(
+        actions, "show", "draw the exact distribution of a card's outputs", example, run_show
+    )
     named.add_arguments(show)
     add_option(show, "--plot FILE.png", "also draw it into this file")
 
     account.add_parser(actions)
-    add_command(actions, "list", "list the mechanisms and the shipped cards", "tern card list", run_list)
+    add_command(
+        actions, "list", "list the mechanisms and the shipped cards", "tern card list", run_list
+    )
 
 
 def run_design(args: argparse.Namespace) -> int:
@@ -79,15 +89,21 @@ def run_certify(args: argparse.Namespace) -> int:
     return OK if result["certified"] else FAILED
 
 
-def _of_table(table: matrix.Certificate, epsilon: int | None, delta: bool) -> tuple[dict[str, Any], str]:
+def _of_table(
+    table: matrix.Certificate, epsilon: int | None, delta: bool
+) -> tuple[dict[str, Any], str]:
     """The result for JSON, and the reason in words."""
     certified = table.epsilon is not None if epsilon is None else table.keeps(epsilon)
     result = {"certified": certified, "epsilon": epsilon and epsilon / MICRO, **table.as_json()}
     first, second = table.pair
     if table.ratio is None:
-        lines = [f"it keeps no epsilon: output {table.output} is possible at {first}, and not at {second}"]
+        lines = [
+            f"it keeps no epsilon: output {table.output} is possible at {first}, and not at {second}"
+        ]
     else:
-        kept = "no epsilon up to 20" if table.epsilon is None else f"epsilon {table.epsilon / MICRO}"
+        kept = (
+            "no epsilon up to 20" if table.epsilon is None else f"epsilon {table.epsilon / MICRO}"
+        )
         where = f"the ratio of output {table.output} at inputs {first} and {second}"
         lines = [f"it keeps {kept}, ln of {_exact(table.ratio)}, {where}"]
     if delta and epsilon is not None:
@@ -131,10 +147,15 @@ def run_list(args: argparse.Namespace) -> int:
     entries = shipped.entries()
     lines = ["mechanisms: " + ", ".join(mechanisms.NAMES)]
     if entries:
-        lines += ["", f"{'shipped card':32} {'epsilon':>9} {'levels':>6} {'bytes':>6} {'worst variance':>15}"]
+        lines += [
+            "",
+            f"{'shipped card':32} {'epsilon':>9} {'levels':>6} {'bytes':>6} {'worst variance':>15}",
+        ]
         row = "{file:32} {epsilon:>9} {levels:>6} {card_bytes:>6} {worst_case_variance:>15.6g}"
         lines += [row.format_map(entry) for entry in entries]
-    print_result({"mechanisms": list(mechanisms.NAMES), "shipped": entries}, "\n".join(lines), args.json)
+    print_result(
+        {"mechanisms": list(mechanisms.NAMES), "shipped": entries}, "\n".join(lines), args.json
+    )
     return OK
 
 
@@ -179,7 +200,10 @@ def _summary(result: dict[str, Any]) -> str:
     accuracy = ["  variance   none: its outputs have no unbiased values"]
     if result["bias"] is not None:
         most = "at most {worst_case_variance:.6g} (at |x| = {worst_case_at:.4g}), {variance_at_zero:.6g} at 0"
-        accuracy = [f"  variance   {most.format_map(result)}", f"  bias       {result['bias']} (exact)"]
+        accuracy = [
+            f"  variance   {most.format_map(result)}",
+            f"  bias       {result['bias']} (exact)",
+        ]
     if result["shape"] == "projection":
         bias = "in so few dimensions no bound of its error is known"
         if (most := result["bias_bound"]) is not None:

@@ -29,7 +29,9 @@ def run(args: argparse.Namespace) -> int:
         from ternhost.experiments.rounds import default, simulate  # needs simulated fleets
 
         data = datasets.load(_DATASET)
-        found = simulate(default(data, args.reports, 1, "logistic", args.epsilon), 1).figures()["auc"]
+        found = simulate(default(data, args.reports, 1, "logistic", args.epsilon), 1).figures()[
+            "auc"
+        ]
         print_line(
             f"the same devices could have answered once, about their whole gradient: AUC {found:.4f} in two rounds "
             f"(simulated; tern train --dataset {_DATASET} --fleet emulated:{args.boards} --reports {args.reports} "

@@ -36,7 +36,9 @@ def add_parser(subparsers: Any) -> None:
     output = "directory of the results (default: runs/<time>); the same command with the same DIR resumes"
     add_option(parser, "--output DIR", output)
     add_option(parser, "--workers N", "number of processes (default: one per core)", type=int)
-    compared = f"also measure this mechanism with its options below, in {', '.join(experiments.COMPARING)}"
+    compared = (
+        f"also measure this mechanism with its options below, in {', '.join(experiments.COMPARING)}"
+    )
     add_option(parser, "--mechanism NAME", compared)
     add_option(parser, "--levels N", "its number of outputs, if it leaves a choice", type=int)
     mechanisms.add_options(parser)
@@ -48,7 +50,14 @@ def run(args: argparse.Namespace) -> int:
     with Progress(args.name) as bar:
         contender = _contender(args)
         options = Options(
-            args.dataset, args.runs, args.quick, args.seed, contender, bar.step, args.workers, args.in_full
+            args.dataset,
+            args.runs,
+            args.quick,
+            args.seed,
+            contender,
+            bar.step,
+            args.workers,
+            args.in_full,
         )
         with _place(args.output) as directory:  # made first: this may fail
             try:
@@ -57,7 +66,9 @@ def run(args: argparse.Namespace) -> int:
                 kept = any(directory.iterdir())
                 hint = f"run the same command with --output {directory} to resume" if kept else None
                 text = (
-                    f"interrupted: finished parts are kept in {directory}" if kept else "interrupted at once"
+                    f"interrupted: finished parts are kept in {directory}"
+                    if kept
+                    else "interrupted at once"
                 )
                 raise InterruptedByUser(text, hint) from None
             paths = [str(path) for path in experiments.write(outcome, directory)]
@@ -68,9 +79,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     """The figures of a paper."""
-    if args.output or args.dataset or args.mechanism or args.runs is not None or args.quick or args.in_full:
+    if (
+        args.output
+        or args.dataset
+        or args.mechanism
+        or args.runs is not None
+        or args.quick
+        or args.in_full
+    ):
         raise UsageError(
-            f"which figure of {args.name}?", hint=f"name it with --figure: tern experiment {args.name}"
+            f"which figure of {args.name}?",
+            hint=f"name it with --figure: tern experiment {args.name}",
         )
     titles = {number: figure.title for number, figure in experiments.figures(args.name).items()}
     lines = [f"{number:<10}{title}" for number, title in titles.items()]
@@ -83,7 +102,9 @@ def _contender(args: argparse.Namespace) -> Contender | None:
     """The mechanism of --mechanism, with its options. Raises UsageError."""
     if args.mechanism is None:
         if options := mechanisms.options_named(args, "levels"):
-            raise UsageError(f"{options[0]} is an option of a mechanism", hint="name it with --mechanism")
+            raise UsageError(
+                f"{options[0]} is an option of a mechanism", hint="name it with --mechanism"
+            )
         return None
     given = mechanisms.options_given(args, args.mechanism)
     return Contender(args.mechanism, args.levels, tuple(sorted(given.items())))
@@ -91,7 +112,10 @@ def _contender(args: argparse.Namespace) -> Contender | None:
 
 @contextlib.contextmanager
 def _place(named: str | None) -> Iterator[Path]:
-    """The directory of the results, made if necessary and removed again if it stays empty. Raises StorageError."""
+    """The directory of the results, made if necessary and removed again if it stays empty.
+
+    Raises StorageError.
+    """
     made = not named or not Path(named).exists()
     try:
         directory = Path(named) if named else new_directory()

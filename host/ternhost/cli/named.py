@@ -11,15 +11,25 @@ from ternhost.privacy import cards, mechanisms
 from ternhost.privacy.base import Design
 
 
-def add_arguments(parser: argparse.ArgumentParser, required: bool = False, many: bool = False) -> None:
-    """Add NAME and what belongs to a mechanism. required: NAME is a mechanism. many: any number of NAMEs, `names`."""
+def add_arguments(
+    parser: argparse.ArgumentParser, required: bool = False, many: bool = False
+) -> None:
+    """Add NAME and what belongs to a mechanism. required: NAME is a mechanism. many: any number of
+    NAMEs, `names`.
+    """
     text = "mechanism: " if required else "card file, or (with --epsilon) mechanism: "
     text += ", ".join(mechanisms.NAMES)
     if many:
         text += "; without NAME, --epsilon stands for any mechanism"
-    parser.add_argument("names" if many else "name", metavar="NAME", nargs="*" if many else None, help=text)
-    add_option(parser, "--epsilon E", "epsilon in decimal, rounded down to millionths", required=required)
-    add_option(parser, "--levels N", "number of outputs, if the mechanism leaves a choice", type=int)
+    parser.add_argument(
+        "names" if many else "name", metavar="NAME", nargs="*" if many else None, help=text
+    )
+    add_option(
+        parser, "--epsilon E", "epsilon in decimal, rounded down to millionths", required=required
+    )
+    add_option(
+        parser, "--levels N", "number of outputs, if the mechanism leaves a choice", type=int
+    )
     mechanisms.add_options(parser)
 
 
@@ -30,14 +40,17 @@ def design(args: argparse.Namespace, name: str) -> Design:
 
 
 def card(args: argparse.Namespace, name: str, alone: bool = True) -> tuple[Card, dict[str, Any]]:
-    """The card of the named mechanism at --epsilon, or without that in the named file, and its description. Not alone:
-    --epsilon is for those of the names that are mechanisms. Raises UsageError or OSError."""
+    """The card of the named mechanism at --epsilon, or without that in the named file, and its
+    description. Not alone: --epsilon is for those of the names that are mechanisms. Raises
+    UsageError or OSError."""
     if args.epsilon is not None and (alone or name in mechanisms.NAMES):
         made = design(args, name)
         return cards.decode(made.card), cards.describe_design(made)
     if args.epsilon is None and (options := mechanisms.options_named(args, "levels")):
         hint = "to design the card of a mechanism, give --epsilon"
-        raise UsageError(f"{' and '.join(options)} would change nothing: {name} is a card file", hint)
+        raise UsageError(
+            f"{' and '.join(options)} would change nothing: {name} is a card file", hint
+        )
     if name in mechanisms.NAMES and not Path(name).exists():
         raise UsageError(f"{name} is a mechanism, which needs an epsilon", hint="add --epsilon E")
     found = cards.decode(cards.load(name), name)

@@ -1,4 +1,6 @@
-"""`tern plan`: estimates by simulation how many devices a model needs, or what the ones that exist can learn."""
+"""`tern plan`: estimates by simulation how many devices a model needs, or what the ones that exist
+can learn.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -21,7 +23,8 @@ from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 from ternhost.text import counted
 
-# Options that go with --devices only, those that go without it only, and of a budget: with it or with --years.
+# Options that go with --devices only, those that go without it only, and of a budget: with it or
+# with --years.
 _WITH = ("records", "unit", "life", "delta", "public", "data")
 _WITHOUT = ("epsilon", "goal", "reports")
 _BUDGET = ("life", "delta")
@@ -37,7 +40,9 @@ def add_parser(subparsers: Any) -> None:
     records = parser.add_mutually_exclusive_group()
     like = f"data set that resembles the devices' records: {', '.join(datasets.DATASETS)}"
     add_option(records, "--dataset D", f"{like} (default: synthetic-logistic)")
-    add_option(records, "--dimension N", "synthetic records of N features, the constant included", type=int)
+    add_option(
+        records, "--dimension N", "synthetic records of N features, the constant included", type=int
+    )
     text = "with --devices: CSV file of public records that resemble the devices', as 'tern provision --records' takes"
     add_option(records, "--data FILE", text)
     add_option(parser, "--epsilon E", "epsilon of a device, which reports once (default: 2)")
@@ -69,7 +74,11 @@ def run(args: argparse.Namespace) -> int:
     fleet, years = args.devices is not None, args.years is not None
     if years != (args.every is not None):
         raise UsageError("--years and --every go together", "such as --years 2 --every 1h")
-    exclude([name for name in ("devices", "years") if getattr(args, name) is not None], "devices", "years")
+    exclude(
+        [name for name in ("devices", "years") if getattr(args, name) is not None],
+        "devices",
+        "years",
+    )
     wrong = _WITHOUT if fleet else [name for name in _WITH if not (years and name in _BUDGET)]
     wrong = (*wrong, "epsilon") if years else wrong
     for name in (each for each in wrong if getattr(args, each) is not None):
@@ -78,7 +87,11 @@ def run(args: argparse.Namespace) -> int:
         hint = "the budget is --life" if once else "name the number of its --devices"
         hint += ", or --years and --every" * (name in _BUDGET)
         raise UsageError(f"{flag(name)} {text}", hint)
-    named = {"dataset": args.dataset or Planned.dataset, "dimension": args.dimension, "seed": args.seed}
+    named = {
+        "dataset": args.dataset or Planned.dataset,
+        "dimension": args.dimension,
+        "seed": args.seed,
+    }
     asked = {name: value for name in _WITH if (value := getattr(args, name)) is not None}
     planned: Planned | Existing
     if fleet:
@@ -89,17 +102,26 @@ def run(args: argparse.Namespace) -> int:
         budget = {name: asked[name] for name in _BUDGET if name in asked}
         rounds = Lasting(args.years, args.every, **budget) if years else None
         planned = Planned(
-            rounds.epsilon if rounds else args.epsilon or "2", model=args.model, goal=args.goal, runs=args.runs,
-            reports=_ladder(args.reports, lasting.LADDER if rounds else LADDER), workers=args.workers,
-            rounds=rounds, **named,
-        )  # fmt: skip
+            rounds.epsilon if rounds else args.epsilon or "2",
+            model=args.model,
+            goal=args.goal,
+            runs=args.runs,
+            reports=_ladder(args.reports, lasting.LADDER if rounds else LADDER),
+            workers=args.workers,
+            rounds=rounds,
+            **named,
+        )
     if args.plot:
         from ternhost.run.report import plots  # loads matplotlib
 
         plots.check_place(Path(args.plot))
     with Progress("plan") as progress:
         if isinstance(planned, Existing):
-            result, tell, panel = existing.plan(planned, progress.step), existing.words, _panel_of_rounds
+            result, tell, panel = (
+                existing.plan(planned, progress.step),
+                existing.words,
+                _panel_of_rounds,
+            )
         else:
             result, tell, panel = plan(planned, progress.step), words, _panel
     if args.plot:
@@ -128,8 +150,13 @@ def _panel(result: dict[str, Any]) -> Panel:
     title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:.8g}"
     each = "one report"
     if rounds := result["rounds"]:
-        each, title = counted(rounds["rounds"], "report"), f"{title} a round, {rounds['life']:g} for life"
-    return Panel(title, f"devices, each with {each}", WORDS[name], [private], log_x=True, lines=lines)
+        each, title = (
+            counted(rounds["rounds"], "report"),
+            f"{title} a round, {rounds['life']:g} for life",
+        )
+    return Panel(
+        title, f"devices, each with {each}", WORDS[name], [private], log_x=True, lines=lines
+    )
 
 
 def _panel_of_rounds(result: dict[str, Any]) -> Panel:
@@ -137,7 +164,10 @@ def _panel_of_rounds(result: dict[str, Any]) -> Panel:
     curves = [_curve(f"unit: {unit}, 95 % interval", result["curve"], "rounds")]
     if result["public_curve"]:
         curves.append(_curve("the same, with public rows", result["public_curve"], "rounds"))
-    for label, key, at in (("unit: device", "device_unit", 1), ("without privacy", "without_privacy", last)):
+    for label, key, at in (
+        ("unit: device", "device_unit", 1),
+        ("without privacy", "without_privacy", last),
+    ):
         curves.append(_curve(label, [{"rounds": at, **result[key]}], "rounds"))
     devices = f"{counted(result['devices'], 'device')} of {counted(result['records'], 'record')}"
     title = f"{result['dataset'] or 'synthetic'}, {devices}, epsilon {result['life']:g} for life"

@@ -1,4 +1,6 @@
-"""`tern --with FILE.py`: registers the extensions that a Python file defines, before the command is parsed."""
+"""`tern --with FILE.py`: registers the extensions that a Python file defines, before the command is
+parsed.
+"""
 
 import importlib.util
 import re
@@ -14,7 +16,10 @@ FLAG = "--with"
 
 
 def load_named(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Load the files that `argv` names before its command; return them and the rest of it. Raises UsageError."""
+    """Load the files that `argv` names before its command; return them and the rest of it.
+
+    Raises UsageError.
+    """
     files, rest = [], list(argv)
     while rest and rest[0].partition("=")[0] == FLAG:
         _, equals, path = rest.pop(0).partition("=")
@@ -35,14 +40,19 @@ def with_files(hint: str, files: Sequence[str], commands: Iterable[str]) -> str:
 
 
 def load(path: str) -> None:
-    """Import a Python file, and register the learners, mechanisms, optimisers, fleets and links that it defines.
+    """Import a Python file, and register the learners, mechanisms, optimisers, fleets and links
+    that it defines.
 
-    Learners, mechanisms and optimisers are registered under their `name`, an optimiser without one under its class
-    name in lower case, a fleet under the first word of its `form`, a link under its `scheme`. Raises UsageError."""
+    Learners, mechanisms and optimisers are registered under their `name`, an optimiser without one
+    under its class name in lower case, a fleet under the first word of its `form`, a link under its
+    `scheme`. Raises UsageError.
+    """
     file = Path(path)
     spec = importlib.util.spec_from_file_location(f"tern_with_{file.stem}", file)
     if not file.is_file() or spec is None or spec.loader is None:
-        raise UsageError(f"there is no Python file {path!r}", hint=f"tern {FLAG} FILE.py COMMAND ...")
+        raise UsageError(
+            f"there is no Python file {path!r}", hint=f"tern {FLAG} FILE.py COMMAND ..."
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(file.parent.resolve()))  # the file may import modules beside it

@@ -1,4 +1,6 @@
-"""`tern privacy`: writes the privacy statement of a run, a store, a board, or a run that has not begun."""
+"""`tern privacy`: writes the privacy statement of a run, a store, a board, or a run that has not
+begun.
+"""
 
 import argparse
 import re
@@ -16,7 +18,9 @@ _PLANNED = ("train", "collect", "infer", "serve")
 
 
 def add_parser(subparsers: Any) -> None:
-    summary = "write what a run, a store or a board promises, as a page for people who are no engineers"
+    summary = (
+        "write what a run, a store or a board promises, as a page for people who are no engineers"
+    )
     example = """tern privacy mine\ntern privacy my-fleet/store.sqlite\ntern privacy a0
         tern privacy --plan train --fleet simulated:20 --unit record --life 1"""
     parser = add_command(subparsers, "privacy", summary, example, run)
@@ -33,7 +37,11 @@ def run(args: argparse.Namespace) -> int:
     from ternhost.statement import page  # matplotlib takes a second
 
     written = page.write(facts, Path(args.output or place))
-    lines = [part.text for part in sentences.sections(facts)[0].parts if isinstance(part, sentences.Sentence)]
+    lines = [
+        part.text
+        for part in sentences.sections(facts)[0].parts
+        if isinstance(part, sentences.Sentence)
+    ]
     lines += [f"the statement is in {written['html']} and {written['md']}"]
     print_result({**page.as_json(facts), "files": written}, "\n".join(lines), args.json)
     return OK
@@ -42,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
 def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
     """The facts of what is named, and the directory for its page. Raises TernError."""
     if (args.plan is None) == (args.what is None):
-        raise UsageError("name a run, a store or a board, or a --plan", hint="such as: tern privacy my-run")
+        raise UsageError(
+            "name a run, a store or a board, or a --plan", hint="such as: tern privacy my-run"
+        )
     if args.plan is not None:
         return _plan(args.plan), Path("privacy-plan")
     path = Path(args.what)
@@ -62,7 +72,9 @@ def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
         return gather.of_board(args.what), Path(f"privacy-{_safe(args.what)}")
     except UsageError as error:
         text = f"there is no run, no store and no board {args.what!r}: {error.message}"
-        raise UsageError(text, hint="'tern runs' lists runs, 'tern devices' lists boards") from error
+        raise UsageError(
+            text, hint="'tern runs' lists runs, 'tern devices' lists boards"
+        ) from error
 
 
 def _plan(words: list[str]) -> Facts:
@@ -70,7 +82,8 @@ def _plan(words: list[str]) -> Facts:
 
     if not words or words[0] not in _PLANNED:
         raise UsageError(
-            f"--plan takes a command: {', '.join(_PLANNED)}", hint="such as: --plan train --epsilon 1"
+            f"--plan takes a command: {', '.join(_PLANNED)}",
+            hint="such as: --plan train --epsilon 1",
         )
     served = words[0] == "serve"
     args = build_parser([words[0]]).parse_args(words)

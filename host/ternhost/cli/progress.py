@@ -1,4 +1,6 @@
-"""The progress of a run for people: one line that is redrawn on a terminal, and a line every few seconds elsewhere."""
+"""The progress of a run for people: one line that is redrawn on a terminal, and a line every few
+seconds elsewhere.
+"""
 
 import time
 from typing import TextIO
@@ -19,7 +21,9 @@ class ProgressPrinter(Progress):
 
     _leave = "\n"
 
-    def __init__(self, stream: TextIO | None = None, quiet: bool = False, every: float = EVERY) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, quiet: bool = False, every: float = EVERY
+    ) -> None:
         super().__init__(quiet=quiet, stream=stream, every=every)
         self._head = ""
         self._status_at = -_LINE_EVERY  # time of the last printed status
@@ -53,7 +57,9 @@ def _line(status: Status, bar: bool) -> str:
         parts.append("#" * full + "." * (_BAR - full))
     parts.append(f"{status.total_reports:,}" + (f"/{wanted:,}" if wanted else "") + " reports")
     parts.append(f"{status.total_reports / max(status.seconds, 1e-9):,.0f}/s")
-    if status.figures:  # only the first, the most important one: all of them are wider than a terminal
+    if (
+        status.figures
+    ):  # only the first, the most important one: all of them are wider than a terminal
         name, value = next(iter(status.figures.items()))
         parts.append(f"{WORDS.get(name, name)} {value:.4f}")
     return "  ".join(parts + settings(status.chosen))

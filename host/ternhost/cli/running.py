@@ -1,4 +1,7 @@
-"""The commands that run an algorithm. Their parsers are made from the options of their algorithms."""
+"""The commands that run an algorithm.
+
+Their parsers are made from the options of their algorithms.
+"""
 
 import argparse
 from collections.abc import Mapping
@@ -27,7 +30,9 @@ METRICS = "serve metrics for Prometheus on this loopback port ('tern watch' writ
 
 @dataclass(frozen=True)
 class RunCommand:
-    """A command that runs the algorithms whose `command` is its name; the first of them is the default."""
+    """A command that runs the algorithms whose `command` is its name; the first of them is the
+    default.
+    """
 
     name: str
     summary: str
@@ -39,7 +44,9 @@ class RunCommand:
         algorithms = algorithms_of(self.name)
         if len(algorithms) > 1:
             chosen = (
-                "direct or fedsgd, by data and options" if "direct" in algorithms else next(iter(algorithms))
+                "direct or fedsgd, by data and options"
+                if "direct" in algorithms
+                else next(iter(algorithms))
             )
             text = f"algorithm to run (default: {chosen})"
             add_option(parser, "--algorithm", text, choices=tuple(algorithms))
@@ -50,15 +57,21 @@ class RunCommand:
         add_option(where, "--fleet KIND", text, metavar="KIND:...")
         add_option(where, "--name NAME", NAME)
         default = "the fleet's own, or one in the run's directory"
-        add_option(where, "--store FILE", f"file with the fleet's keys and rounds (default: {default})")
+        add_option(
+            where, "--store FILE", f"file with the fleet's keys and rounds (default: {default})"
+        )
         add_option(where, "--anew", "abandon an unfinished run of the store, and begin a new one")
-        text = "resume this run: its name, directory or store; with --fleet if its boards have moved"
+        text = (
+            "resume this run: its name, directory or store; with --fleet if its boards have moved"
+        )
         add_option(where, "--resume RUN", text)
         add_option(where, "--no-report", "write no pictures and no report.html")
         add_option(parser, "--metrics PORT", METRICS, type=int)
         add_option(parser, "--quiet", "print no progress, only warnings")
         if any(hasattr(cls.Options, "mechanism") for cls in algorithms.values()):
-            mechanisms.add_options(parser)  # last: an option of the command hides one of the same name
+            mechanisms.add_options(
+                parser
+            )  # last: an option of the command hides one of the same name
         parser.set_defaults(command=self.name)
 
 
@@ -119,7 +132,9 @@ def parsed(
 ) -> RunOptions:
     """The options of a new run, from the command line. Raises UsageError."""
     values = named(args)
-    if values.get("unit") == "device" and "algorithm" not in values:  # what all other algorithms protect
+    if (
+        values.get("unit") == "device" and "algorithm" not in values
+    ):  # what all other algorithms protect
         del values["unit"]
     algorithm = values.pop("algorithm", None)
     if given := mechanisms.options_named(args):
@@ -161,7 +176,9 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     fixed += [name for name in ("store", "name", "anew") if getattr(args, name)]
     if fixed:
         hint = f"tern {args.command} --resume {args.resume}"
-        raise UsageError(f"a resumed run keeps its options: {fields.flag(fixed[0])} cannot be changed", hint)
+        raise UsageError(
+            f"a resumed run keeps its options: {fields.flag(fixed[0])} cannot be changed", hint
+        )
     run = Run.resume(args.resume, watcher, args.fleet, args.after_round)
     if run.algorithm.command != args.command:
         with run:

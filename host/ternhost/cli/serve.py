@@ -40,7 +40,9 @@ def add_parser(subparsers: Any) -> None:
         tern serve --fleet mqtt:my-broker --algorithm fedavg --rounds 10 --json"""
     lines = "print one JSON object per line: events, then the result"
     parser = add_command(subparsers, "serve", summary, example, run, lines)
-    add_option(parser, "--algorithm", "algorithm to run (default: fedsgd)", choices=tuple(ALGORITHMS))
+    add_option(
+        parser, "--algorithm", "algorithm to run (default: fedsgd)", choices=tuple(ALGORITHMS)
+    )
     fields.add_arguments(parser, Schedule, Terms, RunOptions, leave_out=("fleet",))
     learning = [cls.Options for cls in ALGORITHMS.values()]
     fields.add_arguments(parser, *learning, leave_out=(*_PLANNED, *_OF_EACH_START))
@@ -48,14 +50,24 @@ def add_parser(subparsers: Any) -> None:
     text = "the devices, in a form that 'tern fleet kinds' lists, such as mqtt:my-broker"
     add_option(fleet, "--fleet KIND", text, metavar="KIND:...")
     add_option(fleet, "--name NAME", running.NAME)
-    add_option(fleet, "--store FILE", "file with keys, rounds, reports and models (default: the fleet's own)")
-    add_option(fleet, "--new-model", "begin a new model; the store keeps its keys, rounds and earlier models")
+    add_option(
+        fleet,
+        "--store FILE",
+        "file with keys, rounds, reports and models (default: the fleet's own)",
+    )
+    add_option(
+        fleet,
+        "--new-model",
+        "begin a new model; the store keeps its keys, rounds and earlier models",
+    )
     add_option(parser, "--metrics PORT", running.METRICS, type=int)
     text = "show the fleet in Home Assistant, through a broker made by 'tern broker config --home-assistant'"
     add_option(parser, "--home-assistant", text)
     text = "also show the run in the browser, as 'tern dashboard' does (default: port 8642, or a free one)"
     add_option(parser, "--dashboard PORT", text, nargs="?", type=int, const=True)
-    add_option(fleet, "--no-report", "write no pictures and no report.html after the last of --rounds")
+    add_option(
+        fleet, "--no-report", "write no pictures and no report.html after the last of --rounds"
+    )
     add_option(parser, "--quiet", "print no line for each round")
     mechanisms.add_options(parser)
     parser.set_defaults(command="serve")
@@ -100,7 +112,9 @@ def run(args: argparse.Namespace) -> int:
 def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
     if args.dashboard is None:
         return contextlib.nullcontext()
-    return shown_beside(run, None if args.dashboard is True else args.dashboard, args.json or args.quiet)
+    return shown_beside(
+        run, None if args.dashboard is True else args.dashboard, args.json or args.quiet
+    )
 
 
 def _print_json() -> Callable[[Status], None]:

@@ -1,4 +1,7 @@
-"""Check and count the frames of devices. The store is the only input and output, so that any link can drive this."""
+"""Check and count the frames of devices.
+
+The store is the only input and output, so that any link can drive this.
+"""
 
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,7 +17,8 @@ from ternhost.count.members import Devices, Integers, Keyring, Positions, intege
 from ternhost.count.questions import Question, round_body, round_start
 from ternhost.errors import UsageError
 
-# Not final: the device may answer when the same request is repeated, comes later, or is sent to it alone.
+# Not final: the device may answer when the same request is repeated, comes later, or is sent to it
+# alone.
 _UNREAD = (wire.ERR_FRAME, wire.ERR_TAG, wire.ERR_TOO_SOON, wire.ERR_AHEAD)
 
 _SYMBOLS_AT = frames.end_of(wire.REPORT_FIELDS)
@@ -60,7 +64,9 @@ class _Taken:
 
 
 class ReportStore(Protocol):
-    """The methods of a store (`ternhost.store.store`) that an aggregator uses: each raises StorageError."""
+    """The methods of a store (`ternhost.store.store`) that an aggregator uses: each raises
+    StorageError.
+    """
 
     def keys(self) -> Mapping[int, bytes]: ...
     def keys_before(self, round_: rounds.Round) -> Mapping[int, bytes]: ...
@@ -100,15 +106,27 @@ class Aggregator:
         return sorted(self._rounds)
 
     def open(
-        self, number: int, cohorts: Sequence[tuple[Question, Devices]], now: float, quorum: int | None = None,
-        deadline: float | None = None, run: str | None = None,
-    ) -> None:  # fmt: skip
-        """Store and open a round, which `quorum` reports (default: all) or `deadline` seconds from `now` end.
+        self,
+        number: int,
+        cohorts: Sequence[tuple[Question, Devices]],
+        now: float,
+        quorum: int | None = None,
+        deadline: float | None = None,
+        run: str | None = None,
+    ) -> None:
+        """Store and open a round, which `quorum` reports (default: all) or `deadline` seconds from
+        `now` end.
 
-        Numbers must ascend. Raises UsageError for a question that no frame can carry, and StorageError."""
+        Numbers must ascend. Raises UsageError for a question that no frame can carry, and
+        StorageError.
+        """
         if number <= self._last:
-            raise UsageError(f"round {number} is not after round {self._last}", hint="count rounds upwards")
-        asked = [rounds.Cohort(round_body(number, each), integers(devices)) for each, devices in cohorts]
+            raise UsageError(
+                f"round {number} is not after round {self._last}", hint="count rounds upwards"
+            )
+        asked = [
+            rounds.Cohort(round_body(number, each), integers(devices)) for each, devices in cohorts
+        ]
         count = sum(len(cohort.devices) for cohort in asked)
         quorum = count if quorum is None else max(1, min(quorum, count))
         stored = rounds.Round(number, asked, quorum, deadline, run)
@@ -126,8 +144,9 @@ class Aggregator:
         self._last = number
 
     def resume(self, now: float, run: str | None = None) -> list[int]:
-        """Continue the stored open rounds (only those of `run` and of no run) and return their numbers. Deadlines start
-        anew, since the length of the interruption is unknown."""
+        """Continue the stored open rounds (only those of `run` and of no run) and return their
+        numbers. Deadlines start anew, since the length of the interruption is unknown.
+        """
         self._keyring = Keyring(self._store.keys())
         for stored in self._store.open_rounds():
             if run is not None and stored.run not in (None, run):
@@ -148,7 +167,9 @@ class Aggregator:
         return self.in_flight()
 
     def unanswered(self, number: int) -> list[int]:
-        """The devices of a round that have neither reported nor refused nor been given up, ascending."""
+        """The devices of a round that have neither reported nor refused nor been given up,
+        ascending.
+        """
         round_ = self._rounds[number]
         waiting: list[int] = round_.members.ids[round_.answers == rounds.WAITING].tolist()
         return waiting
@@ -169,9 +190,12 @@ class Aggregator:
         """The ROUND frame for a device: always the same bytes."""
         return self._rounds[number].request(device)[0]
 
-    def costs(self, number: int, devices: Sequence[int], measure: int = ledger.EPSILON) -> list[int]:
-        """The cost of a report for each of these devices of an open round, in millionths, to a ledger of this
-        measure."""
+    def costs(
+        self, number: int, devices: Sequence[int], measure: int = ledger.EPSILON
+    ) -> list[int]:
+        """The cost of a report for each of these devices of an open round, in millionths, to a
+        ledger of this measure.
+        """
         costs: list[int] = self._rounds[number].costs(integers(devices), measure).tolist()
         return costs
 
@@ -192,13 +216,17 @@ class Aggregator:
 
     def _look_for_revoked(self) -> None:
         for round_ in self._rounds.values():
-            # A device with a new key stays revoked in this round, which was opened with its former key.
+            # A device with a new key stays revoked in this round, which was opened with its former
+            # key.
             round_.revoked |= self._keyring.members.find(round_.members.ids) < 0
             round_.give_up(np.flatnonzero(round_.revoked))
 
     def accept(self, batch: Iterable[bytes], now: float) -> Accepted:
-        """Commit the new reports among frames in any order, then count them. A report after the deadline is late, even
-        in an open round. Raises StorageError, and has counted nothing: devices repeat their bytes if asked again."""
+        """Commit the new reports among frames in any order, then count them.
+
+        A report after the deadline is late, even in an open round. Raises StorageError, and has
+        counted nothing: devices repeat their bytes if asked again.
+        """
         result = Accepted()
         # Rows of REPORTS frames, by round and by bytes of symbols.
         rows: dict[tuple[int, int], list[bytes]] = {}
@@ -212,7 +240,9 @@ class Aggregator:
                     rows.setdefault((number, size), []).append(frame[1:5] + frame[_SYMBOLS_AT:])
                 elif kind == wire.REPORTS:
                     number, size = _rows_of(frame, 1)
-                    frames.require((len(frame) - _ROWS_AT) % (_ROW_BYTES + size) == 0, "not whole rows")
+                    frames.require(
+                        (len(frame) - _ROWS_AT) % (_ROW_BYTES + size) == 0, "not whole rows"
+                    )
                     rows.setdefault((number, size), []).append(frame[_ROWS_AT:])
                 elif kind == wire.ERROR:
                     self._take_error(frame, result)
@@ -249,7 +279,9 @@ class Aggregator:
         taken = []
         for cohort, of_cohort in round_.by_cohort(places):
             digests = round_.digests(cohort, places[of_cohort])
-            right = batches.verify(digests, number, rows[of_cohort, :4], packed[of_cohort], tags[of_cohort])
+            right = batches.verify(
+                digests, number, rows[of_cohort, :4], packed[of_cohort], tags[of_cohort]
+            )
             statistics.forged += int(np.count_nonzero(~right))
             symbols, good = cohort.unpack(packed[of_cohort])
             statistics.damaged += int(np.count_nonzero(right & ~good))

@@ -1,4 +1,6 @@
-"""Tags, coordinates and symbols of whole batches of reports, byte for byte equal to those of the device library."""
+"""Tags, coordinates and symbols of whole batches of reports, byte for byte equal to those of the
+device library.
+"""
 
 import hashlib
 
@@ -19,7 +21,9 @@ Integers = npt.NDArray[np.int64]
 
 
 def hashes(*columns: Bytes | bytes) -> Bytes:
-    """SHA-256 (n x 32) of every row of these columns, joined: arrays of n rows of bytes, or bytes for every row."""
+    """SHA-256 (n x 32) of every row of these columns, joined: arrays of n rows of bytes, or bytes
+    for every row.
+    """
     n = next(len(column) for column in columns if isinstance(column, np.ndarray))
     sha256 = hashlib.sha256
     digests = []
@@ -39,15 +43,21 @@ def hashes(*columns: Bytes | bytes) -> Bytes:
 
 
 def verify(questions: Bytes, number: int, devices: Bytes, packed: Bytes, tags: Bytes) -> Flags:
-    """Which reports have a valid tag; all arrays are n x bytes, `questions` are the digests of the requests."""
+    """Which reports have a valid tag; all arrays are n x bytes, `questions` are the digests of the
+    requests.
+    """
     answer_keys = questions[:, wire.TAG_BYTES : wire.COORDINATES_AT]
-    right = hashes(answer_keys, bytes((wire.REPORT,)), devices, number.to_bytes(4, "little"), packed)
+    right = hashes(
+        answer_keys, bytes((wire.REPORT,)), devices, number.to_bytes(4, "little"), packed
+    )
     right = right[:, : wire.TAG_BYTES]
     return np.asarray(np.bitwise_or.reduce(right ^ tags, axis=1) == 0)  # looks at all of each
 
 
 def choose(questions: Bytes, d: int, k: int) -> vectorised.Array:
-    """k of d coordinates (n x k, ascending) by the digests of questions (n x 32); uint8 for d <= 256, else uint16."""
+    """k of d coordinates (n x k, ascending) by the digests of questions (n x 32); uint8 for d <=
+    256, else uint16.
+    """
     lanes = len(questions)
     kind = np.dtype("u1" if d <= 256 else "<u2")
     if k == d:
@@ -61,7 +71,8 @@ def choose(questions: Bytes, d: int, k: int) -> vectorised.Array:
         for lane in np.flatnonzero(~good.any(axis=1)).tolist():
             chosen[lane] = _choose_one(questions[lane].tobytes(), d, k)[0]
         return chosen[:, None]
-    # Twice the bytes that k draws need without rejections; a lane that needs more is computed alone.
+    # Twice the bytes that k draws need without rejections; a lane that needs more is computed
+    # alone.
     blocks = 2 * k * kind.itemsize // _DIGEST + 1
     more = [hashes(questions, counter.to_bytes(4, "little")) for counter in range(blocks)]
     streams = np.concatenate([begun, *more], axis=1)
@@ -78,7 +89,9 @@ def _choose_one(question: bytes, d: int, k: int) -> list[int]:
 
 
 def unpack(packed: Bytes, k: int, base: int) -> tuple[Integers, Flags]:
-    """The k symbols below `base` of every row of `packed` (n x packed_size) as n x k; and which rows are valid."""
+    """The k symbols below `base` of every row of `packed` (n x packed_size) as n x k; and which
+    rows are valid.
+    """
     at_once = 1
     while base ** (at_once + 1) <= _LIMB and at_once < k:
         at_once += 1

@@ -1,7 +1,9 @@
 """Counts of symbols -> unbiased means with confidence intervals.
 
-`counts[i, j]` is how often symbol j was reported for coordinate i; matrices of one card merge by addition. The choice
-of coordinates depends on no data, so the mean over the reporters of one is unbiased for all devices."""
+`counts[i, j]` is how often symbol j was reported for coordinate i; matrices of one card merge by
+addition. The choice of coordinates depends on no data, so the mean over the reporters of one is
+unbiased for all devices.
+"""
 
 import math
 from collections.abc import Sequence
@@ -38,8 +40,9 @@ _AT_ONCE = 1 << 21  # hashes in memory at a time
 
 @dataclass(frozen=True)
 class Estimate:
-    """Means of d coordinates in units of [-1, 1], nan without reports, with normal intervals (CONFIDENCE). They are not
-    clamped, since that would bias them."""
+    """Means of d coordinates in units of [-1, 1], nan without reports, with normal intervals
+    (CONFIDENCE). They are not clamped, since that would bias them.
+    """
 
     mean: Floats
     standard_error: Floats
@@ -70,13 +73,18 @@ def _card_floats(data: bytes) -> tuple[Floats, float, float]:
 
 
 def symbol_values(card: Card) -> Floats:
-    """The value of every symbol of `card`, read-only. Raises certify.Biased for a card without unbiased values."""
+    """The value of every symbol of `card`, read-only.
+
+    Raises certify.Biased for a card without unbiased values.
+    """
     return _card_floats(bytes(card.data))[0]
 
 
 @dataclass(frozen=True)
 class Magnitude:
-    """Estimates |x| from reports: the mean of `scores` over reported symbols is about the mean of |x|."""
+    """Estimates |x| from reports: the mean of `scores` over reported symbols is about the mean of
+    |x|.
+    """
 
     scores: Floats
     deviation: float  # the largest standard deviation of one report's score, over all x
@@ -84,15 +92,19 @@ class Magnitude:
 
 @lru_cache(maxsize=256)
 def magnitude(card: bytes) -> Magnitude | None:
-    """The estimator of the mean of |x| from reports of a card; None where it is poor or impossible, as for Duchi's."""
+    """The estimator of the mean of |x| from reports of a card; None where it is poor or impossible,
+    as for Duchi's.
+    """
     inputs = np.arange(-ONE, ONE + 1, ONE // _SIZES)
     decoded = cards.decode(card)
     rows = np.array([distribution(decoded, int(x)) for x in inputs])
     sizes = np.abs(inputs) / ONE
-    # Least squares for scores whose mean is |x|, with a little weight on their variance: solved over the inputs, which
-    # are few, and not over the outputs: a laplace card may have 65,535.
+    # Least squares for scores whose mean is |x|, with a little weight on their variance: solved
+    # over the inputs, which are few, and not over the outputs: a laplace card may have 65,535.
     over = rows / np.maximum(rows.mean(axis=0), np.finfo(np.float64).tiny)
-    scores = over.T @ np.linalg.solve(over @ rows.T + _STEADY * len(inputs) * np.eye(len(inputs)), sizes)
+    scores = over.T @ np.linalg.solve(
+        over @ rows.T + _STEADY * len(inputs) * np.eye(len(inputs)), sizes
+    )
     errors = rows @ scores - sizes
     deviation = float(np.sqrt((rows @ scores**2 - (rows @ scores) ** 2).max()))
     if np.abs(errors).max() > _BIASED or deviation > _BLUNT:
@@ -101,18 +113,26 @@ def magnitude(card: bytes) -> Magnitude | None:
 
 
 def combine(
-    cohorts: Sequence[tuple[Card, npt.ArrayLike]], *, bound: bool = False, tau: float | Sequence[float] = 1.0
+    cohorts: Sequence[tuple[Card, npt.ArrayLike]],
+    *,
+    bound: bool = False,
+    tau: float | Sequence[float] = 1.0,
 ) -> Estimate:
-    """Combine count matrices (d x card.symbols) of one or several cards by inverse variance (personalised budgets).
+    """Combine count matrices (d x card.symbols) of one or several cards by inverse variance
+    (personalised budgets).
 
-    A cohort's weight at a coordinate is its reports there over the card's worst-case variance. It does not depend on
-    the content of reports, so the result is unbiased if cohorts differ in their budgets only. The interval covers the
-    mean of the population that the reporters were drawn from. Its variance is the sample's; below 30 reports, or with
-    `bound`, the card's worst-case second moment, which V(x) + Var(x) does not exceed. tau: the divisor of values before
-    they were clipped, of all cohorts or of each; means are multiplied by it, and are unbiased for values within it.
-    Raises ValueError for counts of another shape."""
+    A cohort's weight at a coordinate is its reports there over the card's worst-case variance. It
+    does not depend on the content of reports, so the result is unbiased if cohorts differ in their
+    budgets only. The interval covers the mean of the population that the reporters were drawn from.
+    Its variance is the sample's; below 30 reports, or with `bound`, the card's worst-case second
+    moment, which V(x) + Var(x) does not exceed. tau: the divisor of values before they were
+    clipped, of all cohorts or of each; means are multiplied by it, and are unbiased for values
+    within it. Raises ValueError for counts of another shape.
+    """
     weights, means, variances, reports = [], [], [], []
-    for (card, counts), scale in zip(cohorts, np.broadcast_to(tau, len(cohorts)).tolist(), strict=True):
+    for (card, counts), scale in zip(
+        cohorts, np.broadcast_to(tau, len(cohorts)).tolist(), strict=True
+    ):
         values, worst_variance, worst_second = _card_floats(bytes(card.data))
         matrix = np.asarray(counts, np.int64)
         if matrix.ndim != 2 or matrix.shape[1] != card.symbols:
@@ -136,9 +156,10 @@ def combine(
 
 
 def mean_of_projections(*cohorts: CohortCounts) -> Estimate:
-    """The mean over all reporting clients of their vectors, each clipped to the card's radius, in units of [-1, 1];
-    classes of devices are combined by inverse variance. It has a small bias (cards.md, projection). Raises ValueError
-    for cards that are no projections."""
+    """The mean over all reporting clients of their vectors, each clipped to the card's radius, in
+    units of [-1, 1]; classes of devices are combined by inverse variance. It has a small bias
+    (cards.md, projection). Raises ValueError for cards that are no projections.
+    """
     total, precision, reports = np.zeros(values_of(cohorts[0].question)), 0.0, 0
     for cohort in cohorts:
         if cohort.vectors is None:
@@ -154,12 +175,14 @@ def mean_of_projections(*cohorts: CohortCounts) -> Estimate:
 
 
 def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
-    """The total over all reporting clients of each value of a sum, in real units (the tally, last, in its own integer
-    units), and the standard error that the noise gives it; nan for a value that nobody reported.
+    """The total over all reporting clients of each value of a sum, in real units (the tally, last,
+    in its own integer units), and the standard error that the noise gives it; nan for a value that
+    nobody reported.
 
-    Counts of one question, from cohorts or gateways, are added up. With k of v values a total is the sum over those
-    clients that reported the value, times their share: its error is that of the noise alone. Raises ValueError for
-    cards that are no sums."""
+    Counts of one question, from cohorts or gateways, are added up. With k of v values a total is
+    the sum over those clients that reported the value, times their share: its error is that of the
+    noise alone. Raises ValueError for cards that are no sums.
+    """
     pools: dict[tuple[bytes, int, int], tuple[Any, int]] = {}
     for cohort in cohorts:
         key = bytes(cohort.card.data), cohort.question.range, cohort.k
@@ -173,7 +196,9 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
         body = sums.of(card)
         step = 1 << body.coarse
         steps = (np.arange(body.symbols) - body.symbols // 2) * step
-        if step > 1:  # of the 2**q numbers that round to a symbol, the mean is half a grid step below it
+        if (
+            step > 1
+        ):  # of the 2**q numbers that round to a symbol, the mean is half a grid step below it
             steps = steps - 0.5
         n = counts.sum(axis=1)
         real = np.where(n > 0, reports / np.maximum(n, 1), np.nan)
@@ -184,17 +209,25 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
 
 
 def share_interval(share: float, n: int) -> tuple[float, float]:
-    """The interval of Wilson (1927) for a share observed in n trials: valid near 0, near 1, and for few trials."""
+    """The interval of Wilson (1927) for a share observed in n trials: valid near 0, near 1, and for
+    few trials.
+    """
     middle = (share + QUANTILE**2 / (2 * n)) / (1 + QUANTILE**2 / n)
-    half = QUANTILE / (1 + QUANTILE**2 / n) * math.sqrt(share * (1 - share) / n + QUANTILE**2 / (4 * n * n))
+    half = (
+        QUANTILE
+        / (1 + QUANTILE**2 / n)
+        * math.sqrt(share * (1 - share) / n + QUANTILE**2 / (4 * n * n))
+    )
     return max(0.0, middle - half), min(1.0, middle + half)  # rounding may leave [0, 1]
 
 
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
     """The probabilities that a report supports the category of its sender, and any other category.
 
-    Both protocols are pure (Wang et al., USENIX Security 2017): generalised randomised response (a window card with
-    W = 1) and, with hashed categories (arithmetic.md), optimised local hashing. Raises ValueError for other cards."""
+    Both protocols are pure (Wang et al., USENIX Security 2017): generalised randomised response (a
+    window card with W = 1) and, with hashed categories (arithmetic.md), optimised local hashing.
+    Raises ValueError for other cards.
+    """
     if card.shape != cards.WINDOW or card.window != 1:
         raise ValueError("frequencies need a window card of window 1")
     same = card.threshold / cards.T
@@ -207,14 +240,20 @@ def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
 
 
 def frequency_variance(card: Card, categories: int, hashed: bool = False) -> float:
-    """The variance of one report's estimate of a frequency, where all `categories` are equally frequent."""
+    """The variance of one report's estimate of a frequency, where all `categories` are equally
+    frequent.
+    """
     same, other = frequency_law(card, hashed)
     support = other + (same - other) / categories
     return support * (1 - support) / (same - other) ** 2
 
 
-def supports(devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int, categories: int) -> Counts:
-    """The number of hashed reports (n symbols of n devices) in the round `number` that support each category."""
+def supports(
+    devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int, categories: int
+) -> Counts:
+    """The number of hashed reports (n symbols of n devices) in the round `number` that support each
+    category.
+    """
     ids, total = np.asarray(devices, np.int64), np.zeros(categories, np.int64)
     step = max(1, _AT_ONCE // categories)
     for start in range(0, len(ids), step):
@@ -225,10 +264,13 @@ def supports(devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int,
 
 
 def combine_frequencies(classes: Sequence[tuple[Card, npt.ArrayLike, int | None]]) -> Estimate:
-    """Unbiased frequencies of c categories from classes of devices (personalised budgets); nan without reports.
+    """Unbiased frequencies of c categories from classes of devices (personalised budgets); nan
+    without reports.
 
-    A class: its card, the reports that support each category, and the number of hashed reports (None: not hashed). Its
-    weight is its reports over the variance of one report at a frequency of 0."""
+    A class: its card, the reports that support each category, and the number of hashed reports
+    (None: not hashed). Its weight is its reports over the variance of one report at a frequency of
+    0.
+    """
     mean, variance = np.zeros((2, len(np.asarray(classes[0][1]))))
     weight, reports = np.float64(0), 0
     for card, counts, hashed in classes:

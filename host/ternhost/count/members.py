@@ -70,7 +70,9 @@ class Keyring:
 
 
 def pack_ids(devices: Devices) -> bytes:
-    """Pack ids in order: differences modulo 2**32 (the first to 0), all lowest bytes first, and so on, deflated."""
+    """Pack ids in order: differences modulo 2**32 (the first to 0), all lowest bytes first, and so
+    on, deflated.
+    """
     differences = np.diff(integers(devices), prepend=0).astype("<u4")
     planes = differences.view(np.uint8).reshape(-1, 4).T.tobytes()
     deflate = zlib.compressobj(1, strategy=zlib.Z_RLE)
@@ -78,7 +80,10 @@ def pack_ids(devices: Devices) -> bytes:
 
 
 def inflate(packed: bytes, most: int) -> bytes:
-    """Inflate untrusted bytes. Raises ValueError for more than `most` bytes and for invalid data."""
+    """Inflate untrusted bytes.
+
+    Raises ValueError for more than `most` bytes and for invalid data.
+    """
     stream = zlib.decompressobj()
     try:
         data = stream.decompress(packed, most + 1)

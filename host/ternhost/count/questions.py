@@ -19,7 +19,9 @@ class Question:
     """The question to a cohort: the fields of a ROUND (wire.md) but for the device and the round."""
 
     model: int
-    parameters: Sequence[int]  # classes x d int16 mantissas of 2**exponent; to collect, d flags of features
+    parameters: Sequence[
+        int
+    ]  # classes x d int16 mantissas of 2**exponent; to collect, d flags of features
     exponent: int
     card: bytes
     k: int
@@ -32,7 +34,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Averaged:
-    """A learned model for devices: model 1, 2, 3 or 4 (softmax), classes x d int16 mantissas of `2**exponent`."""
+    """A learned model for devices: model 1, 2, 3 or 4 (softmax), classes x d int16 mantissas of
+    `2**exponent`.
+    """
 
     model: int
     parameters: Sequence[int]
@@ -57,7 +61,10 @@ def round_start(device: int) -> bytes:
 
 
 def round_body(number: int, question: Question) -> bytes:
-    """The part of a ROUND frame between the device and the tag. Raises UsageError where no frame can carry it."""
+    """The part of a ROUND frame between the device and the tag.
+
+    Raises UsageError where no frame can carry it.
+    """
     out = bytearray(wire.MAX_FRAME)
     try:
         model = question.model, question.parameters, question.card, question.k, question.exponent
@@ -79,15 +86,28 @@ def decode_body(body: bytes) -> frames.Round:
 
 
 def question_of(request: frames.Round) -> Question:
-    parameters = list(request.asked[: request.d]) if request.model in wire.COLLECTIONS else request.parameters
+    parameters = (
+        list(request.asked[: request.d])
+        if request.model in wire.COLLECTIONS
+        else request.parameters
+    )
     return Question(
-        request.model, parameters, request.exponent, bytes(request.card), request.k, request.batch,
-        (request.epochs, request.rate, request.tau), request.classes, request.range,
-    )  # fmt: skip
+        request.model,
+        parameters,
+        request.exponent,
+        bytes(request.card),
+        request.k,
+        request.batch,
+        (request.epochs, request.rate, request.tau),
+        request.classes,
+        request.range,
+    )
 
 
 def values_of(question: Question) -> int:
-    """The number of values that a client computes for a question; it reports k of them (frames.Round)."""
+    """The number of values that a client computes for a question; it reports k of them
+    (frames.Round).
+    """
     if question.model == wire.SOFTMAX:
         return question.k
     tally = question.card[0] & 15 == cards.SUM

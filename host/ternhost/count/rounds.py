@@ -12,7 +12,14 @@ from tern import frames, ledger, wire
 from ternhost import vectorised
 from ternhost.count import batches
 from ternhost.count.members import Integers, Keyring, Members, Positions, id_bytes, integers
-from ternhost.count.questions import Question, cost_of, decode_body, question_of, round_body, round_start
+from ternhost.count.questions import (
+    Question,
+    cost_of,
+    decode_body,
+    question_of,
+    round_body,
+    round_start,
+)
 
 # How a round ends.
 COMPLETE = "complete"  # every device has reported, refused or been given up
@@ -27,7 +34,9 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cohort:
-    """Devices of a round with the same question; `body` is its ROUND frame between the device and the tag."""
+    """Devices of a round with the same question; `body` is its ROUND frame between the device and
+    the tag.
+    """
 
     body: bytes
     devices: Sequence[int] | Integers
@@ -46,7 +55,9 @@ class Round:
 
 @dataclass(frozen=True)
 class Reports:
-    """Reports of one round: row i of `packed` (n x bytes, uint8) holds the packed symbols of `devices[i]`."""
+    """Reports of one round: row i of `packed` (n x bytes, uint8) holds the packed symbols of
+    `devices[i]`.
+    """
 
     round: int
     devices: Integers
@@ -55,7 +66,9 @@ class Reports:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The refusal of a device to report, with the reason (an error code of wire.py); device 0 is the board."""
+    """The refusal of a device to report, with the reason (an error code of wire.py); device 0 is
+    the board.
+    """
 
     device: int
     round: int
@@ -73,8 +86,11 @@ class Answers:
 
 @dataclass(frozen=True)
 class CohortCounts:
-    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols. A projection has one row:
-    its symbols are about all d coordinates, and `vectors` is the sum of what they stand for (d, cards.md, Decoding)."""
+    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols.
+
+    A projection has one row: its symbols are about all d coordinates, and `vectors` is the sum of
+    what they stand for (d, cards.md, Decoding).
+    """
 
     card: cards.Card
     k: int
@@ -89,7 +105,9 @@ class CohortCounts:
 
 @dataclass(frozen=True)
 class Tally:
-    """The stored counts of a cohort, and its `vectors`, as in `CohortCounts`; `body`: as in `Cohort`."""
+    """The stored counts of a cohort, and its `vectors`, as in `CohortCounts`; `body`: as in
+    `Cohort`.
+    """
 
     body: bytes
     asked: int
@@ -124,15 +142,25 @@ class RoundResult:
     def tallies(self) -> list[Tally]:
         """The counts of the cohorts for the store."""
         return [
-            Tally(round_body(self.number, each.question), each.asked, each.reports, each.counts, each.vectors)
+            Tally(
+                round_body(self.number, each.question),
+                each.asked,
+                each.reports,
+                each.counts,
+                each.vectors,
+            )
             for each in self.cohorts
         ]
 
 
 def with_answers(
-    result: RoundResult, accepted: Sequence[Reports], devices_by_cohort: Sequence[Sequence[int] | Integers]
+    result: RoundResult,
+    accepted: Sequence[Reports],
+    devices_by_cohort: Sequence[Sequence[int] | Integers],
 ) -> RoundResult:
-    """The same result with the reports of single devices. accepted: the reports of this round from the store."""
+    """The same result with the reports of single devices. accepted: the reports of this round from
+    the store.
+    """
     cohorts = []
     for cohort, devices_asked in zip(result.cohorts, devices_by_cohort, strict=True):
         members = Members(devices_asked)
@@ -142,7 +170,9 @@ def with_answers(
             of_cohort = members.find(batch.devices) >= 0
             if np.any(of_cohort):
                 reporters.append(batch.devices[of_cohort])
-                symbols.append(batches.unpack(batch.packed[of_cohort], cohort.k, cohort.card.symbols)[0])
+                symbols.append(
+                    batches.unpack(batch.packed[of_cohort], cohort.k, cohort.card.symbols)[0]
+                )
         devices = np.concatenate(reporters)
         order = np.argsort(devices)
         answers = Answers(devices[order], np.concatenate(symbols)[order])
@@ -169,18 +199,24 @@ class CohortInFlight:
         self.vectors: Counts | None = np.zeros(self.d, np.int64) if projects else None
         self.reports = 0
         # Of a report to a ledger of each measure, in millionths.
-        self.costs = {measure: cost_of(request, measure) for measure in (ledger.EPSILON, ledger.RHO)}
+        self.costs = {
+            measure: cost_of(request, measure) for measure in (ledger.EPSILON, ledger.RHO)
+        }
         self.payload_bytes = frames.packed_size(self.card.symbols, self.k)
 
     def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
-        """The symbols of reports (reports x k), and which reports are valid: none where their size is wrong."""
+        """The symbols of reports (reports x k), and which reports are valid: none where their size
+        is wrong.
+        """
         if packed.shape[1] != self.payload_bytes:
             return np.zeros((len(packed), self.k), np.int64), np.zeros(len(packed), bool)
         return batches.unpack(packed, self.k, self.card.symbols)
 
     def cells(self, digests: batches.Bytes, symbols: Integers) -> Integers:
-        """The cells (reports x k) of the count matrix that these symbols increment. Those of a projection are its
-        symbols, with what each stands for (reports x (1 + d))."""
+        """The cells (reports x k) of the count matrix that these symbols increment.
+
+        Those of a projection are its symbols, with what each stands for (reports x (1 + d)).
+        """
         if self.vectors is not None:
             rotations = vectorised.projection.signs(self.card, digests)
             vectors = vectorised.projection.decode(self.card, rotations, symbols[:, 0], self.d)
@@ -200,19 +236,33 @@ class CohortInFlight:
         counts = self.counts.reshape(self.rows, self.card.symbols).copy()
         vectors = None if self.vectors is None else self.vectors.copy()
         return CohortCounts(
-            self.card, self.k, counts, self.reports, self.question, asked=self._devices, vectors=vectors
+            self.card,
+            self.k,
+            counts,
+            self.reports,
+            self.question,
+            asked=self._devices,
+            vectors=vectors,
         )
 
 
 class RoundInFlight:
-    """An open round. A device's place is its index in `members`; `answers` and `cohort_at` are ordered by place."""
+    """An open round.
+
+    A device's place is its index in `members`; `answers` and `cohort_at` are ordered by place.
+    """
 
     def __init__(self, stored: Round, now: float, keyring: Keyring) -> None:
-        """A new key of a device is valid from the next round on. Raises ValueError where a device is named twice."""
+        """A new key of a device is valid from the next round on.
+
+        Raises ValueError where a device is named twice.
+        """
         self.number = stored.number
         self.quorum = stored.quorum
         self.ends = None if stored.deadline is None else now + stored.deadline
-        self.cohorts = [CohortInFlight(cohort.body, len(cohort.devices)) for cohort in stored.cohorts]
+        self.cohorts = [
+            CohortInFlight(cohort.body, len(cohort.devices)) for cohort in stored.cohorts
+        ]
         ids = [integers(cohort.devices) for cohort in stored.cohorts]
         self.members = Members(np.concatenate(ids))
         self.cohort_at = np.zeros(len(self.members), np.intp)
@@ -232,7 +282,9 @@ class RoundInFlight:
             yield self.cohorts[index], np.flatnonzero(of == index)
 
     def digests(self, cohort: CohortInFlight, places: Positions) -> batches.Bytes:
-        """The digests (n x 32, wire.md) of the requests to the devices at these places, of that cohort."""
+        """The digests (n x 32, wire.md) of the requests to the devices at these places, of that
+        cohort.
+        """
         keys, devices = self._keyring.keys[self._key_at[places]], id_bytes(self.members.ids[places])
         return batches.hashes(keys, bytes((wire.ROUND,)), devices, cohort.body)
 
@@ -244,7 +296,9 @@ class RoundInFlight:
         return round_start(device) + cohort.body + digest[: wire.TAG_BYTES], digest
 
     def costs(self, devices: Integers, measure: int = ledger.EPSILON) -> Integers:
-        """The cost of a report for each of these devices, in millionths, to a ledger of this measure."""
+        """The cost of a report for each of these devices, in millionths, to a ledger of this
+        measure.
+        """
         of_cohorts = integers([cohort.costs[measure] for cohort in self.cohorts])
         return of_cohorts[self.cohort_at[self.members.find(devices)]]
 
@@ -268,4 +322,6 @@ class RoundInFlight:
 
     def result(self, ended: str) -> RoundResult:
         cohorts = [cohort.result() for cohort in self.cohorts]
-        return RoundResult(self.number, ended, len(self.members), self.reports, dict(self.refusals), cohorts)
+        return RoundResult(
+            self.number, ended, len(self.members), self.reports, dict(self.refusals), cohorts
+        )

@@ -1,5 +1,8 @@
-"""What reports of many rounds tell about one device, at most. A round that does not ask a device tells nothing about
-it. So the reports of a device add up, and no other reports."""
+"""What reports of many rounds tell about one device, at most.
+
+A round that does not ask a device tells nothing about it. So the reports of a device add up, and no
+other reports.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,16 +50,20 @@ class Told:
     def accounts(
         self, honest: float = 1.0, of: Sequence[int] | Integers | None = None, delta: float = 0.0
     ) -> list[Account]:
-        """Accounts of devices, without those that another one exceeds in all kinds. honest: the share of a site's
-        devices that the reader does not control. of: which devices; None: all. delta: the probability with which a
-        gateway's draws may have given more dishonest devices a place."""
+        """Accounts of devices, without those that another one exceeds in all kinds. honest: the
+        share of a site's devices that the reader does not control. of: which devices; None: all.
+        delta: the probability with which a gateway's draws may have given more dishonest devices a
+        place.
+        """
         return [account for _, account in self._accounts(honest, of, delta, worst=False)]
 
     def worst(
         self, honest: float, of: Sequence[int] | Integers | None = None, delta: float = 0.0
     ) -> list[tuple[Report | None, Account]]:
-        """The same with mixed reports of the worst mechanism of their epsilon, which covers cards that are chosen by
-        earlier answers. Each account has the first report of its devices, or None where too many of these differ."""
+        """The same with mixed reports of the worst mechanism of their epsilon, which covers cards
+        that are chosen by earlier answers. Each account has the first report of its devices, or
+        None where too many of these differ.
+        """
         return self._accounts(honest, of, delta, worst=True)
 
     def _accounts(
@@ -68,7 +75,9 @@ class Told:
         ]
         if worst:
             shares = [(report.worst, ids, times) for report, ids, times in shares]
-        members = Members(self.devices if of is None else np.intersect1d(self.devices, integers(of)))
+        members = Members(
+            self.devices if of is None else np.intersect1d(self.devices, integers(of))
+        )
         reports = list(dict.fromkeys(report for report, _, _ in shares))
         sizes = _sizes(reports)
         kinds = list(dict.fromkeys(sizes[report] for report in reports))
@@ -84,14 +93,19 @@ class Told:
         firsts = np.unique(first).tolist()
         found: list[tuple[Report | None, Account]] = []
         for one in firsts:
-            rows = _largest(np.unique(counts[first == one], axis=0), max(1, _MOST_ROWS // len(firsts)))
-            accounts = [{kind: int(n) for kind, n in zip(kinds, row, strict=True) if n} for row in rows]
+            rows = _largest(
+                np.unique(counts[first == one], axis=0), max(1, _MOST_ROWS // len(firsts))
+            )
+            accounts = [
+                {kind: int(n) for kind, n in zip(kinds, row, strict=True) if n} for row in rows
+            ]
             found += [(None if one < 0 else reports[one], account) for account in accounts]
         return found
 
     def prices(self, devices: Sequence[int] | Integers, measure: int) -> Integers:
-        """What its reports have cost each of these devices, in millionths, to a ledger of this measure. One in epsilon
-        refuses Gaussian noise, and has not paid for it."""
+        """What its reports have cost each of these devices, in millionths, to a ledger of this
+        measure. One in epsilon refuses Gaussian noise, and has not paid for it.
+        """
         ids = integers(devices)
         order = np.argsort(ids, kind="stable")
         members = Members(ids[order])
@@ -113,7 +127,9 @@ class Told:
                 found.add(report, inside, times)
         return found
 
-    def most(self, delta: float, honest: float = 1.0, of: Sequence[int] | Integers | None = None) -> Together:
+    def most(
+        self, delta: float, honest: float = 1.0, of: Sequence[int] | Integers | None = None
+    ) -> Together:
         """What the reports tell of the device of which they tell most, at `delta`."""
         draws = draws_delta(delta, honest)
         found = most(self.accounts(honest, of, draws), delta - draws)
@@ -121,7 +137,9 @@ class Told:
 
 
 def draws_delta(delta: float, honest: float) -> float:
-    """The part of `delta` that is kept for the draws of gateways: they matter only if some devices are dishonest."""
+    """The part of `delta` that is kept for the draws of gateways: they matter only if some devices
+    are dishonest.
+    """
     return DRAWS_SHARE * delta if honest < 1 else 0.0
 
 

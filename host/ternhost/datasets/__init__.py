@@ -1,7 +1,10 @@
-"""Data sets: the records that devices hold, held-out records that judge a model, and public rows, nobody's records.
+"""Data sets: the records that devices hold, held-out records that judge a model, and public rows,
+nobody's records.
 
-Every feature lies in [-1, 1] and is stored as on a device, Q1.14 in an int16. The first feature is always 1 (the bias).
-Domains are fixed beforehand or published, since a domain learnt from the records would be a release without noise."""
+Every feature lies in [-1, 1] and is stored as on a device, Q1.14 in an int16. The first feature is
+always 1 (the bias). Domains are fixed beforehand or published, since a domain learnt from the
+records would be a release without noise.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,10 +31,30 @@ from ternhost.datasets.nycflights import flights, planned_flights
 from ternhost.errors import UsageError
 
 __all__ = [
-    "CLASSIFICATION", "DATASETS", "FILES", "HELD", "MULTICLASS", "REGRESSION", "TABLES", "Dataset", "Fixed", "Floats",
-    "Holdings", "Indices", "Table", "expand", "flights", "flights_table", "held", "held_out", "load", "normalised",
-    "planned_flights", "task_of", "to_fixed",
-]  # fmt: skip
+    "CLASSIFICATION",
+    "DATASETS",
+    "FILES",
+    "HELD",
+    "MULTICLASS",
+    "REGRESSION",
+    "TABLES",
+    "Dataset",
+    "Fixed",
+    "Floats",
+    "Holdings",
+    "Indices",
+    "Table",
+    "expand",
+    "flights",
+    "flights_table",
+    "held",
+    "held_out",
+    "load",
+    "normalised",
+    "planned_flights",
+    "task_of",
+    "to_fixed",
+]
 
 # Data sets for training that need no file, by name.
 _WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {
@@ -48,7 +71,8 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "iris": ("virginica",),
     "wine": ("class_0",),
 }
-# The same for files that users must get themselves. A reader takes the path of the file, or None to search for it.
+# The same for files that users must get themselves. A reader takes the path of the file, or None to
+# search for it.
 _CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, ...]]] = {
     "basic-motions": (motions.motions, ("Running", "Badminton")),
     "wisdm": (wisdm.wisdm, ("Walking",)),
@@ -67,7 +91,9 @@ HELD = (*DATASETS, *TABLES)
 
 
 def task_of(name: str) -> str:
-    """The task of the data set that `load` returns for this name or `NAME:PATH`, without loading it."""
+    """The task of the data set that `load` returns for this name or `NAME:PATH`, without loading
+    it.
+    """
     return REGRESSION if name.partition(":")[0] in _REGRESSION else CLASSIFICATION
 
 
@@ -79,16 +105,22 @@ def held(name: str, *, classes: bool = False) -> Dataset | Table:
 def load(name: str, *, classes: bool = False) -> Dataset:
     """The data set of that name; `NAME:PATH` also says where its file is.
 
-    classes: count the classes from 0 in the labels. Without it, the labels tell some classes (1) from the rest (-1).
-    Raises UsageError if there is no such data set, it has no classes to count, or its file is missing or malformed."""
+    classes: count the classes from 0 in the labels. Without it, the labels tell some classes (1)
+    from the rest (-1). Raises UsageError if there is no such data set, it has no classes to count,
+    or its file is missing or malformed.
+    """
     kind, colon, path = name.partition(":")
     if kind not in DATASETS:
         raise UsageError(f"there is no data set {name!r}", hint=f"one of: {', '.join(DATASETS)}")
     if colon and kind not in FILES:
-        raise UsageError(f"the data set {kind} has no file to name", hint=f"use the name alone: {kind}")
+        raise UsageError(
+            f"the data set {kind} has no file to name", hint=f"use the name alone: {kind}"
+        )
     if classes and kind not in (*_CLASSES, *_CLASSES_OF_FILES):
         several = ", ".join((*_CLASSES, *_CLASSES_OF_FILES))
-        raise UsageError(f"the data set {kind} does not name its classes", hint=f"one of: {several}")
+        raise UsageError(
+            f"the data set {kind} does not name its classes", hint=f"one of: {several}"
+        )
     file = Path(path).expanduser() if colon else None
     if kind in ("ipums", "ipums-regression"):
         table = ipums.ipums(file, dataset=kind)

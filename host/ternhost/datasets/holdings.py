@@ -13,8 +13,9 @@ from ternhost.errors import UsageError
 class Holdings:
     """The records of a fleet's clients.
 
-    records: m x (d + 1), Q1.14, the label last. order: positions in `records`. Client i (from 0) holds the i-th group
-    of `each` positions in `order`, cyclically."""
+    records: m x (d + 1), Q1.14, the label last. order: positions in `records`. Client i (from 0)
+    holds the i-th group of `each` positions in `order`, cyclically.
+    """
 
     records: Fixed
     order: Indices
@@ -40,10 +41,18 @@ class Holdings:
 
 
 def deal(
-    name: str, records: Fixed, among: Indices, boards: int, each: int, seed: int, *, again: bool = False
+    name: str,
+    records: Fixed,
+    among: Indices,
+    boards: int,
+    each: int,
+    seed: int,
+    *,
+    again: bool = False,
 ) -> Holdings:
-    """Give each of some boards other records of a data set, at these positions. again: the same ones to several where
-    they are too few; otherwise raises UsageError."""
+    """Give each of some boards other records of a data set, at these positions. again: the same
+    ones to several where they are too few; otherwise raises UsageError.
+    """
     rng, needed, there = np.random.default_rng(seed), boards * each, len(among)
     if needed > there and not again:
         text = f"{boards} devices of {each} records need {needed:,}, and {name} has {there:,}"

@@ -23,9 +23,18 @@ SOURCES = {
 CLASSES = {
     "mnist": tuple("0123456789"),
     "fashion-mnist": (
-        "t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
+        "t-shirt",
+        "trouser",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "ankle boot",
     ),
-}  # fmt: skip
+}
 _IMAGES = "train-images-idx3-ubyte"
 _LABELS = "train-labels-idx1-ubyte"
 _UBYTE = 0x08
@@ -34,15 +43,19 @@ _WHITE = 255
 
 
 def load(name: str, path: Path | None = None) -> base.Dataset:
-    """Handwritten digits ("mnist") or pieces of clothing ("fashion-mnist"): 49 features, ten classes.
+    """Handwritten digits ("mnist") or pieces of clothing ("fashion-mnist"): 49 features, ten
+    classes.
 
-    path: the folder of the two files, packed with gzip or not (default: the folder of that name in `data_folder()`).
-    Raises UsageError if a file is missing or not in its format."""
+    path: the folder of the two files, packed with gzip or not (default: the folder of that name in
+    `data_folder()`). Raises UsageError if a file is missing or not in its format.
+    """
     source = SOURCES[name]
     if path is None:
         path = base.data_folder() / name  # both sets have files of the same names
     if path.is_file():
-        raise UsageError(f"{name} is two files, and {path} is one", f"name the folder of both: {name}:FOLDER")
+        raise UsageError(
+            f"{name} is two files, and {path} is one", f"name the folder of both: {name}:FOLDER"
+        )
     images_file = base.find_file(name, path, _names(_IMAGES), source)
     labels_file = base.find_file(name, path, _names(_LABELS), source)
     images, labels = read_idx(images_file, source), read_idx(labels_file, source)
@@ -63,7 +76,10 @@ def _names(file: str) -> tuple[str, ...]:
 
 
 def read_idx(path: Path, source: str) -> npt.NDArray[Any]:
-    """The array of unsigned bytes in an idx file, packed with gzip or not. Raises UsageError for any other file."""
+    """The array of unsigned bytes in an idx file, packed with gzip or not.
+
+    Raises UsageError for any other file.
+    """
     try:
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":

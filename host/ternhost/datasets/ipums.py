@@ -1,7 +1,9 @@
-"""Extracts of IPUMS International: CSV files of census records, whose first line names the variables.
+"""Extracts of IPUMS International: CSV files of census records, whose first line names the
+variables.
 
-The papers use extracts for Brazil and Mexico and predict the total income. Anyone can order an extract with variables
-of their choice. Extracts may not be passed on, so tern brings none."""
+The papers use extracts for Brazil and Mexico and predict the total income. Anyone can order an
+extract with variables of their choice. Extracts may not be passed on, so tern brings none.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,20 @@ _MOST_CATEGORIES = 64
 
 @dataclass(frozen=True)
 class Numeric:
-    """The domain of a numeric variable (values outside are clipped), and its codes for missing values.
+    """The domain of a numeric variable (values outside are clipped), and its codes for missing
+    values.
 
-    `high` None: the largest value of the extract, for amounts of money, since the value of a currency changes."""
+    `high` None: the largest value of the extract, for amounts of money, since the value of a
+    currency changes.
+    """
 
     low: float
     high: float | None
     missing: tuple[int, ...] = ()
 
 
-# Domains and codes for "unknown" and "not in universe" as in IPUMS International's variable descriptions.
+# Domains and codes for "unknown" and "not in universe" as in IPUMS International's variable
+# descriptions.
 NUMERIC = {
     "AGE": Numeric(0, 100, (999,)),
     "FAMSIZE": Numeric(1, 30),
@@ -59,15 +65,22 @@ TECHNICAL = {"COUNTRY", "YEAR", "SAMPLE", "SERIAL", "PERNUM", "HHWT", "PERWT", "
 def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
     """All variables of an extract but the technical ones, as a table of the name `dataset`.
 
-    The CSV may be packed with gzip. Variables of NUMERIC are numeric. All others are categorical, with the categories
-    that occur. Records without a numeric variable are skipped. Raises UsageError if the file is missing or no such
-    extract, or a categorical variable has more than 64 categories."""
+    The CSV may be packed with gzip. Variables of NUMERIC are numeric. All others are categorical,
+    with the categories that occur. Records without a numeric variable are skipped. Raises
+    UsageError if the file is missing or no such extract, or a categorical variable has more than 64
+    categories.
+    """
     import pandas
 
     file = find_file(dataset, path, FILES, SOURCE)
     try:
         frame = pandas.read_csv(file, compression="infer", low_memory=False)
-    except (OSError, EOFError, ValueError, zlib.error) as error:  # pandas' own errors are ValueErrors
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        zlib.error,
+    ) as error:  # pandas' own errors are ValueErrors
         raise bad_file(file, f"not a CSV file ({str(error).strip()})", SOURCE) from error
     frame.columns = [str(name).strip().upper() for name in frame.columns]
     names = [name for name in frame.columns if name not in TECHNICAL]
@@ -94,7 +107,10 @@ def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
 
 
 def _complete(frame: pandas.DataFrame, names: list[str], file: Path) -> pandas.Series:
-    """Which records have all of these numeric variables. Raises UsageError for a value that is not a number."""
+    """Which records have all of these numeric variables.
+
+    Raises UsageError for a value that is not a number.
+    """
     import pandas
 
     complete = pandas.Series(True, index=frame.index)

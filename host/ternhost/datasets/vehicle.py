@@ -1,4 +1,6 @@
-"""SensIT Vehicle (Duarte and Hu 2004), in libsvm format: which of three kinds of vehicle passed the sensors."""
+"""SensIT Vehicle (Duarte and Hu 2004), in libsvm format: which of three kinds of vehicle passed the
+sensors.
+"""
 
 from pathlib import Path
 
@@ -6,7 +8,13 @@ import numpy as np
 
 from ternhost.datasets.base import MULTICLASS, Dataset, bad_file, find_file, to_fixed, with_constant
 
-FILES = ("combined_scale", "combined_scale.bz2", "combined_scale.gz", "vehicle", "SensIT_combined_scale")
+FILES = (
+    "combined_scale",
+    "combined_scale.bz2",
+    "combined_scale.gz",
+    "vehicle",
+    "SensIT_combined_scale",
+)
 SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html (combined_scale)"
 _FEATURES = 100
 _CLASSES = ("1", "2", "3")
@@ -16,8 +24,9 @@ _SLACK = 1e-6  # rounding of the last printed digit
 def vehicle(path: Path | None = None, *, last: int = _FEATURES) -> Dataset:
     """Records of 100 features, scaled to [-1, 1] by their publishers, and one of three classes.
 
-    last: take only so many of the features, from the end. The file may be packed with bzip2 or gzip. Raises UsageError
-    if it is missing, or not in libsvm format with 100 scaled features."""
+    last: take only so many of the features, from the end. The file may be packed with bzip2 or
+    gzip. Raises UsageError if it is missing, or not in libsvm format with 100 scaled features.
+    """
     from sklearn.datasets import load_svmlight_file
 
     dataset = "vehicle" if last == _FEATURES else f"vehicle-{last}"
@@ -25,11 +34,15 @@ def vehicle(path: Path | None = None, *, last: int = _FEATURES) -> Dataset:
     try:
         matrix, classes = load_svmlight_file(str(file), n_features=_FEATURES, zero_based=False)
     except (ValueError, OSError, EOFError) as error:
-        raise bad_file(file, f"not in libsvm format with {_FEATURES} features ({error})", SOURCE) from error
+        raise bad_file(
+            file, f"not in libsvm format with {_FEATURES} features ({error})", SOURCE
+        ) from error
     features = matrix.toarray()
     if not len(features) or not np.isin(classes, [1, 2, 3]).all():
         raise bad_file(file, "the classes must be 1, 2 and 3", SOURCE)
     if not np.isfinite(features).all() or np.abs(features).max() > 1 + _SLACK:
         raise bad_file(file, "features outside [-1, 1], so this is not the scaled file", SOURCE)
     names = [f"sensor{j}" for j in range(1, _FEATURES + 1)][-last:]
-    return with_constant(dataset, MULTICLASS, names, to_fixed(features[:, -last:]), classes - 1, _CLASSES)
+    return with_constant(
+        dataset, MULTICLASS, names, to_fixed(features[:, -last:]), classes - 1, _CLASSES
+    )

@@ -1,7 +1,9 @@
-"""Experiments that reproduce the results of the papers: `tern experiment NAME` writes CSV, JSON and pictures.
+"""Experiments that reproduce the results of the papers: `tern experiment NAME` writes CSV, JSON and
+pictures.
 
-An experiment, a module or a figure of a paper, has `cells(options)`, the units of work, and `outcome(options, tables)`,
-which evaluates the rows of these cells."""
+An experiment, a module or a figure of a paper, has `cells(options)`, the units of work, and
+`outcome(options, tables)`, which evaluates the rows of these cells.
+"""
 
 import importlib
 from dataclasses import replace
@@ -14,7 +16,17 @@ from ternhost.experiments.base import Contender, Options, Outcome, write
 from ternhost.experiments.cells import Kept, tables
 from ternhost.experiments.figure import Figure
 
-__all__ = ["COMPARING", "EXPERIMENTS", "PAPERS", "Contender", "Options", "Outcome", "figures", "run", "write"]
+__all__ = [
+    "COMPARING",
+    "EXPERIMENTS",
+    "PAPERS",
+    "Contender",
+    "Options",
+    "Outcome",
+    "figures",
+    "run",
+    "write",
+]
 
 PAPERS = {
     "zhao": "figures of Zhao et al. 2021: Three-Outputs, PM-SUB, HM-TP",
@@ -38,7 +50,9 @@ COMPARING = ("variance", "mean", "erm", "zhao", "wang")  # these compare mechani
 
 def figures(paper: str) -> dict[str, Figure]:
     """The figures and tables of a paper, by number."""
-    found: dict[str, Figure] = importlib.import_module(f"ternhost.experiments.papers.{paper}").FIGURES
+    found: dict[str, Figure] = importlib.import_module(
+        f"ternhost.experiments.papers.{paper}"
+    ).FIGURES
     return found
 
 
@@ -55,26 +69,35 @@ def _experiment(name: str, figure: str | None) -> Any:
         )
     if figure is not None:
         raise UsageError(
-            f"the experiment {name!r} is of no paper", hint=f"leave --figure out, or name {', '.join(PAPERS)}"
+            f"the experiment {name!r} is of no paper",
+            hint=f"leave --figure out, or name {', '.join(PAPERS)}",
         )
     return importlib.import_module(f"ternhost.experiments.{name.replace('-', '_')}")
 
 
-def run(name: str, options: Options, directory: Path | None = None, figure: str | None = None) -> Outcome:
-    """Run an experiment, or compute a figure of a paper, on all cores. directory: stores the finished cells, and the
-    next call continues from there.
+def run(
+    name: str, options: Options, directory: Path | None = None, figure: str | None = None
+) -> Outcome:
+    """Run an experiment, or compute a figure of a paper, on all cores. directory: stores the
+    finished cells, and the next call continues from there.
 
-    Raises UsageError for an invalid name or option, or a directory with cells of other options; StorageError if the
-    directory cannot be read or written."""
+    Raises UsageError for an invalid name or option, or a directory with cells of other options;
+    StorageError if the directory cannot be read or written.
+    """
     experiment = _experiment(name, figure)
     if options.contender is not None and name not in COMPARING:
         hint = f"leave out --mechanism, or run one of: {', '.join(COMPARING)}"
         raise UsageError(f"the experiment {name!r} compares no mechanisms", hint)
     if options.in_full and name not in PAPERS:
-        raise UsageError(f"the experiment {name!r} is of no paper, and has no --in-full", hint="use --runs")
+        raise UsageError(
+            f"the experiment {name!r} is of no paper, and has no --in-full", hint="use --runs"
+        )
     cells = experiment.cells(options)
     kept = Kept(
-        directory, {"experiment": name, "figure": figure, "tern": tern.__version__, **options.decisive}
+        directory,
+        {"experiment": name, "figure": figure, "tern": tern.__version__, **options.decisive},
     )
-    outcome: Outcome = experiment.outcome(options, tables(cells, kept, options.progress, options.workers))
+    outcome: Outcome = experiment.outcome(
+        options, tables(cells, kept, options.progress, options.workers)
+    )
     return replace(outcome, name=f"{name}-{figure}" if figure else name)

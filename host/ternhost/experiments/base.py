@@ -20,15 +20,25 @@ if TYPE_CHECKING:
 
 DATASET = "flights-planned"  # the default for training
 BUNDLED = (
-    DATASET, "synthetic-logistic", "breast-cancer", "digits", "iris", "wine", "synthetic-linear", "diabetes",
-)  # fmt: skip
+    DATASET,
+    "synthetic-logistic",
+    "breast-cancer",
+    "digits",
+    "iris",
+    "wine",
+    "synthetic-linear",
+    "diabetes",
+)
 SMALL = 2000  # a data set with fewer records is small
 CLIENTS = 20_000  # of a small data set: many hold the same record
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A mechanism to compare, with its options. Raises UsageError if its reports cannot be averaged."""
+    """A mechanism to compare, with its options.
+
+    Raises UsageError if its reports cannot be averaged.
+    """
 
     name: str
     levels: int | None = None
@@ -49,7 +59,9 @@ class Contender:
         return ", ".join([self.name, *levels, *(f"{name} {value}" for name, value in self.options)])
 
     def card(self, epsilon: int, use: str | None = None) -> Card:
-        """Its card at `epsilon` (micro), designed once and, if the mechanism can be, tuned for `use`."""
+        """Its card at `epsilon` (micro), designed once and, if the mechanism can be, tuned for
+        `use`.
+        """
         return _card(self, epsilon, use)
 
 
@@ -57,9 +69,11 @@ class Contender:
 class Options:
     """Options of an experiment; None means the default of the experiment.
 
-    quick: run a small version. in_full: run as often as the paper does. contender: a mechanism to compare with those of
-    the experiment. progress: called with messages. workers: number of processes (default: one for each core), which
-    does not change the results. Raises UsageError for a number that is too small."""
+    quick: run a small version. in_full: run as often as the paper does. contender: a mechanism to
+    compare with those of the experiment. progress: called with messages. workers: number of
+    processes (default: one for each core), which does not change the results. Raises UsageError for
+    a number that is too small.
+    """
 
     dataset: str | None = None
     runs: int | None = None
@@ -83,11 +97,15 @@ class Options:
     @property
     def decisive(self) -> dict[str, Any]:
         """The options that determine the results, for the file of finished cells."""
-        options = {name: getattr(self, name) for name in ("dataset", "runs", "quick", "seed", "in_full")}
+        options = {
+            name: getattr(self, name) for name in ("dataset", "runs", "quick", "seed", "in_full")
+        }
         return {**options, "mechanism": self.contender and self.contender.label}
 
     def runs_or(self, default: int, quick: int, paper: int | None = None) -> int:
-        """The number of runs: --runs, else `quick` with --quick, `paper` with --in-full, or the default."""
+        """The number of runs: --runs, else `quick` with --quick, `paper` with --in-full, or the
+        default.
+        """
         if self.runs is not None:
             return self.runs
         return quick if self.quick else paper if self.in_full and paper else default
@@ -97,7 +115,10 @@ class Options:
         return range(self.seed, self.seed + step * self.runs_or(default, quick, paper), step)
 
     def sets(self, *names: str) -> tuple[str, ...]:
-        """The names of the data sets: --dataset alone, or these. Raises UsageError if --dataset cannot be loaded."""
+        """The names of the data sets: --dataset alone, or these.
+
+        Raises UsageError if --dataset cannot be loaded.
+        """
         if self.dataset is None:
             return names
         load(self.dataset)
@@ -126,7 +147,10 @@ class Outcome:
 
 
 def write(outcome: Outcome, directory: Path) -> list[Path]:
-    """Write a CSV for each table, a PNG for each figure and one JSON; returns their paths. Raises StorageError."""
+    """Write a CSV for each table, a PNG for each figure and one JSON; returns their paths.
+
+    Raises StorageError.
+    """
     from ternhost.run.report import plots  # takes long to import
 
     paths = []

@@ -1,8 +1,10 @@
-"""Runs an experiment on all cores as cells (calls of functions with plain arguments), and stores the finished ones.
+"""Runs an experiment on all cores as cells (calls of functions with plain arguments), and stores
+the finished ones.
 
-A finished cell is a line of cells.jsonl in the directory of the results, on the disk before the next one is counted.
-The same experiment in the same directory continues from there. Each cell has its own seeds, so neither the order of the
-cells nor the number of cores changes a result."""
+A finished cell is a line of cells.jsonl in the directory of the results, on the disk before the
+next one is counted. The same experiment in the same directory continues from there. Each cell has
+its own seeds, so neither the order of the cells nor the number of cores changes a result.
+"""
 
 import json
 import math
@@ -38,8 +40,10 @@ _FEW = 4  # cells: starting other processes would cost more than it saves
 class Cell:
     """A unit of work: `work(**arguments)` returns rows of `table`, in any process.
 
-    work: a function at the top level of a module. arguments: plain values, dataclasses of them, or functions; their
-    reprs, or their names, are the identity of the cell. cost: relative duration; the longest cells begin first."""
+    work: a function at the top level of a module. arguments: plain values, dataclasses of them, or
+    functions; their reprs, or their names, are the identity of the cell. cost: relative duration;
+    the longest cells begin first.
+    """
 
     table: str
     work: Callable[..., list[Row]]
@@ -57,15 +61,25 @@ class Cell:
 
     @classmethod
     def each(
-        cls, table: str, work: Callable[..., list[Row]], common: Mapping[str, Any],
-        cost: float | Callable[..., float] = 1.0, **choices: Iterable[Any],
-    ) -> list[Self]:  # fmt: skip
+        cls,
+        table: str,
+        work: Callable[..., list[Row]],
+        common: Mapping[str, Any],
+        cost: float | Callable[..., float] = 1.0,
+        **choices: Iterable[Any],
+    ) -> list[Self]:
         """A cell for each combination of the choices, the last one varying fastest.
 
-        common: the other arguments, the same for all. cost: of every cell, or a function of the combination."""
-        combinations = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
+        common: the other arguments, the same for all. cost: of every cell, or a function of the
+        combination.
+        """
+        combinations = [
+            dict(zip(choices, values, strict=True)) for values in product(*choices.values())
+        ]
         cost_of = cost if callable(cost) else lambda **choice: cost
-        return [cls(table, work, {**common, **choice}, cost_of(**choice)) for choice in combinations]
+        return [
+            cls(table, work, {**common, **choice}, cost_of(**choice)) for choice in combinations
+        ]
 
     def run(self) -> list[Row]:
         """Its rows as JSON stores them, without nan, tuples and numbers of NumPy."""
@@ -89,8 +103,11 @@ class Kept:
     """The finished cells, in a file of `directory`, or only in memory where it is None."""
 
     def __init__(self, directory: Path | None, options: Mapping[str, Any]) -> None:
-        """options: what determines the results. Raises UsageError if the directory has cells of other options,
-        StorageError if it cannot be read or written."""
+        """options: what determines the results.
+
+        Raises UsageError if the directory has cells of other options, StorageError if it cannot be
+        read or written.
+        """
         self.rows: dict[str, list[Row]] = {}
         self._path = directory and directory / KEPT
         if self._path is None:
@@ -113,11 +130,15 @@ class Kept:
             before = dict(first["asked"])
             self.rows = {line["cell"]: [dict(row) for row in line["rows"]] for line in rest}
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{self._path} is not a record of an experiment", hint=_OTHER_PLACE) from error
+            raise UsageError(
+                f"{self._path} is not a record of an experiment", hint=_OTHER_PLACE
+            ) from error
         if before != json.loads(json.dumps(options)):
             pairs = {name: (before.get(name), options.get(name)) for name in {**options, **before}}
             changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-            other = ", ".join(f"{name} ({then}, not {now})" for name, (then, now) in changed.items())
+            other = ", ".join(
+                f"{name} ({then}, not {now})" for name, (then, now) in changed.items()
+            )
             raise UsageError(f"{self._path} is of an experiment with another {other}", _OTHER_PLACE)
 
     def add(self, cell: Cell, rows: list[Row], seconds: float) -> None:
@@ -144,11 +165,15 @@ def cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def tables(cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], workers: int | None) -> Tables:
+def tables(
+    cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], workers: int | None
+) -> Tables:
     """The rows of all cells by table, in the order of the cells; finished cells are not run again.
 
-    workers: number of processes (1: only this one; None: one for each core). Raises what a cell raises, StorageError if
-    rows cannot be stored, and TernError if a process was ended from outside."""
+    workers: number of processes (1: only this one; None: one for each core). Raises what a cell
+    raises, StorageError if rows cannot be stored, and TernError if a process was ended from
+    outside.
+    """
     left = [cell for cell in cells if cell.key not in kept.rows]
     finished, begun = len(cells) - len(left), time.monotonic()
     cost, done = sum(cell.cost for cell in left), 0.0
@@ -180,9 +205,13 @@ def _here(cells: Sequence[Cell]) -> _Results:
 
 
 def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
-    """Run cells in spawned processes (a fork of a process with threads may hang), which end when this ends."""
+    """Run cells in spawned processes (a fork of a process with threads may hang), which end when
+    this ends.
+    """
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_follow_parent)
+    pool = ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), initializer=_follow_parent
+    )
     # Ctrl-C within concurrent.futures.wait would leave locks behind, and the pool could not end.
     ended: SimpleQueue[Future[tuple[list[Row], float]]] = SimpleQueue()
     waiting = {}

@@ -1,9 +1,12 @@
-"""Mechanisms of the papers compared in floats: means and frequencies of tables, and models by LDP-FedSGD.
+"""Mechanisms of the papers compared in floats: means and frequencies of tables, and models by
+LDP-FedSGD.
 
-As in Wang et al. (ICDE 2019) and Zhao et al. (2021): Laplace, SCDF and Staircase noise at epsilon / d for each of d
-numbers; Duchi's mechanism for tuples; of the others k of the d numbers, at epsilon / k each. Where a table has numbers
-and categories, the first two ways and optimised unary encoding (OUE) split epsilon: d_n epsilon / d for the d_n
-numbers, and epsilon / d for each category; the others report k of all d attributes."""
+As in Wang et al. (ICDE 2019) and Zhao et al. (2021): Laplace, SCDF and Staircase noise at epsilon /
+d for each of d numbers; Duchi's mechanism for tuples; of the others k of the d numbers, at epsilon
+/ k each. Where a table has numbers and categories, the first two ways and optimised unary encoding
+(OUE) split epsilon: d_n epsilon / d for the d_n numbers, and epsilon / d for each category; the
+others report k of all d attributes.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -19,7 +22,13 @@ from ternhost.experiments.base import Options, load
 from ternhost.experiments.cells import Cell, Row
 from ternhost.experiments.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better, no_trends
 from ternhost.experiments.frequencies import unary
-from ternhost.experiments.perturbing import MECHANISMS, WINDOWED, duchi_tuples, largest_output, rounded
+from ternhost.experiments.perturbing import (
+    MECHANISMS,
+    WINDOWED,
+    duchi_tuples,
+    largest_output,
+    rounded,
+)
 from ternhost.learn import collect, judging
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.judging import SQUARED_ERROR
@@ -53,9 +62,11 @@ REGRESSED = ("synthetic-linear", "diabetes")
 def reported(
     x: Floats, name: str, epsilon: float, rng: np.random.Generator, outputs: int | None = None
 ) -> Floats:
-    """Unbiased reports of tuples (n x d) by a mechanism of perturbing.py; 0 where a client does not report a number.
+    """Unbiased reports of tuples (n x d) by a mechanism of perturbing.py; 0 where a client does not
+    report a number.
 
-    outputs: the number of values of a report of a windowed mechanism, by Algorithm 5 of Zhao et al."""
+    outputs: the number of values of a report of a windowed mechanism, by Algorithm 5 of Zhao et al.
+    """
     n, d = x.shape
     if name == _TUPLES:
         return duchi_tuples(x, epsilon, rng)
@@ -76,18 +87,28 @@ def reported(
 
 
 def means(
-    title: str, mechanisms: Sequence[str], sources: Sequence[str], x: Axis = EPSILON, *,
-    settings: Mapping[str, Sequence[Any]] | None = None, trends: Callable[[Sequence[Row]], Trends] = no_trends
-) -> Figure:  # fmt: skip
+    title: str,
+    mechanisms: Sequence[str],
+    sources: Sequence[str],
+    x: Axis = EPSILON,
+    *,
+    settings: Mapping[str, Sequence[Any]] | None = None,
+    trends: Callable[[Sequence[Row]], Trends] = no_trends,
+) -> Figure:
     """Errors of means: a panel for each source (a name of _SHAPES, or a data set).
 
-    settings: lists of epsilon, d, outputs and clients (as a share of all) where they are not the defaults."""
+    settings: lists of epsilon, d, outputs and clients (as a share of all) where they are not the
+    defaults.
+    """
     work = partial(_mean_cells, tuple(mechanisms), tuple(sources), settings or {})
     return Figure(title, x, _ERROR, work, trends=trends)
 
 
 def _mean_cells(
-    mechanisms: Sequence[str], sources: Sequence[str], settings: Mapping[str, Sequence[Any]], options: Options
+    mechanisms: Sequence[str],
+    sources: Sequence[str],
+    settings: Mapping[str, Sequence[Any]],
+    options: Options,
 ) -> list[Cell]:
     named = (options.dataset,) if options.dataset else sources
     if options.dataset:
@@ -114,7 +135,10 @@ def _choices(
 
 
 def _asked(compared: Sequence[str], options: Options) -> Sequence[str]:
-    """The mechanisms of a figure, and the one of --mechanism. Raises UsageError if no paper has that one."""
+    """The mechanisms of a figure, and the one of --mechanism.
+
+    Raises UsageError if no paper has that one.
+    """
     if options.contender is None:
         return compared
     name = options.contender.label
@@ -147,14 +171,24 @@ def _sizes(source: str, d: int | None) -> tuple[int, int]:
 
 
 def _means(
-    source: str, epsilon: float, mechanism: str, d: int | None, outputs: int | None, share: float, most: int,
+    source: str,
+    epsilon: float,
+    mechanism: str,
+    d: int | None,
+    outputs: int | None,
+    share: float,
+    most: int,
     seeds: Sequence[int],
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     x = _numbers(source, most)
     numbers, categories = _sizes(source, d)
     x = x[: round(share * len(x)), :numbers]
     total = numbers + categories
-    row = {"panel": f"numbers of {source}" if categories else source, "curve": mechanism, "epsilon": epsilon}
+    row = {
+        "panel": f"numbers of {source}" if categories else source,
+        "curve": mechanism,
+        "epsilon": epsilon,
+    }
     row |= {"clients": len(x), "d": total, "outputs": outputs}
     rows = []
     for seed in seeds:
@@ -179,7 +213,11 @@ def tables(title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[
     sampled = partial(better, _ERROR.column, (SAMPLED,), (OUE,))
     work = partial(_table_cells, tuple(mechanisms), settings)
     return Figure(
-        title, x, _ERROR, work, lambda rows: sampled([row for row in rows if row["curve"] in (OUE, SAMPLED)])
+        title,
+        x,
+        _ERROR,
+        work,
+        lambda rows: sampled([row for row in rows if row["curve"] in (OUE, SAMPLED)]),
     )
 
 
@@ -190,19 +228,32 @@ def _table_cells(
     if not collect.load(name)[0].categories:
         raise UsageError(f"{name} has no categorical attribute", hint="leave --dataset out")
     most_d = sum(_sizes(name, None))
-    settings = {**settings, "d": [d for d in settings.get("d", [None]) if (d or 0) <= most_d] or [None]}
+    settings = {
+        **settings,
+        "d": [d for d in settings.get("d", [None]) if (d or 0) <= most_d] or [None],
+    }
     common = {"source": name, **_common(options)}
     choices = _choices(options, settings, share=[1.0])
     return [
         *Cell.each(
-            RUNS, _means, {**common, "outputs": None}, **choices, mechanism=_asked(mechanisms, options)
+            RUNS,
+            _means,
+            {**common, "outputs": None},
+            **choices,
+            mechanism=_asked(mechanisms, options),
         ),
         *Cell.each(RUNS, _frequencies, common, **choices, way=(OUE, SAMPLED)),
     ]
 
 
 def _frequencies(
-    source: str, epsilon: float, way: str, share: float, d: int | None, most: int, seeds: Sequence[int]
+    source: str,
+    epsilon: float,
+    way: str,
+    share: float,
+    d: int | None,
+    most: int,
+    seeds: Sequence[int],
 ) -> list[Row]:
     table = collect.load(source)[0]
     clients = round(share * min(most, len(table.numeric)))
@@ -210,7 +261,9 @@ def _frequencies(
     total = numbers + categories
     assert table.codes is not None
     sizes = [len(names) for names in table.categories[:categories]]
-    holders = [np.bincount(table.codes[:clients, j], minlength=size) for j, size in enumerate(sizes)]
+    holders = [
+        np.bincount(table.codes[:clients, j], minlength=size) for j, size in enumerate(sizes)
+    ]
     k = total if way == OUE else coordinates_by_rule("paper", round(epsilon * MICRO), total)
     rows = []
     for seed in seeds:
@@ -221,7 +274,12 @@ def _frequencies(
             np.mean((estimate - counts / clients) ** 2)
             for estimate, counts in zip(frequencies, holders, strict=True)
         ]
-        row = {"panel": f"categories of {source}", "curve": way, "epsilon": epsilon, "clients": clients}
+        row = {
+            "panel": f"categories of {source}",
+            "curve": way,
+            "epsilon": epsilon,
+            "clients": clients,
+        }
         rows.append({**row, "d": total, "run": seed, "squared_error": float(np.mean(errors))})
     return rows
 
@@ -230,13 +288,22 @@ def _frequencies(
 
 
 def models(
-    title: str, model: str, mechanisms: Sequence[str], sources: Sequence[str], y: Axis, x: Axis = EPSILON, *,
-    settings: Mapping[str, Sequence[Any]] | None = None, trends: Callable[[Sequence[Row]], Trends] = no_trends
-) -> Figure:  # fmt: skip
-    """Models trained by LDP-FedSGD with each mechanism and without privacy: a panel for each data set.
+    title: str,
+    model: str,
+    mechanisms: Sequence[str],
+    sources: Sequence[str],
+    y: Axis,
+    x: Axis = EPSILON,
+    *,
+    settings: Mapping[str, Sequence[Any]] | None = None,
+    trends: Callable[[Sequence[Row]], Trends] = no_trends,
+) -> Figure:
+    """Models trained by LDP-FedSGD with each mechanism and without privacy: a panel for each data
+    set.
 
-    y: accuracy or misclassification, by the sign of the score, or squared_error. settings: as in `means`, without
-    clients and d."""
+    y: accuracy or misclassification, by the sign of the score, or squared_error. settings: as in
+    `means`, without clients and d.
+    """
     work = partial(_model_cells, model, tuple(mechanisms), tuple(sources), y.column, settings or {})
     return Figure(title, x, y, work, trends, shared=erm.SHARED)
 
@@ -247,9 +314,13 @@ LINEAR_ERROR = Axis(SQUARED_ERROR, "mean squared error", log=True)
 
 
 def _model_cells(
-    model: str, mechanisms: Sequence[str], sources: Sequence[str], measure: str,
-    settings: Mapping[str, Sequence[Any]], options: Options
-) -> list[Cell]:  # fmt: skip
+    model: str,
+    mechanisms: Sequence[str],
+    sources: Sequence[str],
+    measure: str,
+    settings: Mapping[str, Sequence[Any]],
+    options: Options,
+) -> list[Cell]:
     named = (options.dataset,) if options.dataset else sources
     task = REGRESSION if measure == SQUARED_ERROR else CLASSIFICATION
     for name in named:
@@ -257,7 +328,10 @@ def _model_cells(
             raise UsageError(
                 f"the labels of {name} do not suit a {model} model", hint="name another --dataset"
             )
-    common: dict[str, Any] = {"folds": options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS), "seed": options.seed}
+    common: dict[str, Any] = {
+        "folds": options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS),
+        "seed": options.seed,
+    }
     common |= {"model": model, "measure": measure, "quick": options.quick}
     choices = _choices(options, settings, outputs=[None])
     compared = (*_asked(mechanisms, options), NON_PRIVATE)
@@ -265,9 +339,16 @@ def _model_cells(
 
 
 def _trained(
-    source: str, model: str, epsilon: float, mechanism: str, outputs: int | None, measure: str, folds: int,
-    seed: int, quick: bool
-) -> list[Row]:  # fmt: skip
+    source: str,
+    model: str,
+    epsilon: float,
+    mechanism: str,
+    outputs: int | None,
+    measure: str,
+    folds: int,
+    seed: int,
+    quick: bool,
+) -> list[Row]:
     common = {"panel": source, "curve": mechanism, "epsilon": epsilon, "outputs": outputs}
     rows = []
     for i in range(folds):
@@ -277,13 +358,19 @@ def _trained(
         else:
             rng = baseline.generator(seed + i)
 
-            def mean(x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng) -> Floats:
+            def mean(
+                x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng
+            ) -> Floats:
                 gradient = np.clip(baseline.slopes(model, x, y, weights)[:, None] * x, -1, 1)
                 return np.asarray(reported(gradient, mechanism, epsilon, rng, outputs).mean(axis=0))
 
-            training = baseline.Training(model, epsilon, erm.reports_of(part, quick), 1.0, decays=True)
+            training = baseline.Training(
+                model, epsilon, erm.reports_of(part, quick), 1.0, decays=True
+            )
             weights = baseline.descend(training, part, mean, rng)
-        figures = judging.figures(part, MODELS["linear" if measure == SQUARED_ERROR else "svm"], weights)
+        figures = judging.figures(
+            part, MODELS["linear" if measure == SQUARED_ERROR else "svm"], weights
+        )
         figure = 1 - figures["accuracy"] if measure == "misclassification" else figures[measure]
         rows.append({**common, "run": i, measure: figure})
     return rows

@@ -1,10 +1,13 @@
-"""How many coordinates to report: the rules for k, and k = 1, compared with the best k at every epsilon.
+"""How many coordinates to report: the rules for k, and k = 1, compared with the best k at every
+epsilon.
 
-A client reports k of d coordinates at epsilon / k each, so the mean of a coordinate rests on n k / d of n reports. Its
-variance is d / (k n) times V(x) + (x - mean)**2: the noise of a card of epsilon / k, and the sampling of clients. (The
-papers divide by all n clients, which gives d / (k n) (V(x) + x**2) - x**2 / n: more if the mean is far from 0.)
-A larger k means less sampling and more noise, so the best k depends on the values. For values spread evenly over
-[-1, 1], the losses of the rules are computed. For other values and for training, the errors are measured."""
+A client reports k of d coordinates at epsilon / k each, so the mean of a coordinate rests on n k /
+d of n reports. Its variance is d / (k n) times V(x) + (x - mean)**2: the noise of a card of epsilon
+/ k, and the sampling of clients. (The papers divide by all n clients, which gives d / (k n) (V(x) +
+x**2) - x**2 / n: more if the mean is far from 0.) A larger k means less sampling and more noise, so
+the best k depends on the values. For values spread evenly over [-1, 1], the losses of the rules are
+computed. For other values and for training, the errors are measured.
+"""
 
 import math
 from collections.abc import Callable
@@ -51,8 +54,14 @@ def _k(rule: str, epsilon: float, d: int, variance: Callable[[int], float]) -> i
 def cells(options: Options) -> list[Cell]:
     count, step = (16, 0.5) if options.quick else (151, 0.05)
     grid = {"count": count, "step": step}
-    measuring = {"clients": 10_000 if options.quick else 50_000, "seeds": options.seeds(40, 4, 1000)}
-    dataset, reports = two_classes(options.dataset or DATASET).name, 10_000 if options.quick else 30_000
+    measuring = {
+        "clients": 10_000 if options.quick else 50_000,
+        "seeds": options.seeds(40, 4, 1000),
+    }
+    dataset, reports = (
+        two_classes(options.dataset or DATASET).name,
+        10_000 if options.quick else 30_000,
+    )
     training = {"dataset": dataset, "reports": reports, "seeds": options.seeds(10, 2)}
     epsilons = (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0)
     return [
@@ -100,7 +109,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         panels.append(Panel(title, x_label, "mean squared error of a mean", curves, log_y=True))
     curves = [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in RULES]
     title = f"Measured: {trained[0]['data']}, {trained[0]['reports']:,} reports"
-    panels.append(Panel(title, x_label, f"{WORDS[trained[0]['measure']]} on held-out records", curves))
+    panels.append(
+        Panel(title, x_label, f"{WORDS[trained[0]['measure']]} on held-out records", curves)
+    )
     kept = {"coordinates": rows, "measured": measured, "trained": trained}
     return Outcome({"dimensions": _DIMENSIONS}, kept, {"coordinates": draw(panels, 2)}, lines)
 
@@ -126,7 +137,10 @@ def _losses(variance: Callable[[float, float], float], epsilon: float, d: int) -
 
 
 def _curve(rule: str, rows: list[Row], k: str, figure: str, factor: float = 1) -> Curve:
-    """A rule's figure by epsilon. The line is broken where the rule's k changes, since the figure jumps there."""
+    """A rule's figure by epsilon.
+
+    The line is broken where the rule's k changes, since the figure jumps there.
+    """
     points = []
     for i, row in enumerate(rows):
         if i and row[k] != rows[i - 1][k]:

@@ -1,10 +1,13 @@
-"""Empirical risk minimisation by epsilon: linear and logistic regression and SVM, every mechanism, every data set.
+"""Empirical risk minimisation by epsilon: linear and logistic regression and SVM, every mechanism,
+every data set.
 
-LDP-FedSGD (Zhao et al. 2021, Algorithm 1, and their figures of trained models): every client reports once, k
-coordinates of its gradient by the paper's rule, on a range of 1. It is compared with tern in as many rounds, with its
-default mechanism and automatic ranges. Each of ten folds is held out in turn. Small data sets are divided into ten
-folds twice, and many clients hold each of their records. The optimal card has the least mean second moment for values
-that, like those of gradients, are mostly small."""
+LDP-FedSGD (Zhao et al. 2021, Algorithm 1, and their figures of trained models): every client
+reports once, k coordinates of its gradient by the paper's rule, on a range of 1. It is compared
+with tern in as many rounds, with its default mechanism and automatic ranges. Each of ten folds is
+held out in turn. Small data sets are divided into ten folds twice, and many clients hold each of
+their records. The optimal card has the least mean second moment for values that, like those of
+gradients, are mostly small.
+"""
 
 import contextlib
 from collections.abc import Sequence
@@ -20,15 +23,33 @@ from ternhost.experiments.base import BUNDLED, CLIENTS, SMALL, Contender, Option
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
 from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
-from ternhost.experiments.statistics import grouped, mean_and_error, pick, summaries, values_of, winners
+from ternhost.experiments.statistics import (
+    grouped,
+    mean_and_error,
+    pick,
+    summaries,
+    values_of,
+    winners,
+)
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.judging import SQUARED_ERROR, WORDS, measure
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
 
 _COMPARED = (
-    "laplace", "duchi", "pm", "pm-sub", "pm-opt", "hm", "three-outputs", "hm-tp", "3r", "rr3", "pdpm", "optimal",
-)  # fmt: skip
+    "laplace",
+    "duchi",
+    "pm",
+    "pm-sub",
+    "pm-opt",
+    "hm",
+    "three-outputs",
+    "hm-tp",
+    "3r",
+    "rr3",
+    "pdpm",
+    "optimal",
+)
 _TERN = "tern"
 _LIKE_TERN = "three-outputs"  # tern's default mechanism, on a range of 1
 FOLDS = 10
@@ -37,12 +58,22 @@ SHARED = 1 / (FOLDS - 1)  # held-out records over training records
 _BY = ("data", "model", "epsilon")
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
 # Used if the publishers' files are on this machine.
-_FILES = ("ipums", "ipums-regression", "wisdm-records", "wisdm", "vehicle", "vehicle-6", "basic-motions")
+_FILES = (
+    "ipums",
+    "ipums-regression",
+    "wisdm-records",
+    "wisdm",
+    "vehicle",
+    "vehicle-6",
+    "basic-motions",
+)
 
 
 @lru_cache(maxsize=FOLDS)
 def fold(name: str, index: int, seed: int) -> Dataset:
-    """The data set with a fold held out: index 0 to 9 for ten random folds, 10 to 19 for ten others, and so on."""
+    """The data set with a fold held out: index 0 to 9 for ten random folds, 10 to 19 for ten
+    others, and so on.
+    """
     dataset = load(name)
     division, part = divmod(index, FOLDS)
     order = np.random.default_rng([seed, division]).permutation(len(dataset.labels))
@@ -52,7 +83,9 @@ def fold(name: str, index: int, seed: int) -> Dataset:
 
 
 def reports_of(dataset: Dataset, quick: bool) -> int:
-    """How many clients report once in a run: all that hold training records; of a small data set CLIENTS."""
+    """How many clients report once in a run: all that hold training records; of a small data set
+    CLIENTS.
+    """
     records = len(dataset.labels)
     reports = CLIENTS if records < SMALL else min(_MOST, records * (FOLDS - 1) // FOLDS)
     return min(reports, 10_000) if quick else reports
@@ -77,7 +110,9 @@ def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
     choices: dict[str, Any] = {"epsilon": epsilons, "contender": contenders}
 
     def cost(contender: Contender | None, **_: object) -> float:
-        return folds * (1 + reports / 1e5) + (20 if contender and contender.label == "optimal" else 0)
+        return folds * (1 + reports / 1e5) + (
+            20 if contender and contender.label == "optimal" else 0
+        )
 
     return [
         *Cell.each("optima", _optimal, common, folds * records / 1e4, **models),
@@ -89,11 +124,20 @@ def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
     """The optimum without privacy of each fold."""
     parts = [fold(name, i, seed) for i in range(folds)]
     optima = [optimal_figures(part, model)[measure(part)] for part in parts]
-    return [{"data": name, "model": model, "run": i, "optimum": figure} for i, figure in enumerate(optima)]
+    return [
+        {"data": name, "model": model, "run": i, "optimum": figure}
+        for i, figure in enumerate(optima)
+    ]
 
 
 def _trained(
-    name: str, model: str, epsilon: float, contender: Contender | None, folds: int, reports: int, seed: int
+    name: str,
+    model: str,
+    epsilon: float,
+    contender: Contender | None,
+    folds: int,
+    reports: int,
+    seed: int,
 ) -> list[Row]:
     """contender: None for tern with its defaults."""
     rows = []
@@ -131,7 +175,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     better, worse = (len(pick(ranges, verdict=verdict)) for verdict in ("better", "worse"))
     line = f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard "
     lines.append(f"{line}errors in {better} of {len(ranges)} cases, worse in {worse}")
-    names = {name: name.partition(":")[0] for name in values_of(rows, "data")}  # without the path of a file
+    names = {
+        name: name.partition(":")[0] for name in values_of(rows, "data")
+    }  # without the path of a file
     figures = {f"erm-{short}": _figure(pick(rows, data=name)) for name, short in names.items()}
     kept = {"erm": rows, "best": best, "ranges": ranges, "folds": folds}
     return Outcome({"folds": FOLDS}, kept, figures, lines)
@@ -153,7 +199,13 @@ def _ranges(folds: Sequence[Row]) -> list[Row]:
         automatic, fixed = (np.array([row["figure"] for row in of_name]) for of_name in by_name)
         gains = (automatic - fixed) * (1 if _larger(group[0]) else -1)
         mean, error = mean_and_error(gains.tolist(), SHARED)
-        verdict = "tied" if abs(mean) <= 2 * error or len(gains) < 2 else "better" if mean > 0 else "worse"
+        verdict = (
+            "tied"
+            if abs(mean) <= 2 * error or len(gains) < 2
+            else "better"
+            if mean > 0
+            else "worse"
+        )
         common = {name: group[0][name] for name in _BY}
         rows.append({**common, "better_by": mean, "standard_error": error, "verdict": verdict})
     return rows
@@ -165,7 +217,12 @@ def _figure(rows: list[Row]) -> Figure:
     for model in values_of(rows, "model"):
         first, *_ = of_model = pick(rows, model=model)
         title = f"{model} on {first['data']}: {first['reports']:,} reports, d = {first['d']}"
-        x_label, y_label = "epsilon of a client's report", f"{WORDS[first['measure']]} on the held-out fold"
+        x_label, y_label = (
+            "epsilon of a client's report",
+            f"{WORDS[first['measure']]} on the held-out fold",
+        )
         curves = Curve.each(of_model, "mechanism", "epsilon", "figure")
-        panels.append(Panel(title, x_label, y_label, curves, lines={"without privacy": first["optimum"]}))
+        panels.append(
+            Panel(title, x_label, y_label, curves, lines={"without privacy": first["optimum"]})
+        )
     return draw(panels)

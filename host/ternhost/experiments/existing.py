@@ -1,5 +1,6 @@
-"""What a fleet that exists can learn: several runs of FedSum on as many simulated boards, beside the same records
-without privacy, and beside the device's unit at the same epsilon."""
+"""What a fleet that exists can learn: several runs of FedSum on as many simulated boards, beside
+the same records without privacy, and beside the device's unit at the same epsilon.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,14 +26,25 @@ from ternhost.privacy.base import parse_epsilon
 from ternhost.privacy.units import DEVICE, parse_unit, protected
 from ternhost.text import counted
 
-_MARKS = (1, 2, 3, 4, 8, 15, 30, 60, 100)  # rounds after which the model is judged, as after the last
+_MARKS = (
+    1,
+    2,
+    3,
+    4,
+    8,
+    15,
+    30,
+    60,
+    100,
+)  # rounds after which the model is judged, as after the last
 _MOST = 10_000_000  # records
 
 
 @dataclass(frozen=True)
 class Existing:
-    """A fleet, and what FedSum is asked on it; asked.dimension: of synthetic records; data: a file of records, instead
-    of a data set. Raises UsageError for an option that makes no sense."""
+    """A fleet, and what FedSum is asked on it; asked.dimension: of synthetic records; data: a file
+    of records, instead of a data set. Raises UsageError for an option that makes no sense.
+    """
 
     devices: int
     asked: Options
@@ -44,7 +56,12 @@ class Existing:
         life, records = self.asked.life, self.asked.records
         parse_epsilon(life, option="--life")  # also of a report at the device's unit
         require(self.runs >= 2, "runs", "2 or more", self.runs)
-        require(1 <= self.devices <= _MOST // records, "devices", f"1 to {_MOST // records:,}", self.devices)
+        require(
+            1 <= self.devices <= _MOST // records,
+            "devices",
+            f"1 to {_MOST // records:,}",
+            self.devices,
+        )
         if parse_unit(self.asked.unit) == DEVICE:
             hint = f"tern plan --epsilon {life} --reports {self.devices}; or a smaller --unit"
             raise UsageError("a fleet that exists is planned for a unit within a device", hint)
@@ -52,11 +69,15 @@ class Existing:
     @property
     def loaded(self) -> tuple[Dataset, str]:
         """The data set, and the model."""
-        data = data_of(self.asked.dataset, self.asked.dimension, self.asked.model or None, self.data)
+        data = data_of(
+            self.asked.dataset, self.asked.dimension, self.asked.model or None, self.data
+        )
         return data, self.asked.model or SUITED[data.task]
 
     def learner(self, seed: int, public: str = "") -> FedSum:
-        """FedSum on this fleet, whose boards are dealt records with replacement where there are too few."""
+        """FedSum on this fleet, whose boards are dealt records with replacement where there are too
+        few.
+        """
         data, model = self.loaded
         asked = replace(self.asked, seed=seed, public=public, model=model)
         learner = FedSum(asked, Population(clients=self.devices, knows_records=False), data)
@@ -68,7 +89,9 @@ def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
     learner, rows = existing.learner(seed, public), []
     for number, _ in enumerate(rounds(learner, fleet_of(learner, seed)), 1):
         if number in _MARKS or learner.done:
-            rows.append({"public": public, "seed": seed, "rounds": number, "figure": figure_of(learner)})
+            rows.append(
+                {"public": public, "seed": seed, "rounds": number, "figure": figure_of(learner)}
+            )
     return rows
 
 
@@ -85,8 +108,13 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     return [{"plain": plain, "device": figure_of(device)}]
 
 
-def plan(existing: Existing, progress: Callable[[str], None] = lambda message: None) -> dict[str, Any]:
-    """The figure of the model by rounds, with its interval, and those to compare it with. Raises UsageError."""
+def plan(
+    existing: Existing, progress: Callable[[str], None] = lambda message: None
+) -> dict[str, Any]:
+    """The figure of the model by rounds, with its interval, and those to compare it with.
+
+    Raises UsageError.
+    """
     (data, model), asked = existing.loaded, existing.asked
     name, first = judging.measure(data), existing.learner(asked.seed, asked.public).holdings
     assert first is not None
@@ -100,20 +128,32 @@ def plan(existing: Existing, progress: Callable[[str], None] = lambda message: N
     def curve(public: str) -> list[Row]:
         runs = grouped(pick(rows["learned"], public=public), "seed").values()
         marks = sorted({row["rounds"] for run in runs for row in run})
-        reached = [[[row["figure"] for row in run if row["rounds"] <= n][-1] for run in runs] for n in marks]
+        reached = [
+            [[row["figure"] for row in run if row["rounds"] <= n][-1] for run in runs]
+            for n in marks
+        ]
         return [{"rounds": n, **summary(values)} for n, values in zip(marks, reached, strict=True)]
 
     return {
-        "dataset": None if asked.dimension else data.name, "d": data.dimension, "model": model,
-        "devices": existing.devices, "records": asked.records, "distinct": len(np.unique(first.order)),
-        "unit": parse_unit(asked.unit), "life": float(asked.life), "delta": float(asked.delta),
-        "measure": name, "judged": len(data.test), "runs": existing.runs,
+        "dataset": None if asked.dimension else data.name,
+        "d": data.dimension,
+        "model": model,
+        "devices": existing.devices,
+        "records": asked.records,
+        "distinct": len(np.unique(first.order)),
+        "unit": parse_unit(asked.unit),
+        "life": float(asked.life),
+        "delta": float(asked.delta),
+        "measure": name,
+        "judged": len(data.test),
+        "runs": existing.runs,
         "baseline": judging.baselines(data, MODELS[model])[name],
         "without_privacy": summary([row["plain"] for row in rows["beside"]]),
         "device_unit": summary([row["device"] for row in rows["beside"]]),
-        "curve": curve(""), "public": asked.public or None,
+        "curve": curve(""),
+        "public": asked.public or None,
         "public_curve": curve(asked.public) if asked.public else None,
-    }  # fmt: skip
+    }
 
 
 def words(result: dict[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
-"""A figure or table of a paper, as tern computes it: rows of runs, summarised, drawn on the paper's axes, and compared
-with what the paper's text says."""
+"""A figure or table of a paper, as tern computes it: rows of runs, summarised, drawn on the paper's
+axes, and compared with what the paper's text says.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +12,18 @@ from ternhost.datasets import Floats
 from ternhost.experiments.base import Options, Outcome
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.statistics import beyond_noise, grouped, pick, summaries, values_of, winners
+from ternhost.experiments.statistics import (
+    beyond_noise,
+    grouped,
+    pick,
+    summaries,
+    values_of,
+    winners,
+)
 
 _FEW = 20  # lines of text, for the best of each set of curves or for all values
-RUNS = "runs"  # the table of all cells: rows with the columns panel, curve, run, and those of the two axes
+# the table of all cells: rows with the columns panel, curve, run, and those of the two axes
+RUNS = "runs"
 _APART = NON_PRIVATE, NO_NOISE = "without privacy", "without noise"  # curves that do not compete
 _WORDS = {True: "so here", False: "NOT SO here", None: "noise hides here whether"}
 # Columns without meaning for one run.
@@ -32,7 +41,9 @@ def no_trends(rows: Sequence[Row]) -> Trends:
 def by_curve(rows: Sequence[Row], column: str) -> dict[str, Floats]:
     """The column of each curve, in the order of its rows."""
     curves = grouped(rows, "curve")
-    return {name: np.array([row[column] for row in of_curve]) for (name,), of_curve in curves.items()}
+    return {
+        name: np.array([row[column] for row in of_curve]) for (name,), of_curve in curves.items()
+    }
 
 
 def verdict(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
@@ -50,11 +61,17 @@ def every(verdicts: Iterable[Holds]) -> Holds:
 
 
 def better(
-    column: str, names: Sequence[str], others: Sequence[str], rows: Sequence[Row], larger: bool = False,
+    column: str,
+    names: Sequence[str],
+    others: Sequence[str],
+    rows: Sequence[Row],
+    larger: bool = False,
     shared: float = 0.0,
-) -> Trends:  # fmt: skip
-    """Whether each of these curves is better than each of the others, in every panel. Two curves of a run differ by
-    (one - two) / (one + two), on average over x."""
+) -> Trends:
+    """Whether each of these curves is better than each of the others, in every panel.
+
+    Two curves of a run differ by (one - two) / (one + two), on average over x.
+    """
     panels = values_of(rows, "panel")
     sign = 1 if larger else -1
 
@@ -67,9 +84,13 @@ def better(
         return runs
 
     return {
-        f"{name} is better than {other}": every(verdict(gains(panel, name, other), shared) for panel in panels)
-        for name in names for other in others if name != other
-    }  # fmt: skip
+        f"{name} is better than {other}": every(
+            verdict(gains(panel, name, other), shared) for panel in panels
+        )
+        for name in names
+        for other in others
+        if name != other
+    }
 
 
 @dataclass(frozen=True)
@@ -84,8 +105,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Figure:
-    """title: what the paper's figure shows. cells: the units of work, for table RUNS. trends: of the rows of RUNS.
-    columns: panels beside each other. shared: of folds, see `mean_and_error`."""
+    """title: what the paper's figure shows. cells: the units of work, for table RUNS. trends: of
+    the rows of RUNS. columns: panels beside each other. shared: of folds, see `mean_and_error`.
+    """
 
     title: str
     x: Axis
@@ -102,15 +124,20 @@ class Figure:
         best = winners(rows, ("panel", self.x.column), "curve", self.y.column) if compared else []
         rows += self._summaries([row for row in runs if row["curve"] in _APART])
         if max(row["runs"] for row in rows) == 1:
-            rows = [{name: value for name, value in row.items() if name not in _OF_RUNS} for row in rows]
+            rows = [
+                {name: value for name, value in row.items() if name not in _OF_RUNS} for row in rows
+            ]
         panels = [
             Panel(
-                panel, self.x.label, self.y.label,
+                panel,
+                self.x.label,
+                self.y.label,
                 Curve.each(pick(rows, panel=panel), "curve", self.x.column, self.y.column),
-                log_x=self.x.log, log_y=self.y.log,
+                log_x=self.x.log,
+                log_y=self.y.log,
             )
             for panel in values_of(rows, "panel")
-        ]  # fmt: skip
+        ]
         trends = self.trends(runs)
         lines = [self.title]
         if compared:
@@ -119,18 +146,25 @@ class Figure:
             lines += [self._of_value(row) for row in rows if len(rows) <= _FEW]
         lines += [f"{_WORDS[holds]}: {text}" for text, holds in trends.items()]
         told = [{"trend": text, "holds": holds} for text, holds in trends.items()]
-        kept = {"figure": rows, **{name: each for name, each in (("best", best), ("trends", told)) if each}}
+        kept = {
+            "figure": rows,
+            **{name: each for name, each in (("best", best), ("trends", told)) if each},
+        }
         columns = 2 if len(panels) == 4 else self.columns
         return Outcome({"title": self.title}, kept, {"figure": draw(panels, columns)}, lines)
 
     def _summaries(self, runs: Sequence[Row]) -> list[Row]:
         by = ("panel", self.x.column)
         larger = self.y.larger
-        return summaries(runs, by, "curve", self.y.column, larger=lambda row: larger, shared=self.shared)
+        return summaries(
+            runs, by, "curve", self.y.column, larger=lambda row: larger, shared=self.shared
+        )
 
     def _of_best(self, row: Row) -> str:
         others = "" if row["wins"] else f", tied with {row['tied'] or 'the others'}"
-        return f"{row['panel']}, {self.x.column} {row[self.x.column]:g}: best is {row['best']}{others}"
+        return (
+            f"{row['panel']}, {self.x.column} {row[self.x.column]:g}: best is {row['best']}{others}"
+        )
 
     def _of_value(self, row: Row) -> str:
         x, y = self.x.column, self.y.column

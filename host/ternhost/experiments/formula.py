@@ -30,8 +30,12 @@ def formula(
     trends: Callable[[Sequence[Row]], Trends] = no_trends,
     **arguments: Any,
 ) -> Figure:
-    """A figure of the rows (panel, curve, and the columns of the axes) that `rows` computes from these arguments."""
-    return Figure(title, x, y, partial(_cells, {"rows": rows, **arguments}), trends=trends, columns=3)
+    """A figure of the rows (panel, curve, and the columns of the axes) that `rows` computes from
+    these arguments.
+    """
+    return Figure(
+        title, x, y, partial(_cells, {"rows": rows, **arguments}), trends=trends, columns=3
+    )
 
 
 def _cells(arguments: Mapping[str, Any], options: Options) -> list[Cell]:
@@ -39,7 +43,8 @@ def _cells(arguments: Mapping[str, Any], options: Options) -> list[Cell]:
         if getattr(options, name) is not None:
             option = "mechanism" if name == "contender" else name
             raise UsageError(
-                f"this figure is a formula, without a choice of --{option}", hint=f"leave --{option} out"
+                f"this figure is a formula, without a choice of --{option}",
+                hint=f"leave --{option} out",
             )
     return [Cell(RUNS, _computed, arguments)]
 
@@ -49,18 +54,26 @@ def _computed(rows: Callable[..., list[Row]], **arguments: Any) -> list[Row]:
 
 
 def curves(
-    panel: str, column: str, value: str, laws: Mapping[str, Callable[[float], float]], xs: Sequence[float]
+    panel: str,
+    column: str,
+    value: str,
+    laws: Mapping[str, Callable[[float], float]],
+    xs: Sequence[float],
 ) -> list[Row]:
     """A curve for each law, over these xs."""
     return [
-        {"panel": panel, "curve": name, column: x, value: law(x)} for name, law in laws.items() for x in xs
+        {"panel": panel, "curve": name, column: x, value: law(x)}
+        for name, law in laws.items()
+        for x in xs
     ]
 
 
 def density(name: str, t: Callable[[float], float]) -> Figure:
     """The density of a piecewise mechanism's output for three inputs. t: its parameter by epsilon."""
     title, output = f"density of {name}'s output for three inputs", Axis("output", "output")
-    return formula(title, output, Axis("density", "probability density"), _densities, name=name, t=t)
+    return formula(
+        title, output, Axis("density", "probability density"), _densities, name=name, t=t
+    )
 
 
 def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
@@ -77,7 +90,11 @@ def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
 
         outputs = np.linspace(-bound, bound, 401).tolist()
         rows += curves(
-            f"input {x:g}", "output", "density", {f"{name}, epsilon {_SHOWN_EPSILON:g}": law}, outputs
+            f"input {x:g}",
+            "output",
+            "density",
+            {f"{name}, epsilon {_SHOWN_EPSILON:g}": law},
+            outputs,
         )
     return rows
 
@@ -90,7 +107,11 @@ def variances(names: Sequence[str], trends: Callable[[Sequence[Row]], Trends]) -
 
 def _variances(names: Sequence[str]) -> list[Row]:
     return curves(
-        "one number", "epsilon", "variance", {name: worst_variance(name) for name in names}, EPSILONS
+        "one number",
+        "epsilon",
+        "variance",
+        {name: worst_variance(name) for name in names},
+        EPSILONS,
     )
 
 
@@ -102,8 +123,10 @@ def worst_variance(name: str) -> Callable[[float], float]:
 
 
 def worst_variance_of_tuples(name: str, d: int, epsilon: float) -> float:
-    """The worst-case variance of one of d numbers: of Duchi's mechanism for tuples, or of another for k of d numbers at
-    epsilon / k each, by the papers' rule for k (Wang et al., equations 13 and 14)."""
+    """The worst-case variance of one of d numbers: of Duchi's mechanism for tuples, or of another
+    for k of d numbers at epsilon / k each, by the papers' rule for k (Wang et al., equations 13 and
+    14).
+    """
     if name == "duchi":
         return tuple_bound(epsilon, d) ** 2
     law = mechanisms.REGISTRY.named(name).variance

@@ -1,10 +1,13 @@
-"""Frequencies of a table of numbers and categories: tern's collecting, compared with other ways to spend epsilon.
+"""Frequencies of a table of numbers and categories: tern's collecting, compared with other ways to
+spend epsilon.
 
-Every client holds a line of the table. `collecting` is `tern collect` with its defaults. The other ways are published
-protocols in floats, whose counts are drawn at once: one random attribute by optimised unary encoding or by generalised
-randomised response (Wang et al., USENIX Security 2017), and every attribute at epsilon / d by the better of these two.
-The error is the mean squared error of a frequency, averaged over the categorical attributes. Estimates are not clipped
-at 0, so they are unbiased."""
+Every client holds a line of the table. `collecting` is `tern collect` with its defaults. The other
+ways are published protocols in floats, whose counts are drawn at once: one random attribute by
+optimised unary encoding or by generalised randomised response (Wang et al., USENIX Security 2017),
+and every attribute at epsilon / d by the better of these two. The error is the mean squared error
+of a frequency, averaged over the categorical attributes. Estimates are not clipped at 0, so they
+are unbiased.
+"""
 
 import math
 from collections.abc import Callable
@@ -34,7 +37,9 @@ Protocol = Callable[[Indices, float, np.random.Generator], Floats]
 def cells(options: Options) -> list[Cell]:
     name = options.dataset or _TABLE
     if not load(name)[0].categories:
-        raise UsageError(f"{name} has no categorical attribute", hint=f"leave --dataset out, for {_TABLE}")
+        raise UsageError(
+            f"{name} has no categorical attribute", hint=f"leave --dataset out, for {_TABLE}"
+        )
     epsilons = (1.0, 4.0) if options.quick else (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
     common = {"name": name, "most": 20_000 if options.quick else 1_000_000}
     return Cell.each("runs", _run, common, epsilon=epsilons, seed=options.seeds(10, 2))
@@ -82,12 +87,16 @@ def _sampled(
     return [protocol(rng.binomial(counts, 1 / d), epsilon, rng) for counts in holders]
 
 
-def _split(holders: list[Indices], d: int, epsilon: float, rng: np.random.Generator) -> list[Floats]:
+def _split(
+    holders: list[Indices], d: int, epsilon: float, rng: np.random.Generator
+) -> list[Floats]:
     """Each client reports all d attributes, each at epsilon / d."""
     part = epsilon / d
     unary_variance = 4 * math.exp(part) / math.expm1(part) ** 2
     return [
-        (_response if frequency_variance(part, len(counts)) < unary_variance else unary)(counts, part, rng)
+        (_response if frequency_variance(part, len(counts)) < unary_variance else unary)(
+            counts, part, rng
+        )
         for counts in holders
     ]
 
@@ -110,7 +119,10 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     by_size = grouped(pick(by_attribute, epsilon=1.0), "way", "categories")
     title = f"{rows[0]['data']}: {by_attribute[0]['clients']:,} clients"
     x_label = "epsilon of a client's report"
-    y_label, curves = "mean squared error of a frequency", Curve.each(rows, "way", "epsilon", "squared_error")
+    y_label, curves = (
+        "mean squared error of a frequency",
+        Curve.each(rows, "way", "epsilon", "squared_error"),
+    )
     panels = [Panel(title, x_label, y_label, curves, log_y=True)]
     title, x_label = "Each attribute, epsilon 1", "categories of an attribute"
     curves = [_by_size(way, by_size) for way in values_of(rows, "way")]
@@ -122,7 +134,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _by_size(way: str, groups: dict[tuple[Any, ...], list[Row]]) -> Curve:
-    points = sorted((size, _mean_error(rows)) for (name, size), rows in groups.items() if name == way)
+    points = sorted(
+        (size, _mean_error(rows)) for (name, size), rows in groups.items() if name == way
+    )
     return Curve(way, [size for size, _ in points], [error for _, error in points])
 
 

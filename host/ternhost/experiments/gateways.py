@@ -1,8 +1,10 @@
-"""What a bound toward the owner of the server is worth: three sites with as many devices each, in ROUNDS rounds.
+"""What a bound toward the owner of the server is worth: three sites with as many devices each, in
+ROUNDS rounds.
 
-A run with --toward-server 1 chooses the epsilon of a report. Beside it are runs that keep a local epsilon of 1, toward
-everybody: in the same rounds, and in one report of each device. Simulated clients stand for those of three gateways,
-whose counts add up to the same."""
+A run with --toward-server 1 chooses the epsilon of a report. Beside it are runs that keep a local
+epsilon of 1, toward everybody: in the same rounds, and in one report of each device. Simulated
+clients stand for those of three gateways, whose counts add up to the same.
+"""
 
 import numpy as np
 
@@ -34,7 +36,9 @@ _SERVER, _SAME, _ONCE = (
 
 
 def chosen(devices: int) -> float:
-    """The epsilon of a report that --toward-server chooses with so many devices at each site, in ROUNDS rounds."""
+    """The epsilon of a report that --toward-server chooses with so many devices at each site, in
+    ROUNDS rounds.
+    """
     ids = np.arange(1, devices + 1)
     site = Site("site", ids, Told(), [BOUND])
     return largest_epsilon(site, [(Report(MICRO).among(devices), ids, ROUNDS)]) / MICRO
@@ -44,7 +48,9 @@ def cells(options: Options) -> list[Cell]:
     devices = (100, 1000) if options.quick else _DEVICES
     common = {"name": options.sets(DATASET)[0], "seeds": options.seeds(8, 2)}
     kinds = (_SERVER, _SAME, _ONCE)
-    return Cell.each("figures", _trained, common, lambda devices, **_: devices, kind=kinds, devices=devices)
+    return Cell.each(
+        "figures", _trained, common, lambda devices, **_: devices, kind=kinds, devices=devices
+    )
 
 
 def _trained(name: str, seeds: range, kind: str, devices: int) -> list[Row]:
@@ -81,15 +87,20 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     }
     curves = Curve.each(rows, "kind", "devices", "figure")
     title = f"{rows[0]['data']}, {SITES} sites, epsilon of all rounds together"
-    panel = Panel(title, "devices of each site", judging.WORDS[name], curves, log_x=True, lines=lines)
+    panel = Panel(
+        title, "devices of each site", judging.WORDS[name], curves, log_x=True, lines=lines
+    )
     words = [
         f"{row['devices']:,} devices a site: {judging.WORDS[name]} {row['figure']:.3f} at epsilon "
         f"{row['epsilon_report']:g} a report, {row['epsilon_local']:.3g} toward the own gateway; "
         + ", ".join(
-            f"{other['figure']:.3f} {other['kind']}" for other in pick(rows, devices=row["devices"])[1:]
+            f"{other['figure']:.3f} {other['kind']}"
+            for other in pick(rows, devices=row["devices"])[1:]
         )
         for row in pick(rows, kind=_SERVER)
     ]
     beside = {"without_privacy": lines["without privacy"], "trivial": lines[judging.TRIVIAL[name]]}
     kept = [row | beside for row in rows]
-    return Outcome({"rounds": ROUNDS, "sites": SITES}, {"gateways": kept}, {"gateways": draw([panel])}, words)
+    return Outcome(
+        {"rounds": ROUNDS, "sites": SITES}, {"gateways": kept}, {"gateways": draw([panel])}, words
+    )

@@ -1,4 +1,6 @@
-"""What each round may cost where devices answer all rounds of years, and few reports with the noise of so many."""
+"""What each round may cost where devices answer all rounds of years, and few reports with the noise
+of so many.
+"""
 
 import math
 from collections.abc import Sequence
@@ -28,8 +30,9 @@ _MOST, _OF_A_DEVICE = 2_000_000, 100  # simulated reports of a run
 
 @dataclass(frozen=True)
 class Lasting:
-    """Rounds for so many years, one each `every` (15m, 1h, 1d, 1w, or seconds), which (life, delta) pays for. Raises
-    UsageError for what no device can do."""
+    """Rounds for so many years, one each `every` (15m, 1h, 1d, 1w, or seconds), which (life, delta)
+    pays for. Raises UsageError for what no device can do.
+    """
 
     years: float
     every: str
@@ -50,13 +53,18 @@ class Lasting:
     @property
     def seconds(self) -> float:
         """Between two rounds."""
-        number, unit = (self.every[:-1], self.every[-1:]) if self.every[-1:] in _UNITS else (self.every, "")
+        number, unit = (
+            (self.every[:-1], self.every[-1:]) if self.every[-1:] in _UNITS else (self.every, "")
+        )
         try:
             seconds = float(number) * _UNITS.get(unit, 1)
         except ValueError:
             seconds = 0.0
         require(
-            1 <= seconds < math.inf, "every", "a second or longer, such as 15m, 1h, 1d, 1w or 900", self.every
+            1 <= seconds < math.inf,
+            "every",
+            "a second or longer, such as 15m, 1h, 1d, 1w or 900",
+            self.every,
         )
         return seconds
 
@@ -66,7 +74,9 @@ class Lasting:
 
     @property
     def costs(self) -> tuple[int, int]:
-        """The most that a report may cost, in micro-epsilon: by a ledger in rho, and by one in epsilon."""
+        """The most that a report may cost, in micro-epsilon: by a ledger in rho, and by one in
+        epsilon.
+        """
         life = parse_epsilon(self.life, MAX_BUDGET, "--life")
         rho = sums.rho_of(life / MICRO, sums.parse_delta(self.delta))
         return sums.pure_of(rho // self.rounds), min(life // self.rounds, MAX_EPSILON)
@@ -77,7 +87,9 @@ class Lasting:
         return f"{self.costs[0] / MICRO:f}"
 
     def reckoned(self, data: Dataset, model: str) -> dict[str, Any]:
-        """For JSON: what a round may cost by each account, and what the reports of each ledger tell, exactly."""
+        """For JSON: what a round may cost by each account, and what the reports of each ledger
+        tell, exactly.
+        """
         life, delta = float(self.life), sums.parse_delta(self.delta)
 
         def tell(epsilon: int) -> float:
@@ -92,14 +104,20 @@ class Lasting:
         while not too_much(high):
             high *= 2
         costs = {"rho": rho, "pure": pure, "exact": certify.bisected(pure, high, too_much) - 1}
-        schedule = {"years": self.years, "every": self.every, "every_s": self.seconds, "rounds": self.rounds}
+        schedule = {
+            "years": self.years,
+            "every": self.every,
+            "every_s": self.seconds,
+            "rounds": self.rounds,
+        }
         told = {f"told_{name}": tell(cost) for name, cost in costs.items()}
         epsilons = {f"epsilon_{name}": cost / MICRO for name, cost in costs.items()}
         return {**schedule, "life": life, "delta": delta, **epsilons, **told}
 
     def simulated(self, data: Dataset, model: str, devices: int) -> tuple[str, int]:
-        """(epsilon, number) of the reports that are simulated in place of all those of so many devices: few, with as
-        much noise together. The choice of coordinates counts as noise, too."""
+        """(epsilon, number) of the reports that are simulated in place of all those of so many
+        devices: few, with as much noise together. The choice of coordinates counts as noise, too.
+        """
         epsilon, all_reports = self.costs[0], devices * self.rounds
         told = 1 / _spread(_design(data, model, epsilon))
         reports, most = all_reports, min(_MOST, _OF_A_DEVICE * devices)
@@ -119,15 +137,25 @@ def _spread(design: ReportDesign) -> float:
 
 
 def words(reckoned: dict[str, Any], simulated: Sequence[float]) -> list[str]:
-    """`Lasting.reckoned` as lines of text. simulated: the epsilons of the simulated reports, in order."""
-    every, delta, rounds = reckoned["every"], reckoned["delta"], counted(reckoned["rounds"], "round")
+    """`Lasting.reckoned` as lines of text. simulated: the epsilons of the simulated reports, in
+    order.
+    """
+    every, delta, rounds = (
+        reckoned["every"],
+        reckoned["delta"],
+        counted(reckoned["rounds"], "round"),
+    )
     every += "" if every[-1] in _UNITS else " s"
     years = "year" if reckoned["years"] == 1 else "years"
     row = "  {:<12} {:<16} {}".format
     lines = [
         f"{rounds}, one every {every} for {reckoned['years']:g} {years}; (epsilon {reckoned['life']:g}, delta "
         f"{delta:g}) for life protects {protected(DEVICE)}:",
-        row("ledger", "epsilon a round", f"what all reports really tell, exactly, at delta {delta:g}"),
+        row(
+            "ledger",
+            "epsilon a round",
+            f"what all reports really tell, exactly, at delta {delta:g}",
+        ),
     ]
     for name, ledger in _LEDGERS.items():
         advice = ": no ledger enforces it, so use one in rho" if name == "exact" else ""

@@ -1,8 +1,10 @@
 """Error of estimated means by epsilon: Gaussian attributes, and the numbers of a data set.
 
-The paper has 16 dimensions and Gaussians of means 0, 1/3, 2/3 and 1, truncated to [-1, 1]. Every client reports k of
-its d attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared error of a mean, averaged over the d means
-and the runs. The optimal card has the least mean second moment for equally likely values."""
+The paper has 16 dimensions and Gaussians of means 0, 1/3, 2/3 and 1, truncated to [-1, 1]. Every
+client reports k of its d attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared
+error of a mean, averaged over the d means and the runs. The optimal card has the least mean second
+moment for equally likely values.
+"""
 
 from functools import lru_cache
 
@@ -43,12 +45,20 @@ def _cost(contender: Contender, **_: object) -> float:
     return 15 if contender.label == "optimal" else 1
 
 
-def _collected(source: str, clients: int, epsilon: float, contender: Contender, seeds: range) -> list[Row]:
+def _collected(
+    source: str, clients: int, epsilon: float, contender: Contender, seeds: range
+) -> list[Row]:
     values = _values(source, clients, seeds[0])
     k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
     card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
     algorithm = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
-    common = {"panel": source, "clients": len(values), "d": values.shape[1], "epsilon": epsilon, "k": k}
+    common = {
+        "panel": source,
+        "clients": len(values),
+        "d": values.shape[1],
+        "epsilon": epsilon,
+        "k": k,
+    }
     return [
         {**common, "curve": contender.label, "run": i, "squared_error": squared_error(collected)}
         for i, collected in enumerate(repeated(algorithm, seeds))

@@ -1,8 +1,12 @@
-"""The papers' mechanisms in floats, as they describe them. For simulations only: floats keep no epsilon exactly.
+"""The papers' mechanisms in floats, as they describe them.
 
-Sources: Wang et al., ICDE 2019 (PM, HM; SCDF and Staircase as their equation 2 has them); Duchi, Jordan, Wainwright,
-JASA 2018; Zhao et al., IEEE IoT J. 8, 2021 (Three-Outputs, PM-SUB, PM-OPT, HM-TP, Algorithm 5); Shen et al., Entropy
-2023, 25, 485 (PDPM): corrected where shared_specs/errata.md says so."""
+For simulations only: floats keep no epsilon exactly.
+
+Sources: Wang et al., ICDE 2019 (PM, HM; SCDF and Staircase as their equation 2 has them); Duchi,
+Jordan, Wainwright, JASA 2018; Zhao et al., IEEE IoT J. 8, 2021 (Three-Outputs, PM-SUB, PM-OPT,
+HM-TP, Algorithm 5); Shen et al., Entropy 2023, 25, 485 (PDPM): corrected where
+shared_specs/errata.md says so.
+"""
 
 import math
 from collections.abc import Callable
@@ -45,8 +49,9 @@ def by_three_outputs(epsilon: float) -> Perturb:
 
 
 def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
-    """PM, PM-SUB or PM-OPT by their t: reports a point of a window around x with probability E / (t + E), else one
-    outside."""
+    """PM, PM-SUB or PM-OPT by their t: reports a point of a window around x with probability E / (t
+    + E), else one outside.
+    """
 
     def mechanism(epsilon: float) -> Perturb:
         e, parameter = math.exp(epsilon), t(epsilon)
@@ -73,23 +78,31 @@ def piecewise_bound(epsilon: float, t: float) -> float:
 
 
 def _either(
-    first: Callable[[float], Perturb], second: Callable[[float], Perturb], share: Callable[[float], float]
+    first: Callable[[float], Perturb],
+    second: Callable[[float], Perturb],
+    share: Callable[[float], float],
 ) -> Callable[[float], Perturb]:
     """The first mechanism with probability `share` of epsilon, else the second."""
 
     def mechanism(epsilon: float) -> Perturb:
         one, other, probability = first(epsilon), second(epsilon), share(epsilon)
-        return lambda x, rng: np.where(rng.random(x.shape) < probability, one(x, rng), other(x, rng))
+        return lambda x, rng: np.where(
+            rng.random(x.shape) < probability, one(x, rng), other(x, rng)
+        )
 
     return mechanism
 
 
 def _by_steps(half_width: Callable[[float], float]) -> Callable[[float], Perturb]:
-    """SCDF and Staircase: noise whose density is constant within m of 0 and falls by E at each step of 2 further."""
+    """SCDF and Staircase: noise whose density is constant within m of 0 and falls by E at each step
+    of 2 further.
+    """
 
     def mechanism(epsilon: float) -> Perturb:
         m, e = half_width(epsilon), math.exp(epsilon)
-        centre = m / (m + 2 / (e - 1))  # the probability of noise within m: 2 m a of 2 m a + 4 a / (E - 1)
+        centre = m / (
+            m + 2 / (e - 1)
+        )  # the probability of noise within m: 2 m a of 2 m a + 4 a / (E - 1)
 
         def perturb(x: Floats, rng: np.random.Generator) -> Floats:
             step = rng.geometric(1 - 1 / e, x.shape) - 1
@@ -147,8 +160,9 @@ def ranged(perturb: Perturb, centre: float, radius: float) -> Perturb:
 
 
 def rounded(perturb: Perturb, bound: float, outputs: int) -> Perturb:
-    """Algorithm 5 of Zhao et al.: each report in [-bound, bound] is rounded at random to one of the two nearest of
-    `outputs` evenly spaced values, an odd number, without bias."""
+    """Algorithm 5 of Zhao et al.: each report in [-bound, bound] is rounded at random to one of the
+    two nearest of `outputs` evenly spaced values, an odd number, without bias.
+    """
     step = 2 * bound / (outputs - 1)
 
     def discrete(x: Floats, rng: np.random.Generator) -> Floats:
@@ -159,7 +173,12 @@ def rounded(perturb: Perturb, bound: float, outputs: int) -> Perturb:
 
 
 # The mechanisms that Algorithm 5 makes discrete, by the t of their windows.
-WINDOWED = {"pm": piecewise.t_pm, "hm": piecewise.t_pm, "pm-sub": piecewise.t_sub, "hm-tp": piecewise.t_sub}
+WINDOWED = {
+    "pm": piecewise.t_pm,
+    "hm": piecewise.t_pm,
+    "pm-sub": piecewise.t_sub,
+    "hm-tp": piecewise.t_sub,
+}
 
 
 def largest_output(name: str, epsilon: float) -> float:
@@ -179,22 +198,27 @@ def _agreeing(d: int) -> int:
 
 
 def tuple_bound(epsilon: float, d: int) -> float:
-    """B, the size of each number in a report of Duchi's mechanism for tuples (Wang et al., equations 9 and 10).
+    """B, the size of each number in a report of Duchi's mechanism for tuples (Wang et al.,
+    equations 9 and 10).
 
-    shared_specs/errata.md corrects it for an even d."""
+    shared_specs/errata.md corrects it for an even d.
+    """
     few = math.expm1(epsilon)
     return (few * _agreeing(d) + (1 << d)) / (few * math.comb(d - 1, d // 2))
 
 
 def duchi_tuples(x: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
-    """Reports (n x d) of tuples (n x d) by Duchi's mechanism for several attributes (Wang et al., Algorithm 3, with the
-    probability of Nguyen et al., arXiv 1606.05053, for an even d)."""
+    """Reports (n x d) of tuples (n x d) by Duchi's mechanism for several attributes (Wang et al.,
+    Algorithm 3, with the probability of Nguyen et al., arXiv 1606.05053, for an even d).
+    """
     n, d = x.shape
     signs = np.where(rng.random((n, d)) < 0.5 + x / 2, 1, -1).astype(np.int8)
     agree = math.exp(epsilon) * _agreeing(d)
     wanted = rng.random(n) < agree / (agree + 2**d - _agreeing(d))
     drawn, left = np.empty((n, d), np.int8), np.arange(n)
-    while left.size:  # by rejection: signs that agree with 1, 1, ... at half of the places or more, or do not
+    while (
+        left.size
+    ):  # by rejection: signs that agree with 1, 1, ... at half of the places or more, or do not
         drawn[left] = 2 * rng.integers(2, size=(left.size, d), dtype=np.int8) - 1
         left = left[(drawn[left].sum(axis=1, dtype=np.int64) >= 0) != wanted[left]]
     return np.asarray(tuple_bound(epsilon, d) * (drawn * signs))

@@ -24,10 +24,12 @@ _MARKED = 45  # points of a curve at most that have markers
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve of points. error: one standard error of each y, drawn as a bar; or the bars' lengths below and above it.
+    """A curve of points. error: one standard error of each y, drawn as a bar; or the bars' lengths
+    below and above it.
 
     A line joins the points. A point of nan breaks it, where y is not continuous in x.
-    everywhere: if a panel with too many curves is divided, show this one in every part."""
+    everywhere: if a panel with too many curves is divided, show this one in every part.
+    """
 
     label: str
     x: Sequence[float]
@@ -36,7 +38,9 @@ class Curve:
     everywhere: bool = False
 
     @classmethod
-    def of(cls, label: str, rows: Sequence[Row], x: str, y: str, error: str = "standard_error") -> "Curve":
+    def of(
+        cls, label: str, rows: Sequence[Row], x: str, y: str, error: str = "standard_error"
+    ) -> "Curve":
         """A curve of these columns of the rows."""
         xs, ys, errors = ([row.get(name, 0.0) for row in rows] for name in (x, y, error))
         return cls(label, xs, ys, errors)
@@ -46,18 +50,27 @@ class Curve:
         cls, rows: Sequence[Row], label: str, x: str, y: str, error: str = "standard_error"
     ) -> list["Curve"]:
         """A curve for each value of the column `label`."""
-        return [cls.of(value, pick(rows, **{label: value}), x, y, error) for value in values_of(rows, label)]
+        return [
+            cls.of(value, pick(rows, **{label: value}), x, y, error)
+            for value in values_of(rows, label)
+        ]
 
     @property
     def has_line(self) -> bool:
-        """Whether a line joins the points. Two points say nothing about values between them, unless they are equal."""
+        """Whether a line joins the points.
+
+        Two points say nothing about values between them, unless they are equal.
+        """
         points = sum(map(math.isfinite, self.y))
         return points >= _ENOUGH or len(set(self.y)) == 1
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes. Labels name quantity and unit. lines: heights of horizontal lines, by name. limits: of y."""
+    """One pair of axes.
+
+    Labels name quantity and unit. lines: heights of horizontal lines, by name. limits: of y.
+    """
 
     title: str
     x_label: str
@@ -79,14 +92,17 @@ def _divided(panel: Panel) -> list[Panel]:
     size = math.ceil(len(others) / parts)
     curves = [others[i * size : (i + 1) * size] + everywhere for i in range(parts)]
     titles = [f"{panel.title} ({i + 1} of {parts})" for i in range(parts)]
-    return [replace(panel, title=title, curves=part) for title, part in zip(titles, curves, strict=True)]
+    return [
+        replace(panel, title=title, curves=part) for title, part in zip(titles, curves, strict=True)
+    ]
 
 
 def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
     """Panels in rows of `columns`, with one legend. Curves differ in line style, marker and shade.
 
-    Curves with error bars are shifted a little, so that no bar hides another. A panel with too many curves is divided
-    into several with the same axes, side by side."""
+    Curves with error bars are shifted a little, so that no bar hides another. A panel with too many
+    curves is divided into several with the same axes, side by side.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     from ternhost.run.report import plots  # takes long to import
@@ -95,7 +111,9 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
     panels = [part for parts in divided for part in parts]
     columns = max(min(columns, len(panels)), *map(len, divided))
     rows = math.ceil(len(panels) / columns)
-    curves = sorted((curve for panel in panels for curve in panel.curves), key=lambda curve: curve.everywhere)
+    curves = sorted(
+        (curve for panel in panels for curve in panel.curves), key=lambda curve: curve.everywhere
+    )
     labels = list(dict.fromkeys(curve.label for curve in curves))
     heights = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     width = 6.2 if columns == 1 else 4.8 * columns
@@ -152,9 +170,14 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
             axes.sharey(first)
         first.autoscale_view()
     figure.legend(
-        [entries[name] for name in names], names, loc="outside upper center", ncols=legend_columns,
-        frameon=False, fontsize="small", handlelength=3.2,
-    )  # fmt: skip
+        [entries[name] for name in names],
+        names,
+        loc="outside upper center",
+        ncols=legend_columns,
+        frameon=False,
+        fontsize="small",
+        handlelength=3.2,
+    )
     return figure
 
 

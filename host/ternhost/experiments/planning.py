@@ -1,8 +1,10 @@
 """How many devices a model needs: several runs on simulated fleets of increasing size.
 
-Every device reports once, or in all rounds of years. A run trains as `tern train` does, with the algorithm that it
-chooses and its defaults (in rounds of years: fedsgd), on the records of a data set or on synthetic ones. The curve
-shows the figure of a run and how much it varies between runs; both depend on the data."""
+Every device reports once, or in all rounds of years. A run trains as `tern train` does, with the
+algorithm that it chooses and its defaults (in rounds of years: fedsgd), on the records of a data
+set or on synthetic ones. The curve shows the figure of a run and how much it varies between runs;
+both depend on the data.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -35,11 +37,14 @@ MOST_OF_THE_WAY = 0.9  # from the answer that ignores the features to the optimu
 
 @dataclass(frozen=True)
 class Planned:
-    """A simulation: a data set, or synthetic records of `dimension` features; the model and epsilon of a report.
+    """A simulation: a data set, or synthetic records of `dimension` features; the model and epsilon
+    of a report.
 
-    model: None for the one that suits the labels. goal: for the most informative figure of the data set. reports: the
-    numbers of devices to try. runs: for each of them. rounds: those that each device answers, at a cost that replaces
-    epsilon; None for one report. Raises UsageError for an option that makes no sense."""
+    model: None for the one that suits the labels. goal: for the most informative figure of the data
+    set. reports: the numbers of devices to try. runs: for each of them. rounds: those that each
+    device answers, at a cost that replaces epsilon; None for one report. Raises UsageError for an
+    option that makes no sense.
+    """
 
     epsilon: str
     dataset: str = "synthetic-logistic"
@@ -59,7 +64,9 @@ class Planned:
         least = min(self.reports, default=0)
         require(least >= 1, "reports", "numbers of 1 or more", least)
         most = max(self.reports)
-        require(most <= MOST_SIMULATED, "reports", f"numbers of {MOST_SIMULATED:,} or less", f"{most:,}")
+        require(
+            most <= MOST_SIMULATED, "reports", f"numbers of {MOST_SIMULATED:,} or less", f"{most:,}"
+        )
 
 
 @lru_cache(maxsize=2)
@@ -70,14 +77,21 @@ def data_of(dataset: str, dimension: int | None, model: str | None, path: str = 
     if dimension is None:
         return datasets.load(dataset, classes=model == "softmax")
     if model == "softmax":
-        raise UsageError("synthetic records have two classes", hint="name a --dataset for --model softmax")
+        raise UsageError(
+            "synthetic records have two classes", hint="name a --dataset for --model softmax"
+        )
     return synthetic.linear(d=dimension) if model == "linear" else synthetic.logistic(d=dimension)
 
 
 def _learned(
-    dataset: str, dimension: int | None, model: str, epsilon: str, simulated: Mapping[int, tuple[str, int]],
-    reports: int, seed: int,
-) -> list[Row]:  # fmt: skip
+    dataset: str,
+    dimension: int | None,
+    model: str,
+    epsilon: str,
+    simulated: Mapping[int, tuple[str, int]],
+    reports: int,
+    seed: int,
+) -> list[Row]:
     data = data_of(dataset, dimension, model)
     learner: Learning
     if simulated:
@@ -88,8 +102,13 @@ def _learned(
     return [{"reports": reports, "figure": figure_of(simulate(learner, seed))}]
 
 
-def plan(planned: Planned, progress: Callable[[str], None] = lambda message: None) -> dict[str, Any]:
-    """The figure of the model by number of devices, and how many devices reach which figure. Raises UsageError."""
+def plan(
+    planned: Planned, progress: Callable[[str], None] = lambda message: None
+) -> dict[str, Any]:
+    """The figure of the model by number of devices, and how many devices reach which figure.
+
+    Raises UsageError.
+    """
     data = data_of(planned.dataset, planned.dimension, planned.model)
     model, ladder = planned.model or SUITED[data.task], sorted(set(planned.reports))
     name = judging.measure(data)
@@ -106,7 +125,9 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
     seeds = range(planned.seed, planned.seed + planned.runs)
     choices = {"reports": ladder, "seed": seeds}
     number = {n: simulated[n][1] if simulated else n for n in ladder}
-    cells = Cell.each("curve", _learned, common, lambda reports, **_: 1e4 + number[reports], **choices)
+    cells = Cell.each(
+        "curve", _learned, common, lambda reports, **_: 1e4 + number[reports], **choices
+    )
     rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
     baseline = judging.baselines(data, MODELS[model])[name]
     optimum = optimal_figures(data, model)[name]
@@ -119,7 +140,12 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
             curve[-1]["simulated"] = {"epsilon": float(simulated[n][0]), "reports": number[n]}
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
     named = None if planned.dimension else planned.dataset
-    setting = {"dataset": named, "d": data.dimension, "model": model, "epsilon": float(planned.epsilon)}
+    setting = {
+        "dataset": named,
+        "d": data.dimension,
+        "model": model,
+        "epsilon": float(planned.epsilon),
+    }
     figures = {"measure": name, "baseline": baseline, "optimum": optimum, "runs": planned.runs}
     beats = _needed(curve, baseline, sign, "low" if sign > 0 else "high")
     goal = None if planned.goal is None else reached(curve, planned.goal, sign)
@@ -129,16 +155,25 @@ def plan(planned: Planned, progress: Callable[[str], None] = lambda message: Non
 
 
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
-    """How many reports the mean of the curve needs for a goal, and how many its better and its worse bound need.
+    """How many reports the mean of the curve needs for a goal, and how many its better and its
+    worse bound need.
 
-    sign: 1 if a larger figure is better, else -1. None stands for more reports than were tried."""
+    sign: 1 if a larger figure is better, else -1. None stands for more reports than were tried.
+    """
     bounds = ("high", "low") if sign > 0 else ("low", "high")
     least, most = (_needed(curve, goal, sign, bound) for bound in bounds)
-    return {"figure": goal, "reports": _needed(curve, goal, sign, "mean"), "least": least, "most": most}
+    return {
+        "figure": goal,
+        "reports": _needed(curve, goal, sign, "mean"),
+        "least": least,
+        "most": most,
+    }
 
 
 def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | None:
-    """The number of reports from which on a column of the curve reaches the goal, rounded up to two digits."""
+    """The number of reports from which on a column of the curve reaches the goal, rounded up to two
+    digits.
+    """
     first = curve[0]["reports"]
     n = enough([row["reports"] for row in curve], [sign * (goal - row[column]) for row in curve])
     if n is None or n <= first:
@@ -153,7 +188,9 @@ def words(result: dict[str, Any]) -> list[str]:
     figure, trivial = judging.WORDS[name], judging.TRIVIAL[name]
     data = f"{result['dataset']} ({result['d']} features)"
     if not result["dataset"]:
-        data = f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
+        data = (
+            f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
+        )
     often, before = "for each device, which reports once", []
     if rounds := result["rounds"]:
         before = lasting.words(rounds, sorted({row["simulated"]["epsilon"] for row in curve}))
@@ -181,13 +218,17 @@ def words(result: dict[str, Any]) -> list[str]:
 
 def _answer(goal: Row, figure: str, name: str, optimum: float, first: int, last: int) -> str:
     if judging.better(name, goal["figure"], optimum):
-        text = f"No number of devices is known to give {figure} {goal['figure']:g}: without privacy, "
+        text = (
+            f"No number of devices is known to give {figure} {goal['figure']:g}: without privacy, "
+        )
         return f"{text}and with all records, this model has {optimum:.4f}."
     n = goal["reports"]
     if n is None:
         return f"You need more than {last:,} devices for {figure} {goal['figure']:g}."
     number = f"at most {n:,}" if n <= first else f"about {n:,}"
-    return f"You need {number} devices for {figure} {goal['figure']:g}{_between(goal, first, last)}."
+    return (
+        f"You need {number} devices for {figure} {goal['figure']:g}{_between(goal, first, last)}."
+    )
 
 
 def _from(n: int | None, first: int, last: int) -> str:

@@ -1,8 +1,11 @@
-"""Which learning rate is best: the automatic one, which follows from the noise of a run, and multiples of it.
+"""Which learning rate is best: the automatic one, which follows from the noise of a run, and
+multiples of it.
 
-The experiment justifies the constant of the automatic rate (optimisers.py), which is the same for all data sets of a
-model. It compares the loss at rates from a quarter of the automatic one to four times it with the loss at the best of
-them, on every bundled data set at four values of epsilon, in 100 rounds."""
+The experiment justifies the constant of the automatic rate (optimisers.py), which is the same for
+all data sets of a model. It compares the loss at rates from a quarter of the automatic one to four
+times it with the loss at the best of them, on every bundled data set at four values of epsilon, in
+100 rounds.
+"""
 
 import numpy as np
 
@@ -34,10 +37,22 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: rang
 
     dataset = load(name)
     model, loss = trained_by(dataset)
-    training = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": f"averaging, rate times {factor:g}"}
+    training = {
+        "model": model,
+        "epsilon": f"{epsilon:g}",
+        "optimiser": f"averaging, rate times {factor:g}",
+    }
     with OPTIMISERS.lent(training["optimiser"], Scaled):
-        losses = [learner.figures()[loss] for learner in learned(dataset, reports, seeds, **training)]
-    setting = {"data": name, "model": model, "epsilon": epsilon, "reports": reports, "factor": factor}
+        losses = [
+            learner.figures()[loss] for learner in learned(dataset, reports, seeds, **training)
+        ]
+    setting = {
+        "data": name,
+        "model": model,
+        "epsilon": epsilon,
+        "reports": reports,
+        "factor": factor,
+    }
     return [{**setting, "measure": loss, **averaged("loss", losses)}]
 
 
@@ -71,7 +86,10 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 def _panel(rows: list[Row]) -> Panel:
     factors = values_of(rows, "factor")
     curves = Curve.each(rows, "data", "factor", "over_best", "over_best_error")
-    means = [float(np.mean([row["over_best"] for row in pick(rows, factor=factor)])) for factor in factors]
+    means = [
+        float(np.mean([row["over_best"] for row in pick(rows, factor=factor)]))
+        for factor in factors
+    ]
     curves.append(Curve(_MEAN, factors, means, everywhere=True))
     title = f"epsilon {rows[0]['epsilon']:g}, {rows[0]['reports']:,} reports"
     x_label = "learning rate, relative to the automatic one"

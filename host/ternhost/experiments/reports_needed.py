@@ -1,10 +1,12 @@
 """How many reports tern needs for the loss that the papers' LDP-FedSGD reaches.
 
-The papers' learner is that of baseline.py: floats, a range of 1, the paper's rule for k. The first version is as
-described, with a learning rate of 1 / sqrt(t) (Wang et al., ICDE 2019) and 100 groups, and the best of four mechanisms.
-The second is tuned on the held-out loss itself, which nobody can do in practice: at each number of reports it has the
-best of these mechanisms, two numbers of groups and five learning rates, constant or decaying. Each run uses the setting
-that is best in the other runs, so that luck does not count. tern's learner trains with its defaults."""
+The papers' learner is that of baseline.py: floats, a range of 1, the paper's rule for k. The first
+version is as described, with a learning rate of 1 / sqrt(t) (Wang et al., ICDE 2019) and 100
+groups, and the best of four mechanisms. The second is tuned on the held-out loss itself, which
+nobody can do in practice: at each number of reports it has the best of these mechanisms, two
+numbers of groups and five learning rates, constant or decaying. Each run uses the setting that is
+best in the other runs, so that luck does not count. tern's learner trains with its defaults.
+"""
 
 from collections.abc import Sequence
 from itertools import product
@@ -40,7 +42,11 @@ def trained_by(dataset: Dataset) -> tuple[str, str]:
 
 def cells(options: Options) -> list[Cell]:
     epsilons = (1.0,) if options.quick else (1.0, 4.0)
-    counts = (1000, 4000, 16_000) if options.quick else (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+    counts = (
+        (1000, 4000, 16_000)
+        if options.quick
+        else (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+    )
     common = {"seeds": options.seeds(16, 2)}
     choices: dict[str, Any] = {"name": options.sets(*_SETS), "epsilon": epsilons, "reports": counts}
 
@@ -57,7 +63,10 @@ def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]
     dataset = load(name)
     model, loss = trained_by(dataset)
     limit = f"{epsilon:g}"
-    losses = [simulate(default(dataset, reports, seed, model, limit), seed).figures()[loss] for seed in seeds]
+    losses = [
+        simulate(default(dataset, reports, seed, model, limit), seed).figures()[loss]
+        for seed in seeds
+    ]
     return [_row(name, epsilon, reports, _TERN, run, figure) for run, figure in enumerate(losses)]
 
 
@@ -82,11 +91,17 @@ def _row(name: str, epsilon: float, reports: int, learner: str, run: int, loss: 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
     rows: list[Row] = []
-    for (name, epsilon, reports), runs in grouped(tables["losses"], "data", "epsilon", "reports").items():
+    for (name, epsilon, reports), runs in grouped(
+        tables["losses"], "data", "epsilon", "reports"
+    ).items():
         papers = [run for run in runs if run["learner"] != _TERN]
         described = _best([run for run in papers if run["learner"].endswith(_DESCRIBED)])
         tern = "", [run["loss"] for run in pick(runs, learner=_TERN)]
-        for learner, (setting, losses) in ((_TERN, tern), (_PAPERS, described), (_TUNED, _best(papers))):
+        for learner, (setting, losses) in (
+            (_TERN, tern),
+            (_PAPERS, described),
+            (_TUNED, _best(papers)),
+        ):
             common = {"data": name, "epsilon": epsilon, "reports": reports, "learner": learner}
             rows.append({**common, "setting": setting, **averaged("loss", losses)})
     groups = grouped(rows, "data", "epsilon").values()
@@ -102,7 +117,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _best(rows: Sequence[Row]) -> tuple[str, list[float]]:
-    """The setting that is chosen most often, and the loss of each run in the setting that is best in the other runs."""
+    """The setting that is chosen most often, and the loss of each run in the setting that is best
+    in the other runs.
+    """
     settings = grouped(rows, "learner")
     by_run = (sorted(group, key=itemgetter("run")) for group in settings.values())
     losses = np.array([[row["loss"] for row in group] for group in by_run])
@@ -122,8 +139,9 @@ def _words(row: Row) -> str:
 
 
 def _needed(rows: Sequence[Row], papers: str) -> Row:
-    """How many reports tern needs for the loss of the papers' learner with the most reports, and the 95 % interval from
-    the standard errors of both."""
+    """How many reports tern needs for the loss of the papers' learner with the most reports, and
+    the 95 % interval from the standard errors of both.
+    """
     target = pick(rows, learner=papers)[-1]
     tern = pick(rows, learner=_TERN)
     counts = [row["reports"] for row in tern]
@@ -135,7 +153,9 @@ def _needed(rows: Sequence[Row], papers: str) -> Row:
         for short in (gaps, gaps - halves, gaps + halves)
     )
     needed = {"tern_reports": middle, "low": low, "high": high, "at_most": middle == counts[0]}
-    common = {name: target[name] for name in ("data", "epsilon", "learner", "loss", "setting", "runs")}
+    common = {
+        name: target[name] for name in ("data", "epsilon", "learner", "loss", "setting", "runs")
+    }
     return {**common, "papers_reports": target["reports"], **needed}
 
 

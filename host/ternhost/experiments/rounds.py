@@ -1,4 +1,6 @@
-"""Algorithms on simulated clients, in memory: the loop of a run without store, schedule and interruptions."""
+"""Algorithms on simulated clients, in memory: the loop of a run without store, schedule and
+interruptions.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -24,11 +26,15 @@ GROUPS = 100  # of clients: rounds of a run in which each client reports once
 def fleet_of(algorithm: Learner, seed: int) -> SimulatedDriver:
     """The simulated clients of an algorithm that knows their records. seed: of their random draws."""
     assert algorithm.holdings is not None
-    return SimulatedDriver(algorithm.holdings, algorithm.clients, seed, individual=algorithm.individual)
+    return SimulatedDriver(
+        algorithm.holdings, algorithm.clients, seed, individual=algorithm.individual
+    )
 
 
 def rounds(algorithm: Learner, driver: SimulatedDriver) -> Iterator[RoundResult]:
-    """Run rounds until the algorithm is done; yields each result once the algorithm has learned from it."""
+    """Run rounds until the algorithm is done; yields each result once the algorithm has learned
+    from it.
+    """
     number = 0
     while not algorithm.done:
         number = driver.next_round(number + 1)
@@ -52,7 +58,9 @@ def group_of(reports: int) -> int:
 
 
 def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
-    """The algorithm after all its rounds, restarted for each of these seeds: the same clients with other draws."""
+    """The algorithm after all its rounds, restarted for each of these seeds: the same clients with
+    other draws.
+    """
     initial = algorithm.state()
     for seed in seeds:
         algorithm.restore(initial)
@@ -70,9 +78,12 @@ def optimal_figures(dataset: Dataset, model: str) -> dict[str, float]:
     return judging.figures(dataset, MODELS[model], weights)
 
 
-def sgd(dataset: Dataset, reports: int, seed: int, *, clients: int | None = None, **options: Any) -> FedSGD:
-    """FedSGD with these options and, unless `clients` are named, which then take turns, one report of each client; by
-    default in GROUPS groups (group=0: tern's choice)."""
+def sgd(
+    dataset: Dataset, reports: int, seed: int, *, clients: int | None = None, **options: Any
+) -> FedSGD:
+    """FedSGD with these options and, unless `clients` are named, which then take turns, one report
+    of each client; by default in GROUPS groups (group=0: tern's choice).
+    """
     training = FedSGD.Options(reports=reports, seed=seed, **{"group": group_of(reports), **options})
     return FedSGD(training, Population(clients=clients or reports), dataset)
 
@@ -85,7 +96,9 @@ def default(dataset: Dataset, reports: int, seed: int, model: str, epsilon: str)
     return Direct(options, Population(clients=reports), dataset)
 
 
-def learned(dataset: Dataset, reports: int, seeds: Iterable[int], **options: Any) -> Iterator[FedSGD]:
+def learned(
+    dataset: Dataset, reports: int, seeds: Iterable[int], **options: Any
+) -> Iterator[FedSGD]:
     """`sgd` after all its rounds, for each of these seeds, which also determine the groups."""
     return (simulate(sgd(dataset, reports, seed, **options), seed) for seed in seeds)
 

@@ -1,7 +1,8 @@
 """Worst-case variance by epsilon of every mechanism: as stated in the papers, and of its card.
 
-Tables I and II of Zhao et al. (2021) state at which epsilons the worst-case variances of two mechanisms cross; here the
-equations are solved."""
+Tables I and II of Zhao et al. (2021) state at which epsilons the worst-case variances of two
+mechanisms cross; here the equations are solved.
+"""
 
 import math
 from collections.abc import Sequence
@@ -32,12 +33,17 @@ CROSSINGS = (
 def crossing(first: str, second: str, low: float, high: float) -> float:
     """The epsilon at which two mechanisms have the same worst-case variance."""
     return float(
-        brentq(lambda e: worst_variance(first)(e) - worst_variance(second)(e), low, high, xtol=1e-12)
+        brentq(
+            lambda e: worst_variance(first)(e) - worst_variance(second)(e), low, high, xtol=1e-12
+        )
     )
 
 
 def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
-    """The mechanisms by label. The quick version leaves out those whose cards would have to be searched for."""
+    """The mechanisms by label.
+
+    The quick version leaves out those whose cards would have to be searched for.
+    """
     curves: dict[str, Contender] = {}
     for name, mechanism in mechanisms.REGISTRY.items():
         if not (mechanism.worst_variance or mechanism.drawn or name in mechanisms.added()):
@@ -64,12 +70,22 @@ def cells(options: Options) -> list[Cell]:
     drawn = _drawn(options, epsilons)
     steps = lower_bound.STEPS // 2 if options.quick else lower_bound.STEPS
     bounds = [
-        Cell("variance", _bounded, {"epsilon": epsilon, "steps": steps}, cost=5 * math.exp(epsilon / 2.2))
+        Cell(
+            "variance",
+            _bounded,
+            {"epsilon": epsilon, "steps": steps},
+            cost=5 * math.exp(epsilon / 2.2),
+        )
         for epsilon in epsilons
         if (2 * epsilon).is_integer()
     ]
     return bounds + [
-        Cell("variance", _measured, {"epsilon": epsilon, "label": label, "contender": contender}, cost=0.2)
+        Cell(
+            "variance",
+            _measured,
+            {"epsilon": epsilon, "label": label, "contender": contender},
+            cost=0.2,
+        )
         for epsilon in epsilons
         for label, contender in drawn.items()
     ]
@@ -97,11 +113,15 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     for bound in pick(rows, mechanism=_BOUND):
         certified = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
         best = min(certified, key=lambda row: float(row["card"]))
-        line = f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, "
+        line = (
+            f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, "
+        )
         line += f"{best['card']:.5g}; no mechanism has less than {bound['stated']:.5g}"
         lines.append(line)
     kept = {"variance": rows, "crossings": crossings}
-    return Outcome({"epsilons": values_of(rows, "epsilon")}, kept, {"variance": _figure(rows)}, lines)
+    return Outcome(
+        {"epsilons": values_of(rows, "epsilon")}, kept, {"variance": _figure(rows)}, lines
+    )
 
 
 def _figure(rows: list[Row]) -> Figure:
@@ -112,10 +132,14 @@ def _figure(rows: list[Row]) -> Figure:
         if name != _BOUND:
             of_name = pick(rows, mechanism=name)
             absolute.append(Curve.of(name, of_name, "epsilon", "card"))
-            ratios = [row["card"] / bound[row["epsilon"]] for row in of_name if row["epsilon"] in bound]
+            ratios = [
+                row["card"] / bound[row["epsilon"]] for row in of_name if row["epsilon"] in bound
+            ]
             relative.append(Curve(name, list(bound), ratios))
     variance = "variance of a report of x in [-1, 1]"
     panels = [Panel("Worst-case variance of one report", "epsilon", variance, absolute, log_y=True)]
-    panels += [Panel("The same, relative to the lower bound", "epsilon", "ratio", relative, log_y=True)]
+    panels += [
+        Panel("The same, relative to the lower bound", "epsilon", "ratio", relative, log_y=True)
+    ]
     panels += [Panel("The same, enlarged", "epsilon", "ratio", relative, limits=(0.99, 1.5))]
     return draw(panels)

@@ -1,10 +1,13 @@
-"""Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021): a client reports k of its d attributes, each at epsilon / k.
+"""Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021): a client reports k of its d attributes, each at
+epsilon / k.
 
-A question covers one kind of attribute: numbers, or categories of one card. Public randomness divides the clients among
-the kinds in proportion to their attributes. So for k > 1 the attributes of a client are of one kind, where the paper
-mixes kinds; each attribute has as many reports. A kind of fewer than k attributes gives each more of the budget.
-Categories are perturbed by generalised randomised response or optimised local hashing (Wang et al., USENIX Security
-2017), whichever has less variance where categories are equally frequent."""
+A question covers one kind of attribute: numbers, or categories of one card. Public randomness
+divides the clients among the kinds in proportion to their attributes. So for k > 1 the attributes
+of a client are of one kind, where the paper mixes kinds; each attribute has as many reports. A kind
+of fewer than k attributes gives each more of the budget. Categories are perturbed by generalised
+randomised response or optimised local hashing (Wang et al., USENIX Security 2017), whichever has
+less variance where categories are equally frequent.
+"""
 
 import math
 from dataclasses import dataclass
@@ -24,7 +27,9 @@ from ternhost.privacy.base import MICRO
 
 @dataclass(frozen=True)
 class Part:
-    """Attributes of one question: their columns in a record, and the number of categories of each (0: numbers)."""
+    """Attributes of one question: their columns in a record, and the number of categories of each
+    (0: numbers).
+    """
 
     name: str
     columns: tuple[int, ...]
@@ -43,17 +48,24 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape of the counts: for each attribute the symbols, or, where they are hashed, the categories."""
+        """The shape of the counts: for each attribute the symbols, or, where they are hashed, the
+        categories.
+        """
         return len(self.columns), self.categories if self.hashed else self.design.card.symbols
 
 
 def range_of(tau: float | None) -> int:
-    """The range of a question for numbers that are clipped to [-tau, tau], or to [-1, 1]. Raises UsageError."""
+    """The range of a question for numbers that are clipped to [-tau, tau], or to [-1, 1].
+
+    Raises UsageError.
+    """
     if tau is None:
         return 0
     mantissa, exponent = math.frexp(tau)
     suits = mantissa == 0.5 and 0 <= 1 - exponent <= wire.MAX_RANGE
-    require(suits, "choices", f"of safe ranges 1, 0.5, 0.25, ... or 2**-{wire.MAX_RANGE}", f"of {tau:g}")
+    require(
+        suits, "choices", f"of safe ranges 1, 0.5, 0.25, ... or 2**-{wire.MAX_RANGE}", f"of {tau:g}"
+    )
     return 1 - exponent
 
 
@@ -63,7 +75,10 @@ def numeric_part(table: Table, design: ReportDesign) -> Part:
 
 
 def columns_of(table: Table) -> dict[int, tuple[int, ...]]:
-    """The columns of a table by their number of categories; numbers, with 0, come first. Raises UsageError."""
+    """The columns of a table by their number of categories; numbers, with 0, come first.
+
+    Raises UsageError.
+    """
     groups: dict[int, list[int]] = {}
     for column, size in enumerate(
         [0] * len(table.numeric_names) + [len(values) for values in table.categories]
@@ -77,7 +92,10 @@ def columns_of(table: Table) -> dict[int, tuple[int, ...]]:
 def parts_of(
     options: Mechanised, table: Table, epsilon: int, share: float, tau: float | None = None
 ) -> list[Part]:
-    """The parts of the clients of a class, each at this epsilon (micro). tau: of their numbers. Raises UsageError."""
+    """The parts of the clients of a class, each at this epsilon (micro). tau: of their numbers.
+
+    Raises UsageError.
+    """
     text = f"{epsilon / MICRO:.6f}"
     parts = []
     for size, columns in columns_of(table).items():
@@ -109,7 +127,8 @@ def _categorical(
     design = ReportDesign(hashing, 1, 0.0, "olh", epsilon, share)
     names = *table.numeric_names, *table.categorical_names
     return [
-        Part(f"{names[column]}, of {size} categories", (column,), design, size, True) for column in columns
+        Part(f"{names[column]}, of {size} categories", (column,), design, size, True)
+        for column in columns
     ]
 
 

@@ -1,6 +1,9 @@
-"""A learner asks devices a question in each round and learns from the counts of their answers. It is pure (no clock, no
-input or output), and its state is a small JSON object, so that a run can stop at any line and go on. Devices fall into
-classes, each with a card of its own: the cohorts of a round."""
+"""A learner asks devices a question in each round and learns from the counts of their answers.
+
+It is pure (no clock, no input or output), and its state is a small JSON object, so that a run can
+stop at any line and go on. Devices fall into classes, each with a card of its own: the cohorts of a
+round.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,14 +75,23 @@ def ranges_of(devices: Sequence[int] | Devices) -> list[list[int]]:
 
 
 def require_everybody(population: Population, what: str) -> None:
-    """Raise UsageError where an algorithm that asks all devices of a served fleet is given a share of them."""
+    """Raise UsageError where an algorithm that asks all devices of a served fleet is given a share
+    of them.
+    """
     schedule = population.schedule
     if schedule is not None:
-        require(schedule.share == 1, "share", f"1, as {what} asks every device in each round", schedule.share)
+        require(
+            schedule.share == 1,
+            "share",
+            f"1, as {what} asks every device in each round",
+            schedule.share,
+        )
 
 
 class Turns:
-    """The clients of each round: everybody takes part once, in random order, before anybody does again."""
+    """The clients of each round: everybody takes part once, in random order, before anybody does
+    again.
+    """
 
     def __init__(self, clients: int, group: int, seed: int) -> None:
         self.clients = clients
@@ -94,7 +106,10 @@ class Turns:
         self._dealt: Indices = self._queue
 
     def asked(self, number: int) -> Indices:
-        """The clients (from 0) of the `number`-th round (from 0). Quick where rounds are asked for in order."""
+        """The clients (from 0) of the `number`-th round (from 0).
+
+        Quick where rounds are asked for in order.
+        """
         if self._group == self.clients:
             return np.arange(self.clients)
         if number < self._next - 1:
@@ -102,7 +117,9 @@ class Turns:
         while self._next <= number:
             if len(self._queue) < self._group:
                 rest = np.setdiff1d(np.arange(self.clients), self._queue)
-                again = np.concatenate([self._rng.permutation(rest), self._rng.permutation(self._queue)])
+                again = np.concatenate(
+                    [self._rng.permutation(rest), self._rng.permutation(self._queue)]
+                )
                 self._queue = np.concatenate([self._queue, again])
             self._dealt, self._queue = self._queue[: self._group], self._queue[self._group :]
             self._next += 1
@@ -119,8 +136,10 @@ Cohort = tuple[Question, Sequence[int] | Devices]
 
 
 class Learner:
-    """A subclass declares its `name`, the `command` that runs it, and `Options`, a dataclass of `option` fields with a
-    `seed`. Its `__init__` sets the attributes below; the run makes costs, policies and boards from `designs`."""
+    """A subclass declares its `name`, the `command` that runs it, and `Options`, a dataclass of
+    `option` fields with a `seed`. Its `__init__` sets the attributes below; the run makes costs,
+    policies and boards from `designs`.
+    """
 
     name: ClassVar[str]
     command: ClassVar[str] = "train"
@@ -133,7 +152,9 @@ class Learner:
     reports: int | None  # planned, of all rounds
     times: int = 1  # that a client takes part at most
     holdings: Holdings | None = None  # None: the host does not know what devices hold
-    modules: tuple[str, ...] = ()  # that boards need beside their client (terntools.boards.mpy.ON_DEMAND)
+    modules: tuple[
+        str, ...
+    ] = ()  # that boards need beside their client (terntools.boards.mpy.ON_DEMAND)
     individual: bool = False  # it needs each device's report by itself
     once: bool = False  # it asks no device again that has answered
     rounds_option: ClassVar[str] = "rounds"  # sets how often a client reports
@@ -142,7 +163,9 @@ class Learner:
     delta: float = 1e-6  # of a total in rho
 
     def __init__(self, options: Any, population: Population) -> None:
-        """Raises UsageError for options that do not fit together, or that the population does not fit."""
+        """Raises UsageError for options that do not fit together, or that the population does not
+        fit.
+        """
         raise NotImplementedError
 
     @property
@@ -150,7 +173,10 @@ class Learner:
         raise NotImplementedError
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        """The next round's questions, each with its devices. Client i is the i-th of `devices`, those of the run."""
+        """The next round's questions, each with its devices.
+
+        Client i is the i-th of `devices`, those of the run.
+        """
         raise NotImplementedError
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
@@ -166,7 +192,9 @@ class Learner:
         raise NotImplementedError
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The learner's part of a run's result, for JSON. history: an entry a round, to which more may be added."""
+        """The learner's part of a run's result, for JSON. history: an entry a round, to which more
+        may be added.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -177,9 +205,12 @@ class Learner:
     # Optional
 
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
-        """The devices among which those of each of `cohorts` were chosen, for a fleet that draws them itself.
+        """The devices among which those of each of `cohorts` were chosen, for a fleet that draws
+        them itself.
 
-        None: everybody is asked, or the learner must choose. Devices of a pool are asked equally often in a run."""
+        None: everybody is asked, or the learner must choose. Devices of a pool are asked equally
+        often in a run.
+        """
         return None
 
     def figures(self) -> dict[str, float]:
@@ -204,10 +235,12 @@ def report_summary(design: ReportDesign, question: Question) -> dict[str, Any]:
     """The card of a report, and the bytes of the report and its request, for a result."""
     data = design.card.data
     return {
-        "card": data.hex(), "card_hash": cards.card_hash(data).hex(), "mechanism": design.mechanism,
+        "card": data.hex(),
+        "card_hash": cards.card_hash(data).hex(),
+        "mechanism": design.mechanism,
         "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, question.k)),
         "bytes_per_request": request_bytes(question),
-    }  # fmt: skip
+    }
 
 
 ALGORITHMS: Registry[type[Learner]] = Registry(

@@ -10,20 +10,30 @@ from ternhost.learn.schedule import Terms
 from ternhost.options import flag, names_of
 
 _DIRECT, _FEDSGD = "direct", "fedsgd"
-_ONCE, _ROUNDS = "one answer of each device (--algorithm direct)", "many rounds (--algorithm fedsgd)"
+_ONCE, _ROUNDS = (
+    "one answer of each device (--algorithm direct)",
+    "many rounds (--algorithm fedsgd)",
+)
 
 
 def suits_direct(model: str, dataset: datasets.Dataset) -> bool:
-    """Whether one answer of each device is enough for a model of a data set, with the public rows that it declares."""
+    """Whether one answer of each device is enough for a model of a data set, with the public rows
+    that it declares.
+    """
     return model == "logistic" and dataset.task == CLASSIFICATION and len(dataset.public) > 0
 
 
 def of(
-    named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]], of_runs: set[str], made: bool = True,
+    named: Mapping[str, Any],
+    algorithms: Mapping[str, type[Learner]],
+    of_runs: set[str],
+    made: bool = True,
     served: bool = False,
-) -> tuple[str, str]:  # fmt: skip
-    """(algorithm, reason) for these named options. of_runs: names of those that any algorithm takes. made: the devices
-    are made for the run, so that they have each module. The reason is empty where there was no choice."""
+) -> tuple[str, str]:
+    """(algorithm, reason) for these named options. of_runs: names of those that any algorithm
+    takes. made: the devices are made for the run, so that they have each module. The reason is
+    empty where there was no choice.
+    """
     if "unit" in named:
         for name, cls in algorithms.items():
             if "unit" in names_of(cls.Options):
@@ -43,7 +53,10 @@ def of(
     if model not in (None, "", "logistic") or (
         "dimension" not in named and datasets.task_of(dataset) != CLASSIFICATION
     ):
-        return _FEDSGD, f"{_ROUNDS}: one answer of each device is for two classes (--model logistic)"
+        return (
+            _FEDSGD,
+            f"{_ROUNDS}: one answer of each device is for two classes (--model logistic)",
+        )
     if wanted:
         return _DIRECT, f"{_ONCE}: {flag(wanted[0])} is an option of it"
     if "public" in named:

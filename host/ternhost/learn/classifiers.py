@@ -1,4 +1,6 @@
-"""The classifier of protected inference: trained beforehand, or the model of a finished run, also after its rounds."""
+"""The classifier of protected inference: trained beforehand, or the model of a finished run, also
+after its rounds.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +23,9 @@ _MODELS = ("logistic", "softmax")  # their scores are probabilities
 
 @dataclass(frozen=True)
 class Classifier:
-    """Softmax of classes x features mantissas of `2**exponent`; the model of a run also has its round, and its log-loss
-    on the held-out records."""
+    """Softmax of classes x features mantissas of `2**exponent`; the model of a run also has its
+    round, and its log-loss on the held-out records.
+    """
 
     mantissas: npt.NDArray[np.int16]
     exponent: int
@@ -33,7 +36,9 @@ class Classifier:
     def of(
         cls, weights: Floats, classes: int, round_: int | None = None, loss: float | None = None
     ) -> "Classifier":
-        """From the weights of `classes` classes, one after the other; of a single one, the other's are 0."""
+        """From the weights of `classes` classes, one after the other; of a single one, the other's
+        are 0.
+        """
         parameters = quantise(weights)
         mantissas = np.array(parameters.mantissas, np.int16).reshape(classes, -1)
         if len(mantissas) == 1:
@@ -53,7 +58,10 @@ def trained(dataset: Dataset) -> Classifier:
 
 @dataclass(frozen=True)
 class LearnedBy:
-    """A finished run of a model with probabilities, from its directory or its result.json. Raises UsageError."""
+    """A finished run of a model with probabilities, from its directory or its result.json.
+
+    Raises UsageError.
+    """
 
     directory: Path
     name: str
@@ -61,13 +69,17 @@ class LearnedBy:
     classes: int  # 1 for the two of logistic regression
     last: Classifier
     losses: dict[int, float | None]  # after its rounds
-    data: tuple[str, tuple[str, ...]] | None  # its data set and the features; None: boards had their own
+    data: (
+        tuple[str, tuple[str, ...]] | None
+    )  # its data set and the features; None: boards had their own
 
     @classmethod
     def read(cls, text: str) -> "LearnedBy":
         path = Path(text).expanduser()
         path = path if path.suffix == ".json" else path / _RESULT
-        result = read_object(path, hint := "name the directory of a finished run, such as runs/first")
+        result = read_object(
+            path, hint := "name the directory of a finished run, such as runs/first"
+        )
         try:
             options = result["options"]
             if "weights" not in result or options["model"] not in _MODELS:
@@ -75,9 +87,13 @@ class LearnedBy:
                 raise UsageError(text, f"name a run of {' or '.join(_MODELS)} regression")
             classes = len(result["labels"] or ()) or 1
             losses = {entry["round"]: entry.get(LOG_LOSS) for entry in result["history"]}
-            last = Classifier.of(result["weights"], classes, max(losses, default=0), result.get(LOG_LOSS))
+            last = Classifier.of(
+                result["weights"], classes, max(losses, default=0), result.get(LOG_LOSS)
+            )
             data = (options["dataset"], tuple(result["features"])) if result["measure"] else None
-            return cls(path.parent, result["run"], Path(result["store"]), classes, last, losses, data)
+            return cls(
+                path.parent, result["run"], Path(result["store"]), classes, last, losses, data
+            )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             why = f"there is no {error}" if isinstance(error, KeyError) else error
             raise UsageError(
@@ -91,18 +107,21 @@ class LearnedBy:
         of = self.classes, self.last.mantissas.shape[1], features
         if (several, dataset.dimension, dataset.feature_names) != of:
             hint = name and f"--dataset {name}"
-            raise UsageError(f"the model of {self.directory} is of other data than {dataset.name}", hint)
+            raise UsageError(
+                f"the model of {self.directory} is of other data than {dataset.name}", hint
+            )
 
     def classifiers(self, rounds: int) -> list[Classifier]:
-        """The models after so many rounds of the run, evenly spread; the last one is its result. Raises UsageError."""
+        """The models after so many rounds of the run, evenly spread; the last one is its result.
+
+        Raises UsageError.
+        """
         if rounds == 1:
             return [self.last]
         places = self.store, self.directory / store_file.NAME
         path = next((place for place in places if place.is_file()), None)
         if path is None:
-            text = (
-                f"the models of rounds are in the run's store, which is neither {places[0]} nor {places[1]}"
-            )
+            text = f"the models of rounds are in the run's store, which is neither {places[0]} nor {places[1]}"
             raise UsageError(text, "leave out --score-rounds, or bring the store back")
         with Store(path, create=False, beside=True) as store:
             models = store.models(self.name)
@@ -113,6 +132,7 @@ class LearnedBy:
         at = np.linspace(0, len(numbers) - 1, min(rounds, len(numbers))).round().astype(int)
         weights = ((numbers[i], np.frombuffer(models[numbers[i]], "<f8")) for i in at[:-1])
         earlier = [
-            Classifier.of(each, self.classes, number, self.losses.get(number)) for number, each in weights
+            Classifier.of(each, self.classes, number, self.losses.get(number))
+            for number, each in weights
         ]
         return [*earlier, self.last]

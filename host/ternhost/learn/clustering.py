@@ -1,5 +1,6 @@
-"""Protected inference: class probabilities of clients (tern.inference) under exact discrete Laplace noise, clustered by
-their largest entry and scored without labels."""
+"""Protected inference: class probabilities of clients (tern.inference) under exact discrete Laplace
+noise, clustered by their largest entry and scored without labels.
+"""
 
 import math
 from collections.abc import Sequence
@@ -25,8 +26,16 @@ SILHOUETTE_WITH_ITSELF = (
     "SILHOUETTE_WITH_ITSELF"  # what MindSpore's text computes by the name of the one above
 )
 CALINSKI_HARABASZ = "CALINSKI_HARABASZ"
-CALINSKI_HARABASZ_SCORE = "CALINSKI_HARABASZ_SCORE"  # the same, as MindSpore's text has it in places
-SCORES = (NOT_EVAL, SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF, CALINSKI_HARABASZ, CALINSKI_HARABASZ_SCORE)
+CALINSKI_HARABASZ_SCORE = (
+    "CALINSKI_HARABASZ_SCORE"  # the same, as MindSpore's text has it in places
+)
+SCORES = (
+    NOT_EVAL,
+    SILHOUETTE_SCORE,
+    SILHOUETTE_WITH_ITSELF,
+    CALINSKI_HARABASZ,
+    CALINSKI_HARABASZ_SCORE,
+)
 
 _GRID_BITS = 10
 _REACH = 8  # noise scales beyond a probability's 0..1 before a symbol stands for the tail
@@ -35,41 +44,62 @@ _CHUNK = 1 << 22  # distances in memory at a time
 
 
 def noise_card(epsilon: int) -> bytes:
-    """A laplace card for probability vectors, at `epsilon` (micro) for a change of 2 in L1 norm. Raises UsageError."""
+    """A laplace card for probability vectors, at `epsilon` (micro) for a change of 2 in L1 norm.
+
+    Raises UsageError.
+    """
     reach = math.ceil((1 + _REACH * 2 * MICRO / epsilon) * (1 << _GRID_BITS))
     levels = min(2 * reach + 1, _MOST_LEVELS)
     return mechanisms.design("laplace", levels=levels, grid=_GRID_BITS, epsilon_micro=epsilon).card
 
 
-CLASSES = ("digits", "iris", "wine")  # data sets whose classes are all told apart; of the others, two are
+CLASSES = (
+    "digits",
+    "iris",
+    "wine",
+)  # data sets whose classes are all told apart; of the others, two are
 
 
 def load(name: str) -> Dataset:
-    """A data set with classes: one of CLASSES, or the two classes of another by its name. Raises UsageError."""
+    """A data set with classes: one of CLASSES, or the two classes of another by its name.
+
+    Raises UsageError.
+    """
     dataset = datasets.load(name, classes=name in CLASSES)
     if dataset.task not in (MULTICLASS, CLASSIFICATION):
         raise UsageError(f"{name} has no classes", hint=f"one of: {', '.join(CLASSES)}")
     return dataset
 
 
-def score(eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]) -> float | None:
-    """The score of a clustering; None where none is asked, or there are fewer than 2 clusters or a cluster each."""
+def score(
+    eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]
+) -> float | None:
+    """The score of a clustering; None where none is asked, or there are fewer than 2 clusters or a
+    cluster each.
+    """
     count = len(set(np.asarray(labels).tolist()))
     if eval_type == NOT_EVAL or not 2 <= count < len(vectors):
         return None
-    order = np.lexsort((labels, *vectors.T))  # that of the reports would change the last bit of a sum
+    order = np.lexsort(
+        (labels, *vectors.T)
+    )  # that of the reports would change the last bit of a sum
     vectors, labels = vectors[order], np.asarray(labels)[order]
     if eval_type == SILHOUETTE_WITH_ITSELF:
         return _silhouette_with_itself(vectors, labels)
     from sklearn import metrics  # takes a second to import
 
-    measure = metrics.silhouette_score if eval_type == SILHOUETTE_SCORE else metrics.calinski_harabasz_score
+    measure = (
+        metrics.silhouette_score
+        if eval_type == SILHOUETTE_SCORE
+        else metrics.calinski_harabasz_score
+    )
     return float(measure(vectors, labels))
 
 
 def _silhouette_with_itself(vectors: Floats, labels: Labels) -> float:
-    """The silhouette of MindSpore's guide: the mean distance of a vector to its cluster counts the vector itself, at 0;
-    one that has no distance to its cluster counts 0."""
+    """The silhouette of MindSpore's guide: the mean distance of a vector to its cluster counts the
+    vector itself, at 0; one that has no distance to its cluster counts 0.
+    """
     from scipy.spatial.distance import cdist  # takes a while to import
 
     _, own, sizes = np.unique(labels, return_inverse=True, return_counts=True)
@@ -82,21 +112,28 @@ def _silhouette_with_itself(vectors: Floats, labels: Labels) -> float:
         np.put_along_axis(means, own[part, None], np.inf, axis=1)
         nearest = means.min(axis=1)
         largest = np.maximum(within, nearest)
-        total += float(np.sum(np.divide(nearest - within, largest, np.zeros_like(within), where=within > 0)))
+        total += float(
+            np.sum(np.divide(nearest - within, largest, np.zeros_like(within), where=within > 0))
+        )
     return total / len(vectors)
 
 
 def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
     """The clusters of reported labels (n), as of `cluster`; labels have no score."""
     sizes = zip(*np.unique(labels, return_counts=True), strict=True)
-    clusters = {"clients": len(labels), "clusters": {str(label): int(size) for label, size in sizes}}
+    clusters = {
+        "clients": len(labels),
+        "clusters": {str(label): int(size) for label, size in sizes},
+    }
     agreement = None if exact is None else float((labels == exact.argmax(axis=1)).mean())
     return {**clusters, "score": None, "score_without_noise": None, "agreement": agreement}
 
 
 def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dict[str, Any]:
-    """Cluster vectors (n x c) by their largest entry and score them, for JSON. exact: the noiseless vectors; without
-    them their score and the agreement (the share of clients in the same cluster without noise) are None."""
+    """Cluster vectors (n x c) by their largest entry and score them, for JSON. exact: the noiseless
+    vectors; without them their score and the agreement (the share of clients in the same cluster
+    without noise) are None.
+    """
     labels = vectors.argmax(axis=1)
     found = labelled(labels, exact) | {"score": score(eval_type, vectors, labels)}
     if exact is not None:

@@ -1,5 +1,8 @@
-"""Means and frequencies of what clients hold, by Algorithm 6 (attributes.py) or HierA (levels.py). Means divide by the
-number of reports that an attribute really had; the paper of Algorithm 6 scales a sum by d / k."""
+"""Means and frequencies of what clients hold, by Algorithm 6 (attributes.py) or HierA (levels.py).
+
+Means divide by the number of reports that an attribute really had; the paper of Algorithm 6 scales
+a sum by d / k.
+"""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +26,23 @@ from ternhost.datasets.base import CONSTANT
 from ternhost.errors import UsageError
 from ternhost.learn import attributes, levels
 from ternhost.learn.attributes import Part
-from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary, require_everybody
-from ternhost.learn.designs import SEED_HELP, Choice, Mechanised, by_class, class_of, in_privacy, stated
+from ternhost.learn.base import (
+    Cohort,
+    Devices,
+    Learner,
+    Population,
+    report_summary,
+    require_everybody,
+)
+from ternhost.learn.designs import (
+    SEED_HELP,
+    Choice,
+    Mechanised,
+    by_class,
+    class_of,
+    in_privacy,
+    stated,
+)
 from ternhost.learn.hiera import LevelOptions
 from ternhost.options import option, options_of, require
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -34,7 +52,8 @@ from ternhost.text import counted
 ALGORITHM6 = "algorithm6"
 HIERA = "hiera"
 METHODS = (ALGORITHM6, HIERA)
-# Data sets with categorical attributes. Of the others, whose records are for training, the features are collected.
+# Data sets with categorical attributes. Of the others, whose records are for training, the features
+# are collected.
 TABLES: dict[str, Callable[[Path | None], Table]] = {
     "ipums": datasets.ipums.ipums,
     "ipums-regression": partial(datasets.ipums.ipums, dataset="ipums-regression"),
@@ -49,7 +68,9 @@ _COMMON = 5  # and categories of each
 def dataset_option() -> Any:
     """The option of what clients hold."""
     names = ", ".join((*datasets.TABLES, *datasets.DATASETS))
-    return _what("flights", f"data set of the clients: {names}; or NAME:PATH, in a file", metavar="D")
+    return _what(
+        "flights", f"data set of the clients: {names}; or NAME:PATH, in a file", metavar="D"
+    )
 
 
 @dataclass(frozen=True)
@@ -61,13 +82,17 @@ class Options(Mechanised, LevelOptions):
     }
 
     dataset: str = dataset_option()
-    clients: int = _what(0, "number of clients to ask", shown="all, or 1000 on emulated boards", metavar="N")
+    clients: int = _what(
+        0, "number of clients to ask", shown="all, or 1000 on emulated boards", metavar="N"
+    )
     seed: int = _what(1, SEED_HELP, metavar="S")
     method: str = in_privacy(ALGORITHM6, "report values, or levels (hiera)", choices=METHODS)
     choices: str | None = in_privacy(
-        None, "tau, epsilon and share of each class of clients, whose numbers are clipped to +-TAU, a power of two",
-        metavar="TAU:E:SHARE,...", instead_of=("epsilon", "epsilons"),
-    )  # fmt: skip
+        None,
+        "tau, epsilon and share of each class of clients, whose numbers are clipped to +-TAU, a power of two",
+        metavar="TAU:E:SHARE,...",
+        instead_of=("epsilon", "epsilons"),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,8 +110,9 @@ class Options(Mechanised, LevelOptions):
 
 
 def load(name: str) -> tuple[Table, int]:
-    """The attributes of a data set (its table, else its features without the constant), and the number of features
-    before them in the records of `tern up --dataset`: the constant one, or none."""
+    """The attributes of a data set (its table, else its features without the constant), and the
+    number of features before them in the records of `tern up --dataset`: the constant one, or none.
+    """
     kind, _, path = name.partition(":")
     if name in datasets.TABLES:
         return datasets.TABLES[name](), 0
@@ -101,8 +127,10 @@ def load(name: str) -> tuple[Table, int]:
 def table_for(
     name: str, population: Population, data: Table | None
 ) -> tuple[Table, npt.NDArray[np.int16], int, int]:
-    """What clients hold, `data` or the data set of this name: its attributes, its records, how many features come
-    before the attributes in a client's record, and how many a record has. Raises UsageError."""
+    """What clients hold, `data` or the data set of this name: its attributes, its records, how many
+    features come before the attributes in a client's record, and how many a record has. Raises
+    UsageError.
+    """
     table, first = load(name) if data is None else (data, 0)
     # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
     first = 0 if population.knows_records else first
@@ -114,7 +142,10 @@ def table_for(
 
 
 def plan(options: Options, table: Table) -> list[list[Part]]:
-    """The parts of the clients of each class; one costs at most their epsilon. Raises UsageError."""
+    """The parts of the clients of each class; one costs at most their epsilon.
+
+    Raises UsageError.
+    """
     if options.method == HIERA:
         return [[attributes.numeric_part(table, design)] for design in options.level_designs()]
     return [
@@ -125,7 +156,13 @@ def plan(options: Options, table: Table) -> list[list[Part]]:
 
 def _key(question: Question) -> tuple[Any, ...]:
     """The parts of a question that are equal in two questions for the same attributes."""
-    return question.model, question.range, tuple(question.parameters), bytes(question.card), question.k
+    return (
+        question.model,
+        question.range,
+        tuple(question.parameters),
+        bytes(question.card),
+        question.k,
+    )
 
 
 class Collect(Learner):
@@ -139,15 +176,20 @@ class Collect(Learner):
         """data: what the clients hold, instead of the data set that the options name."""
         self.options = options
         require_everybody(population, "collecting")
-        self._table, records, self._first, self._width = table_for(options.dataset, population, data)
+        self._table, records, self._first, self._width = table_for(
+            options.dataset, population, data
+        )
         self.plan = plan(options, self._table)
         self.individual = any(part.hashed for parts in self.plan for part in parts)
         self.modules = ("collect", "lhp") if options.method == HIERA else ("collect",)
         # Whichever part a client of a class gives, it pays at most for the dearest.
         dearest = [
-            max((part.design for part in parts), key=lambda design: design.cost) for parts in self.plan
+            max((part.design for part in parts), key=lambda design: design.cost)
+            for parts in self.plan
         ]
-        self.designs = [replace(design, epsilon=design.cost, what="attribute") for design in dearest]
+        self.designs = [
+            replace(design, epsilon=design.cost, what="attribute") for design in dearest
+        ]
         self.rounds = population.schedule.rounds if population.schedule else 1
         self.times = self.rounds or 1
         self.holdings, self.clients = None, options.clients or None
@@ -156,9 +198,15 @@ class Collect(Learner):
             hint = f"ask for --clients {there} or fewer"
             population.require_enough(self.clients, there, " to report", hint)
             if not population.schedule:
-                self.clients = self.clients or min(there, population.clients or population.most or there)
-            self.holdings = Holdings(records, np.random.default_rng(options.seed).permutation(len(records)))
-        self.reports = None if self.clients is None or self.rounds is None else self.clients * self.rounds
+                self.clients = self.clients or min(
+                    there, population.clients or population.most or there
+                )
+            self.holdings = Holdings(
+                records, np.random.default_rng(options.seed).permutation(len(records))
+            )
+        self.reports = (
+            None if self.clients is None or self.rounds is None else self.clients * self.rounds
+        )
         self.counts = [[np.zeros(part.shape, np.int64) for part in parts] for parts in self.plan]
         self._reports = [[0] * len(parts) for parts in self.plan]
         self._most = 0  # reports of a round
@@ -202,16 +250,25 @@ class Collect(Learner):
         if cohort.answers is None:  # nobody has answered
             return np.zeros(part.shape, np.int64)
         devices, symbols = cohort.answers.devices, cohort.answers.symbols[:, 0]
-        return estimate.supports(devices, symbols, number, cohort.card.symbols, part.categories)[None]
+        return estimate.supports(devices, symbols, number, cohort.card.symbols, part.categories)[
+            None
+        ]
 
     def state(self) -> dict[str, Any]:
         counts = [[counts.tolist() for counts in of_class] for of_class in self.counts]
-        return {"round": self._round, "reports": self._reports, "most": self._most, "counts": counts}
+        return {
+            "round": self._round,
+            "reports": self._reports,
+            "most": self._most,
+            "counts": counts,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._round, self._most = int(state["round"]), int(state["most"])
         self._reports = [list(of_class) for of_class in state["reports"]]
-        self.counts = [[np.array(counts, np.int64) for counts in of_class] for of_class in state["counts"]]
+        self.counts = [
+            [np.array(counts, np.int64) for counts in of_class] for of_class in state["counts"]
+        ]
 
     @cached_property
     def _held(self) -> npt.NDArray[np.int64] | None:
@@ -228,10 +285,13 @@ class Collect(Learner):
         entries = [*self._numeric(), *self._categorical()]
         parts = zip(itertools.chain(*self.plan), itertools.chain(*self._reports), strict=True)
         result = {
-            "dataset": self.options.dataset, "method": self.options.method, "clients": self._most,
-            **squared_errors(entries), "attributes": entries,
+            "dataset": self.options.dataset,
+            "method": self.options.method,
+            "clients": self._most,
+            **squared_errors(entries),
+            "attributes": entries,
             "parts": [self._part(part, reports) for part, reports in parts],
-        }  # fmt: skip
+        }
         least = min(part.design.tau or 1.0 for parts in self.plan for part in parts)
         if least < 1:
             result["clipped_at"] = least
@@ -242,12 +302,19 @@ class Collect(Learner):
 
     def _part(self, part: Part, reports: int) -> dict[str, Any]:
         design = part.design
-        cost = {"k": design.k, "share": design.share, "tau": design.tau, "epsilon": design.cost / MICRO}
+        cost = {
+            "k": design.k,
+            "share": design.share,
+            "tau": design.tau,
+            "epsilon": design.cost / MICRO,
+        }
         summary = report_summary(design, part.question(self._width, self._first))
         return {"name": part.name, "d": len(part.columns), **cost, **summary, "reports": reports}
 
     def _about(self, column: int) -> list[tuple[Card, Counts, int | None]]:
-        """The reports of an attribute by class: card, counts, and how many reports there are where they are hashed."""
+        """The reports of an attribute by class: card, counts, and how many reports there are where
+        they are hashed.
+        """
         return [
             (part.design.card, counts[part.columns.index(column)], reports if part.hashed else None)
             for of_class in zip(self.plan, self.counts, self._reports, strict=True)
@@ -258,23 +325,34 @@ class Collect(Learner):
     def _numeric(self) -> list[dict[str, Any]]:
         if not self._table.numeric_names:
             return []
-        classes = [(parts[0].design.card, of[0]) for parts, of in zip(self.plan, self.counts, strict=True)]
+        classes = [
+            (parts[0].design.card, of[0]) for parts, of in zip(self.plan, self.counts, strict=True)
+        ]
         bounds: list[Any]
         if self.options.method == HIERA:
             options = self.options
             means = levels.combine(classes, options.mu, clamp=options.clamp, seed=options.seed)
             bounds = [None] * len(means)
         else:
-            combined = estimate.combine(classes, tau=[parts[0].design.tau or 1.0 for parts in self.plan])
+            combined = estimate.combine(
+                classes, tau=[parts[0].design.tau or 1.0 for parts in self.plan]
+            )
             means, bounds = combined.mean, _bounds(combined)
         reports = np.sum([counts.sum(axis=1) for _, counts in classes], axis=0)
         entries = []
         for j, name in enumerate(self._table.numeric_names):
             if not np.isfinite(means[j]):
                 continue  # nobody reported it
-            entry = {"name": name, "mean": float(means[j]), "interval": bounds[j], "reports": int(reports[j])}
+            entry = {
+                "name": name,
+                "mean": float(means[j]),
+                "interval": bounds[j],
+                "reports": int(reports[j]),
+            }
             if self._held is not None and self.holdings is not None:
-                entry["true"] = float(self.holdings.records[:, j] @ self._held / self._held.sum() / ONE)
+                entry["true"] = float(
+                    self.holdings.records[:, j] @ self._held / self._held.sum() / ONE
+                )
             entries.append(entry)
         return entries
 
@@ -286,10 +364,14 @@ class Collect(Learner):
         for column, (name, values) in enumerate(names, len(self._table.numeric_names)):
             shares = estimate.combine_frequencies(self._about(column))
             entry: dict[str, Any] = {
-                "name": name, "categories": list(values), "reports": int(shares.reports[0]),
-                "frequencies": [float(share) if np.isfinite(share) else None for share in shares.mean],
+                "name": name,
+                "categories": list(values),
+                "reports": int(shares.reports[0]),
+                "frequencies": [
+                    float(share) if np.isfinite(share) else None for share in shares.mean
+                ],
                 "intervals": _bounds(shares) if shares.reports[0] else None,
-            }  # fmt: skip
+            }
             if self._held is not None and self.holdings is not None:
                 held = np.bincount(self.holdings.records[:, column], self._held, len(values))
                 entry["true"] = (held / self._held.sum()).tolist()
@@ -312,10 +394,16 @@ def _bounds(estimates: estimate.Estimate) -> list[list[float] | None]:
 
 
 def squared_errors(entries: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """The mean squared errors of the attributes of a result whose true values are known, means and frequencies."""
+    """The mean squared errors of the attributes of a result whose true values are known, means and
+    frequencies.
+    """
     known = [entry for entry in entries if "true" in entry]
     means = [(entry["mean"] - entry["true"]) ** 2 for entry in known if "mean" in entry]
-    told = [np.subtract(entry["frequencies"], entry["true"]) for entry in known if entry.get("intervals")]
+    told = [
+        np.subtract(entry["frequencies"], entry["true"])
+        for entry in known
+        if entry.get("intervals")
+    ]
     shares = [np.mean(np.square(errors)) for errors in told]
     return {
         "mean_squared_error": float(np.mean(means)) if means else None,

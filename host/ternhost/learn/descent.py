@@ -1,8 +1,10 @@
-"""Learning from a few boards with many records: each round asks every board for the clipped sum of its units' gradients
-with Gaussian noise (shared_specs/cards.md, "sum"). All rules here follow from what is public, and from earlier answers.
+"""Learning from a few boards with many records: each round asks every board for the clipped sum of
+its units' gradients with Gaussian noise (shared_specs/cards.md, "sum"). All rules here follow from
+what is public, and from earlier answers.
 
-Without anything known of the records, `Descent` makes 60 to 150 small steps (Abadi et al., CCS 2016) and averages
-them."""
+Without anything known of the records, `Descent` makes 60 to 150 small steps (Abadi et al., CCS
+2016) and averages them.
+"""
 
 import math
 from collections.abc import Mapping
@@ -15,19 +17,30 @@ from tern.wire import LINEAR, LOGISTIC, SVM
 from ternhost.learn.optimisers import CURVATURE, Momentum
 from ternhost.learn.parameters import Floats, reading_state
 
-# The size of a record's residual at the model 0. Of regression nothing is known: a guess, rather too small.
+# The size of a record's residual at the model 0. Of regression nothing is known: a guess, rather
+# too small.
 _RESIDUAL = {LINEAR: 0.25, LOGISTIC: 0.5, SVM: 1.0}
 
 _FEWEST, _MOST = 60, 150  # rounds of a descent
-_WALK = 1.0  # the standard deviation of a weight after all steps of a descent, if there was nothing but noise
+# the standard deviation of a weight after all steps of a descent, if there was nothing but noise
+_WALK = 1.0
 
 _TALLY = 3 / 16  # what a clipped unit adds to the tally, in radii: it costs (3/16)**2, 3.5 % of rho
 _CLIPPED = 0.25  # the share of units that should be clipped
-_SLOPE = 0.8  # of that share by the logarithm of the radius: 1.3 / (twice the standard deviation of log |gradient|)
+# of that share by the logarithm of the radius: 1.3 / (twice the standard deviation of log
+# |gradient|)
+_SLOPE = 0.8
 _WRONG = 0.1  # the error of a share by that slope
-_DRIFT = 0.05  # by which the logarithm of the right radius changes in a round, as the model gets better
-_UNSURE = 0.5  # the standard deviation of the logarithm of the first radius, and of the number of records
-_RECORDS = (0.1, 1.25)  # what is believed of the number of records, as a share of the nominal number
+_DRIFT = (
+    0.05  # by which the logarithm of the right radius changes in a round, as the model gets better
+)
+_UNSURE = (
+    0.5  # the standard deviation of the logarithm of the first radius, and of the number of records
+)
+_RECORDS = (
+    0.1,
+    1.25,
+)  # what is believed of the number of records, as a share of the nominal number
 
 
 @dataclass(frozen=True)
@@ -59,8 +72,10 @@ class Public:
 
 
 class Radius:
-    """The radius that clips a share of the units: a geometric update (Andrew et al., NeurIPS 2021) with the gain of a
-    Kalman filter for the logarithm. Too small costs less than too large, so it begins with the least that may be."""
+    """The radius that clips a share of the units: a geometric update (Andrew et al., NeurIPS 2021)
+    with the gain of a Kalman filter for the logarithm. Too small costs less than too large, so it
+    begins with the least that may be.
+    """
 
     def __init__(self, first: float, most: float) -> None:
         self.value = first
@@ -68,7 +83,9 @@ class Radius:
         self.variance = _UNSURE**2
 
     def learn(self, excess: float, noise: float) -> None:
-        """excess: the share of units that were clipped, less what it should be; noise: its standard deviation."""
+        """excess: the share of units that were clipped, less what it should be; noise: its standard
+        deviation.
+        """
         total = self.variance * _SLOPE**2 + noise**2 + _WRONG**2
         gain = self.variance * _SLOPE / total
         self.variance = self.variance * (1 - gain * _SLOPE) + _DRIFT**2
@@ -83,13 +100,17 @@ class _Averaged(Momentum):
 
 
 class Descent:
-    """Averaged gradient descent. Ask with `weights`, `radius`, `tally` and `rho_share`, `take` the answer, go on until
-    `done`. `model` is what has been learned so far.
+    """Averaged gradient descent.
 
-    With R the radius, |x| is about R / (residual sqrt(unit)) for a classifier, as its residual is known at the model 0;
-    for regression only |x|**2 <= d is known. The rate is as large as the curvature allows, 5 / (curvature |x|**2), but
-    noise alone may not carry a weight further than _WALK, for regression in residuals. So the path is the same whatever
-    the number of rounds, which only has to be so large that the curvature does not bind."""
+    Ask with `weights`, `radius`, `tally` and `rho_share`, `take` the answer, go on until `done`.
+    `model` is what has been learned so far.
+
+    With R the radius, |x| is about R / (residual sqrt(unit)) for a classifier, as its residual is
+    known at the model 0; for regression only |x|**2 <= d is known. The rate is as large as the
+    curvature allows, 5 / (curvature |x|**2), but noise alone may not carry a weight further than
+    _WALK, for regression in residuals. So the path is the same whatever the number of rounds, which
+    only has to be so large that the curvature does not bind.
+    """
 
     def __init__(self, public: Public, size: float = 1.0) -> None:
         """size: of |x|; rather too small. It is at least 1, with the constant."""
@@ -120,30 +141,42 @@ class Descent:
 
     @property
     def radius(self) -> float:
-        """The l2 norm to which the next round clips the gradient of a unit, which is a sum over its records."""
+        """The l2 norm to which the next round clips the gradient of a unit, which is a sum over its
+        records.
+        """
         return self._radius.value
 
     @property
     def tally(self) -> tuple[float, float]:
-        """What a clipped unit and any other add to the tally of the next round, in the measure of `radius`. The first
-        round counts units. Later the sum is 0 where 25 % of the units are clipped, however many there are."""
+        """What a clipped unit and any other add to the tally of the next round, in the measure of
+        `radius`. The first round counts units. Later the sum is 0 where 25 % of the units are
+        clipped, however many there are.
+        """
         most = _TALLY * self.radius
         return (most, most if self.round == 0 else -most * _CLIPPED / (1 - _CLIPPED))
 
     @property
     def rho_share(self) -> float:
-        """The share of rho that the next round spends: it is (radius**2 + tally[0]**2) / (2 sigma**2) / rho."""
+        """The share of rho that the next round spends: it is (radius**2 + tally[0]**2) / (2
+        sigma**2) / rho.
+        """
         return 1 / self.rounds
 
     def take(self, total: Floats, tally: float, sigma: float, boards: int) -> None:
-        """End a round: the sums of the boards that answered (values) and their tally, each with noise of standard
-        deviation sigma from every board. Without boards the model stays as it is."""
+        """End a round: the sums of the boards that answered (values) and their tally, each with
+        noise of standard deviation sigma from every board. Without boards the model stays as it is.
+        """
         if boards:
             self.move(*self._read(total, tally, sigma * math.sqrt(boards), boards))
         self.round += 1
 
-    def _read(self, total: Floats, tally: float, deviation: float, boards: int) -> tuple[Floats, float]:
-        """The mean gradient of a record (values), and the standard deviation of each coordinate. Takes the tally."""
+    def _read(
+        self, total: Floats, tally: float, deviation: float, boards: int
+    ) -> tuple[Floats, float]:
+        """The mean gradient of a record (values), and the standard deviation of each coordinate.
+
+        Takes the tally.
+        """
         clipped, other = self.tally
         units = self.public.units * boards / self.public.boards
         if clipped == other:

@@ -1,4 +1,6 @@
-"""The design of a report of a class of devices: its card, its cost, and the options that choose them."""
+"""The design of a report of a class of devices: its card, its cost, and the options that choose
+them.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +24,9 @@ from ternhost.privacy.composing import Report
 
 T = TypeVar("T")
 
-# How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are spread evenly over
-# [-1, 1], as gradients are once they are scaled to their range. `tern experiment coordinates` measures the rules.
+# How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are
+# spread evenly over [-1, 1], as gradients are once they are scaled to their range. `tern experiment
+# coordinates` measures the rules.
 VARIANCE = "variance"
 K_RULES = (VARIANCE, "wide", "paper")
 K_RULE_HELP = (
@@ -36,15 +39,19 @@ _LEAST_OF_SEVERAL = 1_500_000
 
 in_privacy = partial(option, group="privacy")
 SEED_HELP = "seed that assigns devices and records; on a simulated fleet it also fixes the noise"
-EPSILON_HELP = "epsilon that a device spends in a report, whatever the algorithm; several reports add up"
+EPSILON_HELP = (
+    "epsilon that a device spends in a report, whatever the algorithm; several reports add up"
+)
 
 
 def coordinates_by_rule(
     rule: str, epsilon: int, d: int, variance: Callable[[int], float] | None = None
 ) -> int:
-    """k in 1..d for an epsilon (micro): floor(epsilon / 2.5 + 0.6), the paper's floor(epsilon / 2.5), or the k of the
-    least variance(k) / k, with variance(k) of one of k values. An estimate rests on about n k / d of n reports: its
-    variance, noise and sampling together, is d / (k n) times that of a value. Raises UsageError for another rule."""
+    """k in 1..d for an epsilon (micro): floor(epsilon / 2.5 + 0.6), the paper's floor(epsilon /
+    2.5), or the k of the least variance(k) / k, with variance(k) of one of k values. An estimate
+    rests on about n k / d of n reports: its variance, noise and sampling together, is d / (k n)
+    times that of a value. Raises UsageError for another rule.
+    """
     if rule not in K_RULES:
         raise UsageError(f"unknown rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
     if rule == VARIANCE:
@@ -66,14 +73,18 @@ def _card_file(path: str) -> str:
 def epsilons_option(*instead_of: str) -> Any:
     """The option of personalised budgets. instead_of: the options of one epsilon for all."""
     return in_privacy(
-        None, "personalised budgets: epsilon of each class of devices, and its share of the devices",
-        metavar="E:SHARE,...", instead_of=instead_of,
-    )  # fmt: skip
+        None,
+        "personalised budgets: epsilon of each class of devices, and its share of the devices",
+        metavar="E:SHARE,...",
+        instead_of=instead_of,
+    )
 
 
 @dataclass(frozen=True)
 class Budgeted:
-    """Options of everything that devices report: the epsilon of a report, of all devices or of classes of them."""
+    """Options of everything that devices report: the epsilon of a report, of all devices or of
+    classes of them.
+    """
 
     epsilon: str = in_privacy("2", EPSILON_HELP, metavar="E")
     epsilons: str | None = epsilons_option("epsilon")
@@ -89,16 +100,26 @@ class Budgeted:
 
 @dataclass(frozen=True)
 class Mechanised:
-    """Options of reports whose values each go through a card. `card` (hex) replaces the mechanism's."""
+    """Options of reports whose values each go through a card.
+
+    `card` (hex) replaces the mechanism's.
+    """
 
     mechanism: str = in_privacy(
-        "three-outputs", "mechanism that perturbs values: " + ", ".join(mechanisms.NAMES), metavar="NAME"
+        "three-outputs",
+        "mechanism that perturbs values: " + ", ".join(mechanisms.NAMES),
+        metavar="NAME",
     )
-    levels: int | None = in_privacy(None, "number of outputs, if the mechanism leaves a choice", metavar="N")
+    levels: int | None = in_privacy(
+        None, "number of outputs, if the mechanism leaves a choice", metavar="N"
+    )
     card: str | None = in_privacy(
-        None, "card from 'tern card design', instead of a mechanism", kind=_card_file, metavar="FILE",
+        None,
+        "card from 'tern card design', instead of a mechanism",
+        kind=_card_file,
+        metavar="FILE",
         instead_of=("mechanism", "levels"),
-    )  # fmt: skip
+    )
     k: int | None = in_privacy(
         None, "coordinates per report, each at epsilon / K", metavar="K", shown="by --k-rule"
     )
@@ -108,16 +129,23 @@ class Mechanised:
     def require_one_epsilon(self, classes: int) -> None:
         """Raise UsageError where one card was named for several classes of devices."""
         if classes > 1 and self.card is not None:
-            raise UsageError("a card is for one epsilon, and there are several", "name a --mechanism instead")
+            raise UsageError(
+                "a card is for one epsilon, and there are several", "name a --mechanism instead"
+            )
 
     def k_of(self, classes: Sequence[tuple[str, float]], d: int, of_gradients: bool = False) -> int:
-        """k of d for these classes: as named, or by the rule for the least epsilon. Raises UsageError."""
+        """k of d for these classes: as named, or by the rule for the least epsilon.
+
+        Raises UsageError.
+        """
         least, _ = min(classes, key=lambda one: parse_epsilon(one[0]))
         micro = parse_epsilon(least)
 
         @cache
         def variance(k: int) -> float:
-            return certify.moments(self.design(least, k, of_gradients=of_gradients).card).even_second_moment()
+            return certify.moments(
+                self.design(least, k, of_gradients=of_gradients).card
+            ).even_second_moment()
 
         if self.k is not None:
             k = self.k
@@ -129,10 +157,18 @@ class Mechanised:
         return k
 
     def design(
-        self, epsilon: str, k: int, *, of_gradients: bool = False, share: float = 1.0,
+        self,
+        epsilon: str,
+        k: int,
+        *,
+        of_gradients: bool = False,
+        share: float = 1.0,
         tau: float | None = None,
-    ) -> "ReportDesign":  # fmt: skip
-        """The report of k values that costs at most `epsilon`, of a class of devices. Raises UsageError."""
+    ) -> "ReportDesign":
+        """The report of k values that costs at most `epsilon`, of a class of devices.
+
+        Raises UsageError.
+        """
         micro = parse_epsilon(epsilon)
         if self.card is not None:
             card, name = _given_card(self.card, k, micro), "card"
@@ -144,16 +180,24 @@ class Mechanised:
         try:
             variance = float(certify.moments(card).variance(Fraction(0)))
         except certify.Biased as error:
-            raise UsageError(f"this card cannot be averaged: {error}", hint="see 'tern card show'") from error
+            raise UsageError(
+                f"this card cannot be averaged: {error}", hint="see 'tern card show'"
+            ) from error
         return ReportDesign(card, k, variance, name, micro, share, tau)
 
 
 @lru_cache(maxsize=64)
 def _designed_card(
-    mechanism: str, levels: int | None, epsilon: int, use: str | None, options: tuple[tuple[str, Any], ...]
+    mechanism: str,
+    levels: int | None,
+    epsilon: int,
+    use: str | None,
+    options: tuple[tuple[str, Any], ...],
 ) -> cards.Card:
     """A card is designed to choose k, and used again; some take seconds to design."""
-    made = mechanisms.design(mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(options))
+    made = mechanisms.design(
+        mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(options)
+    )
     card: cards.Card = made.decode()
     return card
 
@@ -170,8 +214,10 @@ def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
 
 
 def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
-    """`WHAT:SHARE,...` of the devices: (WHAT, SHARE) each, the shares made to add up to 1. Raises UsageError, with
-    this hint where something is not of that form."""
+    """`WHAT:SHARE,...` of the devices: (WHAT, SHARE) each, the shares made to add up to 1.
+
+    Raises UsageError, with this hint where something is not of that form.
+    """
     classes: list[tuple[str, float]] = []
     for part in text.split(","):
         what, colon, share = part.strip().rpartition(":")
@@ -182,10 +228,14 @@ def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str
         if not colon or not what or not classes[-1][1] > 0:
             raise UsageError(f"{part.strip()!r} is not a class of devices", hint)
         if what in dict(classes[:-1]):
-            raise UsageError(f"{what} names a class of devices twice", hint="add up its shares: name it once")
+            raise UsageError(
+                f"{what} names a class of devices twice", hint="add up its shares: name it once"
+            )
     total = sum(share for _, share in classes)
     if abs(total - 1) > 1e-6:
-        raise UsageError(f"the shares of the devices must add up to 1, not {total:g}", hint="change a share")
+        raise UsageError(
+            f"the shares of the devices must add up to 1, not {total:g}", hint="change a share"
+        )
     return [(what, share / total) for what, share in classes]
 
 
@@ -194,7 +244,9 @@ def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of a class of clients: a safe range tau, or none, and the epsilon of one report of k values."""
+    """The choice of a class of clients: a safe range tau, or none, and the epsilon of one report of
+    k values.
+    """
 
     tau: float | None
     epsilon: str
@@ -210,7 +262,9 @@ class Choice:
                 parse_epsilon(epsilon)
                 choices.append(cls(float(tau), epsilon, share))
             except (ValueError, UsageError):
-                raise UsageError(f"{what!r} is not a choice of a safe range and an epsilon", hint) from None
+                raise UsageError(
+                    f"{what!r} is not a choice of a safe range and an epsilon", hint
+                ) from None
         return choices
 
 
@@ -223,7 +277,9 @@ def stated(result: Mapping[str, Any]) -> list[str]:
     """The lower epsilon that a paper states for the same reports, for people, if there is one."""
     if result.get("epsilon_stated") is None:
         return []
-    return [f"the paper of HierA counts epsilon {result['epsilon_stated']:g} for a report of this run"]
+    return [
+        f"the paper of HierA counts epsilon {result['epsilon_stated']:g} for a report of this run"
+    ]
 
 
 @dataclass(frozen=True)
@@ -246,7 +302,9 @@ class ReportDesign:
 
     @property
     def policy(self) -> Policy:
-        """What devices of the class allow: the largest cost of a report, and at least that for life."""
+        """What devices of the class allow: the largest cost of a report, and at least that for
+        life.
+        """
         return Policy(max(self.epsilon, self.cost), max(self.epsilon, self.cost))
 
     @property
@@ -267,16 +325,22 @@ class ReportDesign:
     def summary(self, times: int) -> dict[str, Any]:
         """For JSON: the class, and what `times` reports cost each of its devices."""
         return {
-            "epsilon": self.epsilon / MICRO, "tau": self.tau, "share": self.share, "k": self.k,
-            "card": self.card.data.hex(), "card_hash": cards.card_hash(self.card.data).hex(),
-            "levels": self.card.symbols, "epsilon_per_report": self.cost / MICRO,
+            "epsilon": self.epsilon / MICRO,
+            "tau": self.tau,
+            "share": self.share,
+            "k": self.k,
+            "card": self.card.data.hex(),
+            "card_hash": cards.card_hash(self.card.data).hex(),
+            "levels": self.card.symbols,
+            "epsilon_per_report": self.cost / MICRO,
             "epsilon_paid": self.cost * times / MICRO,
-        }  # fmt: skip
+        }
 
 
 def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indices:
-    """The class of each device, in these shares, by a hash (the finaliser of SplitMix64) of its id and the seed alone:
-    it does not change with the round, the run or the other devices."""
+    """The class of each device, in these shares, by a hash (the finaliser of SplitMix64) of its id
+    and the seed alone: it does not change with the round, the run or the other devices.
+    """
     ids = np.asarray(devices, np.uint64)
     if len(parts) == 1:
         return np.zeros(len(ids), np.int64)

@@ -1,15 +1,17 @@
 """The model from one answer of each device, in a few rounds instead of a hundred.
 
-The mean gradient of the logistic loss at the model 0 tells the direction of the optimum, up to the second moment of the
-features, which public rows without labels bring (Wang, Zhang, Gaboardi and Xu, ALT 2021). Later rounds ask the devices
-that have not answered at the model so far, if that is told clearly (`observations`). A device reports about its whole
-gradient at once (`projections`) or about one coordinate of it, whichever promises the smaller error.
+The mean gradient of the logistic loss at the model 0 tells the direction of the optimum, up to the
+second moment of the features, which public rows without labels bring (Wang, Zhang, Gaboardi and Xu,
+ALT 2021). Later rounds ask the devices that have not answered at the model so far, if that is told
+clearly (`observations`). A device reports about its whole gradient at once (`projections`) or about
+one coordinate of it, whichever promises the smaller error.
 
-Without public rows, a share of the devices tell the direction of their features, and nothing of the label. Made-up rows
-of that mean direction stand for the population.
+Without public rows, a share of the devices tell the direction of their features, and nothing of the
+label. Made-up rows of that mean direction stand for the population.
 
-The model is as good as the rows. Where the answers are so clear that this shows, the second half of the devices go on
-by descent, which needs no rows."""
+The model is as good as the rows. Where the answers are so clear that this shows, the second half of
+the devices go on by descent, which needs no rows.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -51,17 +53,23 @@ class Options(LearningOptions):
     """Options of learning from one answer of each device."""
 
     reports: int | None = to_learn(
-        None, "number of reports, each of another device", metavar="R", shown=f"one per device, else {_REPORTS}"
-    )  # fmt: skip
+        None,
+        "number of reports, each of another device",
+        metavar="R",
+        shown=f"one per device, else {_REPORTS}",
+    )
     public: str = to_learn("", public.HELP, metavar=public.METAVAR, shown="those of the data set")
     moments: float | None = to_learn(
-        None, "share of the devices that tell of their features instead of their gradients, in place of public rows",
-        metavar="SHARE", shown=f"{_MOMENTS} without public rows",
-    )  # fmt: skip
+        None,
+        "share of the devices that tell of their features instead of their gradients, in place of public rows",
+        metavar="SHARE",
+        shown=f"{_MOMENTS} without public rows",
+    )
     then: str = to_learn(
-        "auto", "the second half of the devices go on by descent; auto: where that is expected to be better",
+        "auto",
+        "the second half of the devices go on by descent; auto: where that is expected to be better",
         choices=_THEN,
-    )  # fmt: skip
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,12 +77,15 @@ class Options(LearningOptions):
         require(0 <= (self.moments or 0) < 1, "moments", "0 or more and below 1", self.moments)
         require(self.then in _THEN, "then", f"one of {', '.join(_THEN)}", self.then)
         if self.moments is not None and self.public not in ("", "none"):
-            raise UsageError("--moments takes the place of public rows", "leave out --public, or --moments")
+            raise UsageError(
+                "--moments takes the place of public rows", "leave out --public, or --moments"
+            )
 
 
 class Direct(Learning):
-    """Each device answers once: in a run the rounds ask equal parts of them, in a served fleet those that have not
-    answered."""
+    """Each device answers once: in a run the rounds ask equal parts of them, in a served fleet
+    those that have not answered.
+    """
 
     name = "direct"
     Options: ClassVar[Any] = Options
@@ -126,14 +137,17 @@ class Direct(Learning):
             return Observations(LOGISTIC, self._public.rows)
         direction = None
         if features is not None:
-            # By James and Stein: noise in all directions would look like features that vary together.
+            # By James and Stein: noise in all directions would look like features that vary
+            # together.
             direction = features.gradient.copy()
             noise, length = (self.d - 2) * features.variance, float(direction[1:] @ direction[1:])
             direction[1:] *= max(0.0, 1 - noise / max(length, noise))
         return Observations(LOGISTIC, made_up(self.d, direction), invented=True)
 
     def _designed(self, reports: int) -> None:
-        """Choose what a report is about: the whole gradient, or a coordinate of it on the range `_range`."""
+        """Choose what a report is about: the whole gradient, or a coordinate of it on the range
+        `_range`.
+        """
         classes = self.options.classes()
         self._whole = [projections.designed(epsilon, self.d, share) for epsilon, share in classes]
         self.designs = self._whole
@@ -142,14 +156,18 @@ class Direct(Learning):
             return
         one, nothing = Mechanised(), np.zeros(self.d)
         k = one.k_of(classes, self.d, of_gradients=True)
-        single = [one.design(epsilon, k, share=share, of_gradients=True) for epsilon, share in classes]
+        single = [
+            one.design(epsilon, k, share=share, of_gradients=True) for epsilon, share in classes
+        ]
         noise = _together(self._whole, [design.variance for design in self._whole]) * DIRECTION**2
         least = self._seen.promise(Observation(nothing, nothing, noise / reports, DIRECTION))
         for r in range(1, _NARROWEST + 1):
             values = np.clip(self._public.rows / 2 * 2.0**r, -1, 1)
             seconds = [certify.moments(design.card).mean_second_moment(values) for design in single]
             noise = _together(single, seconds) * 4.0**-r * self.d / k
-            promise = self._seen.promise(Observation(nothing, nothing, noise / reports, tau=2.0**-r))
+            promise = self._seen.promise(
+                Observation(nothing, nothing, noise / reports, tau=2.0**-r)
+            )
             if promise < least:
                 least, self._range, self.designs = promise, r, single
 
@@ -178,8 +196,11 @@ class Direct(Learning):
     def _descend(self) -> FedSGD:
         """Let the second half of the devices go on from the model so far."""
         same = {name: getattr(self.options, name) for name in names_of(LearningOptions)}
-        # Its reports cost no more than an answer. Each class has more decimals, as equal texts would name one twice.
-        costs = (f"{each.cost / MICRO:.{6 + i}f}:{each.share}" for i, each in enumerate(self.designs))
+        # Its reports cost no more than an answer. Each class has more decimals, as equal texts
+        # would name one twice.
+        costs = (
+            f"{each.cost / MICRO:.{6 + i}f}:{each.share}" for i, each in enumerate(self.designs)
+        )
         same["epsilons"] = ",".join(costs)
         options = FedSGD.Options(**same, reports=self._second_half.stop - self._second_half.start)
         population = replace(self._population, clients=options.reports)
@@ -231,7 +252,9 @@ class Direct(Learning):
         return Question(VALUES, [1] * self.d, 0, design.card.data, 1, range=range_)
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Take the answers of this round, and fit the model to all of them; or make a step of descent."""
+        """Take the answers of this round, and fit the model to all of them; or make a step of
+        descent.
+        """
         if self._descent:
             self._descent.learn(result, devices[self._second_half])
             return
@@ -255,14 +278,22 @@ class Direct(Learning):
 
     def state(self) -> dict[str, Any]:
         features = self._features and [self._features.gradient.tolist(), self._features.variance]
-        state = {"round": self._round, "last": self.last, "features": features, "seen": self._seen.state()}
+        state = {
+            "round": self._round,
+            "last": self.last,
+            "features": features,
+            "seen": self._seen.state(),
+        }
         return {**state, "descent": self._descent and self._descent.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         with reading_state("one answer of each device"):
             self._round, self.last = int(state["round"]), state["last"]
             if state["features"]:
-                direction, variance = np.array(state["features"][0], float), float(state["features"][1])
+                direction, variance = (
+                    np.array(state["features"][0], float),
+                    float(state["features"][1]),
+                )
                 self._features = Observation(np.zeros(self.d), direction, variance, 1.0)
                 self._seen = self._observations(self._features)
             self._seen.restore(state["seen"])
@@ -274,12 +305,21 @@ class Direct(Learning):
         if self._descent:
             how = self._descent.how()
             return {**how, "optimiser": f"direct, then {how['optimiser']}"}
-        return {"stopped": "rounds" if self.done else None, "optimiser": "direct", "learning_rate": None}
+        return {
+            "stopped": "rounds" if self.done else None,
+            "optimiser": "direct",
+            "learning_rate": None,
+        }
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         seen, descent = self._seen, self._descent
         rows = {"from": self._public.name, "suited": seen.suited, "misfit": seen.misfit}
-        more = {"public_rows": rows, "weights_error": seen.deviations().tolist(), "taus": {}, "then": None}
+        more = {
+            "public_rows": rows,
+            "weights_error": seen.deviations().tolist(),
+            "taus": {},
+            "then": None,
+        }
         if descent:  # the errors were of the model before it
             more |= {"weights_error": None, "taus": taus_of(history[self._round :])}
             more["then"] = {"algorithm": descent.name, "rounds": len(history) - self._round}
@@ -320,13 +360,21 @@ def _observed(cohorts: Sequence[CohortCounts]) -> tuple[Observation, estimate.Es
     question, card = cohorts[0].question, cohorts[0].card  # the same for all but their epsilon
     radius, tau = None, 2.0**-question.range
     if cohorts[0].vectors is None:
-        means = estimate.combine([(each.card, each.counts) for each in cohorts], bound=True, tau=tau)
+        means = estimate.combine(
+            [(each.card, each.counts) for each in cohorts], bound=True, tau=tau
+        )
     else:
         radius = projection.real_radius(projection.of(card), question.range)
         means = estimate.mean_of_projections(*cohorts)
-    at = np.array(question.parameters, np.float64) * 2.0**question.exponent * (question.model == LOGISTIC)
+    at = (
+        np.array(question.parameters, np.float64)
+        * 2.0**question.exponent
+        * (question.model == LOGISTIC)
+    )
     variance = float(np.square(means.standard_error).mean())
     if not math.isfinite(variance):  # a coordinate that nobody reported
         known = np.isfinite(means.standard_error)
-        variance = float(np.square(means.standard_error[known]).mean()) * len(known) / max(1, known.sum())
+        variance = (
+            float(np.square(means.standard_error[known]).mean()) * len(known) / max(1, known.sum())
+        )
     return Observation(at, np.nan_to_num(means.mean), variance, radius, tau), means

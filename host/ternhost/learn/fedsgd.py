@@ -1,4 +1,6 @@
-"""LDP-FedSGD (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1): each group of devices makes one step of the model."""
+"""LDP-FedSGD (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1): each group of devices makes one step
+of the model.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,37 +37,50 @@ class GroupOptions(LearningOptions):
     """Options of algorithms that ask one group of devices after the other for a gradient."""
 
     reports: int | None = to_learn(
-        None, "number of reports; with fewer devices than that, each reports in several rounds, and spends as much in "
-        "each", metavar="R", shown=f"one per device, at most {_REPORTS}",
-    )  # fmt: skip
+        None,
+        "number of reports; with fewer devices than that, each reports in several rounds, and spends as much in "
+        "each",
+        metavar="R",
+        shown=f"one per device, at most {_REPORTS}",
+    )
     group: int = to_learn(
-        0, "number of devices asked in each round", metavar="G",
+        0,
+        "number of devices asked in each round",
+        metavar="G",
         shown=f"{_GROUP}, or a hundredth of the reports if that is more, but never more than there are",
-    )  # fmt: skip
+    )
     rounds: int | None = to_learn(
-        None, "number of rounds; without --reports, each of them asks all devices of the fleet",
-        shown="the reports over the group; fedavg: 20", instead_of=("group",), metavar="N",
-    )  # fmt: skip
+        None,
+        "number of rounds; without --reports, each of them asks all devices of the fleet",
+        shown="the reports over the group; fedavg: 20",
+        instead_of=("group",),
+        metavar="N",
+    )
     learning_rate: float | None = to_learn(
         None, "learning rate of the optimiser", metavar="X", shown="follows from the noise"
     )
     regularisation: float = to_learn(1e-4, "add X times the weights to the gradient", metavar="X")
     optimiser: str = to_learn("averaging", "what updates the model", choices=lambda: OPTIMISERS)
     range: str = to_learn(
-        "auto", f"clip values to +-2**-R, R from 0 to {MAX_RANGE}; auto chooses R for each round from earlier reports",
+        "auto",
+        f"clip values to +-2**-R, R from 0 to {MAX_RANGE}; auto chooses R for each round from earlier reports",
         metavar="auto|R",
-    )  # fmt: skip
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.reports is None or self.reports >= 1, "reports", "1 or more", self.reports)
         most = self.reports or 10**9
         require(0 <= self.group <= most, "group", f"1 to {most}, all the reports", self.group)
-        require(0 < (self.rounds or 1) <= most, "rounds", f"1 to {most}, all the reports", self.rounds)
+        require(
+            0 < (self.rounds or 1) <= most, "rounds", f"1 to {most}, all the reports", self.rounds
+        )
         ranges.named(self.range)
 
     def planned(self, devices: int) -> Self:
-        """The same with the numbers of a run that ends by itself. devices: that there are; 0: as many as it needs."""
+        """The same with the numbers of a run that ends by itself. devices: that there are; 0: as
+        many as it needs.
+        """
         reports = self.reports or (self.rounds or 0) * devices or min(_REPORTS, devices or _REPORTS)
         if self.rounds:
             group = -(-reports // self.rounds)
@@ -99,13 +114,17 @@ class FedSGD(Learning):
             self.times = most_turns(max(1, there), self._group, schedule.rounds or 1)
         else:
             hint = f"ask for at most --group {there}"
-            population.require_enough(options.group, there or options.group, " to ask in a round", hint)
+            population.require_enough(
+                options.group, there or options.group, " to ask in a round", hint
+            )
             self.options = options = options.planned(there)
             self.rounds, self.reports, self._group = options.rounds, options.reports, options.group
             self.clients = min(options.reports, there or options.reports)
             self.times = -(-options.reports // self.clients)
         self.holdings = self._hold()
-        variance = 1 / sum(design.share / design.variance for design in self.designs)  # of their combination
+        variance = 1 / sum(
+            design.share / design.variance for design in self.designs
+        )  # of their combination
         rounds = schedule.planned if schedule else self.rounds or 1
         model, fixed, k = MODELS[self.model], ranges.named(options.range), self.designs[0].k
         if self.designs[0].mechanism == projections.NAME:  # each report is about all coordinates
@@ -113,8 +132,15 @@ class FedSGD(Learning):
         values = (self.reports or rounds * self._group) * k
         noise = {"values_reported": values, "variance": variance}
         self._ranges = Ranges(model, self.d, self.classes, rounds=rounds, fixed=fixed, **noise)
-        run: dict[str, Any] = {"rounds": self.rounds, "horizon": rounds, "gives_up": schedule is None}
-        run |= {name: getattr(options, name) for name in ("learning_rate", "regularisation", "optimiser")}
+        run: dict[str, Any] = {
+            "rounds": self.rounds,
+            "horizon": rounds,
+            "gives_up": schedule is None,
+        }
+        run |= {
+            name: getattr(options, name)
+            for name in ("learning_rate", "regularisation", "optimiser")
+        }
         run |= {"group": self._group, "k": k, "variance": variance, "classes": self.classes}
         self._trainer = Trainer(training.plan(model, self.d, **run))
         self._tau = 2.0**-self._ranges.exponent  # of the last round
@@ -136,7 +162,10 @@ class FedSGD(Learning):
                 raise UsageError(text, "leave out --k, --levels and the mechanism's options")
             return [projections.designed(epsilon, self.d, share) for epsilon, share in classes]
         k = self.options.k_of(classes, self.d, of_gradients=True)
-        return [self.options.design(epsilon, k, share=share, of_gradients=True) for epsilon, share in classes]
+        return [
+            self.options.design(epsilon, k, share=share, of_gradients=True)
+            for epsilon, share in classes
+        ]
 
     def _hold(self) -> Holdings | None:
         holdings = self._records()
@@ -144,7 +173,9 @@ class FedSGD(Learning):
         if holdings is not None and self._population.clients is None:
             there = len(holdings.order)
             hint = f"ask for at most --reports {there}"
-            self._population.require_enough(self.clients, there, ", each of which reports once", hint)
+            self._population.require_enough(
+                self.clients, there, ", each of which reports once", hint
+            )
         return holdings
 
     def _asked(self, clients: int, number: int) -> Devices:
@@ -174,12 +205,20 @@ class FedSGD(Learning):
         asked, range_ = self._trainer.question(), self._ranges.exponent
         if design.mechanism == projections.NAME:
             design, range_ = projections.asked(design, self.d, self._radius)
-        parts = self._trainer.plan.model, asked.mantissas, asked.exponent, design.card.data, design.k
+        parts = (
+            self._trainer.plan.model,
+            asked.mantissas,
+            asked.exponent,
+            design.card.data,
+            design.k,
+        )
         return Question(*parts, self.options.batch, classes=self.classes, range=range_)
 
     @property
     def _radius(self) -> float:
-        """Of the next round's projections: a fixed range names it, else it follows from the size of coordinates."""
+        """Of the next round's projections: a fixed range names it, else it follows from the size of
+        coordinates.
+        """
         if ranges.named(self.options.range) is not None:
             return float(2.0**-self._ranges.exponent)
         return projections.radius(self._ranges.mean_size, self.d)
@@ -200,14 +239,20 @@ class FedSGD(Learning):
             means = estimate.mean_of_projections(*result.cohorts)
             self.last = {"round": result.number, **means.summary()}
             mean, reports, kept = means.mean, means.reports.astype(np.float64), 1.0
-            tau = self._tau = projection.real_radius(projection.of(first.card), first.question.range)
+            tau = self._tau = projection.real_radius(
+                projection.of(first.card), first.question.range
+            )
         self._trainer.update(self.direction(mean), reports, tau, kept)
 
     def direction(self, mean: Floats) -> Floats:
-        """The direction that the model moves against: the mean gradient; another algorithm may change it."""
+        """The direction that the model moves against: the mean gradient; another algorithm may
+        change it.
+        """
         return mean
 
-    def estimate_of(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
+    def estimate_of(
+        self, number: int, cohorts: Sequence[CohortCounts], tau: float
+    ) -> tuple[Floats, Floats]:
         """The mean gradient, and how many reports each coordinate of it rests on."""
         parts = [(cohort.card, cohort.counts) for cohort in cohorts]
         means = estimate.combine(parts, bound=True, tau=tau)  # few reports a coordinate
@@ -233,7 +278,11 @@ class FedSGD(Learning):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         lines = super().summary(result)
         if result["taus"]:
-            how = "tau, chosen by --range auto" if result["options"]["range"] == "auto" else "tau, by --range"
+            how = (
+                "tau, chosen by --range auto"
+                if result["options"]["range"] == "auto"
+                else "tau, by --range"
+            )
             sign = "a length of " if result["mechanism"] == projections.NAME else "+-"
             lines.append(f"{clipped(result['taus'], sign)} ({how})")
         return lines
@@ -245,10 +294,16 @@ def taus_of(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def scout(design: ReportDesign) -> ReportDesign:
-    """A report of the same cost that tells the size of values, too; the same one where it does, or where none can."""
+    """A report of the same cost that tells the size of values, too; the same one where it does, or
+    where none can.
+    """
     if design.mechanism == "lhp":
         return design
     if design.mechanism != projections.NAME and estimate.magnitude(design.card.data) is not None:
         return design
     card = mechanisms.design("rr3", epsilon_micro=design.card.epsilon).decode()
-    return design if estimate.magnitude(card.data) is None else replace(design, card=card, mechanism="rr3")
+    return (
+        design
+        if estimate.magnitude(card.data) is None
+        else replace(design, card=card, mechanism="rr3")
+    )

@@ -1,7 +1,10 @@
-"""FedSGD of a few boards with many records each: every round, each board sends one sum of clipped gradients.
+"""FedSGD of a few boards with many records each: every round, each board sends one sum of clipped
+gradients.
 
-The record, or a run of consecutive records, is the unit of privacy: distributed DP-SGD (Abadi et al., CCS 2016) with
-exact discrete Gaussian noise on each board, so that the host needs no trust. The budget is for life, in rho of zCDP."""
+The record, or a run of consecutive records, is the unit of privacy: distributed DP-SGD (Abadi et
+al., CCS 2016) with exact discrete Gaussian noise on each board, so that the host needs no trust.
+The budget is for life, in rho of zCDP.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -79,7 +82,9 @@ class Options(UnitOptions, ModelOptions):
 
 @dataclass(frozen=True)
 class SumDesign(ReportDesign):
-    """A report of all sums, which costs its card once; `epsilon` is the budget for life in micro-rho."""
+    """A report of all sums, which costs its card once; `epsilon` is the budget for life in
+    micro-rho.
+    """
 
     delta: float = 1e-6
 
@@ -93,8 +98,9 @@ class SumDesign(ReportDesign):
         return Policy(self.epsilon, self.epsilon, RHO)
 
     def told(self, times: int) -> Account:
-        """All reports of a run together, as one that spends the whole budget: their cards differ from round to
-        round."""
+        """All reports of a run together, as one that spends the whole budget: their cards differ
+        from round to round.
+        """
         body = sums.of(self.card)
         normal = gaussian_curve.rho_of_cards(self.epsilon, body)
         return {Report(self.epsilon, gaussian=True, alone=True, unit=body.unit, normal=normal): 1}
@@ -104,12 +110,18 @@ class SumDesign(ReportDesign):
 
     def summary(self, times: int) -> dict[str, Any]:
         each, life = (sums.epsilon_of(rho, self.delta) for rho in (self.cost, self.epsilon))
-        levels = {"epsilon_per_report": each, "epsilon_paid": life, "rho_per_report": self.cost / MICRO}
+        levels = {
+            "epsilon_per_report": each,
+            "epsilon_paid": life,
+            "rho_per_report": self.cost / MICRO,
+        }
         return {**super().summary(times), "epsilon": life, "delta": self.delta, **levels}
 
 
 class FedSum(Learning):
-    """Every board answers every round; model, radius and rate of a round follow from the reports before it."""
+    """Every board answers every round; model, radius and rate of a round follow from the reports
+    before it.
+    """
 
     name = "fedsum"
     Options: ClassVar[Any] = Options
@@ -121,7 +133,9 @@ class FedSum(Learning):
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
         boards = population.clients or population.boards or population.devices
         if self.d > MAX_DIMENSION * 2:
-            raise UsageError(f"a report of {self.d} sums fits no frame", "use fewer features or classes")
+            raise UsageError(
+                f"a report of {self.d} sums fits no frame", "use fewer features or classes"
+            )
         self.unit = parse_unit(options.unit)
         self.delta = sums.parse_delta(options.delta)
         self._budget: int = options.budget
@@ -131,10 +145,14 @@ class FedSum(Learning):
         if self.dataset is not None and population.knows_records:
             self.holdings = self.deal(self.dataset, max(1, boards))
         known = Public(
-            model=MODELS[self.model], features=self.d // self.classes, classes=self.classes,
-            boards=max(1, boards), records=options.records, unit=self.unit or options.records,
+            model=MODELS[self.model],
+            features=self.d // self.classes,
+            classes=self.classes,
+            boards=max(1, boards),
+            records=options.records,
+            unit=self.unit or options.records,
             rho=self._budget / MICRO,
-        )  # fmt: skip
+        )
         self._learner = learner(known, found.rows)
         self._spent = 0  # micro-rho
         self._plan()
@@ -159,9 +177,15 @@ class FedSum(Learning):
         clipped, kept = (round(tally / radius * _STEPS) for tally in learner.tally)
         units = math.ceil(options.records / self.unit) if self.unit else 1
         design = sums.design(
-            cost=cost, unit=self.unit, radius=radius, steps=_STEPS, clipped=clipped, kept=kept, units=units,
+            cost=cost,
+            unit=self.unit,
+            radius=radius,
+            steps=_STEPS,
+            clipped=clipped,
+            kept=kept,
+            units=units,
             values=self.d + 1,
-        )  # fmt: skip
+        )
         self._range = design.range
         card = cards.decode(design.card)
         variance, budget = design.sigma**2, self._budget
@@ -181,7 +205,13 @@ class FedSum(Learning):
 
     def a_question(self, design: ReportDesign) -> Question:
         parameters = quantise(self._learner.weights)
-        asked = MODELS[self.model], parameters.mantissas, parameters.exponent, design.card.data, design.k
+        asked = (
+            MODELS[self.model],
+            parameters.mantissas,
+            parameters.exponent,
+            design.card.data,
+            design.k,
+        )
         return Question(*asked, classes=self.classes, range=self._range)
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
@@ -208,11 +238,21 @@ class FedSum(Learning):
 
     def how(self) -> dict[str, Any]:
         name = type(self._learner).__name__.lower()
-        return {"stopped": "rounds" if self.done else None, "optimiser": name, "learning_rate": None}
+        return {
+            "stopped": "rounds" if self.done else None,
+            "optimiser": name,
+            "learning_rate": None,
+        }
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         found = super().result(history)
-        return {**found, "delta": self.delta, "rho": self._spent / MICRO, "unit": self.unit, "taus": {}}
+        return {
+            **found,
+            "delta": self.delta,
+            "rho": self._spent / MICRO,
+            "unit": self.unit,
+            "taus": {},
+        }
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,9 @@
 """HierA in training (levels.py): FedSGD whose gradients are reported by LHP, as level and sign.
 
-In the paper (Hao, Wu, Wan, Sensors 2023, 23, 1115) the level belongs to a coordinate's attribute, which costs more.
-Here it belongs to the gradient, since the card is certified for level and sign of one number."""
+In the paper (Hao, Wu, Wan, Sensors 2023, 23, 1115) the level belongs to a coordinate's attribute,
+which costs more. Here it belongs to the gradient, since the card is certified for level and sign of
+one number.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +32,9 @@ class LevelOptions(Budgeted):
         metavar="B,B,...",
     )
     mu: int = in_privacy(
-        1, "hiera: how many times a report counts, at its level and the next more private ones", metavar="MU"
+        1,
+        "hiera: how many times a report counts, at its level and the next more private ones",
+        metavar="MU",
     )
     clamp: bool = in_privacy(
         False,
@@ -67,10 +71,14 @@ class HierA(FedSGD):
         super().__init__(options, population, data)
         self.modules = ("lhp", *self.modules)
 
-    def estimate_of(self, number: int, cohorts: Sequence[CohortCounts], tau: float) -> tuple[Floats, Floats]:
+    def estimate_of(
+        self, number: int, cohorts: Sequence[CohortCounts], tau: float
+    ) -> tuple[Floats, Floats]:
         parts = [(cohort.card, cohort.counts) for cohort in cohorts]
         seed = self.options.seed + self._trainer.round
-        reports: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(np.float64)
+        reports: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(
+            np.float64
+        )
         means = levels.combine(parts, self.options.mu, clamp=self.options.clamp, seed=seed)
         return tau * means, reports
 

@@ -1,8 +1,10 @@
-"""Protected inference over a fleet: every client classifies a record of its own and reports once, under exact noise.
+"""Protected inference over a fleet: every client classifies a record of its own and reports once,
+under exact noise.
 
-It reports either its class probabilities under Laplace noise, which show clusters and certainty, or its label by
-randomised response, which is far more accurate for its epsilon. Clients that tern fills hold the held-out records, so
-that their results can be compared with those without noise."""
+It reports either its class probabilities under Laplace noise, which show clusters and certainty, or
+its label by randomised response, which is far more accurate for its epsilon. Clients that tern
+fills hold the held-out records, so that their results can be compared with those without noise.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -77,21 +79,34 @@ class Options(NoiseOptions):
         count = self.cluster_client_num
         require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
         require(
-            self.eval_type in clustering.SCORES, "eval_type", " or ".join(clustering.SCORES), self.eval_type
+            self.eval_type in clustering.SCORES,
+            "eval_type",
+            " or ".join(clustering.SCORES),
+            self.eval_type,
         )
         require(self.score_rounds >= 1, "score_rounds", "1 or more", self.score_rounds)
         if self.score_rounds > 1 and self.classifier is None:
-            raise UsageError("--score-rounds needs --classifier", "name the run whose rounds are scored")
-        if self.answer == LABEL and self.eval_type not in (clustering.NOT_EVAL, clustering.SILHOUETTE_SCORE):
+            raise UsageError(
+                "--score-rounds needs --classifier", "name the run whose rounds are scored"
+            )
+        if self.answer == LABEL and self.eval_type not in (
+            clustering.NOT_EVAL,
+            clustering.SILHOUETTE_SCORE,
+        ):
             text = f"--eval-type {self.eval_type} is of vectors, and labels have no such score"
             raise UsageError(text, "leave it out, or name --answer vector")
-        if self.score_rounds > 1 and (self.answer == LABEL or self.eval_type == clustering.NOT_EVAL):
+        if self.score_rounds > 1 and (
+            self.answer == LABEL or self.eval_type == clustering.NOT_EVAL
+        ):
             text = "--score-rounds scores vectors, and there is no score with --answer label or --eval-type NOT_EVAL"
             raise UsageError(text, "leave out --score-rounds, or these")
 
 
 class Infer(base.Learner):
-    """One evaluation, or one of each model; a fleet that is served is evaluated over and over. The last one counts."""
+    """One evaluation, or one of each model; a fleet that is served is evaluated over and over.
+
+    The last one counts.
+    """
 
     name = "infer"
     command = "infer"
@@ -100,8 +115,12 @@ class Infer(base.Learner):
     modules = ("inference",)
     rounds_option = "score_rounds"
 
-    def __init__(self, options: Any, population: base.Population, data: Dataset | None = None) -> None:
-        """data: instead of the data set that the options name; its held-out records are the clients'."""
+    def __init__(
+        self, options: Any, population: base.Population, data: Dataset | None = None
+    ) -> None:
+        """data: instead of the data set that the options name; its held-out records are the
+        clients'.
+        """
         self.options = options
         base.require_everybody(population, "inference")
         if options.classifier is None:
@@ -141,22 +160,30 @@ class Infer(base.Learner):
             )
         self.rounds = schedule.rounds if schedule else len(self._classifiers)
         self.times = self.rounds or 1
-        self.reports = None if self.clients is None or self.rounds is None else self.clients * self.rounds
+        self.reports = (
+            None if self.clients is None or self.rounds is None else self.clients * self.rounds
+        )
         self._found: dict[str, Any] | None = None
         self._figures: dict[str, float] = {}  # of the last round
-        self._computed: list[dict[str, float]] = []  # figures of each model, where no device is asked
+        self._computed: list[
+            dict[str, float]
+        ] = []  # figures of each model, where no device is asked
         self.designs = []
         if options.privacy_eval_type != clustering.NOT_ENCRYPT and options.unprotected is None:
             self.designs = [self._design(epsilon, share) for epsilon, share in options.classes()]
         elif not population.knows_records or population.clients is None or schedule is not None:
             options.classes()  # refuses noise that no board has
-            text = f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
+            text = (
+                f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
+            )
             raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
         else:
             self._compute(np.arange(self.clients or 0))
 
     def _compute(self, clients: base.Devices) -> None:
-        """Evaluate each model on results that no device would send: exact ones, or those with too little noise."""
+        """Evaluate each model on results that no device would send: exact ones, or those with too
+        little noise.
+        """
         for i in range(len(self._classifiers)):
             results = self._exact(clients)
             if (setting := self.options.unprotected) is not None:
@@ -195,7 +222,9 @@ class Infer(base.Learner):
         mantissas, exponent = self._classifier.mantissas, self._classifier.exponent
         k = 1 if self._label else len(mantissas)
         parameters = mantissas.reshape(-1).tolist()
-        return Question(wire.SOFTMAX, parameters, exponent, design.card.data, k, classes=len(mantissas))
+        return Question(
+            wire.SOFTMAX, parameters, exponent, design.card.data, k, classes=len(mantissas)
+        )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | base.Devices) -> None:
         self._figures = {}
@@ -204,10 +233,14 @@ class Infer(base.Learner):
         self._round += 1
 
     def _take(self, result: RoundResult, devices: Sequence[int] | base.Devices) -> None:
-        answers = [(cohort.card, cohort.answers) for cohort in result.cohorts if cohort.answers is not None]
+        answers = [
+            (cohort.card, cohort.answers) for cohort in result.cohorts if cohort.answers is not None
+        ]
         results = np.concatenate([self._read(card, answer.symbols) for card, answer in answers])
         reporters = np.concatenate([answer.devices for _, answer in answers])
-        still = np.isin(reporters, np.asarray(devices))  # one may have been revoked since it answered
+        still = np.isin(
+            reporters, np.asarray(devices)
+        )  # one may have been revoked since it answered
         self._found = self._evaluate(results[still], base.clients_of(devices, reporters[still]))
         if self._label:
             labels = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
@@ -218,7 +251,9 @@ class Infer(base.Learner):
         self._figures = self._of_model(self._found)
 
     def _of_model(self, found: Mapping[str, Any]) -> dict[str, float]:
-        """The figures of an evaluation, and the loss of its model in its run, as far as they are known."""
+        """The figures of an evaluation, and the loss of its model in its run, as far as they are
+        known.
+        """
         known = {name: found[name] for name in _FIGURES}
         if self.options.score_rounds > 1:
             known["loss"] = self._classifier.loss
@@ -242,9 +277,13 @@ class Infer(base.Learner):
         return self.in_privacy() | clustering.cluster(self.options.eval_type, results, known)
 
     def in_privacy(self) -> dict[str, Any]:
-        """The true epsilon beside MindSpore's setting, of the class that pays most, and the noise that a probability
-        gets at most, with which probability."""
-        half = max((design.epsilon / MICRO / 2 for design in self.designs), default=self.options.unprotected)
+        """The true epsilon beside MindSpore's setting, of the class that pays most, and the noise
+        that a probability gets at most, with which probability.
+        """
+        half = max(
+            (design.epsilon / MICRO / 2 for design in self.designs),
+            default=self.options.unprotected,
+        )
         true, often = (None if half is None else 2 * half), self.options.probability or PROBABILITY
         noise = {"privacy_eval_type": self.options.privacy_eval_type, "laplace_eval_eps": half}
         noise |= {"epsilon_true": true, "eval_type": self.options.eval_type}
@@ -260,7 +299,13 @@ class Infer(base.Learner):
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         classes, features = self._classifier.mantissas.shape
-        found = self._found or {"clients": 0, "clusters": {}, "shares": {}, "score": None, "agreement": None}
+        found = self._found or {
+            "clients": 0,
+            "clusters": {},
+            "shares": {},
+            "score": None,
+            "agreement": None,
+        }
         result = {"dataset": self.options.dataset, "classes": classes, "features": features}
         result |= {"answer": self.options.answer, **found, "scores": self._scores(history)}
         if self.designs:
@@ -269,15 +314,21 @@ class Infer(base.Learner):
         return result
 
     def _scores(self, history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The figures of each model of a run, by its round there; of a single model by the rounds of this run."""
+        """The figures of each model of a run, by its round there; of a single model by the rounds
+        of this run.
+        """
         of_models = self.options.score_rounds > 1
         rows: Sequence[Mapping[str, Any]] = self._computed or history
         rounds = (
-            [each.round for each in self._classifiers] if of_models else [row.get("round") for row in rows]
+            [each.round for each in self._classifiers]
+            if of_models
+            else [row.get("round") for row in rows]
         )
         names = (*_FIGURES, "loss")
         pairs = zip(rounds, rows, strict=False)  # a run that was stopped has fewer rows
-        return [{"round": number, **{name: row.get(name) for name in names}} for number, row in pairs]
+        return [
+            {"round": number, **{name: row.get(name) for name in names}} for number, row in pairs
+        ]
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -289,16 +340,24 @@ class Infer(base.Learner):
                 words += f", log-loss {first['loss']:.4f} to {last['loss']:.4f}"
             lines.append(f"{words}, from round {first['round']} to round {last['round']}")
         if result.get("epsilon_paid") is None and result.get("epsilon_true") is not None:
-            bound = f"noise of at most {result['noise']:.3g} with probability {result['probability']:g}"
+            bound = (
+                f"noise of at most {result['noise']:.3g} with probability {result['probability']:g}"
+            )
             option = f"--laplace-eval-eps {result['laplace_eval_eps']:.10g}"
             lines.append(f"{bound} {weakness(result['epsilon_true'])} ({option})")
         elif result.get("epsilon_true") is not None:
-            reports = f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
-            option = "" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})"
+            reports = (
+                f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
+            )
+            option = (
+                "" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})"
+            )
             lines.append(f"{reports} in {result['seconds']:.1f} s{option}")
         sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
         group, value = ("label", "share") if _labels(result) else ("cluster", "mean probability")
-        shares = ", ".join(f"{i}: {_interval(share)}" for i, share in result.get("shares", {}).items())
+        shares = ", ".join(
+            f"{i}: {_interval(share)}" for i, share in result.get("shares", {}).items()
+        )
         lines.append(f"clients by {group}: {sizes or 'none'}")
         return [*lines, f"{value} of each class: {shares or 'none'}"]
 
@@ -307,7 +366,11 @@ def _shares(*interval: Floats) -> dict[str, Any]:
     """The share of each class with its interval, or alone where it is exact."""
     names = ("share", "low", "high")
     rows = zip(*interval, strict=True)
-    return {"shares": {str(i): dict(zip(names, map(float, row), strict=False)) for i, row in enumerate(rows)}}
+    return {
+        "shares": {
+            str(i): dict(zip(names, map(float, row), strict=False)) for i, row in enumerate(rows)
+        }
+    }
 
 
 def _score(result: Mapping[str, Any]) -> str:
@@ -329,4 +392,6 @@ def _labels(result: Mapping[str, Any]) -> bool:
 
 
 def _interval(share: Mapping[str, float]) -> str:
-    return f"{share['share']:.3f}" + (f" +- {share['high'] - share['share']:.3f}" if "high" in share else "")
+    return f"{share['share']:.3f}" + (
+        f" +- {share['high'] - share['share']:.3f}" if "high" in share else ""
+    )

@@ -1,4 +1,6 @@
-"""Judge models by figures on held-out records, with intervals, beside the answer that knows no features."""
+"""Judge models by figures on held-out records, with intervals, beside the answer that knows no
+features.
+"""
 
 import math
 from statistics import NormalDist
@@ -18,9 +20,19 @@ ACCURACY = "accuracy"
 AUC = "auc"
 LOG_LOSS = "log_loss"
 SQUARED_ERROR = "squared_error"
-WORDS = {ACCURACY: "accuracy", AUC: "AUC", LOG_LOSS: "log-loss", SQUARED_ERROR: "mean squared error"}
+WORDS = {
+    ACCURACY: "accuracy",
+    AUC: "AUC",
+    LOG_LOSS: "log-loss",
+    SQUARED_ERROR: "mean squared error",
+}
 # The answer that knows no features.
-TRIVIAL = {ACCURACY: "majority", AUC: "guessing", LOG_LOSS: "class shares", SQUARED_ERROR: "mean label"}
+TRIVIAL = {
+    ACCURACY: "majority",
+    AUC: "guessing",
+    LOG_LOSS: "class shares",
+    SQUARED_ERROR: "mean label",
+}
 
 _UNBALANCED = 0.7  # where one of two classes has a larger share, accuracy tells little
 _STEPS = 1 << 16
@@ -57,11 +69,17 @@ def limits(name: str) -> tuple[float, float]:
 
 
 def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
-    """w.x of every row of Q1.14 features: n, or n x classes for weights of several classes (classes * d)."""
+    """w.x of every row of Q1.14 features: n, or n x classes for weights of several classes (classes
+    * d).
+    """
     # Not by BLAS: its threads wait for each other on a busy machine, longer than the sum takes.
     einsum: Any = np.einsum
     rows = weights.reshape(-1, features.shape[1]) / ONE
-    z: Floats = einsum("ij,cj->ic", features, rows) if len(rows) > 1 else einsum("ij,j->i", features, rows[0])
+    z: Floats = (
+        einsum("ij,cj->ic", features, rows)
+        if len(rows) > 1
+        else einsum("ij,j->i", features, rows[0])
+    )
     return z
 
 
@@ -87,8 +105,10 @@ def _each(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
 
 
 def _auc(z: Floats, positive: npt.NDArray[np.bool_]) -> float:
-    """The share of pairs of a positive and a negative record whose scores are in that order; ties count half. Scores
-    are rounded to _STEPS steps of their range, since counting takes a fifth of the time of sorting."""
+    """The share of pairs of a positive and a negative record whose scores are in that order; ties
+    count half. Scores are rounded to _STEPS steps of their range, since counting takes a fifth of
+    the time of sorting.
+    """
     least = z.min()
     step = ((z - least) * ((_STEPS - 1) / ((z.max() - least) or 1))).astype(np.int64)
     low, high = np.bincount(step + _STEPS * positive, minlength=2 * _STEPS).reshape(2, _STEPS)
@@ -97,21 +117,28 @@ def _auc(z: Floats, positive: npt.NDArray[np.bool_]) -> float:
 
 
 def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[float]]:
-    """The 95 % confidence intervals of `figures`, for records like the held-out ones and not for other runs: Wilson's
-    for accuracy, Newcombe's for AUC, and the normal one for mean losses."""
+    """The 95 % confidence intervals of `figures`, for records like the held-out ones and not for
+    other runs: Wilson's for accuracy, Newcombe's for AUC, and the normal one for mean losses.
+    """
     features, labels = dataset.judged
     z = scores(features, weights)
     return {name: list(_interval(name, z, labels)) for name in measures(dataset, model)}
 
 
 def counts(dataset: Dataset) -> dict[str, int]:
-    """The number of held-out records that judge a model, and how many are of the positive class, if there are two."""
+    """The number of held-out records that judge a model, and how many are of the positive class, if
+    there are two.
+    """
     labels = dataset.judged[1]
     return {"records": len(labels), "positive": int((labels > 0).sum())}
 
 
-def interval_of(name: str, figure: float, records: int, positive: int) -> tuple[float, float] | None:
-    """The interval of one figure, as `intervals` gives it; None for a loss, which needs every record."""
+def interval_of(
+    name: str, figure: float, records: int, positive: int
+) -> tuple[float, float] | None:
+    """The interval of one figure, as `intervals` gives it; None for a loss, which needs every
+    record.
+    """
     if name == ACCURACY:
         return estimate.share_interval(figure, records)
     if name == AUC:
@@ -128,15 +155,19 @@ def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
 
 
 def auc_interval(auc: float, positive: int, negative: int) -> tuple[float, float]:
-    """The 95 % confidence interval of an AUC on these numbers of records (Newcombe, Statistics in Medicine 25, 2006,
-    method 5). It inverts Hanley and McNeil's variance, so that it stays valid for few records and within [0, 1]."""
+    """The 95 % confidence interval of an AUC on these numbers of records (Newcombe, Statistics in
+    Medicine 25, 2006, method 5). It inverts Hanley and McNeil's variance, so that it stays valid
+    for few records and within [0, 1].
+    """
     n = (positive + negative) / 2 - 1
 
     def bound(far: float) -> float:
         near = auc
         for _ in range(_HALVINGS):
             a = (near + far) / 2
-            spread = a * (1 - a) * (1 + n * (1 - a) / (2 - a) + n * a / (1 + a)) / (positive * negative)
+            spread = (
+                a * (1 - a) * (1 + n * (1 - a) / (2 - a) + n * a / (1 + a)) / (positive * negative)
+            )
             if (a - auc) ** 2 < _Z * _Z * spread:
                 near = a
             else:
@@ -147,14 +178,18 @@ def auc_interval(auc: float, positive: int, negative: int) -> tuple[float, float
 
 
 def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
-    """The same figures of the answer that knows no features: the majority, the share of each class, the mean label."""
+    """The same figures of the answer that knows no features: the majority, the share of each class,
+    the mean label.
+    """
     labels = dataset.judged[1]
     shares = dataset.shares
     least = 1 / len(dataset.training)  # of a class that no training record has
     figures = {}
     for name in measures(dataset, model):
         if name == SQUARED_ERROR:
-            figures[name] = float(np.mean((labels - dataset.labels[dataset.training].mean()) ** 2)) / ONE**2
+            figures[name] = (
+                float(np.mean((labels - dataset.labels[dataset.training].mean()) ** 2)) / ONE**2
+            )
         elif name == AUC:
             figures[name] = 0.5
         else:

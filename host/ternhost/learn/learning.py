@@ -29,25 +29,37 @@ class ModelOptions:
     """Options of every algorithm that learns a linear model."""
 
     dataset: str = to_learn(
-        "flights", f"data set to learn from: {', '.join(datasets.DATASETS)}; or NAME:PATH, in a file", metavar="D"
-    )  # fmt: skip
+        "flights",
+        f"data set to learn from: {', '.join(datasets.DATASETS)}; or NAME:PATH, in a file",
+        metavar="D",
+    )
     dimension: int | None = to_learn(
-        None, "instead of --dataset: number of features, the constant included, of records that only the devices know",
-        instead_of=("dataset",), metavar="N",
-    )  # fmt: skip
-    labels: int | None = to_learn(None, "with --dimension, --model softmax: number of classes", metavar="N")
+        None,
+        "instead of --dataset: number of features, the constant included, of records that only the devices know",
+        instead_of=("dataset",),
+        metavar="N",
+    )
+    labels: int | None = to_learn(
+        None, "with --dimension, --model softmax: number of classes", metavar="N"
+    )
     model: str = to_learn(
-        "", "model to train; softmax is for several classes", choices=tuple(MODELS),
+        "",
+        "model to train; softmax is for several classes",
+        choices=tuple(MODELS),
         shown="linear for numeric labels, else logistic",
-    )  # fmt: skip
+    )
     seed: int = to_learn(1, SEED_HELP, metavar="S")
 
     def __post_init__(self) -> None:
         if self.model and self.model not in MODELS:
-            raise UsageError(f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}")
+            raise UsageError(
+                f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}"
+            )
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         if self.labels is not None:
-            require(2 <= self.labels <= MAX_DIMENSION, "labels", f"2 to {MAX_DIMENSION}", self.labels)
+            require(
+                2 <= self.labels <= MAX_DIMENSION, "labels", f"2 to {MAX_DIMENSION}", self.labels
+            )
         if (self.labels is not None) != (self.dimension is not None and self.model == "softmax"):
             text = "--labels is for softmax regression on records that only the devices know, which needs it"
             raise UsageError(text, "name --model softmax, --dimension and --labels together")
@@ -75,7 +87,9 @@ class LearningOptions(Budgeted, ModelOptions):
     def __post_init__(self) -> None:
         ModelOptions.__post_init__(self)
         super().__post_init__()
-        require(0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
+        require(
+            0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch
+        )
 
 
 class Learning(Learner):
@@ -93,7 +107,9 @@ class Learning(Learner):
         if data is None and options.dimension is None:
             self.dataset = datasets.load(options.dataset, classes=several)
         elif data is None and population.knows_records:
-            text = "--dimension is for devices with records of their own, and these are given theirs"
+            text = (
+                "--dimension is for devices with records of their own, and these are given theirs"
+            )
             raise UsageError(text, "name a --dataset, or a fleet of boards: port:... or mqtt:...")
         if self.dataset and self.dataset.task == REGRESSION and self.model != SUITED[REGRESSION]:
             text = f"a {self.model} model tells classes, and the labels of {self.dataset.name} are numbers"
@@ -105,12 +121,16 @@ class Learning(Learner):
         self.d = self.classes * features
         if self.d > MAX_VALUES:
             hint = f"a device computes at most {MAX_VALUES:,}: use fewer classes or features"
-            raise UsageError(f"{self.classes} classes of {features} features have {self.d:,} weights", hint)
+            raise UsageError(
+                f"{self.classes} classes of {features} features have {self.d:,} weights", hint
+            )
         self.last: dict[str, Any] | None = None  # the estimate of the last round that had one
         self._turns: Turns | None = None
 
     def _records(self, each: int = 1, leave_out: Indices | tuple[()] = ()) -> Holdings | None:
-        """The training records, `each` to a client; None where the host does not know what clients hold."""
+        """The training records, `each` to a client; None where the host does not know what clients
+        hold.
+        """
         if self.dataset is None or not self._population.knows_records:
             return None
         held = np.setdiff1d(self.dataset.training, leave_out)
@@ -151,17 +171,26 @@ class Learning(Learner):
         return judging.figures(self.dataset, MODELS[self.model], self.weights)
 
     def references(self) -> dict[str, Any]:
-        """The optimum without privacy, the answer that knows no features, and how many records judge both."""
+        """The optimum without privacy, the answer that knows no features, and how many records
+        judge both.
+        """
         if self.dataset is None:
             return {"measures": []}
         model = MODELS[self.model]
         optimum = judging.figures(self.dataset, model, self.optimum())
         baseline, judged = judging.baselines(self.dataset, model), judging.counts(self.dataset)
-        return {"measures": list(optimum), "optimum": optimum, "baseline": baseline, "judged": judged}
+        return {
+            "measures": list(optimum),
+            "optimum": optimum,
+            "baseline": baseline,
+            "judged": judged,
+        }
 
     def optimum(self) -> Floats:
-        """The same kind of model without privacy, fitted to all training records with the same regularisation. Local
-        training has none, but without any, records that a line separates have no optimum."""
+        """The same kind of model without privacy, fitted to all training records with the same
+        regularisation. Local training has none, but without any, records that a line separates have
+        no optimum.
+        """
         assert self.dataset is not None
         regularisation = getattr(self.options, "regularisation", TrainingPlan.regularisation)
         return optimum(MODELS[self.model], self.dataset, regularisation)
@@ -195,7 +224,9 @@ class Learning(Learner):
         return {**how, "learning_rate": trainer.rate}
 
     def _judged(self) -> dict[str, Any]:
-        """Each figure of the model, beside the answer that knows no features and the optimum without privacy."""
+        """Each figure of the model, beside the answer that knows no features and the optimum
+        without privacy.
+        """
         if self.dataset is None:
             return {"measure": None, "task": None}
         model = MODELS[self.model]
@@ -211,7 +242,9 @@ class Learning(Learner):
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         lines = _figures(result)
-        unit = "weights" if result["classes"][0]["tau"] is not None else "coordinates of the gradient"
+        unit = (
+            "weights" if result["classes"][0]["tau"] is not None else "coordinates of the gradient"
+        )
         part = projections.part(result["mechanism"], result["k"])
         lines += [
             f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
@@ -222,7 +255,9 @@ class Learning(Learner):
         classes = result["classes"]
         shown = ends(classes, lambda each: float(each["epsilon_paid"]))
         if len(shown) < len(classes):
-            lines.append(f"  {len(classes)} classes of clients, of which these spend the least and the most:")
+            lines.append(
+                f"  {len(classes)} classes of clients, of which these spend the least and the most:"
+            )
         if len(classes) > 1:
             lines += [_class(each) for each in shown]
         return lines
@@ -260,4 +295,6 @@ def _figures(result: Mapping[str, Any]) -> list[str]:
 
 def _class(cost: Mapping[str, Any]) -> str:
     tau = "" if cost["tau"] is None else f", tau {cost['tau']:g}"
-    return f"  {100 * cost['share']:.3g} % of the clients: epsilon {cost['epsilon']:g} a report{tau}"
+    return (
+        f"  {100 * cost['share']:.3g} % of the clients: epsilon {cost['epsilon']:g} a report{tau}"
+    )

@@ -1,8 +1,11 @@
-"""Means and histograms of what a few devices with many records each hold, from sums over all their records.
+"""Means and histograms of what a few devices with many records each hold, from sums over all their
+records.
 
-The record, or a run of consecutive records, is the unit of privacy, as in FedSum. One round sums all numeric
-attributes, and one counts the categories of those of each size. A count of the units comes with the sums, so every
-estimate is a quotient of two noisy numbers, and its interval is Fieller's (1954)."""
+The record, or a run of consecutive records, is the unit of privacy, as in FedSum. One round sums
+all numeric attributes, and one counts the categories of those of each size. A count of the units
+comes with the sums, so every estimate is a quotient of two noisy numbers, and its interval is
+Fieller's (1954).
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +26,13 @@ from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn.attributes import columns_of
 from ternhost.learn.base import Cohort, Devices, Learner, Population, report_summary
-from ternhost.learn.collect import attribute_lines, dataset_option, error_lines, squared_errors, table_for
+from ternhost.learn.collect import (
+    attribute_lines,
+    dataset_option,
+    error_lines,
+    squared_errors,
+    table_for,
+)
 from ternhost.learn.designs import SEED_HELP
 from ternhost.learn.fedsum import SumDesign, UnitOptions
 from ternhost.options import option, require
@@ -34,7 +43,9 @@ from ternhost.text import counted
 
 _what = partial(option, group="what to collect")
 _STEPS = 4096, 128  # grid steps of a radius: as many as there may be, or, at a tiny rho, fewer
-_LONG = 2048  # records of a unit, up to which no sum of theirs can be cut off at 2**29 (arithmetic.md)
+_LONG = (
+    2048  # records of a unit, up to which no sum of theirs can be cut off at 2**29 (arithmetic.md)
+)
 _MOST_SUMS = sums.MOST_BYTES - 1  # of a report, beside the tally, at 8 bits each
 
 
@@ -85,14 +96,18 @@ class Means(Learner):
         if population.schedule is not None:
             hint = "serve the fleet with collect, or collect in runs: tern collect --unit record"
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
-        self._table, records, self._first, self._width = table_for(options.dataset, population, data)
+        self._table, records, self._first, self._width = table_for(
+            options.dataset, population, data
+        )
         groups = self._groups()
         self.unit, self.delta = parse_unit(options.unit), sums.parse_delta(options.delta)
         self.clients = population.clients or population.boards or population.devices or None
         self.holdings = None
         each, boards = options.records, self.clients or 1
         if population.knows_records:
-            self.holdings = deal(self._table.name, records, self._table.training, boards, each, options.seed)
+            self.holdings = deal(
+                self._table.name, records, self._table.training, boards, each, options.seed
+            )
         self._units = math.ceil(each / self.unit) if self.unit else 1
         attributes = sum(len(columns) for columns, _ in groups)
         budget = min(options.budget, MAX_EPSILON)  # what one report may cost
@@ -107,23 +122,27 @@ class Means(Learner):
         groups = []
         for size, columns in columns_of(self._table).items():
             if size == 1 or size > wire.MAX_DIMENSION:
-                text = (
-                    f"sums over units count 2 to {wire.MAX_DIMENSION} categories of an attribute, not {size}"
-                )
+                text = f"sums over units count 2 to {wire.MAX_DIMENSION} categories of an attribute, not {size}"
                 raise UsageError(text, "collect at the device's unit, without --unit")
             most = _MOST_SUMS // max(1, size)
             groups += [(columns[i : i + most], size) for i in range(0, len(columns), most)]
         return groups
 
     def _part(self, columns: tuple[int, ...], categories: int, cost: int) -> _Part:
-        """No unit is clipped, as its numbers are at most those of its records, and no sum leaves the symbols, for which
-        more noise may be needed."""
+        """No unit is clipped, as its numbers are at most those of its records, and no sum leaves
+        the symbols, for which more noise may be needed.
+        """
         d, run = len(columns), self.unit or self.options.records
         values = d * (categories or 1)
         radius = run * max(math.sqrt(d), 2 if run > _LONG else 1)
         steps = _STEPS[cost < 100]
         tally = round(steps / values**0.25)  # least variance of a quotient near 1
-        given: dict[str, Any] = {"cost": cost, "unit": self.unit, "radius": radius, "units": self._units}
+        given: dict[str, Any] = {
+            "cost": cost,
+            "unit": self.unit,
+            "radius": radius,
+            "units": self._units,
+        }
         given |= {"steps": steps, "clipped": tally, "kept": tally, "values": values + 1}
         most = self._units * max(tally, math.ceil(run * steps / radius))
         for bits in range(8, min(16, 8 * sums.MOST_BYTES // (values + 1)) + 1):
@@ -135,7 +154,9 @@ class Means(Learner):
             return self._part(columns, categories, cost // 2)
         card, budget = cards.decode(made.card), self.options.budget
         design = SumDesign(card, values + 1, made.sigma**2, "gaussian", budget, delta=self.delta)
-        return _Part(columns, categories, design, tally, made.range, sums.grid(body, made.range) / 2)
+        return _Part(
+            columns, categories, design, tally, made.range, sums.grid(body, made.range) / 2
+        )
 
     @property
     def done(self) -> bool:
@@ -147,7 +168,9 @@ class Means(Learner):
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         (cohort,) = result.cohorts
         total, error = sums_of(cohort) if cohort.reports else np.zeros((2, len(cohort.counts)))
-        self._answers.append({"totals": total.tolist(), "errors": error.tolist(), "reports": result.reports})
+        self._answers.append(
+            {"totals": total.tolist(), "errors": error.tolist(), "reports": result.reports}
+        )
 
     def state(self) -> dict[str, Any]:
         return {"answers": list(self._answers)}
@@ -161,26 +184,43 @@ class Means(Learner):
         for part, answer in zip(self._parts, self._answers, strict=True):
             # Units in records: the last run of a device may be shorter.
             to_records = self.options.records / self._units / part.tally
-            counted_records.append((answer["totals"][-1] * to_records, answer["errors"][-1] * to_records))
+            counted_records.append(
+                (answer["totals"][-1] * to_records, answer["errors"][-1] * to_records)
+            )
             found |= self._entries(part, answer, *counted_records[-1])
             kind = f"of {part.categories} categories" if part.categories else "numbers"
             design, d = part.design, len(part.columns)
             about = report_summary(design, part.question(self._width, self._first))
-            settings = {"name": kind, "d": d, **design.summary(1), "k": d, "reports": answer["reports"]}
+            settings = {
+                "name": kind,
+                "d": d,
+                **design.summary(1),
+                "k": d,
+                "reports": answer["reports"],
+            }
             parts.append(settings | about)
         entries = [found[column] for column in sorted(found)]
         records, spread = min(counted_records, key=lambda each: each[1])
         return {
-            "dataset": self.options.dataset, "method": "sums over units",
-            "clients": max(answer["reports"] for answer in self._answers), **squared_errors(entries),
-            "attributes": entries, "records": records, "records_error": spread, "unit": self.unit,
-            "delta": self.delta, "rho": sum(part.design.cost for part in self._parts) / MICRO, "parts": parts,
-        }  # fmt: skip
+            "dataset": self.options.dataset,
+            "method": "sums over units",
+            "clients": max(answer["reports"] for answer in self._answers),
+            **squared_errors(entries),
+            "attributes": entries,
+            "records": records,
+            "records_error": spread,
+            "unit": self.unit,
+            "delta": self.delta,
+            "rho": sum(part.design.cost for part in self._parts) / MICRO,
+            "parts": parts,
+        }
 
     def _entries(
         self, part: _Part, answer: Mapping[str, Any], count: float, spread: float
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The entry of each column of a round. count: of the records, as the round told it; spread: its error."""
+        """The entry of each column of a round. count: of the records, as the round told it; spread:
+        its error.
+        """
         each = part.categories or 1
         slack = part.slack * self._units / self.options.records
         names = *self._table.numeric_names, *self._table.categorical_names
@@ -188,7 +228,9 @@ class Means(Learner):
         for i, column in enumerate(part.columns):
             chosen = slice(i * each, (i + 1) * each)
             shares, bounds = [], []
-            for total, error in zip(answer["totals"][chosen], answer["errors"][chosen], strict=True):
+            for total, error in zip(
+                answer["totals"][chosen], answer["errors"][chosen], strict=True
+            ):
                 interval = fieller(total, error, count, spread)
                 bounds.append(interval and [interval[0] - slack, interval[1] + slack])
                 shares.append(total / count if count else 0.0)
@@ -202,7 +244,9 @@ class Means(Learner):
                 entry |= {"categories": list(values), "frequencies": shares}
                 entry["intervals"] = bounds if all(bounds) else None
                 if held is not None:
-                    entry["true"] = (np.bincount(held[:, column], minlength=each) / len(held)).tolist()
+                    entry["true"] = (
+                        np.bincount(held[:, column], minlength=each) / len(held)
+                    ).tolist()
             yield column, entry
 
     @classmethod

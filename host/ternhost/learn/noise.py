@@ -1,7 +1,10 @@
-"""What a client reports in protected inference, and its noise, also in the settings of MindSpore Federated.
+"""What a client reports in protected inference, and its noise, also in the settings of MindSpore
+Federated.
 
-Its guide to the protection of inference results takes 1 for the L1 sensitivity of a vector of probabilities, and noise
-of scale 1 / laplace_eval_eps. The sensitivity is 2, so the true epsilon is twice laplace_eval_eps."""
+Its guide to the protection of inference results takes 1 for the L1 sensitivity of a vector of
+probabilities, and noise of scale 1 / laplace_eval_eps. The sensitivity is 2, so the true epsilon is
+twice laplace_eval_eps.
+"""
 
 import math
 from dataclasses import dataclass
@@ -35,7 +38,10 @@ def weakness(true: float) -> str:
 
 @dataclass(frozen=True)
 class NoiseOptions:
-    """Options of a report of protected inference. The true `epsilon` replaces MindSpore's `laplace_eval_eps`."""
+    """Options of a report of protected inference.
+
+    The true `epsilon` replaces MindSpore's `laplace_eval_eps`.
+    """
 
     answer: str = to_classify(
         VECTOR,
@@ -78,14 +84,18 @@ class NoiseOptions:
         if self.noise is not None:
             require(0 < self.noise < math.inf, "noise", "above 0", self.noise)
         if self.probability is not None:
-            require(0 < self.probability < 1, "probability", "above 0 and below 1", self.probability)
+            require(
+                0 < self.probability < 1, "probability", "above 0 and below 1", self.probability
+            )
             if self.noise is None:
                 text = "--probability is how often noise is at most --noise"
                 raise UsageError(text, "give both, or neither")
         if self.answer == LABEL and self.noise is not None:
             text = "--noise is of vectors, and labels are sent by randomised response"
             raise UsageError(text, "name --epsilon, or --answer vector")
-        named = [name for name in ("epsilon", "epsilons", "noise") if getattr(self, name) is not None]
+        named = [
+            name for name in ("epsilon", "epsilons", "noise") if getattr(self, name) is not None
+        ]
         if self.privacy_eval_type == NOT_ENCRYPT and named:
             raise UsageError(
                 f"--{named[0]} says how much noise there is, and {NOT_ENCRYPT} that there is none",
@@ -95,7 +105,10 @@ class NoiseOptions:
             self.classes()  # an epsilon that makes no sense is refused here
 
     def classes(self) -> list[tuple[int, float]]:
-        """(true epsilon of a result in micro-epsilon, share) of each class of clients. Raises UsageError."""
+        """(true epsilon of a result in micro-epsilon, share) of each class of clients.
+
+        Raises UsageError.
+        """
         if self.epsilons is not None:
             return [(parse_epsilon(epsilon), share) for epsilon, share in shares(self.epsilons)]
         if self.epsilon is not None:
@@ -103,13 +116,16 @@ class NoiseOptions:
         true = 2 * self.setting
         if true > _MOST:
             text = f"no device reports at a true epsilon of {true:,.10g}, above {_MOST}"
-            raise UsageError(text, "vectors of a simulated fleet show what it does: --fleet simulated:1000")
+            raise UsageError(
+                text, "vectors of a simulated fleet show what it does: --fleet simulated:1000"
+            )
         return [(parse_epsilon(true), 1.0)]
 
     @property
     def setting(self) -> Decimal:
-        """laplace_eval_eps: as named, or the one at which noise is at most `noise` with this probability,
-        1 - exp(-noise laplace_eval_eps). Raises UsageError unless it is above 0."""
+        """laplace_eval_eps: as named, or the one at which noise is at most `noise` with this
+        probability, 1 - exp(-noise laplace_eval_eps). Raises UsageError unless it is above 0.
+        """
         if self.noise is not None:
             return Decimal(-math.log1p(-(self.probability or PROBABILITY)) / self.noise)
         try:
@@ -125,7 +141,10 @@ class NoiseOptions:
 
     @property
     def unprotected(self) -> float | None:
-        """laplace_eval_eps where no card has so little noise: a simulation adds it in floats. Raises UsageError."""
+        """laplace_eval_eps where no card has so little noise: a simulation adds it in floats.
+
+        Raises UsageError.
+        """
         vectors = self.answer == VECTOR and self.privacy_eval_type == LAPLACE
         if not vectors or self.epsilon is not None or self.epsilons is not None:
             return None

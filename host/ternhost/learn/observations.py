@@ -1,16 +1,21 @@
-"""What noisy mean gradients tell of the optimum, by public rows: features of records without labels.
+"""What noisy mean gradients tell of the optimum, by public rows: features of records without
+labels.
 
-Let h be the mean of a label by a model. A gradient asked for at weights v has the mean E[(h(x v) - h(x w)) x], with w
-the optimum and E over the population. Public rows stand for the population, so that every answer is an equation of w,
-linear near the last fit. All equations are solved together, with w shrunk by evidence.
+Let h be the mean of a label by a model. A gradient asked for at weights v has the mean E[(h(x v) -
+h(x w)) x], with w the optimum and E over the population. Public rows stand for the population, so
+that every answer is an equation of w, linear near the last fit. All equations are solved together,
+with w shrunk by evidence.
 
-Devices clip gradients. For a logistic model each row says what a clipped gradient is with either label. So the clip is
-part of the equation, and leaves no bias if the model is right. Then the smallest radius is best: at the model 0, where
+Devices clip gradients. For a logistic model each row says what a clipped gradient is with either
+label. So the clip is part of the equation, and leaves no bias if the model is right. Then the
+smallest radius is best: at the model 0, where
 |x| / 2 is at least DIRECTION because of the constant 1, devices tell the directions of their gradients.
 
-Public rows of another population would ruin this. They are not `suited` where uncorrelated features explain the first
-gradient with much more evidence, or where it has more than noise in directions in which rows hardly vary. Then the
-model goes along that gradient. Without public rows, `made_up` ones do."""
+Public rows of another population would ruin this. They are not `suited` where uncorrelated features
+explain the first gradient with much more evidence, or where it has more than noise in directions in
+which rows hardly vary. Then the model goes along that gradient. Without public rows, `made_up` ones
+do.
+"""
 
 import math
 from collections.abc import Mapping
@@ -70,9 +75,14 @@ class Observation:
 
 
 class Observations:
-    """All answers so far, and the weights that explain them. The first question must be at the model 0."""
+    """All answers so far, and the weights that explain them.
 
-    def __init__(self, model: int, rows: Floats, classes: int = 1, *, invented: bool = False) -> None:
+    The first question must be at the model 0.
+    """
+
+    def __init__(
+        self, model: int, rows: Floats, classes: int = 1, *, invented: bool = False
+    ) -> None:
         """rows: public rows (n x features), the constant 1 first. invented: they are `made_up`."""
         self.model, self.classes, self._invented = model, classes, invented
         self._rows = rows
@@ -80,7 +90,9 @@ class Observations:
         self.weights: Floats = np.zeros(classes * rows.shape[1])  # of the last fit (values)
         self.suited: bool = True  # the rows to the population, as far as known
         self._plain = self.weights  # of uncorrelated features
-        self.misfit = 1.0  # chi-squared a direction in which rows do not vary: about 1 where they are right
+        self.misfit = (
+            1.0  # chi-squared a direction in which rows do not vary: about 1 where they are right
+        )
 
     @property
     def certain(self) -> float:
@@ -90,7 +102,9 @@ class Observations:
 
     @property
     def limited(self) -> float:
-        """What the first mean gradient is unsure by as the rows are few, over what its noise makes it unsure by."""
+        """What the first mean gradient is unsure by as the rows are few, over what its noise makes
+        it unsure by.
+        """
         first = self._seen[0]
         return self._expected(first, self.weights)[1] / max(first.variance, _LEAST)
 
@@ -110,19 +124,27 @@ class Observations:
                 self.weights = self.weights + _FIT * (self._plain - self.weights)
                 continue
             to = shrink(*self._system(self.weights))
-            # Far from the optimum, answers are not linear in the weights: a whole step may overshoot.
+            # Far from the optimum, answers are not linear in the weights: a whole step may
+            # overshoot.
             moves = _FIT / 2.0 ** np.arange(_HALVED)[:, None] * (to.mean - self.weights)
             there = np.clip(self.weights + moves, -LARGEST_WEIGHT, LARGEST_WEIGHT)
-            left = [self._unexplained(each) + each @ each / to.variance for each in (self.weights, *there)]
+            left = [
+                self._unexplained(each) + each @ each / to.variance
+                for each in (self.weights, *there)
+            ]
             self.weights = (self.weights, *there)[int(np.argmin(left))]
         return self.weights
 
     def lengthened(self) -> Floats:
-        """The last fit, as long as explains the answers best, among _LENGTHS: shrinking makes models of classes
-        that are told apart easily too short, which spoils their probabilities. Made-up rows know nothing of it."""
+        """The last fit, as long as explains the answers best, among _LENGTHS: shrinking makes
+        models of classes that are told apart easily too short, which spoils their probabilities.
+        Made-up rows know nothing of it.
+        """
         if self._invented or not self.suited or not self.weights.any():
             return self.weights
-        longer = [np.clip(times * self.weights, -LARGEST_WEIGHT, LARGEST_WEIGHT) for times in _LENGTHS]
+        longer = [
+            np.clip(times * self.weights, -LARGEST_WEIGHT, LARGEST_WEIGHT) for times in _LENGTHS
+        ]
         return min(longer, key=self._unexplained)
 
     def _unexplained(self, weights: Floats) -> float:
@@ -130,7 +152,9 @@ class Observations:
         total = 0.0
         for seen in self._seen:
             mean, error = self._expected(seen, weights)
-            total += float(np.square(mean - seen.gradient).sum()) / max(seen.variance + error, _LEAST)
+            total += float(np.square(mean - seen.gradient).sum()) / max(
+                seen.variance + error, _LEAST
+            )
         return total
 
     def deviations(self) -> Floats:
@@ -138,8 +162,11 @@ class Observations:
         return np.asarray(np.sqrt(np.diag(shrink(*self._system(self.weights)).covariance)))
 
     def question(self) -> tuple[Floats, float]:
-        """The weights to ask at next, and the radius. The fitted model tells more than the model 0 if it is good
-        enough; 60 % of the gradients are kept whole there."""
+        """The weights to ask at next, and the radius.
+
+        The fitted model tells more than the model 0 if it is good enough; 60 % of the gradients are
+        kept whole there.
+        """
         if not self._seen or not self.suited or self.certain < SURE:
             return np.zeros_like(self.weights), DIRECTION
         means = self._means(self.weights)
@@ -150,11 +177,15 @@ class Observations:
         return self.weights, max(float(sizes.ravel()[order[whole]]), DIRECTION / 10)
 
     def promise(self, asked: Observation) -> float:
-        """The expected squared error of scores from such an answer alone, whatever its gradient is: the less the
-        better, among mechanisms and clips. Before it, scores have a variance of 4."""
+        """The expected squared error of scores from such an answer alone, whatever its gradient is:
+        the less the better, among mechanisms and clips. Before it, scores have a variance of 4.
+        """
         hessian, (_, error) = self._hessian(asked, asked.asked), self._expected(asked, asked.asked)
         scores = np.kron(np.eye(self.classes), self._rows.T @ self._rows / len(self._rows))
-        known = hessian.T @ hessian / (asked.variance + error) + np.eye(len(scores)) * np.trace(scores) / 4
+        known = (
+            hessian.T @ hessian / (asked.variance + error)
+            + np.eye(len(scores)) * np.trace(scores) / 4
+        )
         return float(np.trace(np.linalg.solve(known, scores)))
 
     def _judge(self) -> None:
@@ -167,7 +198,9 @@ class Observations:
         variance += self._expected(first, np.clip(fitted, -LARGEST_WEIGHT, LARGEST_WEIGHT))[1]
         average = np.einsum("iaja->ij", hessian.reshape(classes, d, classes, d)) / d
         uncorrelated = np.kron(average, np.eye(d))
-        mine, other = (shrink(h.T @ h / variance, h.T @ target / variance) for h in (hessian, uncorrelated))
+        mine, other = (
+            shrink(h.T @ h / variance, h.T @ target / variance) for h in (hessian, uncorrelated)
+        )
         left, sizes, _ = np.linalg.svd(hessian)
         silent = np.square(sizes) * min(mine.variance, _STEEP) < variance
         beside = np.square(left.T[silent] @ target) / variance
@@ -177,12 +210,17 @@ class Observations:
         odds = mine.evidence - other.evidence
         doubt = _DOUBT * (1 + self.certain / SURE)  # no rows explain clear answers fully
         self.suited = odds >= 0 if self._invented else min(odds, -excess) >= -doubt
-        # The other's model goes along the gradient, and as far as the rows' curvature there lets it.
+        # The other's model goes along the gradient, and as far as the rows' curvature there lets
+        # it.
         weights, curvature = other.mean, other.mean @ hessian @ other.mean
-        self._plain = weights * (weights @ uncorrelated @ weights / curvature if curvature > 0 else 0.0)
+        self._plain = weights * (
+            weights @ uncorrelated @ weights / curvature if curvature > 0 else 0.0
+        )
 
     def _system(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Of all answers, linear near these weights: the precision matrix, and it times the solution."""
+        """Of all answers, linear near these weights: the precision matrix, and it times the
+        solution.
+        """
         precision, target = np.zeros((len(weights),) * 2), np.zeros_like(weights)
         for seen in self._seen:
             hessian, (mean, error) = self._hessian(seen, weights), self._expected(seen, weights)
@@ -192,8 +230,9 @@ class Observations:
         return precision, target
 
     def _gradients(self, seen: Observation) -> tuple[Floats, Floats]:
-        """At the weights asked: each row's gradient where its mean labels are 0 (n x classes x features), and by how
-        much it falls with each mean label (n x features)."""
+        """At the weights asked: each row's gradient where its mean labels are 0 (n x classes x
+        features), and by how much it falls with each mean label (n x features).
+        """
         before = self._means(seen.asked)
         if self.model == LOGISTIC:
             negative, positive = (seen.clipped(self._rows * (before - label)) for label in (0, 1))
@@ -201,10 +240,13 @@ class Observations:
         return before[:, :, None] * self._rows[:, None], self._rows
 
     def _expected(self, seen: Observation, weights: Floats) -> tuple[Floats, float]:
-        """If these weights were the optimum: the mean gradient (values), and the variance of it that the rows have as
-        they are few."""
+        """If these weights were the optimum: the mean gradient (values), and the variance of it
+        that the rows have as they are few.
+        """
         asked, falls = self._gradients(seen)
-        each = (asked - self._means(weights)[:, :, None] * falls[:, None]).reshape(len(self._rows), -1)
+        each = (asked - self._means(weights)[:, :, None] * falls[:, None]).reshape(
+            len(self._rows), -1
+        )
         return each.mean(axis=0), float(np.square(each).mean()) / len(each)
 
     def _hessian(self, seen: Observation, weights: Floats) -> Floats:
@@ -214,7 +256,9 @@ class Observations:
         blocks = np.empty((classes, d, classes, d))
         for i in range(classes):
             for j in range(classes):
-                slopes = np.ones(n) if self.model == LINEAR else means[:, i] * ((i == j) - means[:, j])
+                slopes = (
+                    np.ones(n) if self.model == LINEAR else means[:, i] * ((i == j) - means[:, j])
+                )
                 blocks[i, :, j] = (falls * slopes[:, None]).T @ self._rows / n
         return blocks.reshape(classes * d, -1)
 
@@ -236,14 +280,18 @@ class Observations:
     def restore(self, state: Mapping[str, Any]) -> None:
         (self.weights,) = read_vectors(state, len(self.weights), "weights")
         with reading_state("learning from gradients"):
-            self._seen = [Observation(np.array(w), np.array(g), *how) for w, g, *how in state["seen"]]
+            self._seen = [
+                Observation(np.array(w), np.array(g), *how) for w, g, *how in state["seen"]
+            ]
             if self._seen:
                 self._judge()
 
 
 def made_up(features: int, direction: Floats | None = None) -> Floats:
-    """Rows (n x features), spread evenly around their mean. direction: the mean of x / |x|, as far as known. Its first
-    value is the mean of 1 / |x|, which gives the size of the rows. Without it, the features have uniform variance."""
+    """Rows (n x features), spread evenly around their mean. direction: the mean of x / |x|, as far
+    as known. Its first value is the mean of 1 / |x|, which gives the size of the rows. Without it,
+    the features have uniform variance.
+    """
     mean, square = np.eye(features)[0], 1 + (features - 1) / 3
     if direction is not None:
         first = min(max(float(direction[0]), features**-0.5), 1.0)
@@ -254,7 +302,9 @@ def made_up(features: int, direction: Floats | None = None) -> Floats:
     signs = transform(np.eye(1 << (features - 1).bit_length(), dtype=np.int32))
     spread = signs[:, :features].astype(np.float64)
     spread[:, 0] = 0
-    return np.asarray(mean + spread * math.sqrt(max(square - mean @ mean, 0) / max(features - 1, 1)))
+    return np.asarray(
+        mean + spread * math.sqrt(max(square - mean @ mean, 0) / max(features - 1, 1))
+    )
 
 
 @dataclass(frozen=True)
@@ -268,13 +318,18 @@ class Posterior:
 
 
 def shrink(precision: Floats, target: Floats) -> Posterior:
-    """Of w given observations of this precision matrix, which give target = precision w + noise of that covariance, at
-    the variance of the largest evidence."""
+    """Of w given observations of this precision matrix, which give target = precision w + noise of
+    that covariance, at the variance of the largest evidence.
+    """
     certain, directions = np.linalg.eigh(precision)
     certain = np.maximum(certain, 0)
     along = directions.T @ target
     shrunk = 1 / (certain + 1 / _VARIANCES[:, None])  # variances x directions
-    evidence = 0.5 * (np.square(along) * shrunk - np.log1p(certain * _VARIANCES[:, None])).sum(axis=1)
+    evidence = 0.5 * (np.square(along) * shrunk - np.log1p(certain * _VARIANCES[:, None])).sum(
+        axis=1
+    )
     best = int(evidence.argmax())
     covariance = directions * shrunk[best] @ directions.T
-    return Posterior(covariance @ target, covariance, float(_VARIANCES[best]), float(evidence[best]))
+    return Posterior(
+        covariance @ target, covariance, float(_VARIANCES[best]), float(evidence[best])
+    )

@@ -15,7 +15,9 @@ _VERSION = 1  # of losses.py: count up to fit anew what is in the cache
 
 
 def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
-    """The weights (d, or classes * d) of the least mean loss plus regularisation / 2 times their squares, cached."""
+    """The weights (d, or classes * d) of the least mean loss plus regularisation / 2 times their
+    squares, cached.
+    """
     fitted = f"{_VERSION} {model} {regularisation!r} {dataset.features.shape} {len(dataset.classes)}".encode()
     key = hashlib.sha256(fitted)
     for part in (dataset.features, dataset.labels, dataset.training):

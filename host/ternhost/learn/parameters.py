@@ -46,7 +46,10 @@ class Parameters:
 
 
 def quantise(weights: npt.ArrayLike) -> Parameters:
-    """Quantise `weights`, cut to +-LARGEST_WEIGHT, at the finest exponent. Raises ValueError unless all are finite."""
+    """Quantise `weights`, cut to +-LARGEST_WEIGHT, at the finest exponent.
+
+    Raises ValueError unless all are finite.
+    """
     real = np.asarray(weights, np.float64)
     if not np.isfinite(real).all():
         raise ValueError("not a finite number")
@@ -56,4 +59,6 @@ def quantise(weights: npt.ArrayLike) -> Parameters:
         exponent = min(MAX_EXPONENT, max(MIN_EXPONENT, math.frexp(largest)[1] - 15))
         if np.rint(largest * 2.0**-exponent) > _MANTISSA:
             exponent += 1
-    return Parameters(array("h", np.rint(real * 2.0**-exponent).astype(np.int16).tobytes()), exponent)
+    return Parameters(
+        array("h", np.rint(real * 2.0**-exponent).astype(np.int16).tobytes()), exponent
+    )

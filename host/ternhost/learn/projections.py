@@ -1,4 +1,6 @@
-"""Reports about whole gradients (cards.md, projection): their design for a class of devices, and their radius."""
+"""Reports about whole gradients (cards.md, projection): their design for a class of devices, and
+their radius.
+"""
 
 import math
 from dataclasses import replace
@@ -14,10 +16,15 @@ _SHORT = 0.6
 
 
 def designed(epsilon: str, values: int, share: float = 1.0) -> ReportDesign:
-    """The report of a class of devices. `variance`: of a coordinate of a mean with a radius of 1. Raises UsageError."""
+    """The report of a class of devices.
+
+    `variance`: of a coordinate of a mean with a radius of 1. Raises UsageError.
+    """
     micro = parse_epsilon(epsilon)
     made = projection.design(micro, values, 1.0)
-    return ReportDesign(cards.decode(made.card), 1, made.variance, NAME, micro, share, what="vector")
+    return ReportDesign(
+        cards.decode(made.card), 1, made.variance, NAME, micro, share, what="vector"
+    )
 
 
 def part(mechanism: str, k: int) -> str:

@@ -22,8 +22,9 @@ METAVAR = "FILE|N|none"
 
 @dataclass(frozen=True)
 class PublicRows:
-    """rows: n x d real numbers, None without any. reserved: positions in the data set of those that are its records.
-    name: in words."""
+    """rows: n x d real numbers, None without any. reserved: positions in the data set of those that
+    are its records. name: in words.
+    """
 
     rows: Floats | None = None
     reserved: Indices = field(default_factory=lambda: np.arange(0))
@@ -49,16 +50,20 @@ def _enough(rows: Floats, d: int) -> Floats:
     """Raises UsageError for fewer rows than features: no second moment of these."""
     if len(rows) < d:
         raise UsageError(
-            f"{counted(len(rows), 'public row')} for {d} features", f"{d} or more, better 300, or none"
+            f"{counted(len(rows), 'public row')} for {d} features",
+            f"{d} or more, better 300, or none",
         )
     return rows
 
 
 def read(path: Path, d: int, constant: bool = True) -> Floats:
-    """Rows of d features each from a CSV file; a label after them is left out. constant: the first feature is the
-    constant 1. Raises UsageError."""
+    """Rows of d features each from a CSV file; a label after them is left out. constant: the first
+    feature is the constant 1. Raises UsageError.
+    """
     rows: Floats = read_csv(path, most=d) / ONE
     if constant and (other := np.flatnonzero(rows[:, 0] != 1)).size:
-        text = f"{path}, record {other[0] + 1}: the first of the {d} features must be the constant 1"
+        text = (
+            f"{path}, record {other[0] + 1}: the first of the {d} features must be the constant 1"
+        )
         raise UsageError(text, "write 1 before the features of each row")
     return rows

@@ -1,25 +1,31 @@
-"""The range of a round, tau: how much of [-1, 1] the reported values need, chosen by what the reports tell.
+"""The range of a round, tau: how much of [-1, 1] the reported values need, chosen by what the
+reports tell.
 
-With tau = 2**-r each device multiplies its values by 2**r and clips them before the card; the host divides the estimate
-by 2**r. The noise's variance falls by 4**r, but clipping leaves a bias that more reports do not remove. Privacy is that
-of the card: it is certified for every input in [-1, 1], and the range depends only on earlier reports.
+With tau = 2**-r each device multiplies its values by 2**r and clips them before the card; the host
+divides the estimate by 2**r. The noise's variance falls by 4**r, but clipping leaves a bias that
+more reports do not remove. Privacy is that of the card: it is certified for every input in [-1, 1],
+and the range depends only on earlier reports.
 
-The choice is the tau of the least expected squared error. With n reports of k of d values and a card of variance V at
-0, the error has these parts:
+The choice is the tau of the least expected squared error. With n reports of k of d values and a
+card of variance V at 0, the error has these parts:
 
-- noise: (d**2 V / (k n)) (tau / (1 - exp(-tau / m)))**2, summed over the values. Sizes are taken to be exponential with
-  mean m: a share exp(-tau / m) of them is clipped, and shrinks the signal together with the noise.
-- clipping: m exp(-tau / m) of a value, which cancels among records but for a share `_UNBALANCED` of it.
-- unequal classes: with a share p of positive labels, residuals of logistic and softmax regression are about p or 1 - p,
-  and are clipped unequally. `_class_error` is the square of the bias of the constant's gradient. In logistic
-  regression `Ranges.skew` corrects it, and the bias of the other features remains. There the weight of `_class_error`
-  is their squared means: `_CENTRED`, plus up to `_LEANING` if many values are clipped. In softmax regression it is
-  `_FEATURE`. All are priors.
+- noise: (d**2 V / (k n)) (tau / (1 - exp(-tau / m)))**2, summed over the values. Sizes are taken to
+  be exponential with mean m: a share exp(-tau / m) of them is clipped, and shrinks the signal
+  together with the noise.
+- clipping: m exp(-tau / m) of a value, which cancels among records but for a share `_UNBALANCED` of
+  it.
+- unequal classes: with a share p of positive labels, residuals of logistic and softmax regression
+  are about p or 1 - p, and are clipped unequally. `_class_error` is the square of the bias of the
+  constant's gradient. In logistic regression `Ranges.skew` corrects it, and the bias of the other
+  features remains. There the weight of `_class_error` is their squared means: `_CENTRED`, plus up
+  to `_LEANING` if many values are clipped. In softmax regression it is `_FEATURE`. All are priors.
 
-A card's estimate of |x| tells m (`estimate.magnitude`); where it has none, each `SCOUTED`-th round is asked with a card
-that has. For LHP and any card of an epsilon of 1/4 or less, m is a prior. The constant feature's gradient tells p: its
-mean is 1/2 - p at a model of 0, and tau (1 - 2 p) where both sizes are clipped. Otherwise the features' means blur it,
-so that early rounds are believed beside all of them."""
+A card's estimate of |x| tells m (`estimate.magnitude`); where it has none, each `SCOUTED`-th round
+is asked with a card that has. For LHP and any card of an epsilon of 1/4 or less, m is a prior. The
+constant feature's gradient tells p: its mean is 1/2 - p at a model of 0, and tau (1 - 2 p) where
+both sizes are clipped. Otherwise the features' means blur it, so that early rounds are believed
+beside all of them.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,8 +51,12 @@ _MEMORY = 0.1  # of the run: sizes of longer ago count little
 _LEAST_MEMORY = 5  # rounds
 _LARGEST_MEAN = 1.0
 _PRIOR_SIZE = 0.25  # of what is lossless at first: the mean size of values where no card tells it
-_BETWEEN = 0.5  # standard errors that are added to an estimated size: too small a range costs more than too large a one
-_NORMAL: Floats = np.array([NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9)])  # equally likely values
+# standard errors that are added to an estimated size: too small a range costs more than too large a
+# one
+_BETWEEN = 0.5
+_NORMAL: Floats = np.array(
+    [NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9)]
+)  # equally likely values
 
 
 class Belief:
@@ -66,14 +76,24 @@ class Belief:
 
 
 class Ranges:
-    """Chooses the range of the next round, `exponent` (tau is 2**-exponent), from the counts of those before."""
+    """Chooses the range of the next round, `exponent` (tau is 2**-exponent), from the counts of
+    those before.
+    """
 
     def __init__(
-        self, model: int, values: int, classes: int, *, rounds: int, values_reported: float, variance: float,
+        self,
+        model: int,
+        values: int,
+        classes: int,
+        *,
+        rounds: int,
+        values_reported: float,
+        variance: float,
         fixed: int | None = None,
-    ) -> None:  # fmt: skip
-        """values: how many a device computes, over all `classes`. values_reported: by all devices in the whole run.
-        variance: of the card at 0. fixed: the range of all rounds."""
+    ) -> None:
+        """values: how many a device computes, over all `classes`. values_reported: by all devices
+        in the whole run. variance: of the card at 0. fixed: the range of all rounds.
+        """
         self._fixed = fixed
         self._noise = values**2 * variance / values_reported
         self._variance = variance
@@ -84,35 +104,47 @@ class Ranges:
         # The hinge's residual is 0 or 1: a gradient that is not 0 is as large as its feature.
         self._taus = _TAUS[:3] if model == SVM else _TAUS
         self._memory = max(_LEAST_MEMORY, _MEMORY * rounds)
-        # At a model of 0 a residual is at most 1/2 for two classes, else at most 1: a range of `start` is lossless.
+        # At a model of 0 a residual is at most 1/2 for two classes, else at most 1: a range of
+        # `start` is lossless.
         start = int(model == LOGISTIC)
         self.exponent = start if fixed is None else fixed
         self.mean_size = _PRIOR_SIZE * 2.0**-start  # of values, as far as known
         self._sizes = 0.0  # estimated sum of min(|x|, tau) of recent values, weighted
         self._seen = 0.0  # how many they were
         self._spread = 0.0  # standard deviation of the estimate from one value
-        # The share of positive labels, less 1/2: from all rounds, and from those whose model is near 0.
+        # The share of positive labels, less 1/2: from all rounds, and from those whose model is
+        # near 0.
         self._always, self._early = Belief(_SHARE), Belief(_SHARE)
         self._rounds = 0  # rounds with evidence of it
         if fixed is None:
             self._choose()  # by the priors
 
     def kept(self, tau: float) -> float:
-        """The share of values that a round of range tau does not clip: as much of the loss's curvature is left."""
+        """The share of values that a round of range tau does not clip: as much of the loss's
+        curvature is left.
+        """
         return -math.expm1(-tau / self.mean_size)
 
     def skew(self, weights: Floats, tau: float) -> float:
-        """What clipping adds to the constant's mean gradient where these weights are right, so that it should be 0: the
-        rarer class has the larger residuals, and loses more. Scores are taken to be normal around the constant's."""
+        """What clipping adds to the constant's mean gradient where these weights are right, so that
+        it should be 0: the rarer class has the larger residuals, and loses more. Scores are taken
+        to be normal around the constant's.
+        """
         if not self._learns_share:
             return 0.0
         spread = math.sqrt(_FEATURE * float(np.square(weights[1:]).sum()))
         positive = 1 / (1 + np.exp(-weights[0] - spread * _NORMAL))
         negative = 1 - positive
-        return float((negative * np.minimum(positive, tau) - positive * np.minimum(negative, tau)).mean())
+        return float(
+            (negative * np.minimum(positive, tau) - positive * np.minimum(negative, tau)).mean()
+        )
 
-    def learn(self, weights: Floats, mean: Floats, reports: Floats, cohorts: Sequence[CohortCounts]) -> None:
-        """Learn from a round at these weights: the mean gradient, the reports of each coordinate, and the counts."""
+    def learn(
+        self, weights: Floats, mean: Floats, reports: Floats, cohorts: Sequence[CohortCounts]
+    ) -> None:
+        """Learn from a round at these weights: the mean gradient, the reports of each coordinate,
+        and the counts.
+        """
         reporting = [cohort for cohort in cohorts if cohort.counts.sum()]
         if self._fixed is not None or not reporting:
             return
@@ -139,13 +171,16 @@ class Ranges:
             self._spread = spread
 
     def _learn_positives(self, tau: float, weights: Floats, mean: float, reports: float) -> None:
-        likely = 1 / (1 + math.exp(-weights[0]))  # of a record, to be positive: all that is known of it
+        likely = 1 / (
+            1 + math.exp(-weights[0])
+        )  # of a record, to be positive: all that is known of it
         # Gradients of a negative and of a positive record.
         negative, positive = min(likely, tau), min(1 - likely, tau)
         share = (negative - mean) / (negative + positive) - 0.5
         noise = self._variance / reports * (tau / (negative + positive)) ** 2
         self._always.add(share, noise)
-        # The unknown effect of the features' means is alike in all rounds; with weights, later rounds tell little more.
+        # The unknown effect of the features' means is alike in all rounds; with weights, later
+        # rounds tell little more.
         unknown = min(float(np.square(weights[1:]).sum()) / 64, 1 / 16)
         self._rounds += 1
         self._early.add(share, noise + self._rounds * unknown)
@@ -153,7 +188,9 @@ class Ranges:
     def _choose(self) -> None:
         tau = 2.0**-self.exponent
         if self._seen:
-            clipped = self._sizes / self._seen + _BETWEEN * tau * self._spread / math.sqrt(self._seen)
+            clipped = self._sizes / self._seen + _BETWEEN * tau * self._spread / math.sqrt(
+                self._seen
+            )
             self.mean_size = _mean_size(clipped, tau)
         mean = self.mean_size
         taus = self._taus
@@ -178,7 +215,12 @@ class Ranges:
 
     def state(self) -> dict[str, Any]:
         """All that changes, for JSON."""
-        sizes = {"sizes": self._sizes, "seen": self._seen, "spread": self._spread, "mean": self.mean_size}
+        sizes = {
+            "sizes": self._sizes,
+            "seen": self._seen,
+            "spread": self._spread,
+            "mean": self.mean_size,
+        }
         beliefs = {"always": self._always, "early": self._early}
         positives = {name: [belief.total, belief.precision] for name, belief in beliefs.items()}
         return {"exponent": self.exponent, **sizes, "rounds": self._rounds, **positives}
@@ -207,8 +249,10 @@ def _mean_size(clipped: float, tau: float) -> float:
 
 
 def _class_error(positives: float, taus: Floats) -> Floats:
-    """The square of the bias of the constant's gradient over the share of the loss's curvature that clipping leaves. A
-    size beyond tau leaves a part of its curvature, since residuals are not all of these two sizes."""
+    """The square of the bias of the constant's gradient over the share of the loss's curvature that
+    clipping leaves. A size beyond tau leaves a part of its curvature, since residuals are not all
+    of these two sizes.
+    """
     p = positives
     bias = (1 - p) * np.maximum(p - taus, 0) - p * np.maximum(1 - p - taus, 0)
     kept = (1 - p) * np.minimum(1, taus / p) ** 2 + p * np.minimum(1, taus / (1 - p)) ** 2

@@ -1,8 +1,10 @@
-"""Learning from sums in four rounds, with public rows: features of records without labels, which are nobody's secret.
+"""Learning from sums in four rounds, with public rows: features of records without labels, which
+are nobody's secret.
 
-With their Hessian each noisy gradient is a linear observation of the optimum, and all observations are fitted together
-after every round. Public rows of another population would ruin that. So a first round finds out, and if they do not
-fit, `Descent` goes on without them."""
+With their Hessian each noisy gradient is a linear observation of the optimum, and all observations
+are fitted together after every round. Public rows of another population would ruin that. So a first
+round finds out, and if they do not fit, `Descent` goes on without them.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +23,9 @@ _GUARD = 0.2  # the share of rho that the first round spends
 
 def learner(public: Public, rows: Floats | None = None) -> Descent:
     """The learner for these public rows (n x features), or for none."""
-    if rows is None or len(rows) < ENOUGH or public.model == SVM:  # the hinge's Hessian needs labels
+    if (
+        rows is None or len(rows) < ENOUGH or public.model == SVM
+    ):  # the hinge's Hessian needs labels
         return Descent(public)
     return Refit(public, rows)
 

@@ -13,7 +13,9 @@ _HORIZON = 100  # rounds
 
 @dataclass(frozen=True)
 class Schedule:
-    """Options of a fleet that is served: its devices are asked round after round, a share of them at a time."""
+    """Options of a fleet that is served: its devices are asked round after round, a share of them
+    at a time.
+    """
 
     rounds: int | None = _when(
         None, "stop after N rounds, those of earlier starts included", shown="no limit", metavar="N"
@@ -21,22 +23,31 @@ class Schedule:
     interval: float = _when(0.0, "seconds between the starts of two rounds", metavar="SECONDS")
     share: float = _when(1.0, "share of the devices asked in each round", metavar="SHARE")
     horizon: int | None = _when(
-        None, "number of rounds for which the learning rate is chosen",
-        shown=f"all of --rounds, or {_HORIZON}", metavar="N",
-    )  # fmt: skip
+        None,
+        "number of rounds for which the learning rate is chosen",
+        shown=f"all of --rounds, or {_HORIZON}",
+        metavar="N",
+    )
     patience: float = _when(
         2.0,
         "seconds without an answer after which boards are asked again; doubles each time",
         metavar="SECONDS",
     )
     model_every: int = _when(
-        10, "send devices the model for their own use after every N rounds, and at the end", metavar="N"
+        10,
+        "send devices the model for their own use after every N rounds, and at the end",
+        metavar="N",
     )
 
     def __post_init__(self) -> None:
         require(self.model_every >= 1, "model_every", "1 or more rounds", self.model_every)
         require(0 <= self.interval < 1e9, "interval", "0 or more seconds", self.interval)
-        require(0 < self.patience <= 86_400, "patience", "above 0 and at most 86400 seconds", self.patience)
+        require(
+            0 < self.patience <= 86_400,
+            "patience",
+            "above 0 and at most 86400 seconds",
+            self.patience,
+        )
         for name in ("rounds", "horizon"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, "1 or more", value)
@@ -54,7 +65,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Terms:
-    """How a round ends. After `silence` seconds without a frame of a board it goes on without that board."""
+    """How a round ends.
+
+    After `silence` seconds without a frame of a board it goes on without that board.
+    """
 
     quorum: float = how(1.0, "share of its reports that ends a round", metavar="SHARE")
     deadline: float | None = how(
@@ -71,7 +85,9 @@ class Terms:
         if self.deadline is not None:
             in_order = 0 < self.deadline <= _LONGEST
             require(in_order, "deadline", f"above 0 and at most {_LONGEST} seconds", self.deadline)
-        require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
+        require(
+            0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence
+        )
 
     def reports(self, asked: int) -> int:
         """The number of reports that ends a round."""

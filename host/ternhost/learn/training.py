@@ -1,4 +1,6 @@
-"""Training by rounds (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1): one optimiser step a round, and when to stop."""
+"""Training by rounds (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1): one optimiser step a round,
+and when to stop.
+"""
 
 import math
 from collections.abc import Mapping
@@ -22,8 +24,11 @@ QUORUM = "quorum"  # too many rounds in a row without a report
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A run, fixed before it starts. `expected` is the number of reports that a full round brings a coordinate. Raises
-    UsageError for what no run can have."""
+    """A run, fixed before it starts.
+
+    `expected` is the number of reports that a full round brings a coordinate. Raises UsageError for
+    what no run can have.
+    """
 
     model: int
     dimension: int
@@ -48,23 +53,43 @@ class TrainingPlan:
         require(self.model in MODELS.values(), "model", f"one of {MODELS}", self.model)
         most = MAX_VALUES if self.model == SOFTMAX_GRADIENT else MAX_DIMENSION
         if not 1 <= self.dimension <= most:
-            raise UsageError(f"devices compute models of 1 to {most:,} weights, not of {self.dimension:,}")
+            raise UsageError(
+                f"devices compute models of 1 to {most:,} weights, not of {self.dimension:,}"
+            )
         require(self.rounds is None or self.rounds >= 1, "rounds", "1 or more", self.rounds)
         if not 0 < self.expected < math.inf:
-            raise UsageError(f"a round must bring more than 0 reports of a coordinate, not {self.expected:g}")
+            raise UsageError(
+                f"a round must bring more than 0 reports of a coordinate, not {self.expected:g}"
+            )
         require(0 < self.learning_rate < math.inf, "learning_rate", "above 0", self.learning_rate)
-        require(0 <= self.regularisation < math.inf, "regularisation", "0 or more", self.regularisation)
+        require(
+            0 <= self.regularisation < math.inf, "regularisation", "0 or more", self.regularisation
+        )
 
 
 def plan(
-    model: int, dimension: int, *, rounds: int | None, group: float, k: int, variance: float,
-    horizon: int | None = None, learning_rate: float | None = None, regularisation: float = 1e-4,
-    optimiser: str = "averaging", gives_up: bool = True, classes: int = 1,
-) -> TrainingPlan:  # fmt: skip
-    """The plan of `rounds` rounds (None: no end), each of `group` reports of k coordinates. Raises UsageError.
+    model: int,
+    dimension: int,
+    *,
+    rounds: int | None,
+    group: float,
+    k: int,
+    variance: float,
+    horizon: int | None = None,
+    learning_rate: float | None = None,
+    regularisation: float = 1e-4,
+    optimiser: str = "averaging",
+    gives_up: bool = True,
+    classes: int = 1,
+) -> TrainingPlan:
+    """The plan of `rounds` rounds (None: no end), each of `group` reports of k coordinates.
 
-    variance: of one reported value at input 0. horizon: the rounds that the learning rate is chosen for (all).
-    gives_up: stop early where the model stands still or nobody reports. classes: they share the coordinates."""
+    Raises UsageError.
+
+    variance: of one reported value at input 0. horizon: the rounds that the learning rate is chosen
+    for (all). gives_up: stop early where the model stands still or nobody reports. classes: they
+    share the coordinates.
+    """
     require(1 <= group < math.inf, "group", "1 or more", group)
     require(1 <= k <= dimension, "k", f"1 to {dimension}, the number of coordinates", k)
     if not 0 <= variance < math.inf:
@@ -78,13 +103,23 @@ def plan(
     tolerance = 0.0 if variance else TrainingPlan.tolerance
     limits: dict[str, Any] = {} if rounds and gives_up else {"patience": None, "failures": None}
     return TrainingPlan(
-        model, dimension, rounds, expected, learning_rate, regularisation, tolerance,
-        optimiser=optimiser, noise=noise, **limits,
-    )  # fmt: skip
+        model,
+        dimension,
+        rounds,
+        expected,
+        learning_rate,
+        regularisation,
+        tolerance,
+        optimiser=optimiser,
+        noise=noise,
+        **limits,
+    )
 
 
 class Trainer:
-    """One run: ask `question()`, estimate the mean gradient of a group, `update()`, until `stopped` says why."""
+    """One run: ask `question()`, estimate the mean gradient of a group, `update()`, until `stopped`
+    says why.
+    """
 
     def __init__(self, plan: TrainingPlan) -> None:
         self.plan = plan
@@ -109,15 +144,21 @@ class Trainer:
         """The model learnt so far, as quantised as devices would get it."""
         return quantise(self.optimiser.model).values
 
-    def update(self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1, kept: float = 1) -> None:
-        """End a round with its mean gradient (d; anything, nan included, where nobody reported) and the reports of each
-        coordinate (d, or one number for all). Every report moves the model equally: half of those expected make half a
-        step. kept: see `Noise`. Raises ValueError for other shapes, a mean that is not finite, or a stopped run."""
+    def update(
+        self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1, kept: float = 1
+    ) -> None:
+        """End a round with its mean gradient (d; anything, nan included, where nobody reported) and
+        the reports of each coordinate (d, or one number for all). Every report moves the model
+        equally: half of those expected make half a step. kept: see `Noise`. Raises ValueError for
+        other shapes, a mean that is not finite, or a stopped run.
+        """
         self._check_open()
         counts, gradient = np.asarray(reports, np.float64), np.asarray(mean, np.float64)
         if gradient.shape != self.weights.shape or counts.shape not in (gradient.shape, ()):
             shapes = f"{gradient.shape} and {counts.shape}"
-            raise ValueError(f"mean and reports need {self.plan.dimension} coordinates, not shapes {shapes}")
+            raise ValueError(
+                f"mean and reports need {self.plan.dimension} coordinates, not shapes {shapes}"
+            )
         gradient = np.where(counts > 0, gradient, 0.0)
         if not np.isfinite(gradient).all():
             raise ValueError("the gradient is not finite")
@@ -132,8 +173,10 @@ class Trainer:
         self._end_round()
 
     def fail(self) -> None:
-        """End a round that had no report: the model stays as it is. Each one that came is unbiased, so few will do.
-        Raises ValueError where the run has stopped."""
+        """End a round that had no report: the model stays as it is.
+
+        Each one that came is unbiased, so few will do. Raises ValueError where the run has stopped.
+        """
         self._check_open()
         self._failed += 1
         self._end_round()
@@ -154,11 +197,19 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that changes in a run, for JSON; `restore` takes it back exactly."""
-        rounds = {"round": self.round, "stopped": self.stopped, "still": self._still, "failed": self._failed}
+        rounds = {
+            "round": self.round,
+            "stopped": self.stopped,
+            "still": self._still,
+            "failed": self._failed,
+        }
         return {**rounds, "optimiser": self.optimiser.state(), "rate": self.rate}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back a `state()`. Raises UsageError for one of another dimension, or for something else."""
+        """Take back a `state()`.
+
+        Raises UsageError for one of another dimension, or for something else.
+        """
         with reading_state("training"):
             self.optimiser.restore(state["optimiser"])
             self.round, self.stopped = int(state["round"]), state["stopped"]

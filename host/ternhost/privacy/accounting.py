@@ -1,10 +1,13 @@
-"""The privacy cost of a client's reports, by sequential composition, and whether its budget covers a plan.
+"""The privacy cost of a client's reports, by sequential composition, and whether its budget covers
+a plan.
 
-*User level*: an attacker who sees all reports of a client cannot tell its whole data from any other data. The losses
-of all its reports add up. *Record level*: the attacker cannot tell one record of the client from another one, the
-rest being known. Only reports computed from that record add up, so the user level bounds it. A person with several
-clients is protected at the sum of their user levels. Amounts are integers in millionths of the ledger's measure,
-epsilon or rho (ledger.md), as on the device. With sums over units, what is protected is a unit, not the client."""
+*User level*: an attacker who sees all reports of a client cannot tell its whole data from any other
+data. The losses of all its reports add up. *Record level*: the attacker cannot tell one record of
+the client from another one, the rest being known. Only reports computed from that record add up, so
+the user level bounds it. A person with several clients is protected at the sum of their user
+levels. Amounts are integers in millionths of the ledger's measure, epsilon or rho (ledger.md), as
+on the device. With sums over units, what is protected is a unit, not the client.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +22,14 @@ MEASURES = ("epsilon", "rho")  # by tern.ledger.EPSILON and RHO
 
 @dataclass(frozen=True)
 class Release:
-    """Something that a client reports several times, at `epsilon` (micro) for each of its `values`. A vector that is
-    protected as a whole is one value. `what` names one value; its first word takes the plural.
+    """Something that a client reports several times, at `epsilon` (micro) for each of its `values`.
 
-    measure: of the ledger that pays. gaussian: `epsilon` is micro-rho, which only a ledger in rho can pay. total: of
-    all reports where they differ, else 0."""
+    A vector that is protected as a whole is one value. `what` names one value; its first word takes
+    the plural.
+
+    measure: of the ledger that pays. gaussian: `epsilon` is micro-rho, which only a ledger in rho
+    can pay. total: of all reports where they differ, else 0.
+    """
 
     what: str
     epsilon: int
@@ -36,7 +42,9 @@ class Release:
     def __post_init__(self) -> None:
         if self.gaussian and self.measure != ledger.RHO:
             hint = "provision the devices with a budget in rho, or use Laplace noise"
-            raise RefusedError("a sum with Gaussian noise costs rho, and the ledgers count epsilon", hint)
+            raise RefusedError(
+                "a sum with Gaussian noise costs rho, and the ledgers count epsilon", hint
+            )
 
     @property
     def each(self) -> int:
@@ -51,10 +59,11 @@ class Release:
 
 @dataclass
 class Account:
-    """The releases of a client in a run (of each client, if all are alike), and its budget if it has one. All are in
-    one measure; `delta` is that of a total in rho.
+    """The releases of a client in a run (of each client, if all are alike), and its budget if it
+    has one. All are in one measure; `delta` is that of a total in rho.
 
-    Raises RefusedError where the budget does not cover it: an account is made before a run starts."""
+    Raises RefusedError where the budget does not cover it: an account is made before a run starts.
+    """
 
     releases: tuple[Release, ...]
     budget: int | None = None
@@ -88,7 +97,9 @@ class Account:
         """What ledgers pay, as a sentence. span: the time that it covers.
 
         What that protects, and how well, is for `guarantee` to say."""
-        return f"{self.who} spends {self.measure} {self.user_level / MICRO:g} {span}: {self._listed}"
+        return (
+            f"{self.who} spends {self.measure} {self.user_level / MICRO:g} {span}: {self._listed}"
+        )
 
     @property
     def epsilon(self) -> float:
@@ -98,12 +109,17 @@ class Account:
         return self.user_level / MICRO
 
     def summary(self) -> dict[str, Any]:
-        """For JSON and reports. A ledger in rho has its own amounts beside the epsilons, which are then at `delta`."""
+        """For JSON and reports.
+
+        A ledger in rho has its own amounts beside the epsilons, which are then at `delta`.
+        """
         name, budget = self.measure, self.budget
         found: dict[str, Any] = {
             "releases": [
                 {
-                    "what": release.what, "values": release.values, "times": release.times,
+                    "what": release.what,
+                    "values": release.values,
+                    "times": release.times,
                     f"{name}_each_value": release.each / MICRO,
                     f"{name}_user_level": release.user_level / MICRO,
                 }
@@ -111,10 +127,12 @@ class Account:
             ],
             f"{name}_user_level": self.user_level / MICRO,
             f"{name}_budget": None if budget is None else budget / MICRO,
-        }  # fmt: skip
+        }
         if name == "rho":
             found |= {"delta": self.delta, "epsilon_user_level": self.epsilon}
-            found["epsilon_budget"] = None if budget is None else sums.epsilon_of(budget, self.delta)
+            found["epsilon_budget"] = (
+                None if budget is None else sums.epsilon_of(budget, self.delta)
+            )
         return found
 
 
@@ -132,7 +150,9 @@ def _of_release(release: Release) -> str:
 
 @dataclass(frozen=True)
 class Policy:
-    """The limits of every client, in millionths of the measure: the largest cost of one report, the lifetime budget."""
+    """The limits of every client, in millionths of the measure: the largest cost of one report, the
+    lifetime budget.
+    """
 
     largest: int
     budget: int

@@ -1,4 +1,6 @@
-"""The base of mechanisms: epsilon in integers, designs, and card encoders. tern.card decodes and certifies."""
+"""The base of mechanisms: epsilon in integers, designs, and card encoders. tern.card decodes and
+certifies.
+"""
 
 import math
 import struct
@@ -19,7 +21,10 @@ MICRO = 1_000_000
 
 @dataclass(frozen=True)
 class Design:
-    """A card, and how it came about. `epsilon` is the requested one (micro); the card claims the least it keeps."""
+    """A card, and how it came about.
+
+    `epsilon` is the requested one (micro); the card claims the least it keeps.
+    """
 
     mechanism: str
     epsilon: int
@@ -27,12 +32,18 @@ class Design:
     notes: tuple[str, ...] = ()
 
     def decode(self) -> Card:
-        """The decoded card. Raises UsageError for a hierarchy, sum or projection, whose symbols stand for no values."""
+        """The decoded card.
+
+        Raises UsageError for a hierarchy, sum or projection, whose symbols stand for no values.
+        """
         return single_valued(cards.decode(self.card), self.mechanism)
 
 
 def single_valued(card: Card, name: str) -> Card:
-    """`card`, called `name`, if its symbols stand for values. Raises UsageError as `Design.decode`."""
+    """`card`, called `name`, if its symbols stand for values.
+
+    Raises UsageError as `Design.decode`.
+    """
     if card.shape == cards.HIERARCHY:
         raise UsageError(
             f"{name} reports a level and a sign, which are not averaged as a card's values are",
@@ -41,9 +52,14 @@ def single_valued(card: Card, name: str) -> Card:
     return certify.valued(card)
 
 
-def parse_epsilon(text: str | float | Decimal, most: int = MAX_EPSILON, option: str = "--epsilon") -> int:
-    """Return an epsilon written in decimal as micro-epsilon, rounded down. Raises UsageError if it is not a number
-    above 0 and at most `most` (micro-epsilon). option: its name on the command line."""
+def parse_epsilon(
+    text: str | float | Decimal, most: int = MAX_EPSILON, option: str = "--epsilon"
+) -> int:
+    """Return an epsilon written in decimal as micro-epsilon, rounded down.
+
+    Raises UsageError if it is not a number above 0 and at most `most` (micro-epsilon). option: its
+    name on the command line.
+    """
     try:
         value = Decimal(str(text).strip())
         micro = int(value * MICRO) if value.is_finite() else 0
@@ -61,8 +77,9 @@ def exp_bound(epsilon: int) -> Fraction:
 
 
 def posterior(epsilon: int) -> Fraction:
-    """An upper bound, in whole thousandths, of the probability that an observer gives a guess after one report of
-    `epsilon` (micro), if it was 1/2 before: odds grow by e**epsilon at most."""
+    """An upper bound, in whole thousandths, of the probability that an observer gives a guess after
+    one report of `epsilon` (micro), if it was 1/2 before: odds grow by e**epsilon at most.
+    """
     odds = exp_bound(epsilon + 1)  # a millionth more: above e**epsilon
     return Fraction(math.ceil(1000 * odds / (1 + odds)), 1000)
 
@@ -78,11 +95,15 @@ def check_levels(levels: int | None, default: int, least: int, most: int) -> int
 
 
 def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
-    """Encode a table card: a row of counts a knot, each adding up to T. Raises CardError out of the format's bounds."""
+    """Encode a table card: a row of counts a knot, each adding up to T. Raises CardError out of the
+    format's bounds.
+    """
     knot_bits = (len(rows) - 2).bit_length()
     if len(rows) != (1 << knot_bits) + 1 or any(sum(row) != T or min(row) < 1 for row in rows):
         raise cards.CardError("rows are not 2**p + 1 rows of positive counts that add up to T")
-    body = struct.pack(cards.TABLE_BODY, knot_bits, len(levels)) + struct.pack(f"{len(levels)}b", *levels)
+    body = struct.pack(cards.TABLE_BODY, knot_bits, len(levels)) + struct.pack(
+        f"{len(levels)}b", *levels
+    )
     for row in rows:
         body += struct.pack(f"<{len(row) - 1}I", *accumulate(row[:-1]))
     return finish(cards.TABLE, body)
@@ -94,17 +115,24 @@ def window(levels: int, width: int, threshold: int) -> bytes:
 
 
 def laplace(grid_bits: int, t: int, s: int, lowest: int, highest: int) -> bytes:
-    """Encode a laplace card: grid step 2**-grid_bits, noise scale t/s steps, outputs lowest..highest steps."""
+    """Encode a laplace card: grid step 2**-grid_bits, noise scale t/s steps, outputs
+    lowest..highest steps.
+    """
     return finish(cards.LAPLACE, struct.pack(cards.LAPLACE_BODY, grid_bits, t, s, lowest, highest))
 
 
 def mixture(threshold: int, first: bytes, second: bytes) -> bytes:
     """Encode a mixture card: the first card with probability threshold / T, else the second."""
-    return finish(cards.MIXTURE, struct.pack(cards.MIXTURE_BODY, threshold, len(first)) + first + second)
+    return finish(
+        cards.MIXTURE, struct.pack(cards.MIXTURE_BODY, threshold, len(first)) + first + second
+    )
 
 
 def finish(shape: int, body: bytes) -> bytes:
-    """Put the header before a card's body, with the smallest epsilon that the card keeps. Raises CardError."""
+    """Put the header before a card's body, with the smallest epsilon that the card keeps.
+
+    Raises CardError.
+    """
     tag = cards.VERSION << 4 | shape
     draft = cards.decode(struct.pack(cards.HEADER, tag, MAX_EPSILON) + body)
     epsilon = certify.epsilon_certified(draft)

@@ -9,7 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern.card import HIERARCHY, LAPLACE, MAX_CARD, MIXTURE, PROJECTION, SUM, TABLE, WINDOW, Card, CardError
+from tern.card import (
+    HIERARCHY,
+    LAPLACE,
+    MAX_CARD,
+    MIXTURE,
+    PROJECTION,
+    SUM,
+    TABLE,
+    WINDOW,
+    Card,
+    CardError,
+)
 from tern.fixed import ONE
 from tern.sums import Sum
 from ternhost.errors import UsageError
@@ -19,13 +30,21 @@ from ternhost.privacy.certify import Biased
 from ternhost.privacy.units import protected
 
 SHAPES = {
-    TABLE: "table", WINDOW: "window", LAPLACE: "laplace", MIXTURE: "mixture", HIERARCHY: "hierarchy", SUM: "sum",
+    TABLE: "table",
+    WINDOW: "window",
+    LAPLACE: "laplace",
+    MIXTURE: "mixture",
+    HIERARCHY: "hierarchy",
+    SUM: "sum",
     PROJECTION: "projection",
-}  # fmt: skip
+}
 
 
 def load(path: str | Path) -> bytes:
-    """Return the bytes of a card file, decoded or not. Raises UsageError if it is too long, or OSError."""
+    """Return the bytes of a card file, decoded or not.
+
+    Raises UsageError if it is too long, or OSError.
+    """
     with open(path, "rb") as file:
         data = file.read(MAX_CARD + 1)
     if len(data) > MAX_CARD:
@@ -34,8 +53,11 @@ def load(path: str | Path) -> bytes:
 
 
 def decode(data: bytes, name: str = "the card") -> Card:
-    """Return the decoded card. Raises UsageError where tern.card raises CardError, and for a hierarchy that is biased
-    or whose ranges are not equal."""
+    """Return the decoded card.
+
+    Raises UsageError where tern.card raises CardError, and for a hierarchy that is biased or whose
+    ranges are not equal.
+    """
     try:
         return _decoded(data)
     except CardError as error:
@@ -61,9 +83,16 @@ def fraction(value: Fraction) -> str:
 
 
 def describe(card: Card) -> dict[str, Any]:
-    """The properties of a card, from its integers, ready for JSON. A card that is not unbiased has null moments."""
+    """The properties of a card, from its integers, ready for JSON. A card that is not unbiased has
+    null moments.
+    """
     certified = certify.epsilon_certified(card)
-    moment_names = ("worst_case_variance", "worst_case_at", "variance_at_zero", "worst_case_second_moment")
+    moment_names = (
+        "worst_case_variance",
+        "worst_case_at",
+        "variance_at_zero",
+        "worst_case_second_moment",
+    )
     description: dict[str, Any] = {
         "shape": SHAPES[card.shape],
         **_measured(card, certified),
@@ -71,9 +100,12 @@ def describe(card: Card) -> dict[str, Any]:
         if certified is None or card.shape == SUM
         else float(posterior(certified)),
         **dict.fromkeys((*moment_names, "bias")),
-        "levels": card.symbols, "bits_per_value": math.log2(card.symbols), "card_bytes": len(card.data),
-        "card_hash": cards.card_hash(card.data).hex(), "scale": None,
-    }  # fmt: skip
+        "levels": card.symbols,
+        "bits_per_value": math.log2(card.symbols),
+        "card_bytes": len(card.data),
+        "card_hash": cards.card_hash(card.data).hex(),
+        "scale": None,
+    }
     if card.shape == SUM:
         return description | _sum_fields(sums.of(card))
     if card.shape == PROJECTION:
@@ -113,11 +145,16 @@ def _measured(card: Card, certified: int | None) -> dict[str, Any]:
 
 def _sum_fields(body: Sum) -> dict[str, Any]:
     return {  # "radius" is in units of 2**-(14+range)
-        "norm": body.norm, "noise": "Gaussian" if body.norm == 2 else "Laplace", "unit": body.unit,
-        "protects": protected(body.unit), "radius_steps": body.radius, "radius": body.reach,
-        "tally": [body.clipped, body.kept], "sigma_steps": math.sqrt(sums.variance(body)),
+        "norm": body.norm,
+        "noise": "Gaussian" if body.norm == 2 else "Laplace",
+        "unit": body.unit,
+        "protects": protected(body.unit),
+        "radius_steps": body.radius,
+        "radius": body.reach,
+        "tally": [body.clipped, body.kept],
+        "sigma_steps": math.sqrt(sums.variance(body)),
         "output_steps": 1 << body.coarse,
-    }  # fmt: skip
+    }
 
 
 def describe_design(design: Design) -> dict[str, Any]:
@@ -127,12 +164,19 @@ def describe_design(design: Design) -> dict[str, Any]:
 
 
 def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> dict[str, Any]:
-    """Certify the bytes of a card at `epsilon` or `rho` (micro; default: its claim). Gives `certified`,
-    `epsilon_certified`, `reason`. Raises UsageError for a card that keeps the other of the two."""
+    """Certify the bytes of a card at `epsilon` or `rho` (micro; default: its claim).
+
+    Gives `certified`, `epsilon_certified`, `reason`. Raises UsageError for a card that keeps the
+    other of the two.
+    """
     try:
         card = _decoded(data)
     except CardError as error:
-        return {"certified": False, "epsilon_certified": None, "reason": f"it is not a card: {error}"}
+        return {
+            "certified": False,
+            "epsilon_certified": None,
+            "reason": f"it is not a card: {error}",
+        }
     name = measure(card)
     if (epsilon if name == "rho" else rho) is not None:
         other = "epsilon" if name == "rho" else "rho"
@@ -163,8 +207,9 @@ _INPUTS = range(-ONE, ONE + 1, ONE // 2)
 
 
 def output_values(card: Card) -> list[float]:
-    """The value of every output; of a sum in radii, of a projection its cosine with the vector, nearest last; of a card
-    that is not unbiased, its level."""
+    """The value of every output; of a sum in radii, of a projection its cosine with the vector,
+    nearest last; of a card that is not unbiased, its level.
+    """
     if card.shape == PROJECTION:
         return [float(value) for value in projection.law(projection.of(card), 1)[0]]
     if card.shape == SUM:
@@ -176,9 +221,11 @@ def output_values(card: Card) -> list[float]:
 
 
 def distribution(card: Card, v: int) -> list[float]:
-    """The probability of every output for an input (Q1.14), from exact fractions or, for a laplace card, in floats. Of
-    a sum the input is a share of the radius, what one unit can add to a coordinate; noise as if it were continuous.
-    Of a projection it is the vector's length as a share of the radius, below 0 for the opposite vector."""
+    """The probability of every output for an input (Q1.14), from exact fractions or, for a laplace
+    card, in floats. Of a sum the input is a share of the radius, what one unit can add to a
+    coordinate; noise as if it were continuous. Of a projection it is the vector's length as a share
+    of the radius, below 0 for the opposite vector.
+    """
     if card.shape == PROJECTION:
         return [float(p) for p in projection.law(projection.of(card), v / ONE)[1]]
     if card.shape == SUM:
@@ -213,7 +260,9 @@ def _laplace(card: Card, at: float) -> list[float]:
 
 
 def picture(card: Card, encoding: str = "utf-8") -> str:
-    """The distribution of the card's outputs at five inputs, as text; in plain ASCII if `encoding` has no blocks."""
+    """The distribution of the card's outputs at five inputs, as text; in plain ASCII if `encoding`
+    has no blocks.
+    """
     blocks = _BLOCKS
     try:
         blocks.encode(encoding)
@@ -228,13 +277,17 @@ def picture(card: Card, encoding: str = "utf-8") -> str:
         lines.append("       x " + "".join(head.rjust(width) for head in heads) + "   value")
         for v, row in rows:
             lines.append(f"{v / ONE:8.2f} " + "".join(f"{p:{width}.5f}" for p in row))
-            lines.append(" " * 9 + "".join((blocks[-1] * round(p * (width - 1))).rjust(width) for p in row))
+            lines.append(
+                " " * 9 + "".join((blocks[-1] * round(p * (width - 1))).rjust(width) for p in row)
+            )
         return "\n".join(lines)
     size = math.ceil(len(values) / _WIDTH)
     binned = [(v, [sum(row[j : j + size]) for j in range(0, len(row), size)]) for v, row in rows]
     top = max(max(bins) for _, bins in binned)
     for v, bins in binned:
-        lines.append(f"{v / ONE:8.2f} |" + "".join(blocks[math.ceil(p / top * 8)] for p in bins) + "|")
+        lines.append(
+            f"{v / ONE:8.2f} |" + "".join(blocks[math.ceil(p / top * 8)] for p in bins) + "|"
+        )
     what = f"{size} symbols" if size > 1 else "a symbol"
     lines.append(f"       x   a column is {what}; a full block is probability {top:.4f}")
     return "\n".join(lines)

@@ -1,7 +1,9 @@
-"""The exact properties of a card's integers, as `Fraction`s: privacy loss, bias, variance, distribution of outputs.
+"""The exact properties of a card's integers, as `Fraction`s: privacy loss, bias, variance,
+distribution of outputs.
 
-The inequalities are the device's own (tern.card.certify). For laplace cards, whose probabilities are irrational,
-g = exp(-s/t) is replaced by a rational within 2**-200."""
+The inequalities are the device's own (tern.card.certify). For laplace cards, whose probabilities
+are irrational, g = exp(-s/t) is replaced by a rational within 2**-200.
+"""
 
 import math
 from bisect import bisect_right
@@ -16,7 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern.card import HIERARCHY, LAPLACE, MIXTURE, PROJECTION, SUM, TABLE, WINDOW, Card, CardError, T
+from tern.card import (
+    HIERARCHY,
+    LAPLACE,
+    MIXTURE,
+    PROJECTION,
+    SUM,
+    TABLE,
+    WINDOW,
+    Card,
+    CardError,
+    T,
+)
 from tern.fixed import MAX_EPSILON, ONE
 from tern.lhp import Hierarchy
 from ternhost.errors import UsageError
@@ -31,8 +44,9 @@ class Biased(ValueError):
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and second moment of a card's value at its knots: linear in x between them, with a jump where a knot comes
-    twice. The second of its values belongs to the knot itself."""
+    """Mean and second moment of a card's value at its knots: linear in x between them, with a jump
+    where a knot comes twice. The second of its values belongs to the knot itself.
+    """
 
     knots: list[Fraction]
     means: list[Fraction]
@@ -58,8 +72,11 @@ class Moments:
         return float(np.interp(inputs, knots, seconds).mean())
 
     def worst_variance(self, share: Fraction = Fraction(1)) -> tuple[Fraction, Fraction]:
-        """The largest variance over all x in [-1, 1], and an x that has it; the mean must be x. With `share` = d/k, of
-        the estimate from reports of k of d coordinates: share E[y**2] - x**2."""
+        """The largest variance over all x in [-1, 1], and an x that has it; the mean must be x.
+
+        With `share` = d/k, of the estimate from reports of k of d coordinates: share E[y**2] -
+        x**2.
+        """
         return max(self._segment_tops(share))
 
     def _segment_tops(self, share: Fraction) -> Iterator[tuple[Fraction, Fraction]]:
@@ -77,26 +94,31 @@ def _interpolate(knots: list[Fraction], values: list[Fraction], x: Fraction) -> 
     return values[i] * (1 - share) + values[i + 1] * share
 
 
-# --- privacy loss -------------------------------------------------------------------------------------------
+# --- privacy loss
+# -------------------------------------------------------------------------------------------
 
 
 def epsilon_certified(card: Card) -> int | None:
-    """The smallest micro-epsilon (of a sum with Gaussian noise micro-rho) that the device certifies `card` at, or None
-    if there is none up to 20."""
+    """The smallest micro-epsilon (of a sum with Gaussian noise micro-rho) that the device certifies
+    `card` at, or None if there is none up to 20.
+    """
     if not cards.certify(card, MAX_EPSILON):
         return None
     return bisected(0, MAX_EPSILON, lambda epsilon: bool(cards.certify(card, epsilon)))
 
 
 def bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The smallest integer above `low` for which a condition holds, that holds at `high` and from some integer on."""
+    """The smallest integer above `low` for which a condition holds, that holds at `high` and from
+    some integer on.
+    """
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 
-# --- values, bias, variance ---------------------------------------------------------------------------------
+# --- values, bias, variance
+# ---------------------------------------------------------------------------------
 
 
 def hierarchy(card: Card) -> Hierarchy:
@@ -105,7 +127,10 @@ def hierarchy(card: Card) -> Hierarchy:
 
 
 def valued(card: Card) -> Card:
-    """`card`, if its symbols stand for values of one input. Raises UsageError for a sum's or a projection's."""
+    """`card`, if its symbols stand for values of one input.
+
+    Raises UsageError for a sum's or a projection's.
+    """
     if card.shape == PROJECTION:
         raise UsageError(
             "a projection's symbols stand for directions of whole vectors, which no card's values do",
@@ -127,8 +152,10 @@ def _parts(card: Card) -> list[Card]:
 
 
 def scale(card: Card) -> Fraction:
-    """The rational that turns a level into a value (of a mixture or a hierarchy: `scales`). Raises Biased where there
-    is none."""
+    """The rational that turns a level into a value (of a mixture or a hierarchy: `scales`).
+
+    Raises Biased where there is none.
+    """
     if valued(card).shape == TABLE:
         rows = [_row(card, i) for i in range((1 << card.knot_bits) + 1)]
         means = [sum(n * level for n, level in zip(row, card.levels, strict=True)) for row in rows]
@@ -148,12 +175,17 @@ def scale(card: Card) -> Fraction:
 
 
 def scales(card: Card) -> list[Fraction]:
-    """The scale of the card, or those of the two of a mixture or of a hierarchy's value cards. Raises Biased."""
+    """The scale of the card, or those of the two of a mixture or of a hierarchy's value cards.
+
+    Raises Biased.
+    """
     return [scale(part) for part in _parts(card)]
 
 
 def levels(card: Card) -> list[Fraction]:
-    """The level of every symbol, before any scale; the ends of a laplace card stand for the mean of what they clamp."""
+    """The level of every symbol, before any scale; the ends of a laplace card stand for the mean of
+    what they clamp.
+    """
     if card.shape == TABLE:
         return [Fraction(level) for level in card.levels]
     if card.shape == WINDOW:
@@ -174,8 +206,11 @@ def values(card: Card) -> list[Fraction]:
 
 
 def knots(card: Card) -> list[Fraction]:
-    """The inputs between which the card rounds at random, in order. Those of a hierarchy are both ends of each of LHP's
-    equal ranges, so that a bound comes twice. Raises CardError for a hierarchy of other ranges."""
+    """The inputs between which the card rounds at random, in order.
+
+    Those of a hierarchy are both ends of each of LHP's equal ranges, so that a bound comes twice.
+    Raises CardError for a hierarchy of other ranges.
+    """
     if valued(card).shape == MIXTURE:
         return sorted({*knots(card.first), *knots(card.second)})
     if card.shape == TABLE:
@@ -195,8 +230,10 @@ def knots(card: Card) -> list[Fraction]:
 
 
 def moments(card: Card) -> Moments:
-    """Means and second moments at the knots. Raises Biased where the card has no unbiased values, and CardError as
-    `knots` does."""
+    """Means and second moments at the knots.
+
+    Raises Biased where the card has no unbiased values, and CardError as `knots` does.
+    """
     return _moments(bytes(card.data))
 
 
@@ -210,7 +247,8 @@ def _moments(data: bytes) -> Moments:
 
         def mixed(a: list[Fraction], b: list[Fraction]) -> list[Fraction]:
             return [
-                share * _interpolate(first.knots, a, x) + (1 - share) * _interpolate(second.knots, b, x)
+                share * _interpolate(first.knots, a, x)
+                + (1 - share) * _interpolate(second.knots, b, x)
                 for x in at
             ]
 
@@ -221,7 +259,9 @@ def _moments(data: bytes) -> Moments:
         factor = scale(card)
         return Moments(at, _window_sums(card, factor, 1), _window_sums(card, factor, 2))
     outputs, rows = values(card), [at_knot(card, i) for i in range(len(at))]
-    return Moments(at, *([mean(row, [y**power for y in outputs]) for row in rows] for power in (1, 2)))
+    return Moments(
+        at, *([mean(row, [y**power for y in outputs]) for row in rows] for power in (1, 2))
+    )
 
 
 def mean(row: Row, values: Row) -> Fraction:
@@ -241,7 +281,10 @@ def _window_sums(card: Card, factor: Fraction, power: int) -> list[Fraction]:
 
 
 def _laplace_seconds(card: Card) -> list[Fraction]:
-    """Second moments on the grid. Clamping replaces each tail by its mean, without its variance g/(1-g)**2."""
+    """Second moments on the grid.
+
+    Clamping replaces each tail by its mean, without its variance g/(1-g)**2.
+    """
     g, powers = _geometric(card.s, card.t), _powers(card)
     tail = g / (1 - g) ** 2
     one = 1 << card.grid_bits
@@ -253,12 +296,15 @@ def _laplace_seconds(card: Card) -> list[Fraction]:
 
 
 def bias(card: Card) -> Fraction:
-    """The largest |mean - input|, 0 for every unbiased card (laplace: by memoryless tails, cards.md). Raises Biased."""
+    """The largest |mean - input|, 0 for every unbiased card (laplace: by memoryless tails,
+    cards.md). Raises Biased.
+    """
     m = moments(card)
     return max(abs(mean - x) for mean, x in zip(m.means, m.knots, strict=True))
 
 
-# --- the distribution of the outputs ------------------------------------------------------------------------
+# --- the distribution of the outputs
+# ------------------------------------------------------------------------
 
 
 def distribution(card: Card, v: int) -> Row:
@@ -271,26 +317,37 @@ def distribution(card: Card, v: int) -> Row:
 def _at(card: Card, x: Fraction) -> Row:
     if card.shape == MIXTURE:
         share = Fraction(card.threshold, T)
-        return [share * p for p in _at(card.first, x)] + [(1 - share) * p for p in _at(card.second, x)]
+        return [share * p for p in _at(card.first, x)] + [
+            (1 - share) * p for p in _at(card.second, x)
+        ]
     if card.shape == HIERARCHY:
         return _level_and_value(card, hierarchy(card).level(x * ONE), x)
     low, up = divmod((x + 1) / 2 * (len(knots(card)) - 1), 1)
     if up == 0:
         return at_knot(card, low)
-    return [(1 - up) * p + up * q for p, q in zip(at_knot(card, low), at_knot(card, low + 1), strict=True)]
+    return [
+        (1 - up) * p + up * q
+        for p, q in zip(at_knot(card, low), at_knot(card, low + 1), strict=True)
+    ]
 
 
 def _level_and_value(card: Card, level: int, x: Fraction) -> Row:
     """The probability of every level and value for an x in the range of `level`, its ends included."""
     reported = at_knot(hierarchy(card).level_cards[level], level)
-    return [p * q for p, value_card in zip(reported, _parts(card), strict=True) for q in _at(value_card, x)]
+    return [
+        p * q
+        for p, value_card in zip(reported, _parts(card), strict=True)
+        for q in _at(value_card, x)
+    ]
 
 
 def at_knot(card: Card, i: int) -> Row:
     """The probability of every symbol at knot `i`. For a window card: at window start i."""
     if card.shape == MIXTURE:
         return _at(card, knots(card)[i])
-    if card.shape == HIERARCHY:  # its knots are from the lowest range up, its levels from the top down
+    if (
+        card.shape == HIERARCHY
+    ):  # its knots are from the lowest range up, its levels from the top down
         return _level_and_value(card, len(_parts(card)) - 1 - i // 2, knots(card)[i])
     if card.shape == TABLE:
         return [Fraction(n, T) for n in _row(card, i)]
@@ -326,7 +383,9 @@ def _powers(card: Card) -> list[Fraction]:
 
 @lru_cache(maxsize=64)
 def _geometric(s: int, t: int) -> Fraction:
-    """g = exp(-s/t) within 2**-199 (alternating Taylor series, after halving the argument below 1/2)."""
+    """g = exp(-s/t) within 2**-199 (alternating Taylor series, after halving the argument below
+    1/2).
+    """
     halvings = max((2 * s // t).bit_length(), 0)
     guard = _EXP_BITS + halvings + 40
     one = 1 << guard

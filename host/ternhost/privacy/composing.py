@@ -1,7 +1,10 @@
-"""What reports tell together: to a reader who knows the sender of each, or who sees the counts of a gateway alone.
+"""What reports tell together: to a reader who knows the sender of each, or who sees the counts of a
+gateway alone.
 
-Three accounts of the same reports: pure epsilons add up; so do rhos of zCDP; and the distributions of the privacy loss,
-made from the cards' integers, compose exactly (docs/guides/accounting.md has the theorems and their conditions)."""
+Three accounts of the same reports: pure epsilons add up; so do rhos of zCDP; and the distributions
+of the privacy loss, made from the cards' integers, compose exactly (docs/guides/accounting.md has
+the theorems and their conditions).
+"""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +20,14 @@ from tern import frames, ledger, wire
 from ternhost.privacy import gaussian_curve, projection, shuffling, sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.groups import Group
-from ternhost.privacy.laws import Part, are_known, greatest_ratio, parts, profile, randomised_response
+from ternhost.privacy.laws import (
+    Part,
+    are_known,
+    greatest_ratio,
+    parts,
+    profile,
+    randomised_response,
+)
 from ternhost.privacy.losses import LESS, MOST, Losses, at, both_sides, epsilon, least
 
 _CELLS = 96  # of a grid, up to the least of the largest losses
@@ -30,13 +40,16 @@ _TAIL = 1e-3  # the share of delta that losses beyond a gateway's grid may take
 
 @dataclass(frozen=True)
 class Report:
-    """A report that costs `cost`, micro-epsilon (gaussian: micro-rho), for all its `values` together.
+    """A report that costs `cost`, micro-epsilon (gaussian: micro-rho), for all its `values`
+    together.
 
-    card: of each value, or none where all that is known is the cost. mixed: how many reports a gateway adds up, this
-    one among them; 0: the reader knows who sent it. group: the devices that were asked for these, some of which may be
-    dishonest; None: all of `mixed` are honest. alone: mixing hides nothing of it. unit: of a sum, the records of a run
-    that it protects; 0: the whole device. normal: the micro-rho of normal noise that tells at least as much as its
-    Gaussian noise; 0: none is known."""
+    card: of each value, or none where all that is known is the cost. mixed: how many reports a
+    gateway adds up, this one among them; 0: the reader knows who sent it. group: the devices that
+    were asked for these, some of which may be dishonest; None: all of `mixed` are honest. alone:
+    mixing hides nothing of it. unit: of a sum, the records of a run that it protects; 0: the whole
+    device. normal: the micro-rho of normal noise that tells at least as much as its Gaussian noise;
+    0: none is known.
+    """
 
     cost: int
     card: bytes = b""
@@ -54,11 +67,19 @@ class Report:
         if card.shape == cards.SUM:
             body = sums.of(card)
             normal = gaussian_curve.rho_of_card(body)
-            return cls(int(card.epsilon), gaussian=body.norm == 2, alone=True, unit=body.unit, normal=normal)
+            return cls(
+                int(card.epsilon),
+                gaussian=body.norm == 2,
+                alone=True,
+                unit=body.unit,
+                normal=normal,
+            )
         if whole:
             return cls(int(card.epsilon))
         if card.shape == cards.PROJECTION:
-            return cls(int(card.epsilon), projection.with_radius(card, 1))  # the radius tells nothing
+            return cls(
+                int(card.epsilon), projection.with_radius(card, 1)
+            )  # the radius tells nothing
         return cls(values * int(card.epsilon), card.data if are_known(card) else b"", values)
 
     @classmethod
@@ -66,19 +87,24 @@ class Report:
         """The report that a question wants."""
         whole = request.model == wire.SOFTMAX and request.k > 1
         found = cls.of(cards.decode(bytes(request.card)), int(request.k), whole)
-        hashed = request.model == wire.CATEGORIES and request.range > 0  # by a hash of each device's own
+        hashed = (
+            request.model == wire.CATEGORIES and request.range > 0
+        )  # by a hash of each device's own
         return replace(found, alone=found.alone or hashed)
 
     def among(self, reports: int, group: Group | None = None) -> Self:
-        """The same behind a gateway that adds up so many reports. group: of whom; None: all of them are honest."""
+        """The same behind a gateway that adds up so many reports. group: of whom; None: all of them
+        are honest.
+        """
         hidden = not self.alone and self.cost <= MOST * MICRO
         if not hidden:
             return self
         return replace(self, mixed=min(max(0, reports), shuffling.MOST_REPORTS), group=group)
 
     def among_honest(self, share: float, delta: float) -> Self:
-        """The same among the reports that are honest if this share of a site's devices is, but with a probability of
-        `delta` over all draws of a gateway."""
+        """The same among the reports that are honest if this share of a site's devices is, but with
+        a probability of `delta` over all draws of a gateway.
+        """
         if self.group is None:
             return self
         return replace(self, mixed=self.group.honest(self.mixed, share, delta), group=None)
@@ -104,15 +130,18 @@ class Report:
         return self.cost if self.gaussian else self.values * sums.rho_of_pure(each)
 
     def price(self, measure: int) -> int:
-        """What a ledger of this measure pays, in millionths. Of Gaussian noise that is rho in either case: a ledger in
-        epsilon refuses it."""
+        """What a ledger of this measure pays, in millionths.
+
+        Of Gaussian noise that is rho in either case: a ledger in epsilon refuses it.
+        """
         return self.rho if measure == ledger.RHO else self.cost
 
     def for_steps(self, steps: int) -> Self:
         """What it costs data sets that are so many neighbours apart (ledger.md, Neighbours).
 
-        A report about the whole device costs any two data sets of the device the same. A sum over runs of records
-        costs so many times its epsilon, or so many times squared its rho."""
+        A report about the whole device costs any two data sets of the device the same. A sum over
+        runs of records costs so many times its epsilon, or so many times squared its rho.
+        """
         if not self.unit:
             return self
         if not self.gaussian:  # all that is known then is the epsilon
@@ -147,7 +176,9 @@ def _largest(report: Report, tail: float) -> float:
         return local
     if shuffling.delta_at(laws, local, 0.0, report.mixed) <= tail:
         return 0.0
-    return least(0.0, local, 0.02, lambda e: shuffling.delta_at(laws, local, e, report.mixed) <= tail)
+    return least(
+        0.0, local, 0.02, lambda e: shuffling.delta_at(laws, local, e, report.mixed) <= tail
+    )
 
 
 @lru_cache(maxsize=256)
@@ -162,14 +193,18 @@ def _points(report: Report, step: float, tail: float) -> list[tuple[int, Fractio
     points = []
     for i in (*range(0, last, max(1, last // _MOST_POINTS)), last):
         g = at(i, step)
-        delta = shuffling.delta_of(laws, local, g, report.mixed) if report.mixed else profile(laws, g)
+        delta = (
+            shuffling.delta_of(laws, local, g, report.mixed) if report.mixed else profile(laws, g)
+        )
         points.append((i, min(Fraction(1), Fraction(delta))))
     return points
 
 
 @lru_cache(maxsize=4096)
 def renyi(report: Report, alpha: float) -> float:
-    """At least the Renyi divergence of order `alpha` that a report can have between two inputs of its device."""
+    """At least the Renyi divergence of order `alpha` that a report can have between two inputs of
+    its device.
+    """
     zcdp = alpha * report.rho / MICRO
     plain = zcdp if report.gaussian else min(report.cost / MICRO, zcdp)
     if not report.mixed:
@@ -180,7 +215,9 @@ def renyi(report: Report, alpha: float) -> float:
     tail = max(shuffling.LEAST_DELTA, _TAIL * math.exp(-alpha * local) / report.mixed)
     step = max(report.largest(tail) / _FEWER_CELLS, local / _MOST_SPREAD)
     points = _points(report, step, tail)
-    losses = Losses.of_profile(both_sides([*points, (math.ceil(local / step) + 1, Fraction(0))], step), step)
+    losses = Losses.of_profile(
+        both_sides([*points, (math.ceil(local / step) + 1, Fraction(0))], step), step
+    )
     draws = losses.draws(1)
     moment = float(np.logaddexp.reduce(np.log(draws.masses) + (alpha - 1) * step * draws.at))
     return min(plain, moment / (alpha - 1) * (1 + 1e-9) + 1e-12)
@@ -188,9 +225,10 @@ def renyi(report: Report, alpha: float) -> float:
 
 @dataclass(frozen=True)
 class Together:
-    """The epsilon of reports together: pure (None with Gaussian noise), and at delta by zCDP and exactly (None: not
-    known, where the grid of Gaussian noise is coarse). Of Gaussian noise and other reports together, "exactly" is the
-    sum of what is proved of each kind."""
+    """The epsilon of reports together: pure (None with Gaussian noise), and at delta by zCDP and
+    exactly (None: not known, where the grid of Gaussian noise is coarse). Of Gaussian noise and
+    other reports together, "exactly" is the sum of what is proved of each kind.
+    """
 
     pure: float | None
     zcdp: float
@@ -204,7 +242,10 @@ class Together:
 
 
 def together(reports: Mapping[Report, int], delta: float) -> Together:
-    """What so many reports of each kind tell, mixed or not. Raises UsageError for a delta beyond 0 and 1."""
+    """What so many reports of each kind tell, mixed or not.
+
+    Raises UsageError for a delta beyond 0 and 1.
+    """
     zcdp = sums.epsilon_of(sum(times * report.rho for report, times in reports.items()), delta)
     noise = {report: times for report, times in reports.items() if report.gaussian}
     if not noise:
@@ -214,7 +255,10 @@ def together(reports: Mapping[Report, int], delta: float) -> Together:
         is_known = all(report.normal for report in noise)
         return Together(None, zcdp, _of_gaussian(noise, delta) if is_known else None, delta)
     half = delta / 2
-    apart = pure_sum(others) + _of_gaussian(noise, delta), composed(others, half) + _of_gaussian(noise, half)
+    apart = (
+        pure_sum(others) + _of_gaussian(noise, delta),
+        composed(others, half) + _of_gaussian(noise, half),
+    )
     return Together(None, zcdp, min(apart), delta)
 
 
@@ -224,7 +268,9 @@ def pure_sum(reports: Mapping[Report, int]) -> float:
 
 
 def _of_gaussian(reports: Mapping[Report, int], delta: float) -> float:
-    """The epsilon at `delta` of reports with Gaussian noise: by Theorem 6 where it can be, else by their rho."""
+    """The epsilon at `delta` of reports with Gaussian noise: by Theorem 6 where it can be, else by
+    their rho.
+    """
     by_rho = sums.epsilon_of(sum(times * report.rho for report, times in reports.items()), delta)
     if not all(report.normal for report in reports):
         return by_rho
@@ -259,8 +305,12 @@ def _composed(kinds: frozenset[tuple[Report, int]], delta: float) -> float:
     extents = [report.largest(tail) for report in draws]
     if not max(extents):
         return 0.0
-    spread = math.sqrt(sum(draws[report] * each**2 for report, each in zip(draws, extents, strict=True)))
-    step = max(min(filter(None, extents)) / _CELLS, max(extents) / _MOST_CELLS, spread / _MOST_SPREAD)
+    spread = math.sqrt(
+        sum(draws[report] * each**2 for report, each in zip(draws, extents, strict=True))
+    )
+    step = max(
+        min(filter(None, extents)) / _CELLS, max(extents) / _MOST_CELLS, spread / _MOST_SPREAD
+    )
     found: dict[Losses, int] = {}
     for report, times in draws.items():
         losses = report.losses(step, tail)

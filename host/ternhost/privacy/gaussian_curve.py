@@ -1,7 +1,9 @@
 """What reports with Gaussian noise tell together, by the curve of one normal distribution.
 
-A total of rho bounds every mechanism of zCDP. If all reports are sums with Gaussian noise, the normal distribution
-itself bounds them, at a smaller epsilon for the same delta (docs/guides/accounting.md, Theorem 6)."""
+A total of rho bounds every mechanism of zCDP. If all reports are sums with Gaussian noise, the
+normal distribution itself bounds them, at a smaller epsilon for the same delta
+(docs/guides/accounting.md, Theorem 6).
+"""
 
 import math
 from fractions import Fraction
@@ -9,15 +11,17 @@ from fractions import Fraction
 from tern.sums import Sum
 from ternhost.privacy.base import MICRO
 
-_SMOOTHED = 4  # grid steps squared: the part of the noise that turns values of the real line into grid points
+# grid steps squared: the part of the noise that turns values of the real line into grid points
+_SMOOTHED = 4
 _FINEST = 64 * _SMOOTHED  # the least variance, so that the rest is nearly all of it
 _LOST = 1e-12  # of an epsilon: far above what the theorem's factor of 1 + 1e-28 takes
 _ROUNDING = 1e-9  # the share by which floats may be wrong in a delta
 
 
 def rho_of_card(card: Sum) -> int:
-    """The micro-rho of normal noise on real numbers that tells at least as much as a report of this card; 0 if none is
-    known."""
+    """The micro-rho of normal noise on real numbers that tells at least as much as a report of this
+    card; 0 if none is known.
+    """
     variance = Fraction(card.c * card.t, card.m) if card.norm == 2 else Fraction(0)
     if variance < _FINEST:
         return 0
@@ -27,8 +31,9 @@ def rho_of_card(card: Sum) -> int:
 
 
 def rho_of_cards(micro_rho: int, card: Sum) -> int:
-    """At least the sum of `rho_of_card` over cards like this one, of its radius or a larger one and of its kind of
-    unit, whose costs add up to `micro_rho`; 0 if none is known."""
+    """At least the sum of `rho_of_card` over cards like this one, of its radius or a larger one and
+    of its kind of unit, whose costs add up to `micro_rho`; 0 if none is known.
+    """
     vectors = 1 if card.unit else 2
     variance = Fraction(
         MICRO * (vectors * card.radius) ** 2, 2 * max(1, micro_rho)
@@ -39,7 +44,9 @@ def rho_of_cards(micro_rho: int, card: Sum) -> int:
 
 
 def delta_of(micro_rho: int, epsilon: float) -> float:
-    """At least the delta, at `epsilon`, of normal noise with this total of rho (Balle and Wang 2018, Theorem 8)."""
+    """At least the delta, at `epsilon`, of normal noise with this total of rho (Balle and Wang
+    2018, Theorem 8).
+    """
     from scipy.special import log_ndtr  # slow to load
 
     if not micro_rho:
@@ -52,8 +59,9 @@ def delta_of(micro_rho: int, epsilon: float) -> float:
 
 
 def epsilon_of(micro_rho: int, delta: float) -> float:
-    """The least epsilon that is proved at `delta` for reports whose `rho_of_card` adds up to this, rounded up to
-    millionths."""
+    """The least epsilon that is proved at `delta` for reports whose `rho_of_card` adds up to this,
+    rounded up to millionths.
+    """
     if delta_of(micro_rho, 0.0) <= delta:
         return 0.0
     high = 1.0
@@ -72,7 +80,8 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
 def exceeded(micro_rho: int, epsilon: float) -> float:
     """At most the probability that such reports change somebody's odds by more than e**epsilon.
 
-    Losses above epsilon count with at least 1 - exp(t - epsilon) in the delta of every t below it."""
+    Losses above epsilon count with at least 1 - exp(t - epsilon) in the delta of every t below it.
+    """
     steps = 200
     bounds = [1.0]
     for i in range(steps):

@@ -1,8 +1,11 @@
-"""How many of the reports that a gateway adds up are honest, where the reader controls a share of the site's devices.
+"""How many of the reports that a gateway adds up are honest, where the reader controls a share of
+the site's devices.
 
-The reader chooses which devices are asked, so it may ask all of its own and few others. What its share of the *site*
-allows is then the worst case. A group that the gateway has drawn with its own randomness is better: its dishonest
-devices follow the hypergeometric law (docs/guides/accounting.md, Behind a gateway)."""
+The reader chooses which devices are asked, so it may ask all of its own and few others. What its
+share of the *site* allows is then the worst case. A group that the gateway has drawn with its own
+randomness is better: its dishonest devices follow the hypergeometric law
+(docs/guides/accounting.md, Behind a gateway).
+"""
 
 import math
 from dataclasses import dataclass
@@ -18,10 +21,12 @@ _ALL_DRAWS = math.pi**2 / 6  # the sum of 1 / i**2
 
 @dataclass(frozen=True)
 class Group:
-    """The devices of a cohort. site: how many devices the site has; asked: how many of them were asked.
+    """The devices of a cohort. site: how many devices the site has; asked: how many of them were
+    asked.
 
-    pool: among how many the gateway drew them with its own randomness, in its `draw`-th draw (from 1 on); 0: the reader
-    chose them."""
+    pool: among how many the gateway drew them with its own randomness, in its `draw`-th draw (from
+    1 on); 0: the reader chose them.
+    """
 
     site: int
     asked: int
@@ -31,8 +36,9 @@ class Group:
     def honest(self, reports: int, share: float, delta: float) -> int:
         """The least number of honest reports among these, one device's own included.
 
-        share: of the site's devices that are honest. delta: with at most this probability, over all draws of the
-        gateway, it is less."""
+        share: of the site's devices that are honest. delta: with at most this probability, over all
+        draws of the gateway, it is less.
+        """
         if not reports:
             return 0
         dishonest = dishonest_of(self.site, share)
@@ -49,8 +55,9 @@ def dishonest_of(devices: int, share: float) -> int:
 
 @lru_cache(maxsize=4096)
 def most_dishonest(pool: int, dishonest: int, asked: int, tail: float) -> int:
-    """The most dishonest devices beside an honest one in a group of `asked` that is drawn from a pool with so many; a
-    group has more with at most the probability `tail`."""
+    """The most dishonest devices beside an honest one in a group of `asked` that is drawn from a
+    pool with so many; a group has more with at most the probability `tail`.
+    """
     from scipy.special import gammaln  # slow to load
 
     others, drawn = pool - 1, asked - 1
@@ -64,7 +71,11 @@ def most_dishonest(pool: int, dishonest: int, asked: int, tail: float) -> int:
         return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
 
     counts = np.arange(most, least, -1, dtype=np.float64)  # from the top down
-    law = log_choose(marked, counts) + log_choose(others - marked, drawn - counts) - log_choose(others, drawn)
+    law = (
+        log_choose(marked, counts)
+        + log_choose(others - marked, drawn - counts)
+        - log_choose(others, drawn)
+    )
     or_more = np.cumsum(np.exp(law)) * (1 + _ROUNDING)  # P[D >= count]
     within = int(np.searchsorted(or_more, tail, side="right"))  # so many counts may be left out
     return most - within

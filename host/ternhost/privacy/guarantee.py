@@ -1,8 +1,10 @@
-"""The statement of a guarantee, for people and for programs: every command, report and page takes its words from here.
+"""The statement of a guarantee, for people and for programs: every command, report and page takes
+its words from here.
 
-A guarantee names what is protected, against whom, over what time, and how well. The numbers come from an account of
-reports (`composing.together`), which comes from the integers of the cards. What neighbours are is defined in
-shared_specs/ledger.md, Neighbours."""
+A guarantee names what is protected, against whom, over what time, and how well. The numbers come
+from an account of reports (`composing.together`), which comes from the integers of the cards. What
+neighbours are is defined in shared_specs/ledger.md, Neighbours.
+"""
 
 import math
 from collections import Counter
@@ -18,7 +20,8 @@ from ternhost.privacy.composing import Report, for_steps, pure_sum, together
 from ternhost.privacy.units import protected
 
 _DIGITS = 3  # of a number for people
-_LESS = 0.995  # of the pure epsilon: an epsilon at delta that is no smaller is not worth a second number
+# of the pure epsilon: an epsilon at delta that is no smaller is not worth a second number
+_LESS = 0.995
 REPLACED = 2  # steps between two data sets of which a run of records says different things
 _REPLACED_TWICE = 4  # where an event lies in two runs and changes both
 
@@ -45,14 +48,21 @@ _SUBJECTS = {
     Span.LIFE: "all runs so far together",
     Span.BUDGET: "the budget for life",
 }
-_VERBS = {Span.REPORT: "protects", Span.RUN: "protects", Span.LIFE: "protect", Span.BUDGET: "protects"}
+_VERBS = {
+    Span.REPORT: "protects",
+    Span.RUN: "protects",
+    Span.LIFE: "protect",
+    Span.BUDGET: "protects",
+}
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is proved of two data sets: `pure`, an epsilon at delta 0 (None: there is none), and an `epsilon` at
-    `delta`, which is the pure one where no much smaller one is proved. exceeded: at most the probability that
-    somebody's odds grow or shrink by more than exp(epsilon); None: not known."""
+    """What is proved of two data sets: `pure`, an epsilon at delta 0 (None: there is none), and an
+    `epsilon` at `delta`, which is the pure one where no much smaller one is proved. exceeded: at
+    most the probability that somebody's odds grow or shrink by more than exp(epsilon); None: not
+    known.
+    """
 
     pure: float | None
     epsilon: float
@@ -81,19 +91,24 @@ class Bounds:
 def _exceeded(reports: Mapping[Report, int], epsilon: float) -> float:
     """At most the probability that the loss of these reports is above epsilon, or below -epsilon.
 
-    Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data set, whose loss there is above
-    epsilon."""
+    Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data set, whose
+    loss there is above epsilon.
+    """
     rho = sum(times * report.rho for report, times in reports.items())
     bound = sums.exceeded(rho, epsilon)
     noise = {report: times for report, times in reports.items() if report.gaussian}
-    rest = epsilon - pure_sum({report: times for report, times in reports.items() if not report.gaussian})
+    rest = epsilon - pure_sum(
+        {report: times for report, times in reports.items() if not report.gaussian}
+    )
     if noise and rest > 0:  # no loss of the other reports is above their sum
         bound = min(bound, _exceeded_by_noise(noise, rest))
     return min(1.0, bound * (1 + math.exp(-epsilon)))
 
 
 def _exceeded_by_noise(noise: Mapping[Report, int], epsilon: float) -> float:
-    """At most the probability that the loss of these reports, all with Gaussian noise, is above epsilon."""
+    """At most the probability that the loss of these reports, all with Gaussian noise, is above
+    epsilon.
+    """
     bound = sums.exceeded(sum(times * report.rho for report, times in noise.items()), epsilon)
     if all(report.normal for report in noise):
         normal = sum(times * report.normal for report, times in noise.items())
@@ -105,11 +120,13 @@ def _exceeded_by_noise(noise: Mapping[Report, int], epsilon: float) -> float:
 class Guarantee:
     """What is promised of one unit: the whole device (0), or a run of so many consecutive records.
 
-    bounds: for neighbours, which are any two data sets of a device, or data sets with and without a run. content: for
-    data sets in which a run says something else; event: where an event lies in two runs and changes both. Both are None
-    for a device, whose neighbours are replaced already. share: of the devices, where they differ by class. site: whose
-    counts are meant, toward the owner of the server; honest: the share of its devices that are not the owner's.
-    fixed: whether number and cards of the reports were fixed before the first one, as numbers at a delta need it."""
+    bounds: for neighbours, which are any two data sets of a device, or data sets with and without a
+    run. content: for data sets in which a run says something else; event: where an event lies in
+    two runs and changes both. Both are None for a device, whose neighbours are replaced already.
+    share: of the devices, where they differ by class. site: whose counts are meant, toward the
+    owner of the server; honest: the share of its devices that are not the owner's. fixed: whether
+    number and cards of the reports were fixed before the first one, as numbers at a delta need it.
+    """
 
     span: Span
     unit: int
@@ -133,8 +150,10 @@ class Guarantee:
     ) -> Self:
         """The guarantee of these reports of a device toward everybody, at `delta`.
 
-        Of sums over runs of records and reports about the whole device together, only the runs are protected; of sums
-        over runs of several lengths, only the shortest. fixed: as of the guarantee; None: unless it is about a life."""
+        Of sums over runs of records and reports about the whole device together, only the runs are
+        protected; of sums over runs of several lengths, only the shortest. fixed: as of the
+        guarantee; None: unless it is about a life.
+        """
         if fixed is None:
             fixed = span != Span.LIFE
         unit = min((report.unit for report in reports if report.unit), default=0)
@@ -142,14 +161,20 @@ class Guarantee:
         bounds = Bounds.of(reports, delta)
         if not unit:
             return cls(span, unit, bounds, share=share, fixed=fixed)
-        content, event = (Bounds.of(for_steps(reports, n), delta) for n in (REPLACED, _REPLACED_TWICE))
+        content, event = (
+            Bounds.of(for_steps(reports, n), delta) for n in (REPLACED, _REPLACED_TWICE)
+        )
         return cls(span, unit, bounds, content, event, share=share, fixed=fixed)
 
     @classmethod
-    def of_budget(cls, budget: int, measure: int, unit: int, delta: float, span: Span = Span.BUDGET) -> Self:
-        """The guarantee of a ledger's budget, in millionths of its measure, for whatever it pays for.
+    def of_budget(
+        cls, budget: int, measure: int, unit: int, delta: float, span: Span = Span.BUDGET
+    ) -> Self:
+        """The guarantee of a ledger's budget, in millionths of its measure, for whatever it pays
+        for.
 
-        span: LIFE for what a ledger has paid so far."""
+        span: LIFE for what a ledger has paid so far.
+        """
         if measure == ledger.RHO:
             paid = Report(budget, gaussian=True, unit=unit)
         else:
@@ -158,7 +183,9 @@ class Guarantee:
 
     @classmethod
     def toward_server(cls, site: str, epsilon: float, delta: float, honest: float) -> Self:
-        """What the counts of a site tell the owner of the server of one of its devices, in all rounds so far."""
+        """What the counts of a site tell the owner of the server of one of its devices, in all
+        rounds so far.
+        """
         bounds = Bounds(None, epsilon, delta)
         return cls(Span.LIFE, 0, bounds, reader=Reader.OWNER, site=site, honest=honest, fixed=False)
 
@@ -212,12 +239,18 @@ class Guarantee:
         """The exact numbers; `from_json` takes them back."""
         known = asdict(self)
         neighbours = "presence" if self.unit else "replacement"
-        return {**known, "protects": self.protects, "neighbours": neighbours, "against": self.against}
+        return {
+            **known,
+            "protects": self.protects,
+            "neighbours": neighbours,
+            "against": self.against,
+        }
 
     @classmethod
     def from_json(cls, known: Mapping[str, Any]) -> Self:
         bounds, content, event = (
-            None if known[name] is None else Bounds(**known[name]) for name in ("bounds", "content", "event")
+            None if known[name] is None else Bounds(**known[name])
+            for name in ("bounds", "content", "event")
         )
         assert bounds is not None
         return cls(
@@ -235,10 +268,12 @@ class Guarantee:
 
 
 def _about(reports: Mapping[Report, int], unit: int) -> Mapping[Report, int]:
-    """The same reports, each at what it costs one run of `unit` records, the shortest that any of them protects.
+    """The same reports, each at what it costs one run of `unit` records, the shortest that any of
+    them protects.
 
-    Such a run lies in one run of a longer report if the shorter length divides the longer one, and else in at most two.
-    It changes each of these, which is two steps (ledger.md, Neighbours)."""
+    Such a run lies in one run of a longer report if the shorter length divides the longer one, and
+    else in at most two. It changes each of these, which is two steps (ledger.md, Neighbours).
+    """
     found: Counter[Report] = Counter()
     for report, times in reports.items():
         if report.unit in (0, unit):
@@ -251,7 +286,9 @@ def _about(reports: Mapping[Report, int], unit: int) -> Mapping[Report, int]:
 
 
 def rounded(number: float) -> str:
-    """A number for people, rounded up to three digits: 4 for 3.99999, 0.928 for 0.927374; from 1,000 on whole."""
+    """A number for people, rounded up to three digits: 4 for 3.99999, 0.928 for 0.927374; from
+    1,000 on whole.
+    """
     exact = Decimal(repr(number))
     last_digit = min(0, exact.adjusted() - _DIGITS + 1) if exact else 0
     up = exact.quantize(Decimal(1).scaleb(last_digit), rounding=ROUND_CEILING)
@@ -260,6 +297,7 @@ def rounded(number: float) -> str:
 
 
 def believed(before: float, epsilon: float) -> float:
-    """The most that somebody believes after the reports, whose belief was `before`, if odds change by at most
-    exp(epsilon)."""
+    """The most that somebody believes after the reports, whose belief was `before`, if odds change
+    by at most exp(epsilon).
+    """
     return before / (before + (1 - before) * math.exp(-epsilon))

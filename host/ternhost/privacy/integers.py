@@ -1,4 +1,6 @@
-"""Real probabilities -> integer rows of a table card: exactly unbiased, and certified at the requested epsilon."""
+"""Real probabilities -> integer rows of a table card: exactly unbiased, and certified at the
+requested epsilon.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,16 +13,18 @@ from ternhost.privacy.base import MICRO, table
 
 Rows = Sequence[Sequence[float]]
 
-# Epsilon given up so that rounded rows still keep the requested one: the first that suffices is taken. It is large only
-# where epsilon is so large that T / e**epsilon is a handful of counts.
+# Epsilon given up so that rounded rows still keep the requested one: the first that suffices is
+# taken. It is large only where epsilon is so large that T / e**epsilon is a handful of counts.
 SLACKS = tuple(1e-8 * 2**k for k in range(29))
 
 
 def certified_table(levels: Sequence[int], rows: Callable[[float], Rows], epsilon: int) -> bytes:
-    """Return the table card of `rows(target)`, the real rows at epsilon `target`, that keeps `epsilon` (micro).
+    """Return the table card of `rows(target)`, the real rows at epsilon `target`, that keeps
+    `epsilon` (micro).
 
-    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. The first of `SLACKS` that suffices
-    is given up. Raises CardError if none does."""
+    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. The first of
+    `SLACKS` that suffices is given up. Raises CardError if none does.
+    """
     for slack in SLACKS:
         target = epsilon / MICRO - slack
         if target <= 0:
@@ -35,7 +39,10 @@ def certified_table(levels: Sequence[int], rows: Callable[[float], Rows], epsilo
 
 
 def integer_rows(levels: Sequence[int], rows: Rows) -> list[list[int]]:
-    """Round rows to counts that add up to T, means exactly proportional to the knots (cards.md). Raises CardError."""
+    """Round rows to counts that add up to T, means exactly proportional to the knots (cards.md).
+
+    Raises CardError.
+    """
     last = len(rows) - 1
     top = sum(p * level for p, level in zip(rows[last], levels, strict=True)) * T / last
     step = math.floor(top)  # B of cards.md
@@ -51,7 +58,9 @@ def integer_rows(levels: Sequence[int], rows: Rows) -> list[list[int]]:
     return result
 
 
-def _round_row(levels: Sequence[int], row: Sequence[float], mean: int, symmetric: bool) -> list[int]:
+def _round_row(
+    levels: Sequence[int], row: Sequence[float], mean: int, symmetric: bool
+) -> list[int]:
     counts = [round(p * T) for p in row]
     size = len(counts)
     if symmetric:
@@ -71,8 +80,9 @@ def _round_row(levels: Sequence[int], row: Sequence[float], mean: int, symmetric
 
 
 def _moves(levels: Sequence[int], counts: Sequence[int], error: int) -> list[tuple[int, int, int]]:
-    """Few moves (lower, upper, units up or, if negative, down) that change the sum by `error`: between levels of large
-    counts, which a unit changes least, if these suffice."""
+    """Few moves (lower, upper, units up or, if negative, down) that change the sum by `error`:
+    between levels of large counts, which a unit changes least, if these suffice.
+    """
     large = [j for j, n in enumerate(counts) if n >= max(counts) >> 8]
     for usable in (large, range(len(levels))):
         gaps = {levels[b] - levels[a]: (a, b) for a, b in combinations(usable, 2)}
@@ -82,8 +92,10 @@ def _moves(levels: Sequence[int], counts: Sequence[int], error: int) -> list[tup
 
 
 def _sum_of_gaps(gaps: Sequence[int], error: int) -> dict[int, int]:
-    """How often to add each gap for a sum of `error`, a multiple of their common divisor. It searches the residues
-    modulo the widest gap breadth first; the rest is moves across that gap."""
+    """How often to add each gap for a sum of `error`, a multiple of their common divisor.
+
+    It searches the residues modulo the widest gap breadth first; the rest is moves across that gap.
+    """
     widest = gaps[-1]
     seen: dict[int, dict[int, int]] = {0: {}}
     frontier = [0]

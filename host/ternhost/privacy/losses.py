@@ -1,14 +1,17 @@
-"""Privacy losses of many reports together, composed exactly and rounded upwards (docs/guides/accounting.md).
+"""Privacy losses of many reports together, composed exactly and rounded upwards
+(docs/guides/accounting.md).
 
-A report's *profile* is H(g), an upper bound of sum over y of max(0, P(y) - g Q(y)) for the laws P and Q of the report
-at any two inputs, at g = e**epsilon: the least delta there. Points of H, joined by straight lines, are the profile of a
-pair of laws whose losses ln P/Q lie on a grid, and which tells at least as much (Doroshenko, Ghazi, Kamath, Kumar and
-Manurangsi, "Connect the dots", PoPETs 2022). What one pair bounds, report by report, the product of the pairs bounds
-for all reports together, even if later questions depend on earlier answers (Zhu, Dong and Wang, "Optimal accounting of
-differential privacy via characteristic function", AISTATS 2022, Theorem 10).
+A report's *profile* is H(g), an upper bound of sum over y of max(0, P(y) - g Q(y)) for the laws P
+and Q of the report at any two inputs, at g = e**epsilon: the least delta there. Points of H, joined
+by straight lines, are the profile of a pair of laws whose losses ln P/Q lie on a grid, and which
+tells at least as much (Doroshenko, Ghazi, Kamath, Kumar and Manurangsi, "Connect the dots", PoPETs
+2022). What one pair bounds, report by report, the product of the pairs bounds for all reports
+together, even if later questions depend on earlier answers (Zhu, Dong and Wang, "Optimal accounting
+of differential privacy via characteristic function", AISTATS 2022, Theorem 10).
 
-The masses are computed exactly, from a card's integers. A Fourier transform adds losses up, tilted so that its errors
-are relative to delta; what they can be, and what lies beyond its ends, is added."""
+The masses are computed exactly, from a card's integers. A Fourier transform adds losses up, tilted
+so that its errors are relative to delta; what they can be, and what lies beyond its ends, is added.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +40,9 @@ _STEEPEST = 700.0  # of a tilt over the largest loss
 
 @dataclass(frozen=True)
 class Draws:
-    """`times` independent integers, each `at[j]` with probability `masses[j]` (their sum may be below 1)."""
+    """`times` independent integers, each `at[j]` with probability `masses[j]` (their sum may be
+    below 1).
+    """
 
     at: npt.NDArray[np.int64]
     masses: Floats
@@ -61,9 +66,11 @@ class Draws:
 
 @dataclass(frozen=True)
 class TiltedSum:
-    """The law of a sum of draws: of `sums[i]`, exp(log_scale - tilt sums[i]) law[i]. `wrong` bounds the Euclidean
-    length of the transform's errors in law, `share` the share by which rounded masses and tilts may raise anything, and
-    e**-46 of the tilted law is not in it."""
+    """The law of a sum of draws: of `sums[i]`, exp(log_scale - tilt sums[i]) law[i].
+
+    `wrong` bounds the Euclidean length of the transform's errors in law, `share` the share by which
+    rounded masses and tilts may raise anything, and e**-46 of the tilted law is not in it.
+    """
 
     sums: npt.NDArray[np.int64]
     law: Floats
@@ -81,7 +88,9 @@ class TiltedSum:
         return (float((weights * self.law[first:]).sum()) + wrong) * (1 + 1e-9 + self.share)
 
     def lost(self, threshold: float) -> float:
-        """At most what lies beyond the ends, of the law of sums above a threshold that is not below `sums`."""
+        """At most what lies beyond the ends, of the law of sums above a threshold that is not below
+        `sums`.
+        """
         return math.exp(min(0.0, self.log_scale - self.tilt * threshold - LOST))
 
 
@@ -111,8 +120,9 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
         np.add.at(one, (each.at - each.at[0]) % size, law)
         spectrum *= fft.rfft(one) ** each.times
     law = np.abs(np.roll(fft.irfft(spectrum, size), (lowest - low) % size))[: high - low + 1]
-    # A transform is wrong by 8 log2(size) ulp of its length at most (Higham, Accuracy and Stability, 2002, 24.1), and a
-    # power by as many times that; exponents of tilts round by their size.
+    # A transform is wrong by 8 log2(size) ulp of its length at most (Higham, Accuracy and
+    # Stability, 2002, 24.1), and a power by as many times that; exponents of tilts round by their
+    # size.
     times = sum(each.times for each in draws)
     wrong = 8 * _ULP * math.log2(2 * size) * (1 + times) * math.sqrt(float((law * law).sum()))
     steepness = sum(each.times * (1 + abs(tilt) * float(np.abs(each.at).max())) for each in draws)
@@ -125,8 +135,9 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
 
 @dataclass(frozen=True)
 class Losses:
-    """The law of the loss of one report, under P: loss `first + j` steps with probability masses[j]; with probability
-    `infinite` the report tells everything."""
+    """The law of the loss of one report, under P: loss `first + j` steps with probability
+    masses[j]; with probability `infinite` the report tells everything.
+    """
 
     step: float
     first: int
@@ -135,7 +146,10 @@ class Losses:
 
     @classmethod
     def of_profile(cls, points: Sequence[tuple[int, Fraction]], step: float) -> Self:
-        """Of a profile's upper bounds at ascending (i, H): H(exp(i step)). At the last point H counts as infinite."""
+        """Of a profile's upper bounds at ascending (i, H): H(exp(i step)).
+
+        At the last point H counts as infinite.
+        """
         corners = _hull([(Fraction(0), Fraction(1), 0), *((at(i, step), h, i) for i, h in points)])
         slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(corners)]
         slopes.append(Fraction(0))  # beyond the last point: what is left there is infinite
@@ -164,8 +178,9 @@ def at(i: int, step: float) -> Fraction:
 
 
 def least(low: float, high: float, share: float, holds: Callable[[float], bool]) -> float:
-    """A number at which a condition holds that holds at `high` and from some number on: by less than this share of
-    itself above one at which it does not hold, or above `low`."""
+    """A number at which a condition holds that holds at `high` and from some number on: by less
+    than this share of itself above one at which it does not hold, or above `low`.
+    """
     while high - low > share * high:
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -196,8 +211,9 @@ def both_sides(points: Sequence[tuple[int, Fraction]], step: float) -> list[tupl
 
 
 def epsilon(reports: Mapping[Losses, int], delta: float) -> float:
-    """The least epsilon that is proved for so many reports of each kind together, at `delta`; inf if none is. All have
-    the same step."""
+    """The least epsilon that is proved for so many reports of each kind together, at `delta`; inf
+    if none is. All have the same step.
+    """
     asked = {losses: times for losses, times in reports.items() if times}
     if not asked:
         return 0.0
@@ -220,15 +236,24 @@ def epsilon(reports: Mapping[Losses, int], delta: float) -> float:
 
 
 def _tilt(draws: Sequence[Draws], delta: float) -> float:
-    """The tilt whose mean has a Chernoff bound of delta; where the largest sum is likelier than that, a lesser one."""
-    likeliest = max(math.log(delta), sum(each.times * math.log(each.masses[-1]) for each in draws) / 2)
+    """The tilt whose mean has a Chernoff bound of delta; where the largest sum is likelier than
+    that, a lesser one.
+    """
+    likeliest = max(
+        math.log(delta), sum(each.times * math.log(each.masses[-1]) for each in draws) / 2
+    )
 
     def excess(tilt: float) -> float:
         return (
-            sum(each.times * (each.log_moment(tilt) - tilt * each.mean(tilt)) for each in draws) - likeliest
+            sum(each.times * (each.log_moment(tilt) - tilt * each.mean(tilt)) for each in draws)
+            - likeliest
         )
 
     if excess(0.0) <= 0:  # a delta of nearly 1
         return 0.0
     steepest = _STEEPEST / max(float(np.abs(each.at).max()) for each in draws)
-    return steepest if excess(steepest) >= 0 else least(0.0, steepest, 1e-3, lambda tilt: excess(tilt) <= 0)
+    return (
+        steepest
+        if excess(steepest) >= 0
+        else least(0.0, steepest, 1e-3, lambda tilt: excess(tilt) <= 0)
+    )

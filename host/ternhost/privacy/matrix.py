@@ -1,5 +1,7 @@
-"""Certify any mechanism by its table of probabilities, in exact fractions: a row for each input, a column for each
-output. Where inputs and outputs are numbers, the table also has a bias and a variance."""
+"""Certify any mechanism by its table of probabilities, in exact fractions: a row for each input, a
+column for each output. Where inputs and outputs are numbers, the table also has a bias and a
+variance.
+"""
 
 import csv
 import json
@@ -32,9 +34,11 @@ _NUMBER = re.compile(
 class Certificate:
     """The exact privacy and accuracy of a table of probabilities.
 
-    ratio: the largest ratio of the probabilities of one `output` at two inputs, `pair`; None if the second of them is
-    0, so that the mechanism keeps no epsilon. epsilon: ln(ratio) in millionths, rounded up as for cards; None above 20.
-    bias, variance: the largest, and at which input; None unless outputs, and for the bias inputs, are numbers."""
+    ratio: the largest ratio of the probabilities of one `output` at two inputs, `pair`; None if the
+    second of them is 0, so that the mechanism keeps no epsilon. epsilon: ln(ratio) in millionths,
+    rounded up as for cards; None above 20. bias, variance: the largest, and at which input; None
+    unless outputs, and for the bias inputs, are numbers.
+    """
 
     rows: tuple[Row, ...]
     ratio: Fraction | None
@@ -51,19 +55,26 @@ class Certificate:
         return self.ratio is not None and self.ratio <= exp_bound(epsilon)
 
     def delta(self, epsilon: int) -> Fraction:
-        """The least delta for which the mechanism is (epsilon, delta)-private, rounded up. epsilon: micro."""
+        """The least delta for which the mechanism is (epsilon, delta)-private, rounded up. epsilon:
+        micro.
+        """
         bound = exp_bound(epsilon)  # below e**epsilon: delta is more
         whole = math.lcm(*(p.denominator for row in self.rows for p in row))
         rows = [[int(p * whole) for p in row] for row in self.rows]
         worst = max(
-            sum(max(0, p * bound.denominator - q * bound.numerator) for p, q in zip(*pair, strict=True))
+            sum(
+                max(0, p * bound.denominator - q * bound.numerator)
+                for p, q in zip(*pair, strict=True)
+            )
             for pair in permutations(rows, 2)
         )
         return Fraction(worst, whole * bound.denominator)
 
     def as_json(self) -> dict[str, Any]:
         """For JSON: fractions as "num/den" and, named `..._decimal`, as decimals."""
-        result = {name: getattr(self, name) for name in ("pair", "output", "bias_at", "variance_at")}
+        result = {
+            name: getattr(self, name) for name in ("pair", "output", "bias_at", "variance_at")
+        }
         result["epsilon_certified"] = None if self.epsilon is None else self.epsilon / MICRO
         for name in ("ratio", "bias", "variance"):
             value = getattr(self, name)
@@ -79,9 +90,11 @@ def certify(
 ) -> Certificate:
     """Certify a mechanism by its probabilities: row i has those of each output at input i.
 
-    Entries are integers, `Fraction`s, `Decimal`s, or texts such as "3/7" and "0.25", all taken exactly; a float is
-    refused, since it is not the decimal that it shows. values: those of the outputs; inputs: those of the inputs. Both
-    may also be names. Raises UsageError, for example for a row that does not sum to 1."""
+    Entries are integers, `Fraction`s, `Decimal`s, or texts such as "3/7" and "0.25", all taken
+    exactly; a float is refused, since it is not the decimal that it shows. values: those of the
+    outputs; inputs: those of the inputs. Both may also be names. Raises UsageError, for example for
+    a row that does not sum to 1.
+    """
     rows = tuple([_number(p, "a probability") for p in row] for row in matrix)
     if len(rows) < 2 or len({len(row) for row in rows}) > 1 or not rows[0]:
         text = "a table of probabilities has two rows or more, all of one length"
@@ -90,10 +103,16 @@ def certify(
     outputs, ys = _labels(values, len(rows[0]), "output")
     for name, row in zip(names, rows, strict=True):
         if min(row) < 0:
-            raise UsageError(f"input {name} has the probability {min(row)}", "give probabilities from 0 to 1")
+            raise UsageError(
+                f"input {name} has the probability {min(row)}", "give probabilities from 0 to 1"
+            )
         if (total := sum(row)) != 1:
-            text = f"the probabilities of input {name} sum to {total} ({float(total):.9g}), not to 1"
-            raise UsageError(text, "write 1/3, not 0.333; a table with names has an empty first cell")
+            text = (
+                f"the probabilities of input {name} sum to {total} ({float(total):.9g}), not to 1"
+            )
+            raise UsageError(
+                text, "write 1/3, not 0.333; a table with names has an empty first cell"
+            )
     ratio, most, least, output = _worst(rows)
     epsilon = None
     if ratio is not None and ratio <= exp_bound(MAX_EPSILON):
@@ -127,7 +146,10 @@ def read(path: str | Path) -> Certificate:
 
 
 def _csv(text: str) -> tuple[Any, ...]:
-    """(matrix, values, inputs). A table whose first cell is not a number has a row and a column of names."""
+    """(matrix, values, inputs).
+
+    A table whose first cell is not a number has a row and a column of names.
+    """
     lines = text.splitlines() or [""]
     mark = max(",;\t", key=lines[0].count)
     rows = [row for row in csv.reader(lines, delimiter=mark) if any(cell.strip() for cell in row)]
@@ -137,9 +159,15 @@ def _csv(text: str) -> tuple[Any, ...]:
 
 
 def _json(text: str) -> tuple[Any, ...]:
-    """(matrix, values, inputs) of a list of rows, or of an object with `rows`, `outputs` and `inputs`."""
+    """(matrix, values, inputs) of a list of rows, or of an object with `rows`, `outputs` and
+    `inputs`.
+    """
     table = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
-    return (table["rows"], table.get("outputs"), table.get("inputs")) if isinstance(table, dict) else (table,)
+    return (
+        (table["rows"], table.get("outputs"), table.get("inputs"))
+        if isinstance(table, dict)
+        else (table,)
+    )
 
 
 def _number(entry: Entry, what: str) -> Fraction:
@@ -164,12 +192,16 @@ def _labels(labels: Sequence[Entry] | None, count: int, what: str) -> tuple[list
 
 
 def _worst(rows: Sequence[Row]) -> tuple[Fraction | None, int, int, int]:
-    """(ratio, input of the larger probability, input of the smaller one, output); None for a ratio to 0."""
+    """(ratio, input of the larger probability, input of the smaller one, output); None for a ratio
+    to 0.
+    """
     worst = Fraction(0), 0, 0, 0
     for output, column in enumerate(zip(*rows, strict=True)):
         most, least = column.index(max(column)), column.index(min(column))
         if column[most] and not column[least]:
             return None, most, least, output
         if column[most]:
-            worst = max(worst, (column[most] / column[least], most, least, output), key=lambda each: each[0])
+            worst = max(
+                worst, (column[most] / column[least], most, least, output), key=lambda each: each[0]
+            )
     return worst

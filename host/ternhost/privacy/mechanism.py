@@ -1,4 +1,6 @@
-"""The interface of mechanisms: a `Mechanism`, made in a module of its own and registered by one line."""
+"""The interface of mechanisms: a `Mechanism`, made in a module of its own and registered by one
+line.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +9,8 @@ from typing import Any
 from ternhost.options import Option
 from ternhost.privacy.base import Design, check_levels, checked
 
-# Uses that a mechanism can be tuned for: reports of parts of a gradient, mostly near 0; or of values of any size.
+# Uses that a mechanism can be tuned for: reports of parts of a gradient, mostly near 0; or of
+# values of any size.
 GRADIENTS, VALUES = "gradients", "values"
 
 
@@ -20,13 +23,16 @@ def untried(most: int) -> Iterable[Mapping[str, Any]]:
 class Mechanism:
     """A family of cards, one for each epsilon.
 
-    `design(epsilon, levels, **options)` takes epsilon (micro), the number of outputs (None: its own choice) and the
-    mechanism's `options`. It returns a Design whose card keeps epsilon and is unbiased (`checked` makes sure of both),
-    or raises UsageError. `variance(epsilon, x)` and `worst_variance(epsilon)` are the source's, for the continuous
-    mechanism at a real epsilon. Experiments draw the worst variance at the numbers of outputs in `drawn`, or at the
-    default `levels`. `tuned` gives the best options for a use (GRADIENTS, VALUES). `tries(most)` yields keywords of
-    `design` for each card of at most `most` outputs that `auto` compares. `single_valued`: a symbol stands for one
-    value, so that reports can be averaged. `slow`: a shipped card is used instead of a design."""
+    `design(epsilon, levels, **options)` takes epsilon (micro), the number of outputs (None: its own
+    choice) and the mechanism's `options`. It returns a Design whose card keeps epsilon and is
+    unbiased (`checked` makes sure of both), or raises UsageError. `variance(epsilon, x)` and
+    `worst_variance(epsilon)` are the source's, for the continuous mechanism at a real epsilon.
+    Experiments draw the worst variance at the numbers of outputs in `drawn`, or at the default
+    `levels`. `tuned` gives the best options for a use (GRADIENTS, VALUES). `tries(most)` yields
+    keywords of `design` for each card of at most `most` outputs that `auto` compares.
+    `single_valued`: a symbol stands for one value, so that reports can be averaged. `slow`: a
+    shipped card is used instead of a design.
+    """
 
     name: str
     design: Callable[..., Design]
@@ -36,24 +42,35 @@ class Mechanism:
     levels: int | None = None
     drawn: tuple[int, ...] = ()
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    tries: Callable[[int], Iterable[Mapping[str, Any]]] = lambda most: ({},)  # the design without options
+    tries: Callable[[int], Iterable[Mapping[str, Any]]] = lambda most: (
+        {},
+    )  # the design without options
     single_valued: bool = True
     slow: bool = False
 
     def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
-        """The given options that differ from their defaults, and the ones tuned for `use` where none is given."""
+        """The given options that differ from their defaults, and the ones tuned for `use` where
+        none is given.
+        """
         declared = {option.name: option for option in self.options}
-        given = {name: value for name, value in options.items() if not declared[name].is_default(value)}
+        given = {
+            name: value for name, value in options.items() if not declared[name].is_default(value)
+        }
         tuned = self.tuned.get(use, {}) if use is not None else {}
         named = {name for name, value in options.items() if value is not None}
         return given if named & tuned.keys() else {**tuned, **given}
 
 
 def fixed(
-    name: str, outputs: int, card: Callable[[int], bytes],
-    notes: Callable[[int], Sequence[str]] = lambda epsilon: (), **stated: Any,
-) -> Mechanism:  # fmt: skip
-    """A mechanism without options. card, notes: those of a design at an epsilon (micro). stated: further fields."""
+    name: str,
+    outputs: int,
+    card: Callable[[int], bytes],
+    notes: Callable[[int], Sequence[str]] = lambda epsilon: (),
+    **stated: Any,
+) -> Mechanism:
+    """A mechanism without options. card, notes: those of a design at an epsilon (micro). stated:
+    further fields.
+    """
 
     def design(epsilon: int, levels: int | None = None) -> Design:
         check_levels(levels, outputs, outputs, outputs)

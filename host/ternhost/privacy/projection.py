@@ -1,7 +1,10 @@
-"""Projections (cards.md): the design of their weights, how long their vectors are, and the error of a mean of them.
+"""Projections (cards.md): the design of their weights, how long their vectors are, and the error of
+a mean of them.
 
-PrivUnit (Bhowmick et al. 2018) with the rotated codewords of RRSC (Isik et al., NeurIPS 2023). The privacy of a card is
-exact; that its estimates have no bias holds for a uniform rotation, from which a Hadamard one differs a little."""
+PrivUnit (Bhowmick et al. 2018) with the rotated codewords of RRSC (Isik et al., NeurIPS 2023). The
+privacy of a card is exact; that its estimates have no bias holds for a uniform rotation, from which
+a Hadamard one differs a little.
+"""
 
 import math
 import struct
@@ -23,20 +26,25 @@ from ternhost.vectorised.projection import of as of
 Floats = npt.NDArray[np.float64]
 
 MOST_VALUES = 128
-BIAS, WORST_BIAS = 0.001, 0.002  # squared, over the mean's square: on the bundled sets, and the worst known
+BIAS, WORST_BIAS = (
+    0.001,
+    0.002,
+)  # squared, over the mean's square: on the bundled sets, and the worst known
 _MOST_TOTAL, _MOST_RADIUS = 1 << 20, 1 << 15  # bounds of cards.md
 _STEP = 1 << 11  # of a radius
 _MOST_B = 1 << 13  # among which b is chosen
 # Draws of a Z below this share of a power of two are repeated: so much of a / b is no gain.
 _FULL, _UNFULL = 0.95, 1e-3
-_LEAST = 32  # coordinates: in fewer dimensions a rotation by signs and Hadamard matrices is far from uniform
+# coordinates: in fewer dimensions a rotation by signs and Hadamard matrices is far from uniform
+_LEAST = 32
 _FARTHEST, _POINTS = 9.0, 4001  # of a numerical integral over normal sizes
 
 
 @dataclass(frozen=True)
 class ProjectionDesign:
-    """A card of shape 7 with the `range` that its question needs. radius: to which vectors are clipped, in real units.
-    variance: of a coordinate of the estimate from one report, noise and sampling together, averaged over coordinates.
+    """A card of shape 7 with the `range` that its question needs. radius: to which vectors are
+    clipped, in real units. variance: of a coordinate of the estimate from one report, noise and
+    sampling together, averaged over coordinates.
     """
 
     card: bytes
@@ -47,10 +55,13 @@ class ProjectionDesign:
 
 @cache
 def cosines(size: int) -> Floats:
-    """The mean of the i-th largest absolute coordinate of a uniformly distributed direction of `size` dimensions."""
+    """The mean of the i-th largest absolute coordinate of a uniformly distributed direction of
+    `size` dimensions.
+    """
     from scipy import stats  # slow to load
 
-    # Of N independent normal sizes: the integral over t of the probability that i or more of them are above t.
+    # Of N independent normal sizes: the integral over t of the probability that i or more of them
+    # are above t.
     t = np.linspace(0, _FARTHEST, _POINTS)
     above = stats.binom.sf(np.arange(size)[:, None], size, 2 * stats.norm.sf(t))
     sizes = np.trapezoid(above, t, axis=1)
@@ -71,7 +82,9 @@ def real_radius(body: Projection, range_: int) -> float:
 
 
 def unit(body: Projection, range_: int) -> float:
-    """The factor that makes the mean of the decoded vectors of reports an estimate of the mean of the values."""
+    """The factor that makes the mean of the decoded vectors of reports an estimate of the mean of
+    the values.
+    """
     return float(real_radius(body, range_) / (gain(body) * body.size**1.5))
 
 
@@ -93,7 +106,9 @@ def weights(epsilon: int, size: int) -> tuple[int, int, int]:
     """k, a and b of the least variance at epsilon (micro)."""
     lower = exp_lower(epsilon)
     ratio, tops = lower / (1 << EXP_BITS), 1 + np.arange(size)
-    k = 1 + int(((ratio - 1) * np.cumsum(cosines(size)) / (tops * ratio + 2 * size - tops)).argmax())
+    k = 1 + int(
+        ((ratio - 1) * np.cumsum(cosines(size)) / (tops * ratio + 2 * size - tops)).argmax()
+    )
     found = []
     for b in range(1, min(_MOST_TOTAL // (2 * size), _MOST_B) + 1):
         a = min(b * lower >> EXP_BITS, (_MOST_TOTAL - (2 * size - k) * b) // k)
@@ -108,14 +123,17 @@ def weights(epsilon: int, size: int) -> tuple[int, int, int]:
 
 
 def design(epsilon: int, values: int, radius: float) -> ProjectionDesign:
-    """The card of the least variance that keeps `epsilon` (micro) for vectors of so many values, which are clipped to
-    this radius (l2 norm, real units). Raises UsageError."""
+    """The card of the least variance that keeps `epsilon` (micro) for vectors of so many values,
+    which are clipped to this radius (l2 norm, real units). Raises UsageError.
+    """
     size = size_of(values)
     positive = math.isfinite(radius) and radius > 0
     range_ = min(MAX_FINE, max(0, math.floor(-math.log2(radius)))) if positive else 0
     steps = round(radius * (_STEP << range_)) if positive else 0
     if not 1 <= steps <= _MOST_RADIUS:
-        raise UsageError(f"a radius cannot be {radius:g}", f"from {0.5 / (_STEP << MAX_FINE):.2g} to 16")
+        raise UsageError(
+            f"a radius cannot be {radius:g}", f"from {0.5 / (_STEP << MAX_FINE):.2g} to 16"
+        )
     body = struct.pack(BODY, size.bit_length() - 1, *weights(epsilon, size), steps)
     card = finish(cards.PROJECTION, body)
     decoded = of(cards.decode(card))
@@ -130,8 +148,10 @@ def with_radius(card: cards.Card, steps: int) -> bytes:
 
 
 def law(body: Projection, length: float) -> tuple[Floats, Floats]:
-    """For a vector of `length` radii (-1 to 1; below 0 the opposite one): what each codeword has in common with its
-    direction, on average, ascending (2 N cosines); and how likely each one is (2 N)."""
+    """For a vector of `length` radii (-1 to 1; below 0 the opposite one): what each codeword has in
+    common with its direction, on average, ascending (2 N cosines); and how likely each one is (2
+    N).
+    """
     near = cosines(body.size)
     values = np.concatenate([-near, near[::-1]])
     likely = np.full(2 * body.size, body.b / body.total)
@@ -142,8 +162,15 @@ def law(body: Projection, length: float) -> tuple[Floats, Floats]:
 def fields(body: Projection) -> dict[str, Any]:
     """What `tern card show` tells of a card beside what it tells of each."""
     inside, outside = body.a / body.total, body.b / body.total
-    return {  # "radius" is in units of 2**-range; "second_moment" of all N coordinates of an estimate, in radii
-        "values": body.size, "likely": body.k, "weights": [body.a, body.b], "radius": body.radius / _STEP,
-        "probabilities": [inside, outside], "gain": gain(body), "second_moment": gain(body) ** -2,
+    # "radius" is in units of 2**-range; "second_moment" of all N coordinates of an estimate, in
+    # radii
+    return {
+        "values": body.size,
+        "likely": body.k,
+        "weights": [body.a, body.b],
+        "radius": body.radius / _STEP,
+        "probabilities": [inside, outside],
+        "gain": gain(body),
+        "second_moment": gain(body) ** -2,
         "bias_bound": BIAS if body.size >= _LEAST else None,
-    }  # fmt: skip
+    }

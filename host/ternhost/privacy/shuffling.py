@@ -1,26 +1,32 @@
-"""The central privacy cost of reports where an anonymous shuffler stands between the clients and the reader.
+"""The central privacy cost of reports where an anonymous shuffler stands between the clients and
+the reader.
 
-A shuffler passes on the reports of n clients in random order, and nothing else. Then a report of local epsilon e0 is
-(epsilon, delta)-private with a far smaller epsilon. Two bounds:
+A shuffler passes on the reports of n clients in random order, and nothing else. Then a report of
+local epsilon e0 is (epsilon, delta)-private with a far smaller epsilon. Two bounds:
 
-- closed, for any mechanism: Feldman, McMillan and Talwar, "Hiding among the clones", FOCS 2021, Theorem 3.1. (By its
-  errata the sharper form of their SODA paper of 2023 does not hold for all mechanisms.)
-- numerical, for a card's integers or any mechanism: Balle, Bell, Gascon and Nissim, "The privacy blanket of the
-  shuffle model", CRYPTO 2019. Symbol y has at least the probability b(y), the least over all inputs, so each other
-  client sends a report that does not depend on its data with probability sum b. For inputs of laws P and Q,
+- closed, for any mechanism: Feldman, McMillan and Talwar, "Hiding among the clones", FOCS 2021,
+  Theorem 3.1. (By its errata the sharper form of their SODA paper of 2023 does not hold for all
+  mechanisms.)
+- numerical, for a card's integers or any mechanism: Balle, Bell, Gascon and Nissim, "The privacy
+  blanket of the shuffle model", CRYPTO 2019. Symbol y has at least the probability b(y), the least
+  over all inputs, so each other client sends a report that does not depend on its data with
+  probability sum b. For inputs of laws P and Q,
 
-      delta(epsilon) <= E[max(0, X_1 + ... + X_n)] / n,  X independent: (P(y) - e**epsilon Q(y)) / b(y) with
-      probability b(y), else 0
+      delta(epsilon) <= E[max(0, X_1 + ... + X_n)] / n,  X independent: (P(y) - e**epsilon Q(y)) /
+      b(y) with probability b(y), else 0
 
-All X here have the mean 1 - e**epsilon, and the bound grows in convex order, that is with pi(t) = E[max(0, X - t)] at
-any t. So an X that covers all inputs has the largest pi over all pairs of them. It also covers reports of one
-of several coordinates, drawn at random. A pair of ratio at most p = e**e0 has b >= max(P, Q) / p. Splitting a symbol
-of ratio 1 to p into ratios 1 and p raises pi, and what is left, ratio 1 mixed with randomised response between two
-values, has the greatest pi where all is randomised response: this is the worst mechanism.
+All X here have the mean 1 - e**epsilon, and the bound grows in convex order, that is with pi(t) =
+E[max(0, X - t)] at any t. So an X that covers all inputs has the largest pi over all pairs of them.
+It also covers reports of one of several coordinates, drawn at random. A pair of ratio at most p =
+e**e0 has b >= max(P, Q) / p. Splitting a symbol of ratio 1 to p into ratios 1 and p raises pi, and
+what is left, ratio 1 mixed with randomised response between two values, has the greatest pi where
+all is randomised response: this is the worst mechanism.
 
-Rounding is towards more: pi is computed in integers on a grid and interpolated, which is not below a convex function.
-A Fourier transform gives the law of the sum, tilted to mean 0 so that errors are relative to the result; it is raised
-by more than they can be. The epsilon returned is the upper end of a bisection."""
+Rounding is towards more: pi is computed in integers on a grid and interpolated, which is not below
+a convex function. A Fourier transform gives the law of the sum, tilted to mean 0 so that errors are
+relative to the result; it is raised by more than they can be. The epsilon returned is the upper end
+of a bisection.
+"""
 
 import math
 from collections.abc import Sequence
@@ -51,7 +57,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Upper bounds of the central epsilon of a report of local epsilon `local`, one of `reports`, at `delta`."""
+    """Upper bounds of the central epsilon of a report of local epsilon `local`, one of `reports`,
+    at `delta`.
+    """
 
     local: float
     reports: int
@@ -67,9 +75,13 @@ class Shuffled:
         return min(bound for bound in bounds if bound is not None)
 
 
-def account(local: int, reports: int, delta: float, card: Card | None = None, values: int = 1) -> Shuffled:
-    """Account for one report of each of `reports` honest clients, in which `values` values cost `local` (micro) each.
-    Several values a report take the bound for any mechanism, whatever the `card`. Raises UsageError."""
+def account(
+    local: int, reports: int, delta: float, card: Card | None = None, values: int = 1
+) -> Shuffled:
+    """Account for one report of each of `reports` honest clients, in which `values` values cost
+    `local` (micro) each. Several values a report take the bound for any mechanism, whatever the
+    `card`. Raises UsageError.
+    """
     require(1 <= reports <= MOST_REPORTS, "reports", f"from 1 to {MOST_REPORTS:,}", f"{reports:,}")
     if not 0 < delta < 1:
         hint = "well below one in the number of reports, for example --delta 1e-6"
@@ -85,12 +97,16 @@ def account(local: int, reports: int, delta: float, card: Card | None = None, va
         )
     known = card is not None and values == 1 and are_known(card)
     worst = _least_epsilon(randomised_response(epsilon), epsilon, reports, delta)
-    of_card = _least_epsilon(parts(card), epsilon, reports, delta) if known and card is not None else None
+    of_card = (
+        _least_epsilon(parts(card), epsilon, reports, delta) if known and card is not None else None
+    )
     return Shuffled(epsilon, reports, delta, closed(epsilon, reports, delta), worst, of_card)
 
 
 def closed(epsilon: float, reports: int, delta: float) -> float | None:
-    """The closed bound on the central epsilon, or None where epsilon > log(reports / (16 log(2 / delta)))."""
+    """The closed bound on the central epsilon, or None where epsilon > log(reports / (16 log(2 /
+    delta))).
+    """
     if epsilon > math.log(reports / (16 * math.log(2 / delta))):
         return None
     e = math.exp(epsilon)
@@ -102,12 +118,16 @@ def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: floa
     if delta_at(laws, local, 0.0, reports) <= delta:
         return 0.0
     # At the local epsilon no X is positive.
-    return least(0.0, local, _CLOSE, lambda epsilon: delta_at(laws, local, epsilon, reports) <= delta)
+    return least(
+        0.0, local, _CLOSE, lambda epsilon: delta_at(laws, local, epsilon, reports) <= delta
+    )
 
 
 def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -> float:
     """An upper bound of delta at central `epsilon`, of laws that keep the local epsilon."""
-    return delta_of(laws, local, Fraction(math.exp(epsilon) * (1 - 1e-15)), reports)  # less: delta is more
+    return delta_of(
+        laws, local, Fraction(math.exp(epsilon) * (1 - 1e-15)), reports
+    )  # less: delta is more
 
 
 def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> float:
@@ -137,7 +157,9 @@ def _envelope(part: Part, e: int, at: Sequence[int]) -> npt.NDArray[np.object_]:
 
 
 def _mean_positive(masses: Floats, first: int, unit: float, n: int) -> float:
-    """E[max(0, X_1 + ... + X_n)] / n, at least, where X is (first + j) unit with probability masses[j]."""
+    """E[max(0, X_1 + ... + X_n)] / n, at least, where X is (first + j) unit with probability
+    masses[j].
+    """
     from scipy import optimize  # slow to load
 
     at = np.arange(first, first + len(masses))

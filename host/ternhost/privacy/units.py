@@ -1,4 +1,6 @@
-"""The unit of privacy: a client with all that it ever holds, or a run of consecutive records (ledger.md, Measure)."""
+"""The unit of privacy: a client with all that it ever holds, or a run of consecutive records
+(ledger.md, Measure).
+"""
 
 from ternhost.errors import UsageError
 
@@ -13,7 +15,9 @@ def parse_unit(text: str) -> int:
     """The records of a unit, 0 for a device. Raises UsageError."""
     named = {"device": DEVICE, "record": 1}
     if text not in named and not (text.isdecimal() and 1 <= int(text) <= 65535):
-        raise UsageError(f"--unit must be device, record, or a number of records, not {text!r}", "such as 60")
+        raise UsageError(
+            f"--unit must be device, record, or a number of records, not {text!r}", "such as 60"
+        )
     return named[text] if text in named else int(text)
 
 
@@ -26,4 +30,8 @@ def protected(unit: int) -> str:
     """What a unit is, for people."""
     if unit == DEVICE:
         return "a device with all of its records"
-    return "one record of a device" if unit == 1 else f"one run of {unit:,} consecutive records of a device"
+    return (
+        "one record of a device"
+        if unit == 1
+        else f"one run of {unit:,} consecutive records of a device"
+    )

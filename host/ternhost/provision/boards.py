@@ -1,4 +1,6 @@
-"""Makes the files of boards (shared_specs/storage.md, ledger.md): clients with keys, their records, fresh ledgers."""
+"""Makes the files of boards (shared_specs/storage.md, ledger.md): clients with keys, their records,
+fresh ledgers.
+"""
 
 import secrets
 import struct
@@ -33,14 +35,19 @@ Rows = npt.NDArray[np.int16]
 def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
     """A fresh key of the operating system's generator for each device."""
     drawn = secrets.token_bytes(wire.KEY_BYTES * len(devices))
-    return {device: drawn[i * wire.KEY_BYTES : (i + 1) * wire.KEY_BYTES] for i, device in enumerate(devices)}
+    return {
+        device: drawn[i * wire.KEY_BYTES : (i + 1) * wire.KEY_BYTES]
+        for i, device in enumerate(devices)
+    }
 
 
 def board_files(
     first: int, keys: Sequence[bytes], rows: Rows, policy: Policy, *options: int, spent: int = 0
 ) -> dict[str, bytes]:
-    """The files that provision_board() writes with these options: path below the board's directory -> content. spent:
-    what the client has spent in an earlier life, in rounds up to the last; millionths, below its budget."""
+    """The files that provision_board() writes with these options: path below the board's directory
+    -> content. spent: what the client has spent in an earlier life, in rounds up to the last;
+    millionths, below its budget.
+    """
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
         provision_board(board, first, keys, rows, policy, *options)
@@ -55,13 +62,21 @@ def board_files(
 
 
 def provision_board(
-    directory: str | Path, first: int, keys: Sequence[bytes], rows: Rows, policy: Policy | Sequence[Policy],
-    shapes: int = 0, last: int = 0, step: int = 0,
-) -> None:  # fmt: skip
-    """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key. rows: int16, a record
-    of d features and a label (Q1.14) in each, shared as evenly as possible. last: the last round that they refuse.
-    step: of a counter to which the ledger of an only client is bound. Raises UsageError, and StorageError, also where
-    there is a board already: its ledgers must not be reset."""
+    directory: str | Path,
+    first: int,
+    keys: Sequence[bytes],
+    rows: Rows,
+    policy: Policy | Sequence[Policy],
+    shapes: int = 0,
+    last: int = 0,
+    step: int = 0,
+) -> None:
+    """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key.
+    rows: int16, a record of d features and a label (Q1.14) in each, shared as evenly as possible.
+    last: the last round that they refuse. step: of a counter to which the ledger of an only client
+    is bound. Raises UsageError, and StorageError, also where there is a board already: its ledgers
+    must not be reset.
+    """
     directory = Path(directory)
     if not 1 <= first <= first + len(keys) - 1 < wire.FLEET or not len(keys) <= len(rows):
         raise UsageError("every client needs an id from 1 and at least one record")
@@ -80,27 +95,40 @@ def provision_board(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / storage.LEDGERS).mkdir(mode=0o700)
         _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
-        _write_ledgers(directory, range(first, first + len(keys)), budgets, last, step, policies[0].measure)
+        _write_ledgers(
+            directory, range(first, first + len(keys)), budgets, last, step, policies[0].measure
+        )
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
         hint = "name another directory (--store), or go on with a run that made it (--resume)"
         raise StorageError(f"{directory} holds a board already", hint) from error
     except (OSError, ledger.LedgerError) as error:
-        raise StorageError(f"cannot write a board's files: {error}", hint="make room on the disk") from error
+        raise StorageError(
+            f"cannot write a board's files: {error}", hint="make room on the disk"
+        ) from error
 
 
 def fleet_file(
-    fleet_key: bytes, pause: int = 0, slot: int = 0, ahead: int = 1, epoch: int = 1, records: int = 0,
+    fleet_key: bytes,
+    pause: int = 0,
+    slot: int = 0,
+    ahead: int = 1,
+    epoch: int = 1,
+    records: int = 0,
     unit: int = 0,
-) -> bytes:  # fmt: skip
-    """The bytes of fleet.bin. pause: least seconds between two debits; slot: ms after which to send; ahead: reports
-    paid for at once; epoch: of the key; records: public upper bound on records per client (0: none); unit: records of a
-    run that is protected (0: the client). Raises UsageError."""
+) -> bytes:
+    """The bytes of fleet.bin. pause: least seconds between two debits; slot: ms after which to
+    send; ahead: reports paid for at once; epoch: of the key; records: public upper bound on records
+    per client (0: none); unit: records of a run that is protected (0: the client). Raises
+    UsageError.
+    """
     require(0 <= pause <= storage.MAX_PAUSE, "pause", f"0 to {storage.MAX_PAUSE} seconds", pause)
     require(0 <= slot <= 0xFFFF, "slot_ms", "0 to 65535", slot)
     require(1 <= ahead <= storage.MAX_AHEAD, "reserve", f"1 to {storage.MAX_AHEAD} reports", ahead)
     if not (0 <= epoch <= 0xFFFFFFFF and 0 <= records <= 0xFFFF):
-        raise UsageError(f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}")
+        raise UsageError(
+            f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}"
+        )
     numbers = (pause, slot, ahead, epoch, records, unit)
     return struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, *numbers)
 
@@ -115,11 +143,17 @@ def board_directories(directory: Path, boards: int) -> list[Path]:
 
 
 def provision_fleet(
-    store: Store, directories: Sequence[Path], rows: Rows, policies: Policy | Sequence[Policy], each: int = 1,
+    store: Store,
+    directories: Sequence[Path],
+    rows: Rows,
+    policies: Policy | Sequence[Policy],
+    each: int = 1,
     unit: int = 0,
-) -> None:  # fmt: skip
-    """Make boards with devices from 1 on, and store their keys. rows: records with labels, `each` for a device. unit:
-    that the boards protect. Raises UsageError where the store has the keys of other devices."""
+) -> None:
+    """Make boards with devices from 1 on, and store their keys. rows: records with labels, `each`
+    for a device. unit: that the boards protect. Raises UsageError where the store has the keys of
+    other devices.
+    """
     devices = len(rows) // each
     made = store.state(_EMULATED) or 0
     if max(store.keys(), default=0) > made:
@@ -131,7 +165,9 @@ def provision_fleet(
     for directory, start, end in zip(directories, bounds, bounds[1:], strict=False):
         board_keys = [keys[device] for device in range(start + 1, end + 1)]
         allowed = policies if isinstance(policies, Policy) else policies[start:end]
-        provision_board(directory, start + 1, board_keys, rows[start * each : end * each], allowed, 0, last)
+        provision_board(
+            directory, start + 1, board_keys, rows[start * each : end * each], allowed, 0, last
+        )
         if unit:  # with a key that nobody uses: it answers under its own key
             alone = fleet_file(secrets.token_bytes(wire.KEY_BYTES), epoch=OWN_KEY_ONLY, unit=unit)
             _write(directory / storage.FLEET, alone)
@@ -140,11 +176,18 @@ def provision_fleet(
 
 
 def provision_from(
-    path: Path, directories: Sequence[Path], dataset: Dataset | Table, clients: int, seed: int, policy: Policy,
-    each: int = 1, unit: int = 0,
-) -> None:  # fmt: skip
-    """Make boards whose clients hold `each` records, and a store of their keys. unit: as of provision_fleet(). Raises
-    UsageError where the data set has fewer records."""
+    path: Path,
+    directories: Sequence[Path],
+    dataset: Dataset | Table,
+    clients: int,
+    seed: int,
+    policy: Policy,
+    each: int = 1,
+    unit: int = 0,
+) -> None:
+    """Make boards whose clients hold `each` records, and a store of their keys. unit: as of
+    provision_fleet(). Raises UsageError where the data set has fewer records.
+    """
     if clients * each > (most := len(dataset.training)):
         text = f"{dataset.name} has {most} records, {each} a client, not {clients * each}"
         raise UsageError(text, f"ask for at most --clients {most // each}")
@@ -156,8 +199,10 @@ def provision_from(
 
 
 def epsilon_spent(directories: Sequence[Path], delta: float = 1e-6) -> list[list[float]]:
-    """[epsilon spent, number of clients] by the ledgers of these boards, the least first; of a ledger in rho, at delta.
-    A ledger that cannot be read is left out: its client never reports again."""
+    """[epsilon spent, number of clients] by the ledgers of these boards, the least first; of a
+    ledger in rho, at delta. A ledger that cannot be read is left out: its client never reports
+    again.
+    """
     clients_by_spent: Counter[float] = Counter()
     account = ledger.Ledger()
     for directory in directories:
@@ -171,8 +216,11 @@ def epsilon_spent(directories: Sequence[Path], delta: float = 1e-6) -> list[list
     return [[spent, clients] for spent, clients in sorted(clients_by_spent.items())]
 
 
-def _write_ledgers(directory: Path, devices: Sequence[int], budgets: Sequence[int], *fresh: int) -> None:
-    # Fresh ledgers of one budget are equal: make one, copy the others. fresh: last round, step and measure.
+def _write_ledgers(
+    directory: Path, devices: Sequence[int], budgets: Sequence[int], *fresh: int
+) -> None:
+    # Fresh ledgers of one budget are equal: make one, copy the others. fresh: last round, step and
+    # measure.
     made: dict[int, bytes] = {}
     for device, budget in zip(devices, budgets, strict=True):
         path = directory / storage.ledger_name(device)

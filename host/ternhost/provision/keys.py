@@ -1,5 +1,8 @@
-"""Makes, replaces and revokes the keys of a fleet's devices, also while a host serves it. Reports of a revoked device
-no longer verify, its broker refuses its board after `tern broker config`, and the fleet's key, known to it, changes."""
+"""Makes, replaces and revokes the keys of a fleet's devices, also while a host serves it.
+
+Reports of a revoked device no longer verify, its broker refuses its board after `tern broker
+config`, and the fleet's key, known to it, changes.
+"""
 
 import itertools
 import re
@@ -13,7 +16,16 @@ from ternhost.store import sleepers
 from ternhost.store.fleet_key import FleetKey, fleet_key, rotate_fleet
 from ternhost.store.store import Store
 
-__all__ = ["Device", "add", "fleet_key", "list_devices", "parse_ids", "revoke", "rotate", "rotate_fleet"]
+__all__ = [
+    "Device",
+    "add",
+    "fleet_key",
+    "list_devices",
+    "parse_ids",
+    "revoke",
+    "rotate",
+    "rotate_fleet",
+]
 
 MAX_AT_ONCE = 1_000_000
 LAST = wire.FLEET - 1  # the largest id of a device
@@ -31,7 +43,10 @@ class Device:
 
 
 def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
-    """Give each device a key. Raises UsageError for an id that no device may have, or that has a key."""
+    """Give each device a key.
+
+    Raises UsageError for an id that no device may have, or that has a key.
+    """
     _check(devices)
     if existing := sorted(set(devices) & store.keys().keys()):
         hint = "'tern device rotate' gives it a new one"
@@ -50,8 +65,9 @@ def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
 
 
 def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
-    """Revoke the keys of these devices, and make a new key of the fleet, in one transaction, so that a serving host
-    sends it to no revoked board. Raises UsageError where a device has no key."""
+    """Revoke the keys of these devices, and make a new key of the fleet, in one transaction, so
+    that a serving host sends it to no revoked board. Raises UsageError where a device has no key.
+    """
     with store.transaction():
         _require(store, devices)
         store.revoke_devices(devices)
@@ -83,7 +99,9 @@ def parse_range(text: str) -> range:
 
 
 def check_apart(sites: Mapping[str, range]) -> None:
-    """Raise UsageError where two sites would have the same device. sites: by name, the ids of the devices."""
+    """Raise UsageError where two sites would have the same device. sites: by name, the ids of the
+    devices.
+    """
     known = sorted((ids.start, ids.stop, site) for site, ids in sites.items())
     for (_, stop, site), (start, _, other) in itertools.pairwise(known):
         if start < stop:
@@ -112,4 +130,6 @@ def _check(devices: Sequence[int]) -> None:
 
 def _require(store: Store, devices: Sequence[int]) -> None:
     if missing := sorted(set(devices) - store.keys().keys()):
-        raise UsageError(f"device {missing[0]} has no key in this store", hint="see 'tern device list'")
+        raise UsageError(
+            f"device {missing[0]} has no key in this store", hint="see 'tern device list'"
+        )

@@ -13,28 +13,41 @@ from ternhost.terminal import duration
 
 _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by the names of tern.absence
 # Reason -> (what happened, its remedy)
-REASONS: Mapping[int, tuple[str, str]] = {getattr(absence, name): (*texts,) for name, texts in _TEXTS.items()}
+REASONS: Mapping[int, tuple[str, str]] = {
+    getattr(absence, name): (*texts,) for name, texts in _TEXTS.items()
+}
 
 
 def refuses(error: BaseException | None) -> bool:
-    """Whether what ended a connection is an answer of the broker that it will give again, or no broker."""
+    """Whether what ended a connection is an answer of the broker that it will give again, or no
+    broker.
+    """
     reason = getattr(error, "reason", 0)
     return reason in (absence.NO_BROKER, absence.CREDENTIALS, absence.DECLINED)
 
 
 def describe(fields: Mapping[str, Any]) -> str:
-    """The absence in the fields of a HELLO, such as "was away 3 min 2 s: connection lost"; empty if nothing failed."""
+    """The absence in the fields of a HELLO, such as "was away 3 min 2 s: connection lost"; empty if
+    nothing failed.
+    """
     reason, seconds = fields.get("absent"), fields.get("absent_seconds", 0)
     if not reason:
-        return f"connecting to its broker for {duration(seconds)}" if fields.get("absent_now") else ""
-    words, remedy = REASONS.get(reason, (f"reason {reason}, unknown here", "update this host's tern"))
+        return (
+            f"connecting to its broker for {duration(seconds)}" if fields.get("absent_now") else ""
+        )
+    words, remedy = REASONS.get(
+        reason, (f"reason {reason}, unknown here", "update this host's tern")
+    )
     if fields["absent_now"]:
         return f"not on its broker for {duration(seconds)}: {words}; {remedy}"
     return f"was away{f' {duration(seconds)}' * bool(seconds)}: {words}"
 
 
 def require_at_port(name: str, hello: Hello) -> Hello:
-    """The HELLO of the board on a port. Raises RefusedError for one that answers only its broker, except by HELLO."""
+    """The HELLO of the board on a port.
+
+    Raises RefusedError for one that answers only its broker, except by HELLO.
+    """
     fields = hello_fields(hello)
     if "absent" in fields:
         text = f"the board on {name} answers its broker, and at its port only HELLO; {describe(fields)}"

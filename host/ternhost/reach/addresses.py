@@ -1,4 +1,6 @@
-"""Names and addresses of brokers and of the server of sites, and the files of their certificate authority."""
+"""Names and addresses of brokers and of the server of sites, and the files of their certificate
+authority.
+"""
 
 import ipaddress
 import re
@@ -8,17 +10,24 @@ from ternhost.errors import UsageError
 
 AUTHORITY = "authority.pem"
 DEVICE_AUTHORITY = "authority.der"  # for boards
-LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # address that listens everywhere -> address on this machine
+LOOPBACK = {
+    "0.0.0.0": "127.0.0.1",
+    "::": "::1",
+}  # address that listens everywhere -> address on this machine
 
 _NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9:])?")
 _LONGEST_NAME = 63  # characters; a certificate's common name takes one more
 
 
 def check_reached(names: Sequence[str], address: str, port: int) -> None:
-    """Raise UsageError where a broker, or the server of sites, cannot have these names, or cannot listen there."""
+    """Raise UsageError where a broker, or the server of sites, cannot have these names, or cannot
+    listen there.
+    """
     for name in (*names, address):
         if not _NAME.fullmatch(name) or (":" in name and not is_address(name)):
-            raise UsageError(f"{name!r} is not a host name or address", hint="such as pi.local or 10.0.0.7")
+            raise UsageError(
+                f"{name!r} is not a host name or address", hint="such as pi.local or 10.0.0.7"
+            )
         if len(name) > _LONGEST_NAME:
             hint = "give a shorter name, or an address"
             raise UsageError(f"{name!r} has more than {_LONGEST_NAME} characters", hint)

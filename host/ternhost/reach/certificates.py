@@ -1,4 +1,6 @@
-"""Certificates on P-256: a fleet's authority, and those of its brokers, or of NATS servers, sites and their host."""
+"""Certificates on P-256: a fleet's authority, and those of its brokers, or of NATS servers, sites
+and their host.
+"""
 
 import ipaddress
 from collections.abc import Sequence
@@ -20,25 +22,35 @@ PublicKey = ec.EllipticCurvePublicKey
 
 _AUTHORITY_KEY = "authority.key"
 
-# A board without a clock starts in 2000 (ESP32) or in the year of its firmware, and checks these dates nevertheless.
+# A board without a clock starts in 2000 (ESP32) or in the year of its firmware, and checks these
+# dates nevertheless.
 _NOT_BEFORE = datetime(1970, 1, 1)
 _NOT_AFTER = datetime(2049, 12, 31)
 
 
 def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
-    """Write the fleet's authority and a certificate on P-256, which boards can check. of: names the server's files."""
+    """Write the fleet's authority and a certificate on P-256, which boards can check. of: names the
+    server's files.
+    """
     path = directory / _AUTHORITY_KEY
     written = (directory / AUTHORITY).exists() and (directory / DEVICE_AUTHORITY).exists()
     if not written:  # or an earlier call was interrupted
         key = private_key(path) if path.exists() else write_key(path)
-        _write_authority(directory, _certificate(f"tern {of} authority", key.public_key(), key, None, ()))
+        _write_authority(
+            directory, _certificate(f"tern {of} authority", key.public_key(), key, None, ())
+        )
     _write_certificate(directory, names, directory, of)
 
 
 def write_site_certificates(directory: Path, names: Sequence[str], central: Path) -> None:
-    """Write the authority, whose key stays in `central`, and a certificate of a site's broker. Raises StorageError."""
+    """Write the authority, whose key stays in `central`, and a certificate of a site's broker.
+
+    Raises StorageError.
+    """
     if not (central / _AUTHORITY_KEY).exists():
-        raise StorageError(f"{central} lacks {_AUTHORITY_KEY}", hint=f"make it: tern broker config {central}")
+        raise StorageError(
+            f"{central} lacks {_AUTHORITY_KEY}", hint=f"make it: tern broker config {central}"
+        )
     _write_authority(directory, x509.load_pem_x509_certificate((central / AUTHORITY).read_bytes()))
     _write_certificate(directory, names, central, "broker")
 
@@ -63,14 +75,22 @@ def private_key(path: Path) -> PrivateKey:
 
 
 def client_certificate(name: str, key: PublicKey, signer: Path) -> bytes:
-    """In PEM, the certificate of a client, with which nobody can be a server. signer: directory of the authority."""
+    """In PEM, the certificate of a client, with which nobody can be a server. signer: directory of
+    the authority.
+    """
     return _signed(name, key, (), signer).public_bytes(Encoding.PEM)
 
 
 def names_of(certificate: Path) -> list[str]:
-    """The host names and addresses that a broker's certificate carries, in order. Raises OSError and ValueError."""
+    """The host names and addresses that a broker's certificate carries, in order.
+
+    Raises OSError and ValueError.
+    """
     extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
-    return [str(name.value) for name in extensions.get_extension_for_class(x509.SubjectAlternativeName).value]
+    return [
+        str(name.value)
+        for name in extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    ]
 
 
 def _write_authority(directory: Path, authority: x509.Certificate) -> None:
@@ -94,12 +114,17 @@ def _certificate(
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     signing = issuer is None
     number = x509.random_serial_number()
-    builder = x509.CertificateBuilder(issuer or subject, subject, key, number, _NOT_BEFORE, _NOT_AFTER)
+    builder = x509.CertificateBuilder(
+        issuer or subject, subject, key, number, _NOT_BEFORE, _NOT_AFTER
+    )
     extensions: list[tuple[x509.ExtensionType, bool]] = [  # (extension, critical)
         (x509.BasicConstraints(signing, 0 if signing else None), True),
         (x509.SubjectKeyIdentifier.from_public_key(key), False),
         (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False),
-        (x509.KeyUsage(not signing, False, False, False, False, signing, signing, False, False), True),
+        (
+            x509.KeyUsage(not signing, False, False, False, False, signing, signing, False, False),
+            True,
+        ),
     ]
     if names:
         alternatives = [

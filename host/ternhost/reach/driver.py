@@ -1,5 +1,8 @@
-"""Drivers bring the questions of a round to devices, and return counts and refusals. A driver knows nothing about
-learning; it asks again where reports are missing, and stores accepted reports before it returns."""
+"""Drivers bring the questions of a round to devices, and return counts and refusals.
+
+A driver knows nothing about learning; it asks again where reports are missing, and stores accepted
+reports before it returns.
+"""
 
 import threading
 from abc import ABC, abstractmethod
@@ -18,18 +21,21 @@ from ternhost.learn.schedule import Terms
 
 Devices = Sequence[int] | npt.NDArray[np.int64]
 Cohorts = Sequence[tuple[Question, Devices]]
-Left = tuple[int | None, int | None]  # budgets by measure (tern.ledger), millionths; None: none is known
+Left = tuple[
+    int | None, int | None
+]  # budgets by measure (tern.ledger), millionths; None: none is known
 NOT_TOLD: Left = None, None
 
 
 @dataclass(frozen=True)
 class BoardBudget:
-    """What a board says of the ledger of its first device, in millionths of its measure (tern.ledger). The host takes
-    the other devices of the board to be alike.
+    """What a board says of the ledger of its first device, in millionths of its measure
+    (tern.ledger). The host takes the other devices of the board to be alike.
 
-    devices: those of the board; of a gateway, all of its site, of which `count` are on boards that say this, and no
-    one knows which. first: the device whose ledger it is, if it is known. unit: the records of a run that the board
-    protects, 0 for the whole device; None: it is not known."""
+    devices: those of the board; of a gateway, all of its site, of which `count` are on boards that
+    say this, and no one knows which. first: the device whose ledger it is, if it is known. unit:
+    the records of a run that the board protects, 0 for the whole device; None: it is not known.
+    """
 
     devices: range | npt.NDArray[np.int64]
     count: int
@@ -50,7 +56,9 @@ def least(budgets: Iterable[BoardBudget]) -> Left:
 
 
 def is_label(question: Question) -> bool:
-    """Whether a device reports the class of its record, and not the probabilities of all: counts tell who said what."""
+    """Whether a device reports the class of its record, and not the probabilities of all: counts
+    tell who said what.
+    """
     return question.model == wire.SOFTMAX and question.k == 1
 
 
@@ -75,11 +83,16 @@ class FleetStatus:
     asleep: int = 0
     strangers: int = 0  # boards of another version
     connected: bool = True
-    frames: Mapping[str, int] = field(default_factory=dict)  # accepted and rejected ones, by outcome
+    frames: Mapping[str, int] = field(
+        default_factory=dict
+    )  # accepted and rejected ones, by outcome
 
 
 class Driver(ABC):
-    """A context manager that reaches a fleet while it is open. A subclass defines `devices`, `open` and `collect`."""
+    """A context manager that reaches a fleet while it is open.
+
+    A subclass defines `devices`, `open` and `collect`.
+    """
 
     def __init__(self, terms: Terms, *, individual: bool = False) -> None:
         """individual: results carry the reports of single devices."""
@@ -127,16 +140,24 @@ class Driver(ABC):
         return planned
 
     def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
-        """The cohorts of a round, whose devices a fleet may draw itself: as many of each pool as the cohort has."""
+        """The cohorts of a round, whose devices a fleet may draw itself: as many of each pool as
+        the cohort has.
+        """
         return cohorts
 
     @abstractmethod
     def open(self, number: int, cohorts: Cohorts) -> None:
-        """Begin a round, durably, before any device gets it. Raises UsageError for a question too long for a frame."""
+        """Begin a round, durably, before any device gets it.
+
+        Raises UsageError for a question too long for a frame.
+        """
 
     @abstractmethod
     def collect(self, number: int, tell: Tell) -> RoundResult | None:
-        """Ask until the round ends; None after `stop`. Raises TernError where no device can be reached any more."""
+        """Ask until the round ends; None after `stop`.
+
+        Raises TernError where no device can be reached any more.
+        """
 
     def abandon(self, number: int) -> None:
         """Have `collect` of this round return soon, with the reports so far. Safe in any thread."""
@@ -151,7 +172,10 @@ class Driver(ABC):
         self._stopped.wait(seconds)
 
     def stop(self) -> None:
-        """Have `collect` and `wait` return soon; the round can be resumed. Safe in a signal handler."""
+        """Have `collect` and `wait` return soon; the round can be resumed.
+
+        Safe in a signal handler.
+        """
         self._stopped.set()
 
     @property

@@ -1,4 +1,7 @@
-"""Fleets: the devices of one aggregator. `KIND:REST` names one; each kind is a class, registered by its word."""
+"""Fleets: the devices of one aggregator.
+
+`KIND:REST` names one; each kind is a class, registered by its word.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ if TYPE_CHECKING:
 
 
 class Boards(Protocol):
-    """Boards, reachable while the context is open. ports: one URL of ternhost.reach.links for each board."""
+    """Boards, reachable while the context is open. ports: one URL of ternhost.reach.links for each
+    board.
+    """
 
     @property
     def ports(self) -> Sequence[str]: ...
@@ -108,21 +113,32 @@ class Fleet:
         return None
 
     def home_topics(self) -> HomeAccess | None:
-        """How to publish it for Home Assistant; None where it may not be seen. Raises UsageError and StorageError."""
+        """How to publish it for Home Assistant; None where it may not be seen.
+
+        Raises UsageError and StorageError.
+        """
         return None
 
     def census(self, store: Store, standing: bool) -> int:
-        """The number of devices when a run begins in this store. standing: it is served. Raises TernError."""
+        """The number of devices when a run begins in this store. standing: it is served.
+
+        Raises TernError.
+        """
         return len(store.keys())
 
     def sites(self, store: Store, standing: bool) -> Mapping[str, Integers]:
         """The devices of each gateway, if it has any, as of `census`. Raises TernError."""
         return {}
 
-    def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
-        """Its boards on ports. directories: with the files of boards that tern made. modules, whole: the parts of the
-        device library that they need. Raises UsageError where it has none."""
-        raise UsageError(f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:a0")
+    def boards(
+        self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False
+    ) -> Boards:
+        """Its boards on ports. directories: with the files of boards that tern made. modules,
+        whole: the parts of the device library that they need. Raises UsageError where it has none.
+        """
+        raise UsageError(
+            f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:a0"
+        )
 
     def driver(self, context: RunContext) -> Driver:
         """The driver that reaches it. Raises TernError."""

@@ -1,5 +1,8 @@
-"""Links to boards. A link sends frames, and puts received ones, in batches, on a queue that a driver reads. A port is a
-URL, whose scheme names a subclass of Link in SCHEMES; pyserial opens any other port."""
+"""Links to boards.
+
+A link sends frames, and puts received ones, in batches, on a queue that a driver reads. A port is a
+URL, whose scheme names a subclass of Link in SCHEMES; pyserial opens any other port.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Received:
-    """Unchecked frames of a board, in order; once the link is lost, the last event has an `error` instead."""
+    """Unchecked frames of a board, in order; once the link is lost, the last event has an `error`
+    instead.
+    """
 
     link: Link
     frames: list[bytes]
@@ -67,7 +72,9 @@ def read_hello(frame: bytes) -> host_frames.Hello:
 
 
 def check_schema(name: str, hello: host_frames.Hello) -> None:
-    """Raise RefusedError, saying which side to update, unless the board has this host's wire version and schema."""
+    """Raise RefusedError, saying which side to update, unless the board has this host's wire
+    version and schema.
+    """
     version, schema = wire.VERSION, wire.SCHEMA
     if hello.version < version:
         advice = "update the board: install this host's tern library on it"
@@ -93,7 +100,10 @@ def drain(items: queue.SimpleQueue[T], timeout: float | None) -> list[T]:
 
 
 class Link(ABC):
-    """A connection to one board. A subclass passes received frames to `heard`, and the reason of a loss to `lose`."""
+    """A connection to one board.
+
+    A subclass passes received frames to `heard`, and the reason of a loss to `lose`.
+    """
 
     scheme: ClassVar[str]  # the word before the colon of its ports
     AFTER_LOSS = "with --resume the training goes on where it was"  # hint for a lost link
@@ -102,12 +112,17 @@ class Link(ABC):
         self.name = name
         self._events = events
         self._lost: DeviceError | None = None
-        self._hellos: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # None: the link is lost
+        self._hellos: queue.SimpleQueue[bytes | None] = (
+            queue.SimpleQueue()
+        )  # None: the link is lost
         self._awaits_hello = False  # else a HELLO is not kept
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
-        """Send a frame as soon as the board has room for it. Returns at once; a lost link shows on the events."""
+        """Send a frame as soon as the board has room for it.
+
+        Returns at once; a lost link shows on the events.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -124,7 +139,9 @@ class Link(ABC):
         return nonce
 
     def heard(self, received: Iterable[bytes]) -> None:
-        """Pass on frames of the board, in order; an empty one was damaged, and the aggregator counts it."""
+        """Pass on frames of the board, in order; an empty one was damaged, and the aggregator
+        counts it.
+        """
         answers = []
         for frame in received:
             if frame[:1] != bytes((wire.HELLO,)):
@@ -144,7 +161,10 @@ class Link(ABC):
         self._events.put(Received(self, [], self._lost))
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """Ask for the HELLO repeatedly. Raises DeviceError after `timeout` seconds, RefusedError for another schema."""
+        """Ask for the HELLO repeatedly.
+
+        Raises DeviceError after `timeout` seconds, RefusedError for another schema.
+        """
         # A fixed number of questions: a delayed host must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
             self._awaits_hello = True
@@ -155,7 +175,9 @@ class Link(ABC):
                 continue
             check_schema(self.name, hello)
             return hello
-        hint = "check that it is the right port, and that the board runs tern (press its reset button)"
+        hint = (
+            "check that it is the right port, and that the board runs tern (press its reset button)"
+        )
         raise DeviceError(f"no tern device answers on {self.name}", hint)
 
     def _hello(self, nonce: int, timeout: float) -> bytes | None:

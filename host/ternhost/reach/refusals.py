@@ -18,7 +18,10 @@ class Refusals:
         self._warned: set[int] = set()
 
     def check(self, result: RoundResult, forged: int) -> None:
-        """Warn of refusals beside reports. Raises AllRefused for refusals alone, RefusedError for forgeries alone."""
+        """Warn of refusals beside reports.
+
+        Raises AllRefused for refusals alone, RefusedError for forgeries alone.
+        """
         if result.refusals and not result.reports:
             raise AllRefused(result)
         if result.refusals:
@@ -31,13 +34,17 @@ class Refusals:
                 self._warned.add(code)
                 self._warn(f"round {result.number}: {words}")
         elif not result.reports and forged:
-            text = f"no device reported in round {result.number}: they have other keys than this store"
+            text = (
+                f"no device reported in round {result.number}: they have other keys than this store"
+            )
             hint = "use their store, or give each its key in this one: tern provision BOARD --store FILE --device ID"
             raise RefusedError(text, hint=hint)
 
 
 def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
-    """A warning of devices that claim unasked rounds, and a remedy, with a number only where most of them agree."""
+    """A warning of devices that claim unasked rounds, and a remedy, with a number only where most
+    of them agree.
+    """
     claimed = sorted(
         refusal.detail
         for refusal in result.refusals.values()
@@ -80,9 +87,12 @@ _FINAL = frozenset(
 
 
 def nobody_will_report(result: RoundResult) -> bool:
-    """Whether every device that was asked has refused for a reason that will not change, so that nobody has paid.
+    """Whether every device that was asked has refused for a reason that will not change, so that
+    nobody has paid.
 
-    A device that was silent may have paid. One without records may get some, but another dimension stays."""
+    A device that was silent may have paid. One without records may get some, but another dimension
+    stays.
+    """
     if result.reports or len(result.refusals) < result.asked:
         return False
     return all(
@@ -105,7 +115,9 @@ def explain(result: RoundResult) -> tuple[int, str, str | None]:
     return code, told, hint and hint.format(**words)
 
 
-_TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by names of tern.wire: (words, remedy)
+_TEXTS = json.loads(
+    Path(__file__).with_suffix(".json").read_text()
+)  # by names of tern.wire: (words, remedy)
 REMEDIES: dict[int, tuple[str, str]] = {
     getattr(wire, name): (*texts,) for name, texts in _TEXTS.items() if name.startswith("ERR_")
 }

@@ -18,8 +18,9 @@ _NOTHING: dict[str, Any] = {}
 class _Account:
     """The HELLO of a board, and what its first device has paid since, in millionths of its measure.
 
-    A device that answers a round may have paid before its HELLO or after it. So only rounds count that were opened
-    after the HELLO."""
+    A device that answers a round may have paid before its HELLO or after it. So only rounds count
+    that were opened after the HELLO.
+    """
 
     def __init__(self, hello: Mapping[str, Any], last_round: int, paid: int) -> None:
         self.hello = hello
@@ -28,7 +29,10 @@ class _Account:
 
 
 class Sightings:
-    """Changes of boards since the last write. Rounds do not depend on it: after a failed write, the changes wait."""
+    """Changes of boards since the last write.
+
+    Rounds do not depend on it: after a failed write, the changes wait.
+    """
 
     def __init__(
         self,
@@ -36,19 +40,25 @@ class Sightings:
         warn: Warn = lambda message: None,
         last_round: Callable[[], int] = lambda: 0,
     ) -> None:
-        """warn: gets a sentence when writes begin to fail. last_round: the number of the last round that was opened."""
+        """warn: gets a sentence when writes begin to fail. last_round: the number of the last round
+        that was opened.
+        """
         self._store = store
         self._warn = warn
         self._last_round = last_round
         self._refused = False
         self._seen: dict[str, BoardRow] = {}
         self._accounts: dict[int, _Account] = {}  # by first device of a board
-        self._stored: dict[int, BoardRow] | None = None  # by first device, as they were before this host
+        self._stored: dict[int, BoardRow] | None = (
+            None  # by first device, as they were before this host
+        )
         self.version = 0  # of what boards say of their budgets: it grows with each change
         self._written = time.monotonic()
 
     def due(self, boards: int, ended: bool = False) -> bool:
-        """Whether it is time to write when each of `boards` boards was heard. ended: a round has ended."""
+        """Whether it is time to write when each of `boards` boards was heard. ended: a round has
+        ended.
+        """
         return time.monotonic() - self._written > max(0.0 if ended else _EVERY, _EACH * boards)
 
     def saw(
@@ -62,15 +72,18 @@ class Sightings:
         kept: bool = False,
         error: str | None = None,
     ) -> None:
-        """Note a board. heard: on the monotonic clock. hello: as in BoardRow; empty: unchanged. kept: that was said
-        before this host came. error: of a failure."""
+        """Note a board. heard: on the monotonic clock. hello: as in BoardRow; empty: unchanged.
+        kept: that was said before this host came. error: of a failure.
+        """
         self._take_hello(clients.start, hello, kept)
         before = self._seen.get(name)
         errors = (before.errors if before else 0) + (error is not None)
         at = time.time() - (time.monotonic() - heard)
         if before:
             hello, error = hello or before.hello, error or before.error
-        self._seen[name] = BoardRow(name, clients.start, len(clients), online, at, hello, errors, error)
+        self._seen[name] = BoardRow(
+            name, clients.start, len(clients), online, at, hello, errors, error
+        )
 
     def _take_hello(self, first: int, hello: Mapping[str, Any], kept: bool) -> None:
         known = self._accounts.get(first)
@@ -80,7 +93,9 @@ class Sightings:
             self.version += 1
 
     def _paid_since(self, first: int, hello: Mapping[str, Any]) -> int:
-        """What the device has paid since that HELLO, or since the last one, by what an earlier host has stored."""
+        """What the device has paid since that HELLO, or since the last one, by what an earlier host
+        has stored.
+        """
         if self._stored is None:
             self._stored = {board.first: board for board in self._store.boards()}
         stored = self._stored.get(first)
@@ -91,7 +106,9 @@ class Sightings:
         account = self._accounts.get(clients.start)
         if account is None:
             return None
-        row = BoardRow("", clients.start, len(clients), True, 0.0, account.hello, spent=account.paid)
+        row = BoardRow(
+            "", clients.start, len(clients), True, 0.0, account.hello, spent=account.paid
+        )
         if row.budget_left is None or row.paid is None:
             return None
         return BoardBudget(
@@ -99,10 +116,14 @@ class Sightings:
         )
 
     def answered(
-        self, reports: Iterable[tuple[int, int]], costs: Callable[[int, Sequence[int], int], Iterable[int]]
+        self,
+        reports: Iterable[tuple[int, int]],
+        costs: Callable[[int, Sequence[int], int], Iterable[int]],
     ) -> None:
         """Note accepted reports (round, device). costs(round, devices, measure): the cost of each."""
-        paying: dict[tuple[int, int], list[int]] = {}  # by round and measure, the first devices of boards
+        paying: dict[
+            tuple[int, int], list[int]
+        ] = {}  # by round and measure, the first devices of boards
         for number, device in reports:
             account = self._accounts.get(device)
             if account is not None and number > account.last_round:
@@ -115,7 +136,9 @@ class Sightings:
 
     def write(self) -> None:
         if self._seen:
-            rows = [replace(row, spent=self._accounts[row.first].paid) for row in self._seen.values()]
+            rows = [
+                replace(row, spent=self._accounts[row.first].paid) for row in self._seen.values()
+            ]
             self._try(lambda: self._store.boards_seen(rows))
             if not self._refused:
                 self._seen = {}

@@ -68,7 +68,9 @@ class ReportsDriver(StoredDriver):
         return self._budgets
 
     def read_budgets(self) -> list[BoardBudget]:
-        """What the boards of this fleet say of their budgets now; nothing where a subclass does not know."""
+        """What the boards of this fleet say of their budgets now; nothing where a subclass does not
+        know.
+        """
         return []
 
     def resume(self) -> list[int]:
@@ -76,7 +78,9 @@ class ReportsDriver(StoredDriver):
 
     def open(self, number: int, cohorts: Cohorts) -> None:
         quorum = self.terms.reports(sum(len(devices) for _, devices in cohorts))
-        self.aggregator.open(number, cohorts, time.monotonic(), quorum, self.terms.deadline, self._run)
+        self.aggregator.open(
+            number, cohorts, time.monotonic(), quorum, self.terms.deadline, self._run
+        )
         self._foreign = self.aggregator.foreign
 
     def abandon(self, number: int) -> None:

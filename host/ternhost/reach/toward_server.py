@@ -1,6 +1,7 @@
-"""What the counts of a gateway tell the owner of the server, and the bound that a site or a run sets to it
-(shared_specs/gateways.md, Toward the owner of the server). Nothing here protects from a gateway that lies: its devices
-trust it."""
+"""What the counts of a gateway tell the owner of the server, and the bound that a site or a run
+sets to it (shared_specs/gateways.md, Toward the owner of the server). Nothing here protects from a
+gateway that lies: its devices trust it.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -29,7 +30,8 @@ from ternhost.privacy.shuffling import MOST_REPORTS
 FILE = "site.json"
 MORE = "it takes more devices at a site, a smaller epsilon, or fewer rounds"  # what may help
 _COVER = 0.9  # of a device's first round: later ones may have so many fewer reports
-_SPARE = 1.01  # of reports that are said to be enough: the filters round less finely than the search for them
+# of reports that are said to be enough: the filters round less finely than the search for them
+_SPARE = 1.01
 _ALL = 10**6 * MICRO  # stands for no bound
 _MEMBERS = ("toward_server", "delta", "honest")
 
@@ -39,8 +41,9 @@ Answered = list[tuple[Report, Integers]]
 
 @dataclass(frozen=True)
 class Bound:
-    """What the counts of all rounds may tell about a device: epsilon (micro) at delta. honest: the share of a site's
-    devices that the owner of the server does not control."""
+    """What the counts of all rounds may tell about a device: epsilon (micro) at delta. honest: the
+    share of a site's devices that the owner of the server does not control.
+    """
 
     epsilon: int
     delta: float = 1e-6
@@ -51,7 +54,9 @@ class Bound:
         """Raises UsageError."""
         require(0 < honest <= 1, "honest", "a share above 0 and at most 1", honest)
         return cls(
-            parse_epsilon(epsilon, ledger.MAX_BUDGET, "--toward-server"), sums.parse_delta(delta), honest
+            parse_epsilon(epsilon, ledger.MAX_BUDGET, "--toward-server"),
+            sums.parse_delta(delta),
+            honest,
         )
 
     @classmethod
@@ -99,14 +104,17 @@ class Bound:
         """The order of the Renyi divergences that are added up: it follows from the bound alone."""
         rho = max(1, sums.rho_of(self.epsilon / MICRO, self._half)) / MICRO
         orders = 1 + math.sqrt(-math.log(self._half) / rho) * np.geomspace(0.25, 4, 81)
-        return float(max(orders, key=lambda a: (self.epsilon / MICRO - self._converted(0.0, a)) / a))
+        return float(
+            max(orders, key=lambda a: (self.epsilon / MICRO - self._converted(0.0, a)) / a)
+        )
 
     def _converted(self, divergence: float, alpha: float) -> float:
         return sums.epsilon_of_renyi(divergence, alpha, self._half)
 
     def keeps(self, told: Told, devices: Sequence[int] | Integers | None = None) -> bool:
-        """Whether no more was told of these devices, even if a host chose its questions by earlier answers: for each of
-        them one of three filters holds (docs/guides/accounting.md, Theorem 5)."""
+        """Whether no more was told of these devices, even if a host chose its questions by earlier
+        answers: for each of them one of three filters holds (docs/guides/accounting.md, Theorem 5).
+        """
         accounts = told.worst(self.honest, devices, self._draws)
         return all(self._holds(first, account) for first, account in accounts)
 
@@ -129,7 +137,9 @@ class Bound:
         return composed({cover: sum(account.values())}, self._half) <= most
 
     def refuses(self, told: Told, answered: Answered) -> str:
-        """Why these reports would break the bound, after all that was told before; "" if they keep it."""
+        """Why these reports would break the bound, after all that was told before; "" if they keep
+        it.
+        """
         devices = np.concatenate([integers(()), *(ids for _, ids in answered)])
         if self.keeps(told.also((*each, 1) for each in answered), devices):
             return ""
@@ -140,7 +150,9 @@ class Bound:
         return f"the counts of this round and of those before it {text}"
 
     def spent(self, told: Told, answered: Answered) -> str:
-        """As `refuses`, where rounds before are the reason: by themselves these reports keep the bound."""
+        """As `refuses`, where rounds before are the reason: by themselves these reports keep the
+        bound.
+        """
         alone = self.keeps(Told().also((*each, 1) for each in answered))
         return self.refuses(told, answered) if alone else ""
 
@@ -157,7 +169,9 @@ class Bound:
         return f"{text}of these {report.mixed:,} only {honest:,} are sure to be honest"
 
     def _enough(self, report: Report) -> int | None:
-        """A number of honest reports that hides this one, at most a few per cent too large; None: no number does."""
+        """A number of honest reports that hides this one, at most a few per cent too large; None:
+        no number does.
+        """
         local = report.cost / MICRO * (1 + 1e-12)
         laws = randomised_response(report.cost / MICRO)
 
@@ -178,8 +192,10 @@ class Bound:
 def reports_of(
     cohorts: Sequence[Cohort], groups: Sequence[Group], reports: Iterable[int] | None = None
 ) -> Answered:
-    """groups: which devices each cohort asks. reports: of each cohort; None: every device reports. Counts of no report
-    tell nothing."""
+    """groups: which devices each cohort asks. reports: of each cohort; None: every device reports.
+
+    Counts of no report tell nothing.
+    """
     numbers = [len(cohort.devices) for cohort in cohorts] if reports is None else list(reports)
     return [
         (_report(cohort.body, n, group), integers(cohort.devices))

@@ -1,8 +1,10 @@
 """Whether devices can pay for a run, and what they could pay for instead.
 
-A run that most of its devices cannot pay for does not begin (docs/guides/runs.md): it would spend what is left of their
-budgets, which are for life, for a result that never comes. What they have left is known from their boards, which speak
-for their first devices, and from the rounds of the store, which say how the other devices of a board differ from it."""
+A run that most of its devices cannot pay for does not begin (docs/guides/runs.md): it would spend
+what is left of their budgets, which are for life, for a result that never comes. What they have
+left is known from their boards, which speak for their first devices, and from the rounds of the
+store, which say how the other devices of a board differ from it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ from ternhost.text import counted
 if TYPE_CHECKING:
     from ternhost.run.run import Run
 
-_LEAST_SHARE = 0.5  # of the devices whose budget is known: fewer that can pay for a run do not begin it
+_LEAST_SHARE = (
+    0.5  # of the devices whose budget is known: fewer that can pay for a run do not begin it
+)
 _LEAST_EPSILON = 1000  # micro-epsilon of a report that is worth asking for
 _DIGITS = 3  # of a number that a message suggests
 
@@ -52,7 +56,9 @@ class Funds:
     of_class: Integers  # of the run's designs
 
     @classmethod
-    def of(cls, learner: Learner, members: Integers, budgets: Sequence[BoardBudget], told: Told) -> Funds:
+    def of(
+        cls, learner: Learner, members: Integers, budgets: Sequence[BoardBudget], told: Told
+    ) -> Funds:
         """members: the devices of the run. told: what they have told before, by the store."""
         shares = [design.share for design in learner.designs]
         ids = np.sort(members)
@@ -79,20 +85,26 @@ class Funds:
         return float(self.devices.sum())
 
     def able(self, prices: Sequence[Sequence[int | None]]) -> npt.NDArray[np.bool_]:
-        """Which of these can pay. prices: by class and measure; None: a ledger of that measure never pays."""
+        """Which of these can pay. prices: by class and measure; None: a ledger of that measure
+        never pays.
+        """
         never = np.iinfo(np.int64).max
-        table = np.array([[never if price is None else price for price in row] for row in prices], np.int64)
+        table = np.array(
+            [[never if price is None else price for price in row] for row in prices], np.int64
+        )
         return np.asarray(self.left >= table[self.of_class, self.measure])
 
 
 def _left_by_device(
     ids: Integers, budgets: Sequence[BoardBudget], told: Told
 ) -> tuple[Integers, npt.NDArray[np.int64]]:
-    """What each of these devices (ascending) has left, millionths, and the measure of its ledger; -1: not known.
+    """What each of these devices (ascending) has left, millionths, and the measure of its ledger;
+    -1: not known.
 
-    A board speaks for its first device. Another one is taken to have had the same budget, less what it has told more
-    than the first by the store. Where two boards claim a device, the larger amount counts: one of them lies, and none
-    is to stop a run by that."""
+    A board speaks for its first device. Another one is taken to have had the same budget, less what
+    it has told more than the first by the store. Where two boards claim a device, the larger amount
+    counts: one of them lies, and none is to stop a run by that.
+    """
     left, measures = np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.int64)
     named = [budget for budget in budgets if budget.first is not None]
     if not named:
@@ -137,11 +149,13 @@ def require(
 ) -> None:
     """Warn where some devices cannot pay for the whole run.
 
-    budgets: what boards say. devices: how many can be asked. members: those of the run. told: what they have told
-    before it, by the store; before: what that cost, at most.
+    budgets: what boards say. devices: how many can be asked. members: those of the run. told: what
+    they have told before it, by the store; before: what that cost, at most.
 
-    Raises RefusedError where that exceeds a named budget, or where fewer than half of the devices whose budget is known
-    can pay. A served run has no end: there, one device that may pay for a report is enough."""
+    Raises RefusedError where that exceeds a named budget, or where fewer than half of the devices
+    whose budget is known can pay. A served run has no end: there, one device that may pay for a
+    report is enough.
+    """
     _require_named_budget(run.accounts, before)
     learner = run.algorithm
     if not learner.designs or not budgets:
@@ -176,7 +190,9 @@ def _require_named_budget(accounts: Sequence[Account], before: int) -> None:
 
 
 def _prices(learner: Learner, times: int) -> list[list[int | None]]:
-    """What so many reports cost a device, in millionths, by its class and the measure of its ledger."""
+    """What so many reports cost a device, in millionths, by its class and the measure of its
+    ledger.
+    """
     return [
         [_price(learner, i, measure, times) for measure in (EPSILON, RHO)]
         for i in range(len(learner.designs))
@@ -200,14 +216,21 @@ def _refused(run: Run, funds: Funds, times: int) -> RefusedError:
     able = funds.able(prices)
     unable, known = round(float(funds.devices[~able].sum())), round(funds.known)
     place = _middle(funds, ~able)
-    of_class, measure, left = (int(each[place]) for each in (funds.of_class, funds.measure, funds.left))
+    of_class, measure, left = (
+        int(each[place]) for each in (funds.of_class, funds.measure, funds.left)
+    )
     price = prices[of_class][measure]
     if price is None:
         words, remedy = REMEDIES[wire.ERR_MEASURE]
-        return RefusedError(f"{unable:,} of {counted(known, 'device')} cannot pay: {words}", hint=remedy)
+        return RefusedError(
+            f"{unable:,} of {counted(known, 'device')} cannot pay: {words}", hint=remedy
+        )
     what = "a report of this run" if run.schedule is not None else "this run"
     gaussian = learner.designs[of_class].release(times).gaussian
-    cost, has = _cost(price, measure, learner.delta, gaussian), _amount(left, measure, learner.delta)
+    cost, has = (
+        _cost(price, measure, learner.delta, gaussian),
+        _amount(left, measure, learner.delta),
+    )
     alike = len(np.unique(funds.left[~able])) == 1
     if known == 1:
         text = f"{what} costs {cost}, and the device has {has} left"
@@ -232,7 +255,9 @@ def _middle(funds: Funds, which: npt.NDArray[np.bool_]) -> int:
 
 
 def _amount(millionths: int, measure: int, delta: float) -> str:
-    """An amount of a ledger, for people, rounded down: "epsilon 2", or "rho 0.0243 (epsilon 0.999 at delta 1e-06)"."""
+    """An amount of a ledger, for people, rounded down: "epsilon 2", or "rho 0.0243 (epsilon 0.999
+    at delta 1e-06)".
+    """
     words = f"{MEASURES[measure]} {_rounded_down(millionths) / MICRO:g}"
     if measure == RHO and millionths:
         epsilon = _rounded_down(math.floor(sums.epsilon_of(millionths, delta) * MICRO))
@@ -241,7 +266,10 @@ def _amount(millionths: int, measure: int, delta: float) -> str:
 
 
 def _cost(millionths: int, measure: int, delta: float, gaussian: bool) -> str:
-    """The same of a price, rounded up. Only of Gaussian noise the epsilon of a rho is what the reports tell."""
+    """The same of a price, rounded up.
+
+    Only of Gaussian noise the epsilon of a rho is what the reports tell.
+    """
     unit = int(10 ** max(0, len(str(millionths)) - _DIGITS))
     words = f"{MEASURES[measure]} {-(-millionths // unit) * unit / MICRO:g}"
     if measure == RHO and gaussian:
@@ -250,7 +278,9 @@ def _cost(millionths: int, measure: int, delta: float, gaussian: bool) -> str:
 
 
 def _reports(learner: Learner, of_class: int, measure: int, left: int) -> int | None:
-    """How many reports of the run a device can pay for; None where they do not cost the same, or there is one."""
+    """How many reports of the run a device can pay for; None where they do not cost the same, or
+    there is one.
+    """
     if learner.times == 1 or learner.designs[of_class].release(1).total:
         return None
     each = _price(learner, of_class, measure, 1)
@@ -258,7 +288,9 @@ def _reports(learner: Learner, of_class: int, measure: int, left: int) -> int | 
 
 
 def _as_far_as(run: Run, funds: Funds) -> str:
-    """How far the devices get that cannot pay for the whole run: ", only for 3 to 4 of its 5 reports"."""
+    """How far the devices get that cannot pay for the whole run: ", only for 3 to 4 of its 5
+    reports".
+    """
     learner = run.algorithm
     if learner.times == 1 or any(design.release(1).total for design in learner.designs):
         return ""
@@ -268,7 +300,10 @@ def _as_far_as(run: Run, funds: Funds) -> str:
         for measure, price in enumerate(row):
             left = funds.left[unable & (funds.of_class == i) & (funds.measure == measure)]
             if len(left):
-                found |= {0 if price is None else int(amount) // price for amount in (left.min(), left.max())}
+                found |= {
+                    0 if price is None else int(amount) // price
+                    for amount in (left.min(), left.max())
+                }
     least, most = min(found), max(found)
     span = f"{least}" if least == most else f"{least} to {most}"
     return f", only for {span} of its {learner.times} reports"
@@ -278,8 +313,12 @@ def _as_far_as(run: Run, funds: Funds) -> str:
 
 
 def _that_fit(run: Run, left: int, measure: int) -> list[str]:
-    """Options with which this run would cost no more than is `left`, as on the command line; each was tried."""
-    return [words for words, change in _changes(run, left, measure) if _fits(run, change, left, measure)]
+    """Options with which this run would cost no more than is `left`, as on the command line; each
+    was tried.
+    """
+    return [
+        words for words, change in _changes(run, left, measure) if _fits(run, change, left, measure)
+    ]
 
 
 def _changes(run: Run, left: int, measure: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -296,7 +335,9 @@ def _changes(run: Run, left: int, measure: int) -> Iterator[tuple[str, Mapping[s
         if name in names:
             yield f"{flag(name)} {number}", {name: number}
     if "life" in names and measure == RHO:
-        life = _rounded_down(math.floor(sums.epsilon_of(left, learner.delta) * MICRO)) if left else 0
+        life = (
+            _rounded_down(math.floor(sums.epsilon_of(left, learner.delta) * MICRO)) if left else 0
+        )
         if life >= _LEAST_EPSILON:
             yield f"--life {life / MICRO:g}", {"life": f"{life / MICRO:g}"}
     chosen = (
@@ -311,7 +352,9 @@ def _changes(run: Run, left: int, measure: int) -> Iterator[tuple[str, Mapping[s
 
 
 def _epsilon_of(amount: int, measure: int) -> int:
-    """The largest micro-epsilon of a report that costs a ledger of this measure at most this amount."""
+    """The largest micro-epsilon of a report that costs a ledger of this measure at most this
+    amount.
+    """
     return int(min(amount, MAX_EPSILON)) if measure == EPSILON else sums.pure_of(amount)
 
 

@@ -1,4 +1,6 @@
-"""How a run begins: options that make no sense are refused first, and a refused run leaves nothing behind."""
+"""How a run begins: options that make no sense are refused first, and a refused run leaves nothing
+behind.
+"""
 
 import shutil
 import time
@@ -34,8 +36,11 @@ from ternhost.text import counted
 def written(
     options: RunOptions, store: str | Path | None, name: str | None, anew: bool, parent: Path
 ) -> tuple[Store, RunFiles, Learner]:
-    """Make the directory of a run and write the run into its store. Return the open store, the files, and the learner
-    that checked the options: designing its card may take a minute. After TernError no directory and no run are left."""
+    """Make the directory of a run and write the run into its store.
+
+    Return the open store, the files, and the learner that checked the options: designing its card
+    may take a minute. After TernError no directory and no run are left.
+    """
     kind = fleet.parse(options.fleet)
     path = kind.default_store  # read in any case: it says what a fleet lacks
     path = path if store is None else store_path(store)
@@ -66,7 +71,9 @@ def written(
             text = f"--toward-server is about whole devices, and {learner.name} protects {protected(learner.unit)}"
             raise UsageError(text, hint="leave it out, or protect devices (--unit device)")
         if options.fits:
-            sites = toward_server.sites_of(kind.sites(opened, schedule is not None), opened, options)
+            sites = toward_server.sites_of(
+                kind.sites(opened, schedule is not None), opened, options
+            )
             options = toward_server.fitted(options, learner, sites)
             learner = cls(options.learning, clients)
         _check(learner, kind, options, first)
@@ -84,7 +91,9 @@ def written(
             "first_round": first,
             "devices": [],  # first and last id of those that were there when it began
             # missing: reports that did not come
-            **dict.fromkeys(("rounds", "reports", "asked", "refusals", "missing", "spent_before"), 0),
+            **dict.fromkeys(
+                ("rounds", "reports", "asked", "refusals", "missing", "spent_before"), 0
+            ),
             "seconds": 0.0,
             "refusal": None,  # message and hint of a round in which every device refused
             "algorithm": None,
@@ -97,8 +106,9 @@ def written(
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that nobody has begun: its options, its learner, what its devices were asked to tell before, and what the
-    counts of each site will have told the owner of the server (an epsilon)."""
+    """A run that nobody has begun: its options, its learner, what its devices were asked to tell
+    before, and what the counts of each site will have told the owner of the server (an epsilon).
+    """
 
     options: RunOptions
     learner: Learner
@@ -123,19 +133,26 @@ def planned(options: RunOptions, store: str | Path | None) -> Plan:
         learner = learner_class(options.learning, clients)
         sites = kind.sites(opened, schedule is not None)
         if options.fits:
-            options = toward_server.fitted(options, learner, toward_server.sites_of(sites, opened, options))
+            options = toward_server.fitted(
+                options, learner, toward_server.sites_of(sites, opened, options)
+            )
             learner = learner_class(options.learning, clients)
         _check(learner, kind, options, first)
         told = Told() if kind.provisions else costs.asked_of(opened, kind.simulated)
-        after = toward_server.planned(learner, sites, opened, options) if sites and not learner.unit else {}
+        after = (
+            toward_server.planned(learner, sites, opened, options)
+            if sites and not learner.unit
+            else {}
+        )
     return Plan(options, learner, told, after)
 
 
 def population(
     kind: Fleet, schedule: Schedule | None, store: Store | None, devices: int | None = None
 ) -> Population:
-    """The clients that an algorithm can ask. devices: how many there were when the run began; None: as many as have a
-    key, where tern does not make them or they are served."""
+    """The clients that an algorithm can ask. devices: how many there were when the run began; None:
+    as many as have a key, where tern does not make them or they are served.
+    """
     made = kind.provisions or kind.simulated
     if devices is None:
         counted = store is not None and (schedule is not None or not made)
@@ -143,7 +160,9 @@ def population(
     if schedule is not None and made:
         devices = devices or kind.clients or kind.most_clients or 0
     boards = kind.count if kind.provisions else 0
-    return Population(kind.clients, kind.most_clients, schedule, devices, kind.knows_records, boards)
+    return Population(
+        kind.clients, kind.most_clients, schedule, devices, kind.knows_records, boards
+    )
 
 
 def made_clients(kind: Fleet, algorithm: Learner) -> int:
@@ -155,8 +174,9 @@ def made_clients(kind: Fleet, algorithm: Learner) -> int:
 def make_boards(
     store: Store, boards: Sequence[Path], algorithm: Learner, dealt: Devices, budget: int | None
 ) -> None:
-    """Make or remake the emulated boards of a run. dealt: the device that each client is. budget: of a device for its
-    life, micro-epsilon; None: the cost of the run."""
+    """Make or remake the emulated boards of a run. dealt: the device that each client is. budget:
+    of a device for its life, micro-epsilon; None: the cost of the run.
+    """
     for board in boards:
         shutil.rmtree(board, ignore_errors=True)
     holdings = algorithm.holdings
@@ -171,13 +191,19 @@ def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> 
     costs.accounts(algorithm, options.budget_micro)
     cost = max(costs.costs(algorithm), default=0)
     if options.schedule is None and cost > ledger.MAX_BUDGET:
-        text = f"a client would spend epsilon {cost / MICRO:g}, and no budget for life is above 1000"
+        text = (
+            f"a client would spend epsilon {cost / MICRO:g}, and no budget for life is above 1000"
+        )
         raise UsageError(text, hint="ask for fewer --reports or --rounds, or a smaller --epsilon")
     if options.schedule is not None and algorithm.once and kind.simulated:
         text = f"{algorithm.name} asks each device once, and to a simulated fleet no device is ever added"
-        raise UsageError(text, hint=f"'tern train --algorithm {algorithm.name}' asks simulated ones once")
+        raise UsageError(
+            text, hint=f"'tern train --algorithm {algorithm.name}' asks simulated ones once"
+        )
     if kind.provisions:
-        clients = algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
+        clients = (
+            algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
+        )
         if kind.count > clients:
             text = f"{kind.count} boards for {counted(clients, 'client')} leave boards without one"
             raise UsageError(text, hint="ask for fewer boards, or more reports or clients")
@@ -196,20 +222,26 @@ def store_path(text: str | Path) -> Path:
 
 
 def require_no_run(store: Store, anew: bool = False) -> None:
-    """Make sure that no other run is under way in a store; one that has asked nobody is forgotten. anew: end what is
-    under way, and lose its open rounds. Raises UsageError."""
+    """Make sure that no other run is under way in a store; one that has asked nobody is forgotten.
+    anew: end what is under way, and lose its open rounds. Raises UsageError.
+    """
     for run in [run for run in store.runs() if run.unfinished]:
         idle = run.status == PREPARING or (not run.state["rounds"] and not store.open_rounds())
         if not anew and not idle:
             hint = f"resume it: {run_directory.going_on(run)}; or abandon it with --anew"
-            raise UsageError(f"{store.path} holds the run {run.name}, which has not finished", hint=hint)
+            raise UsageError(
+                f"{store.path} holds the run {run.name}, which has not finished", hint=hint
+            )
         store.save_run(run.name, status=ABANDONED)
     for open_round in store.open_rounds():
         store.end_round(open_round.number, ABANDONED)
 
 
 def take_back(store: Store, files: RunFiles, error: TernError) -> None:
-    """Close the store, and forget a new run that no device took part in. A board that failed may come back to it."""
+    """Close the store, and forget a new run that no device took part in.
+
+    A board that failed may come back to it.
+    """
     opened = [each.number for each in store.open_rounds() if each.run == files.name]
     if not opened or not (isinstance(error, DeviceError) or any(map(store.report_count, opened))):
         for number in opened:

@@ -1,4 +1,6 @@
-"""A trained model on the host, as devices have it: its predictions equal those of tern.model bit for bit."""
+"""A trained model on the host, as devices have it: its predictions equal those of tern.model bit
+for bit.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,12 @@ from ternhost.run import result as results
 from ternhost.store import kept_model
 from ternhost.store.store import Store
 
-_WORDS = {wire.LINEAR: "linear", wire.LOGISTIC: "logistic", wire.SVM: "svm", wire.SOFTMAX: "softmax"}
+_WORDS = {
+    wire.LINEAR: "linear",
+    wire.LOGISTIC: "logistic",
+    wire.SVM: "svm",
+    wire.SOFTMAX: "softmax",
+}
 _NO_EPOCH = 2  # of a model.bin: a MODEL of any round replaces it
 
 Integers = npt.NDArray[np.int64]
@@ -30,10 +37,12 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class DeviceModel:
-    """A model of a MODEL frame (wire.md): `model` 1, 2, 3 (linear, logistic, SVM) or 4 (softmax), classes x d mantissas
-    of `2**exponent`, made after round `number`.
+    """A model of a MODEL frame (wire.md): `model` 1, 2, 3 (linear, logistic, SVM) or 4 (softmax),
+    classes x d mantissas of `2**exponent`, made after round `number`.
 
-    Rows of features, n x d, are in Q1.14 if they are integers; others are clipped to [-1, 1] and rounded to it."""
+    Rows of features, n x d, are in Q1.14 if they are integers; others are clipped to [-1, 1] and
+    rounded to it.
+    """
 
     model: int
     mantissas: npt.NDArray[np.int16]
@@ -50,7 +59,10 @@ class DeviceModel:
 
     @classmethod
     def of_frame(cls, frame: bytes, key: bytes = b"") -> Self:
-        """Decode a MODEL under `key`, or with the empty key the model.bin of a board. Raises UsageError."""
+        """Decode a MODEL under `key`, or with the empty key the model.bin of a board.
+
+        Raises UsageError.
+        """
         try:
             _, number, model, exponent, classes, parameters = decode_model(frame, key)
         except frames.FrameError as error:
@@ -61,8 +73,12 @@ class DeviceModel:
     def of_result(cls, result: Mapping[str, Any]) -> Self:
         """Take the model of a result. Raises UsageError if the run learned none."""
         if "weights" not in result:
-            raise UsageError(f"a run of {result['algorithm']} learns no model", hint="'tern train' does")
-        parameters = quantise(result["weights"])  # exact: weights of a result are mantissas of one exponent
+            raise UsageError(
+                f"a run of {result['algorithm']} learns no model", hint="'tern train' does"
+            )
+        parameters = quantise(
+            result["weights"]
+        )  # exact: weights of a result are mantissas of one exponent
         labels = result.get("labels") or ()
         model = wire.SOFTMAX if labels else MODELS[result["options"]["model"]]
         number = result["history"][-1]["round"] if result["history"] else 1
@@ -71,8 +87,10 @@ class DeviceModel:
 
     @classmethod
     def of_store(cls, path: str | Path, run: str | None = None) -> Self:
-        """The last model that a store's host sent to devices; run: since this one began. Raises UsageError,
-        StorageError."""
+        """The last model that a store's host sent to devices; run: since this one began.
+
+        Raises UsageError, StorageError.
+        """
         with Store(path, create=False, beside=True) as store:
             kept = kept_model.kept(store)
             stored = None if run is None else store.run(run)
@@ -84,14 +102,19 @@ class DeviceModel:
 
     @classmethod
     def of_run(cls, run: str | Path, parent: str | Path = run_directory.RUNS) -> Self:
-        """The model of a run's result, or the last one sent to devices if the run has not finished. run: its name in
-        `parent` (a directory or a store), its own directory, or its result.json. Raises UsageError, StorageError."""
+        """The model of a run's result, or the last one sent to devices if the run has not finished.
+        run: its name in `parent` (a directory or a store), its own directory, or its result.json.
+        Raises UsageError, StorageError.
+        """
         try:
             result = results.load(run, Path(parent))
         except UsageError:
             named = {str(run), str(Path(run).resolve())}
             for line in run_directory.listed(run_directory.existing(parent)):
-                if "store" in line and {line["run"], str(Path(line["directory"]).resolve())} & named:
+                if (
+                    "store" in line
+                    and {line["run"], str(Path(line["directory"]).resolve())} & named
+                ):
                     return cls.of_store(line["store"], line["run"])
             raise
         return cls.of_result(result)
@@ -114,7 +137,10 @@ class DeviceModel:
         return np.asarray(self.mantissas, np.float64) * 2.0**self.exponent
 
     def score(self, rows: npt.ArrayLike) -> Integers:
-        """w.x of each row in 2**-14 units: n, of softmax n x classes. Raises UsageError for rows of another d."""
+        """w.x of each row in 2**-14 units: n, of softmax n x classes.
+
+        Raises UsageError for rows of another d.
+        """
         fixed = np.atleast_2d(np.asarray(rows))
         if not np.issubdtype(fixed.dtype, np.integer):
             fixed = to_fixed(fixed)
@@ -127,18 +153,22 @@ class DeviceModel:
         return z if self.classes > 1 else z[:, 0]
 
     def probability(self, rows: npt.ArrayLike) -> Integers:
-        """The probability (Q1.14) of label 1 of each row: n; for softmax of every class: n x classes. Raises UsageError
-        for a model that has none, and as `score`."""
+        """The probability (Q1.14) of label 1 of each row: n; for softmax of every class: n x
+        classes. Raises UsageError for a model that has none, and as `score`.
+        """
         z = self.score(rows)
         if self.model == wire.LOGISTIC:
             return vectorised.sigmoids(z)
         if self.model != wire.SOFTMAX:
-            raise UsageError(f"a {_WORDS[self.model]} model has no probabilities", hint="ask for its scores")
+            raise UsageError(
+                f"a {_WORDS[self.model]} model has no probabilities", hint="ask for its scores"
+            )
         return vectorised.class_probabilities(z).astype(np.int64)
 
     def predict(self, rows: npt.ArrayLike) -> Integers:
-        """The predicted label of each row: a number in Q1.14; 16384 or -16384; for softmax the class, from 0, the first
-        of the largest score. Raises as `score`."""
+        """The predicted label of each row: a number in Q1.14; 16384 or -16384; for softmax the
+        class, from 0, the first of the largest score. Raises as `score`.
+        """
         z = self.score(rows)
         if self.model == wire.LINEAR:
             return np.clip(z, -ONE, ONE)
@@ -149,19 +179,34 @@ class DeviceModel:
     # For a board, and for people
 
     def file(self) -> bytes:
-        """A board's model.bin (storage.md). There the next MODEL replaces it, whatever its round."""
+        """A board's model.bin (storage.md).
+
+        There the next MODEL replaces it, whatever its round.
+        """
         return self.frame(b"", _NO_EPOCH)
 
     def frame(self, key: bytes, device: int = wire.FLEET) -> bytes:
         """Encode a MODEL under the key of that device, or of the fleet."""
-        averaged = Averaged(self.model, self.mantissas.ravel().tolist(), self.exponent, self.classes)
+        averaged = Averaged(
+            self.model, self.mantissas.ravel().tolist(), self.exponent, self.classes
+        )
         return averaged.frame(self.number, key, device)
 
     def summary(self) -> dict[str, Any]:
         """The model as a dict for JSON."""
-        model = {"model": _WORDS[self.model], "round": self.number, "classes": self.classes, "d": self.d}
+        model = {
+            "model": _WORDS[self.model],
+            "round": self.number,
+            "classes": self.classes,
+            "d": self.d,
+        }
         weights = {"exponent": self.exponent, "mantissas": self.mantissas.tolist()}
-        return {**model, **weights, "features": list(self.features), "labels": list(self.labels) or None}
+        return {
+            **model,
+            **weights,
+            "features": list(self.features),
+            "labels": list(self.labels) or None,
+        }
 
     def save(self, path: str | Path) -> None:
         """Write `file()` to a path. Raises StorageError."""

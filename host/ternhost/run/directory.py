@@ -25,14 +25,25 @@ RUN_NAME = "run.json"  # which run of which store this directory belongs to
 PACKED_NAME = "fleet.tar.gz"
 # The parts of an entry of the history that are no figures.
 _COMMON = {
-    "round", "began", "finished", "ended", "asked", "reports", "refusals", "reasons", "tau", "rate",
+    "round",
+    "began",
+    "finished",
+    "ended",
+    "asked",
+    "reports",
+    "refusals",
+    "reasons",
+    "tau",
+    "rate",
     "spent",
-}  # fmt: skip
+}
 
 
 def check_name(name: str | None) -> None:
     """Raise UsageError unless this can be the name of a run's directory."""
-    if name is not None and (Path(name).name != name or not name.isprintable() or name[:1] in ("", ".", "-")):
+    if name is not None and (
+        Path(name).name != name or not name.isprintable() or name[:1] in ("", ".", "-")
+    ):
         raise UsageError(f"--name must be a name for a directory, not {name!r}")
 
 
@@ -42,8 +53,10 @@ def new_directory(
     taken: Collection[str] = (),
     hint: str = "change to a directory that you may write to",
 ) -> Path:
-    """Make a run's directory, by default named by the time, not one of `taken`. Raises StorageError, which gives the
-    hint, and UsageError."""
+    """Make a run's directory, by default named by the time, not one of `taken`.
+
+    Raises StorageError, which gives the hint, and UsageError.
+    """
     check_name(name)
     stem = name or time.strftime("%Y%m%d-%H%M%S")
     with storage_errors(hint, f"cannot make a directory in {parent.absolute()}"):
@@ -77,7 +90,9 @@ class RunFiles:
         """Write run.json. Raises StorageError."""
         store = self.store.resolve()
         near = os.path.relpath(store, self.directory.resolve())  # where both are moved together
-        write_json(self.directory / RUN_NAME, {"name": self.name, "store": near, "store_was": str(store)})
+        write_json(
+            self.directory / RUN_NAME, {"name": self.name, "store": near, "store_was": str(store)}
+        )
 
     def make(self) -> None:
         """Make the directory where somebody has removed it. Raises StorageError."""
@@ -116,7 +131,9 @@ def find(text: str, parent: Path = RUNS) -> RunFiles:
         raise UsageError(f"{path} holds no run", hint="begin one: tern train --help")
     if len(open_runs) > 1:
         names = ", ".join(run.name for run in open_runs)
-        raise UsageError(f"{path} holds several runs that have not finished: {names}", "name one of them")
+        raise UsageError(
+            f"{path} holds several runs that have not finished: {names}", "name one of them"
+        )
     return RunFiles(directory_of(open_runs[0], path), path, open_runs[0].name)
 
 
@@ -125,7 +142,10 @@ def directory_of(run: StoredRun, store: Path) -> Path:
     saved = Path(run.asked["directory"])
     if saved.is_dir():
         return saved
-    for directory in (store.parent, *(path.parent for path in store.parent.parent.glob(f"*/{RUN_NAME}"))):
+    for directory in (
+        store.parent,
+        *(path.parent for path in store.parent.parent.glob(f"*/{RUN_NAME}")),
+    ):
         with suppress(UsageError, StorageError):
             if RunFiles.read(directory).name == run.name:
                 return directory
@@ -139,7 +159,9 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
-    """Keep the boards of a finished run, keys, records and ledgers, as one file instead of several a client."""
+    """Keep the boards of a finished run, keys, records and ledgers, as one file instead of several
+    a client.
+    """
     boards = directory / FLEET_NAME
     packed = directory / PACKED_NAME
     try:
@@ -155,7 +177,10 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
 
 
 def existing(place: str | Path) -> Path:
-    """The place to list runs of. Raises UsageError where there is nothing; the default may be missing."""
+    """The place to list runs of.
+
+    Raises UsageError where there is nothing; the default may be missing.
+    """
     path = Path(place)
     if not path.exists() and path != RUNS:
         raise UsageError(f"there is no directory or store {place}")
@@ -163,8 +188,9 @@ def existing(place: str | Path) -> Path:
 
 
 def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
-    """A line for each run of a store (a file), of a run's directory, or below a directory, the oldest first. Raises
-    StorageError for a file that is no store."""
+    """A line for each run of a store (a file), of a run's directory, or below a directory, the
+    oldest first. Raises StorageError for a file that is no store.
+    """
     if parent.is_file():
         return _by_age(_of_store(parent))
     lines = {}
@@ -204,7 +230,12 @@ def going_on(run: StoredRun) -> str:
 
 def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
     status, learning = status_now(run.status, store.path), run.asked["learning"]
-    place = {"run": run.name, "directory": str(directory), "store": str(store.path), "began": run.began}
+    place = {
+        "run": run.name,
+        "directory": str(directory),
+        "store": str(store.path),
+        "began": run.began,
+    }
     now = {"status": status, "resume": going_on(run) if status == STOPPED else None}
     dataset = None if learning.get("dimension") else learning.get("dataset")
     about = {"algorithm": run.asked["algorithm"], "dataset": dataset, "fleet": run.asked["fleet"]}

@@ -1,4 +1,6 @@
-"""The guarantees of a run: of a report, of the run, and of all runs so far together, for each class of devices."""
+"""The guarantees of a run: of a report, of the run, and of all runs so far together, for each class
+of devices.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from ternhost.privacy.guarantee import Guarantee, Span
 
 @dataclass(frozen=True)
 class OfClass:
-    """What devices of a class are promised. They may lose as much as the most telling account of one of them says."""
+    """What devices of a class are promised.
+
+    They may lose as much as the most telling account of one of them says.
+    """
 
     report: Guarantee
     run: Guarantee
@@ -43,8 +48,9 @@ def classes_of(result: Mapping[str, Any]) -> list[OfClass]:
 def of_classes(
     learner: Learner, told: Told, members: Sequence[int] | Devices, delta: float, fixed: bool = True
 ) -> list[OfClass]:
-    """What a run promises the devices of each class. told: what they have told before, in other runs. fixed: whether
-    the number of its reports was fixed before the first one."""
+    """What a run promises the devices of each class. told: what they have told before, in other
+    runs. fixed: whether the number of its reports was fixed before the first one.
+    """
     before: dict[int, list[Account]] = {}
     if told:
         for i, _, devices in by_class(learner.designs, members, learner.options.seed):
@@ -62,7 +68,8 @@ def _of_class(
     report = Guarantee.of(Span.REPORT, {design.report: 1}, delta, design.share)
     run = Guarantee.of(Span.RUN, of_run, delta, design.share, fixed)
     lives = [
-        Guarantee.of(Span.LIFE, Counter(account) + Counter(of_run), delta, design.share) for account in before
+        Guarantee.of(Span.LIFE, Counter(account) + Counter(of_run), delta, design.share)
+        for account in before
     ]
     return OfClass(report, run, max(lives, key=lambda each: each.bounds.epsilon))
 
@@ -76,12 +83,15 @@ def words_of(classes: Sequence[OfClass]) -> list[str]:
 def words_of_reports(classes: Sequence[OfClass]) -> list[str]:
     """The same of a report: all that can be said before a run that has no end."""
     return [
-        each.words() for each in ends([each.report for each in classes], lambda each: each.bounds.epsilon)
+        each.words()
+        for each in ends([each.report for each in classes], lambda each: each.bounds.epsilon)
     ]
 
 
 def toward_server(sites: Mapping[str, Mapping[str, Any]]) -> list[Guarantee]:
-    """The guarantees of each site toward the owner of the server (`toward_server.told`), where there is one."""
+    """The guarantees of each site toward the owner of the server (`toward_server.told`), where
+    there is one.
+    """
     return [
         Guarantee.toward_server(name, site["epsilon"], site["delta"], site["honest"])
         for name, site in sites.items()
@@ -90,7 +100,9 @@ def toward_server(sites: Mapping[str, Mapping[str, Any]]) -> list[Guarantee]:
 
 
 def worst(classes: Sequence[OfClass], span: Span) -> Guarantee | None:
-    """The guarantee of the class that loses most; None where devices report nothing that is protected."""
+    """The guarantee of the class that loses most; None where devices report nothing that is
+    protected.
+    """
     found: list[Guarantee] = [getattr(each, span.value) for each in classes]
     if not found:
         return None

@@ -18,8 +18,9 @@ from ternhost.reach.toward_server import Bound
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The algorithm of a run, its fleet, and how its rounds end. learning: the algorithm's `Options`. schedule: for a
-    served fleet; None: the run ends by itself."""
+    """The algorithm of a run, its fleet, and how its rounds end. learning: the algorithm's
+    `Options`. schedule: for a served fleet; None: the run ends by itself.
+    """
 
     algorithm: str
     learning: Any
@@ -28,25 +29,33 @@ class RunOptions:
     schedule: Schedule | None = None
     reason: str = ""  # for the algorithm, where nobody named it
     after_round: int | None = how(
-        None, "continue after round N, for a store restored from a backup, whose boards have already seen later rounds",
+        None,
+        "continue after round N, for a store restored from a backup, whose boards have already seen later rounds",
         metavar="N",
-    )  # fmt: skip
+    )
     budget: str | None = in_privacy(
-        None, "lifetime epsilon of what --unit protects, which all runs together must not exceed", metavar="E",
+        None,
+        "lifetime epsilon of what --unit protects, which all runs together must not exceed",
+        metavar="E",
         shown="the cost of the run",
-    )  # fmt: skip
+    )
     delta: str = in_privacy(
-        "1e-6", "delta at which the epsilon of several reports is told, and of --life and --toward-server",
+        "1e-6",
+        "delta at which the epsilon of several reports is told, and of --life and --toward-server",
         metavar="D",
-    )  # fmt: skip
+    )
     toward_server: str | None = in_privacy(
-        None, "with gateways: epsilon, at --delta, that their counts of all rounds may tell the owner of the server "
-        "about a device; without --epsilon, chooses the largest one that keeps this", metavar="E", shown="no limit",
-    )  # fmt: skip
+        None,
+        "with gateways: epsilon, at --delta, that their counts of all rounds may tell the owner of the server "
+        "about a device; without --epsilon, chooses the largest one that keeps this",
+        metavar="E",
+        shown="no limit",
+    )
     honest: float = in_privacy(
-        1.0, "with gateways: share of their devices that the owner of the server does not control",
+        1.0,
+        "with gateways: share of their devices that the owner of the server does not control",
         metavar="SHARE",
-    )  # fmt: skip
+    )
     fits: bool = False  # the epsilon of a report is to be what toward_server allows
 
     def __post_init__(self) -> None:
@@ -56,15 +65,17 @@ class RunOptions:
         kind = fleet.parse(self.fleet)
         _ = self.budget_micro, Bound.parse(self.toward_server or "1", self.delta, self.honest)
         if self.toward_server is not None and not kind.by_gateways:
-            text = (
-                "--toward-server is about gateways, and this fleet has none: its host knows who sent a report"
-            )
+            text = "--toward-server is about gateways, and this fleet has none: its host knows who sent a report"
             raise UsageError(text, hint="name a fleet of them: --fleet gateways:DIR")
 
     @property
     def budget_micro(self) -> int | None:
         """The budget in micro-epsilon."""
-        return None if self.budget is None else parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
+        return (
+            None
+            if self.budget is None
+            else parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
+        )
 
     @property
     def bound(self) -> Bound | None:
@@ -80,15 +91,21 @@ class RunOptions:
 
     @classmethod
     def parse(
-        cls, algorithm: str | None, named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]],
+        cls,
+        algorithm: str | None,
+        named: Mapping[str, Any],
+        algorithms: Mapping[str, type[Learner]],
         served: bool = False,
-    ) -> Self:  # fmt: skip
-        """From the named options of any part; `served` gives those of a schedule to the schedule. algorithm: None where
-        nobody named one. Raises UsageError for an option that belongs to another of `algorithms`, and for options that
-        do not go together."""
+    ) -> Self:
+        """From the named options of any part; `served` gives those of a schedule to the schedule.
+        algorithm: None where nobody named one. Raises UsageError for an option that belongs to
+        another of `algorithms`, and for options that do not go together.
+        """
         reason = ""
         if algorithm is None:
-            kind = fleet.parse(named.get("fleet", default_fleet(next(iter(algorithms.values())).command)))
+            kind = fleet.parse(
+                named.get("fleet", default_fleet(next(iter(algorithms.values())).command))
+            )
             made = kind.provisions or kind.simulated
             algorithm, reason = choice.of(named, algorithms, names_of(cls), made, served)
         learner = algorithms[algorithm]
@@ -109,8 +126,12 @@ class RunOptions:
             others = [other for other, its in algorithms.items() if name in names_of(its.Options)]
             text = f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}"
             text += f": {reason}" * bool(reason)
-            raise UsageError(text, hint=f"leave it out, or choose the algorithm {' or '.join(others)}")
-        check_named(learner.Options, {name: value for name, value in learning.items() if value is not None})
+            raise UsageError(
+                text, hint=f"leave it out, or choose the algorithm {' or '.join(others)}"
+            )
+        check_named(
+            learner.Options, {name: value for name, value in learning.items() if value is not None}
+        )
         options = learner.Options(**learning)
         return cls(algorithm, options, terms=terms, schedule=schedule, reason=reason, **rest)
 

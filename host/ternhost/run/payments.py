@@ -1,6 +1,9 @@
-"""What devices have paid for that a store does not know: boards say what they have paid in their life (wire.md, HELLO).
+"""What devices have paid for that a store does not know: boards say what they have paid in their
+life (wire.md, HELLO).
 
-A store that was restored from a copy lacks the rounds since then, and no store knows the rounds of another host."""
+A store that was restored from a copy lacks the rounds since then, and no store knows the rounds of
+another host.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,10 +28,12 @@ _MOST_ROWS = 64  # kept with a run
 
 @dataclass(frozen=True)
 class Payment:
-    """Devices, by the first and the last id, that have paid more than the store knows from accepted reports.
+    """Devices, by the first and the last id, that have paid more than the store knows from accepted
+    reports.
 
-    amount: the difference, in millionths of the measure; paid: in their life, and asked: the most that all rounds of
-    the store can have cost one of them, also where no report arrived."""
+    amount: the difference, in millionths of the measure; paid: in their life, and asked: the most
+    that all rounds of the store can have cost one of them, also where no report arrived.
+    """
 
     first: int
     last: int
@@ -60,7 +65,9 @@ def _of_boards(budgets: Sequence[BoardBudget], told: Told) -> Iterable[tuple[Pay
     """Of each board that has paid more, the payment and the device that says so."""
     for measure in (EPSILON, RHO):
         boards = [
-            each for each in budgets if each.first is not None and each.measure == measure and each.spent
+            each
+            for each in budgets
+            if each.first is not None and each.measure == measure and each.spent
         ]
         firsts = integers([board.first for board in boards if board.first is not None])
         for board, first, known in zip(boards, firsts, told.prices(firsts, measure), strict=True):
@@ -72,7 +79,9 @@ def _of_boards(budgets: Sequence[BoardBudget], told: Told) -> Iterable[tuple[Pay
 
 
 def _of_sites(budgets: Sequence[BoardBudget], told: Told) -> Iterable[tuple[Payment, Integers]]:
-    """Of each site with a board that has paid more than any of its devices by this store, the payment and them all."""
+    """Of each site with a board that has paid more than any of its devices by this store, the
+    payment and them all.
+    """
     most: dict[
         tuple[int, int], BoardBudget
     ] = {}  # by site and measure, what the board says that has paid most
@@ -89,21 +98,32 @@ def _of_sites(budgets: Sequence[BoardBudget], told: Told) -> Iterable[tuple[Paym
         known = int(told.prices(ids, budget.measure).max())
         if budget.spent > known:
             amount = budget.spent - known
-            yield Payment(int(ids.min()), int(ids.max()), budget.measure, amount, budget.spent, 0), ids
+            yield (
+                Payment(int(ids.min()), int(ids.max()), budget.measure, amount, budget.spent, 0),
+                ids,
+            )
 
 
 def _rounded_up(found: Sequence[Payment]) -> list[Payment]:
-    """The same with at most _MOST_AMOUNTS amounts of each measure: each one is a kind of report in an account."""
+    """The same with at most _MOST_AMOUNTS amounts of each measure: each one is a kind of report in
+    an account.
+    """
     larger: dict[tuple[int, int], int] = {}
     for measure in (EPSILON, RHO):
         amounts = sorted({each.amount for each in found if each.measure == measure})
-        for part in np.array_split(np.array(amounts, np.int64), min(len(amounts), _MOST_AMOUNTS) or 1):
+        for part in np.array_split(
+            np.array(amounts, np.int64), min(len(amounts), _MOST_AMOUNTS) or 1
+        ):
             larger |= {(measure, amount): int(part[-1]) for amount in part.tolist()}
-    return [Payment(**{**asdict(each), "amount": larger[each.measure, each.amount]}) for each in found]
+    return [
+        Payment(**{**asdict(each), "amount": larger[each.measure, each.amount]}) for each in found
+    ]
 
 
 def _joined(found: Sequence[Payment]) -> list[Payment]:
-    """The same in few rows, since a run keeps them: neighbours with one amount are one, and in the end all are."""
+    """The same in few rows, since a run keeps them: neighbours with one amount are one, and in the
+    end all are.
+    """
     rows: list[Payment] = []
     for each in sorted(found, key=lambda payment: (payment.measure, payment.first)):
         last = rows[-1] if rows else None
@@ -124,7 +144,9 @@ def _joined(found: Sequence[Payment]) -> list[Payment]:
 def _together(rows: Sequence[Payment]) -> Payment:
     worst = max(rows, key=lambda row: row.paid - row.asked)
     first, last = min(row.first for row in rows), max(row.last for row in rows)
-    return Payment(first, last, worst.measure, max(row.amount for row in rows), worst.paid, worst.asked)
+    return Payment(
+        first, last, worst.measure, max(row.amount for row in rows), worst.paid, worst.asked
+    )
 
 
 def with_payments(
@@ -132,7 +154,9 @@ def with_payments(
 ) -> Told:
     """`told` with these payments (`asdict`) of the members.
 
-    Of such a report only the price is known. It is taken to protect `unit`, as the reports of the run do that asks."""
+    Of such a report only the price is known. It is taken to protect `unit`, as the reports of the
+    run do that asks.
+    """
     ids = np.sort(integers(members))
     more = []
     for row in rows:
@@ -145,7 +169,9 @@ def with_payments(
 
 
 def warning(found: Sequence[Payment]) -> str:
-    """What a person should know of payments that no round of the store explains; empty if there are none."""
+    """What a person should know of payments that no round of the store explains; empty if there are
+    none.
+    """
     beyond = [payment for payment in found if payment.beyond_this_store]
     if not beyond:
         return ""
@@ -160,12 +186,15 @@ def warning(found: Sequence[Payment]) -> str:
 
 
 def most_paid(store: Store) -> Left:
-    """The most that a board of this store, or of its gateways, says that a device has paid in its life, by measure, in
-    millionths: as of its last HELLO, with the reports since. None where none says it."""
+    """The most that a board of this store, or of its gateways, says that a device has paid in its
+    life, by measure, in millionths: as of its last HELLO, with the reports since. None where none
+    says it.
+    """
     said = [(board.measure, board.paid) for board in store.boards() if board.paid is not None]
     for gateway in store.gateways():
         said += [(measure, spent) for measure, _, _, spent, _ in gateway.here.get("budgets", ())]
     epsilon, rho = (
-        max((paid for of, paid in said if of == measure), default=None) for measure in (EPSILON, RHO)
+        max((paid for of, paid in said if of == measure), default=None)
+        for measure in (EPSILON, RHO)
     )
     return epsilon, rho

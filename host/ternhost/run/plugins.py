@@ -28,4 +28,6 @@ def learner_of(result: Mapping[str, Any]) -> type[Learner]:
 def _require(run: str, registry: Registry[Any], name: str | None) -> None:
     if name is not None and name not in registry:
         hint = "name the file that defines it: tern --with FILE.py ...; or install its package"
-        raise UsageError(f"the run {run} needs the {registry.what} {name!r}, which is not registered", hint)
+        raise UsageError(
+            f"the run {run} needs the {registry.what} {name!r}, which is not registered", hint
+        )

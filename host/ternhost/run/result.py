@@ -50,7 +50,9 @@ def _toward_server(run: Run) -> dict[str, Any]:
     names = [gateway.name for gateway in run.store.gateways()] if run.fleet.by_gateways else []
     delta, honest = float(run.options.delta), run.options.honest
     told = {name: run.store.told(name).most(delta, honest).epsilon for name in names}
-    return toward_server.told({name: epsilon for name, epsilon in told.items() if epsilon}, run.options)
+    return toward_server.told(
+        {name: epsilon for name, epsilon in told.items() if epsilon}, run.options
+    )
 
 
 def privacy_words(result: Mapping[str, Any]) -> list[str]:
@@ -60,8 +62,10 @@ def privacy_words(result: Mapping[str, Any]) -> list[str]:
 
 
 def load(run: str | Path, parent: Path) -> dict[str, Any]:
-    """The result of a finished run: its name in `parent` (a directory or a store), its own directory, or its
-    result.json. Raises UsageError where there is none, StorageError where it cannot be read."""
+    """The result of a finished run: its name in `parent` (a directory or a store), its own
+    directory, or its result.json. Raises UsageError where there is none, StorageError where it
+    cannot be read.
+    """
     for place in _places(str(run), parent):
         path = place if place.suffix == ".json" else place / run_directory.RESULT_NAME
         if path.is_file():
@@ -69,7 +73,9 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
             if "algorithm" not in result:
                 raise UsageError(f"{path} is not the result of a run: it names no algorithm")
             if result.get("measure") and "measures" not in result:
-                raise UsageError(f"{path} was made by an earlier version of tern", hint="run it again")
+                raise UsageError(
+                    f"{path} was made by an earlier version of tern", hint="run it again"
+                )
             return {**result, "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 
@@ -82,7 +88,10 @@ def _places(run: str, parent: Path) -> Iterator[Path]:
 
 
 def draw(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the report of a result, and its pictures, into the run's directory; where they are. Raises StorageError."""
+    """Write the report of a result, and its pictures, into the run's directory; where they are.
+
+    Raises StorageError.
+    """
     from ternhost.run.report import page, page_of  # matplotlib takes a second
 
     directory = Path(result["directory"])
@@ -97,7 +106,10 @@ def draw(result: Mapping[str, Any]) -> dict[str, Any]:
             f"interrupted while drawing its report; the run has finished: see {directory / run_directory.RESULT_NAME}",
             hint=f"draw it: tern runs --draw {directory}",
         ) from None
-    return {"report": str(path), "pictures": [str(directory / f"{name}.png") for name in what.pictures]}
+    return {
+        "report": str(path),
+        "pictures": [str(directory / f"{name}.png") for name in what.pictures],
+    }
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
@@ -113,6 +125,10 @@ def missing_words(result: Mapping[str, Any]) -> str | None:
         return None
     refused = min(result["refusals"], result["missing"])
     silent = result["missing"] - refused
-    why = [f"{refused:,} were refused"] * bool(refused) + [f"{silent:,} did not come"] * bool(silent)
-    missing = f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing"
+    why = [f"{refused:,} were refused"] * bool(refused) + [f"{silent:,} did not come"] * bool(
+        silent
+    )
+    missing = (
+        f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing"
+    )
     return f"{missing}: {', '.join(why)}"

@@ -1,6 +1,8 @@
 """A run from beginning to end: one algorithm on one fleet.
 
-Its store holds all that it needs to go on after a crash at any line; emulated boards lie in its directory."""
+Its store holds all that it needs to go on after a crash at any line; emulated boards lie in its
+directory.
+"""
 
 import math
 import time
@@ -41,15 +43,23 @@ _OF_A_DRIVER = ("holdings", "modules", "individual")  # attributes of a learner 
 
 
 class Run(Closing):
-    """One run. Make it with `begin` or `resume`, then `run()`; a context manager that closes its store."""
+    """One run.
+
+    Make it with `begin` or `resume`, then `run()`; a context manager that closes its store.
+    """
 
     def __init__(
         self, store: Store, files: RunFiles, watcher: Watcher, algorithm: Learner | None = None
     ) -> None:
-        """For a run in the store. algorithm: the learner, if the run begins with it now. Raises TernError."""
+        """For a run in the store. algorithm: the learner, if the run begins with it now.
+
+        Raises TernError.
+        """
         stored = store.run(files.name)
         if stored is None:
-            raise UsageError(f"{files.store} holds no run {files.name}", hint="'tern runs' lists them")
+            raise UsageError(
+                f"{files.store} holds no run {files.name}", hint="'tern runs' lists them"
+            )
         plugins.require_all(files.name, stored.asked)
         self.store = store
         self.files = files
@@ -71,9 +81,13 @@ class Run(Closing):
         self.watcher = watcher
         self._driver: Driver | None = None
         self._stopped = False
-        self._published = self._empty = 0  # rounds, when models last went out; rounds without a report
+        self._published = self._empty = (
+            0  # rounds, when models last went out; rounds without a report
+        )
         self._asked: Sequence[int] | Devices = ()  # the members of its last start
-        self._heard: tuple[int, Devices] | None = None  # rounds, and the devices that have reported in them
+        self._heard: tuple[int, Devices] | None = (
+            None  # rounds, and the devices that have reported in them
+        )
         self._refused = 0  # rounds in a row that every device refused
         self._round_began = 0.0  # seconds since 1970
 
@@ -98,8 +112,10 @@ class Run(Closing):
         anew: bool = False,
         parent: Path = run_directory.RUNS,
     ) -> Self:
-        """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or one in the run's
-        directory. anew: give up a run of that store that has not finished. Raises TernError."""
+        """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or
+        one in the run's directory. anew: give up a run of that store that has not finished. Raises
+        TernError.
+        """
         watcher = watcher or Watcher()
         if opening := fleet.parse(options.fleet).opening:
             watcher.note(opening)
@@ -115,8 +131,10 @@ class Run(Closing):
         after: int | None = None,
         parent: Path = run_directory.RUNS,
     ) -> Self:
-        """Take up the run that `text` names: its name in `parent`, directory, or store. fleet_now: its fleet, if the
-        boards are elsewhere by now. after: as `after_round` of RunOptions. Raises TernError."""
+        """Take up the run that `text` names: its name in `parent`, directory, or store. fleet_now:
+        its fleet, if the boards are elsewhere by now. after: as `after_round` of RunOptions. Raises
+        TernError.
+        """
         files = run_directory.find(text, parent)
         store = Store(files.store, create=False)
         try:
@@ -125,7 +143,9 @@ class Run(Closing):
                 finished = stored.status == FINISHED
                 if not finished or not (files.directory / run_directory.RESULT_NAME).exists():
                     how = "has finished, and nobody reported in it" if finished else "was abandoned"
-                    raise UsageError(f"the run {files.name} {how}", hint="begin another: tern train --help")
+                    raise UsageError(
+                        f"the run {files.name} {how}", hint="begin another: tern train --help"
+                    )
             skip(store, after)
             if stored is not None and fleet_now is not None:
                 moved = {"fleet": begin.moved(stored.asked["fleet"], fleet_now)}
@@ -149,7 +169,9 @@ class Run(Closing):
             boards = counted(self.fleet.count, "emulated board")
             self.watcher.note(f"provisioning {counted(clients, 'client')} on {boards}")
             dealt = self._dealt(np.arange(1, clients + 1))
-            begin.make_boards(self.store, self._boards, self.algorithm, dealt, self.options.budget_micro)
+            begin.make_boards(
+                self.store, self._boards, self.algorithm, dealt, self.options.budget_micro
+            )
         self._status = RUNNING
         self.store.save_run(self.files.name, status=RUNNING)
 
@@ -161,12 +183,16 @@ class Run(Closing):
         return begin.made_clients(self.fleet, self.algorithm)
 
     def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
-        """The devices in the order of the clients: dealt, so that a group is spread over the boards."""
+        """The devices in the order of the clients: dealt, so that a group is spread over the
+        boards.
+        """
         rng = np.random.default_rng([self.algorithm.options.seed, 3])
         return rng.permutation(np.asarray(devices, np.int64))
 
     def _members(self, driver: Driver) -> Sequence[int] | Devices:
-        """The device that each client of the run is: those that were there when it began, or all that are served."""
+        """The device that each client of the run is: those that were there when it began, or all
+        that are served.
+        """
         if self.schedule is not None or self.fleet.simulated:
             return self._dealt(driver.devices) if self.fleet.provisions else driver.devices
         if not self.state["devices"]:
@@ -176,9 +202,15 @@ class Run(Closing):
         dealt = self._dealt(np.concatenate(spans))
         clients = self._clients
         if clients is not None and len(dealt) < clients:
-            names = [flag(name) for name, value in vars(self.options.learning).items() if value == clients]
+            names = [
+                flag(name)
+                for name, value in vars(self.options.learning).items()
+                if value == clients
+            ]
             text = f"the fleet has {len(dealt)} devices, and the run needs {clients}"
-            raise UsageError(text, hint=f"ask for {names[-1]} {len(dealt)}" if names else "ask fewer devices")
+            raise UsageError(
+                text, hint=f"ask for {names[-1]} {len(dealt)}" if names else "ask fewer devices"
+            )
         return dealt[:clients]
 
     def _plan_for(self, devices: int) -> None:
@@ -188,7 +220,9 @@ class Run(Closing):
         asked = dict(stored.asked)
         if devices != asked["devices"] and not self.fleet.provisions:
             population = begin.population(self.fleet, None, self.store, devices)
-            self.algorithm = ALGORITHMS.named(self.options.algorithm)(self.options.learning, population)
+            self.algorithm = ALGORITHMS.named(self.options.algorithm)(
+                self.options.learning, population
+            )
             self.accounts = costs.accounts(self.algorithm, self.options.budget_micro)
             asked |= {"devices": devices, "references": costs.references(self.algorithm, devices)}
         self.store.save_run(self.files.name, asked=asked, state=self.state)
@@ -196,15 +230,20 @@ class Run(Closing):
     # Running
 
     def stop(self) -> None:
-        """Stop after the present step; the round under way can be taken up again. Safe in a signal handler."""
+        """Stop after the present step; the round under way can be taken up again.
+
+        Safe in a signal handler.
+        """
         self._stopped = True
         if self._driver is not None:
             self._driver.stop()
 
     def run(self) -> dict[str, Any]:
-        """Go on until the algorithm is done or `stop` is called, and return the result, which result.json gets too
-        unless the run was stopped; the stored result of a run that has finished. A run that is refused before any
-        report is taken back. Raises TernError; after Ctrl-C, InterruptedByUser."""
+        """Go on until the algorithm is done or `stop` is called, and return the result, which
+        result.json gets too unless the run was stopped; the stored result of a run that has
+        finished. A run that is refused before any report is taken back. Raises TernError; after
+        Ctrl-C, InterruptedByUser.
+        """
         if self._status == FINISHED:
             self.watcher.note(f"the run {self.files.name} has finished")
             return results.load(self.directory, self.directory.parent)
@@ -301,13 +340,17 @@ class Run(Closing):
         return cohorts if pools is None else driver.drawn(number, cohorts, pools)
 
     def _unheard(self, driver: Driver, members: Sequence[int] | Devices) -> Devices:
-        """The members that have not reported in this run; once there are none, the devices get the model."""
+        """The members that have not reported in this run; once there are none, the devices get the
+        model.
+        """
         if self._heard is None or self._heard[0] != self.state["rounds"]:
             self._heard = self.state["rounds"], costs.heard(self.store, self.files.name)
         unheard = np.setdiff1d(members, self._heard[1])
         if len(members) and not len(unheard) and self._published != self.state["rounds"]:
             self._publish(driver)
-            self.watcher.note(f"all {counted(len(members), 'device')} have answered; waiting for others")
+            self.watcher.note(
+                f"all {counted(len(members), 'device')} have answered; waiting for others"
+            )
         return unheard
 
     def _publish(self, driver: Driver) -> None:
@@ -330,16 +373,20 @@ class Run(Closing):
             _, warned = self.state["refusal"] or (None, "")
             # A run that ends without any report says it at its end.
             last = self.state["rounds"] + 1 == self.algorithm.rounds and not self.state["reports"]
-            if not last and error.hint != warned:  # once for each remedy: the number of devices changes
+            if (
+                not last and error.hint != warned
+            ):  # once for each remedy: the number of devices changes
                 remedy = f"; {error.hint}" if error.hint else ""
                 self.watcher.warn(f"round {number}: {error.message}{remedy}")
             self.state["refusal"] = [error.message, error.hint]
             return error.result
 
     def _is_pointless(self, result: RoundResult) -> bool:
-        """Whether a first round says that no device will ever report in this run, and that none has paid.
+        """Whether a first round says that no device will ever report in this run, and that none has
+        paid.
 
-        To a fleet that is served others may come."""
+        To a fleet that is served others may come.
+        """
         first = self.schedule is None and not self.state["rounds"]
         return first and refusals.nobody_will_report(result)
 
@@ -357,7 +404,11 @@ class Run(Closing):
         state["seconds"] = time.monotonic() - self._started
         state["algorithm"], state["planned"] = self.algorithm.state(), self.algorithm.rounds
         figures, chosen = self.algorithm.figures(), self.algorithm.chosen()
-        end: dict[str, Any] = {"ended": result.ended, "reports": result.reports, "refusals": refusals}
+        end: dict[str, Any] = {
+            "ended": result.ended,
+            "reports": result.reports,
+            "refusals": refusals,
+        }
         entry = {"round": result.number, "asked": result.asked, **end, **figures, **chosen}
         if result.refusals:
             entry["reasons"] = result.reasons
@@ -384,7 +435,9 @@ class Run(Closing):
     def _interrupted(self) -> InterruptedByUser:
         if self._status == FINISHED:
             text = f"interrupted; the run has finished: see {self.directory / run_directory.RESULT_NAME}"
-            return InterruptedByUser(text, hint=f"'tern runs --draw {self.directory}' makes its report")
+            return InterruptedByUser(
+                text, hint=f"'tern runs --draw {self.directory}' makes its report"
+            )
         under_way = sum(self.store.report_count(each.number) for each in self.store.open_rounds())
         rounds = self.algorithm.rounds
         where = f"in round {self.state['rounds'] + 1}" + (f" of {rounds}" if rounds else "")
@@ -392,7 +445,9 @@ class Run(Closing):
             where = "after the last round, before there was a result"
         text = f"interrupted {where}; the {self.state['reports'] + under_way:,} reports so far are safe"
         again = f"go on with: tern {self.algorithm.command} --resume {self.files.name}"
-        return InterruptedByUser(text, hint="go on with the same tern serve" if self.schedule else again)
+        return InterruptedByUser(
+            text, hint="go on with the same tern serve" if self.schedule else again
+        )
 
     # The end
 
@@ -410,15 +465,21 @@ class Run(Closing):
         if state["refusal"] is not None and not (result and self.algorithm.done):
             raise RefusedError(*state["refusal"])
         if not result:
-            hint = "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
-            raise DeviceError(f"no device reported in {counted(state['rounds'], 'round')}", hint=hint)
+            hint = (
+                "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
+            )
+            raise DeviceError(
+                f"no device reported in {counted(state['rounds'], 'round')}", hint=hint
+            )
         return result
 
     def _result(self) -> dict[str, Any]:
         if self.schedule is not None:  # devices have come and gone: its cost is known only now
             rounds, devices = self.state["rounds"], len(self._asked)
             group = self.schedule.group(devices)
-            self.algorithm.times = costs.most_asked(self.store, self.files.name, rounds, group, devices)
+            self.algorithm.times = costs.most_asked(
+                self.store, self.files.name, rounds, group, devices
+            )
             told, delta = telling.told_before(self, self._asked), float(self.options.delta)
             classes = guarantees.of_classes(self.algorithm, told, self._asked, delta, fixed=False)
             self.state["guarantees"] = [each.as_json() for each in classes]

@@ -29,16 +29,20 @@ def serve(
     new_model: bool = False,
     named: Collection[str] | None = None,
 ) -> Run:
-    """The run of a served fleet: the one in its store goes on, with the fleet, terms and schedule of this start, or
-    else one begins. new_model: give up the one in the store, but keep its keys, rounds and models. named: the options
-    given explicitly (None: all); UsageError is raised where one differs from those of the run that goes on."""
+    """The run of a served fleet: the one in its store goes on, with the fleet, terms and schedule
+    of this start, or else one begins. new_model: give up the one in the store, but keep its keys,
+    rounds and models. named: the options given explicitly (None: all); UsageError is raised where
+    one differs from those of the run that goes on.
+    """
     watcher = watcher or Watcher()
     path = fleet.parse(options.fleet).default_store if store is None else store_path(store)
     if path is not None and path.is_file():
         with Store(path, create=False) as opened:
             options = _long_enough(options, opened, watcher)
             runs = [
-                run for run in opened.runs() if run.asked["schedule"] is not None and run.status != ABANDONED
+                run
+                for run in opened.runs()
+                if run.asked["schedule"] is not None and run.status != ABANDONED
             ]
             last = runs[-1] if runs else None
             if last is not None and new_model:
@@ -54,7 +58,10 @@ def serve(
 
 
 def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOptions:
-    """The options with a deadline that sleeping devices can keep. Raises UsageError where another was asked for."""
+    """The options with a deadline that sleeping devices can keep.
+
+    Raises UsageError where another was asked for.
+    """
     wakes = sleepers.wakes(store)
     asleep = wakes.keys() & store.keys().keys()
     least = sleepers.least_deadline(wakes[device] for device in asleep)
@@ -80,7 +87,9 @@ def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOpti
 def _check_the_same(
     store: Store, last: StoredRun, options: RunOptions, named: Collection[str] | None
 ) -> None:
-    """Raise UsageError where the run that goes on would be another one, or is not the only one under way."""
+    """Raise UsageError where the run that goes on would be another one, or is not the only one
+    under way.
+    """
     hint = "go on with that, or begin another one with --new-model"
     stored = last.asked
     if stored["algorithm"] != options.algorithm and (named is None or "algorithm" in named):
@@ -89,12 +98,16 @@ def _check_the_same(
     kept = values_of(RunOptions.stored(stored).learning)
     for name, value in values_of(options.learning).items():
         if (named is None or name in named) and kept.get(name) != value:
-            raise UsageError(f"the run {last.name} has {flag(name)} {kept.get(name)}, not {value}", hint=hint)
+            raise UsageError(
+                f"the run {last.name} has {flag(name)} {kept.get(name)}, not {value}", hint=hint
+            )
     if options.fleet != stored["fleet"]:
         moved(stored["fleet"], options.fleet)
     for other in store.runs():
         if other.unfinished and other.name != last.name:
-            raise UsageError(f"{store.path} holds another unfinished run, {other.name}", hint=going_on(other))
+            raise UsageError(
+                f"{store.path} holds another unfinished run, {other.name}", hint=going_on(other)
+            )
 
 
 def _again(store: Store, last: StoredRun, options: RunOptions, watcher: Watcher) -> Run:

@@ -12,11 +12,14 @@ END = "end"  # one has ended
 
 @dataclass(frozen=True)
 class Status:
-    """The status of a run. `round` counts its rounds from 1, of `rounds` (None: no end); `number` is the protocol's.
+    """The status of a run.
 
-    figures: quality of the model after an ended round, the most important first. chosen: settings that the algorithm
-    chose for that round. strangers: boards of another version. reasons: refusals by reason, once a round has ended.
-    frames: frames from devices, accepted or rejected, by reason."""
+    `round` counts its rounds from 1, of `rounds` (None: no end); `number` is the protocol's.
+
+    figures: quality of the model after an ended round, the most important first. chosen: settings
+    that the algorithm chose for that round. strangers: boards of another version. reasons: refusals
+    by reason, once a round has ended. frames: frames from devices, accepted or rejected, by reason.
+    """
 
     event: str
     round: int

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"  # by measure
 
 
-def before_first_round(run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool) -> None:
+def before_first_round(
+    run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool
+) -> None:
     """Say what a run costs, and keep it in the run's state. again: it was said before.
 
     Raises as `affordable.require`."""
@@ -66,9 +68,11 @@ def _look_for_payments(run: Run, budgets: Sequence[BoardBudget], told: Told) -> 
 
 
 def told_before(run: Run, members: Sequence[int] | Devices) -> Told:
-    """What the devices of a run have told before it: in other runs of its store, and by what their boards say.
+    """What the devices of a run have told before it: in other runs of its store, and by what their
+    boards say.
 
-    Boards that are made for a run are new devices."""
+    Boards that are made for a run are new devices.
+    """
     if run.fleet.provisions:
         return Told()
     told = costs.told_before(run.store, run.files.name)
@@ -84,16 +88,20 @@ def tell(
     endless: bool,
     rounds: str = "--rounds",
 ) -> None:
-    """Say, before the first question, what a run costs a device of each class. before, left: the most that a device has
-    spent in the run's measure, and the least that a board reports as left, millionths. endless: the accounts are of a
-    round. rounds: the option that sets how many there are."""
+    """Say, before the first question, what a run costs a device of each class. before, left: the
+    most that a device has spent in the run's measure, and the least that a board reports as left,
+    millionths. endless: the accounts are of a round. rounds: the option that sets how many there
+    are.
+    """
     asked = [account.releases[0] for account in accounts]
     # A ledger in epsilon refuses Gaussian noise, whatever is left.
     pays = RHO if any(each.gaussian for each in asked) else EPSILON
     told = [(i, amount) for i, amount in enumerate(left) if i >= pays and amount is not None]
     shown = ends(accounts, lambda account: account.user_level)
     if len(shown) < len(accounts):
-        watcher.note(f"there are {len(accounts)} classes of clients; these spend the least and the most:")
+        watcher.note(
+            f"there are {len(accounts)} classes of clients; these spend the least and the most:"
+        )
     for account in shown:
         words = account.words("in every round") if endless else account.words()
         if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
@@ -102,7 +110,9 @@ def tell(
             words += f"; earlier runs cost up to {before / MICRO:g}"
             if account.budget is not None:
                 words += f", of a budget of {account.budget / MICRO:g}"
-        words += "".join(f"; the boards say that {_LEFT[i].format(amount / MICRO)}" for i, amount in told)
+        words += "".join(
+            f"; the boards say that {_LEFT[i].format(amount / MICRO)}" for i, amount in told
+        )
         watcher.note(words)
     lines = guarantees.words_of_reports(classes) if endless else guarantees.words_of(classes)
     for line in lines:

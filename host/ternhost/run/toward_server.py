@@ -1,5 +1,6 @@
-"""What a run tells the owner of the server, who sees the counts of gateways alone: planned, kept below a bound by the
-epsilon of a report, and counted from the rounds of its store."""
+"""What a run tells the owner of the server, who sees the counts of gateways alone: planned, kept
+below a bound by the epsilon of a report, and counted from the rounds of its store.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,9 @@ from ternhost.run.options import RunOptions
 from ternhost.store.store import Store
 from ternhost.text import counted
 
-_SPREADS = 3  # standard deviations by which a site may have fewer devices in a drawn group than on average
+_SPREADS = (
+    3  # standard deviations by which a site may have fewer devices in a drawn group than on average
+)
 _LEAST = 1000  # micro-epsilon, of a report that is worth asking for
 _DIGITS = 3
 _MEANS_NOTHING = 1000  # an epsilon
@@ -57,7 +60,9 @@ def sites_of(sites: Mapping[str, Integers], store: Store, options: RunOptions) -
         here = heres.get(name, {})
         bounds = [each for each in (options.bound, Bound.read(here.get("toward_server"))) if each]
         rows = here.get("budgets", ())
-        left = min((left for measure, _, left, *_ in rows if measure == ledger.EPSILON), default=None)
+        left = min(
+            (left for measure, _, left, *_ in rows if measure == ledger.EPSILON), default=None
+        )
         registered = int(here.get("registered", 0))
         found.append(Site(name, devices, store.told(name), bounds, left, registered))
     return found
@@ -79,9 +84,12 @@ def plan(learner: Learner, site: Site, everybody: int, options: RunOptions) -> P
     return found
 
 
-def _group_size(share: float, devices: int, rounds: int | None, drawn: bool) -> tuple[int, int, int]:
-    """How many of a site's devices a round asks, at least; among how many its gateway draws them (0: it does not); and
-    the number of the run's last draw, if this is its first one."""
+def _group_size(
+    share: float, devices: int, rounds: int | None, drawn: bool
+) -> tuple[int, int, int]:
+    """How many of a site's devices a round asks, at least; among how many its gateway draws them
+    (0: it does not); and the number of the run's last draw, if this is its first one.
+    """
     expected = share * devices
     if share == 1:
         return devices, 0, 0
@@ -92,16 +100,22 @@ def _group_size(share: float, devices: int, rounds: int | None, drawn: bool) -> 
 
 
 def fitted(options: RunOptions, learner: Learner, sites: Sequence[Site]) -> RunOptions:
-    """The options with the largest epsilon of a report that keeps the bound at the sites where it is worth most: with
-    it, smaller sites hold their counts back. learner: of another epsilon. Raises RefusedError, UsageError."""
+    """The options with the largest epsilon of a report that keeps the bound at the sites where it
+    is worth most: with it, smaller sites hold their counts back. learner: of another epsilon.
+    Raises RefusedError, UsageError.
+    """
     if "epsilon" not in names_of(type(options.learning)) or learner.unit:
         text = f"--toward-server chooses no epsilon for {learner.name}"
-        raise UsageError(text, hint="name how much a report may cost, which is then kept or refused")
+        raise UsageError(
+            text, hint="name how much a report may cost, which is then kept or refused"
+        )
     if learner.rounds is None:
         text = "an epsilon that keeps --toward-server depends on the number of rounds, and there is no end"
         raise UsageError(text, hint="name --rounds, or the --epsilon of a report")
     everybody = sum(len(site.devices) for site in sites)
-    largest = {site.name: largest_epsilon(site, plan(learner, site, everybody, options)) for site in sites}
+    largest = {
+        site.name: largest_epsilon(site, plan(learner, site, everybody, options)) for site in sites
+    }
     if max(largest.values()) < _LEAST:
         text = f"no epsilon of a report above {_LEAST / MICRO:g} keeps the bound at any site over all rounds"
         raise RefusedError(text, hint=MORE)
@@ -117,7 +131,9 @@ def fitted(options: RunOptions, learner: Learner, sites: Sequence[Site]) -> RunO
 
 
 def largest_epsilon(site: Site, rows: Plan) -> int:
-    """The largest micro-epsilon of a report that keeps the bounds and what boards have left; 0 if there is none."""
+    """The largest micro-epsilon of a report that keeps the bounds and what boards have left; 0 if
+    there is none.
+    """
     times = max((times for *_, times in rows), default=1)
     most = min(MAX_EPSILON, MAX_EPSILON if site.left is None else site.left // times)
 
@@ -157,27 +173,38 @@ def planned_words(
 def planned(
     learner: Learner, sites: Mapping[str, Integers], store: Store, options: RunOptions
 ) -> dict[str, float]:
-    """The epsilon that the counts of each site will have told after the run, without sites that hold counts back."""
+    """The epsilon that the counts of each site will have told after the run, without sites that
+    hold counts back.
+    """
     devices = sum(len(ids) for ids in sites.values())
     after = {}
     for site in sites_of(sites, store, options):
         whole = site.told.also(plan(learner, site, devices, options))
         if all(bound.keeps(whole, site.devices) for bound in site.bounds):
-            after[site.name] = whole.most(float(options.delta), options.honest, site.devices).epsilon
+            after[site.name] = whole.most(
+                float(options.delta), options.honest, site.devices
+            ).epsilon
     return after
 
 
 def told(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, dict[str, Any]]:
-    """For JSON: the epsilon that the counts of each site tell, None where there is no bound, and what it is about."""
+    """For JSON: the epsilon that the counts of each site tell, None where there is no bound, and
+    what it is about.
+    """
     bound = options.bound and options.bound.epsilon / MICRO
     about = {"delta": float(options.delta), "honest": options.honest, "bound": bound}
-    known = {name: epsilon if epsilon <= _MEANS_NOTHING else None for name, epsilon in epsilons.items()}
+    known = {
+        name: epsilon if epsilon <= _MEANS_NOTHING else None for name, epsilon in epsilons.items()
+    }
     return {name: {"epsilon": epsilon, **about} for name, epsilon in known.items()}
 
 
-def words(sites: Mapping[str, Mapping[str, Any]], devices: Mapping[str, int] | None = None) -> list[str]:
-    """`told` for people, a line for each site; of many, those that tell least and most. devices: of each site, for what
-    is planned."""
+def words(
+    sites: Mapping[str, Mapping[str, Any]], devices: Mapping[str, int] | None = None
+) -> list[str]:
+    """`told` for people, a line for each site; of many, those that tell least and most. devices: of
+    each site, for what is planned.
+    """
     if not sites:
         return []
     promised = guarantees.toward_server(sites)

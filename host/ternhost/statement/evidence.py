@@ -1,6 +1,8 @@
-"""What stands behind the sentences of a privacy statement: a theorem or a rule of the specification, and its tests.
+"""What stands behind the sentences of a privacy statement: a theorem or a rule of the
+specification, and its tests.
 
-Paths are those of the project's repository. A test compares this table with the files there."""
+Paths are those of the project's repository. A test compares this table with the files there.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,7 +44,9 @@ class Evidence:
 
 
 EVIDENCE = {
-    Key.FACT: Evidence("a fact of this run, store or board, as tern recorded it or the board reported it"),
+    Key.FACT: Evidence(
+        "a fact of this run, store or board, as tern recorded it or the board reported it"
+    ),
     Key.NEIGHBOURS: Evidence(
         "the definition of neighbours: the two data sets of a device that nobody may tell apart",
         ("shared_specs/ledger.md#neighbours",),
@@ -95,7 +99,10 @@ EVIDENCE = {
     ),
     Key.HOST: Evidence(
         "whatever a host asks, each answer is paid for, and an unproved card or another unit is refused",
-        ("shared_specs/wire.md#what-a-device-does-with-a-round", "shared_specs/ledger.md#neighbours"),
+        (
+            "shared_specs/wire.md#what-a-device-does-with-a-round",
+            "shared_specs/ledger.md#neighbours",
+        ),
         (
             "tests/device/test_hostile_host.py::test_every_lie_is_answered_and_the_budget_holds",
             "tests/unit/test_neighbours.py::test_a_sum_over_a_multiple_of_the_unit_is_refused_and_costs_nothing",

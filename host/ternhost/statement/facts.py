@@ -27,8 +27,10 @@ class Reported:
 
 @dataclass(frozen=True)
 class Held:
-    """What devices hold. device: one of them, as an example; None: none is known. records: at most, of a device; None:
-    not known. data: the name of the data set; empty: the host does not know the records."""
+    """What devices hold. device: one of them, as an example; None: none is known. records: at most,
+    of a device; None: not known. data: the name of the data set; empty: the host does not know the
+    records.
+    """
 
     device: int | None = None
     records: int | None = None
@@ -38,11 +40,13 @@ class Held:
 
 @dataclass(frozen=True)
 class Facts:
-    """promised: the guarantees of a report, of the run, and of all runs so far, of each class of devices. budgets: what
-    ledgers allow for life, the largest first. sites: guarantees toward the owner of the server. by_gateways: whether
-    gateways ask the devices; link: how frames travel, as the word of a fleet; not_real: why no person's data is in it,
-    or empty. asked: how many reports of one device there are in the run, at most. together: what is proved of all
-    records of a device together, where a run of records is protected. about: more that identifies it, by name."""
+    """promised: the guarantees of a report, of the run, and of all runs so far, of each class of
+    devices. budgets: what ledgers allow for life, the largest first. sites: guarantees toward the
+    owner of the server. by_gateways: whether gateways ask the devices; link: how frames travel, as
+    the word of a fleet; not_real: why no person's data is in it, or empty. asked: how many reports
+    of one device there are in the run, at most. together: what is proved of all records of a device
+    together, where a run of records is protected. about: more that identifies it, by name.
+    """
 
     kind: Kind
     name: str

@@ -1,5 +1,6 @@
-"""Collects the facts of a privacy statement: from the store of a run, from a whole store, from the options of a run
-that has not begun, or from a board."""
+"""Collects the facts of a privacy statement: from the store of a run, from a whole store, from the
+options of a run that has not begun, or from a board.
+"""
 
 from __future__ import annotations
 
@@ -64,10 +65,13 @@ def of_run(files: RunFiles) -> Facts:
     with Store(files.store, create=False, beside=True) as store:
         run = store.run(files.name)
         if run is None:
-            raise UsageError(f"{files.store} holds no run {files.name}", hint="'tern runs' lists them")
+            raise UsageError(
+                f"{files.store} holds no run {files.name}", hint="'tern runs' lists them"
+            )
         if "guarantees" not in run.state:
             raise UsageError(
-                f"the run {files.name} has asked no device yet", hint="try again after its first round"
+                f"the run {files.name} has asked no device yet",
+                hint="try again after its first round",
             )
         options = RunOptions.stored(run.asked)
         kind, simulated = fleet.parse(options.fleet), bool(run.asked.get("simulated"))
@@ -106,7 +110,9 @@ def of_run(files: RunFiles) -> Facts:
 
 
 def _of_rounds(store: Store, accounts: Sequence[Account], simulated: bool, delta: float) -> OfClass:
-    """What the rounds so far tell of the device of which they tell most, and what all rounds of the store do."""
+    """What the rounds so far tell of the device of which they tell most, and what all rounds of the
+    store do.
+    """
     reports = {report for account in accounts for report in account}
     every = costs.asked_of(store, simulated).accounts()
     return OfClass(
@@ -152,7 +158,9 @@ def _not_real_sites(store: Store) -> str:
 
 def _not_real_boards(store: Store) -> str:
     """The same of the boards of a store."""
-    return _EMULATED if any(_is_emulated(board.hello.get("text")) for board in store.boards()) else ""
+    return (
+        _EMULATED if any(_is_emulated(board.hello.get("text")) for board in store.boards()) else ""
+    )
 
 
 def _is_emulated(text: str | None) -> bool:
@@ -161,7 +169,10 @@ def _is_emulated(text: str | None) -> bool:
 
 
 def _is_made(word: str | None) -> bool:
-    """Whether a fleet of this kind consists of no boards of other people. The kind may be unknown here."""
+    """Whether a fleet of this kind consists of no boards of other people.
+
+    The kind may be unknown here.
+    """
     if word is None or word not in fleet.KINDS:
         return False
     kind = fleet.KINDS[word]
@@ -208,25 +219,40 @@ def _reported(data: bytes, k: int) -> Reported:
     return Reported(data, k, report_bytes(frames.packed_size(symbols, k)))
 
 
-def _together(accounts: Sequence[Account], unit: int, records: int | None, delta: float) -> Bounds | None:
-    """What is proved of all records of a device, where a run of records is protected and their number is known."""
+def _together(
+    accounts: Sequence[Account], unit: int, records: int | None, delta: float
+) -> Bounds | None:
+    """What is proved of all records of a device, where a run of records is protected and their
+    number is known.
+    """
     if not unit or not records or not accounts:
         return None
-    runs = min(records, (records - 1) // unit + 2)  # a program's newest records may begin within a run
+    runs = min(
+        records, (records - 1) // unit + 2
+    )  # a program's newest records may begin within a run
     steps = REPLACED * runs
     return max(
-        (Bounds.of(for_steps(account, steps), delta) for account in accounts), key=lambda each: each.epsilon
+        (Bounds.of(for_steps(account, steps), delta) for account in accounts),
+        key=lambda each: each.epsilon,
     )
 
 
 def _sites(store: Store, kind: Fleet, options: RunOptions) -> tuple[list[Guarantee], list[str]]:
-    """What the counts of each site have told the owner of the server; and the sites of which nothing is proved."""
+    """What the counts of each site have told the owner of the server; and the sites of which
+    nothing is proved.
+    """
     if not kind.by_gateways:
         return [], []
     names = [gateway.name for gateway in store.gateways()]
-    told = {name: store.told(name).most(float(options.delta), options.honest).epsilon for name in names}
-    known = toward_server.told({name: epsilon for name, epsilon in told.items() if epsilon}, options)
-    return guarantees.toward_server(known), [name for name, site in known.items() if site["epsilon"] is None]
+    told = {
+        name: store.told(name).most(float(options.delta), options.honest).epsilon for name in names
+    }
+    known = toward_server.told(
+        {name: epsilon for name, epsilon in told.items() if epsilon}, options
+    )
+    return guarantees.toward_server(known), [
+        name for name, site in known.items() if site["epsilon"] is None
+    ]
 
 
 def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str, str]:
@@ -243,12 +269,16 @@ def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str
 
 def _options(options: RunOptions) -> dict[str, str]:
     learning = {
-        name: value for name, value in vars(options.learning).items() if value not in (None, "", {}, [])
+        name: value
+        for name, value in vars(options.learning).items()
+        if value not in (None, "", {}, [])
     }
     return {
         "fleet": options.fleet,
         "algorithm": options.algorithm,
-        "options": ", ".join(f"{name} {value}" for name, value in learning.items() if name != "card"),
+        "options": ", ".join(
+            f"{name} {value}" for name, value in learning.items() if name != "card"
+        ),
     }
 
 
@@ -258,8 +288,9 @@ def _options(options: RunOptions) -> dict[str, str]:
 def _budgets_of_run(
     store: Store, kind: Fleet, options: RunOptions, accounts: Sequence[Account]
 ) -> list[Guarantee]:
-    """What ledgers allow for life, as boards say it; of simulated clients, what the run allows. accounts: of the
-    run."""
+    """What ledgers allow for life, as boards say it; of simulated clients, what the run allows.
+    accounts: of the run.
+    """
     delta = float(options.delta)
     if not kind.simulated:
         return _budgets_of_store(store, delta)
@@ -283,7 +314,9 @@ def _budgets_of_store(store: Store, delta: float = _DELTA) -> list[Guarantee]:
         for measure, unit, left, spent, _ in gateway.here.get("budgets", ()):
             if unit is not None:
                 said.add((left + spent, measure, unit))
-    found = [Guarantee.of_budget(whole, measure, unit, delta) for whole, measure, unit in said if whole]
+    found = [
+        Guarantee.of_budget(whole, measure, unit, delta) for whole, measure, unit in said if whole
+    ]
     return sorted(found, key=lambda each: -each.bounds.epsilon)[:_MOST_BUDGETS]
 
 
@@ -299,7 +332,11 @@ def of_store(path: Path) -> Facts:
         boards = store.boards()
         accounts = _with_payments(store, asked).accounts() if not simulated else asked.accounts()
         unit = _unit_of(accounts, [board.unit for board in boards])
-        life = [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)] if accounts else []
+        life = (
+            [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)]
+            if accounts
+            else []
+        )
         last = runs[-1] if runs else None
         kind = None if last is None else fleet.parse(last.asked["fleet"])
         learning = {} if last is None else last.asked["learning"]
@@ -353,7 +390,9 @@ def _with_payments(store: Store, asked: Told) -> Told:
     ]
     found = payments.unknown_payments(store, budgets, asked)
     rows = [vars(payment) for payment in found]
-    devices = np.unique(np.concatenate([asked.devices, *(integers(each.devices) for each in budgets)]))
+    devices = np.unique(
+        np.concatenate([asked.devices, *(integers(each.devices) for each in budgets)])
+    )
     return payments.with_payments(asked, rows, devices, _unit_of(asked.accounts()))
 
 
@@ -367,7 +406,10 @@ def _unit_of(accounts: Sequence[Account], boards: Sequence[int] = ()) -> int:
 
 
 def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Facts:
-    """The facts of a run that has not begun. words: its command line. Raises TernError as the run would."""
+    """The facts of a run that has not begun. words: its command line.
+
+    Raises TernError as the run would.
+    """
     plan = begin.planned(options, store)
     options, learner, told = plan.options, plan.learner, plan.told
     kind, delta = fleet.parse(options.fleet), float(options.delta)
@@ -403,7 +445,9 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
 
 
 def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) -> list[Guarantee]:
-    """What ledgers allow for life, as they will be made for the run or are; of simulated clients, what it allows."""
+    """What ledgers allow for life, as they will be made for the run or are; of simulated clients,
+    what it allows.
+    """
     kind, delta = fleet.parse(options.fleet), float(options.delta)
     named = costs.ledger_budget(learner, options.budget_micro)
     if named is not None and (kind.simulated or kind.provisions):
@@ -411,7 +455,9 @@ def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) 
     if kind.provisions:  # boards that are made for a run get what it costs
         policies = zip(learner.designs, costs.costs(learner), strict=True)
         found = [
-            Guarantee.of_budget(max(each.policy.budget, cost), each.policy.measure, learner.unit, delta)
+            Guarantee.of_budget(
+                max(each.policy.budget, cost), each.policy.measure, learner.unit, delta
+            )
             for each, cost in policies
         ]
         return sorted(found, key=lambda each: -each.bounds.epsilon)[:_MOST_BUDGETS]
@@ -436,7 +482,10 @@ def _features_of(learner: Learner) -> Sequence[str]:
 
 
 def of_board(name: str) -> Facts:
-    """The facts that the board of this name tells, as `--fleet port:NAME` finds it. Raises TernError."""
+    """The facts that the board of this name tells, as `--fleet port:NAME` finds it.
+
+    Raises TernError.
+    """
     with fleet.parse(f"port:{name}").boards(()) as boards:
         (port, *others) = boards.ports
         if others:

@@ -1,4 +1,6 @@
-"""Writes a privacy statement: as one HTML file with its picture inside, as Markdown, and as an object for JSON."""
+"""Writes a privacy statement: as one HTML file with its picture inside, as Markdown, and as an
+object for JSON.
+"""
 
 from __future__ import annotations
 
@@ -83,13 +85,17 @@ def html(facts: Facts) -> str:
         body.append(f"<h2>{escape(section.title)}</h2>")
         body += [_part_as_html(part, numbers) for part in section.parts]
         if section.title == sentences.HOW_WELL and (figure := picture(facts)) is not None:
-            drawn = plots.svg(figure, "beliefs").replace("<svg", "<svg role=img aria-label='beliefs'", 1)
+            drawn = plots.svg(figure, "beliefs").replace(
+                "<svg", "<svg role=img aria-label='beliefs'", 1
+            )
             body.append(f"<figure>{drawn}<figcaption>{as_html(_CAPTION)}</figcaption></figure>")
     body.append(f"<h2>{BEHIND}</h2><ol class=evidence>")
     body += [f"<li>{_evidence_as_html(EVIDENCE[key])}</li>" for key in numbers]
     body.append("</ol>")
     style = f"{report.STYLE}\n{_STYLE}"
-    return report.PAGE.format(title=escape(visible(title(facts))), style=style, body="\n".join(body))
+    return report.PAGE.format(
+        title=escape(visible(title(facts))), style=style, body="\n".join(body)
+    )
 
 
 def _part_as_html(part: Sentence | Table, numbers: Mapping[Key, int]) -> str:
@@ -136,7 +142,9 @@ def markdown(facts: Facts) -> str:
         if section.title == sentences.HOW_WELL and (facts.promised or facts.budgets):
             lines += ["", f"![{_plain(_CAPTION)}]({PICTURE})"]
     lines += ["", f"## {BEHIND}", ""]
-    lines += [f"{number}. {_evidence_as_markdown(EVIDENCE[key])}" for key, number in numbers.items()]
+    lines += [
+        f"{number}. {_evidence_as_markdown(EVIDENCE[key])}" for key, number in numbers.items()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -145,13 +153,16 @@ def _part_as_markdown(part: Sentence | Table, numbers: Mapping[Key, int]) -> lis
     if isinstance(part, Sentence):
         return [f"{_plain(part.text)} {marks}"]
     rows = [part.head, ("---",) * len(part.head), *part.rows]
-    table = [f"| {' | '.join(cell if cell == '---' else _plain(cell) for cell in row)} |" for row in rows]
+    table = [
+        f"| {' | '.join(cell if cell == '---' else _plain(cell) for cell in row)} |" for row in rows
+    ]
     return [*table, "", marks]
 
 
 def _evidence_as_markdown(evidence: Evidence) -> str:
     named = "".join(
-        f" {label}: {', '.join(f'`{name}`' for name in names)}." for label, names in _places(evidence)
+        f" {label}: {', '.join(f'`{name}`' for name in names)}."
+        for label, names in _places(evidence)
     )
     return _plain(_claim(evidence)) + named
 
@@ -180,20 +191,26 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "guarantees": [each.as_json() for each in (*facts.promised, *facts.budgets, *facts.sites)],
         "cards": [each.card.hex() for each in facts.reported],
         "sections": [
-            {"title": section.title, "parts": [asdict(part) for part in section.parts]} for section in parts
+            {"title": section.title, "parts": [asdict(part) for part in section.parts]}
+            for section in parts
         ],
         "evidence": evidence,
     }
 
 
 def write(facts: Facts, directory: Path) -> dict[str, str]:
-    """Write the page as HTML and Markdown, and its picture, and return where they are. Raises StorageError."""
+    """Write the page as HTML and Markdown, and its picture, and return where they are.
+
+    Raises StorageError.
+    """
     contents = {HTML: html(facts).encode(), MARKDOWN: markdown(facts).encode()}
     if (figure := picture(facts)) is not None:
         contents[PICTURE] = plots.png(figure)
     with storage_errors("name another folder: --output DIR", f"{directory} cannot be made"):
         directory.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():
-        with storage_errors("make room, or choose another folder", f"{directory / name} cannot be written"):
+        with storage_errors(
+            "make room, or choose another folder", f"{directory / name} cannot be written"
+        ):
             write_file(directory / name, data)
     return {Path(name).suffix[1:]: str(directory / name) for name in contents}

@@ -1,6 +1,8 @@
-"""What a privacy statement says: sections of sentences and tables, each with the evidence that stands behind it.
+"""What a privacy statement says: sections of sentences and tables, each with the evidence that
+stands behind it.
 
-Every number comes from the facts, and every guarantee from `ternhost.privacy.guarantee`."""
+Every number comes from the facts, and every guarantee from `ternhost.privacy.guarantee`.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -107,7 +109,9 @@ def _in_short(facts: Facts) -> Iterable[Sentence]:
 
 
 def _worst_of_each_span(facts: Facts) -> list[Guarantee]:
-    """Of this run, of all runs so far and of the budget, the guarantee of the devices that lose most."""
+    """Of this run, of all runs so far and of the budget, the guarantee of the devices that lose
+    most.
+    """
     found = []
     for span in (Span.RUN, Span.LIFE, Span.BUDGET):
         of_span = [each for each in (*facts.promised, *facts.budgets) if each.span == span]
@@ -161,7 +165,11 @@ def _what(facts: Facts) -> Iterable[Sentence]:
 def _example(facts: Facts) -> str:
     held = facts.held
     device = "a device" if held.device is None else f"device {held.device}"
-    data = f"records of {held.data}" if held.data else "records of its own, which the host does not know"
+    data = (
+        f"records of {held.data}"
+        if held.data
+        else "records of its own, which the host does not know"
+    )
     if held.features:
         data += f", with features such as {_listed(held.features)}"
     if held.records:
@@ -197,7 +205,8 @@ def _against_whom(facts: Facts) -> Iterable[Sentence]:
             (Key.HOST, Key.CARD, Key.COMPOSITION),
         )
         yield Sentence(
-            "The owner of the server is the host: no gateway stands between it and the devices.", (Key.FACT,)
+            "The owner of the server is the host: no gateway stands between it and the devices.",
+            (Key.FACT,),
         )
     yield Sentence(
         "A board whose program accepts updates (tern.update) runs whatever program the holder of the host's store, or "
@@ -248,11 +257,13 @@ def _owner_of_the_server(facts: Facts) -> Iterable[Sentence]:
         yield Sentence(f"{_capital(site.words())}, against {site.against}.", keys)
     for name in facts.unbounded:
         yield Sentence(
-            f"The counts of {name} tell the owner of the server as much as single reports would.", keys
+            f"The counts of {name} tell the owner of the server as much as single reports would.",
+            keys,
         )
     if not facts.sites and not facts.unbounded:
         yield Sentence(
-            "Nothing better than the numbers below is proved of these counts so far.", (Key.GATEWAY, Key.FACT)
+            "Nothing better than the numbers below is proved of these counts so far.",
+            (Key.GATEWAY, Key.FACT),
         )
 
 
@@ -324,7 +335,9 @@ def _numbered(about: str, question: str, bounds: Bounds) -> Iterable[tuple[str, 
 
 
 def numbers(bounds: Bounds) -> Iterable[tuple[str, ...]]:
-    """The epsilon at delta 0, and the smaller one at delta: each with the change of odds and with beliefs."""
+    """The epsilon at delta 0, and the smaller one at delta: each with the change of odds and with
+    beliefs.
+    """
     if bounds.pure is not None:
         yield rounded(bounds.pure), *_odds(bounds.pure)
     if bounds.epsilon != bounds.pure:
@@ -418,7 +431,8 @@ def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
     ]
     yield Table(("what", "when", "bytes", "what it depends on"), rows, (Key.LEAVES, Key.FACT))
     yield Sentence(
-        "No record, no key and nothing computed from records without noise leaves a device.", (Key.LEAVES,)
+        "No record, no key and nothing computed from records without noise leaves a device.",
+        (Key.LEAVES,),
     )
     yield Sentence(
         "A device with a slot (--slot-ms, by default 500 ms) sends at moments that do not depend on its records. "
@@ -426,11 +440,14 @@ def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
         (Key.TIME,),
     )
     yield Sentence(
-        "The noise is drawn on the device, by a generator that its hardware seeds.", (Key.RANDOMNESS,)
+        "The noise is drawn on the device, by a generator that its hardware seeds.",
+        (Key.RANDOMNESS,),
     )
 
 
-_REFUSAL = "a code and public amounts; on a board without a program also whether it has any record at all"
+_REFUSAL = (
+    "a code and public amounts; on a board without a program also whether it has any record at all"
+)
 ERROR_BYTES = 1 + 4 + 4 + 1 + 4 + wire.TAG_BYTES  # type, device, round, code, detail (wire.md)
 
 
@@ -498,14 +515,24 @@ def _not_protected(facts: Facts) -> Iterable[Sentence]:
 
 
 def _particulars(facts: Facts) -> Iterable[Sentence | Table]:
-    yield Table(("what", "value"), [(name, value) for name, value in facts.about.items()], (Key.FACT,))
+    yield Table(
+        ("what", "value"), [(name, value) for name, value in facts.about.items()], (Key.FACT,)
+    )
     if facts.reported:
-        head = ("certified for", "values in a report", "bytes of a report", "cards, by their hashes")
+        head = (
+            "certified for",
+            "values in a report",
+            "bytes of a report",
+            "cards, by their hashes",
+        )
         yield Table(head, list(_card_rows(facts.reported)), (Key.CARD,))
 
 
 def _card_rows(reported: Sequence[Reported]) -> Iterable[tuple[str, ...]]:
-    """A row for all cards that are certified for the same. Many differ only in what a public range allows."""
+    """A row for all cards that are certified for the same.
+
+    Many differ only in what a public range allows.
+    """
     hashes: dict[tuple[str, ...], list[str]] = {}
     for each in reported:
         same = _certified(each.card), f"{each.values:,}", f"{each.size:,}"

@@ -1,4 +1,6 @@
-"""Figures that boards report about themselves, stored for observers: unverified, and no round depends on them."""
+"""Figures that boards report about themselves, stored for observers: unverified, and no round
+depends on them.
+"""
 
 import json
 import re
@@ -22,7 +24,8 @@ class BoardRow:
     hello: Mapping[str, Any] = field(default_factory=dict)
     errors: int = 0  # how often it has failed
     error: str | None = None  # the last one
-    spent: int = 0  # millionths of its measure: reports of its first device in rounds opened since that HELLO
+    # millionths of its measure: reports of its first device in rounds opened since that HELLO
+    spent: int = 0
 
     @property
     def measure(self) -> int:
@@ -36,8 +39,10 @@ class BoardRow:
 
     @property
     def budget_left(self) -> int | None:
-        """What is left to its first device, in millionths: what it said, less its reports since. Lost reports leave
-        less. None where it says nothing."""
+        """What is left to its first device, in millionths: what it said, less its reports since.
+
+        Lost reports leave less. None where it says nothing.
+        """
         said = self.hello.get("budget")
         return max(0, said - self.spent) if isinstance(said, int) else None
 
@@ -63,7 +68,9 @@ class BoardTable(Database):
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
         """Update boards: `errors` are added; an empty `hello` keeps the last."""
-        self._write_rows(_SEEN, ({**vars(board), "hello": json.dumps({**board.hello})} for board in boards))
+        self._write_rows(
+            _SEEN, ({**vars(board), "hello": json.dumps({**board.hello})} for board in boards)
+        )
 
     def boards_offline(self) -> None:
         self._write("UPDATE board SET online = 0")
@@ -77,18 +84,35 @@ class BoardTable(Database):
 
 
 _FIELDS = (
-    "budget", "spent", "measure", "unit", "epoch", "heap", "records", "exceptions", "restarts", "entropy", "assessed",
+    "budget",
+    "spent",
+    "measure",
+    "unit",
+    "epoch",
+    "heap",
+    "records",
+    "exceptions",
+    "restarts",
+    "entropy",
+    "assessed",
     "text",
-)  # fmt: skip
+)
 _ABSENCE = re.compile(r"; (was )?absent ([0-9]{1,3}) ([0-9]{1,9}) s(?:;|$)")
 
 
 def hello_fields(hello: Any) -> dict[str, Any]:
-    """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`; none for another schema. On a board with a
-    broker also its last absence: `absent`, the reason, `absent_seconds`, and `absent_now`, whether it goes on."""
+    """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`; none for another schema.
+
+    On a board with a broker also its last absence: `absent`, the reason, `absent_seconds`, and
+    `absent_now`, whether it goes on.
+    """
     if hello.first is None:
         return {}
     fields = {name: getattr(hello, name) for name in _FIELDS}
     if absence := _ABSENCE.search(hello.text):
-        fields |= {"absent": int(absence[2]), "absent_seconds": int(absence[3]), "absent_now": not absence[1]}
+        fields |= {
+            "absent": int(absence[2]),
+            "absent_seconds": int(absence[3]),
+            "absent_now": not absence[1],
+        }
     return {**fields, "release": ".".join(str(part) for part in hello.release)}

@@ -26,11 +26,16 @@ _HINTS = {
 
 
 class Database(Closing):
-    """The file and its transactions. Methods raise StorageError where the disk fails; what was committed stays."""
+    """The file and its transactions.
+
+    Methods raise StorageError where the disk fails; what was committed stays.
+    """
 
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
-        """create: make a missing file (mode 0600: it holds the devices' keys). beside: allow another process to have it
-        open for writing, such as a host that serves; only to use the keys. A file with hard links is refused."""
+        """create: make a missing file (mode 0600: it holds the devices' keys). beside: allow
+        another process to have it open for writing, such as a host that serves; only to use the
+        keys. A file with hard links is refused.
+        """
         self.path = real(Path(path))
         with self._errors(), ExitStack() as unless_opened:
             files.make(self.path, create)
@@ -67,7 +72,9 @@ class Database(Closing):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all statements inside together or none of them; an inner transaction is part of the outer one."""
+        """Commit all statements inside together or none of them; an inner transaction is part of
+        the outer one.
+        """
         inside: bool = self._db.in_transaction
         if inside:
             yield
@@ -100,7 +107,9 @@ class Database(Closing):
 
     def close(self) -> None:
         """Close the file; committed data is already on the disk."""
-        if self._lock:  # else an observer would keep the log alive, and a copy of the file would miss it
+        if (
+            self._lock
+        ):  # else an observer would keep the log alive, and a copy of the file would miss it
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._lock.close()

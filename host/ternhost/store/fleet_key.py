@@ -1,5 +1,7 @@
-"""The key of a whole fleet (wire.md) and its epoch: the second in which the key was made, so that no two keys share one
-after a store is restored from a copy, unless the clock is wrong or two copies make a key in the same second."""
+"""The key of a whole fleet (wire.md) and its epoch: the second in which the key was made, so that
+no two keys share one after a store is restored from a copy, unless the clock is wrong or two copies
+make a key in the same second.
+"""
 
 import secrets
 import time
@@ -37,12 +39,17 @@ def fleet_key(store: Store) -> FleetKey:
 
 
 def rotate_fleet(store: Store) -> FleetKey:
-    """Make a new key with a later epoch. Raises StorageError where none is left: the clock was wrong by a century."""
+    """Make a new key with a later epoch.
+
+    Raises StorageError where none is left: the clock was wrong by a century.
+    """
     with store.transaction():
         current = _read(store)
         epoch = max(current.epoch + 1 if current else 1, int(time.time()) - _FIRST_SECOND)
         if epoch >= OWN_KEY_ONLY:
-            raise StorageError("there is no later epoch for a fleet key", hint="set this machine's clock")
+            raise StorageError(
+                "there is no later epoch for a fleet key", hint="set this machine's clock"
+            )
         new_key = FleetKey(secrets.token_bytes(wire.KEY_BYTES), epoch)
         store.save_state({_STATE: (new_key.key.hex(), epoch)})
     return new_key

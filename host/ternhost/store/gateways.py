@@ -1,4 +1,6 @@
-"""The tables of gateways: at a host, each gateway with its questions and answers; at a gateway, its own."""
+"""The tables of gateways: at a host, each gateway with its questions and answers; at a gateway, its
+own.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +32,9 @@ class StoredGateway:
 class GatewayTables(Database):
     """The tables gateway, answer and question."""
 
-    def gateway_seen(self, name: str, devices: Integers, heard: float, here: Mapping[str, Any]) -> None:
+    def gateway_seen(
+        self, name: str, devices: Integers, heard: float, here: Mapping[str, Any]
+    ) -> None:
         row = name, pack_ids(devices), heard, json.dumps(here)
         self._write("INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)", *row)
 
@@ -40,7 +44,9 @@ class GatewayTables(Database):
     def gateways(self) -> list[StoredGateway]:
         """All gateways that ever connected, by name."""
         return [
-            StoredGateway(name, integers(unpack_ids(devices)), bool(online), heard, json.loads(here))
+            StoredGateway(
+                name, integers(unpack_ids(devices)), bool(online), heard, json.loads(here)
+            )
             for name, devices, online, heard, here in self._rows(GATEWAYS)
         ]
 
@@ -51,16 +57,26 @@ class GatewayTables(Database):
 
     def save_answer(self, number: int, gateway: str, reports: int, message: bytes) -> None:
         """Replace the question to a gateway by its answer, which has `reports` reports."""
-        update = "UPDATE answer SET reports = ?, answered = 1, body = ? WHERE round = ? AND gateway = ?"
+        update = (
+            "UPDATE answer SET reports = ?, answered = 1, body = ? WHERE round = ? AND gateway = ?"
+        )
         self._write(update, reports, message, number, gateway)
 
     def save_progress(self, number: int, gateway: str, reports: int) -> None:
         """Store how many reports a gateway says it has so far, for observers."""
-        self._write("UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?", reports, number, gateway)
+        self._write(
+            "UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?",
+            reports,
+            number,
+            gateway,
+        )
 
-    def save_told(self, number: int, gateway: str, answered: Iterable[tuple[Report, Integers]]) -> None:
-        """Store what the counts of a gateway's cohorts tell in a round, in place of what was stored before. gateway: ""
-        in its own store."""
+    def save_told(
+        self, number: int, gateway: str, answered: Iterable[tuple[Report, Integers]]
+    ) -> None:
+        """Store what the counts of a gateway's cohorts tell in a round, in place of what was stored
+        before. gateway: "" in its own store.
+        """
         rows = [
             (number, gateway, i, json.dumps(report.as_json()), pack_ids(devices))
             for i, (report, devices) in enumerate(answered)
@@ -71,13 +87,20 @@ class GatewayTables(Database):
 
     def told_in(self, number: int, gateway: str) -> list[tuple[Report, Integers]]:
         """What was stored by `save_told` for this round."""
-        rows = self._rows(f"{_TOLD_ROWS} WHERE gateway = ? AND round = ? ORDER BY position", gateway, number)
-        return [(Report.from_json(json.loads(text)), integers(unpack_ids(devices))) for text, devices in rows]
+        rows = self._rows(
+            f"{_TOLD_ROWS} WHERE gateway = ? AND round = ? ORDER BY position", gateway, number
+        )
+        return [
+            (Report.from_json(json.loads(text)), integers(unpack_ids(devices)))
+            for text, devices in rows
+        ]
 
     def told(self, gateway: str) -> Told:
         """What the counts of a gateway have told in all rounds, oldest first."""
         told = Told()
-        for text, devices in self._rows(f"{_TOLD_ROWS} WHERE gateway = ? ORDER BY round, position", gateway):
+        for text, devices in self._rows(
+            f"{_TOLD_ROWS} WHERE gateway = ? ORDER BY round, position", gateway
+        ):
             told.add(Report.from_json(json.loads(text)), unpack_ids(devices))
         return told
 
@@ -85,27 +108,39 @@ class GatewayTables(Database):
         self._write("UPDATE gateway SET online = 0")
 
     def exchange(self, number: int) -> dict[str, bytes]:
-        """The stored message of each gateway of a round: its answer, or its question where it has not answered."""
-        return dict(self._rows("SELECT gateway, body FROM answer WHERE round = ? ORDER BY gateway", number))
+        """The stored message of each gateway of a round: its answer, or its question where it has
+        not answered.
+        """
+        return dict(
+            self._rows("SELECT gateway, body FROM answer WHERE round = ? ORDER BY gateway", number)
+        )
 
     def by_gateways(self, number: int) -> bool:
         """Whether gateways were asked in a round."""
         return self._value("SELECT 1 FROM answer WHERE round = ? LIMIT 1", number) is not None
 
     def all_answered_without_reports(self, number: int) -> bool:
-        """Whether all gateways that were asked in a round have answered, and none of them with a report."""
+        """Whether all gateways that were asked in a round have answered, and none of them with a
+        report.
+        """
         statement = "SELECT min(answered), sum(reports) FROM answer WHERE round = ?"
         ((answered, reports),) = self._rows(statement, number)
         return bool(answered) and not reports
 
     def save_question(self, number: int, digest: bytes, message: bytes) -> None:
-        """Store a question before any device hears of it, then its answer instead; delete those of earlier rounds."""
+        """Store a question before any device hears of it, then its answer instead; delete those of
+        earlier rounds.
+        """
         with self.transaction():
             self._db.execute("DELETE FROM question WHERE round < ?", (number,))
-            self._db.execute("INSERT OR REPLACE INTO question VALUES (?, ?, ?)", (number, digest, message))
+            self._db.execute(
+                "INSERT OR REPLACE INTO question VALUES (?, ?, ?)", (number, digest, message)
+            )
 
     def last_question(self) -> tuple[int, bytes, bytes] | None:
-        """(number, digest, message) of the last question: the message is the answer, or the question until then."""
+        """(number, digest, message) of the last question: the message is the answer, or the
+        question until then.
+        """
         rows = self._rows("SELECT round, digest, answer FROM question ORDER BY round DESC LIMIT 1")
         return rows[0] if rows else None
 
@@ -123,8 +158,9 @@ class GatewayTables(Database):
             self._db.execute("DELETE FROM dealt WHERE draw <= ?", (last - _MOST_GROUPS,))
 
     def take_group(self, hand: bytes, number: int) -> tuple[int, Integers] | None:
-        """Which draw it is, and its devices: the group of a hand that the round got before, or the next one. None: the
-        hand is empty."""
+        """Which draw it is, and its devices: the group of a hand that the round got before, or the
+        next one. None: the hand is empty.
+        """
         order = "ORDER BY round IS NULL, draw LIMIT 1"
         rows = self._rows(
             f"SELECT draw, devices FROM dealt WHERE hand = ? AND (round = ? OR round IS NULL) {order}",
@@ -140,7 +176,9 @@ class GatewayTables(Database):
         return draw, integers(unpack_ids(devices))
 
     def drawn(self, number: int, devices: Integers) -> tuple[int, int] | None:
-        """(devices that were dealt, draw) if exactly these devices are a group that the host got for this round."""
+        """(devices that were dealt, draw) if exactly these devices are a group that the host got
+        for this round.
+        """
         statement = "SELECT pool, draw FROM dealt WHERE round = ? AND devices = ?"
         rows = self._rows(statement, number, pack_ids(devices))
         return rows[0] if rows else None

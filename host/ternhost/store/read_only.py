@@ -1,5 +1,7 @@
-"""Read-only connections to a store, which can read neither keys nor reports: SQLite asks an authorizer about every
-column and action of a statement, and refuses anything not listed here before any row is read."""
+"""Read-only connections to a store, which can read neither keys nor reports: SQLite asks an
+authorizer about every column and action of a statement, and refuses anything not listed here before
+any row is read.
+"""
 
 import os
 import sqlite3
@@ -10,8 +12,8 @@ from ternhost.errors import StorageError
 from ternhost.files import real, require_one_name
 from ternhost.store import schema
 
-# By table the columns that may be read; the rows of each may be counted.
-# Left out: keys (device, revoked), the fleet's key (state), reports (batch.packed) and their devices, models.
+# By table the columns that may be read; the rows of each may be counted. Left out: keys (device,
+# revoked), the fleet's key (state), reports (batch.packed) and their devices, models.
 READABLE: dict[str, set[str]] = {
     "run": {"ROWID", "name", "began", "status", "asked", "state"},
     "history": {"run", "number", "entry", "began", "finished"},
@@ -50,8 +52,11 @@ def at_rest(path: Path) -> bool:
 
 
 def connect(path: Path, still: bool = False) -> sqlite3.Connection:
-    """A connection that can read only `READABLE`. still: no process writes to the store meanwhile. Raises StorageError
-    unless the file is a store of this version, and sqlite3.Error where it cannot be read now."""
+    """A connection that can read only `READABLE`. still: no process writes to the store meanwhile.
+
+    Raises StorageError unless the file is a store of this version, and sqlite3.Error where it
+    cannot be read now.
+    """
     path = real(path)
     if path.exists():
         require_one_name(path)
@@ -63,7 +68,9 @@ def connect(path: Path, still: bool = False) -> sqlite3.Connection:
     except sqlite3.DatabaseError as error:
         database.close()
         if str(getattr(error, "sqlite_errorname", "")).startswith(_NO_STORE):
-            raise StorageError(f"{path} is not a store of tern: {error}", hint="name another file") from error
+            raise StorageError(
+                f"{path} is not a store of tern: {error}", hint="name another file"
+            ) from error
         raise
     except BaseException:
         database.close()

@@ -27,7 +27,16 @@ from ternhost.store.runs import status_now
 from ternhost.store.store_file import in_use
 from ternhost.store.tallies import unpack_counts
 
-_STATE = ("rounds", "reports", "asked", "refusals", "seconds", "spent_before", "planned", "guarantees")
+_STATE = (
+    "rounds",
+    "reports",
+    "asked",
+    "refusals",
+    "seconds",
+    "spent_before",
+    "planned",
+    "guarantees",
+)
 _VALUES = ", ".join(f"json_extract(state, '$.{name}')" for name in _STATE)
 _RUN = f"SELECT began, status, asked, {_VALUES} FROM run WHERE name = ?"
 _RUNS = "SELECT name, status, began, coalesce(json_extract(state, '$.rounds'), 0) FROM run ORDER BY rowid"
@@ -36,7 +45,9 @@ _PAID = (
     "SELECT number, body, asked, reports FROM history JOIN tally ON round = number"
     " WHERE run = ? AND number > ? ORDER BY number"
 )
-_ROUNDS = "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
+_ROUNDS = (
+    "SELECT number, quorum, deadline, ended, run, began FROM round WHERE number > ? ORDER BY number"
+)
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
 _TALLIES = "SELECT body, counts FROM tally WHERE round = ? ORDER BY position"
 # Changes with every change of a board, since each message of a board updates `heard`.
@@ -62,8 +73,12 @@ class _Known:
     demanded: Counter[int] = field(default_factory=Counter)  # its requests, by the cost of a report
     ended_to: int = 0  # every round up to this one has ended
     asked: dict[int, int] = field(default_factory=dict)  # devices, by open round
-    arrived: dict[int, tuple[int, int]] = field(default_factory=dict)  # last batch and reports, by open round
-    hellos: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # by board: JSON, parsed
+    arrived: dict[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # last batch and reports, by open round
+    hellos: dict[int, tuple[str, Mapping[str, Any]]] = field(
+        default_factory=dict
+    )  # by board: JSON, parsed
     sums: tuple[Any, ...] | None = None  # of boards
     rows: tuple[BoardRow, ...] = ()
     boards: dict[int, BoardRow] = field(default_factory=dict)
@@ -72,7 +87,10 @@ class _Known:
 
 
 class Reader(Closing):
-    """Snapshots of a store with the run of that name, else the unfinished or the newest one. Not thread-safe."""
+    """Snapshots of a store with the run of that name, else the unfinished or the newest one.
+
+    Not thread-safe.
+    """
 
     def __init__(self, path: str | Path, run: str | None = None) -> None:
         self.path = Path(path)
@@ -91,8 +109,11 @@ class Reader(Closing):
         self._db = self._version = None
 
     def snapshot(self) -> views.Snapshot:
-        """The store now; an unchanged one has the same serial and objects as before. A locked, missing or damaged store
-        gives the last snapshot with a `note`; damage or another version raises StorageError before the first."""
+        """The store now; an unchanged one has the same serial and objects as before.
+
+        A locked, missing or damaged store gives the last snapshot with a `note`; damage or another
+        version raises StorageError before the first.
+        """
         try:
             self._open()
             assert self._db is not None
@@ -137,20 +158,35 @@ class Reader(Closing):
         database.execute("BEGIN")  # one moment for all of it
         try:
             runs = self._runs(database)
-            newest = next((run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None)
-            run = next((run for run in runs if run.name == self._wanted), None) if self._wanted else newest
-            # A run that began at another time or has fewer rounds than before is another one, perhaps in another file:
-            # a new file may have the inode of a removed one.
+            newest = next(
+                (run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None
+            )
+            run = (
+                next((run for run in runs if run.name == self._wanted), None)
+                if self._wanted
+                else newest
+            )
+            # A run that began at another time or has fewer rounds than before is another one,
+            # perhaps in another file: a new file may have the inode of a removed one.
             now, known = None if run is None else (run.name, run.began), self._known
             if now != known.run or (run is not None and run.rounds < len(known.history)):
                 known = self._known = _Known(known.runs, now)
             return views.Snapshot(
-                store=str(self.path), serial=self._last.serial + 1, read=time.time(), written=self._written(),
-                run=run, runs=runs, history=self._history(database, run),
-                open=(opened := self._rounds(database, run)), boards=self._boards(database),
-                gateways=self._gateways(database, opened), tallies=self._tallies(database), paid=dict(known.paid),
-                demanded=dict(known.demanded), devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
-            )  # fmt: skip
+                store=str(self.path),
+                serial=self._last.serial + 1,
+                read=time.time(),
+                written=self._written(),
+                run=run,
+                runs=runs,
+                history=self._history(database, run),
+                open=(opened := self._rounds(database, run)),
+                boards=self._boards(database),
+                gateways=self._gateways(database, opened),
+                tallies=self._tallies(database),
+                paid=dict(known.paid),
+                demanded=dict(known.demanded),
+                devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
+            )
         except sqlite3.Error as error:
             if str(getattr(error, "sqlite_errorname", "")).startswith(_TORN):
                 raise StorageError(f"{self.path} is damaged", hint=_TORN_HINT) from error
@@ -175,7 +211,11 @@ class Reader(Closing):
         for name, *now in database.execute(_RUNS).fetchall():
             known = self._known.runs.get(name)
             # A served run goes on after it has finished, and may have finished again by now.
-            if known is None or known.unfinished or [known.status, known.began, known.rounds] != now:
+            if (
+                known is None
+                or known.unfinished
+                or [known.status, known.began, known.rounds] != now
+            ):
                 known = _run(name, database.execute(_RUN, (name,)).fetchone(), self.path)
             runs.append(known)
         self._known.runs = {run.name: run for run in runs}
@@ -194,12 +234,19 @@ class Reader(Closing):
                 known.demanded[cost] += asked
             known.history += tuple(
                 json.loads(entry)
-                | {"round": number, "began": began, "finished": finished, "spent": spent[number] / MICRO}
+                | {
+                    "round": number,
+                    "began": began,
+                    "finished": finished,
+                    "spent": spent[number] / MICRO,
+                }
                 for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
             )
         return self._known.history
 
-    def _rounds(self, database: sqlite3.Connection, run: views.RunView | None) -> tuple[views.OpenRound, ...]:
+    def _rounds(
+        self, database: sqlite3.Connection, run: views.RunView | None
+    ) -> tuple[views.OpenRound, ...]:
         known = self._known
         open_rounds: list[views.OpenRound] = []
         rows = database.execute(_ROUNDS, (known.ended_to,)).fetchall()
@@ -209,12 +256,16 @@ class Reader(Closing):
                     known.ended_to = number
                 continue
             asked, arrived = self._asked(database, number), self._arrived(database, number)
-            open_rounds.append(views.OpenRound(number, of_run, began, deadline, asked, wanted, arrived))
+            open_rounds.append(
+                views.OpenRound(number, of_run, began, deadline, asked, wanted, arrived)
+            )
         numbers = {round_.number for round_ in open_rounds}
         for of in (known.asked, known.arrived):
             for number in of.keys() - numbers:
                 del of[number]
-        return tuple(round_ for round_ in open_rounds if run is None or round_.run in (None, run.name))
+        return tuple(
+            round_ for round_ in open_rounds if run is None or round_.run in (None, run.name)
+        )
 
     def _asked(self, database: sqlite3.Connection, number: int) -> int:
         if number not in self._known.asked:
@@ -239,10 +290,14 @@ class Reader(Closing):
         if sums == known.sums:
             return known.rows
         boards, hellos = {}, known.hellos
-        for name, first, clients, online, heard, text, errors, error, spent in database.execute(BOARDS):
+        for name, first, clients, online, heard, text, errors, error, spent in database.execute(
+            BOARDS
+        ):
             if hellos.get(first, ("",))[0] != text:
                 hellos[first] = text, json.loads(text)
-            now = BoardRow(name, first, clients, bool(online), heard, hellos[first][1], errors, error, spent)
+            now = BoardRow(
+                name, first, clients, bool(online), heard, hellos[first][1], errors, error, spent
+            )
             before = known.boards.get(first)
             boards[first] = before if before is not None and before == now else now
         for first in hellos.keys() - boards.keys():
@@ -260,7 +315,12 @@ class Reader(Closing):
             answers = {name: (True, reports, bool(answered)) for name, reports, answered in stored}
         return tuple(
             views.GatewayView(
-                name, len(unpack_ids(ids)), bool(on), heard, json.loads(text), *answers.get(name, ())
+                name,
+                len(unpack_ids(ids)),
+                bool(on),
+                heard,
+                json.loads(text),
+                *answers.get(name, ()),
             )
             for name, ids, on, heard, text in rows
         )
@@ -269,7 +329,9 @@ class Reader(Closing):
         known = self._known
         number = known.history[-1]["round"] if known.history else None
         if number is not None and number != known.tallied:
-            known.tallies = tuple(_tally(*row) for row in database.execute(_TALLIES, (number,)).fetchall())
+            known.tallies = tuple(
+                _tally(*row) for row in database.execute(_TALLIES, (number,)).fetchall()
+            )
             known.tallied = number
         return known.tallies
 

@@ -20,23 +20,32 @@ def insert(database: sqlite3.Connection, reports: Reports) -> None:
 
 
 class ReportLog:
-    """The table of reports. Who has reported in a round is kept in memory: only one process at a time writes. When a
-    round has ended, its rows become one for each length of its symbols."""
+    """The table of reports.
 
-    def __init__(self, database: sqlite3.Connection, asked: Callable[[int], Iterable[Devices]]) -> None:
+    Who has reported in a round is kept in memory: only one process at a time writes. When a round
+    has ended, its rows become one for each length of its symbols.
+    """
+
+    def __init__(
+        self, database: sqlite3.Connection, asked: Callable[[int], Iterable[Devices]]
+    ) -> None:
         """asked: the devices of the cohorts of a round."""
         self._db = database
         self._asked = asked
         self._reported: dict[int, tuple[Members, Flags]] = {}
 
     def add(self, reports: Iterable[Reports]) -> None:
-        """Add reports, in a transaction; after a rollback, call `forget`. Raises StorageError for a device that was not
-        asked or has reported."""
+        """Add reports, in a transaction; after a rollback, call `forget`.
+
+        Raises StorageError for a device that was not asked or has reported.
+        """
         for batch in reports:
             members, reported = self._of_round(batch.round)
             at = members.find(batch.devices)
             if np.any(at < 0):
-                raise StorageError(f"a report is of a device that was not asked in round {batch.round}")
+                raise StorageError(
+                    f"a report is of a device that was not asked in round {batch.round}"
+                )
             before = np.count_nonzero(reported)
             if np.any(reported[at]):
                 raise StorageError(f"a device has reported in round {batch.round} already")
@@ -63,7 +72,9 @@ class ReportLog:
         statement = "SELECT reports, devices, packed FROM batch WHERE round = ? ORDER BY id"
         by_size: dict[int, list[tuple[Integers, bytes]]] = {}
         for count, devices, packed in self._db.execute(statement, (number,)):
-            by_size.setdefault(len(packed) // count, []).append((integers(unpack_ids(devices)), packed))
+            by_size.setdefault(len(packed) // count, []).append(
+                (integers(unpack_ids(devices)), packed)
+            )
         reports = []
         for size, batches in by_size.items():
             devices = np.concatenate([ids for ids, _ in batches])
@@ -74,7 +85,10 @@ class ReportLog:
     def end(self, number: int) -> None:
         """End a round, within a transaction."""
         self._reported.pop(number, None)
-        if self._db.execute("SELECT count(*) FROM batch WHERE round = ?", (number,)).fetchone()[0] > 1:
+        if (
+            self._db.execute("SELECT count(*) FROM batch WHERE round = ?", (number,)).fetchone()[0]
+            > 1
+        ):
             reports = self.of_round(number)
             self._db.execute("DELETE FROM batch WHERE round = ?", (number,))
             for batch in reports:

@@ -51,8 +51,13 @@ class RunTable(Database):
         self._write("DELETE FROM run WHERE name = ?", name)
 
     def forget_questions(self, name: str) -> None:
-        """Forget what a run asked, where each device refused: nobody paid. The numbers of its rounds stay used."""
-        self._write("DELETE FROM cohort WHERE round IN (SELECT number FROM round WHERE run = ?)", name)
+        """Forget what a run asked, where each device refused: nobody paid.
+
+        The numbers of its rounds stay used.
+        """
+        self._write(
+            "DELETE FROM cohort WHERE round IN (SELECT number FROM round WHERE run = ?)", name
+        )
 
     def runs(self) -> list[StoredRun]:
         """All runs of this store, in the order in which they began."""
@@ -76,7 +81,11 @@ class RunTable(Database):
         asked: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        texts = {"status": status, "asked": asked and json.dumps(asked), "state": state and json.dumps(state)}
+        texts = {
+            "status": status,
+            "asked": asked and json.dumps(asked),
+            "state": state and json.dumps(state),
+        }
         with self.transaction():
             for column, value in texts.items():
                 if value is not None:
@@ -94,8 +103,12 @@ class RunTable(Database):
         return [json.loads(entry) for (entry,) in rows]
 
     def models(self, name: str) -> dict[int, bytes]:
-        """The weights of the model (float64, little-endian) after each round of a run that has one, by its number."""
-        return dict(self._rows("SELECT number, weights FROM model WHERE run = ? ORDER BY number", name))
+        """The weights of the model (float64, little-endian) after each round of a run that has one,
+        by its number.
+        """
+        return dict(
+            self._rows("SELECT number, weights FROM model WHERE run = ? ORDER BY number", name)
+        )
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Store JSON values by name."""

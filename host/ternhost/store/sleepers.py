@@ -1,4 +1,6 @@
-"""Devices that sleep: their wake intervals, when each was heard last, and the least deadline to reach them all."""
+"""Devices that sleep: their wake intervals, when each was heard last, and the least deadline to
+reach them all.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,7 +9,8 @@ from ternhost.store.store import Store
 
 LONGEST = 86_400  # seconds from one wake to the next
 
-# Seconds that a wake adds to the sleep at most: joining Wi-Fi with a retry, the handshake, the slot, a lost connection.
+# Seconds that a wake adds to the sleep at most: joining Wi-Fi with a retry, the handshake, the
+# slot, a lost connection.
 _AWAKE = 60
 # A sleep is timed by the ESP32's RC oscillator, which drifts with temperature (assumed here: 5 %).
 _DRIFT = 0.05
@@ -44,6 +47,8 @@ def heard(store: Store) -> dict[int, float]:
 
 
 def least_deadline(seconds: Iterable[int]) -> int:
-    """Seconds until every device with these wake intervals has had a chance to answer a round; 0 without any."""
+    """Seconds until every device with these wake intervals has had a chance to answer a round; 0
+    without any.
+    """
     longest = max(seconds, default=0)
     return math.ceil((1 + _DRIFT) * longest) + _AWAKE if longest else 0

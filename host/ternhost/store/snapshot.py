@@ -1,4 +1,6 @@
-"""The read model of a store, for observers: plain values, without any key and without the report of any one device."""
+"""The read model of a store, for observers: plain values, without any key and without the report of
+any one device.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +10,9 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.runs import STOPPED, UNFINISHED
 
 VALUE, LABEL, CATEGORY, HASH, DIRECTION = "value", "label", "category", "hash", "direction"
-PATIENCE = 300.0  # seconds beyond a deadline: rounds of simulated clients and their evaluation take time
+PATIENCE = (
+    300.0  # seconds beyond a deadline: rounds of simulated clients and their evaluation take time
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,9 @@ class RunView:
     fleet: str
     options: Mapping[str, Any] = field(default_factory=dict)
     schedule: Mapping[str, Any] | None = None
-    references: Mapping[str, Any] = field(default_factory=dict)  # to compare with (`run.costs.references`)
+    references: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # to compare with (`run.costs.references`)
     rounds: int = 0
     reports: int = 0
     asked: int = 0
@@ -45,11 +51,16 @@ class RunView:
     @property
     def costliest(self) -> float | None:
         """The largest epsilon of a report; None where it is not known."""
-        return max((float(device_class["epsilon_per_report"]) for device_class in self.classes), default=None)
+        return max(
+            (float(device_class["epsilon_per_report"]) for device_class in self.classes),
+            default=None,
+        )
 
     @property
     def planned(self) -> int | None:
-        """The number of rounds of the run, None without an end; for a served run as its last start set it."""
+        """The number of rounds of the run, None without an end; for a served run as its last start
+        set it.
+        """
         if self.schedule is None:
             return self.replanned or self.references.get("rounds")
         return self.schedule.get("rounds")
@@ -93,8 +104,11 @@ class TallyView:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A store at a moment. An entry of `history` is an ended round of `run`: round, began, finished, asked, reports,
-    refusals, reasons, figures, and spent (the epsilon of all its reports)."""
+    """A store at a moment.
+
+    An entry of `history` is an ended round of `run`: round, began, finished, asked, reports,
+    refusals, reasons, figures, and spent (the epsilon of all its reports).
+    """
 
     store: str
     serial: int = 0  # changes with the content
@@ -108,7 +122,9 @@ class Snapshot:
     boards: tuple[BoardRow, ...] = ()
     gateways: tuple[GatewayView, ...] = ()
     tallies: tuple[TallyView, ...] = ()  # of the last round
-    paid: Mapping[int, int] = field(default_factory=dict)  # reports of ended rounds, by cost in micro-epsilon
+    paid: Mapping[int, int] = field(
+        default_factory=dict
+    )  # reports of ended rounds, by cost in micro-epsilon
     demanded: Mapping[int, int] = field(default_factory=dict)  # requests, by cost in micro-epsilon
     devices: int = 0  # with a key
 
@@ -123,8 +139,11 @@ class Snapshot:
         return (self.run.reports if self.run else 0) + self.coming
 
     def silent(self, now: float) -> float | None:
-        """Seconds since an unfinished run that is overdue has written anything; else None. It is overdue when a round
-        is past its deadline, or the next one is late by more than the --interval. now: seconds since 1970."""
+        """Seconds since an unfinished run that is overdue has written anything; else None.
+
+        It is overdue when a round is past its deadline, or the next one is late by more than the
+        --interval. now: seconds since 1970.
+        """
         if self.run is None or not self.run.unfinished or self.run.status == STOPPED:
             return None
         schedule = self.run.schedule or {}
@@ -134,6 +153,8 @@ class Snapshot:
             return None  # such a round may last for ever
         times = [self.run.began, self.written, *(round_.began for round_ in self.open)]
         times += [entry.get("finished") for entry in self.history[-1:]]
-        times += [board.heard for board in self.boards] + [gateway.heard for gateway in self.gateways]
+        times += [board.heard for board in self.boards] + [
+            gateway.heard for gateway in self.gateways
+        ]
         since = now - max(time or 0.0 for time in times)
         return since if since > max(due) + PATIENCE else None

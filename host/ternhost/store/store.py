@@ -1,7 +1,10 @@
-"""The store of a host, one SQLite file: keys, rounds, accepted reports, models, training state. Accepted means
-committed: a report counts only after its transaction has reached the disk (WAL with synchronous=FULL). No (round,
-device) is accepted twice: one process at a time adds reports. A round is stored before its first request is sent, with
-the bytes of its frames, so that a request can be repeated byte for byte after a crash."""
+"""The store of a host, one SQLite file: keys, rounds, accepted reports, models, training state.
+
+Accepted means committed: a report counts only after its transaction has reached the disk (WAL with
+synchronous=FULL). No (round, device) is accepted twice: one process at a time adds reports. A round
+is stored before its first request is sent, with the bytes of its frames, so that a request can be
+repeated byte for byte after a crash.
+"""
 
 import json
 import time
@@ -24,12 +27,17 @@ _COHORTS = "SELECT body, devices FROM cohort WHERE round = ? ORDER BY position"
 
 
 class Store(RunTable, TallyTable, BoardTable, GatewayTables):
-    """One SQLite file, open for writing by one process at a time. A context manager, with the errors of `Database`."""
+    """One SQLite file, open for writing by one process at a time.
+
+    A context manager, with the errors of `Database`.
+    """
 
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
         super().__init__(path, create, beside)
         self._log = ReportLog(self._db, self.round_devices)
-        self._last_packed: dict[int, tuple[Integers, bytes]] = {}  # by position, of the last round's cohorts
+        self._last_packed: dict[
+            int, tuple[Integers, bytes]
+        ] = {}  # by position, of the last round's cohorts
 
     # Keys
 
@@ -52,11 +60,13 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         devices = list(devices)
         with self.transaction():
             self._retire(devices)
-            self._db.executemany("DELETE FROM device WHERE id = ?", ((device,) for device in devices))
+            self._db.executemany(
+                "DELETE FROM device WHERE id = ?", ((device,) for device in devices)
+            )
 
     def _retire(self, devices: Iterable[int]) -> None:
-        # Dated by the last opened round, since a clock may be set back. Of several keys of a device in one round the
-        # first is kept: the round was opened with it.
+        # Dated by the last opened round, since a clock may be set back. Of several keys of a device
+        # in one round the first is kept: the round was opened with it.
         statement = (
             "INSERT INTO revoked SELECT id, (SELECT coalesce(max(number), 0) FROM round), key, ? FROM device"
             " WHERE id = ? ON CONFLICT DO UPDATE SET at = excluded.at"
@@ -64,7 +74,9 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         self._db.executemany(statement, ((time.time(), device) for device in devices))
 
     def keys_before(self, round_: Round) -> dict[int, bytes]:
-        """The former keys, with which a round was opened, of devices whose key has changed since or was revoked."""
+        """The former keys, with which a round was opened, of devices whose key has changed since or
+        was revoked.
+        """
         later = "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC"
         return dict(self._rows(later, round_.number))
 
@@ -83,14 +95,20 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         number = round_.number
         row = number, round_.quorum, round_.deadline, round_.run, began
         cohorts = [
-            (number, i, each.body, self._packed(i, each.devices)) for i, each in enumerate(round_.cohorts)
+            (number, i, each.body, self._packed(i, each.devices))
+            for i, each in enumerate(round_.cohorts)
         ]
-        statement = "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)"
+        statement = (
+            "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)"
+        )
         self._db.execute(statement, row)
         self._db.executemany("INSERT INTO cohort VALUES (?, ?, ?, ?)", cohorts)
 
     def _packed(self, position: int, devices: Sequence[int] | Integers) -> bytes:
-        """The packed ids of a cohort. Most rounds ask the same devices as the one before: these are packed once."""
+        """The packed ids of a cohort.
+
+        Most rounds ask the same devices as the one before: these are packed once.
+        """
         ids = integers(devices)
         known = self._last_packed.get(position)
         if known is None or not np.array_equal(known[0], ids):
@@ -102,18 +120,25 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         return self._rounds("WHERE ended IS NULL")
 
     def rounds(self, simulated: bool = False) -> list[Round]:
-        """The rounds that asked devices, or else simulated clients, oldest first. Both have ids from 1 on."""
+        """The rounds that asked devices, or else simulated clients, oldest first.
+
+        Both have ids from 1 on.
+        """
         of_simulated = "SELECT name FROM run WHERE json_extract(asked, '$.simulated')"
         if simulated:
             return self._rounds(f"WHERE run IN ({of_simulated})")
         return self._rounds(f"WHERE run IS NULL OR run NOT IN ({of_simulated})")
 
     def _rounds(self, where: str) -> list[Round]:
-        rows = self._rows(f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number")
+        rows = self._rows(
+            f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number"
+        )
         unpacked: dict[bytes, Sequence[int]] = {}  # many rounds ask the same devices
         return [Round(number, self._cohorts(number, unpacked), *rest) for number, *rest in rows]
 
-    def _cohorts(self, number: int, unpacked: dict[bytes, Sequence[int]] | None = None) -> list[Cohort]:
+    def _cohorts(
+        self, number: int, unpacked: dict[bytes, Sequence[int]] | None = None
+    ) -> list[Cohort]:
         known = {} if unpacked is None else unpacked
         cohorts = []
         for body, packed in self._rows(_COHORTS, number):
@@ -143,7 +168,10 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
     # Reports
 
     def add_reports(self, reports: Iterable[Reports]) -> None:
-        """Commit all reports or none. Raises StorageError where a device is not part of the round or has reported."""
+        """Commit all reports or none.
+
+        Raises StorageError where a device is not part of the round or has reported.
+        """
         if self._lock is None:
             raise StorageError(f"{self.path} was opened beside the process that takes reports")
         try:
@@ -168,12 +196,18 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
 
     def reporters(self, number: int) -> list[int]:
         """The devices with an accepted report in a round."""
-        return [device for batch in self.report_batches(number) for device in batch.devices.tolist()]
+        return [
+            device for batch in self.report_batches(number) for device in batch.devices.tolist()
+        ]
 
     def report_count(self, number: int | None = None) -> int:
         """The number of accepted reports in a round, or in all rounds."""
         count = "SELECT coalesce(sum(reports), 0) FROM batch"
-        return int(self._value(count) if number is None else self._value(f"{count} WHERE round = ?", number))
+        return int(
+            self._value(count)
+            if number is None
+            else self._value(f"{count} WHERE round = ?", number)
+        )
 
     # Runs and what they learn
 
@@ -189,8 +223,10 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         began: float | None = None,
         devices: Sequence[Sequence[int] | Integers] = (),
     ) -> None:
-        """End a round, and store the state of the run, a row of history, the model and the questions and counts of the
-        cohorts. began: seconds since 1970. devices: of each cohort, if the round was not stored when it was opened."""
+        """End a round, and store the state of the run, a row of history, the model and the
+        questions and counts of the cohorts. began: seconds since 1970. devices: of each cohort, if
+        the round was not stored when it was opened.
+        """
         with self.transaction():
             if devices:
                 bodies = [tally.body for tally in tallies]

@@ -15,37 +15,54 @@ _SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
 
 
 def make(path: Path, create: bool) -> None:
-    """Make sure that the file is there (mode 0600; made if `create`) and only its owner's. Raises TernError."""
+    """Make sure that the file is there (mode 0600; made if `create`) and only its owner's.
+
+    Raises TernError.
+    """
     with storage_errors("check the path and its owner", path):
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         elif not path.exists():
-            raise UsageError(f"there is no store at {path}", "check the path; 'tern provision' makes one")
+            raise UsageError(
+                f"there is no store at {path}", "check the path; 'tern provision' makes one"
+            )
         status = path.stat()
-        # It is opened only in these two cases: closing it would release the locks that this process has on it.
+        # It is opened only in these two cases: closing it would release the locks that this process
+        # has on it.
         if status.st_nlink > 1 and _may_be_a_store(path):
             require_one_name(path)
     if os.name == "posix" and status.st_mode & 0o077 and _may_be_a_store(path):
-        raise StorageError(f"{path} holds the devices' keys, and others may read it", f"chmod 600 {path}")
+        raise StorageError(
+            f"{path} holds the devices' keys, and others may read it", f"chmod 600 {path}"
+        )
 
 
 def _may_be_a_store(path: Path) -> bool:
-    # Others are refused without a hint to hide them from others. (The application id may still be in the log.)
+    # Others are refused without a hint to hide them from others. (The application id may still be
+    # in the log.)
     with open(path, "rb") as file:
         start = file.read(len(_SQLITE))
     return not start or start == _SQLITE
 
 
 def take_lock(path: Path) -> sqlite3.Connection:
-    """Lock the store for writing. Raises sqlite3.Error if another process has it, StorageError if none can."""
-    # An open transaction on an empty database beside the store: on every platform only one process can have it, it ends
-    # with the process however that dies, and others can read the store meanwhile.
+    """Lock the store for writing.
+
+    Raises sqlite3.Error if another process has it, StorageError if none can.
+    """
+    # An open transaction on an empty database beside the store: on every platform only one process
+    # can have it, it ends with the process however that dies, and others can read the store
+    # meanwhile.
     if not _may_be_a_store(path):  # opening it will raise the error: leave no lock beside it
         return sqlite3.connect(":memory:")
     beside = f"{path}-lock"
-    close_to_others(beside, make=True)  # whoever can read a lock can hold it, and keep tern from its store
-    lock = sqlite3.connect(beside, isolation_level=None, timeout=0.1)  # `in_use` may have it for a moment
+    close_to_others(
+        beside, make=True
+    )  # whoever can read a lock can hold it, and keep tern from its store
+    lock = sqlite3.connect(
+        beside, isolation_level=None, timeout=0.1
+    )  # `in_use` may have it for a moment
     try:
         lock.execute("PRAGMA journal_mode = OFF")
         lock.execute("BEGIN EXCLUSIVE")
@@ -56,8 +73,11 @@ def take_lock(path: Path) -> sqlite3.Connection:
 
 
 def hold_file(path: Path) -> socket.socket | None:
-    """Lock the file itself, so that it stays locked where its name changes. Raises sqlite3.Error if another process has
-    it. Only Linux has names for this that end with the process; elsewhere a store that is in use must not be moved."""
+    """Lock the file itself, so that it stays locked where its name changes.
+
+    Raises sqlite3.Error if another process has it. Only Linux has names for this that end with the
+    process; elsewhere a store that is in use must not be moved.
+    """
     if sys.platform != "linux" or not hasattr(socket, "AF_UNIX"):
         return None
     status = path.stat()

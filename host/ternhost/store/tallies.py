@@ -1,4 +1,6 @@
-"""Questions and counts of the cohorts of each round, stored for observers; also of simulated fleets."""
+"""Questions and counts of the cohorts of each round, stored for observers; also of simulated
+fleets.
+"""
 
 import zlib
 from collections.abc import Sequence
@@ -26,7 +28,9 @@ def unpack_counts(packed: bytes, body: bytes) -> tuple[Counts, Counts | None]:
 
 
 def _numbers(tally: Tally) -> Counts:
-    return tally.counts if tally.vectors is None else np.concatenate([tally.counts[0], tally.vectors])
+    return (
+        tally.counts if tally.vectors is None else np.concatenate([tally.counts[0], tally.vectors])
+    )
 
 
 class TallyTable(Database):
@@ -42,13 +46,17 @@ class TallyTable(Database):
     def counted_reports(self) -> dict[int, list[int]]:
         """By the number of each ended round of a run, how many reports of each cohort were counted."""
         found: dict[int, list[int]] = {}
-        for number, reports in self._rows("SELECT round, reports FROM tally ORDER BY round, position"):
+        for number, reports in self._rows(
+            "SELECT round, reports FROM tally ORDER BY round, position"
+        ):
             found.setdefault(number, []).append(reports)
         return found
 
     def tallies(self, number: int) -> list[Tally]:
         """The cohorts of an ended round of a run."""
-        statement = "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
+        statement = (
+            "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
+        )
         return [
             Tally(body, asked, reports, *unpack_counts(packed, body))
             for body, asked, reports, packed in self._rows(statement, number)

@@ -1,9 +1,12 @@
-"""The vectorised twin of the device library: symbols, coordinates and gradients of many clients at once, in NumPy.
+"""The vectorised twin of the device library: symbols, coordinates and gradients of many clients at
+once, in NumPy.
 
-Every draw belongs to a *lane* with random bytes of its own, and takes those that the firmware would take, in the same
-order: on `ReplayLanes` the results equal those of tern.sampler and tern.coordinates; `RandomLanes` are fresh bytes of
-a NumPy generator. The first byte nearly always decides a draw, so whole arrays are looked up and only the lanes still
-in doubt go on. All arithmetic that decides a symbol is integer, as on the device."""
+Every draw belongs to a *lane* with random bytes of its own, and takes those that the firmware would
+take, in the same order: on `ReplayLanes` the results equal those of tern.sampler and
+tern.coordinates; `RandomLanes` are fresh bytes of a NumPy generator. The first byte nearly always
+decides a draw, so whole arrays are looked up and only the lanes still in doubt go on. All
+arithmetic that decides a symbol is integer, as on the device.
+"""
 
 from ternhost.vectorised import projection, sums
 from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, ReplayLanes, choose, random_bits
@@ -24,7 +27,26 @@ from ternhost.vectorised.models import (
 from ternhost.vectorised.sampling import sample, sample_categories
 
 __all__ = [
-    "Array", "Lanes", "RandomLanes", "ReplayLanes", "choose", "class_probabilities", "gradients", "hashed",
-    "hashes", "labels", "probabilities", "projection", "random_bits", "residuals", "sample", "sample_categories",
-    "scores", "shares", "sigmoids", "softmax_gradients", "sums", "train_locally",
-]  # fmt: skip
+    "Array",
+    "Lanes",
+    "RandomLanes",
+    "ReplayLanes",
+    "choose",
+    "class_probabilities",
+    "gradients",
+    "hashed",
+    "hashes",
+    "labels",
+    "probabilities",
+    "projection",
+    "random_bits",
+    "residuals",
+    "sample",
+    "sample_categories",
+    "scores",
+    "shares",
+    "sigmoids",
+    "softmax_gradients",
+    "sums",
+    "train_locally",
+]

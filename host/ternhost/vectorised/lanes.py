@@ -39,17 +39,26 @@ class RandomLanes:
 
 
 class ReplayLanes:
-    """The given bytes: row i of `data` (lanes x bytes) is lane i's stream. Raises EntropyError at the end of one."""
+    """The given bytes: row i of `data` (lanes x bytes) is lane i's stream.
 
-    def __init__(self, data: Bytes, position: Indices | None = None, rows: Indices | None = None) -> None:
-        """position: how far each row has been read (default: not at all). rows: of the lanes (default: all)."""
+    Raises EntropyError at the end of one.
+    """
+
+    def __init__(
+        self, data: Bytes, position: Indices | None = None, rows: Indices | None = None
+    ) -> None:
+        """position: how far each row has been read (default: not at all). rows: of the lanes
+        (default: all).
+        """
         self._data = data
         self._position = np.zeros(len(data), np.intp) if position is None else position
         self._rows: Indices = np.arange(len(data)) if rows is None else rows
         self.count = len(self._rows)
 
     def each(self, needed: npt.NDArray[np.bool_] | None = None) -> Bytes:
-        """A byte of every lane; where `needed` is False nothing is taken, and the value means nothing."""
+        """A byte of every lane; where `needed` is False nothing is taken, and the value means
+        nothing.
+        """
         result = np.zeros(self.count, np.uint8)
         lanes = np.arange(self.count) if needed is None else np.flatnonzero(needed)
         result[lanes] = self.some(lanes)
@@ -71,7 +80,9 @@ Lanes = RandomLanes | ReplayLanes
 
 
 def random_bits(seed: int, *path: int) -> np.random.BitGenerator:
-    """The bit generator of a seed and, below it, of numbered parts (a round, a chunk): independent of each other."""
+    """The bit generator of a seed and, below it, of numbered parts (a round, a chunk): independent
+    of each other.
+    """
     return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=path))
 
 
@@ -96,7 +107,9 @@ def uniform_some(lanes: Lanes, which: Indices, n: int) -> npt.NDArray[np.int64]:
 
 
 def below_some(lanes: Lanes, which: Indices, threshold: Array, bits: int) -> npt.NDArray[np.bool_]:
-    """Bernoulli(threshold / 2**bits) of each of the lanes `which`, bits <= 32; reads while in doubt."""
+    """Bernoulli(threshold / 2**bits) of each of the lanes `which`, bits <= 32; reads while in
+    doubt.
+    """
     result = np.zeros(len(which), bool)
     pending = np.flatnonzero(threshold)
     rest = threshold[pending].astype(np.int64) << (32 - bits)
@@ -126,8 +139,10 @@ def uniform_each(lanes: Lanes, n: int) -> Array:
 
 
 def choose(lanes: Lanes, d: int, k: int) -> Array:
-    """k of d coordinates for every lane, ascending (lanes x k), as tern.coordinates.choose; uint8 for d <= 256, else
-    uint16. Raises ValueError for k or d that cannot be: d is at most 1024, and a tally."""
+    """k of d coordinates for every lane, ascending (lanes x k), as tern.coordinates.choose; uint8
+    for d <= 256, else uint16. Raises ValueError for k or d that cannot be: d is at most 1024, and a
+    tally.
+    """
     if not 1 <= k <= d <= 1025:
         raise ValueError(f"{k} of {d} coordinates cannot be chosen")
     kind = np.uint8 if d <= 256 else np.uint16

@@ -1,4 +1,6 @@
-"""Computations of devices on their records, for many clients at once: gradients, local training, probabilities."""
+"""Computations of devices on their records, for many clients at once: gradients, local training,
+probabilities.
+"""
 
 from functools import lru_cache
 from hashlib import sha256
@@ -27,9 +29,13 @@ def _sigmoid_tails() -> Whole:
 
 
 def residuals(model: int, parameters: Array, exponent: int, records: Fixed, fine: int = 0) -> Whole:
-    """The residual r of each record (d features and a label a row), exactly tern.gradient's, in 2**-14 units.
-    parameters: d mantissas, or as many rows of d as there are records."""
-    if not wire.LINEAR <= model <= wire.SVM or not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
+    """The residual r of each record (d features and a label a row), exactly tern.gradient's, in
+    2**-14 units. parameters: d mantissas, or as many rows of d as there are records.
+    """
+    if (
+        not wire.LINEAR <= model <= wire.SVM
+        or not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT
+    ):
         raise ValueError("unknown model, or exponent not in -30..-12")
     d = records.shape[1] - 1
     # |m x| <= 2**30 and d <= 128: the float64 sum of products is an exact integer
@@ -53,11 +59,18 @@ def residuals(model: int, parameters: Array, exponent: int, records: Fixed, fine
 
 
 def gradients(
-    model: int, parameters: Array, exponent: int, records: Fixed, chosen: Array | None = None, batch: int = 1,
+    model: int,
+    parameters: Array,
+    exponent: int,
+    records: Fixed,
+    chosen: Array | None = None,
+    batch: int = 1,
     range_: int = 0,
-) -> Fixed:  # fmt: skip
-    """Clients' clipped mean gradients times 2**range_, exactly tern.gradient's: clients x d, or only the `chosen` k. A
-    client has `batch` rows of `records`; `parameters` are d mantissas, or a row of them a client. Raises ValueError."""
+) -> Fixed:
+    """Clients' clipped mean gradients times 2**range_, exactly tern.gradient's: clients x d, or
+    only the `chosen` k. A client has `batch` rows of `records`; `parameters` are d mantissas, or a
+    row of them a client. Raises ValueError.
+    """
     n = len(records) // batch
     d = records.shape[1] - 1
     individual = np.ndim(parameters) == 2
@@ -81,11 +94,17 @@ def _mean(products: Whole, batch: int, range_: int) -> Fixed:
 
 
 def softmax_gradients(
-    parameters: npt.ArrayLike, exponent: int, records: Fixed, batch: int = 1, range_: int = 0,
+    parameters: npt.ArrayLike,
+    exponent: int,
+    records: Fixed,
+    batch: int = 1,
+    range_: int = 0,
     chosen: Array | None = None,
-) -> Fixed:  # fmt: skip
-    """Clients' clipped mean gradients of softmax regression, exactly tern.softmax's: clients x (c d), or the `chosen`
-    k. parameters: c x d mantissas; `records` as of `gradients`, the label a class. Raises ValueError."""
+) -> Fixed:
+    """Clients' clipped mean gradients of softmax regression, exactly tern.softmax's: clients x (c
+    d), or the `chosen` k. parameters: c x d mantissas; `records` as of `gradients`, the label a
+    class. Raises ValueError.
+    """
     if not 1 <= batch <= wire.MAX_BATCH or len(records) % batch:
         raise ValueError("records do not fit")
     p = probabilities(parameters, exponent, records[:, :-1]).astype(np.int64)
@@ -103,9 +122,10 @@ def softmax_gradients(
 def train_locally(
     model: int, parameters: Array, exponent: int, records: Fixed, epochs: int, batch: int, rate: int
 ) -> Whole:
-    """How far weights move (clients x weights, in units of 2**(exponent - 8)), exactly tern.local's. model: of the
-    gradients. parameters: d mantissas, or c x d of softmax regression. records: n clients x their records x (d + 1).
-    Raises ValueError where tern.local does."""
+    """How far weights move (clients x weights, in units of 2**(exponent - 8)), exactly
+    tern.local's. model: of the gradients. parameters: d mantissas, or c x d of softmax regression.
+    records: n clients x their records x (d + 1). Raises ValueError where tern.local does.
+    """
     n, count, width = records.shape
     size = batch or count
     if not 1 <= size <= wire.MAX_BATCH or count < 1 or epochs < 1 or not 0 <= rate <= wire.MAX_RATE:
@@ -133,7 +153,8 @@ def train_locally(
 
 
 def _gradients_of_classes(parameters: Whole, exponent: int, records: Fixed) -> Whole:
-    # Of softmax regression, for clients with weights of their own: clients x c x d. records: clients x batch x (d + 1).
+    # Of softmax regression, for clients with weights of their own: clients x c x d. records:
+    # clients x batch x (d + 1).
     totals = np.zeros_like(parameters)
     batch = records.shape[1]
     for i in range(batch):  # one after the other, for the memory
@@ -145,7 +166,9 @@ def _gradients_of_classes(parameters: Whole, exponent: int, records: Fixed) -> W
 
 
 def shares(moved: Whole, tau: Array) -> Fixed:
-    """Moves as shares of each client's tau (fine units, n), Q1.14, rounded and clipped: exactly tern.local."""
+    """Moves as shares of each client's tau (fine units, n), Q1.14, rounded and clipped: exactly
+    tern.local.
+    """
     if (np.asarray(tau) < 1).any() or (np.asarray(tau) > wire.MAX_TAU).any():
         raise ValueError("tau does not fit")
     wide = np.asarray(tau, np.int64)[:, None]
@@ -154,7 +177,9 @@ def shares(moved: Whole, tau: Array) -> Fixed:
 
 
 def hashes(devices: npt.ArrayLike, number: int) -> Whole:
-    """a and b (n x 2) of the hashes that these devices use in a round: exactly tern.collect.hash_of."""
+    """a and b (n x 2) of the hashes that these devices use in a round: exactly
+    tern.collect.hash_of.
+    """
     tail = number.to_bytes(4, "little")
     ids = np.asarray(devices, "<u4").tobytes()
     digests = [sha256(ids[at : at + 4] + tail).digest()[:8] for at in range(0, len(ids), 4)]
@@ -162,14 +187,17 @@ def hashes(devices: npt.ArrayLike, number: int) -> Whole:
 
 
 def hashed(hashes: Whole, categories: npt.ArrayLike, buckets: int) -> Fixed:
-    """The buckets of categories (n x m, or 1 x m) by `hashes` (n x 2): exactly those of tern.collect."""
+    """The buckets of categories (n x m, or 1 x m) by `hashes` (n x 2): exactly those of
+    tern.collect.
+    """
     known = np.clip(np.asarray(categories, np.int64), 0, PRIME - 1)
     return ((hashes[:, :1] * known + hashes[:, 1:]) % PRIME % buckets).astype(np.int16)
 
 
 def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> Whole:
-    """w.x (n x c, in 2**-14 units) of features (n x d) and c x d mantissas, or as many of a row, exactly tern.model's.
-    Raises ValueError."""
+    """w.x (n x c, in 2**-14 units) of features (n x d) and c x d mantissas, or as many of a row,
+    exactly tern.model's. Raises ValueError.
+    """
     weights = np.asarray(parameters, np.float64)
     shape = weights.shape[-2:]
     if weights.ndim not in (2, 3) or not 1 <= min(shape) <= max(shape) <= wire.MAX_DIMENSION:
@@ -191,8 +219,12 @@ def sigmoids(z: Whole) -> Whole:
     return np.where(z >= 0, ONE - tail, tail)
 
 
-def probabilities(parameters: npt.ArrayLike, exponent: int, features: Array, grid_bits: int = 14) -> Array:
-    """Class probabilities (n x c, Q1.14), exactly those of tern.inference. parameters: as of scores(), which raises."""
+def probabilities(
+    parameters: npt.ArrayLike, exponent: int, features: Array, grid_bits: int = 14
+) -> Array:
+    """Class probabilities (n x c, Q1.14), exactly those of tern.inference. parameters: as of
+    scores(), which raises.
+    """
     return class_probabilities(scores(parameters, exponent, features), grid_bits)
 
 
@@ -206,7 +238,9 @@ def class_probabilities(z: Whole, grid_bits: int = 14) -> Array:
 
 
 def labels(parameters: npt.ArrayLike, exponent: int, features: Array) -> Fixed:
-    """The class of the largest probability of each row of features, the first of equal ones, as tern.inference."""
+    """The class of the largest probability of each row of features, the first of equal ones, as
+    tern.inference.
+    """
     return np.asarray(probabilities(parameters, exponent, features).argmax(1).astype(np.int16))
 
 

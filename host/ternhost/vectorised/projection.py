@@ -1,4 +1,6 @@
-"""Projections of many clients at once (cards.md): the draws of tern.projection, and what their symbols stand for."""
+"""Projections of many clients at once (cards.md): the draws of tern.projection, and what their
+symbols stand for.
+"""
 
 from typing import cast
 
@@ -29,7 +31,9 @@ def random_signs(card: Card, lanes: RandomLanes) -> Numbers:
     """The same for clients without keys, from their lanes."""
     size = of(card).size
     words = -(-3 * size // 64)
-    return _unpacked(lanes.bits.random_raw(words * lanes.count).view(np.uint8).reshape(-1, 8 * words), size)
+    return _unpacked(
+        lanes.bits.random_raw(words * lanes.count).view(np.uint8).reshape(-1, 8 * words), size
+    )
 
 
 def _unpacked(packed: Bytes, size: int) -> Numbers:
@@ -52,7 +56,9 @@ def transform(vectors: Numbers) -> Numbers:
 
 
 def decode(card: Card, rotations: Numbers, symbols: Array, d: int) -> Numbers:
-    """The integer vectors (n x d) that symbols (n) stand for under rotations of these signs (n x 3 x N)."""
+    """The integer vectors (n x d) that symbols (n) stand for under rotations of these signs (n x 3
+    x N).
+    """
     size = of(card).size
     vectors = np.zeros((len(symbols), size), np.int32)
     vectors[np.arange(len(symbols)), symbols % size] = np.where(symbols >= size, -1, 1)
@@ -71,9 +77,13 @@ def draw(
     vectors[:, :d] = values
     for i in range(3):
         vectors = transform(vectors * rotations[:, i])
-    order = np.argsort(-np.abs(vectors), axis=1, kind="stable")  # of equal ones the first comes first
+    order = np.argsort(
+        -np.abs(vectors), axis=1, kind="stable"
+    )  # of equal ones the first comes first
     scaled = (np.abs(values.astype(np.int32)) + 4 >> 3).astype(np.float64)
-    length = np.sqrt((scaled**2).sum(axis=1)).astype(np.int64)  # below 2**30 a float root is as good
+    length = np.sqrt((scaled**2).sum(axis=1)).astype(
+        np.int64
+    )  # below 2**30 a float root is as good
     within = body.radius + np.minimum(length, body.radius)
     turned = uniform_some(lanes, every, 2 * body.radius) >= within
     u = uniform_some(lanes, every, body.total)

@@ -9,7 +9,15 @@ import numpy.typing as npt
 from tern.card import HIERARCHY, LAPLACE, MIXTURE, TABLE, WINDOW, Card, T, decode
 from tern.fixed import ONE
 from tern.lhp import Hierarchy
-from ternhost.vectorised.lanes import Array, Indices, Lanes, RandomLanes, below_some, mask_of, uniform_some
+from ternhost.vectorised.lanes import (
+    Array,
+    Indices,
+    Lanes,
+    RandomLanes,
+    below_some,
+    mask_of,
+    uniform_some,
+)
 from ternhost.vectorised.models import Fixed, Whole
 
 _UNDECIDED = 255  # of a looked-up symbol; tables have at most 16
@@ -17,7 +25,9 @@ _BUCKET = 7  # bits of an input: 256 buckets
 
 
 def sample(card: Card, lanes: Lanes, xs: Fixed) -> Array:
-    """Draw a symbol (uint8; laplace: uint16) for every input (int16, Q1.14, saturated): `xs` has a row a lane."""
+    """Draw a symbol (uint8; laplace: uint16) for every input (int16, Q1.14, saturated): `xs` has a
+    row a lane.
+    """
     if xs.ndim == 1:
         return _column(card, lanes, xs)
     if isinstance(lanes, RandomLanes):
@@ -29,7 +39,9 @@ def sample(card: Card, lanes: Lanes, xs: Fixed) -> Array:
 
 
 def sample_categories(card: Card, lanes: Lanes, categories: Array) -> Array:
-    """Draw a symbol of a window card for each window start (0..N-W); with W = 1, generalised randomised response."""
+    """Draw a symbol of a window card for each window start (0..N-W); with W = 1, generalised
+    randomised response.
+    """
     if card.shape != WINDOW:
         raise ValueError("categories need a window card")
     start = np.minimum(categories, card.symbols - card.window).astype(np.uint8)
@@ -96,14 +108,18 @@ def _below(lanes: Lanes, threshold: int) -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=64)
 def _table_parts(data: bytes) -> tuple[Array, Whole]:
-    """The symbols that the first byte of a draw decides, 256 for each bucket of inputs; and the thresholds, T last."""
+    """The symbols that the first byte of a draw decides, 256 for each bucket of inputs; and the
+    thresholds, T last.
+    """
     card = decode(data)
     knots = (1 << card.knot_bits) + 1
     thresholds = np.full((knots, card.symbols), T, np.int64)
     thresholds[:, :-1] = np.array(card.thresholds, np.int64).reshape(knots, card.symbols - 1)
     # Thresholds are linear in a bucket, its end included: its ends say what holds in all of it.
     start = np.arange(0, 2 * ONE, 1 << _BUCKET)
-    ends = [_interpolated(card, thresholds, *_place(card, a)) for a in (start, start + (1 << _BUCKET))]
+    ends = [
+        _interpolated(card, thresholds, *_place(card, a)) for a in (start, start + (1 << _BUCKET))
+    ]
     low, high = np.minimum(*ends), np.maximum(*ends)
     first = np.empty((len(start), 256), np.uint8)
     for u in range(256):
@@ -114,7 +130,8 @@ def _table_parts(data: bytes) -> tuple[Array, Whole]:
 
 
 def _place(card: Card, a: Array) -> tuple[Array, Array]:
-    # The knot below x, and where x lies between that and the next, out of 2**15. 1 is the end of the last interval.
+    # The knot below x, and where x lies between that and the next, out of 2**15. 1 is the end of
+    # the last interval.
     b = a.astype(np.int64) << card.knot_bits
     row = np.minimum(b >> 15, (1 << card.knot_bits) - 1)
     return row, b - (row << 15)
@@ -171,7 +188,9 @@ def _around(card: Card, lanes: Lanes, start: Array) -> Array:
         while pending.size:
             u[pending] = lanes.some(pending) & mask[pending]
             pending = pending[u[pending] > last[pending]]
-    return np.asarray(np.where(inside, u + start, u + np.where(u >= start, np.uint8(window), np.uint8(0))))
+    return np.asarray(
+        np.where(inside, u + start, u + np.where(u >= start, np.uint8(window), np.uint8(0)))
+    )
 
 
 def _grid(card: Card, lanes: Lanes, xs: Fixed) -> Whole:
@@ -194,9 +213,10 @@ def _noise(card: Card, lanes: Lanes, y: Whole) -> npt.NDArray[np.uint16]:
 def laplace(
     lanes: Lanes, which: Indices, t: int, s: int = 1, frugal: bool = False
 ) -> tuple[Indices, Whole, Indices]:
-    """Try to draw discrete Laplace noise of scale t / s for each of the lanes `which`: those that have it, their noise,
-    and those that start again. Canonne, Kamath, Steinke (2020), Algorithms 1 and 2. frugal: an offset of 0 reads
-    nothing."""
+    """Try to draw discrete Laplace noise of scale t / s for each of the lanes `which`: those that
+    have it, their noise, and those that start again. Canonne, Kamath, Steinke (2020), Algorithms 1
+    and 2. frugal: an offset of 0 reads nothing.
+    """
     offset = uniform_some(lanes, which, t)
     kept = np.ones(len(which), bool)
     at = np.flatnonzero(offset) if frugal else np.arange(len(which))
@@ -217,8 +237,9 @@ def laplace(
 def bernoulli_exp(
     lanes: Lanes, which: Indices, a: Array, n: int, b: Array | None = None, m: int = 1
 ) -> npt.NDArray[np.bool_]:
-    """Bernoulli(exp(-(a / n) (b / m))) of each of the lanes `which`, 0 <= a <= n; b / m: 1 if not given. uniform(1)
-    reads nothing."""
+    """Bernoulli(exp(-(a / n) (b / m))) of each of the lanes `which`, 0 <= a <= n; b / m: 1 if not
+    given. uniform(1) reads nothing.
+    """
     result = np.zeros(len(which), bool)
     going: Indices = np.arange(len(which))
     ones = np.ones(len(which), np.int64)

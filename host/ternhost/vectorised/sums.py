@@ -1,4 +1,6 @@
-"""Sums of units for many clients at once, and their exact noise: tern.sums (arithmetic.md, Sums of units)."""
+"""Sums of units for many clients at once, and their exact noise: tern.sums (arithmetic.md, Sums of
+units).
+"""
 
 from typing import cast
 
@@ -21,14 +23,22 @@ _CHUNK = 1 << 17  # numbers at a time, so that they stay in the processor's cach
 
 
 def sums(
-    card: Card, model: int, parameters: npt.ArrayLike, exponent: int, records: Fixed,
-    range_: int = 0, first: int = 0, categories: int = 1,
-) -> Whole:  # fmt: skip
-    """The sums of clients' clipped, rounded unit vectors, and the tally: n x (values + 1) in grid steps, as tern.sums.
+    card: Card,
+    model: int,
+    parameters: npt.ArrayLike,
+    exponent: int,
+    records: Fixed,
+    range_: int = 0,
+    first: int = 0,
+    categories: int = 1,
+) -> Whole:
+    """The sums of clients' clipped, rounded unit vectors, and the tally: n x (values + 1) in grid
+    steps, as tern.sums.
 
-    records: n x records x (d + 1), the label last; `first` is the place of every client's first. parameters: d
-    mantissas; model 10: classes x d; models 8 and 9: d flags. categories: of an attribute (model 9). Raises ValueError
-    for another model, range or shape."""
+    records: n x records x (d + 1), the label last; `first` is the place of every client's first.
+    parameters: d mantissas; model 10: classes x d; models 8 and 9: d flags. categories: of an
+    attribute (model 9). Raises ValueError for another model, range or shape.
+    """
     n, count, width = records.shape
     weights = np.asarray(parameters)
     collects = model in COLLECTIONS
@@ -44,7 +54,9 @@ def sums(
     step = max(1, _CHUNK // max(1, count * values))
     for at in range(0, n if count else 0, step):
         rows = records[at : at + step].reshape(-1, width)
-        added = _added(model, weights, exponent, rows, range_, categories).reshape(values, -1, count)
+        added = _added(model, weights, exponent, rows, range_, categories).reshape(
+            values, -1, count
+        )
         vectors, clipped = _clipped(body, _totals(added, starts).reshape(values, -1))
         part = result[at : at + step]
         part[:, :-1] = vectors.reshape(values, len(part), -1).sum(axis=2, dtype=np.int64).T
@@ -55,7 +67,9 @@ def sums(
 # Numbers are in columns from here on: values x records, or values x units.
 
 
-def _added(model: int, weights: Array, exponent: int, rows: Fixed, range_: int, categories: int) -> Numbers:
+def _added(
+    model: int, weights: Array, exponent: int, rows: Fixed, range_: int, categories: int
+) -> Numbers:
     """What each record adds to its unit's numbers."""
     x = np.ascontiguousarray(rows[:, :-1].T, np.int32)
     if model == VALUES:
@@ -70,14 +84,18 @@ def _added(model: int, weights: Array, exponent: int, rows: Fixed, range_: int, 
         products: Array = (r.T[:, None].astype(np.int32) * x).reshape(-1, len(rows))
     else:
         r = residuals(model, weights, exponent, rows, range_)
-        products = x * (r if model == LINEAR else r.astype(np.int32))  # other residuals are at most 1
+        products = x * (
+            r if model == LINEAR else r.astype(np.int32)
+        )  # other residuals are at most 1
     products += 1 << 13 - range_
     products >>= 14 - range_
     return products.astype(np.int32, copy=False)
 
 
 def _totals(added: Numbers, starts: Indices) -> Numbers:
-    """The numbers of every unit (values x n x units), held to 2**29 after each record (values x n x records)."""
+    """The numbers of every unit (values x n x units), held to 2**29 after each record (values x n x
+    records).
+    """
     lengths = np.diff([*starts, added.shape[2]])
     if lengths.max() == 1:
         return added
@@ -91,8 +109,10 @@ def _totals(added: Numbers, starts: Indices) -> Numbers:
 
 
 def _clipped(body: Sum, t: Numbers) -> tuple[Numbers, Flags]:
-    """The clipped and rounded vectors of units (values x n, in grid steps) with these numbers T (in units of 2**-(14 +
-    range), at most 2**29), and which of them were clipped. Their norm is at most R."""
+    """The clipped and rounded vectors of units (values x n, in grid steps) with these numbers T (in
+    units of 2**-(14 + range), at most 2**29), and which of them were clipped. Their norm is at most
+    R.
+    """
     most = np.abs(t).max(axis=0)
     s = _bits(most) - 14
     a = t << np.maximum(-s, 0).astype(np.int32)
@@ -148,7 +168,9 @@ def _scaled(n: Whole, by: Whole) -> Whole:
 
 
 def symbols(card: Card, lanes: Lanes, totals: Whole) -> npt.NDArray[np.uint16]:
-    """Draw the symbols for sums (a row a lane) in grid steps: noise for each, then coarser steps, then clamped."""
+    """Draw the symbols for sums (a row a lane) in grid steps: noise for each, then coarser steps,
+    then clamped.
+    """
     body = cast(Sum, card.body)
     if isinstance(lanes, RandomLanes):
         z = noise(card, RandomLanes(lanes.bits, totals.size)).reshape(totals.shape)
@@ -159,7 +181,9 @@ def symbols(card: Card, lanes: Lanes, totals: Whole) -> npt.NDArray[np.uint16]:
 
 
 def noise(card: Card, lanes: Lanes) -> Whole:
-    """Z of every lane: exactly discrete Laplace noise of scale t (norm 1), or Gaussian noise of variance c t / m."""
+    """Z of every lane: exactly discrete Laplace noise of scale t (norm 1), or Gaussian noise of
+    variance c t / m.
+    """
     body = cast(Sum, card.body)
     result = np.zeros(lanes.count, np.int64)
     pending: Indices = np.arange(lanes.count)

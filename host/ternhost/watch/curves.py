@@ -22,8 +22,9 @@ _interval_of = lru_cache(maxsize=1 << 16)(judging.interval_of)
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure (`measure`) against an axis (`by`). low, high: 95 % interval. optimum: the value without privacy,
-    baseline: the value without features. None where unknown."""
+    """A figure (`measure`) against an axis (`by`). low, high: 95 % interval. optimum: the value
+    without privacy, baseline: the value without features. None where unknown.
+    """
 
     measure: str
     by: str
@@ -56,8 +57,9 @@ def cost_of_report(run: RunView | None) -> float:
 def spent(now: Snapshot) -> float | None:
     """Mean epsilon spent per device in the run by accepted reports, or None where unknown.
 
-    A report of an open round counts with the mean cost of the last round, or else of all classes. Lost or refused
-    reports may have cost as much."""
+    A report of an open round counts with the mean cost of the last round, or else of all classes.
+    Lost or refused reports may have cost as much.
+    """
     report_cost, devices = cost_of_report(now.run), devices_of(now.run, now.devices)
     if now.run is None or not report_cost or not devices:
         return None
@@ -66,7 +68,9 @@ def spent(now: Snapshot) -> float | None:
     elif in_rho(now.run):
         report_cost = float(now.run.classes[0]["rho_per_report"])
     paid = sum(cost * reports for cost, reports in now.paid.items()) / MICRO
-    return as_epsilon(now.run, (paid + (now.accepted - sum(now.paid.values())) * report_cost) / devices)
+    return as_epsilon(
+        now.run, (paid + (now.accepted - sum(now.paid.values())) * report_cost) / devices
+    )
 
 
 def in_rho(run: RunView | None) -> bool:
@@ -76,7 +80,9 @@ def in_rho(run: RunView | None) -> bool:
 
 def as_epsilon(run: RunView | None, amount: float) -> float:
     """What a device has spent in a run, in the run's own measure, as an epsilon."""
-    return _epsilon_of(round(amount * MICRO), run.options["delta"]) if run and in_rho(run) else amount
+    return (
+        _epsilon_of(round(amount * MICRO), run.options["delta"]) if run and in_rho(run) else amount
+    )
 
 
 @lru_cache(maxsize=1 << 13)
@@ -85,8 +91,11 @@ def _epsilon_of(micro_rho: int, delta: str) -> float:
 
 
 def spent_by_class(now: Snapshot) -> list[float | None]:
-    """Mean epsilon spent per device of each class, by ended rounds, or None where unknown. The share of a class among
-    the requests estimates its share of the devices. Classes with equal costs are counted together."""
+    """Mean epsilon spent per device of each class, by ended rounds, or None where unknown.
+
+    The share of a class among the requests estimates its share of the devices. Classes with equal
+    costs are counted together.
+    """
     costs = [float(each["epsilon_per_report"]) for each in now.run.classes] if now.run else []
     devices, requests = devices_of(now.run, now.devices), sum(now.demanded.values())
     if now.run is None or not devices:
@@ -98,7 +107,9 @@ def spent_by_class(now: Snapshot) -> list[float | None]:
         epsilons[nearest] += reports * cost / MICRO
         demanded[nearest] += now.demanded[cost]
     return [
-        as_epsilon(now.run, epsilons[cost] * requests / devices / demanded[cost]) if demanded[cost] else None
+        as_epsilon(now.run, epsilons[cost] * requests / devices / demanded[cost])
+        if demanded[cost]
+        else None
         for cost in costs
     ]
 
@@ -117,7 +128,10 @@ def positions(
     if by == REPORTS:
         return list(accumulate(float(entry.get("reports", 0)) for entry in history))
     devices = max(1, devices_of(run, registered))
-    return [as_epsilon(run, spent / devices) for spent in accumulate(entry["spent"] for entry in history)]
+    return [
+        as_epsilon(run, spent / devices)
+        for spent in accumulate(entry["spent"] for entry in history)
+    ]
 
 
 def curve(
@@ -130,7 +144,9 @@ def curve(
 ) -> Curve:
     """The curve of a figure. registered: the number of devices with a key."""
     at = positions(run, history, by, registered)
-    shown = [i for i in chosen(len(history), most) if isinstance(history[i].get(measure), (int, float))]
+    shown = [
+        i for i in chosen(len(history), most) if isinstance(history[i].get(measure), (int, float))
+    ]
     points = tuple((at[i], float(history[i][measure])) for i in shown)
     intervals = [(x, ends) for x, y in points if (ends := interval(run, measure, y))]
     low, high = (tuple((x, ends[i]) for x, ends in intervals) for i in (0, 1))
@@ -138,7 +154,9 @@ def curve(
 
 
 def interval(run: RunView | None, measure: str, value: float) -> tuple[float, float] | None:
-    """The 95 % interval of a figure on the held-out records; None where the figure does not determine it."""
+    """The 95 % interval of a figure on the held-out records; None where the figure does not
+    determine it.
+    """
     judged = run.references.get("judged") if run else None
     return _interval_of(measure, value, judged["records"], judged["positive"]) if judged else None
 

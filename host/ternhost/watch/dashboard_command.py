@@ -24,7 +24,9 @@ def add_parser(subparsers: object) -> None:
     parser = add_command(subparsers, "dashboard", summary, example, run, lines)
     text = "store, directory or name of a run, or directory with runs (default: the newest run in runs)"
     parser.add_argument("store", nargs="?", metavar="STORE", help=text)
-    add_option(parser, "--port PORT", "loopback port of the page (default: 8642, or a free one)", type=int)
+    add_option(
+        parser, "--port PORT", "loopback port of the page (default: 8642, or a free one)", type=int
+    )
     add_option(parser, "--while-stdin", argparse.SUPPRESS)  # ends with its parent
 
 
@@ -48,14 +50,17 @@ def run(args: argparse.Namespace) -> int:
             result = {"url": url, "store": str(path)}
             print_result(result, f"{path} is shown on {url} until Ctrl-C", args.json)
 
-        server.serve(made, lambda app: add_to(app, live), ready, sys.stdin if args.while_stdin else None)
+        server.serve(
+            made, lambda app: add_to(app, live), ready, sys.stdin if args.while_stdin else None
+        )
     return OK
 
 
 @contextmanager
 def shown_beside(run: Path, port: int | None = None, quiet: bool = False) -> Iterator[None]:
-    """Serve the page of a run in another process, which ends when this one closes its standard input, even by crashing.
-    quiet: print its address on standard error."""
+    """Serve the page of a run in another process, which ends when this one closes its standard
+    input, even by crashing. quiet: print its address on standard error.
+    """
     options = ["--while-stdin", *([] if port is None else ["--port", str(port)])]
     command = [sys.executable, "-m", "ternhost", "dashboard", str(run), *options]
     output = sys.stderr if quiet else None

@@ -29,9 +29,10 @@ _LONGEST_VALUE = 60
 
 @dataclass(frozen=True)
 class FleetView:
-    """Numbers of boards by time since their last message, connection state, release, random generator ("failed": a
-    health test of its source has failed) and last error. least_budget: least epsilon left on a board heard within a
-    day."""
+    """Numbers of boards by time since their last message, connection state, release, random
+    generator ("failed": a health test of its source has failed) and last error. least_budget: least
+    epsilon left on a board heard within a day.
+    """
 
     ages: Mapping[str, int]
     states: Mapping[str, int]
@@ -61,7 +62,9 @@ def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
     of_release = _most(Counter(str(release) for release in releases if release is not None))
     of_generator = dict.fromkeys(_GENERATORS.values(), 0) | dict(generators)
     of_error = _most(Counter(board.error for board in boards if board.error is not None))
-    return FleetView(ages, states(boards), of_release, of_generator, of_error, least_budget(boards, now))
+    return FleetView(
+        ages, states(boards), of_release, of_generator, of_error, least_budget(boards, now)
+    )
 
 
 def generator(board: BoardRow) -> str | None:
@@ -76,8 +79,10 @@ def failed(board: BoardRow) -> bool:
 
 
 def budget(board: BoardRow) -> float | None:
-    """The epsilon left to a board's first device. Of a ledger in rho: the epsilon at delta 1e-6. None where it reports
-    no budget."""
+    """The epsilon left to a board's first device.
+
+    Of a ledger in rho: the epsilon at delta 1e-6. None where it reports no budget.
+    """
     left = board.budget_left
     if left is None:
         return None
@@ -106,17 +111,26 @@ def least_budget(boards: Sequence[BoardRow], now: float) -> float | None:
 
 
 def worst(boards: Sequence[BoardRow], now: float, most: int) -> list[BoardRow]:
-    """The boards that need attention first: failed generator, offline, most errors, smallest budget."""
+    """The boards that need attention first: failed generator, offline, most errors, smallest
+    budget.
+    """
 
     def order(board: BoardRow) -> tuple[bool, bool, int, float]:
         left = budget(board)
-        return not failed(board), board.online, -board.errors, float("inf") if left is None else left
+        return (
+            not failed(board),
+            board.online,
+            -board.errors,
+            float("inf") if left is None else left,
+        )
 
     return sorted(boards, key=order)[:most]
 
 
 def _most(counted: Counter[str]) -> dict[str, int]:
-    """The most frequent values, and the sum of the others, so that lying boards cannot add values without limit."""
+    """The most frequent values, and the sum of the others, so that lying boards cannot add values
+    without limit.
+    """
     frequent: dict[str, int] = {}
     for value, count in counted.most_common():
         name = visible(value)[:_LONGEST_VALUE]

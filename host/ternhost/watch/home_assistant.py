@@ -1,6 +1,8 @@
-"""Publishes a fleet's figures, and no data of a board, to Home Assistant by retained messages of MQTT discovery.
+"""Publishes a fleet's figures, and no data of a board, to Home Assistant by retained messages of
+MQTT discovery.
 
-Format: https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload"""
+Format: https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload
+"""
 
 import json
 import time
@@ -22,7 +24,9 @@ from ternhost.watch.fleet_view import least_budget
 
 ONLINE, OFFLINE = b"online", b"offline"
 _STATE = "home_assistant"  # in the store: the topics with retained messages
-_LONGEST = wire.MAX_FRAME - 64  # bytes of a message: a broker drops a connection with a longer packet
+_LONGEST = (
+    wire.MAX_FRAME - 64
+)  # bytes of a message: a broker drops a connection with a longer packet
 _EVERY = 5.0  # seconds between two messages within a round
 _SELDOM = 50  # pauses between reads of the store, in units of the duration of a read
 
@@ -43,7 +47,10 @@ class HomeAssistant:
     """A fleet on a broker as Home Assistant sees it, from `begin` to `end`."""
 
     def __init__(self, text: str) -> None:
-        """text: the name of the fleet. Raises UsageError unless its broker lets Home Assistant see it."""
+        """text: the name of the fleet.
+
+        Raises UsageError unless its broker lets Home Assistant see it.
+        """
         topics = parse(text).home_topics()
         if topics is None:
             place = text.removeprefix("mqtt:") if text.startswith("mqtt:") else "my-broker"
@@ -57,9 +64,14 @@ class HomeAssistant:
         self._read = self._took = 0.0  # time and duration of the last read of the store
 
     def begin(
-        self, store: Store, figures: Mapping[str, float], warn: Callable[[str], None] = lambda message: None
+        self,
+        store: Store,
+        figures: Mapping[str, float],
+        warn: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """Publish a served fleet. figures: of its last round. warn: called where the broker refuses."""
+        """Publish a served fleet. figures: of its last round. warn: called where the broker
+        refuses.
+        """
         self._store = store
         store.save_state({_STATE: [self._topics.discovery, self._state, self._availability]})
         self._notices = self._topics.notices((self._availability, OFFLINE), warn)
@@ -74,7 +86,9 @@ class HomeAssistant:
         if not ended and time.monotonic() - self._last < _EVERY:
             return
         known = set(self._values)
-        self._values |= {name: getattr(status, name) for name in _OF_STATUS} | {"round": status.number}
+        self._values |= {name: getattr(status, name) for name in _OF_STATUS} | {
+            "round": status.number
+        }
         if ended:
             self._values |= status.figures
         if set(self._values) != known:
@@ -96,13 +110,25 @@ class HomeAssistant:
     def _configure(self) -> None:
         components: dict[str, Any] = {}
         release = version("tern-ldp")
-        device = {"ids": [self._id], "name": f"{self._topics.prefix} fleet", "mf": "tern", "sw": release}
+        device = {
+            "ids": [self._id],
+            "name": f"{self._topics.prefix} fleet",
+            "mf": "tern",
+            "sw": release,
+        }
         topics = {"state_topic": self._state, "availability_topic": self._availability}
-        config = {"dev": device, "o": {"name": "tern", "sw": release}, "cmps": components, **topics, "qos": 1}
+        config = {
+            "dev": device,
+            "o": {"name": "tern", "sw": release},
+            "cmps": components,
+            **topics,
+            "qos": 1,
+        }
         for name in self._values:
             title = visible(WORDS.get(name, name.replace("_", " "))).capitalize()
             words, unit, icon = _SENSORS.get(name, (title, None, "mdi:chart-line"))
-            # A name is no part of the template: an algorithm of one's own may call a figure anything.
+            # A name is no part of the template: an algorithm of one's own may call a figure
+            # anything.
             template = f"{{{{ value_json[{json.dumps(name, ensure_ascii=False)}] }}}}"
             sensor = {"p": "sensor", "name": words, "unique_id": f"{self._id}_{name}"}
             sensor |= {"value_template": template, "state_class": "measurement", "icon": icon}
@@ -119,7 +145,9 @@ def _packed(values: Mapping[str, Any]) -> bytes:
 
 @contextmanager
 def shown(home: HomeAssistant | None, run: Run, warn: Callable[[str], None]) -> Iterator[None]:
-    """Publish a run while it goes on; without `home`, remove the retained messages of an earlier start."""
+    """Publish a run while it goes on; without `home`, remove the retained messages of an earlier
+    start.
+    """
     if home is None:
         _forget(run.options.fleet, run.store, warn)
         yield

@@ -1,6 +1,8 @@
 """Figures of a run and of its store for Prometheus, on a loopback port.
 
-The store is read when Prometheus scrapes, so that ingest pays nothing. Nothing proves the boards' own figures."""
+The store is read when Prometheus scrapes, so that ingest pays nothing. Nothing proves the boards'
+own figures.
+"""
 
 import threading
 import time
@@ -8,7 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    start_http_server,
+)
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -24,10 +33,23 @@ from ternhost.watch.fleet_view import FleetView, fleet_of, states
 from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 
 _MINUTE, _HOUR = 60.0, 3600.0
-# Upper bounds of the histogram of round durations, seconds: from a simulated fleet to devices that wake once a day.
+# Upper bounds of the histogram of round durations, seconds: from a simulated fleet to devices that
+# wake once a day.
 _DURATIONS = (
-    0.1, 0.3, 1.0, 3.0, 10.0, 30.0, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, 30 * _HOUR,
-)  # fmt: skip
+    0.1,
+    0.3,
+    1.0,
+    3.0,
+    10.0,
+    30.0,
+    _MINUTE,
+    5 * _MINUTE,
+    15 * _MINUTE,
+    _HOUR,
+    4 * _HOUR,
+    12 * _HOUR,
+    30 * _HOUR,
+)
 # Name -> text, and the value in a status.
 _GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
     "round": ("Number of the current or last round", lambda status: status.number),
@@ -37,21 +59,29 @@ _GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
     "boards_asleep": ("Boards that sleep now", lambda status: status.asleep),
     "strangers": ("Connected boards of another version", lambda status: status.strangers),
     "connected": ("1 while the host is connected to its broker", lambda status: status.connected),
-    "rounds_ended": ("Rounds of this run that have ended", lambda now: now.round - (now.event != END)),
+    "rounds_ended": (
+        "Rounds of this run that have ended",
+        lambda now: now.round - (now.event != END),
+    ),
     "reports_accepted": ("Accepted reports of this run", lambda status: status.total_reports),
 }
 
 
 class Metrics:
-    """Serves the last status that `update` received, and the figures of the store that `add_store` names."""
+    """Serves the last status that `update` received, and the figures of the store that `add_store`
+    names.
+    """
 
     def __init__(self, port: int) -> None:
         """port: 0 for any free one; `port` is the one in use. Raises OSError where it is taken."""
         self._registry = registry = CollectorRegistry()
         self._gauges = [
-            (Gauge(f"tern_{name}", text, registry=registry), value) for name, (text, value) in _GAUGES.items()
+            (Gauge(f"tern_{name}", text, registry=registry), value)
+            for name, (text, value) in _GAUGES.items()
         ]
-        self._boards: Gauge | None = None  # only for a fleet on a broker: 0 would be wrong for one on ports
+        self._boards: Gauge | None = (
+            None  # only for a fleet on a broker: 0 would be wrong for one on ports
+        )
         text = "When the last round ended, or this process began"
         self._ended = Gauge("tern_last_round_ended_timestamp_seconds", text, registry=registry)
         self._ended.set_to_current_time()
@@ -72,7 +102,9 @@ class Metrics:
         self._began: tuple[int, float] | None = None  # number and start of the current round
         self.server, _ = start_http_server(port, ADDRESS, registry)
         self.port: int = self.server.server_port
-        self.server.set_app(_only_here(self.server.get_app(), self.port))  # before there is any figure
+        self.server.set_app(
+            _only_here(self.server.get_app(), self.port)
+        )  # before there is any figure
 
     def add_store(self, store: str | Path, run: str | None = None) -> None:
         """Also serve the figures of a store, read at each scrape."""
@@ -113,7 +145,9 @@ class Metrics:
 
 def _only_here(app: Any, port: int) -> Any:
     def answer(environ: Mapping[str, Any], start_response: Any) -> Any:
-        sent = {name[5:].replace("_", "-"): environ[name] for name in environ if name[:5] == "HTTP_"}
+        sent = {
+            name[5:].replace("_", "-"): environ[name] for name in environ if name[:5] == "HTTP_"
+        }
         if is_welcome(port, sent.items()):
             return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
@@ -123,7 +157,10 @@ def _only_here(app: Any, port: int) -> Any:
 
 
 class _StoreCollector(Collector):
-    """The figures of a store. A store that cannot be read now keeps its last figures, and a gauge reports it."""
+    """The figures of a store.
+
+    A store that cannot be read now keeps its last figures, and a gauge reports it.
+    """
 
     def __init__(self, store: str | Path, run: str | None) -> None:
         self._reader = Reader(store, run)
@@ -183,14 +220,17 @@ def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
         text = f"Largest cost of a report: {words.epsilon_of(shown.run)}"
         yield GaugeMetricFamily("tern_report_epsilon", text, most)
     if (spent := curves.spent(shown)) is not None:
-        text = f"Spent in this run by accepted reports, mean of devices: {words.epsilon_of(shown.run)}"
+        text = (
+            f"Spent in this run by accepted reports, mean of devices: {words.epsilon_of(shown.run)}"
+        )
         yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent)
     yield from _of_guarantees([OfClass.from_json(each) for each in shown.run.guarantees])
 
 
 def _of_guarantees(classes: Sequence[OfClass]) -> Iterator[Metric]:
-    """The guarantee of the class of devices that loses most, for each span, and each question about what is
-    protected."""
+    """The guarantee of the class of devices that loses most, for each span, and each question about
+    what is protected.
+    """
     text = (
         "What is proved of a report, of this run, and of all runs so far (at a delta: if none was chosen by the results"
         " of earlier ones), for the devices that lose most"

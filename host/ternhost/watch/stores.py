@@ -10,8 +10,9 @@ Shown = tuple[Path, str | None]  # a store, and the name of a run in it where th
 
 
 def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
-    """Find the store of a file, of a run's directory or name, or of the newest run in a directory (default: `parent`).
-    Raises UsageError, StorageError."""
+    """Find the store of a file, of a run's directory or name, or of the newest run in a directory
+    (default: `parent`). Raises UsageError, StorageError.
+    """
     path = parent if text is None else Path(text)
     for directory in (path, parent / path):
         if (directory / RUN_NAME).is_file():
@@ -25,17 +26,23 @@ def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
     if stores:
         return stores[0], None
     if not path.is_dir() and text is not None:
-        raise UsageError(f"there is no run or store {str(text)!r}", hint="'tern runs' lists the runs")
+        raise UsageError(
+            f"there is no run or store {str(text)!r}", hint="'tern runs' lists the runs"
+        )
     runs = sorted(path.glob(f"*/{RUN_NAME}"), key=lambda run: run.stat().st_mtime)
     if not runs:
-        raise UsageError(f"there is no run in {path}", hint="begin one (tern train --help), or name a store")
+        raise UsageError(
+            f"there is no run in {path}", hint="begin one (tern train --help), or name a store"
+        )
     return _of_run(runs[-1].parent)
 
 
 def _of_run(directory: Path) -> Shown:
     place = RunFiles.read(directory)
     if not place.store.is_file():
-        raise StorageError(f"the store of {directory} is not at {place.store}", hint="name the store itself")
+        raise StorageError(
+            f"the store of {directory} is not at {place.store}", hint="name the store itself"
+        )
     return place.store, place.name
 
 
@@ -43,7 +50,9 @@ def beside(store: Path) -> list[Path]:
     """That store and the stores of the runs in the same directory, the newest last."""
     stores = {store.resolve(): store}
     with suppress(OSError):
-        for path in sorted(store.parent.parent.glob(f"*/{RUN_NAME}"), key=lambda run: run.stat().st_mtime):
+        for path in sorted(
+            store.parent.parent.glob(f"*/{RUN_NAME}"), key=lambda run: run.stat().st_mtime
+        ):
             with suppress(UsageError, StorageError):
                 other = RunFiles.read(path.parent).store
                 if other.is_file():

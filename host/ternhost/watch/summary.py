@@ -14,21 +14,35 @@ from ternhost.watch.fleet_view import FleetView, fleet_of, states, worst
 
 _MOST_BOARDS = 20  # in `worst`
 _MOST_POINTS = 200
-_OF_RUN = ("name", "began", "status", "algorithm", "fleet", "rounds", "reports", "asked", "refusals")
+_OF_RUN = (
+    "name",
+    "began",
+    "status",
+    "algorithm",
+    "fleet",
+    "rounds",
+    "reports",
+    "asked",
+    "refusals",
+)
 
 
 @dataclass(frozen=True)
 class Summary:
     """A run at a time (seconds since 1970), its fleet and its cost.
 
-    round: the open one; last: the history entry of the last ended one. interval: 95 %, of the last value of `curve`.
-    epsilon, None where unknown: the largest cost of a report (`report`), the mean spent per device in this run by
-    accepted reports (`spent`), the most spent before it (`before`), and the least left on a board (`left`). waiting:
-    gateways that the open round waits for; offline: disconnected gateways."""
+    round: the open one; last: the history entry of the last ended one. interval: 95 %, of the last
+    value of `curve`. epsilon, None where unknown: the largest cost of a report (`report`), the mean
+    spent per device in this run by accepted reports (`spent`), the most spent before it (`before`),
+    and the least left on a board (`left`). waiting: gateways that the open round waits for;
+    offline: disconnected gateways.
+    """
 
     at: float
     store: str
-    note: str | None  # why it is not up to date, that the run is overdue, or that all devices refuse
+    note: (
+        str | None
+    )  # why it is not up to date, that the run is overdue, or that all devices refuse
     run: RunView | None = None
     rounds: int | None = None
     round: OpenRound | None = None
@@ -67,28 +81,46 @@ def summary_of(shown: Snapshot) -> Summary:
     fleet = fleet_of(shown.boards, now) if shown.boards else None
     gateways = {}
     if shown.gateways:
-        gateways = {**states(shown.gateways), "answered": sum(each.answered for each in shown.gateways)}
+        gateways = {
+            **states(shown.gateways),
+            "answered": sum(each.answered for each in shown.gateways),
+        }
     costs = {"report": run.costliest, "spent": curves.spent(shown), "before": run.epsilon_before}
     return Summary(
-        at=now, store=shown.store, note=shown.note or words.old(shown), run=run, rounds=run.planned,
-        round=shown.open[-1] if shown.open else None, last=last,
-        figures={name: float(last[name]) for name in measures}, interval=interval, curve=curve,
-        reasons=dict(curves.reasons(history).most_common()), fleet=fleet,
-        worst=tuple(worst(shown.boards, now, _MOST_BOARDS)), gateways=gateways,
+        at=now,
+        store=shown.store,
+        note=shown.note or words.old(shown),
+        run=run,
+        rounds=run.planned,
+        round=shown.open[-1] if shown.open else None,
+        last=last,
+        figures={name: float(last[name]) for name in measures},
+        interval=interval,
+        curve=curve,
+        reasons=dict(curves.reasons(history).most_common()),
+        fleet=fleet,
+        worst=tuple(worst(shown.boards, now, _MOST_BOARDS)),
+        gateways=gateways,
         epsilon={**costs, "left": fleet.least_budget if fleet else None},
-        waiting=tuple(gateway.name for gateway in shown.gateways if gateway.asked and not gateway.answered),
+        waiting=tuple(
+            gateway.name for gateway in shown.gateways if gateway.asked and not gateway.answered
+        ),
         offline=tuple(gateway.name for gateway in shown.gateways if not gateway.online),
-    )  # fmt: skip
+    )
 
 
 def said(entry: Mapping[str, Any], which: str, figures: Iterable[str], fleet: str = "") -> str:
-    """An ended round, called `which`, in one line. figures: the names of those to print. fleet: text to append."""
+    """An ended round, called `which`, in one line. figures: the names of those to print. fleet:
+    text to append.
+    """
     reasons = entry.get("reasons") or {}
     line = f"{which}: {entry.get('reports', 0)} of {counted(entry.get('asked', 0), 'report')}"
     line += f", {counted(entry.get('refusals', 0), 'refusal')}"
     line += f" ({breakdown(reasons)})" if reasons else ""
     line += (f", {entry['ended']}" if entry.get("ended") else "") + fleet
-    return line + "".join(f"; {curves.word(name)} {entry[name]:.4f}" for name in figures if name in entry)
+    return line + "".join(
+        f"; {curves.word(name)} {entry[name]:.4f}" for name in figures if name in entry
+    )
 
 
 def breakdown(counts: Mapping[str, int]) -> str:

@@ -34,7 +34,9 @@ def console() -> Console:
 
 
 class Drawn:
-    """A summary as rich prints it. boards: how many of the worst are listed; None: as many as there is room for."""
+    """A summary as rich prints it. boards: how many of the worst are listed; None: as many as there
+    is room for.
+    """
 
     def __init__(self, summary: Summary, boards: int | None = None) -> None:
         self._summary = summary
@@ -96,7 +98,9 @@ def _round(summary: Summary) -> Iterable[RenderableType]:
         if since := time_of(under_way, summary.at):
             yield _line((since, "dim"))
     elif last:
-        yield _line(f"round {run.rounds:,}{planned}: {last.get('ended', '')}, {ago(last.get('finished'))}")
+        yield _line(
+            f"round {run.rounds:,}{planned}: {last.get('ended', '')}, {ago(last.get('finished'))}"
+        )
 
 
 def _learning(summary: Summary, options: ConsoleOptions) -> Iterable[RenderableType]:
@@ -122,7 +126,9 @@ def _curve(curve: Curve, width: int) -> RenderableType:
     labels[0], labels[-1] = f"{max(values):.3f} ", f"{min(values):.3f} "
     room = max(map(len, labels))
     grid = Table.grid()
-    for label, line in zip(labels, plot(curve.points, max(8, width - room), _CURVE_LINES), strict=True):
+    for label, line in zip(
+        labels, plot(curve.points, max(8, width - room), _CURVE_LINES), strict=True
+    ):
         grid.add_row(Text(label, "dim", no_wrap=True), Text(line, "cyan", no_wrap=True))
     grid.add_row("", Text(f"by {curve.by}, {curve.points[-1][0]:,.0f} so far", "dim", no_wrap=True))
     return grid
@@ -146,9 +152,14 @@ def _fleet(summary: Summary) -> Iterable[RenderableType]:
         return
     yield Text()
     beside = "; no host listens to them since the run ended" * (summary.run.status == FINISHED)
-    yield _line(("Boards ", "bold"), f"{fleet.boards:,}: {breakdown(fleet.states)}", (beside, "dim"))
+    yield _line(
+        ("Boards ", "bold"), f"{fleet.boards:,}: {breakdown(fleet.states)}", (beside, "dim")
+    )
     yield _line("heard within ", breakdown(fleet.ages))
-    for what, counts, style in (("release ", fleet.releases, ""), ("last error ", fleet.errors, "yellow")):
+    for what, counts, style in (
+        ("release ", fleet.releases, ""),
+        ("last error ", fleet.errors, "yellow"),
+    ):
         if counts:
             yield _line(what, (breakdown(counts), style))
     if count := fleet.generators.get("failed"):
@@ -185,7 +196,10 @@ def _worst(summary: Summary, most: int, width: int) -> Iterable[RenderableType]:
     rows = [_cells(board, summary.at)[: len(columns)] for board in summary.worst[:most]]
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     wholes = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(columns)]
-    wholes = [min(whole, 12) if name in _CUT else whole for whole, name in zip(wholes, columns, strict=True)]
+    wholes = [
+        min(whole, 12) if name in _CUT else whole
+        for whole, name in zip(wholes, columns, strict=True)
+    ]
     long = [name for name in columns if name in _LONG]
     taken = sum(whole for whole, name in zip(wholes, columns, strict=True) if name not in _LONG)
     most_of_long = max(4, (width - taken - len(columns) + 1) // len(long))
@@ -208,12 +222,18 @@ def _cells(board: BoardRow, now: float) -> list[str | Text]:
         state = "failed", "bold red"
     left, release = budget(board), visible(str(board.hello.get("release") or ""))
     numbers = ["" if left is None else f"{left:g}", f"{board.errors:,}" if board.errors else ""]
-    heard, error = duration(max(0.0, now - board.heard)), board.error or absence.describe(board.hello)
+    heard, error = (
+        duration(max(0.0, now - board.heard)),
+        board.error or absence.describe(board.hello),
+    )
     return [visible(board.name), Text(*state), heard, *numbers, release, visible(error)]
 
 
 def plot(points: Sequence[tuple[float, float]], width: int, height: int) -> list[str]:
-    """Draw a curve in Braille characters, scaled to the extreme values. The x of the points must ascend."""
+    """Draw a curve in Braille characters, scaled to the extreme values.
+
+    The x of the points must ascend.
+    """
     cells = [[0] * width for _ in range(height)]
     if points:
         columns, rows = 2 * width, 4 * height

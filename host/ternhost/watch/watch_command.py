@@ -35,7 +35,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN|STORE", help=text)
     add_option(parser, "--once", "show it once, and exit")
     add_option(parser, "--interval SECONDS", "seconds between two updates", 1.0)
-    add_option(parser, "--grafana FILE", "write a Grafana dashboard for 'tern serve --metrics', and exit")
+    add_option(
+        parser, "--grafana FILE", "write a Grafana dashboard for 'tern serve --metrics', and exit"
+    )
     add_option(parser, "--alerts FILE", "write Prometheus alert rules for these metrics, and exit")
 
 
@@ -44,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
         for name, path in written.items():
             with storage_errors("name another file", path):
                 write_file(Path(path), (files("ternhost.watch") / _FILES[name]).read_bytes())
-        print_result(written, "\n".join(f"{name}: {path}" for name, path in written.items()), args.json)
+        print_result(
+            written, "\n".join(f"{name}: {path}" for name, path in written.items()), args.json
+        )
         return OK
     if not 0.1 <= args.interval <= 3600:
         raise UsageError(f"--interval must be 0.1 to 3600 seconds, not {args.interval:g}")
@@ -58,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _snapshots(args: argparse.Namespace) -> Iterator[Snapshot]:
-    """Snapshots of the named run, again and again: another run may have begun, or there is none yet."""
+    """Snapshots of the named run, again and again: another run may have begun, or there is none
+    yet.
+    """
     reader: Reader | None = None
     meant: stores.Shown | None = None
     try:
@@ -66,7 +72,9 @@ def _snapshots(args: argparse.Namespace) -> Iterator[Snapshot]:
             try:
                 now = stores.chosen(args.run)
             except (UsageError, StorageError):
-                if args.once or (reader is None and args.run is not None and not Path(args.run).exists()):
+                if args.once or (
+                    reader is None and args.run is not None and not Path(args.run).exists()
+                ):
                     raise
                 if reader is None:
                     yield Snapshot(args.run or str(RUNS))

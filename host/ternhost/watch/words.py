@@ -33,7 +33,9 @@ def lead(now: Snapshot) -> str:
 
 
 def reckoned(run: RunView) -> str:
-    """The rounds that `epsilon_run` of its classes covers: those planned at its start; there may be more by now."""
+    """The rounds that `epsilon_run` of its classes covers: those planned at its start; there may be
+    more by now.
+    """
     rounds = run.references.get("rounds")
     if rounds is None:
         return "a round"
@@ -41,7 +43,9 @@ def reckoned(run: RunView) -> str:
 
 
 def epsilon_of(run: RunView) -> str:
-    """What the epsilons of a run are about: "epsilon of one record of a device, that it was there, at delta 1e-06"."""
+    """What the epsilons of a run are about: "epsilon of one record of a device, that it was there,
+    at delta 1e-06".
+    """
     unit = parse_unit(run.options.get("unit") or "device")
     text = f"epsilon of {protected(unit)}"
     if unit:
@@ -62,7 +66,9 @@ def status(now: Snapshot) -> str:
 
 
 def tone(now: Snapshot) -> str:
-    """The class of the badge: "good" for a run under way, "warn" for one that has stopped before its end."""
+    """The class of the badge: "good" for a run under way, "warn" for one that has stopped before
+    its end.
+    """
     if now.run is None or now.run.status == FINISHED:
         return ""
     return "good" if now.run.status in (PREPARING, RUNNING) and not _when(now) else "warn"
@@ -79,7 +85,11 @@ def tiles(now: Snapshot) -> list[Tile]:
         return [("devices with a key", f"{now.devices:,}", "")]
     coming = f"{now.coming:,} of them in the round under way" if now.open else "each counted once"
     shown = [
-        ("rounds ended", f"{run.rounds:,}", f"of {run.planned:,}" if run.planned else "no end planned"),
+        (
+            "rounds ended",
+            f"{run.rounds:,}",
+            f"of {run.planned:,}" if run.planned else "no end planned",
+        ),
         ("reports accepted", f"{now.accepted:,}", coming),
     ]
     last = now.history[-1] if now.history else {}
@@ -97,7 +107,9 @@ def tiles(now: Snapshot) -> list[Tile]:
         online, known = states(now.boards)["online"], f"of {len(now.boards):,} ever seen"
         shown.append((f"boards online{_when(now)}", f"{online:,}", known))
     elif devices:
-        shown.append(("devices", f"{devices:,}", "registered" if now.devices else "simulated or emulated"))
+        shown.append(
+            ("devices", f"{devices:,}", "registered" if now.devices else "simulated or emulated")
+        )
     if now.gateways:
         online = states(now.gateways)["online"]
         shown.append((f"gateways online{_when(now)}", f"{online:,}", f"of {len(now.gateways):,}"))
@@ -106,7 +118,9 @@ def tiles(now: Snapshot) -> list[Tile]:
 
 
 def refusing(now: Snapshot) -> str | None:
-    """The most frequent reason why the last ended round had only refusals, with a remedy; else None."""
+    """The most frequent reason why the last ended round had only refusals, with a remedy; else
+    None.
+    """
     last = now.history[-1] if now.history else {}
     if last.get("reports") or not last.get("reasons"):
         return None
@@ -119,7 +133,9 @@ def refusing(now: Snapshot) -> str | None:
 
 
 def old(now: Snapshot) -> str | None:
-    """The note for a snapshot that is out of date, a run that is silent or has no process, or a fleet that refuses."""
+    """The note for a snapshot that is out of date, a run that is silent or has no process, or a
+    fleet that refuses.
+    """
     if now.note is None:
         if now.run is not None and now.run.status == STOPPED:
             return "the process of this run is gone: 'tern runs' shows the command that goes on with it"
@@ -138,7 +154,9 @@ def time_of(opened: OpenRound, now: float) -> str:
     if opened.deadline is None:
         return f"for {duration(gone)}"
     left = opened.deadline - gone
-    return f"for {duration(gone)}, " + (f"{duration(left)} left" if left > 0 else "past its deadline")
+    return f"for {duration(gone)}, " + (
+        f"{duration(left)} left" if left > 0 else "past its deadline"
+    )
 
 
 def ago(when: float | None) -> str:

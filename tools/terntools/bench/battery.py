@@ -1,4 +1,6 @@
-"""How long a battery lasts on a board that wakes for each round: a model of "wakes" in shared_specs/currents.json."""
+"""How long a battery lasts on a board that wakes for each round: a model of "wakes" in
+shared_specs/currents.json.
+"""
 
 import json
 import math
@@ -16,7 +18,9 @@ SLEEP, SELF = "sleep", "self-discharge"
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a wake: milliseconds, and milliampere out of the battery. source: where the figures are from."""
+    """A part of a wake: milliseconds, and milliampere out of the battery. source: where the figures
+    are from.
+    """
 
     ms: float
     ma: float
@@ -29,7 +33,9 @@ class Phase:
 
 @dataclass(frozen=True)
 class Life:
-    """A battery's: milliampere on average by phase, "sleep" and "self-discharge" among them, and how long it lasts."""
+    """A battery's: milliampere on average by phase, "sleep" and "self-discharge" among them, and
+    how long it lasts.
+    """
 
     milliampere: dict[str, float]
     years: float
@@ -41,9 +47,11 @@ class Life:
 
 @dataclass(frozen=True)
 class Wakes:
-    """A board that wakes for a round, and sleeps in between; sleep: mA; longest: s of one sleep, None: no limit.
+    """A board that wakes for a round, and sleeps in between; sleep: mA; longest: s of one sleep,
+    None: no limit.
 
-    self_discharge: share of the battery's capacity per month."""
+    self_discharge: share of the battery's capacity per month.
+    """
 
     name: str
     phases: dict[str, Phase]
@@ -62,11 +70,16 @@ class Wakes:
         return sum(phase.charge for phase in self.phases.values())
 
     def with_ms(self, times: Mapping[str, float]) -> Self:
-        """With other times of some phases, in milliseconds. Raises UsageError for a phase that there is not."""
+        """With other times of some phases, in milliseconds.
+
+        Raises UsageError for a phase that there is not.
+        """
         if unknown := sorted(times.keys() - self.phases.keys()):
             hint = f"it has {', '.join(self.phases)}: --awake-ms join=800"
             raise UsageError(f"a wake has no phase {unknown[0]!r}", hint)
-        changed = {name: replace(self.phases[name], ms=ms, source="given") for name, ms in times.items()}
+        changed = {
+            name: replace(self.phases[name], ms=ms, source="given") for name, ms in times.items()
+        }
         return replace(self, phases={**self.phases, **changed})
 
     def life(self, capacity: float, interval: float) -> Life:
@@ -75,7 +88,9 @@ class Wakes:
         Self-discharge takes the same charge each month; the years end when the battery is empty."""
         if interval <= self.awake_s:
             hint = "give a longer --interval-s"
-            raise UsageError(f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s", hint)
+            raise UsageError(
+                f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s", hint
+            )
         parts = {name: phase.charge / interval for name, phase in self.phases.items()}
         if self.longest:  # it wakes in between, to sleep again
             between = math.ceil(interval / self.longest) - 1
@@ -90,16 +105,25 @@ def figures() -> dict[str, Any]:
 
 
 def load(
-    board: str, sleep: str = "deepsleep", *, volts: float | None = None, self_discharge: float | None = None
+    board: str,
+    sleep: str = "deepsleep",
+    *,
+    volts: float | None = None,
+    self_discharge: float | None = None,
 ) -> Wakes:
-    """The wakes of "pico-w" or "esp32" with one of its `sleeps`; the table's battery by default. Raises UsageError."""
+    """The wakes of "pico-w" or "esp32" with one of its `sleeps`; the table's battery by default.
+
+    Raises UsageError.
+    """
     table = figures()
     if board not in table["boards"]:
         hint = f"there are figures for {', '.join(table['boards'])}"
         raise UsageError(f"no figures are known for {board}", hint)
     of, battery = table["boards"][board], table["battery"]
     if sleep not in of["sleeps"]:
-        raise UsageError(f"{of['name']} has no sleep {sleep!r}", hint=f"it has {', '.join(of['sleeps'])}")
+        raise UsageError(
+            f"{of['name']} has no sleep {sleep!r}", hint=f"it has {', '.join(of['sleeps'])}"
+        )
     volts = battery["volts"] if volts is None else volts
 
     def out_of_the_battery(figure: Mapping[str, Any]) -> float:
@@ -121,7 +145,9 @@ def load(
 def _source(figure: Mapping[str, Any]) -> str:
     page = f", page {figure['page']}" if "page" in figure else ""
     parts = {
-        "source": f"{figure.get('source')}{page}", "measured_by": f"measured by {figure.get('measured_by')}",
-        "assumed": "assumed", "what": figure.get("what", ""),
-    }  # fmt: skip
+        "source": f"{figure.get('source')}{page}",
+        "measured_by": f"measured by {figure.get('measured_by')}",
+        "assumed": "assumed",
+        "what": figure.get("what", ""),
+    }
     return "; ".join(text for name, text in parts.items() if figure.get(name))

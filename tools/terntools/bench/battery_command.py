@@ -26,7 +26,9 @@ def add_action(actions: Any) -> None:
     phases = ", ".join(boards["esp32"]["phases"])
     add_option(parser, "--awake-ms PHASE=MS...", f"duration of a phase in milliseconds: {phases}")
     add_option(parser, "--volts V", "voltage of the battery (default: 3.7)", type=float)
-    lost = "share of the capacity that self-discharge loses in a month (default: 0.025, lithium-ion)"
+    lost = (
+        "share of the capacity that self-discharge loses in a month (default: 0.025, lithium-ion)"
+    )
     add_option(parser, "--self-discharge SHARE", lost, type=float)
     add_option(parser, "--sources", "add the source of each figure")
     add_option(parser, "--plot FILE.png", "also draw into this file where the charge goes")
@@ -41,32 +43,51 @@ def _times(words: list[str]) -> dict[str, float]:
         except ValueError:
             times[name] = -1.0
         if not 0 <= times[name] < 1e9:
-            raise UsageError(f"--awake-ms must be PHASE=MS, not {word!r}", hint="such as --awake-ms join=800")
+            raise UsageError(
+                f"--awake-ms must be PHASE=MS, not {word!r}", hint="such as --awake-ms join=800"
+            )
     return times
 
 
 def _run(args: argparse.Namespace) -> int:
     require_positive(args, "interval_s", "capacity_mah", "volts")
     if args.self_discharge is not None and not 0 <= args.self_discharge < 1:
-        raise UsageError(f"--self-discharge must be a share from 0 to below 1, not {args.self_discharge:g}")
-    wakes = battery.load(args.chip, args.sleep, volts=args.volts, self_discharge=args.self_discharge)
+        raise UsageError(
+            f"--self-discharge must be a share from 0 to below 1, not {args.self_discharge:g}"
+        )
+    wakes = battery.load(
+        args.chip, args.sleep, volts=args.volts, self_discharge=args.self_discharge
+    )
     wakes = wakes.with_ms(_times(args.awake_ms))
     life = wakes.life(args.capacity_mah, args.interval_s)
     phases = {name: {**asdict(phase), "mas": phase.charge} for name, phase in wakes.phases.items()}
     result = {
-        "board": args.chip, "sleep": args.sleep, "interval_s": args.interval_s, "capacity_mah": args.capacity_mah,
-        "volts": wakes.volts, "awake_s": wakes.awake_s, "milliampere_seconds_a_wake": wakes.charge, "phases": phases,
-        "sleep_ma": wakes.sleep, "sleep_source": wakes.sleep_source, "longest_sleep_s": wakes.longest,
-        "self_discharge": wakes.self_discharge, "milliampere": life.milliampere, "milliampere_average": life.average,
-        "years": life.years, "modelled": True,
-    }  # fmt: skip
+        "board": args.chip,
+        "sleep": args.sleep,
+        "interval_s": args.interval_s,
+        "capacity_mah": args.capacity_mah,
+        "volts": wakes.volts,
+        "awake_s": wakes.awake_s,
+        "milliampere_seconds_a_wake": wakes.charge,
+        "phases": phases,
+        "sleep_ma": wakes.sleep,
+        "sleep_source": wakes.sleep_source,
+        "longest_sleep_s": wakes.longest,
+        "self_discharge": wakes.self_discharge,
+        "milliampere": life.milliampere,
+        "milliampere_average": life.average,
+        "years": life.years,
+        "modelled": True,
+    }
     if args.plot:
         from ternhost.run.report import plots as report
         from terntools.bench import plots  # loads matplotlib
 
         report.check_place(Path(args.plot))
         bar = {f"{args.chip}, {args.sleep}, every {args.interval_s:g} s": life.milliampere}
-        panel = plots.Panel("Where a battery's charge goes (modelled)", "microampere on average", bar, 1000)
+        panel = plots.Panel(
+            "Where a battery's charge goes (modelled)", "microampere on average", bar, 1000
+        )
         report.save(plots.page([panel]), Path(args.plot))
         result["plot"] = args.plot
     print_result(result, _text(result, wakes, life, args.sources), args.json)
@@ -89,7 +110,9 @@ def _text(result: dict[str, Any], wakes: battery.Wakes, life: battery.Life, sour
     lines.append(f"  {battery.SELF:46} {1000 * life.milliampere[battery.SELF]:9.1f} uA")
     if wakes.longest is not None and result["interval_s"] > wakes.longest:
         most = f"{wakes.longest:g} s at a time"
-        lines.append(f"  it cannot sleep longer than {most}: it would wake in between, and sleep again")
+        lines.append(
+            f"  it cannot sleep longer than {most}: it would wake in between, and sleep again"
+        )
     if not sources:
         lines.append("  --sources adds where each figure is from")
         return "\n".join(lines)

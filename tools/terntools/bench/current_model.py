@@ -1,4 +1,7 @@
-"""Energy from times and bytes by datasheet currents (shared_specs/currents.json). Whatever comes of it is modelled."""
+"""Energy from times and bytes by datasheet currents (shared_specs/currents.json).
+
+Whatever comes of it is modelled.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +18,9 @@ SOURCE = "modelled from datasheet currents, not measured"
 
 @dataclass(frozen=True)
 class LinkCurrent:
-    """A link: milliampere that it adds while bytes pass, bits a second, bits a byte, bytes that every message adds."""
+    """A link: milliampere that it adds while bytes pass, bits a second, bits a byte, bytes that
+    every message adds.
+    """
 
     ma: float
     bits_per_second: float
@@ -41,7 +46,9 @@ class ChipCurrents:
         return self.volts * self.active_ma * seconds * 1000
 
     def report_microjoules(self, figures: Mapping[str, Any]) -> tuple[float, float]:
-        """Energy of computing and of the link for a report over serial; figures: of latency.Bench.figures."""
+        """Energy of computing and of the link for a report over serial; figures: of
+        latency.Bench.figures.
+        """
         line, serial = (figures["receive"] + figures["send"]) / 1e6, self.links["serial"]
         on_line = serial.seconds(figures["bytes_in"]) + serial.seconds(figures["bytes_out"])
         link = self.compute_microjoules(line) + self.volts * serial.ma * on_line * 1000
@@ -67,14 +74,24 @@ def load(chip: str | None) -> ChipCurrents:
         name: LinkCurrent(**{figure: link[figure] for figure in figures if figure in link})
         for name, link in of["links"].items()
     }
-    sources = {name: f"{of[name]['source']}, page {of[name]['page']}" for name in ("active", "sleep")}
-    return ChipCurrents(of["name"], of["volts"], of["active"]["ma"], of["sleep"]["ma"], links, sources)
+    sources = {
+        name: f"{of[name]['source']}, page {of[name]['page']}" for name in ("active", "sleep")
+    }
+    return ChipCurrents(
+        of["name"], of["volts"], of["active"]["ma"], of["sleep"]["ma"], links, sources
+    )
 
 
-def by_link(model: ChipCurrents, reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Microjoules of "computing" and "link" for reports (latency.Bench.figures) over serial, and to send by Wi-Fi."""
+def by_link(
+    model: ChipCurrents, reports: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, float]]:
+    """Microjoules of "computing" and "link" for reports (latency.Bench.figures) over serial, and to
+    send by Wi-Fi.
+    """
     energies = {
-        f"serial: {one['name']}": dict(zip(("computing", "link"), model.report_microjoules(one), strict=True))
+        f"serial: {one['name']}": dict(
+            zip(("computing", "link"), model.report_microjoules(one), strict=True)
+        )
         for one in reports
     }
     esp32 = load("esp32")

@@ -44,14 +44,31 @@ def add_action(actions: Any) -> None:
     parser = add_command(actions, "energy", summary, example, _run)
     latency_command.add_options(parser)
     meter = parser.add_argument_group("meter")
-    add_option(meter, "--meter", "instrument, its exported file or a model", required=True, choices=METERS)
-    add_option(meter, "--meter-port PORT", "port of the ppk2, or of the Pico that reads the ina226 or ina228")
-    add_option(meter, "--volts VOLTS", "supply voltage in V, if the meter does not measure it", type=float)
+    add_option(
+        meter, "--meter", "instrument, its exported file or a model", required=True, choices=METERS
+    )
+    add_option(
+        meter,
+        "--meter-port PORT",
+        "port of the ppk2, or of the Pico that reads the ina226 or ina228",
+    )
+    add_option(
+        meter, "--volts VOLTS", "supply voltage in V, if the meter does not measure it", type=float
+    )
     add_option(meter, "--no-supply", "ppk2: only measure; the board has its own supply")
-    add_option(meter, "--shunt OHMS", "ina226, ina228: shunt resistance (default: 0.1, 0.015)", type=float)
-    add_option(meter, "--range", "joulescope: fixed range of the current", choices=tuple(joulescope.RANGES))
+    add_option(
+        meter, "--shunt OHMS", "ina226, ina228: shunt resistance (default: 0.1, 0.015)", type=float
+    )
+    add_option(
+        meter, "--range", "joulescope: fixed range of the current", choices=tuple(joulescope.RANGES)
+    )
     add_option(meter, "--file CSV", "csv: exported file of the instrument", type=Path)
-    add_option(meter, "--marker PIN", "the board's pin that marks reports (default: a Pico's GP15)", type=int)
+    add_option(
+        meter,
+        "--marker PIN",
+        "the board's pin that marks reports (default: a Pico's GP15)",
+        type=int,
+    )
     add_option(meter, "--active-low", "the marker pin is low during a window")
     asleep = "also measure the current of the board in deep sleep, for the battery's life"
     add_option(meter, "--asleep", asleep)
@@ -59,7 +76,9 @@ def add_action(actions: Any) -> None:
     life = parser.add_argument_group("battery life")
     add_option(life, "--battery MAH", "capacity of the battery in mAh", 2000.0)
     add_option(life, "--every S", "seconds between reports", 3600.0)
-    add_option(life, "--sleep-milliwatts MW", "power asleep in mW (default: by the datasheet)", type=float)
+    add_option(
+        life, "--sleep-milliwatts MW", "power asleep in mW (default: by the datasheet)", type=float
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -71,7 +90,9 @@ def _run(args: argparse.Namespace) -> int:
     case = latency_command.case_of(args)
     without = args.meter in ("csv", "model")
     if args.asleep and without:
-        raise UsageError("--asleep needs a meter", hint="such as --meter ppk2; or give --sleep-milliwatts")
+        raise UsageError(
+            "--asleep needs a meter", hint="such as --meter ppk2; or give --sleep-milliwatts"
+        )
     if not without and not isinstance(fleet.parse(args.fleet), OnPorts):
         hint = "name it: tern bench energy a0 ...; or --meter model"
         raise UsageError("a meter needs a board to measure", hint)
@@ -114,12 +135,20 @@ def _battery(args: argparse.Namespace, result: dict[str, Any], chip: str | None)
         asleep, source = result["idle_milliwatts"], "as it rests between windows"
     active = result["milliseconds_per_report"] / 1000
     days = energy.battery_days(
-        args.battery, result["volts"], result["microjoules_per_report_with_idle"], asleep, args.every, active
+        args.battery,
+        result["volts"],
+        result["microjoules_per_report_with_idle"],
+        asleep,
+        args.every,
+        active,
     )
     return {
-        "battery_days": days, "battery_milliampere_hours": args.battery, "report_every_seconds": args.every,
-        "sleep_milliwatts": asleep, "sleep_source": source,
-    }  # fmt: skip
+        "battery_days": days,
+        "battery_milliampere_hours": args.battery,
+        "report_every_seconds": args.every,
+        "sleep_milliwatts": asleep,
+        "sleep_source": source,
+    }
 
 
 def _model(args: argparse.Namespace, case: latency.Case, bits: int, say: latency.Tell) -> Measured:
@@ -137,19 +166,28 @@ def _model(args: argparse.Namespace, case: latency.Case, bits: int, say: latency
     gross = sum(model.report_microjoules(reports[0]))
     seconds = reports[0]["median"] / 1e6
     modelled = energy.ReportEnergy(
-        gross, gross - model.sleep_microjoules(seconds), model.volts * model.sleep_ma, model.volts, seconds,
-        current_model.SOURCE, asleep_microamperes=1000 * model.sleep_ma,
-    )  # fmt: skip
+        gross,
+        gross - model.sleep_microjoules(seconds),
+        model.volts * model.sleep_ma,
+        model.volts,
+        seconds,
+        current_model.SOURCE,
+        asleep_microamperes=1000 * model.sleep_ma,
+    )
     currents = {
-        "chip": model.name, "active_milliampere": model.active_ma, "sleep_milliampere": model.sleep_ma,
+        "chip": model.name,
+        "active_milliampere": model.active_ma,
+        "sleep_milliampere": model.sleep_ma,
         "sources": model.sources,
-    }  # fmt: skip
+    }
     by_link = {name: sum(parts.values()) for name, parts in rows.items()}
     more = {"microjoules_by_link": by_link, "modelled": True, "currents": currents}
     return {**modelled.as_dict(bits), **more}, rows, on.chip
 
 
-def _measure(args: argparse.Namespace, case: latency.Case, bits: int, say: latency.Tell) -> Measured:
+def _measure(
+    args: argparse.Namespace, case: latency.Case, bits: int, say: latency.Tell
+) -> Measured:
     measured, chip = _exported(args) if args.meter == "csv" else _on_board(args, case, say)
     parts = {"the report's": measured.net, "idle": measured.gross - measured.net}
     return measured.as_dict(bits), {case.label: parts}, chip
@@ -159,7 +197,9 @@ def _exported(args: argparse.Namespace) -> Energy:
     if args.file is None:
         raise UsageError("--meter csv needs a --file to read", hint="such as --file export.csv")
     source = f"measured, from {args.file.name}"
-    return energy.measure(csv.read(args.file, args.volts), args.reports, source, args.active_low), None
+    return energy.measure(
+        csv.read(args.file, args.volts), args.reports, source, args.active_low
+    ), None
 
 
 def _on_board(args: argparse.Namespace, case: latency.Case, say: latency.Tell) -> Energy:
@@ -185,11 +225,15 @@ def _on_board(args: argparse.Namespace, case: latency.Case, say: latency.Tell) -
     middle = sorted(results, key=lambda result: result.net)[_SESSIONS // 2]
     if middle.net <= 0:
         hint = "is the meter in the board's supply line?"
-        raise TernError("a report seems to cost no more energy than idling, which is impossible", hint)
+        raise TernError(
+            "a report seems to cost no more energy than idling, which is impossible", hint
+        )
     return replace(middle, asleep_microamperes=asleep), on.chip
 
 
-def _session(meter: Meter, bench: latency.Bench, case: latency.Case, active_low: bool) -> energy.ReportEnergy:
+def _session(
+    meter: Meter, bench: latency.Bench, case: latency.Case, active_low: bool
+) -> energy.ReportEnergy:
     with ThreadPoolExecutor(1) as pool:  # the meter records while the board works
         recording = pool.submit(meter.record, _SECONDS + 2 * _REST)
         time.sleep(_REST)

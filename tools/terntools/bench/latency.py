@@ -1,8 +1,10 @@
 """How long a report takes on a device, and where the time goes, by MLPerf Tiny's method.
 
-After warm-ups, five windows of at least ten iterations are measured. The main case at a port has windows of 80: its 400
-reports show what garbage, its collection and the flash cost. The emulated Pico simulates cycles, so that two boots with
-one seed must agree to the microsecond. QEMU's machines count instructions, a lower bound for a chip."""
+After warm-ups, five windows of at least ten iterations are measured. The main case at a port has
+windows of 80: its 400 reports show what garbage, its collection and the flash cost. The emulated
+Pico simulates cycles, so that two boots with one seed must agree to the microsecond. QEMU's
+machines count instructions, a lower bound for a chip.
+"""
 
 import contextlib
 import itertools
@@ -36,12 +38,14 @@ WINDOWS, ITERATIONS, WARM_UP = 5, 10, 3
 MAIN_ITERATIONS = 80  # of the main case at a port: garbage is collected after 250 reports
 MECHANISMS = ("three-outputs", "duchi", "pm-sub")
 DIMENSIONS = (28, 100)
-OVERHEAD: int = frames.end_of(wire.REPORT_FIELDS) + wire.TAG_BYTES  # bytes of a REPORT's header and tag
+OVERHEAD: int = (
+    frames.end_of(wire.REPORT_FIELDS) + wire.TAG_BYTES
+)  # bytes of a REPORT's header and tag
 _BUDGET = 1_000_000_000
 _RENEWAL = 12  # reports of k = 1 from one new key of the generator to the next, which makes garbage
 
-# The parts of an answer as they are shown, in order, and the timed calls that each adds and subtracts. What remains of
-# an answer are the steps between them.
+# The parts of an answer as they are shown, in order, and the timed calls that each adds and
+# subtracts. What remains of an answer are the steps between them.
 PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tag": (("question", "tag"), ()),
     "decode": (("decode", "certify"), ()),  # a card is certified in its first report alone
@@ -56,7 +60,9 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A mechanism at an epsilon of the whole report, a model, k of d coordinates; or a sum of `records`, at a rho."""
+    """A mechanism at an epsilon of the whole report, a model, k of d coordinates; or a sum of
+    `records`, at a rho.
+    """
 
     mechanism: str = "three-outputs"
     epsilon: str = "2"
@@ -104,7 +110,13 @@ class Case:
             return self._projection().card
         micro = mechanisms.parse_epsilon(self.epsilon)
         if self.records:
-            more = {"unit": 1, "units": self.records, "values": self.values, "clipped": 92, "kept": -36}
+            more = {
+                "unit": 1,
+                "units": self.records,
+                "values": self.values,
+                "clipped": 92,
+                "kept": -36,
+            }
             return sums.design(cost=micro, radius=0.5, **more).card
         levels = 255 if self.mechanism.startswith("pm") else None
         return mechanisms.design(self.mechanism, levels=levels, epsilon_micro=micro // self.k).card
@@ -112,7 +124,8 @@ class Case:
 
 SUMS = tuple(Case("gaussian", "0.02", 28, 28, records=records) for records in (32, 500))
 
-# Clocks of the ESP32-C3 and C6, and of the ESP32, S2 and S3. None of them ends more than one instruction a cycle.
+# Clocks of the ESP32-C3 and C6, and of the ESP32, S2 and S3. None of them ends more than one
+# instruction a cycle.
 CLOCKS_MHZ = (160, 240)
 # SHA-256 and AES are hardware on those chips, and software here.
 _HARDWARE = ("tag", "entropy", "coordinates")
@@ -127,9 +140,13 @@ class Bench:
     def prepare(self, case: Case) -> None:
         """Provision the device for a case, in a folder of its own with a budget of its own."""
         shape = max(1, case.records), case.d + 1
-        rows = (7919 * np.arange(math.prod(shape)) % (2 * ONE) - ONE).astype(np.int16).reshape(shape)
+        rows = (
+            (7919 * np.arange(math.prod(shape)) % (2 * ONE) - ONE).astype(np.int16).reshape(shape)
+        )
         policy = Policy(_BUDGET, _BUDGET, ledger.RHO if case.records else ledger.EPSILON)
-        protects = {storage.FLEET: fleet_file(bytes(wire.KEY_BYTES), unit=1)} if case.records else {}
+        protects = (
+            {storage.FLEET: fleet_file(bytes(wire.KEY_BYTES), unit=1)} if case.records else {}
+        )
         self.device.install({**board_files(DEVICE, [self._key], rows, policy), **protects})
         self._round = 0
         self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
@@ -142,9 +159,17 @@ class Bench:
         for _ in range(n):
             self._round += 1
             size = host_frames.encode_round(
-                out, self._key, DEVICE, self._round, LINEAR_MODELS[case.model], parameters, card, case.values,
-                -14, case.range,
-            )  # fmt: skip
+                out,
+                self._key,
+                DEVICE,
+                self._round,
+                LINEAR_MODELS[case.model],
+                parameters,
+                card,
+                case.values,
+                -14,
+                case.range,
+            )
             rounds.append(bytes(out[:size]))
         return rounds
 
@@ -167,12 +192,19 @@ class Bench:
         parts |= {"link": sum(link.values())} if link else {}
         means = [fmean(window) for window in windows]
         return {
-            "answer": answer, **link, "median": median(totals), "slowest": max(totals), "mean": median(means),
-            "windows": means, "breakdown": {name: round(value, 1) for name, value in parts.items()},
-        }  # fmt: skip
+            "answer": answer,
+            **link,
+            "median": median(totals),
+            "slowest": max(totals),
+            "mean": median(means),
+            "windows": means,
+            "breakdown": {name: round(value, 1) for name, value in parts.items()},
+        }
 
     def figures(self, case: Case) -> dict[str, Any]:
-        """report() with the case, the noise of a value, and bytes: of ROUND, REPORT, and a report of float32."""
+        """report() with the case, the noise of a value, and bytes: of ROUND, REPORT, and a report
+        of float32.
+        """
         iterations = 2 if case.records > 100 else ITERATIONS
         report = {"name": case.label, **asdict(case), **self.report(case, iterations)}
         noise = (report["breakdown"]["sampling"] + report["breakdown"]["entropy"]) / case.values
@@ -180,7 +212,9 @@ class Bench:
         return {**report, **sizes, "bytes_float32": OVERHEAD + 4 * case.d, "noise": noise}
 
     def answers(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
-        """How long each of ITERATIONS reports took on a prepared device, and each call of the watched parts."""
+        """How long each of ITERATIONS reports took on a prepared device, and each call of the
+        watched parts.
+        """
         times, parts = self.device.call(f"answer({self.messages(case, ITERATIONS)!r})")
         return times, parts
 
@@ -190,37 +224,57 @@ class Bench:
         self.device.call("watch()")
         _, timed = self.answers(case)
         calls = {label: len(times) / ITERATIONS for label, times in timed.items()}
-        mean = {label: median(times) * calls[label] - inside * calls[label] for label, times in timed.items()}
+        mean = {
+            label: median(times) * calls[label] - inside * calls[label]
+            for label, times in timed.items()
+        }
         # Nested parts were timed with their wrappers.
         parts = {}
         for name, (plus, minus) in PARTS.items():
-            value = sum(mean.get(label, 0.0) for label in plus) - sum(mean.get(label, 0.0) for label in minus)
+            value = sum(mean.get(label, 0.0) for label in plus) - sum(
+                mean.get(label, 0.0) for label in minus
+            )
             wrapped = [*minus, "pack"] if name == "packing" else minus
-            parts[name] = max(0.0, value - outside * sum(calls.get(label, 0.0) for label in wrapped))
+            parts[name] = max(
+                0.0, value - outside * sum(calls.get(label, 0.0) for label in wrapped)
+            )
         return parts
 
     def burst(self, case: Case, n: int) -> float:
         """Make n reports, each with the marker set; the seconds that they took."""
         (message,) = self.messages(case, 1)
-        return float(sum(self.device.call(f"answer(rounds({message!r}, {self._key!r}, {n}))")[0])) / 1e6
+        return (
+            float(sum(self.device.call(f"answer(rounds({message!r}, {self._key!r}, {n}))")[0]))
+            / 1e6
+        )
 
     def units(self, card: bytes, name: str) -> float:
         """The median time of a case of tern.bench, a unit."""
         return float(median(self.device.call(f"case({name!r}, {WINDOWS}, {card!r})")))
 
     def heap(self, case: Case) -> dict[str, int]:
-        """Bytes of heap: free before and with the client, garbage of a report on average, and the most in use."""
+        """Bytes of heap: free before and with the client, garbage of a report on average, and the
+        most in use.
+        """
         self.prepare(case)
         before, free = self.device.call("heap")
         made = [self.device.call(f"garbage({self.messages(case, _RENEWAL)!r})") for _ in range(2)]
         garbage = math.ceil(sum(garbage for garbage, _ in made) / (2 * _RENEWAL))
         used = max(used for _, used in made)
-        return {"free_before": before, "free": free, "garbage_per_report": garbage, "peak": used + garbage}
+        return {
+            "free_before": before,
+            "free": free,
+            "garbage_per_report": garbage,
+            "peak": used + garbage,
+        }
 
 
 def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS) -> dict[str, Any]:
-    """All figures of `tern bench latency`. On an emulated board the main ones come from two boots, which must agree to
-    the microsecond, or in instructions within `runs_differ_by`, a share. Raises UsageError without mpy-cross."""
+    """All figures of `tern bench latency`.
+
+    On an emulated board the main ones come from two boots, which must agree to the microsecond, or
+    in instructions within `runs_differ_by`, a share. Raises UsageError without mpy-cross.
+    """
     library = mpy.compile_set(mpy.BOARDS["pico"])  # first, since the compiler may be missing
     with subject(spec) as on:
         bench = Bench(on)
@@ -238,9 +292,12 @@ def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS)
             result["runs_differ_by"] = abs(again[name]["median"] / result[name]["median"] - 1)
     result["mpy_bytes"] = sum(map(len, library.values()))
     result["method"] = {
-        "windows": WINDOWS, "iterations": ITERATIONS, "warm_up": WARM_UP, "counts": "median",
+        "windows": WINDOWS,
+        "iterations": ITERATIONS,
+        "warm_up": WARM_UP,
+        "counts": "median",
         "main_iterations": MAIN_ITERATIONS,
-    }  # fmt: skip
+    }
     return result
 
 
@@ -269,20 +326,31 @@ def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> 
     card = case.card
     unit = bench.device.unit
     return {
-        "device": bench.device.name, "chip": bench.device.chip, "unit": unit,
-        "case": {"name": case.label, **asdict(case), "card_bytes": len(card), "symbols": cards.decode(card).symbols},
+        "device": bench.device.name,
+        "chip": bench.device.chip,
+        "unit": unit,
+        "case": {
+            "name": case.label,
+            **asdict(case),
+            "card_bytes": len(card),
+            "symbols": cards.decode(card).symbols,
+        },
         f"{unit}_per_coordinate": coordinate,
         f"{unit}_per_coordinate_plain_float": plain,
         f"{unit}_per_coordinate_native_c": in_c,
         f"entropy_{unit}_per_byte": bench.units(card, "entropy"),
         f"{unit}_per_report": report,
         "us_per_report_at_least": at_least(report) if unit == INSTRUCTIONS else None,
-        "heap_bytes_peak": heap["peak"], "heap": heap,
-    }  # fmt: skip
+        "heap_bytes_peak": heap["peak"],
+        "heap": heap,
+    }
 
 
 def at_least(report: Mapping[str, Any]) -> dict[str, float]:
-    """Least microseconds for a report's instructions, by clock. SHA-256 and AES, hardware on an ESP32, are left out."""
+    """Least microseconds for a report's instructions, by clock.
+
+    SHA-256 and AES, hardware on an ESP32, are left out.
+    """
     counted = sum(value for part, value in report["breakdown"].items() if part not in _HARDWARE)
     return {f"{mhz} MHz": counted / mhz for mhz in CLOCKS_MHZ}
 

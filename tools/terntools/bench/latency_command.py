@@ -26,15 +26,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern bench energy` has as well."""
     case = latency.Case()
     text = "an emulated board: pico-emulated:1 or emulated:1; for latency also rv32-emulated:1 (ESP32-C3) "
-    text += "and xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip"
+    text += (
+        "and xtensa-emulated:1 (ESP32), which count instructions and give the least time of a chip"
+    )
     devices.add_board_or_fleet(parser, text, "pico-emulated:1")
-    add_option(parser, "--mechanism NAME", "mechanism of a report", case.mechanism, choices=mechanisms.NAMES)
+    add_option(
+        parser,
+        "--mechanism NAME",
+        "mechanism of a report",
+        case.mechanism,
+        choices=mechanisms.NAMES,
+    )
     add_option(parser, "--epsilon E", "epsilon of a report", case.epsilon)
     add_option(parser, "--d D", "number of coordinates", case.d)
     add_option(parser, "--k K", "number of coordinates in the report", case.k)
     models = tuple(LINEAR_MODELS)
     add_option(parser, "--model", "model whose gradient is reported", case.model, choices=models)
-    add_option(parser, "--sessions DIR", "write log, JSON and pictures to a new folder in DIR", "sessions")
+    add_option(
+        parser, "--sessions DIR", "write log, JSON and pictures to a new folder in DIR", "sessions"
+    )
 
 
 def case_of(args: argparse.Namespace) -> latency.Case:
@@ -58,7 +68,10 @@ def summary(result: dict[str, Any]) -> str:
     report = result[f"{unit}_per_report"]
     times = f"median {report['median'] / 1000:,.2f} {thousands}, slowest {report['slowest'] / 1000:,.2f}"
     lines = [result["device"], f"a report ({result['case']['name']}): {times}"]
-    lines += [f"  {part:12}{value / 1000:10,.2f} {thousands}" for part, value in report["breakdown"].items()]
+    lines += [
+        f"  {part:12}{value / 1000:10,.2f} {thousands}"
+        for part, value in report["breakdown"].items()
+    ]
     if not is_time:
         least = result["us_per_report_at_least"].items()
         bounds = " and ".join(f"{us / 1000:.2f} ms at {clock}" for clock, us in least)
@@ -78,7 +91,9 @@ def summary(result: dict[str, Any]) -> str:
     lines.append(f"{line}library {result['mpy_bytes']:,} bytes of .mpy (Pico)")
     for one in result["reports"]:
         if one["records"] or one["mechanism"] == projections.NAME:
-            noise = f"noise {one['noise'] / 1000:.2f} a " + ("coordinate" if one["records"] else "report")
+            noise = f"noise {one['noise'] / 1000:.2f} a " + (
+                "coordinate" if one["records"] else "report"
+            )
             lines.append(f"{one['name']}: median {one['median'] / 1000:,.2f} {thousands}, {noise}")
     if result["runs_differ_by"] is not None:
         lines.append(f"two boots differ by {100 * result['runs_differ_by']:.2f} % in a report")
@@ -97,10 +112,16 @@ def pictures(result: dict[str, Any]) -> dict[str, Any]:
         unit = "milliseconds from the round's first byte to the report's last"
         panels = [plots.Panel("Latency of a report", unit, parts, 1e-3, 1)]
     else:
-        panels = [plots.Panel("Instructions of a report", "thousands, without the link", parts, 1e-3)]
+        panels = [
+            plots.Panel("Instructions of a report", "thousands, without the link", parts, 1e-3)
+        ]
     if result["chip"] in current_model.chips():
         case = result["case"]
-        of_case = [one for one in reports if all(one[name] == case[name] for name in ("mechanism", "model"))]
+        of_case = [
+            one
+            for one in reports
+            if all(one[name] == case[name] for name in ("mechanism", "model"))
+        ]
         by_link = current_model.by_link(current_model.load(result["chip"]), of_case)
         panels.append(plots.energy(by_link, "modelled"))
     sizes = {one["name"].rpartition(", ")[0]: one["bytes_out"] for one in reports}

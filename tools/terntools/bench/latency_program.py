@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""Runs on a device (MicroPython): times whole reports and their parts, in microseconds or ticks of setup()'s clock."""
+"""Runs on a device (MicroPython): times whole reports and their parts, in microseconds or ticks of
+setup()'s clock.
+"""
 
 import gc
 import struct
@@ -123,7 +125,10 @@ def answer(messages):
 
 
 def rounds(message, key, n):
-    """Yield n ROUNDs like `message`, each a new one, under the client's `key`. A spent budget is renewed."""
+    """Yield n ROUNDs like `message`, each a new one, under the client's `key`.
+
+    A spent budget is renewed.
+    """
     client = _state[1]
     for _ in range(n):
         ledger = client._load(1)
@@ -152,7 +157,9 @@ def garbage(messages):
 
 
 def serve(n):
-    """Answer n ROUNDs of the board's own port: times from first byte to last byte, receive, answer and send of each."""
+    """Answer n ROUNDs of the board's own port: times from first byte to last byte, receive, answer
+    and send of each.
+    """
     board, client = _state
     link = board.link()
     board.begin()

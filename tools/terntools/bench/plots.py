@@ -1,4 +1,6 @@
-"""The page of pictures of `tern bench`: where the time of a report goes, its energy by link, and its bytes."""
+"""The page of pictures of `tern bench`: where the time of a report goes, its energy by link, and
+its bytes.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,9 +14,18 @@ from ternhost.run.report.plots import blank, dress, legend_above
 
 # Grey levels and hatches that stay apart in print.
 _STYLES = (
-    ("#14406b", ""), ("#4f83b5", "//"), ("#a9bfd3", "||"), ("#c46a1b", ".."), ("#dfa36b", ""), ("#f2d9bf", "\\\\"),
-    ("#777777", ""), ("#bbbbbb", "xx"), ("#e4e4e4", ""), ("#333333", "++"), ("#ffffff", "//"),
-)  # fmt: skip
+    ("#14406b", ""),
+    ("#4f83b5", "//"),
+    ("#a9bfd3", "||"),
+    ("#c46a1b", ".."),
+    ("#dfa36b", ""),
+    ("#f2d9bf", "\\\\"),
+    ("#777777", ""),
+    ("#bbbbbb", "xx"),
+    ("#e4e4e4", ""),
+    ("#333333", "++"),
+    ("#ffffff", "//"),
+)
 _WIDTH = 8.0  # inches
 _ROW = 0.36
 _COLUMNS = 4  # of a legend
@@ -24,7 +35,9 @@ Rows = Mapping[str, Mapping[str, float]]  # a bar's name -> part -> value
 
 @dataclass(frozen=True)
 class Panel:
-    """Stacked bars: the parts of each, in other units, and their `scale` to `unit`; digits: of a bar's total."""
+    """Stacked bars: the parts of each, in other units, and their `scale` to `unit`; digits: of a
+    bar's total.
+    """
 
     title: str
     unit: str
@@ -55,8 +68,15 @@ def _draw(axes: Axes, panel: Panel) -> None:
     for part, (colour, hatch) in zip(parts, styles, strict=False):
         values = [panel.scale * panel.rows[name].get(part, 0.0) for name in names]
         axes.barh(
-            names, values, left=left, color=colour, hatch=hatch, edgecolor="#222222", linewidth=0.6, label=part
-        )  # fmt: skip
+            names,
+            values,
+            left=left,
+            color=colour,
+            hatch=hatch,
+            edgecolor="#222222",
+            linewidth=0.6,
+            label=part,
+        )
         left = [a + b for a, b in zip(left, values, strict=True)]
     for name, total in zip(names, left, strict=True):
         axes.annotate(f" {total:,.{panel.digits}f}", (total, name), va="center", fontsize="small")
@@ -68,7 +88,9 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def history(series: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Figures by board across commits, with their limits: a panel for each entry of expectations.read."""
+    """Figures by board across commits, with their limits: a panel for each entry of
+    expectations.read.
+    """
     figure = blank(_WIDTH, 0.5 + 2.4 * len(series))
     panels = figure.subplots(len(series), 1, squeeze=False)[:, 0]
     for axes, (name, records) in zip(panels, series.items(), strict=True):

@@ -1,4 +1,6 @@
-"""A session of measurements: a folder sessions/<time>/ with its log, its figures as JSON and its pictures."""
+"""A session of measurements: a folder sessions/<time>/ with its log, its figures as JSON and its
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """The folder of one session, made with the first line of its log, so that a wrong command leaves none."""
+    """The folder of one session, made with the first line of its log, so that a wrong command
+    leaves none.
+    """
 
     def __init__(self, parent: str | Path = "sessions") -> None:
         self._parent = Path(parent)
@@ -28,14 +32,24 @@ class Session:
     @cached_property
     def directory(self) -> Path:
         made = new_directory(parent=self._parent, hint="name another place with --sessions")
-        about = f"tern {version('tern-ldp')}, {platform.platform()}, Python {platform.python_version()}"
+        about = (
+            f"tern {version('tern-ldp')}, {platform.platform()}, Python {platform.python_version()}"
+        )
         _log(made, about)
         return made
 
     def finish(
-        self, name: str, result: dict[str, Any], text: str, pictures: dict[str, Figure], as_json: bool
+        self,
+        name: str,
+        result: dict[str, Any],
+        text: str,
+        pictures: dict[str, Figure],
+        as_json: bool,
     ) -> None:
-        """Write and print the figures and the text for people; write the pictures. Raises StorageError."""
+        """Write and print the figures and the text for people; write the pictures.
+
+        Raises StorageError.
+        """
         from ternhost.run.report import plots  # takes long to import
 
         (self.directory / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
@@ -50,7 +64,9 @@ class Telling(Progress):
     """The progress of a session, on standard error. What it says is also logged."""
 
     def __init__(self, session: Session, plan: Sequence[float] = ()) -> None:
-        """plan: relative durations of the steps that say() begins, for an estimate of the time left."""
+        """plan: relative durations of the steps that say() begins, for an estimate of the time
+        left.
+        """
         super().__init__()
         self._session, self._plan = session, plan
         self._began: list[float] = []

@@ -1,4 +1,6 @@
-"""Subjects of the latency bench: a board at a port, an emulated board, or the emulated device of this machine."""
+"""Subjects of the latency bench: a board at a port, an emulated board, or the emulated device of
+this machine.
+"""
 
 import contextlib
 import json
@@ -48,11 +50,16 @@ class Subject(ABC):
         """The value of an expression in the program."""
 
     def serve(self, messages: Sequence[bytes]) -> list[list[int]]:
-        """Send frames to the device's port while the program serves it. See latency_program.serve."""
+        """Send frames to the device's port while the program serves it.
+
+        See latency_program.serve.
+        """
         raise NotImplementedError
 
     def use_native(self) -> bool:
-        """Let the sampler be the one in C until the next install(); False where that is not built or cannot run."""
+        """Let the sampler be the one in C until the next install(); False where that is not built
+        or cannot run.
+        """
         return False
 
 
@@ -113,7 +120,10 @@ class BoardSubject(Subject):
 
 
 class CountingSubject(BoardSubject):
-    """A machine of QEMU whose clock counts an instruction as a nanosecond. Its port would have it wait for this one."""
+    """A machine of QEMU whose clock counts an instruction as a nanosecond.
+
+    Its port would have it wait for this one.
+    """
 
     has_port = False
     unit = INSTRUCTIONS
@@ -150,7 +160,9 @@ class UnixSubject(Subject):
         path = os.pathsep.join((str(FIRMWARE), str(PROGRAM.parent), ".frozen"))
         command = micropython.device_command(self._interpreter, "-c", text)
         own: dict[str, Any] = {"env": {**os.environ, "MICROPYPATH": path}, "cwd": self._folder}
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_BENCH_TIMEOUT, **own)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=_BENCH_TIMEOUT, **own
+        )
         for line in answer.stdout.splitlines():
             if line.startswith("value "):
                 return json.loads(line.removeprefix("value "))
@@ -160,16 +172,23 @@ class UnixSubject(Subject):
 
 @contextmanager
 def subject(spec: str, marker: int | None = None) -> Iterator[Subject]:
-    """The device of a fleet of one, such as `pico-emulated:1`. Raises UsageError and DeviceError."""
+    """The device of a fleet of one, such as `pico-emulated:1`.
+
+    Raises UsageError and DeviceError.
+    """
     named = fleet.parse(spec)
     if named.count != 1 or named.simulated:
-        raise UsageError(f"--fleet must be one board, not {spec}", hint="such as --fleet pico-emulated:1")
+        raise UsageError(
+            f"--fleet must be one board, not {spec}", hint="such as --fleet pico-emulated:1"
+        )
     with contextlib.ExitStack() as stack:
         if isinstance(named, OnFirmware) and named.firmware in qemu.MACHINES:
             if not qemu.MACHINES[named.firmware].counts:
                 hint = "take --fleet rv32-emulated:1"
                 raise UsageError(f"the clock of {named.text} counts no instructions", hint)
-            machine = stack.enter_context(qemu.boot(named.firmware, seed=_SEED, count_instructions=True))
+            machine = stack.enter_context(
+                qemu.boot(named.firmware, seed=_SEED, count_instructions=True)
+            )
             yield CountingSubject(stack.enter_context(Repl(machine.url)))
         elif isinstance(named, OnFirmware):
             pico = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True))

@@ -1,7 +1,9 @@
 # mypy: ignore-errors
-"""Runs on a device and here: the library's results for fixed data with fixed randomness, for self_check.py.
+"""Runs on a device and here: the library's results for fixed data with fixed randomness, for
+self_check.py.
 
-Constants come from there, since a deployed library has them folded in, and no names of them."""
+Constants come from there, since a deployed library has them folded in, and no names of them.
+"""
 
 import hashlib
 from array import array
@@ -48,7 +50,9 @@ class Fixed(Base):
 
 
 def of_card(data, n):
-    """Whether a card is certified, and the symbols of `n` inputs from one end of [-1, 1] to the other."""
+    """Whether a card is certified, and the symbols of `n` inputs from one end of [-1, 1] to the
+    other.
+    """
     card = decode(data)
     xs = array("h", [-16384 + 32768 * i // (n - 1) for i in range(n)])
     out = array("H", [0] * n)

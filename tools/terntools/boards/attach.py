@@ -1,4 +1,6 @@
-"""Connects emulated boards to a broker: their mqtt.json, the authority that they trust, and their fleet.bin."""
+"""Connects emulated boards to a broker: their mqtt.json, the authority that they trust, and their
+fleet.bin.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
 _POLICY = {"pause", "slot", "ahead", "epoch", "records"}  # options of `fleet_file`
 
 
-def attach(directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any) -> None:
-    """Connect boards whose keys are in `store` to a broker: a directory of 'tern broker config', or its host.json.
-    options: of `write_network`. Raises UsageError and StorageError."""
+def attach(
+    directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any
+) -> None:
+    """Connect boards whose keys are in `store` to a broker: a directory of 'tern broker config', or
+    its host.json. options: of `write_network`. Raises UsageError and StorageError.
+    """
     from ternhost.reach.broker.access import Access, host_file
 
     access = Access.load(host_file(broker))
@@ -35,11 +40,14 @@ def attach(directories: Sequence[str | Path], broker: str | Path, store: str | P
 
 
 def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:
-    """Write mqtt.json and fleet.bin into a board's directory; a board keeps its unit. options: of `fleet_file`, and
-    other members of mqtt.json, such as ssid. Raises UsageError and StorageError."""
+    """Write mqtt.json and fleet.bin into a board's directory; a board keeps its unit. options: of
+    `fleet_file`, and other members of mqtt.json, such as ssid. Raises UsageError and StorageError.
+    """
     directory = Path(directory)
     unit = storage.read_fleet(str(directory / storage.FLEET))[-1]
-    fleet = fleet_file(fleet_key, unit=unit, **{name: options.pop(name) for name in _POLICY & options.keys()})
+    fleet = fleet_file(
+        fleet_key, unit=unit, **{name: options.pop(name) for name in _POLICY & options.keys()}
+    )
     config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}
     with storage_errors():
         if access.authority:

@@ -1,9 +1,10 @@
 """Where a Pico's MicroPython keeps its files, as its firmware says.
 
-The Pico SDK's linker puts a header of "binary info" near the start of each firmware: five words, namely a marker, the
-first address and the end of a list of pointers, the address of a table of copies, and another marker. Each pointer of
-the list leads to an entry. MicroPython adds an entry for the block device of its file system (`bi_block_device` in
-ports/rp2/rp2_flash.c). The structures are those of pico-sdk, src/common/pico_binary_info: structure.h and defs.h.
+The Pico SDK's linker puts a header of "binary info" near the start of each firmware: five words,
+namely a marker, the first address and the end of a list of pointers, the address of a table of
+copies, and another marker. Each pointer of the list leads to an entry. MicroPython adds an entry
+for the block device of its file system (`bi_block_device` in ports/rp2/rp2_flash.c). The structures
+are those of pico-sdk, src/common/pico_binary_info: structure.h and defs.h.
 """
 
 import struct
@@ -14,8 +15,12 @@ from terntools.boards.uf2 import FLASH_END, FLASH_START
 # From an address of flash and a number of bytes, the bytes there; fewer where there are no more.
 Read = Callable[[int, int], bytes]
 
-_SEARCHED_BYTES = 0x500  # the header is behind the second-stage boot loader (RP2040) or the vectors (RP2350)
-_HEADER = "<IIIII"  # marker, first address of the list, its end, address of the table of copies, marker
+_SEARCHED_BYTES = (
+    0x500  # the header is behind the second-stage boot loader (RP2040) or the vectors (RP2350)
+)
+_HEADER = (
+    "<IIIII"  # marker, first address of the list, its end, address of the table of copies, marker
+)
 _MARKER_START, _MARKER_END = 0x7188EBF2, 0xE71AA390
 _POINTER = "<I"
 _MOST_POINTERS = 200  # a header that announces more is none
@@ -26,7 +31,9 @@ _NAME = b"MicroPython\0"  # of the block device with its files; there may be oth
 
 
 def file_system(read: Read) -> range | None:
-    """The addresses of flash where the MicroPython that `read` reads keeps its files; None if it does not say."""
+    """The addresses of flash where the MicroPython that `read` reads keeps its files; None if it
+    does not say.
+    """
     for pointer in _pointers(read):
         entry = read(pointer, struct.calcsize(_ENTRY))
         if len(entry) < struct.calcsize(_ENTRY):
@@ -52,7 +59,9 @@ def _pointers(read: Read) -> Iterator[int]:
 
 
 def _region_of_pointers(head: bytes) -> range | None:
-    """Where the list of pointers is, by the header in these first bytes of a firmware; None without a header."""
+    """Where the list of pointers is, by the header in these first bytes of a firmware; None without
+    a header.
+    """
     for at in range(0, len(head) - struct.calcsize(_HEADER) + 1, 4):
         marker_start, list_start, list_end, _, marker_end = struct.unpack_from(_HEADER, head, at)
         if (marker_start, marker_end) != (_MARKER_START, _MARKER_END):

@@ -1,10 +1,12 @@
 # mypy: ignore-errors
-"""Runs on a device, in one file: a small program for each thing that a compiler must get right for the library.
+"""Runs on a device, in one file: a small program for each thing that a compiler must get right for
+the library.
 
-self_check.py compiles this file twice, as it stands and without the decorators; the plain programs are the reference.
-CONSTRUCTS names them in their order, with the kinds of their arguments (i: an int; n: a shift; b, h, w: a pointer to 8,
-16 or 32 bits; o: a bytearray as an object). Results that may leave 32 bits are cut to 30, which wrapping does not
-change; only bits that are the same for signed and unsigned 16 bits count.
+self_check.py compiles this file twice, as it stands and without the decorators; the plain programs
+are the reference. CONSTRUCTS names them in their order, with the kinds of their arguments (i: an
+int; n: a shift; b, h, w: a pointer to 8, 16 or 32 bits; o: a bytearray as an object). Results that
+may leave 32 bits are cut to 30, which wrapping does not change; only bits that are the same for
+signed and unsigned 16 bits count.
 """
 
 from array import array
@@ -94,17 +96,29 @@ def store_32_from_registers(p: ptr32, a: int, b: int):
 
 @micropython.viper
 def load_8(p: ptr8, a: int) -> int:
-    return p[0] + 3 * p[1] + 5 * p[31] + 7 * p[32] + 11 * p[127] + 13 * p[128] + 17 * p[255] + (a & 1)
+    return (
+        p[0] + 3 * p[1] + 5 * p[31] + 7 * p[32] + 11 * p[127] + 13 * p[128] + 17 * p[255] + (a & 1)
+    )
 
 
 @micropython.viper
 def load_16(a: int, b: int, c: int, p: ptr16) -> int:
-    return (p[0] ^ p[1] << 1 ^ p[31] << 2 ^ p[32] << 3 ^ p[127] << 4 ^ p[128] << 5 ^ p[255] << 6) & 0x7FFF
+    return (
+        p[0] ^ p[1] << 1 ^ p[31] << 2 ^ p[32] << 3 ^ p[127] << 4 ^ p[128] << 5 ^ p[255] << 6
+    ) & 0x7FFF
 
 
 @micropython.viper
 def load_32(a: int, p: ptr32, b: int, q: ptr32) -> int:
-    x = p[0] ^ (p[1] >> 1) ^ (p[31] >> 2) ^ (p[32] >> 3) ^ (p[63] >> 4) ^ (p[64] >> 5) ^ (p[255] >> 6)
+    x = (
+        p[0]
+        ^ (p[1] >> 1)
+        ^ (p[31] >> 2)
+        ^ (p[32] >> 3)
+        ^ (p[63] >> 4)
+        ^ (p[64] >> 5)
+        ^ (p[255] >> 6)
+    )
     return (x ^ q[0] ^ (q[1] >> 1) ^ (q[31] >> 2) ^ (q[64] >> 3) ^ (q[255] >> 4)) & 0x3FFFFFFF
 
 
@@ -340,20 +354,59 @@ def long_way(a: int, p: ptr8) -> int:
 
 
 CONSTRUCTS = (
-    ("locals_in_memory", "iii"), ("many_arguments", "bihiwiii"), ("store_8", "iiib"), ("store_16", "iiih"),
-    ("store_32", "iiiw"), ("store_32_from_registers", "wii"), ("load_8", "bi"), ("load_16", "iiih"),
-    ("load_32", "iwiw"), ("index_survives_8", "ibi"), ("index_survives_16", "ihi"), ("index_survives_32", "iwi"),
-    ("index_in_memory", "iiihwi"), ("base_survives", "wwi"), ("store_to_itself", "hbwi"), ("bytes_joined", "bi"),
-    ("shifts", "ini"), ("compare", "ii"), ("compare_with_constants", "i"), ("casts", "io"), ("choices", "iii"),
-    ("loops", "ib"), ("division", "ii"), ("products", "iii"), ("saturated", "iihw"),
-    ("carries", "hbi"), ("no_result", "bi"), ("calls", "io"), ("long_way", "ib"),
-)  # fmt: skip
+    ("locals_in_memory", "iii"),
+    ("many_arguments", "bihiwiii"),
+    ("store_8", "iiib"),
+    ("store_16", "iiih"),
+    ("store_32", "iiiw"),
+    ("store_32_from_registers", "wii"),
+    ("load_8", "bi"),
+    ("load_16", "iiih"),
+    ("load_32", "iwiw"),
+    ("index_survives_8", "ibi"),
+    ("index_survives_16", "ihi"),
+    ("index_survives_32", "iwi"),
+    ("index_in_memory", "iiihwi"),
+    ("base_survives", "wwi"),
+    ("store_to_itself", "hbwi"),
+    ("bytes_joined", "bi"),
+    ("shifts", "ini"),
+    ("compare", "ii"),
+    ("compare_with_constants", "i"),
+    ("casts", "io"),
+    ("choices", "iii"),
+    ("loops", "ib"),
+    ("division", "ii"),
+    ("products", "iii"),
+    ("saturated", "iihw"),
+    ("carries", "hbi"),
+    ("no_result", "bi"),
+    ("calls", "io"),
+    ("long_way", "ib"),
+)
 
 # The edges of what is said to be a small int, of 16 bits and of 8, and some in between.
 _VALUES = (
-    0, 1, -1, 2, -7, 100, 255, 256, -256, 16383, -16385, 32767, 65535, -32768, 0x12345678, -0x1ABCDEF3, 0x3FFFFFFF,
-    -0x40000000, 49152,
-)  # fmt: skip
+    0,
+    1,
+    -1,
+    2,
+    -7,
+    100,
+    255,
+    256,
+    -256,
+    16383,
+    -16385,
+    32767,
+    65535,
+    -32768,
+    0x12345678,
+    -0x1ABCDEF3,
+    0x3FFFFFFF,
+    -0x40000000,
+    49152,
+)
 _BLOCK = 64  # bytes that a buffer repeats
 _SIZES = {"b": 320, "h": 576, "w": 1088, "o": 64}  # in bytes
 _TYPES = {"b": "B", "h": "h", "w": "i"}
@@ -380,7 +433,8 @@ def _digest(result, arguments, kinds):
 
 
 def run(native, plain, say=print):
-    """Compare two modules made of this file; say a line before each construct, and one for each that differs.
+    """Compare two modules made of this file; say a line before each construct, and one for each
+    that differs.
 
     The last line has a checksum of what the plain one did, the same on every interpreter.
     """

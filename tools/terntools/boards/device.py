@@ -28,7 +28,11 @@ from ternhost.store.boards import hello_fields
 from ternhost.text import counted
 from terntools.boards import device_keys, device_records, devices
 
-_ENTROPY = {wire.FAILED: "failed", wire.CTR_DRBG: "CTR_DRBG AES-256", wire.HASH_DRBG: "Hash_DRBG SHA-256"}
+_ENTROPY = {
+    wire.FAILED: "failed",
+    wire.CTR_DRBG: "CTR_DRBG AES-256",
+    wire.HASH_DRBG: "Hash_DRBG SHA-256",
+}
 
 
 _SPENT = (
@@ -39,38 +43,63 @@ _SPENT = (
 
 @contextmanager
 def boards(spec: str) -> Iterator[list[str]]:
-    """The ports of a fleet, for a while. Emulated boards are fresh, with one client. Raises UsageError, DeviceError."""
+    """The ports of a fleet, for a while.
+
+    Emulated boards are fresh, with one client. Raises UsageError, DeviceError.
+    """
     named = fleet.parse(spec)
     with tempfile.TemporaryDirectory(prefix="tern-") as scratch:
         directories = board_directories(Path(scratch), named.count) if named.provisions else []
         record = np.full((1, 3), fixed.ONE, np.int16)
         for i, directory in enumerate(directories):
-            provision_board(directory, i + 1, list(new_keys([i + 1]).values()), record, Policy(MICRO, MICRO))
+            provision_board(
+                directory, i + 1, list(new_keys([i + 1]).values()), record, Policy(MICRO, MICRO)
+            )
         with named.boards(directories, whole=True) as there:
             yield list(there.ports)
 
 
 def info(port: str) -> dict[str, Any]:
-    """The board's own description at `port`. Raises DeviceError, and RefusedError for another schema."""
+    """The board's own description at `port`.
+
+    Raises DeviceError, and RefusedError for another schema.
+    """
     with closing(open_link(port, SimpleQueue())) as link:
         hello = link.hello()
     fields = hello_fields(hello)
     board, interpreter, version = [*(hello.text or "").split("; "), "", "", ""][:3]
     return {
-        "port": port, "board": board, "interpreter": interpreter, "version": version.removeprefix("tern "),
-        "build": hello.text, "wire_version": hello.version, "schema": hello.schema.hex(),
-        "first_device": hello.first, "clients": hello.clients, **devices.budget(hello),
-        "budget": devices.budget_text(hello), "budget_spent": devices.is_spent(hello),
-        "largest_frame": hello.largest, "credit": hello.credit, "fleet_epoch": hello.epoch,
-        "most_records": hello.records, "heap_free_bytes": hello.heap, "exceptions": hello.exceptions,
-        "restarts": hello.restarts, "absent": fields.get("absent"), "absence": describe(fields),
+        "port": port,
+        "board": board,
+        "interpreter": interpreter,
+        "version": version.removeprefix("tern "),
+        "build": hello.text,
+        "wire_version": hello.version,
+        "schema": hello.schema.hex(),
+        "first_device": hello.first,
+        "clients": hello.clients,
+        **devices.budget(hello),
+        "budget": devices.budget_text(hello),
+        "budget_spent": devices.is_spent(hello),
+        "largest_frame": hello.largest,
+        "credit": hello.credit,
+        "fleet_epoch": hello.epoch,
+        "most_records": hello.records,
+        "heap_free_bytes": hello.heap,
+        "exceptions": hello.exceptions,
+        "restarts": hello.restarts,
+        "absent": fields.get("absent"),
+        "absence": describe(fields),
         "entropy": _ENTROPY.get(hello.entropy or 0, "unknown"),
         "entropy_assessed": "raw noise" if hello.assessed == wire.RAW else "mixed output",
-    }  # fmt: skip
+    }
 
 
 def ping(port: str, count: int = 5) -> dict[str, Any]:
-    """Say hello to the board at `port` `count` times; milliseconds until its answer. Raises as `info` does."""
+    """Say hello to the board at `port` `count` times; milliseconds until its answer.
+
+    Raises as `info` does.
+    """
     with closing(open_link(port, SimpleQueue())) as link:
         link.hello()  # the first may find it still starting
         times = []
@@ -78,7 +107,10 @@ def ping(port: str, count: int = 5) -> dict[str, Any]:
             start = time.perf_counter()
             link.hello()
             times.append(1000 * (time.perf_counter() - start))
-    return {"port": port, "ms": {"n": count, "median": median(times), "min": min(times), "max": max(times)}}
+    return {
+        "port": port,
+        "ms": {"n": count, "median": median(times), "min": min(times), "max": max(times)},
+    }
 
 
 _TESTED_ON = {
@@ -101,7 +133,9 @@ def add_parser(subparsers: Any) -> None:
     device_keys.add_actions(actions)
     device_records.add_actions(actions)
     for command in (info, ping):
-        devices.add_board_or_fleet(command, "all boards of a fleet: emulated:N or port:BOARD[,BOARD...]")
+        devices.add_board_or_fleet(
+            command, "all boards of a fleet: emulated:N or port:BOARD[,BOARD...]"
+        )
 
 
 def run_info(args: argparse.Namespace) -> int:
@@ -110,7 +144,11 @@ def run_info(args: argparse.Namespace) -> int:
     lines = []
     for board in boards_info:
         first, count = board["first_device"], board["clients"]
-        ids = f"devices {first} to {first + count - 1}; of the first:" if count > 1 else f"device {first};"
+        ids = (
+            f"devices {first} to {first + count - 1}; of the first:"
+            if count > 1
+            else f"device {first};"
+        )
         lines.append(f"{board['port']}: {board['build']}")
         lines.append(
             f"  {ids if count else 'not provisioned;'} {board['budget']}; "
@@ -118,8 +156,14 @@ def run_info(args: argparse.Namespace) -> int:
         )
         if board["guarantee"]:
             lines.append(f"  {Guarantee.from_json(board['guarantee']).words()}")
-        lines.append(f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}")
-        counts = [counted(board[f"{what}s"], what) for what in ("exception", "restart") if board[f"{what}s"]]
+        lines.append(
+            f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}"
+        )
+        counts = [
+            counted(board[f"{what}s"], what)
+            for what in ("exception", "restart")
+            if board[f"{what}s"]
+        ]
         since = f"since power on {' and '.join(counts)}" if counts else ""
         spent = _SPENT if board["budget_spent"] else ""
         lines += [f"  {note}" for note in (spent, since, board["absence"]) if note]

@@ -41,10 +41,14 @@ def add_actions(actions: Any) -> None:
     for parser in (add, rotate, revoke, show):
         add_option(parser, "--store FILE", "file with the keys", required=True)
     for parser in (add, rotate):
-        add_option(parser, "--keys DIR", "also write each key, 32 bytes, into DIR/<id, 8 hex digits>.key")
+        add_option(
+            parser, "--keys DIR", "also write each key, 32 bytes, into DIR/<id, 8 hex digits>.key"
+        )
     for parser in (add, rotate, revoke):
         several = "*" if parser is rotate else "+"
-        parser.add_argument("devices", nargs=several, metavar="ID", help="ids, or ranges such as 10-19")
+        parser.add_argument(
+            "devices", nargs=several, metavar="ID", help="ids, or ranges such as 10-19"
+        )
     text = "make a new fleet key, which the host sends to its boards over their broker"
     add_option(rotate, "--fleet-key", text)
 
@@ -55,13 +59,17 @@ def run_add(args: argparse.Namespace) -> int:
         again = sorted(store.revoked().keys() & devices)
         made = keys.add(store, devices)
     if again:
-        warn(f"device {again[0]} had a key before: 'tern provision --again' counts what it has spent")
+        warn(
+            f"device {again[0]} had a key before: 'tern provision --again' counts what it has spent"
+        )
     return _made(args, made, "added")
 
 
 def run_rotate(args: argparse.Namespace) -> int:
     if args.keys and not args.devices:
-        raise UsageError("--keys writes the keys of devices, and none is named", hint="name the devices")
+        raise UsageError(
+            "--keys writes the keys of devices, and none is named", hint="name the devices"
+        )
     devices = keys.parse_ids(args.devices) if args.devices or not args.fleet_key else []
     with Store(args.store, create=False, beside=True) as store, store.transaction():
         made = keys.rotate(store, devices) if devices else {}
@@ -69,7 +77,9 @@ def run_rotate(args: argparse.Namespace) -> int:
     return _made(args, made, "rotated", fleet)
 
 
-def _made(args: argparse.Namespace, made: dict[int, bytes], word: str, fleet: FleetKey | None = None) -> int:
+def _made(
+    args: argparse.Namespace, made: dict[int, bytes], word: str, fleet: FleetKey | None = None
+) -> int:
     if args.keys:
         _write(Path(args.keys), made)
     text = f"{word}: {counted(len(made), 'device')}"
@@ -89,7 +99,9 @@ def _of_fleet(fleet: FleetKey) -> str:
 
 
 def _write(directory: Path, made: dict[int, bytes]) -> None:
-    with storage_errors("the store has the keys; 'rotate' makes new ones", f"cannot write to {directory}"):
+    with storage_errors(
+        "the store has the keys; 'rotate' makes new ones", f"cannot write to {directory}"
+    ):
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for device, key in made.items():
             with open(directory / f"{device:08x}.key", "wb", opener=private) as file:
@@ -102,7 +114,9 @@ def run_revoke(args: argparse.Namespace) -> int:
         fleet = keys.revoke(store, devices)
     text = f"revoked: {counted(len(devices), 'device')}; 'tern broker config' takes their passwords away too"
     text += _of_fleet(fleet)
-    print_result({"revoked": devices, "store": args.store, "fleet_epoch": fleet.epoch}, text, args.json)
+    print_result(
+        {"revoked": devices, "store": args.store, "fleet_epoch": fleet.epoch}, text, args.json
+    )
     return OK
 
 
@@ -116,7 +130,12 @@ def run_list(args: argparse.Namespace) -> int:
         line += f"revoked {_when(device.revoked)}" if device.revoked is not None else "has a key"
         line += f", wakes every {device.wake} s" if device.wake else ""
         line += f", heard {_when(device.heard)}" if device.heard else ""
-        row = {"id": device.id, "revoked": device.revoked, "wake_s": device.wake, "heard": device.heard}
+        row = {
+            "id": device.id,
+            "revoked": device.revoked,
+            "wake_s": device.wake,
+            "heard": device.heard,
+        }
         if (board := boards.get(device.id)) is not None:
             row |= _budget(board)
             line += _budget_words(board)
@@ -127,10 +146,14 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def _budget(board: BoardRow) -> dict[str, float]:
-    """What the first device of a board has left and has spent, for JSON, as far as the board has said it."""
+    """What the first device of a board has left and has spent, for JSON, as far as the board has
+    said it.
+    """
     amounts = {"left": board.budget_left, "spent": board.paid}
     name = MEASURES[board.measure]
-    return {f"{name}_{what}": amount / MICRO for what, amount in amounts.items() if amount is not None}
+    return {
+        f"{name}_{what}": amount / MICRO for what, amount in amounts.items() if amount is not None
+    }
 
 
 def _budget_words(board: BoardRow) -> str:

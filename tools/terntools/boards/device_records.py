@@ -20,11 +20,21 @@ from terntools.terminal import Bar
 def add_actions(actions: Any) -> None:
     summary = "read the records on a board as CSV, remove or add records; the board's program is interrupted "
     summary += "and restarted"
-    example = "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv"
-    parser = add_command(actions, "records", summary, example, _run, "print one JSON object, and no records")
+    example = (
+        "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv"
+    )
+    parser = add_command(
+        actions, "records", summary, example, _run, "print one JSON object, and no records"
+    )
     devices.add_board(parser)
-    add_option(parser, "--output FILE", "write the records to this CSV file (default: standard output)")
-    add_option(parser, "--clear", "after reading, remove the records that the board's program has collected")
+    add_option(
+        parser, "--output FILE", "write the records to this CSV file (default: standard output)"
+    )
+    add_option(
+        parser,
+        "--clear",
+        "after reading, remove the records that the board's program has collected",
+    )
     text = "append the records of a CSV file: a row holds features, then the label, in [-1, 1]"
     add_option(parser, "--fill FILE", text)
     add_option(parser, "--classes", "labels are class numbers from 0")
@@ -35,7 +45,8 @@ def _run(args: argparse.Namespace) -> int:
     if rows is not None:
         records.check_fits(rows)
     port = names.resolve(args.board)
-    # It may just have been started again, by this command: what is written there is checked all the same.
+    # It may just have been started again, by this command: what is written there is checked all the
+    # same.
     speaks = rows is not None and devices.identify(port, deploy.HELLO_WAIT).tern is not None
     with records.opened(port) as repl:
         with Bar("reading records") as bar:
@@ -60,7 +71,11 @@ def _run(args: argparse.Namespace) -> int:
     count = 0 if held.rows is None else len(held.rows)
     features = None if held.rows is None else held.rows.shape[1] - 1
     result = {"port": port, "source": held.source, "records": count, "features": features}
-    result |= {"output": args.output, "cleared": args.clear, "filled": 0 if rows is None else len(rows)}
+    result |= {
+        "output": args.output,
+        "cleared": args.clear,
+        "filled": 0 if rows is None else len(rows),
+    }
     if not (args.output or args.clear or args.fill or args.json) and held.rows is not None:
         sys.stdout.write(records.csv_of(held.rows, classes=args.classes))
         print(_summary(result), file=sys.stderr)
@@ -91,7 +106,11 @@ def _wait(port: str, rows: Rows) -> None:
 
 def _write(path: Path, rows: Rows | None, classes: bool) -> None:
     with storage_errors("name another --output", f"cannot write {path}"):
-        write_file(path, b"" if rows is None else records.csv_of(rows, classes=classes).encode(), secret=True)
+        write_file(
+            path,
+            b"" if rows is None else records.csv_of(rows, classes=classes).encode(),
+            secret=True,
+        )
 
 
 def _summary(result: dict[str, Any]) -> str:

@@ -30,8 +30,12 @@ def add_board(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("board", metavar="BOARD", help=names.NAMES)
 
 
-def add_board_or_fleet(parser: argparse.ArgumentParser, fleets: str, default: str | None = None) -> None:
-    """Options that name one board, or a fleet. fleets: the help of --fleet; default: a fleet where neither is named."""
+def add_board_or_fleet(
+    parser: argparse.ArgumentParser, fleets: str, default: str | None = None
+) -> None:
+    """Options that name one board, or a fleet. fleets: the help of --fleet; default: a fleet where
+    neither is named.
+    """
     named = parser.add_mutually_exclusive_group(required=default is None)
     named.add_argument("board", nargs="?", metavar="BOARD", help=names.NAMES)
     add_option(named, "--fleet FLEET", fleets, default)
@@ -43,14 +47,19 @@ def fleet_of(args: argparse.Namespace) -> str:
 
 
 def heap(free: int | None) -> str:
-    """The free heap that a board tells, for people. A program with records of its own does not tell it."""
+    """The free heap that a board tells, for people.
+
+    A program with records of its own does not tell it.
+    """
     return f"heap free {free:,} bytes" if free else "heap free: not told"
 
 
 def budget(hello: Any) -> dict[str, Any]:
-    """What is left of the budget of a board's first device, and spent, by its measure; what it protects, and how well.
+    """What is left of the budget of a board's first device, and spent, by its measure; what it
+    protects, and how well.
 
-    The guarantee is None where the board cannot read its ledger."""
+    The guarantee is None where the board cannot read its ledger.
+    """
     measure = MEASURES[hello.measure or 0]
     promised = promise(hello)
     return {
@@ -62,7 +71,9 @@ def budget(hello: Any) -> dict[str, Any]:
 
 
 def promise(hello: Any) -> Guarantee | None:
-    """What the budget of a board's first device promises for life; None where the board cannot read its ledger."""
+    """What the budget of a board's first device promises for life; None where the board cannot read
+    its ledger.
+    """
     whole = (hello.budget or 0) + (hello.spent or 0)
     return Guarantee.of_budget(whole, hello.measure or 0, hello.unit or 0, DELTA) if whole else None
 
@@ -89,10 +100,12 @@ class Identity:
 
 
 def identify(port: str, patience: float = 1.5) -> Identity:
-    """Ask the board on `port` for its identity, without interrupting its program. Raises DeviceError and UsageError.
+    """Ask the board on `port` for its identity, without interrupting its program.
 
-    MicroPython's prompt prints its version at Ctrl-B, a running tern answers a hello within `patience` seconds;
-    anything else stays silent.
+    Raises DeviceError and UsageError.
+
+    MicroPython's prompt prints its version at Ctrl-B, a running tern answers a hello within
+    `patience` seconds; anything else stays silent.
     """
     answer = b""
     try:
@@ -114,7 +127,9 @@ def identify(port: str, patience: float = 1.5) -> Identity:
         except DeviceError:
             return Identity(None, None, None)
     board, firmware, version = (part.strip() for part in (text + ";;").split(";")[:3])
-    return Identity(board, firmware.removeprefix("micropython "), version.removeprefix("tern ") or None)
+    return Identity(
+        board, firmware.removeprefix("micropython "), version.removeprefix("tern ") or None
+    )
 
 
 def _row(device: names.Device, ask: bool) -> dict[str, str | None]:
@@ -131,7 +146,9 @@ _COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
 
 def add_parser(subparsers: Any) -> None:
     summary = "list the boards that are connected, by their USB ids"
-    parser = add_command(subparsers, "devices", summary, "tern devices\ntern devices --no-ask --json", _run)
+    parser = add_command(
+        subparsers, "devices", summary, "tern devices\ntern devices --no-ask --json", _run
+    )
     add_option(parser, "--no-ask", "do not open the ports (opening one resets some boards)")
 
 
@@ -139,7 +156,10 @@ def _run(args: argparse.Namespace) -> int:
     devices = [_row(device, not args.no_ask) for device in names.find()]
     rows = [_COLUMNS] + [tuple(device[name] or "-" for name in _COLUMNS) for device in devices]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-    lines = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     if not devices:
         lines = ["no board found: is it plugged in, with a cable that carries data?"]
     print_result({"devices": devices}, "\n".join(lines), args.json)

@@ -1,4 +1,6 @@
-"""Flash an ESP32 through esptool 5 (GPL-2.0-or-later, an optional extra: `boards`), imported only when needed."""
+"""Flash an ESP32 through esptool 5 (GPL-2.0-or-later, an optional extra: `boards`), imported only
+when needed.
+"""
 
 import functools
 import math
@@ -22,7 +24,10 @@ _MB = 1 << 20
 _FILE_BY_FLASH = {
     ("ESP32", 2): "ESP32_GENERIC-D2WD-*.bin",
     ("ESP32", 4): "ESP32_GENERIC-*.bin",
-    ("ESP32-S3", 4): "ESP32_GENERIC_S3-FLASH_4M-*.bin, or ESP32_GENERIC_S3-*.bin from MicroPython 1.26 on,",
+    (
+        "ESP32-S3",
+        4,
+    ): "ESP32_GENERIC_S3-FLASH_4M-*.bin, or ESP32_GENERIC_S3-*.bin from MicroPython 1.26 on,",
     ("ESP32-S3", 8): "ESP32_GENERIC_S3-*.bin",
 }
 FLASH_BAUD = 460800
@@ -45,10 +50,12 @@ def _esptool() -> Any:
 
 
 def image_chip(data: bytes, file: str) -> str:
-    """esptool's name of the chip (such as "esp32s3") that a firmware for the whole flash is for. file: its name.
+    """esptool's name of the chip (such as "esp32s3") that a firmware for the whole flash is for.
+    file: its name.
 
-    Raises UsageError for other files, such as an update over the air: without a partition table at 0x8000, the board
-    would not start."""
+    Raises UsageError for other files, such as an update over the air: without a partition table at
+    0x8000, the board would not start.
+    """
     definitions = _esptool().targets.CHIP_DEFS
     if len(data) < _HEADER_BYTES:
         hint = "take the .bin file of your board, not .uf2 or .elf"
@@ -79,17 +86,22 @@ def flash(
     progress: Progress | None = None,
     tell: Tell = lambda line: None,
 ) -> dict[str, Any]:
-    """Write a firmware to the board on `port`, verify it, and return a summary, with the chip's number (its MAC).
+    """Write a firmware to the board on `port`, verify it, and return a summary, with the chip's
+    number (its MAC).
 
-    data, name: the firmware and its file's name. chip: the chip that it is for, as image_chip names it. reset: use the
-    reset lines; without them the board is in its boot loader already, and stays there. stub: use esptool's flasher, not
-    the ROM's. baud: bits/s of the stub. erase: erase the whole flash first, files included. attempts: how often the
-    boot loader is called.
+    data, name: the firmware and its file's name. chip: the chip that it is for, as image_chip names
+    it. reset: use the reset lines; without them the board is in its boot loader already, and stays
+    there. stub: use esptool's flasher, not the ROM's. baud: bits/s of the stub. erase: erase the
+    whole flash first, files included. attempts: how often the boot loader is called.
 
-    Raises UsageError, with nothing changed, for a firmware that does not suit the board or would cost it its files.
-    Raises DeviceError if the board does not answer, and TernError if what was written does not verify."""
+    Raises UsageError, with nothing changed, for a firmware that does not suit the board or would
+    cost it its files. Raises DeviceError if the board does not answer, and TernError if what was
+    written does not verify.
+    """
     if erase and not stub:
-        raise UsageError("the flasher in ROM cannot erase the whole flash", hint="leave out --no-stub")
+        raise UsageError(
+            "the flasher in ROM cannot erase the whole flash", hint="leave out --no-stub"
+        )
     esptool = _esptool()
     logger = _logger()
     logger.progress = None  # esptool shows the progress of reading, too
@@ -105,7 +117,9 @@ def flash(
             if reset:  # a bridge has a baud rate; a port without reset lines is seldom one
                 loader.change_baud(baud)
         esptool.cmds.attach_flash(loader)
-        flash_size = esptool.cmds.detect_flash_size(loader)  # a text such as "4MB"; None for an unknown flash
+        flash_size = esptool.cmds.detect_flash_size(
+            loader
+        )  # a text such as "4MB"; None for an unknown flash
         if flash_size:
             flash_bytes = esptool.util.flash_size_bytes(flash_size)
             _require_size(name, data, offset, rom.CHIP_NAME, flash_bytes)
@@ -115,7 +129,8 @@ def flash(
         elif not erase:
             text = f"the flash of the board on {port} does not say its size, so nobody knows where its files are; "
             raise UsageError(
-                text + "nothing was changed", "if the board is to become another device, add --erase"
+                text + "nothing was changed",
+                "if the board is to become another device, add --erase",
             )
         mac = bytes(rom.read_mac()).hex()
         writing = True
@@ -131,24 +146,32 @@ def flash(
     except (esptool.FatalError, *PORT_ERRORS) as error:
         if written:
             hint = "press its reset button, and see `tern devices`"
-            text = (
-                f"{name} was written and verified, but the board could not be restarted: {_first_line(error)}"
-            )
+            text = f"{name} was written and verified, but the board could not be restarted: {_first_line(error)}"
             raise DeviceError(text, hint) from error
         raise _explained(error, writing) from error
     finally:
         rom._port.close()
-    return {"chip": rom.CHIP_NAME, "offset": offset, "bytes": len(data), "verified": True, "unique_id": mac}
+    return {
+        "chip": rom.CHIP_NAME,
+        "offset": offset,
+        "bytes": len(data),
+        "verified": True,
+        "unique_id": mac,
+    }
 
 
 def _explained(error: BaseException, writing: bool) -> TernError:
-    """What an error of esptool or of the port means for the user. writing: whether the flash may be half written."""
+    """What an error of esptool or of the port means for the user. writing: whether the flash may be
+    half written.
+    """
     reason = _first_line(error)
     if not writing:
         text = f"the boot loader stopped answering before anything was written: {reason}"
         return DeviceError(text, hint="run the same command again")
     if "MD5" in reason or "region is empty" in reason:
-        return TernError(f"what was written does not verify: {reason}", f"try a lower --baud; {_RECOVER}")
+        return TernError(
+            f"what was written does not verify: {reason}", f"try a lower --baud; {_RECOVER}"
+        )
     return DeviceError(f"flashing broke off: {reason}", hint=_RECOVER)
 
 
@@ -167,9 +190,11 @@ def _read_flash(esptool: Any, loader: Any, address: int, n: int) -> bytes:
 
 
 def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: int) -> None:
-    """Raise UsageError for a firmware that needs more flash than the board has: it would restart for ever.
+    """Raise UsageError for a firmware that needs more flash than the board has: it would restart
+    for ever.
 
-    data: the firmware, which is written to `offset`. chip: as esptool shows it, such as "ESP32-S3"."""
+    data: the firmware, which is written to `offset`. chip: as esptool shows it, such as "ESP32-S3".
+    """
     flash_mb = flash_bytes // _MB
     hint = f"get the firmware for a flash of {flash_mb} MB"
     if file := _FILE_BY_FLASH.get((chip, flash_mb)):
@@ -184,9 +209,7 @@ def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: i
     needed_bytes = max(header_bytes, table_bytes)
     if needed_bytes > flash_bytes:
         needed_mb = math.ceil(needed_bytes / _MB)
-        text = (
-            f"{name} is for a flash of {needed_mb} MB, and the board's has {flash_mb} MB; nothing was changed"
-        )
+        text = f"{name} is for a flash of {needed_mb} MB, and the board's has {flash_mb} MB; nothing was changed"
         raise UsageError(text, hint)
     if table_bytes > header_bytes:
         text = (
@@ -197,9 +220,14 @@ def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: i
 
 
 def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:
-    """esptool's loader for the chip on `port`. Raises DeviceError, and UsageError for what is no port."""
+    """esptool's loader for the chip on `port`.
+
+    Raises DeviceError, and UsageError for what is no port.
+    """
     mode = "default-reset" if reset else "no-reset"
-    open_port(port, BAUD).close()  # its errors say better than esptool's why a port cannot be opened
+    open_port(
+        port, BAUD
+    ).close()  # its errors say better than esptool's why a port cannot be opened
     try:
         return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=attempts)
     except (esptool.FatalError, *PORT_ERRORS) as error:
@@ -215,7 +243,9 @@ def _first_line(error: BaseException) -> str:
 
 @functools.cache
 def _logger() -> Any:
-    """The logger that replaces esptool's in this process: it prints nothing, and passes the progress on."""
+    """The logger that replaces esptool's in this process: it prints nothing, and passes the
+    progress on.
+    """
     logger = _esptool().logger
     template: Any = logger.TemplateLogger
 

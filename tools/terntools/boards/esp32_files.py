@@ -20,7 +20,9 @@ _LABELS = ("vfs", "ffat")
 _ERASED = b"\xff"  # a byte of flash after erasing
 # At the start of a partition for files. They are erased where there is no file system.
 _SUPERBLOCKS_BYTES = 2 * littlefs.BLOCK_BYTES
-_PARTITION_STEP = 0x10000  # partitions with files follow those of programs, which begin at multiples of this
+_PARTITION_STEP = (
+    0x10000  # partitions with files follow those of programs, which begin at multiples of this
+)
 
 _HINT = (
     "flash a firmware without files, of the MicroPython release that the board has; or, if the board is to become "
@@ -39,7 +41,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class FileSystem:
-    """Where MicroPython looks for its files. The label of the partition tells their format: "ffat" is FAT."""
+    """Where MicroPython looks for its files.
+
+    The label of the partition tells their format: "ffat" is FAT.
+    """
 
     label: str
     region: range  # addresses in flash
@@ -50,7 +55,10 @@ class FileSystem:
 
 
 def partitions(table: bytes) -> list[Partition]:
-    """The rows of a partition table; bytes behind it do not matter. Its format: ESP-IDF, "Partition Tables"."""
+    """The rows of a partition table; bytes behind it do not matter.
+
+    Its format: ESP-IDF, "Partition Tables".
+    """
     found = []
     table = table[:TABLE_BYTES]
     for at in range(0, len(table) - _ROW_BYTES + 1, _ROW_BYTES):
@@ -63,10 +71,12 @@ def partitions(table: bytes) -> list[Partition]:
 
 
 def file_system(table: list[Partition], flash_bytes: int) -> FileSystem | None:
-    """Where MicroPython looks for its files by this partition table; None where there is no room for any.
+    """Where MicroPython looks for its files by this partition table; None where there is no room
+    for any.
 
-    Without a partition for files, MicroPython takes what is left at the end of the flash (ports/esp32/main.c, since
-    1.26)."""
+    Without a partition for files, MicroPython takes what is left at the end of the flash
+    (ports/esp32/main.c, since 1.26).
+    """
     for label in _LABELS:
         for partition in table:
             if partition.label == label and partition.holds_data:
@@ -77,10 +87,15 @@ def file_system(table: list[Partition], flash_bytes: int) -> FileSystem | None:
     return FileSystem("vfs", range(end_of_partitions, flash_bytes))
 
 
-def require_survival(name: str, data: bytes, offset: int, flash_bytes: int, read_flash: ReadFlash) -> None:
-    """Raise UsageError for a firmware that would replace the board's files, or whose MicroPython would not find them.
+def require_survival(
+    name: str, data: bytes, offset: int, flash_bytes: int, read_flash: ReadFlash
+) -> None:
+    """Raise UsageError for a firmware that would replace the board's files, or whose MicroPython
+    would not find them.
 
-    name, data: of the firmware's file, which is written to `offset`. flash_bytes: the size of the board's flash."""
+    name, data: of the firmware's file, which is written to `offset`. flash_bytes: the size of the
+    board's flash.
+    """
     on_board = _on_board(flash_bytes, read_flash)
     of_firmware = file_system(partitions(data[TABLE - offset :]), flash_bytes)
     if _brings_files(data, offset, of_firmware):
@@ -104,9 +119,12 @@ def require_survival(name: str, data: bytes, offset: int, flash_bytes: int, read
 
 
 def _brings_files(data: bytes, offset: int, of_firmware: FileSystem | None) -> bool:
-    """Whether a firmware holds files, or anything but erased bytes where its MicroPython looks for them.
+    """Whether a firmware holds files, or anything but erased bytes where its MicroPython looks for
+    them.
 
-    data: the firmware, which is written to `offset` in flash. of_firmware: where its MicroPython looks for files."""
+    data: the firmware, which is written to `offset` in flash. of_firmware: where its MicroPython
+    looks for files.
+    """
     first_block = -offset % littlefs.BLOCK_BYTES  # in data
     for at in range(first_block, len(data), littlefs.BLOCK_BYTES):
         if littlefs.begins(data[at : at + littlefs.HEAD_BYTES]):
@@ -123,7 +141,8 @@ def _on_board(flash_bytes: int, read_flash: ReadFlash) -> FileSystem | None:
     table = partitions(read_flash(TABLE, TABLE_BYTES))
     fits = all(partition.region.stop <= flash_bytes for partition in table)
     if not table or not fits:
-        # Flashing broke off, or the firmware was for a larger flash. Files from before may still be there.
+        # Flashing broke off, or the firmware was for a larger flash. Files from before may still be
+        # there.
         return next(_search(flash_bytes, read_flash), None)
     found = file_system(table, flash_bytes)
     if found is None:
@@ -134,14 +153,18 @@ def _on_board(flash_bytes: int, read_flash: ReadFlash) -> FileSystem | None:
     size = littlefs.size_of(start)
     if size is None or found.region.start + size > flash_bytes:
         return found
-    # It may be smaller than its partition: then an older MicroPython can read it, and the one on the board cannot.
+    # It may be smaller than its partition: then an older MicroPython can read it, and the one on
+    # the board cannot.
     return FileSystem("vfs", range(found.region.start, found.region.start + size))
 
 
 def _search(flash_bytes: int, read_flash: ReadFlash) -> Iterator[FileSystem]:
     """The LittleFS file systems in a flash whose partition table says nothing about them."""
     for start in range(_PARTITION_STEP, flash_bytes, _PARTITION_STEP):
-        for block in (start, start + littlefs.BLOCK_BYTES):  # LittleFS writes its superblock to both in turn
+        for block in (
+            start,
+            start + littlefs.BLOCK_BYTES,
+        ):  # LittleFS writes its superblock to both in turn
             size = littlefs.size_of(read_flash(block, littlefs.HEAD_BYTES))
             if size is not None:
                 yield FileSystem("vfs", range(start, start + size))

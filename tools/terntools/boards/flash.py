@@ -1,4 +1,7 @@
-"""Put MicroPython on a board: an ESP32 through esptool, a Pico by a UF2 file. The file is the user's."""
+"""Put MicroPython on a board: an ESP32 through esptool, a Pico by a UF2 file.
+
+The file is the user's.
+"""
 
 import argparse
 import errno
@@ -60,7 +63,9 @@ def read_firmware(path: str | Path) -> Firmware:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint="get a firmware file first") from error
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", hint="get a firmware file first"
+        ) from error
     if data[:4] == b"UF2\n":
         return Firmware(path, data, names.RP2, uf2.read(data, path.name).chip)
     if data[:1] == b"\xe9":
@@ -81,12 +86,15 @@ def flash(
 ) -> dict[str, Any]:
     """Flash the board on `port`, check that it then runs MicroPython, and return a summary.
 
-    volume: where the boot loader of a Pico is mounted, unless it is to be looked for. erase: erase files and ledger,
-    too, so that the board becomes another device. esp32_options: reset, stub and baud of esp32.flash.
+    volume: where the boot loader of a Pico is mounted, unless it is to be looked for. erase: erase
+    files and ledger, too, so that the board becomes another device. esp32_options: reset, stub and
+    baud of esp32.flash.
 
-    Raises UsageError, with nothing changed, for a firmware that does not suit the board or would cost it its files, and
-    where two boards may be meant. Raises DeviceError if the board does not answer, does not start, or is another one
-    than before, and TernError if what was written does not verify."""
+    Raises UsageError, with nothing changed, for a firmware that does not suit the board or would
+    cost it its files, and where two boards may be meant. Raises DeviceError if the board does not
+    answer, does not start, or is another one than before, and TernError if what was written does
+    not verify.
+    """
     if firmware.family == names.RP2:
         return _flash_pico(port, firmware, volume, erase, progress, tell)
     return _flash_esp32(port, firmware, erase, progress, tell, **esp32_options)
@@ -101,9 +109,12 @@ def _flash_esp32(
     reset: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
-    """Flash an ESP32, and check that it starts. Without `reset` it stays in its boot loader, and is not checked.
+    """Flash an ESP32, and check that it starts.
 
-    options: stub and baud of esp32.flash. Returns and raises the same as flash()."""
+    Without `reset` it stays in its boot loader, and is not checked.
+
+    options: stub and baud of esp32.flash. Returns and raises the same as flash().
+    """
     summary = esp32.flash(
         port,
         firmware.data,
@@ -129,7 +140,10 @@ def _flash_pico(
     progress: Progress | None,
     tell: Tell,
 ) -> dict[str, Any]:
-    """Flash a Pico that runs MicroPython, or waits in its boot loader. Returns and raises the same as flash()."""
+    """Flash a Pico that runs MicroPython, or waits in its boot loader.
+
+    Returns and raises the same as flash().
+    """
     image = uf2.read(firmware.data, firmware.path.name)
     board = None  # what it said before it was flashed; one in its boot loader says nothing
     if find_volumes(volume):
@@ -167,11 +181,16 @@ def _flash_pico(
 
 
 def _waiting_board(port: str, volume: str | Path | None, erase: bool) -> Path:
-    """The volume of the one board that waits in its boot loader, where none runs on `port`. Raises UsageError."""
+    """The volume of the one board that waits in its boot loader, where none runs on `port`.
+
+    Raises UsageError.
+    """
     _require_no_board_on(port, find_volumes(volume))
     if erase:
         hint = "flash it without --erase first, then once more with it"
-        raise UsageError("--erase needs a running MicroPython, and the board waits in its boot loader", hint)
+        raise UsageError(
+            "--erase needs a running MicroPython, and the board waits in its boot loader", hint
+        )
     mounted = find_volume(volume)
     if mounted is None:
         raise DeviceError("the volume of the boot loader is gone", hint=_PICO_RECOVER)
@@ -179,19 +198,28 @@ def _waiting_board(port: str, volume: str | Path | None, erase: bool) -> Path:
 
 
 def _require_no_board_on(port: str, waiting: Sequence[Path]) -> None:
-    """Raise UsageError if a board runs on `port`: then those that wait in their boot loaders are other ones."""
+    """Raise UsageError if a board runs on `port`: then those that wait in their boot loaders are
+    other ones.
+    """
     if comes_to(port):
         volumes = ", ".join(map(str, waiting))
-        several = "one waits in its boot loader" if len(waiting) == 1 else "others wait in their boot loaders"
+        several = (
+            "one waits in its boot loader"
+            if len(waiting) == 1
+            else "others wait in their boot loaders"
+        )
         text = f"several boards may be meant: one runs on {port}, and {several} in {volumes}; nothing was changed"
         hint = f"to flash the board on {port}, unplug the others; to flash one that waits, name the port that it gets"
         raise UsageError(text, hint)
 
 
 def _is_version_of(image: uf2.Image, version: str | None, port: str) -> bool:
-    """Whether the MicroPython on `port` is known to be the one of the image. Raises DeviceError if it is another one.
+    """Whether the MicroPython on `port` is known to be the one of the image.
 
-    version: of the one on `port`; None where a user's program hides it."""
+    Raises DeviceError if it is another one.
+
+    version: of the one on `port`; None where a user's program hides it.
+    """
     if not version:
         return False
     if not image.contains(version.encode()):
@@ -210,10 +238,12 @@ def _require_chip_of_volume(mounted: Path, firmware: Firmware) -> None:
 
 
 def _require_start(port: str, firmware: Firmware, unique_id: str) -> str | None:
-    """Wait until an ESP32 runs after flashing; return MicroPython's version, or None where a user's program hides it.
+    """Wait until an ESP32 runs after flashing; return MicroPython's version, or None where a user's
+    program hides it.
 
-    unique_id: the chip's number, in hexadecimal digits. Raises DeviceError, with what the board prints, if it does not
-    start, and if another board is on `port`."""
+    unique_id: the chip's number, in hexadecimal digits. Raises DeviceError, with what the board
+    prints, if it does not start, and if another board is on `port`.
+    """
     identity = _wait_for(lambda: _identify(port), _PORT_WAIT)
     try:
         _require_same_board(port, unique_id)
@@ -222,7 +252,9 @@ def _require_start(port: str, firmware: Firmware, unique_id: str) -> str | None:
     except NoPromptError as error:  # either a user's program runs, or nothing does
         if identity is None and heard.is_firmware_missing(error.printed):
             text = f"{firmware.path.name} was written and verified, but does not start: {error.message}"
-            hint = "press its reset button; if that does not help, flash the firmware for its module"
+            hint = (
+                "press its reset button; if that does not help, flash the firmware for its module"
+            )
             raise DeviceError(text, hint) from error
     return identity.firmware if identity else None
 
@@ -232,7 +264,10 @@ class _OtherBoardError(DeviceError):
 
 
 def _require_same_board(port: str, unique_id: str) -> None:
-    """Raise _OtherBoardError if the chip on `port` has another number. Raises DeviceError if no MicroPython answers."""
+    """Raise _OtherBoardError if the chip on `port` has another number.
+
+    Raises DeviceError if no MicroPython answers.
+    """
     try:
         board = running.inspect(port)
     except RefusedError:  # it is locked, and says nothing
@@ -271,9 +306,12 @@ def comes_to(port: str) -> bool:
 
 
 def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Path:
-    """Restart the Pico on `port` in its boot loader, and return where that is mounted. erase: its files before.
+    """Restart the Pico on `port` in its boot loader, and return where that is mounted. erase: its
+    files before.
 
-    Raises UsageError and DeviceError where it is not known which volume is the board's, with nothing written."""
+    Raises UsageError and DeviceError where it is not known which volume is the board's, with
+    nothing written.
+    """
     place = usb.place_of_port(port)
     waiting = find_volumes(volume)
     if waiting:
@@ -284,10 +322,14 @@ def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Pat
     erased = "its files are erased; " if erase else ""
     if not _wait_for(lambda: not is_board_on(port), _LEAVE_WAIT):
         text = f"the board on {port} did not start its boot loader; {erased}nothing was written"
-        raise DeviceError(text, hint="hold BOOTSEL while you plug it in, and run the same command again")
+        raise DeviceError(
+            text, hint="hold BOOTSEL while you plug it in, and run the same command again"
+        )
     if not _wait_for(lambda: _volumes_at(place, volume), _VOLUME_WAIT):
         hint = "is it mounted? Name where with --volume; " + _PICO_RECOVER
-        raise DeviceError(f"the boot loader's volume did not show up; {erased}nothing was written", hint)
+        raise DeviceError(
+            f"the boot loader's volume did not show up; {erased}nothing was written", hint
+        )
     time.sleep(_SETTLE)  # another board may have come at the same time
     volumes = _volumes_at(place, volume)
     if len(volumes) != 1:
@@ -298,10 +340,15 @@ def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Pat
 
 
 def _erase_files(port: str) -> None:
-    """Erase the files of the Pico on `port`. Raises TernError if its MicroPython cannot do so, and DeviceError."""
+    """Erase the files of the Pico on `port`.
+
+    Raises TernError if its MicroPython cannot do so, and DeviceError.
+    """
     with Repl(port, visits=True) as repl:
         try:
-            repl.run("import umachine\numachine.bootloader")  # without it, the board could not be flashed
+            repl.run(
+                "import umachine\numachine.bootloader"
+            )  # without it, the board could not be flashed
             pico_files.erase(repl)
         except ExecutionError as error:
             text = f"the files of the board on {port} cannot be erased: {error}"
@@ -309,7 +356,10 @@ def _erase_files(port: str) -> None:
 
 
 def _enter_boot_loader(port: str) -> None:
-    """Start the boot loader of the Pico on `port`. Raises TernError if its MicroPython cannot do so."""
+    """Start the boot loader of the Pico on `port`.
+
+    Raises TernError if its MicroPython cannot do so.
+    """
     has_prompt = False
     try:
         with Repl(port, visits=True) as repl:
@@ -317,7 +367,9 @@ def _enter_boot_loader(port: str) -> None:
             repl.run("import umachine\numachine.bootloader()", timeout=2.0)
     except ExecutionError as error:
         hint = "hold BOOTSEL while you plug it in, and run the same command again"
-        raise TernError(f"the board on {port} cannot enter its boot loader: {error}", hint) from error
+        raise TernError(
+            f"the board on {port} cannot enter its boot loader: {error}", hint
+        ) from error
     except DeviceError:
         if not has_prompt:
             raise
@@ -332,16 +384,22 @@ def _volumes_at(place: str | None, named: str | Path | None) -> list[Path]:
 def find_volume(named: str | Path | None = None) -> Path | None:
     """The volume of a Pico's boot loader; None if there is none.
 
-    named: the folder to look at, instead of all mounted volumes. Raises UsageError if several boards wait."""
+    named: the folder to look at, instead of all mounted volumes. Raises UsageError if several
+    boards wait.
+    """
     volumes = find_volumes(named)
     if len(volumes) > 1:
         hint = "name one with --volume"
-        raise UsageError(f"several boards wait in their boot loaders: {', '.join(map(str, volumes))}", hint)
+        raise UsageError(
+            f"several boards wait in their boot loaders: {', '.join(map(str, volumes))}", hint
+        )
     return volumes[0] if volumes else None
 
 
 def find_volumes(named: str | Path | None = None) -> list[Path]:
-    """The volumes of the Picos that wait in their boot loaders. named: the folder to look at, instead of all."""
+    """The volumes of the Picos that wait in their boot loaders. named: the folder to look at,
+    instead of all.
+    """
     folders = _mount_points() if named is None else [Path(named)]
     return [folder for folder in folders if _is_boot_loader(folder)]
 
@@ -365,7 +423,9 @@ def _mount_points() -> Iterable[Path]:
 
 
 def mounted_volumes(table: bytes) -> Iterator[Path]:
-    """The folders in which FAT file systems are mounted. table: the content of Linux's /proc/mounts."""
+    """The folders in which FAT file systems are mounted. table: the content of Linux's
+    /proc/mounts.
+    """
     return (folder for _, folder in usb.mounts(table))
 
 
@@ -384,7 +444,9 @@ def volume_chip(volume: Path) -> str:
 def _copy(data: bytes, target: Path, progress: Progress | None) -> None:
     """Write a firmware to a boot loader. Raises DeviceError, and InterruptedByUser after Ctrl-C.
 
-    The board leaves its boot loader as soon as it has the last block, so later failures do not matter."""
+    The board leaves its boot loader as soon as it has the last block, so later failures do not
+    matter.
+    """
     sent = 0
     try:
         with open(target, "wb", buffering=0) as file:
@@ -397,7 +459,9 @@ def _copy(data: bytes, target: Path, progress: Progress | None) -> None:
         raise InterruptedByUser("flashing was interrupted", hint=_PICO_RECOVER) from error
     except OSError as error:
         if sent < len(data) or error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES):
-            raise DeviceError(f"flashing broke off: {error.strerror}", hint=_PICO_RECOVER) from error
+            raise DeviceError(
+                f"flashing broke off: {error.strerror}", hint=_PICO_RECOVER
+            ) from error
 
 
 def _identify(port: str) -> devices.Identity | None:
@@ -410,7 +474,9 @@ def _identify(port: str) -> devices.Identity | None:
 
 
 def _wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
-    """Call `look` until it returns something true, or some seconds are over; return the last answer."""
+    """Call `look` until it returns something true, or some seconds are over; return the last
+    answer.
+    """
     end = time.monotonic() + seconds
     while True:
         result = look()
@@ -430,8 +496,14 @@ def add_parser(subparsers: Any) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `tern up` has as well."""
-    add_option(parser, "--firmware FILE", "MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico")
-    add_option(parser, "--volume DIR", "folder where a Pico's boot loader is mounted (default: look for it)")
+    add_option(
+        parser, "--firmware FILE", "MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico"
+    )
+    add_option(
+        parser,
+        "--volume DIR",
+        "folder where a Pico's boot loader is mounted (default: look for it)",
+    )
     add_option(parser, "--no-reset", "ESP32: its boot loader runs already (BOOT held at reset)")
     add_option(parser, "--no-stub", "ESP32: use the ROM's flasher, which is slower")
     add_option(parser, "--baud BAUD", "ESP32: baud rate while flashing", esp32.FLASH_BAUD)
@@ -455,17 +527,25 @@ def run_flash(port: str, firmware: Firmware, args: argparse.Namespace) -> dict[s
 
 def _run(args: argparse.Namespace) -> int:
     if not args.firmware:
-        raise UsageError("--firmware FILE is missing: tern does not come with MicroPython", hint=SOURCES)
+        raise UsageError(
+            "--firmware FILE is missing: tern does not come with MicroPython", hint=SOURCES
+        )
     firmware = read_firmware(args.firmware)
     a_board_waits = firmware.family == names.RP2 and bool(find_volumes(args.volume))
     if a_board_waits and args.board == "auto":
-        text = "BOARD must be a port, not auto: a board waits in its boot loader, and has no port yet"
+        text = (
+            "BOARD must be a port, not auto: a board waits in its boot loader, and has no port yet"
+        )
         raise UsageError(text, hint="name the port that it gets, such as a0")
     port = names.resolve(args.board, may_be_absent=a_board_waits)
     result = {"port": port, **run_flash(port, firmware, args)}
     verified = (
-        "verified" if result["verified"] else "written, but the board does not say which MicroPython it runs"
+        "verified"
+        if result["verified"]
+        else "written, but the board does not say which MicroPython it runs"
     )
-    text = f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, {verified}"
+    text = (
+        f"{result['chip']} on {port}: {result['bytes']} bytes at {result['offset']:#x}, {verified}"
+    )
     print_result(result, text, args.json)
     return errors.OK

@@ -1,11 +1,14 @@
-"""Folds constants into the places that use them, takes out the texts of refusals, and shortens private names.
+"""Folds constants into the places that use them, takes out the texts of refusals, and shortens
+private names.
 
-A constant is a public name in capitals that its module assigns once, on a line of its own: an int, a string or bytes.
-Its value replaces each use, in all modules; then the assignment goes, and unneeded imports. Lines keep their numbers.
-mpy-cross does the same for `_NAME = const(...)` within one module only.
+A constant is a public name in capitals that its module assigns once, on a line of its own: an int,
+a string or bytes. Its value replaces each use, in all modules; then the assignment goes, and
+unneeded imports. Lines keep their numbers. mpy-cross does the same for `_NAME = const(...)` within
+one module only.
 
-A private name, with one underscore, becomes the same short one in every module and in programs (fold_program). A
-constant keeps its underscore: without it the compiler would store it."""
+A private name, with one underscore, becomes the same short one in every module and in programs
+(fold_program). A constant keeps its underscore: without it the compiler would store it.
+"""
 
 import ast
 import functools
@@ -23,10 +26,18 @@ from ternhost.errors import TernError
 
 # Refusals: their text, the last argument or the one before the detail, is for people at a host.
 _REFUSING = (
-    "require", "_require", "FrameError", "CardError", "LedgerError", "StorageError", "EntropyError", "ValueError"
-)  # fmt: skip
+    "require",
+    "_require",
+    "FrameError",
+    "CardError",
+    "LedgerError",
+    "StorageError",
+    "EntropyError",
+    "ValueError",
+)
 
-# Names of tern.compat that the compiler for a device knows by itself: in decorators, annotations and casts of viper.
+# Names of tern.compat that the compiler for a device knows by itself: in decorators, annotations
+# and casts of viper.
 COMPILED = {"const", "micropython", "ptr8", "ptr16", "ptr32"}
 
 # Units that a program may use as names.
@@ -50,8 +61,12 @@ class _Module:
 def fold(sources: Mapping[str, str]) -> dict[str, str]:
     """The same modules (name with dots -> source) with their constants folded in. Raises TernError.
 
-    Values are those on this interpreter. A program that wants a constant by its name needs the unfolded modules."""
-    modules = {name: _Module(name, text.encode(), ast.parse(text)) for name, text in sources.items()}
+    Values are those on this interpreter. A program that wants a constant by its name needs the
+    unfolded modules.
+    """
+    modules = {
+        name: _Module(name, text.encode(), ast.parse(text)) for name, text in sources.items()
+    }
     for module in modules.values():
         _count_bindings(module)
     constants = {name: _constants(module) for name, module in modules.items()}
@@ -63,17 +78,24 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
 
 
 def _without_idle_errors(text: str) -> str:
-    """The same module without `as error` where only the text of a refusal named the error: each costs 10 bytes."""
+    """The same module without `as error` where only the text of a refusal named the error: each
+    costs 10 bytes.
+    """
     lines = text.splitlines(keepends=True)
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ExceptHandler) and node.name not in set().union(*map(_named, node.body)):
+        if isinstance(node, ast.ExceptHandler) and node.name not in set().union(
+            *map(_named, node.body)
+        ):
             lines[node.lineno - 1] = lines[node.lineno - 1].replace(f" as {node.name}:", ":")
     return "".join(lines)
 
 
 @functools.cache
 def without_types(text: str) -> str:
-    """The same module without what only a type checker reads. Parameters of viper keep their types."""
+    """The same module without what only a type checker reads.
+
+    Parameters of viper keep their types.
+    """
     edits = Edits(text.encode())
     tree = ast.parse(text)
     compiled = {
@@ -84,7 +106,11 @@ def without_types(text: str) -> str:
         for part in ast.walk(node)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        if (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        ):
             for statement in node.body:
                 edits.replace(statement, "pass")
         elif id(node) not in compiled:
@@ -101,7 +127,9 @@ def fold_program(program: str, sources: Mapping[str, str]) -> str:
 
 
 def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]:
-    """The same modules without the functions and classes that nothing names: neither they nor these programs."""
+    """The same modules without the functions and classes that nothing names: neither they nor these
+    programs.
+    """
     outside = set().union(*(_named(ast.parse(text)) for text in programs))
     while True:
         trees = {name: ast.parse(text) for name, text in sources.items()}
@@ -132,7 +160,9 @@ def _named(tree: ast.AST) -> set[str]:
 
 
 def _bound_names(node: ast.AST) -> list[str]:
-    """The names that a node itself assigns, deletes, defines or takes as a parameter; none of an import."""
+    """The names that a node itself assigns, deletes, defines or takes as a parameter; none of an
+    import.
+    """
     match node:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
             return [name]
@@ -151,7 +181,9 @@ def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 names = [node.attr]
             private.update(
-                name for name in names if name.startswith("_") and not name.startswith("__") and name != "_"
+                name
+                for name in names
+                if name.startswith("_") and not name.startswith("__") and name != "_"
             )
     constants = sorted(filter(str.isupper, private))
     letters = product(string.ascii_letters, repeat=2)
@@ -185,7 +217,9 @@ def rename(source: str, short: Mapping[str, str]) -> str:
         if (quote or token.type == tokenize.NAME) and text.strip(quote or None) in short:
             (row, start), (_, end) = token.start, token.end
             line = lines[row - 1]
-            lines[row - 1] = line[:start] + quote + short[text.strip(quote or None)] + quote + line[end:]
+            lines[row - 1] = (
+                line[:start] + quote + short[text.strip(quote or None)] + quote + line[end:]
+            )
     return "".join(lines)
 
 
@@ -227,7 +261,9 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
                     continue
                 if module.bound[name] != 1:
                     hint = "rename one of them"
-                    raise TernError(f"{module.name} gives {name}, which it imports, another meaning", hint)
+                    raise TernError(
+                        f"{module.name} gives {name}, which it imports, another meaning", hint
+                    )
                 if value is not None:
                     direct[name] = value
                 elif whole:
@@ -272,12 +308,18 @@ def _fold_raise(call: ast.Call, edits: "Edits") -> None:
 
 
 def _is_text(argument: ast.expr) -> bool:
-    text = argument.left if isinstance(argument, ast.BinOp) and isinstance(argument.op, ast.Mod) else argument
+    text = (
+        argument.left
+        if isinstance(argument, ast.BinOp) and isinstance(argument.op, ast.Mod)
+        else argument
+    )
     return isinstance(text, ast.Constant) and isinstance(text.value, str)
 
 
 def _fold_text(call: ast.Call, edits: "Edits") -> None:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
+    name = (
+        call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
+    )
     if name not in _REFUSING:
         return
     for one, following in zip(call.args, [*call.args[1:], None], strict=True):
@@ -290,7 +332,10 @@ def _literal(value: int | str | bytes) -> str:
 
 
 class Edits:
-    """Replacements in a text, which keep the numbers of its lines. One within another is left out."""
+    """Replacements in a text, which keep the numbers of its lines.
+
+    One within another is left out.
+    """
 
     def __init__(self, source: bytes) -> None:
         self._source = source
@@ -303,7 +348,8 @@ class Edits:
         start = self._offset(first, node.col_offset)
         end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
         lines = self._source[start:end].count(b"\n")
-        # A statement may go on after it only with a line end; an expression of several lines is never replaced.
+        # A statement may go on after it only with a line end; an expression of several lines is
+        # never replaced.
         self._edits.append((start, end, text.encode() + b"\n" * lines))
 
     def rename(self, parameter: ast.arg, name: str) -> None:

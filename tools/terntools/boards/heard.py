@@ -1,7 +1,9 @@
-"""What a board prints instead of an answer, in a sentence: an ESP32's boot ROM gives reasons, and other programs talk.
+"""What a board prints instead of an answer, in a sentence: an ESP32's boot ROM gives reasons, and
+other programs talk.
 
-The lines of the ROM and of the second-stage boot loader are those of ESP-IDF ("Fatal Errors" and "Boot Log" of its
-programming guide, and `bootloader_support`)."""
+The lines of the ROM and of the second-stage boot loader are those of ESP-IDF ("Fatal Errors" and
+"Boot Log" of its programming guide, and `bootloader_support`).
+"""
 
 import re
 from collections import Counter
@@ -13,11 +15,21 @@ _SMALL_FLASH = re.compile(
     r"Detected size\((\d+)k\) smaller than the size in the binary image header\((\d+)k\)"
 )
 _AGAIN = "flash it again with tern flash"
-# How a line starts, and the cause that it shows. Where a board prints several, the first one here explains the others.
+# How a line starts, and the cause that it shows. Where a board prints several, the first one here
+# explains the others.
 _CAUSES = (
-    (r"Brownout detector", "its supply voltage drops too low (brownout): try another cable, port or supply"),
-    (r"waiting for download\s*$", "it waits in its boot loader: release BOOT (GPIO 0), and press reset"),
-    (r"invalid header: ", f"it has no firmware, or one for another chip (invalid header): {_AGAIN}"),
+    (
+        r"Brownout detector",
+        "its supply voltage drops too low (brownout): try another cable, port or supply",
+    ),
+    (
+        r"waiting for download\s*$",
+        "it waits in its boot loader: release BOOT (GPIO 0), and press reset",
+    ),
+    (
+        r"invalid header: ",
+        f"it has no firmware, or one for another chip (invalid header): {_AGAIN}",
+    ),
     (r"E .*exceeds flash chip size", f"its firmware is for a larger flash than it has: {_AGAIN}"),
     (
         r"E .*(Failed to verify partition table|No bootable app|Image hash failed)",
@@ -41,7 +53,8 @@ _ECHO = "it sends back what it is sent: is it another device?"
 def describe(output: bytes) -> str:
     """A sentence without its full stop about what a board has printed; "" if it printed nothing.
 
-    It names a cause that the boot ROM gives. Without one, it shows the line that came most often."""
+    It names a cause that the boot ROM gives. Without one, it shows the line that came most often.
+    """
     text = output.decode(errors="replace").replace("\r", "\n")
     cause = _cause(text)
     if len(_RESET.findall(text)) > 1:
@@ -55,7 +68,9 @@ def describe(output: bytes) -> str:
 
 
 def is_firmware_missing(output: bytes) -> bool:
-    """Whether a board that printed this needs a firmware: it printed nothing, or what the boot ROM does."""
+    """Whether a board that printed this needs a firmware: it printed nothing, or what the boot ROM
+    does.
+    """
     text = output.decode(errors="replace").replace("\r", "\n")
     return not output.strip(b"\0\r\n") or bool(_RESET.search(text) or _cause(text))
 
@@ -64,7 +79,9 @@ def _cause(text: str) -> str:
     """Why a board does not start, according to its boot ROM; "" if the ROM gives no reason."""
     if size := _SMALL_FLASH.search(text):
         flash, firmware = (_megabytes(int(kilobytes)) for kilobytes in size.groups())
-        return f"its flash has {flash}, and its firmware is for {firmware}: flash the one for {flash}"
+        return (
+            f"its flash has {flash}, and its firmware is for {firmware}: flash the one for {flash}"
+        )
     for start_of_line, cause in _CAUSES:
         if re.search(f"^{start_of_line}", text, re.MULTILINE):
             return cause

@@ -27,12 +27,16 @@ _ANSWER = 5.0  # seconds until the board answers at its port
 
 
 def start(repl: Repl, member: Member, store: Path, authority: Path | None, seconds: float) -> str:
-    """Start the board of a member with a broker, whose directory is where its authority or the store is; write the
-    board's password there, and wait for its hello. Returns a sentence about it. Raises DeviceError where none comes in
-    time, and UsageError where the board would use other topics than the broker's fleet."""
+    """Start the board of a member with a broker, whose directory is where its authority or the
+    store is; write the board's password there, and wait for its hello. Returns a sentence about it.
+    Raises DeviceError where none comes in time, and UsageError where the board would use other
+    topics than the broker's fleet.
+    """
     known = {path.parent: path.parent / HOST for path in (store, authority) if path is not None}
     brokers = {place: Access.load(file) for place, file in known.items() if file.exists()}
-    directory = next((place for place in brokers if _is_of(brokers[place], store)), next(iter(brokers), None))
+    directory = next(
+        (place for place in brokers if _is_of(brokers[place], store)), next(iter(brokers), None)
+    )
     if directory is None:
         repl.start_main()
         text = "nobody has looked whether the broker hears it (there is no host.json beside --authority or "
@@ -86,7 +90,9 @@ def _is_of(access: Access, store: Path) -> bool:
 async def _is_heard(link: MqttLink, keys: Store, device: int, began: float) -> bool:
     if not link.connected:
         await asyncio.sleep(_LOOK_EVERY)
-        return any(row.first == device and row.online and row.heard > began for row in keys.boards())
+        return any(
+            row.first == device and row.online and row.heard > began for row in keys.boards()
+        )
     await link.take(_LOOK_EVERY)
     said = link.boards.get(mqtt.name(device))
     return said is not None and not said.kept

@@ -1,8 +1,11 @@
-"""Files on a board that hide the library in /lib, since MicroPython looks for a module in the root first.
+"""Files on a board that hide the library in /lib, since MicroPython looks for a module in the root
+first.
 
-The usual one is a folder /tern, which `mpremote cp -r tern :` leaves there. A file such as /hashlib.py or /asyncio.py
-hides what the library imports: the library then fails, or runs other code. The files are found by their names, and
-none of them is run: what hides the library may be a program that never ends."""
+The usual one is a folder /tern, which `mpremote cp -r tern :` leaves there. A file such as
+/hashlib.py or /asyncio.py hides what the library imports: the library then fails, or runs other
+code. The files are found by their names, and none of them is run: what hides the library may be a
+program that never ends.
+"""
 
 from collections.abc import Collection, Mapping
 
@@ -15,11 +18,13 @@ MOVED = ".hidden"  # is added to the name of what hid the library
 _LIBRARY = "/lib/"
 _IGNORED = "/.ignored"  # replaces the root in sys.path; there is no such folder
 # After this, nothing is imported from the root.
-IGNORE_ROOT = f"import sys\nsys.path[:] = [{_IGNORED!r} if not entry else entry for entry in sys.path]\n"
+IGNORE_ROOT = (
+    f"import sys\nsys.path[:] = [{_IGNORED!r} if not entry else entry for entry in sys.path]\n"
+)
 
-# Tells each path that comes before the library and has one of NAMES. No file hides a module that is built into
-# MicroPython, such as gc, unless MicroPython lets files extend it, such as hashlib. Such a module can also be imported
-# as uhashlib: by this the code below tells the two kinds apart.
+# Tells each path that comes before the library and has one of NAMES. No file hides a module that is
+# built into MicroPython, such as gc, unless MicroPython lets files extend it, such as hashlib. Such
+# a module can also be imported as uhashlib: by this the code below tells the two kinds apart.
 _TELL_HIDING_PATHS = """
 import sys, uos
 def folders():
@@ -78,7 +83,8 @@ finally:
     sys.path[:] = path
     sys.modules.pop('tern', None)
 """
-# Tells each of PATHS with MOVED added to it, again and again while there is such a file from an earlier deployment.
+# Tells each of PATHS with MOVED added to it, again and again while there is such a file from an
+# earlier deployment.
 _TELL_NEW_PATHS = """
 import uos
 for path in PATHS:
@@ -94,10 +100,12 @@ for path in PATHS:
 
 
 def find(repl: Repl, files: Collection[str]) -> tuple[str, ...]:
-    """The paths on the board that hide the library or what it imports. files: those that a deployment writes.
+    """The paths on the board that hide the library or what it imports. files: those that a
+    deployment writes.
 
-    Raises UsageError for a firmware with another release of tern in it: no file on the board can replace that one.
-    Raises ExecutionError and DeviceError."""
+    Raises UsageError for a firmware with another release of tern in it: no file on the board can
+    replace that one. Raises ExecutionError and DeviceError.
+    """
     frozen_release = repl.value(_TELL_FROZEN_RELEASE)
     if frozen_release not in (None, tern.__version__):
         text = f"tern {frozen_release} is frozen into the firmware on {repl.name}, and hides what is deployed"
@@ -108,37 +116,52 @@ def find(repl: Repl, files: Collection[str]) -> tuple[str, ...]:
 
 
 def _imported_names(files: Collection[str]) -> tuple[str, ...]:
-    """The names of the library and of all modules that these files import, without those of submodules, sorted.
+    """The names of the library and of all modules that these files import, without those of
+    submodules, sorted.
 
-    files: their paths on the board."""
+    files: their paths on the board.
+    """
     sources = mpy.library()
     names = {"tern", "hashlib", "asyncio"}  # in any case: a user's program may import them
     for path in files:
-        module = path.removeprefix(_LIBRARY).rpartition(".")[0].removesuffix("/__init__").replace("/", ".")
+        module = (
+            path.removeprefix(_LIBRARY)
+            .rpartition(".")[0]
+            .removesuffix("/__init__")
+            .replace("/", ".")
+        )
         for imported in modules.imports(sources.get(module, "")):
             names.add(imported.partition(".")[0])
     return tuple(sorted(names - {"sys"}))
 
 
 def require_none(repl: Repl, paths: Collection[str]) -> None:
-    """Raise UsageError if something hides the library, for commands that do not ask about renaming it.
+    """Raise UsageError if something hides the library, for commands that do not ask about renaming
+    it.
 
-    paths: what find() has found on the board."""
+    paths: what find() has found on the board.
+    """
     if paths:
         text = f"{', '.join(paths)} on {repl.name} would be imported instead of the library or what it needs"
         raise UsageError(text, hint=f"rename it, or let tern deploy do so: tern deploy {repl.name}")
 
 
 def ignore_root(repl: Repl) -> None:
-    """Import nothing from the root until the board's next reset, so that the host's own code is not hidden either."""
+    """Import nothing from the root until the board's next reset, so that the host's own code is not
+    hidden either.
+    """
     repl.run(IGNORE_ROOT)
 
 
 def new_paths(repl: Repl, paths: Collection[str]) -> dict[str, str]:
-    """Free names under which nothing is imported, such as /tern.hidden for /tern, by the path that each is for."""
+    """Free names under which nothing is imported, such as /tern.hidden for /tern, by the path that
+    each is for.
+    """
     return dict(repl.values(f"PATHS = {tuple(paths)!r}\nMOVED = {MOVED!r}{_TELL_NEW_PATHS}"))
 
 
 def rename(repl: Repl, renamed: Mapping[str, str]) -> None:
     """Rename files and folders. renamed: the new path of each, by its path."""
-    repl.run(f"import uos\nfor path, new_path in {dict(renamed)!r}.items():\n uos.rename(path, new_path)")
+    repl.run(
+        f"import uos\nfor path, new_path in {dict(renamed)!r}.items():\n uos.rename(path, new_path)"
+    )

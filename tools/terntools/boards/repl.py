@@ -1,6 +1,9 @@
-"""MicroPython's raw REPL over a serial port, a pty or a `socket://`: run code on a board, and move files.
+"""MicroPython's raw REPL over a serial port, a pty or a `socket://`: run code on a board, and move
+files.
 
-Code goes by raw paste ("Raw mode and raw-paste mode" of MicroPython's manual), which does not overrun the board."""
+Code goes by raw paste ("Raw mode and raw-paste mode" of MicroPython's manual), which does not
+overrun the board.
+"""
 
 import ast
 import contextlib
@@ -23,23 +26,27 @@ TIMEOUT = 20.0  # seconds without output after which a command is given up
 _HANDSHAKE = 10.0  # seconds that an answer of raw paste may take
 _HELLO_WAIT = 3.0  # seconds in which a locked board answers its host
 _ARM_WAIT = 2.0  # seconds without output in which a board runs _ARM
-_MOST_ENTERING = 45.0  # seconds until a port that prints on and on, and gives no prompt, is given up
+_MOST_ENTERING = (
+    45.0  # seconds until a port that prints on and on, and gives no prompt, is given up
+)
 _MOST_TALK = 5.0  # seconds beyond a timeout after which a port that never falls silent is given up
 _MOST_TIMES = 3  # code that prints on and on is given up after so many times its timeout
 _MOST_SECONDS = 3600  # that code may run
 _MOST_SECONDS_TALKING = 300  # that a program may run which waits for the host
 _RENEW = 3.0  # seconds between two renewals of a waiting board's timer
 
-# Resets a board at its prompt, unless the host comes back. While code runs it waits for as long as any code may take.
-# An ESP32 has no timer -1. Together with what stops a program it fits the 260 bytes that an ESP32's port buffers.
+# Resets a board at its prompt, unless the host comes back. While code runs it waits for as long as
+# any code may take. An ESP32 has no timer -1. Together with what stops a program it fits the 260
+# bytes that an ESP32's port buffers.
 _ARM = b"""import umachine as _M,sys
 _T=_M.Timer((sys.platform=='esp32')*2-1)
 def _A(p=12):_T.init(mode=0,period=1000*p,callback=lambda t:_M.reset())
 _A()
 \4"""
 
-# Defines how code tells a value to the host, in a line that nothing else prints. The host's code takes the modules that
-# are built into MicroPython (uos and so on), since a file in the board's root may have the name of one.
+# Defines how code tells a value to the host, in a line that nothing else prints. The host's code
+# takes the modules that are built into MicroPython (uos and so on), since a file in the board's
+# root may have the name of one.
 _VALUE = "\x1f"
 _TELL = f"def _tell(value):\n print({_VALUE!r} + repr(value))\n"
 
@@ -50,14 +57,18 @@ class ExecutionError(TernError):
     """The code that was sent raised an exception on the board."""
 
     def __init__(self, traceback: str) -> None:
-        super().__init__(f"the board says: {(traceback.strip().splitlines() or ['no traceback'])[-1]}")
+        super().__init__(
+            f"the board says: {(traceback.strip().splitlines() or ['no traceback'])[-1]}"
+        )
 
 
 class SilenceError(DeviceError):
     """The board said nothing for too long, or is gone; `output` is the code's output so far."""
 
     def __init__(self, message: str, output: str) -> None:
-        super().__init__(message, hint="check its cable, or press reset, and run the same command again")
+        super().__init__(
+            message, hint="check its cable, or press reset, and run the same command again"
+        )
         self.output = output
 
 
@@ -97,8 +108,9 @@ def _is_locked(port: str) -> bool:
 class Repl:
     """The raw REPL of the board on `port`, from entering the context until leaving it.
 
-    visits: then the board's program starts again, also within 30 s after this process was killed, by a timer of the
-    board where its MicroPython has one."""
+    visits: then the board's program starts again, also within 30 s after this process was killed,
+    by a timer of the board where its MicroPython has one.
+    """
 
     def __init__(self, port: str, baud: int = BAUD, visits: bool = False) -> None:
         """Open `port`. Raises DeviceError and UsageError."""
@@ -107,7 +119,9 @@ class Repl:
         self.at_prompt = False  # whether the board is known to wait for code
         self._timer_code = _ARM if visits else b""
         self._armed = False  # whether the board's timer runs
-        self._stopped = False  # whether the board's program was stopped, and has not been started again
+        self._stopped = (
+            False  # whether the board's program was stopped, and has not been started again
+        )
         self._turn = threading.RLock()  # held while the board has something to do
         self._closed = threading.Event()
         if visits:
@@ -137,7 +151,9 @@ class Repl:
                     self.execute("", _RENEW)
 
     def close(self) -> None:
-        """Go back to the friendly REPL, or on a visit start the board's program, and give the port back."""
+        """Go back to the friendly REPL, or on a visit start the board's program, and give the port
+        back.
+        """
         self._closed.set()
         if self._timer_code and self._stopped:
             with contextlib.suppress(TernError):  # a board that is gone starts by itself
@@ -152,7 +168,10 @@ class Repl:
         self._port.close()
 
     def enter(self, tries: int | None = None) -> None:
-        """Interrupt the program, and enter the raw prompt. Raises NoPromptError; RefusedError from a locked board."""
+        """Interrupt the program, and enter the raw prompt.
+
+        Raises NoPromptError; RefusedError from a locked board.
+        """
         printed = b""
         end = time.monotonic() + _MOST_ENTERING
         with self._turn:
@@ -161,7 +180,9 @@ class Repl:
                     break
                 self._interrupt()
                 answer = self._read_until(_RAW_PROMPT, 1.0 + attempt)
-                if answer.endswith(_RAW_PROMPT) and (not self._timer_code or self._runs_timer_code()):
+                if answer.endswith(_RAW_PROMPT) and (
+                    not self._timer_code or self._runs_timer_code()
+                ):
                     self.at_prompt = True
                     self._stopped = True
                     return
@@ -169,11 +190,15 @@ class Repl:
         self._port.close()
         if _is_locked(self.name):
             text = f"the board on {self.name} is locked: it answers its host, but its console is closed"
-            raise RefusedError(text, hint="erase its flash to use it anew (firmware/BOARDS.md says how)")
+            raise RefusedError(
+                text, hint="erase its flash to use it anew (firmware/BOARDS.md says how)"
+            )
         raise NoPromptError(self.name, printed)
 
     def _interrupt(self) -> None:
-        """Stop the board's program and ask for the raw prompt; on a visit, start the timer of _ARM, too."""
+        """Stop the board's program and ask for the raw prompt; on a visit, start the timer of _ARM,
+        too.
+        """
         # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end.
         stop_program = bytes(65) + b"\r\x03"
         enter_raw_prompt = b"\r\x01"
@@ -186,7 +211,10 @@ class Repl:
             self._write(enter_raw_prompt)
 
     def soft_reset(self) -> None:
-        """Soft-reset the board: a fresh heap; boot.py runs, main.py does not. Back at the raw prompt."""
+        """Soft-reset the board: a fresh heap; boot.py runs, main.py does not.
+
+        Back at the raw prompt.
+        """
         with self._turn:
             reset = b"\x04"
             if self._armed:
@@ -211,7 +239,10 @@ class Repl:
         return True
 
     def start_main(self) -> None:
-        """Leave the raw REPL and soft-reset, so that boot.py and main.py run. The port may be closed then."""
+        """Leave the raw REPL and soft-reset, so that boot.py and main.py run.
+
+        The port may be closed then.
+        """
         with self._turn:
             self._write(b"\r\x02")
             self._read_until(b">>> ", 2.0)
@@ -229,13 +260,18 @@ class Repl:
         return data.decode(errors="replace")
 
     def execute(self, code: str, timeout: float = TIMEOUT) -> tuple[str, str]:
-        """Run `code`; return output and traceback ("" if none). Raises DeviceError after `timeout` silent seconds."""
+        """Run `code`; return output and traceback ("" if none).
+
+        Raises DeviceError after `timeout` silent seconds.
+        """
         with self._turn:
             self._paste(code)
             return self._read_result(timeout)
 
     def _read_result(self, timeout: float) -> tuple[str, str]:
-        """Output and traceback of the code that was sent, until the board is at its prompt. timeout: silent seconds."""
+        """Output and traceback of the code that was sent, until the board is at its prompt.
+        timeout: silent seconds.
+        """
         ending = b"\x04"
         limit = _MOST_TIMES * timeout
         output = self._expect(ending, timeout, "an answer", limit).removesuffix(ending)
@@ -263,9 +299,12 @@ class Repl:
         return found[0]
 
     def values(self, code: str, timeout: float = TIMEOUT) -> list[Any]:
-        """The values, Python literals, that `code` gives to _tell(), in order. Raises ExecutionError and DeviceError.
+        """The values, Python literals, that `code` gives to _tell(), in order.
 
-        Other output, such as that of a board's timer, is passed over."""
+        Raises ExecutionError and DeviceError.
+
+        Other output, such as that of a board's timer, is passed over.
+        """
         output = self.run(_TELL + code, timeout)
         found = []
         for line in output.split("\r\n"):
@@ -274,9 +313,7 @@ class Repl:
                 try:
                     found.append(ast.literal_eval(value))
                 except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
-                    text = (
-                        f"the board on {self.name} prints something else between its answers: {value[:60]!r}"
-                    )
+                    text = f"the board on {self.name} prints something else between its answers: {value[:60]!r}"
                     raise DeviceError(
                         text, hint="stop its timers and threads, or remove its boot.py"
                     ) from error
@@ -286,9 +323,13 @@ class Repl:
     def program(
         self, code: str, ready: str, timeout: float = TIMEOUT
     ) -> Iterator[Callable[[bytes, bytes], bytes]]:
-        """Run `code`, which prints the line `ready` and then talks to the port. Raises ExecutionError, DeviceError.
+        """Run `code`, which prints the line `ready` and then talks to the port.
 
-        The block gets a function that sends bytes and returns the answer up to an ending, skipping empty answers."""
+        Raises ExecutionError, DeviceError.
+
+        The block gets a function that sends bytes and returns the answer up to an ending, skipping
+        empty answers.
+        """
 
         def exchange(data: bytes, ending: bytes) -> bytes:
             self._write(data)
@@ -319,7 +360,9 @@ class Repl:
             raise self._silent("its prompt")
         if not answer.endswith(b"R\x01"):
             hint = "flash 1.25 or later: tern flash"
-            raise DeviceError(f"the MicroPython on {self.name} is too old: it has no raw-paste mode", hint)
+            raise DeviceError(
+                f"the MicroPython on {self.name} is too old: it has no raw-paste mode", hint
+            )
         header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for one more
         window = int.from_bytes(header[:2], "little")
         if not window:
@@ -327,8 +370,12 @@ class Repl:
         room = 2 * window
         at = 0
         while at < len(data):
-            while room < 2 * window:  # both windows: so the size of a part does not depend on timing
-                if self._read(1, _HANDSHAKE) != b"\x01":  # 0x04: it has enough, because of a syntax error
+            while (
+                room < 2 * window
+            ):  # both windows: so the size of a part does not depend on timing
+                if (
+                    self._read(1, _HANDSHAKE) != b"\x01"
+                ):  # 0x04: it has enough, because of a syntax error
                     self._write(b"\x04")
                     return
                 room += window
@@ -344,16 +391,21 @@ class Repl:
             raise self._silent("the end of the code", sign)
 
     def directory(self, path: str) -> dict[str, int]:
-        """The files under `path`, with their sizes, at any depth; empty where there is no such directory.
+        """The files under `path`, with their sizes, at any depth; empty where there is no such
+        directory.
 
-        The name of a file may be any bytes. Bytes that are not UTF-8 become surrogates, as in Python's os (PEP 383)."""
+        The name of a file may be any bytes. Bytes that are not UTF-8 become surrogates, as in
+        Python's os (PEP 383).
+        """
         code = (
             "import uos\n"
-            f"_folders = [{path.rstrip('/').encode()!r}]\n"  # a list, since folders may be deeper than calls
+            # a list, since folders may be deeper than calls
+            f"_folders = [{path.rstrip('/').encode()!r}]\n"
             "while _folders:\n"
             " _folder = _folders.pop()\n"
             " try:\n"
-            "  _entries = uos.ilistdir(_folder or b'/.')\n"  # with b'/', names would be text, and have to be UTF-8
+            # with b'/', names would be text, and have to be UTF-8
+            "  _entries = uos.ilistdir(_folder or b'/.')\n"
             " except OSError:\n"
             "  continue\n"
             " for _name, _kind, *_rest in _entries:\n"
@@ -393,7 +445,9 @@ class Repl:
         return dict(self.values(code, timeout=60.0))
 
     def write_file(self, path: str, data: bytes, progress: FileProgress | None = None) -> None:
-        """Write a file: to a temporary name, then renamed, so that a cut leaves the old one or the new one, whole."""
+        """Write a file: to a temporary name, then renamed, so that a cut leaves the old one or the
+        new one, whole.
+        """
         new = path + ".new"
         self.run(
             "import uos\n_p = ''\n"
@@ -439,7 +493,9 @@ class Repl:
         )
 
     def _silent(self, wanted: str, printed: bytes = b"") -> SilenceError:
-        """The error for a board that did not answer. wanted: what the host waited for. printed: what came instead."""
+        """The error for a board that did not answer. wanted: what the host waited for. printed:
+        what came instead.
+        """
         self.at_prompt = False
         text = f"the board on {self.name} gave no answer while the host waited for {wanted}"
         description = heard.describe(printed)
@@ -447,10 +503,15 @@ class Repl:
             text += f": {description}"
         return SilenceError(text, printed.decode(errors="replace"))
 
-    def _expect(self, ending: bytes, timeout: float, wanted: str, limit: float | None = None) -> bytes:
-        """What the board prints up to and with `ending`. Raises SilenceError where it does not come in time.
+    def _expect(
+        self, ending: bytes, timeout: float, wanted: str, limit: float | None = None
+    ) -> bytes:
+        """What the board prints up to and with `ending`.
 
-        timeout, limit: as in _read_until(). wanted: what the host waits for, for the error."""
+        Raises SilenceError where it does not come in time.
+
+        timeout, limit: as in _read_until(). wanted: what the host waits for, for the error.
+        """
         data = self._read_until(ending, timeout, limit)
         if not data.endswith(ending):
             raise self._silent(wanted, data)
@@ -470,7 +531,9 @@ class Repl:
             self._port.write(data)
 
     def _receive(self, n: int = 0) -> bytes:
-        """Up to n bytes, as many as come within the timeout of the port. n = 0: all that have come, or the next one."""
+        """Up to n bytes, as many as come within the timeout of the port. n = 0: all that have come,
+        or the next one.
+        """
         with self._there():
             return bytes(self._port.read(n or self._port.in_waiting or 1))
 
@@ -488,15 +551,17 @@ class Repl:
     def _read_until(self, ending: bytes, timeout: float, limit: float | None = None) -> bytes:
         """What the board prints up to and with `ending`, or until the host has waited long enough.
 
-        timeout: seconds without a byte. limit: seconds in all, for a port that never falls silent (default: `timeout`
-        and `_MOST_TALK`). Raises GoneError, with what was printed."""
+        timeout: seconds without a byte. limit: seconds in all, for a port that never falls silent
+        (default: `timeout` and `_MOST_TALK`). Raises GoneError, with what was printed.
+        """
         if limit is None:
             limit = timeout + _MOST_TALK
         data = bytearray()
         start = time.monotonic()
         last_byte_at = start
         while not data.endswith(ending):
-            # The time before a read counts: a byte that has come is taken, however late this host is.
+            # The time before a read counts: a byte that has come is taken, however late this host
+            # is.
             now = time.monotonic()
             is_silent = now - last_byte_at > timeout
             is_late = now - start > limit
@@ -513,7 +578,9 @@ class Repl:
         return bytes(data)
 
     def _drain(self, quiet: float) -> None:
-        """Take what the board prints until it has been silent for `quiet` seconds; no longer than `_MOST_TALK` more."""
+        """Take what the board prints until it has been silent for `quiet` seconds; no longer than
+        `_MOST_TALK` more.
+        """
         start = time.monotonic()
         last_byte_at = start
         while True:

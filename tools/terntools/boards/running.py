@@ -41,7 +41,9 @@ class RunningBoard:
 def inspect(port: str) -> RunningBoard:
     """Ask the board on `port`, and start its program again.
 
-    Raises DeviceError where no MicroPython answers, RefusedError from a locked board, UsageError for another Python."""
+    Raises DeviceError where no MicroPython answers, RefusedError from a locked board, UsageError
+    for another Python.
+    """
     with Repl(port, visits=True) as repl:
         name, description, number = repl.value(_ASK)
         if name != "micropython":

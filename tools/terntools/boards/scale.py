@@ -1,7 +1,9 @@
-"""`tern scale`: finds the scale of tern.features.Window from public recordings, never from a fleet's measurements.
+"""`tern scale`: finds the scale of tern.features.Window from public recordings, never from a
+fleet's measurements.
 
-FILE.csv has a sample per line, one to three columns; a first line may name them, and an empty line ends a recording. A
-scale runs from the 2 % quantile over all windows to the 98 % quantile."""
+FILE.csv has a sample per line, one to three columns; a first line may name them, and an empty line
+ends a recording. A scale runs from the 2 % quantile over all windows to the 98 % quantile.
+"""
 
 import argparse
 import csv
@@ -35,12 +37,16 @@ def read(path: Path, times: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
         except (ValueError, OverflowError):  # words, nan, infinity
             if number == 1:
                 continue  # names of the columns
-            raise UsageError(f"{path}: line {number} has a word, nan or inf", hint="correct it") from None
+            raise UsageError(
+                f"{path}: line {number} has a word, nan or inf", hint="correct it"
+            ) from None
         if not values:
             yield recording
             recording = []
         elif len(values) != axes or axes > len(_AXES):
-            raise UsageError(f"{path}: line {number} has {len(values)} columns", hint="1 to 3, as line 1")
+            raise UsageError(
+                f"{path}: line {number} has {len(values)} columns", hint="1 to 3, as line 1"
+            )
         elif not all(-32768 <= value <= 32767 for value in values):
             hint = "--times turns units into the sensor's integers"
             raise UsageError(f"{path}: line {number} is beyond int16", hint)
@@ -50,9 +56,15 @@ def read(path: Path, times: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
 
 
 def scale_of(
-    recordings: Iterator[list[tuple[int, ...]]], n: int, hop: int | None = None, length: bool = False
+    recordings: Iterator[list[tuple[int, ...]]],
+    n: int,
+    hop: int | None = None,
+    length: bool = False,
 ) -> list[tuple[int, int]]:
-    """(low, high) of each feature over the windows of these recordings. Raises UsageError where there are too few."""
+    """(low, high) of each feature over the windows of these recordings.
+
+    Raises UsageError where there are too few.
+    """
     raw_features = []
     for samples in recordings:
         if len(samples) < n:
@@ -67,22 +79,32 @@ def scale_of(
         hint = f"record {1 / LOW:.0f} or more"
         raise UsageError(f"{len(raw_features)} windows of {n} samples are too few", hint)
     low, high = np.quantile(np.array(raw_features), (LOW, HIGH), axis=0)
-    return [(int(a), max(int(a) + 1, int(b))) for a, b in zip(np.floor(low), np.ceil(high), strict=True)]
+    return [
+        (int(a), max(int(a) + 1, int(b))) for a, b in zip(np.floor(low), np.ceil(high), strict=True)
+    ]
 
 
 def names(count: int, length: bool) -> list[str]:
     axes = count // len(KINDS) - length
-    return [f"{kind} of {axis}" for axis in (*_AXES[:axes], *(["the length"] * length)) for kind in KINDS]
+    return [
+        f"{kind} of {axis}"
+        for axis in (*_AXES[:axes], *(["the length"] * length))
+        for kind in KINDS
+    ]
 
 
 def add_parser(subparsers: Any) -> None:
-    summary = "compute the ranges of a sensor's features from public recordings, for tern.features.Window"
+    summary = (
+        "compute the ranges of a sensor's features from public recordings, for tern.features.Window"
+    )
     example = "tern scale recordings.csv --times 8192 --length"
     parser = add_command(subparsers, "scale", summary, example, _run)
     text = "one sample per line, in one to three columns of numbers; an empty line ends a recording"
     parser.add_argument("file", type=Path, metavar="FILE.csv", help=text)
     add_option(parser, "--window N", "samples in a window", 128)
-    add_option(parser, "--hop N", "samples from window to window (default: half a window)", type=int)
+    add_option(
+        parser, "--hop N", "samples from window to window (default: half a window)", type=int
+    )
     add_option(parser, "--length", "also compute features of the vector's length")
     add_option(parser, "--times X", "factor from the file's unit to the sensor's integers", 1.0)
 

@@ -1,7 +1,9 @@
-"""Checks a board's computations before it is trusted, since a miscompiled library computes wrong gradients silently.
+"""Checks a board's computations before it is trusted, since a miscompiled library computes wrong
+gradients silently.
 
-Compiled programs run beside plain twins on the board (constructs.py); the deployed library's reports of fixed records
-and randomness must equal those made here (answers.py)."""
+Compiled programs run beside plain twins on the board (constructs.py); the deployed library's
+reports of fixed records and randomness must equal those made here (answers.py).
+"""
 
 from __future__ import annotations
 
@@ -86,9 +88,11 @@ def expected() -> str:
 
 
 def faults(output: str, exception: str = "") -> list[str]:
-    """Explain the output of constructs.run(), and a crash or exception after it: a line for each known cause.
+    """Explain the output of constructs.run(), and a crash or exception after it: a line for each
+    known cause.
 
-    Each line names the constructs that show its cause. Empty if all were right."""
+    Each line names the constructs that show its cause. Empty if all were right.
+    """
     begun, last = "", ""
     shown_by: dict[str, list[str]] = {}  # cause -> constructs
     for word, _, rest in (line.partition(" ") for line in output.splitlines()):
@@ -97,7 +101,9 @@ def faults(output: str, exception: str = "") -> list[str]:
         elif word == "end":
             last = f"{word} {rest}"
         elif word == "wrong":
-            shown_by.setdefault(_KNOWN.get(rest, "not what its plain twin computes"), []).append(rest)
+            shown_by.setdefault(_KNOWN.get(rest, "not what its plain twin computes"), []).append(
+                rest
+            )
     lines = [f"{', '.join(names)}: {cause}" for cause, names in shown_by.items()]
     if not last:
         why = exception or _KNOWN.get(begun, "")
@@ -108,22 +114,28 @@ def faults(output: str, exception: str = "") -> list[str]:
 
 
 def _run(repl: Repl, files: dict[str, bytes], code: str) -> tuple[str, str]:
-    """Output of `code` beside these files on the board, and the last line of its traceback; none after a crash.
+    """Output of `code` beside these files on the board, and the last line of its traceback; none
+    after a crash.
 
-    The board is reset, and left as it was unless it crashes. Raises TernError, also where it may have been unplugged.
+    The board is reset, and left as it was unless it crashes. Raises TernError, also where it may
+    have been unplugged.
     """
     with _on_board(repl, files):
         try:
             output, traceback = repl.execute(code, _SECONDS)
         except SilenceError as silence:
-            if isinstance(silence, GoneError) and not any(sign in silence.output for sign in _CRASHES):
+            if isinstance(silence, GoneError) and not any(
+                sign in silence.output for sign in _CRASHES
+            ):
                 raise
             return silence.output, ""
     return output, traceback.strip().rpartition("\n")[2]
 
 
 def require_compiler(repl: Repl, processor: str) -> None:
-    """Raise MiscompiledError where what mpy-cross makes for `processor` does not compute right on this board."""
+    """Raise MiscompiledError where what mpy-cross makes for `processor` does not compute right on
+    this board.
+    """
     texts = {_PLAIN: source(plain=True), _NATIVE: source()}
     files = {
         f"{name}.mpy": mpy.compiled(text, processor, f"{name}.py", optimise=True)
@@ -142,7 +154,8 @@ def require_compiler(repl: Repl, processor: str) -> None:
 
 def _cards() -> list[bytes]:
     return [
-        mechanisms.design(name, "1", levels=15 if name == "pm-sub" else None).card for name, _, _ in _REPORTS
+        mechanisms.design(name, "1", levels=15 if name == "pm-sub" else None).card
+        for name, _, _ in _REPORTS
     ]
 
 
@@ -159,18 +172,24 @@ def _rounds() -> list[bytes]:
     out = bytearray(wire.MAX_FRAME)
     for number, (card, (_, model, k)) in enumerate(zip(_cards(), _REPORTS, strict=True), 1):
         values = _parameters(number)
-        n = host_frames.encode_round(out, _KEY, _DEVICE, number, model, values, card, k, _EXPONENT, batch=3)
+        n = host_frames.encode_round(
+            out, _KEY, _DEVICE, number, model, values, card, k, _EXPONENT, batch=3
+        )
         made.append(bytes(out[:n]))
     return made
 
 
 def board_files() -> dict[str, bytes]:
     """The files of the device that answers the ROUNDs: path below its directory -> content."""
-    return boards.board_files(_DEVICE, [_KEY], np.array(_rows(), np.int16), Policy(_BUDGET, _BUDGET))
+    return boards.board_files(
+        _DEVICE, [_KEY], np.array(_rows(), np.int16), Policy(_BUDGET, _BUDGET)
+    )
 
 
 def program(directory: str) -> str:
-    """The text that prints, with answers.py, what the library makes; the device's files are in `directory`."""
+    """The text that prints, with answers.py, what the library makes; the device's files are in
+    `directory`.
+    """
     lines = ["from answers import of_card, of_gradient, of_rounds"]
     lines += [f"print(of_card({card!r}, {_INPUTS}))" for card in _cards()]
     lines += [
@@ -194,7 +213,10 @@ def expected_answers() -> tuple[str, ...]:
 
 
 def library_answers(repl: Repl) -> tuple[str, ...]:
-    """The lines that `program` prints on a board; an exception comes last. See _run for what it does to the board."""
+    """The lines that `program` prints on a board; an exception comes last.
+
+    See _run for what it does to the board.
+    """
     files = {f"board/{path}": data for path, data in board_files().items()}
     files["answers.py"] = Path(answers.__file__).read_bytes()
     output, exception = _run(repl, files, program(f"{_FOLDER}/board"))
@@ -202,7 +224,9 @@ def library_answers(repl: Repl) -> tuple[str, ...]:
 
 
 def has_module(repl: Repl, name: str) -> bool:
-    """Whether it is on the board, however it came there: deployed, compiled by the board, or frozen."""
+    """Whether it is on the board, however it came there: deployed, compiled by the board, or
+    frozen.
+    """
     _, traceback = repl.execute(f"import {name}", _SECONDS)
     return "ImportError" not in traceback
 
@@ -219,7 +243,9 @@ def require_library(repl: Repl) -> None:
 
 @contextlib.contextmanager
 def _on_board(repl: Repl, files: dict[str, bytes]) -> Iterator[None]:
-    """Files in a folder of their own, first where the board looks for modules, while the context is open."""
+    """Files in a folder of their own, first where the board looks for modules, while the context is
+    open.
+    """
     repl.soft_reset()
     try:
         for path, data in files.items():

@@ -8,7 +8,9 @@ from ternhost.errors import UsageError
 from terntools.boards import littlefs
 
 BLOCK_BYTES = 512
-_HEAD = "<IIIIIIII"  # magic 0, magic 1, flags, address, bytes of data, number, number of blocks, family
+_HEAD = (
+    "<IIIIIIII"  # magic 0, magic 1, flags, address, bytes of data, number, number of blocks, family
+)
 _DATA_AT = struct.calcsize(_HEAD)
 _MAGIC = (0x0A324655, 0x9E5D5157)
 _MAGIC_END = 0x0AB16F30
@@ -29,7 +31,8 @@ _NAMES = {
     0xE48BFF57: "absolute addresses",
     0xE48BFF58: "data",
 }
-# Erratum RP2350-E10 asks for one block that is no part of the image: of this family, for this address.
+# Erratum RP2350-E10 asks for one block that is no part of the image: of this family, for this
+# address.
 _EXTRA_BLOCK = (0xE48BFF57, 0x10FFFF00)
 
 FLASH_START = 0x10000000  # the address of a Pico's flash
@@ -40,7 +43,9 @@ _ERASED = b"\xff"  # a byte of flash after erasing
 
 @dataclass(frozen=True)
 class Image:
-    """The content of a UF2 file: the chip's name, and by the address of each page of flash its 256 bytes."""
+    """The content of a UF2 file: the chip's name, and by the address of each page of flash its 256
+    bytes.
+    """
 
     chip: str
     pages: Mapping[int, bytes]
@@ -51,7 +56,10 @@ class Image:
         return sum(len(page) for page in self.pages.values())
 
     def read(self, address: int, n: int) -> bytes:
-        """The n bytes from an address of flash on. Those that no page holds are 0xff, as after erasing."""
+        """The n bytes from an address of flash on.
+
+        Those that no page holds are 0xff, as after erasing.
+        """
         first = address - address % _PAGE_BYTES
         content = bytearray()
         for start in range(first, address + n, _PAGE_BYTES):
@@ -87,27 +95,38 @@ class _Block:
 def read(data: bytes, name: str = "the file") -> Image:
     """The image in a UF2 file for a chip of the Pico family; `name`: of the file, for messages.
 
-    Raises UsageError if a block is damaged, missing, out of order, or for another chip or for no flash."""
+    Raises UsageError if a block is damaged, missing, out of order, or for another chip or for no
+    flash.
+    """
     family, blocks = _blocks_of_one_family(data, name)
     for position, block in enumerate(blocks):
         if block.number != position or block.count != len(blocks):
-            claim = f"block {position} of {len(blocks)} says that it is {block.number} of {block.count}"
+            claim = (
+                f"block {position} of {len(blocks)} says that it is {block.number} of {block.count}"
+            )
             raise _bad(name, f"{claim}: blocks are missing or out of order")
         end = block.address + len(block.data)
         if block.address < FLASH_START or end > FLASH_END:
-            raise _bad(name, f"block {position} is for address {block.address:#x}, which is no flash")
+            raise _bad(
+                name, f"block {position} is for address {block.address:#x}, which is no flash"
+            )
         if len(block.data) != _PAGE_BYTES or block.address % _PAGE_BYTES:
             claim = f"block {position} has {len(block.data)} bytes for address {block.address:#x}"
             raise _bad(name, f"{claim}, and a Pico takes 256 bytes for a multiple of 256")
     if family not in CHIPS:
         raise _bad(name, f"it is for {_name(family)}, and not for a Pico")
     if all(block.address != FLASH_START for block in blocks):
-        raise _bad(name, f"nothing in it is for address {FLASH_START:#x}, where a Pico's program starts")
+        raise _bad(
+            name, f"nothing in it is for address {FLASH_START:#x}, where a Pico's program starts"
+        )
     return Image(CHIPS[family], {block.address: block.data for block in blocks})
 
 
 def _blocks_of_one_family(data: bytes, name: str) -> tuple[int, list[_Block]]:
-    """The family that a UF2 file is for, and its blocks. Raises UsageError for none and for several families."""
+    """The family that a UF2 file is for, and its blocks.
+
+    Raises UsageError for none and for several families.
+    """
     if not data or len(data) % BLOCK_BYTES:
         raise _bad(name, "its length is not a multiple of 512 bytes: was the download cut short?")
     blocks_by_family: dict[int, list[_Block]] = {}
@@ -128,13 +147,20 @@ def _name(family: int) -> str:
 
 
 def _blocks(data: bytes, name: str) -> Iterator[_Block]:
-    """The blocks of a UF2 file, whose length has been checked. Raises UsageError for a damaged one."""
+    """The blocks of a UF2 file, whose length has been checked.
+
+    Raises UsageError for a damaged one.
+    """
     for at in range(0, len(data), BLOCK_BYTES):
         position = at // BLOCK_BYTES
-        magic0, magic1, flags, address, size, number, count, family = struct.unpack_from(_HEAD, data, at)
+        magic0, magic1, flags, address, size, number, count, family = struct.unpack_from(
+            _HEAD, data, at
+        )
         (magic_end,) = struct.unpack_from("<I", data, at + _MAGIC_END_AT)
         if (magic0, magic1) != _MAGIC or magic_end != _MAGIC_END:
-            raise _bad(name, "it is no UF2 file" if position == 0 else f"block {position} is damaged")
+            raise _bad(
+                name, "it is no UF2 file" if position == 0 else f"block {position} is damaged"
+            )
         if not 0 < size <= _MAX_DATA_BYTES:
             raise _bad(name, f"block {position} is damaged")
         if not flags & _FAMILY_PRESENT:
@@ -147,4 +173,6 @@ def _blocks(data: bytes, name: str) -> Iterator[_Block]:
 
 def _bad(name: str, why: str) -> UsageError:
     """The error for a file that cannot be flashed."""
-    return UsageError(f"{name} cannot be flashed: {why}", hint="get the .uf2 file of your board again")
+    return UsageError(
+        f"{name} cannot be flashed: {why}", hint="get the .uf2 file of your board again"
+    )

@@ -1,4 +1,7 @@
-"""From the box to a member of a fleet: flash, deploy, provision, hello. Steps that are done are not repeated."""
+"""From the box to a member of a fleet: flash, deploy, provision, hello.
+
+Steps that are done are not repeated.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ from terntools.terminal import Bar
 
 @dataclass
 class Plan:
-    """The steps of `tern up`. With `flash`, those after it are only known once the board has MicroPython."""
+    """The steps of `tern up`.
+
+    With `flash`, those after it are only known once the board has MicroPython.
+    """
 
     flash: str | None = None  # the reason
     machine: deploy.Machine | None = None
@@ -37,7 +43,11 @@ class Plan:
     def lines(self, files: bool) -> list[str]:
         """A line for each step, or with `files` for each file."""
         if self.flash:
-            return [f"flash      ({self.flash})", "deploy     the device library", "provision  the device"]
+            return [
+                f"flash      ({self.flash})",
+                "deploy     the device library",
+                "provision  the device",
+            ]
         if not self:
             return ["nothing to do"]
         lines: list[str] = []
@@ -77,7 +87,8 @@ def make_plan(
             return Plan(flash=error.message)
         raise  # another program, or another device, is on this port
     except DeviceError as error:
-        # Nor is it one for a board that is unplugged (the port's error is then the cause), or silent at its prompt.
+        # Nor is it one for a board that is unplugged (the port's error is then the cause), or
+        # silent at its prompt.
         if error.__cause__ is not None or isinstance(error, SilenceError):
             raise
         return Plan(flash=error.message)
@@ -90,7 +101,9 @@ def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
 
 
 def add_parser(subparsers: Any) -> None:
-    summary = "make a board a member of a fleet: flash, deploy and provision it, as far as necessary"
+    summary = (
+        "make a board a member of a fleet: flash, deploy and provision it, as far as necessary"
+    )
     example = """tern up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv
         tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes"""
     parser = add_command(subparsers, "up", summary, example, _run)
@@ -109,12 +122,18 @@ def _run(args: argparse.Namespace) -> int:
     store = Path(args.store)
     a_board_waits = bool(flash.find_volumes(args.volume))  # in its boot loader, without a port
     port = names.resolve(args.board, may_be_absent=a_board_waits)
-    plan = make_plan(port, member, store, volume=args.volume, reflash=args.reflash, whole=args.whole)
+    plan = make_plan(
+        port, member, store, volume=args.volume, reflash=args.reflash, whole=args.whole
+    )
     if plan.flash and firmware is None:
         raise UsageError(
-            f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named", hint=flash.SOURCES
+            f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named",
+            hint=flash.SOURCES,
         )
-    print("\n".join(f"  {visible(line)}" for line in plan.lines(args.verbose or args.json)), file=sys.stderr)
+    print(
+        "\n".join(f"  {visible(line)}" for line in plan.lines(args.verbose or args.json)),
+        file=sys.stderr,
+    )
     if plan and not args.yes:
         confirm()
     if plan.flash and firmware:
@@ -122,7 +141,9 @@ def _run(args: argparse.Namespace) -> int:
     with Bar("writing") as bar, Repl(port, visits=True) as repl:
         left = plan if plan.machine else _plan_files(repl, member, store, args.whole)
         assert left.machine is not None
-        shown = plan.machine is not None  # before flashing, the plan could not show what hides the library
+        shown = (
+            plan.machine is not None
+        )  # before flashing, the plan could not show what hides the library
         if left.library.move and not shown and not args.yes:
             deploy.confirm_renaming(left.library)
         deploy.install(repl, left.machine, left.library, bar.update)

@@ -1,6 +1,8 @@
-"""Brings packages to boards, over a broker or a port, and sees them started or rolled back (shared_specs/update.md).
+"""Brings packages to boards, over a broker or a port, and sees them started or rolled back
+(shared_specs/update.md).
 
-The board says which byte it wants next, so that an interrupted transfer goes on from there."""
+The board says which byte it wants next, so that an interrupted transfer goes on from there.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,23 @@ if TYPE_CHECKING:
 
 GREETING = 3.0  # seconds in which the broker lists the boards
 ANSWER = 5.0  # seconds that an UPDATE is waited for before it is sent again
-WORK = 128  # least bytes that a board writes and verifies for each UPDATE once it has the whole package
+# least bytes that a board writes and verifies for each UPDATE once it has the whole package
+WORK = 128
 POLL = 1.0  # seconds between two questions while a board restarts
-LAST = (wire.CONFIRMED, wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL)  # nothing comes after these
+LAST = (
+    wire.CONFIRMED,
+    wire.ROLLED_BACK,
+    wire.OLD,
+    wire.DAMAGED,
+    wire.FULL,
+)  # nothing comes after these
 
 
 @dataclass
 class Transfer:
-    """One package on its way to one board. state: of the last UPDATED, None before; first: of the first UPDATED."""
+    """One package on its way to one board. state: of the last UPDATED, None before; first: of the
+    first UPDATED.
+    """
 
     device: int
     key: bytes
@@ -50,7 +61,9 @@ class Transfer:
             data = self.package[self.wanted : self.wanted + host_frames.MAX_DATA]
         start = self.wanted if data else 0
         out = bytearray(wire.MAX_FRAME)
-        n = host_frames.encode_update(out, self.key, self.device, self.number, start, len(self.package), data)
+        n = host_frames.encode_update(
+            out, self.key, self.device, self.number, start, len(self.package), data
+        )
         return bytes(out[:n])
 
     def take(self, request: bytes, answer: bytes) -> bool:
@@ -74,7 +87,10 @@ class Transfer:
 def _is_for(device: int, frame: bytes) -> bool:
     # An ERROR of the board names none.
     named = int.from_bytes(frame[1:5], "little")
-    return frame[:1] in (bytes((wire.UPDATED,)), bytes((wire.ERROR,))) and named in (device, wire.BOARD)
+    return frame[:1] in (bytes((wire.UPDATED,)), bytes((wire.ERROR,))) and named in (
+        device,
+        wire.BOARD,
+    )
 
 
 class BrokerPost:
@@ -107,7 +123,10 @@ class BrokerPost:
 
     def boards(self) -> list[int]:
         """The first clients of the boards that are there."""
-        known = {*self._link.boards, *self._link.strangers}  # of another schema: to be updated all the more
+        known = {
+            *self._link.boards,
+            *self._link.strangers,
+        }  # of another schema: to be updated all the more
         return sorted(int(name, 16) for name in known)
 
     async def ask(self, device: int, frame: bytes) -> None:
@@ -122,11 +141,16 @@ class BrokerPost:
         return None
 
     async def greet(self) -> None:
-        """Let a board on trial reach its host: nothing to do, since it says hello whenever it connects."""
+        """Let a board on trial reach its host: nothing to do, since it says hello whenever it
+        connects.
+        """
 
 
 class PortPost:
-    """Reaches the one board on a port, as BrokerPost does. It may be gone for a while, as on USB when it restarts."""
+    """Reaches the one board on a port, as BrokerPost does.
+
+    It may be gone for a while, as on USB when it restarts.
+    """
 
     def __init__(self, port: str) -> None:
         self._port = port
@@ -188,8 +212,10 @@ async def bring(
 ) -> int | None:
     """Bring a package to its board; return its last state, None where the board fell silent.
 
-    patience: seconds without progress until the package is written; trial: seconds to restart and be confirmed. A board
-    with the whole package reports no progress: up to `work` of its answers count as progress."""
+    patience: seconds without progress until the package is written; trial: seconds to restart and
+    be confirmed. A board with the whole package reports no progress: up to `work` of its answers
+    count as progress.
+    """
     end = time.monotonic() + patience
     most = -1  # bytes that it has received
     work = 500 + len(transfer.package) // WORK  # answers; the old library sends some, too

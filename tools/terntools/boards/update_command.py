@@ -1,4 +1,6 @@
-"""`tern update`: bring the library and the program to boards in the field, and see them started or rolled back."""
+"""`tern update`: bring the library and the program to boards in the field, and see them started or
+rolled back.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,14 @@ _SILENT = "silent"
 _ADVICE = {
     _SILENT: "check that it is there, and that its program has an Update(board); one that has none, such as tern's own "
     "main.py, takes it at the desk: tern deploy BOARD --main FILE",
-    wire.UPDATES[wire.OLD]: "it has had a later package: use that host's store, or set this machine's clock",
+    wire.UPDATES[
+        wire.OLD
+    ]: "it has had a later package: use that host's store, or set this machine's clock",
     wire.UPDATES[wire.DAMAGED]: "try it once more; if it stays so, its flash is worn out",
     wire.UPDATES[wire.FULL]: "its flash has no room for a second program: send a smaller one",
-    wire.UPDATES[wire.ROLLED_BACK]: "it did not reach its host with the new program, and runs the one before",
+    wire.UPDATES[
+        wire.ROLLED_BACK
+    ]: "it did not reach its host with the new program, and runs the one before",
 }
 
 
@@ -50,15 +56,24 @@ def add_parser(subparsers: Any) -> None:
     text = "directory of the fleet's broker, or one host-N.json in it while 'tern serve' runs"
     add_option(way, "--broker DIR", text)
     add_option(way, "--board BOARD", f"update the one board on this port: {names.NAMES}")
-    add_option(parser, "--machine", "kind of the boards (default: as in the store)", choices=program.MACHINES)
+    add_option(
+        parser,
+        "--machine",
+        "kind of the boards (default: as in the store)",
+        choices=program.MACHINES,
+    )
     text = "the program, a main.py that makes an Update of tern.update"
     add_option(parser, "--main FILE", text, required=True)
-    text = f"also install this module, if the program does not import it: {', '.join(mpy.ON_DEMAND)}"
+    text = (
+        f"also install this module, if the program does not import it: {', '.join(mpy.ON_DEMAND)}"
+    )
     add_option(parser, "--with MODULE...", text, choices=mpy.ON_DEMAND, dest="more")
     add_option(parser, "--file FILE...", "also install this .py, .mpy or .json file", dest="files")
     add_option(parser, "--at-once N", "number of boards to update at once, after the first", 1)
     add_option(parser, "--keep-going", "continue after a board that failed")
-    add_option(parser, "--patience S", "seconds that a board may be silent while it gets the update", 60.0)
+    add_option(
+        parser, "--patience S", "seconds that a board may be silent while it gets the update", 60.0
+    )
     add_option(parser, "--trial S", "seconds that a board has to restart and reach its host", 900.0)
 
 
@@ -98,7 +113,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _line(one: dict[str, Any]) -> str:
-    line = f"device {one['device']}: package {one['package']} ({one['bytes']:,} bytes) {one['state']}"
+    line = (
+        f"device {one['device']}: package {one['package']} ({one['bytes']:,} bytes) {one['state']}"
+    )
     if one["error"]:
         line += f"; its last error: {one['error']}"
     return f"{line}\n  {_ADVICE[one['state']]}" if one["state"] in _ADVICE else line
@@ -120,14 +137,20 @@ class _Update:
         self.asleep: list[int] = []
 
     def check(self, devices: Sequence[int]) -> None:
-        """Raise UsageError for a device that sleeps, or without a key or a machine; make the packages."""
+        """Raise UsageError for a device that sleeps, or without a key or a machine; make the
+        packages.
+        """
         for device in devices:
             if device not in self._keys:
-                raise UsageError(f"device {device} has no key in this store", hint="see 'tern device list'")
+                raise UsageError(
+                    f"device {device} has no key in this store", hint="see 'tern device list'"
+                )
             if device in self._asleep:
                 text = f"the board of device {device} sleeps (--wake-s {self._asleep[device]}): no wake is "
                 text += "long enough for a package"
-                raise UsageError(text, "bring it the program at the desk: tern deploy BOARD --main FILE")
+                raise UsageError(
+                    text, "bring it the program at the desk: tern deploy BOARD --main FILE"
+                )
             self._content(self._machine(device))
 
     def _machine(self, device: int) -> str:
@@ -142,7 +165,9 @@ class _Update:
             others = {Path(name).name: program.read_file(name) for name in self._args.files}
             if len(others) < len(self._args.files) or MAIN in others:
                 hint = "rename one of them"
-                raise UsageError(f"two files would have one name on the board, of --file and {MAIN}", hint)
+                raise UsageError(
+                    f"two files would have one name on the board, of --file and {MAIN}", hint
+                )
             files = program.program_files(machine, self.program, self._args.more, others)
             self._contents[machine] = update_package.content(files)
         return self._contents[machine]
@@ -161,18 +186,26 @@ class _Update:
         async with self._post as post:
             there = post.boards()
             known = [device for device in there if device in self._keys]
-            self.devices = list(devices) or [device for device in known if device not in self._asleep]
+            self.devices = list(devices) or [
+                device for device in known if device not in self._asleep
+            ]
             if not devices:
                 self.asleep = [device for device in known if device in self._asleep]
             if not self.devices:
-                text = "no board of this store is connected" + " except boards that sleep" * bool(known)
+                text = "no board of this store is connected" + " except boards that sleep" * bool(
+                    known
+                )
                 raise DeviceError(text, hint="see 'tern device list'")
             if not access and self.devices != there:
                 board = f"device {there[0]}" if there else "no device yet"
-                raise UsageError(f"the board on {self._args.board} is {board}", hint="name it, or say all")
+                raise UsageError(
+                    f"the board on {self._args.board} is {board}", hint="name it, or say all"
+                )
             self.check(self.devices)
             if self._args.machine:
-                self._store.save_state({_MACHINE % device: self._args.machine for device in self.devices})
+                self._store.save_state(
+                    {_MACHINE % device: self._args.machine for device in self.devices}
+                )
             left, failed = self.devices, False
             while left and (self._args.keep_going or not failed):
                 count = self._args.at_once if done else 1
@@ -189,16 +222,21 @@ class _Update:
             key = self._keys[device]
             transfer = Transfer(device, key, number, update_package.sealed(key, number, content))
             self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")
-            state = await bring(self._post, transfer, self._args.patience, self._args.trial, self._tell)
+            state = await bring(
+                self._post, transfer, self._args.patience, self._args.trial, self._tell
+            )
             # The same content was tried before, under this number: once more, then, under another.
             if transfer.first not in (wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL):
                 break
         word = _SILENT if state is None else wire.UPDATES[state]
         self._bar.say(f"device {device}: {word}")
         return {
-            "device": device, "package": transfer.number, "bytes": len(transfer.package), "state": word,
+            "device": device,
+            "package": transfer.number,
+            "bytes": len(transfer.package),
+            "state": word,
             "error": transfer.error,
-        }  # fmt: skip
+        }
 
     def _tell(self, transfer: Transfer) -> None:
         if transfer.state == wire.RECEIVING:

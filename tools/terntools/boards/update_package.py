@@ -21,7 +21,9 @@ _FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC
 def content(files: Mapping[str, bytes]) -> bytes:
     """A package of these files without its code; a path is relative to the folder of the program.
 
-    main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does not take."""
+    main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does
+    not take.
+    """
     made = bytearray()
     for path in sorted(files, key=lambda path: (path == MAIN, path)):
         if not _PATH.fullmatch(path) or len(path) > 255:
@@ -31,7 +33,9 @@ def content(files: Mapping[str, bytes]) -> bytes:
         name = path.encode()
         made += bytes((len(name),)) + name + struct.pack("<I", len(files[path])) + files[path]
     if len(made) + CODE_BYTES > wire.MAX_PACKAGE:
-        raise UsageError(f"a package may have {wire.MAX_PACKAGE:,} bytes, not {len(made) + CODE_BYTES:,}")
+        raise UsageError(
+            f"a package may have {wire.MAX_PACKAGE:,} bytes, not {len(made) + CODE_BYTES:,}"
+        )
     return bytes(made)
 
 
@@ -42,9 +46,13 @@ def sealed(key: bytes, number: int, content: bytes) -> bytes:
 
 
 def number_for(store: Store, device: int, content: bytes, again: bool = False) -> int:
-    """The number of a package for `device`, stored before the board hears of it. Raises StorageError.
+    """The number of a package for `device`, stored before the board hears of it.
 
-    The same content keeps its number, so that an interrupted transfer goes on; else, or `again`, it is a larger one."""
+    Raises StorageError.
+
+    The same content keeps its number, so that an interrupted transfer goes on; else, or `again`, it
+    is a larger one.
+    """
     digest = hashlib.sha256(content).hexdigest()
     with store.transaction():
         last, of = store.state(STATE % device) or (0, "")
@@ -52,6 +60,8 @@ def number_for(store: Store, device: int, content: bytes, again: bool = False) -
             return int(last)
         number = max(last + 1, int(time.time()) - _FIRST_SECOND)
         if number >> 32:
-            raise StorageError("there is no larger number for a package", hint="set this machine's clock")
+            raise StorageError(
+                "there is no larger number for a package", hint="set this machine's clock"
+            )
         store.save_state({STATE % device: (number, digest)})
     return int(number)

@@ -1,4 +1,6 @@
-"""Where on the USB the board of a port or a volume is plugged in: it stays there when its boot loader starts."""
+"""Where on the USB the board of a port or a volume is plugged in: it stays there when its boot
+loader starts.
+"""
 
 import os
 import re
@@ -13,11 +15,16 @@ _FAT_FILE_SYSTEMS = (b"vfat", b"msdos", b"fuseblk", b"exfat")  # their names in 
 
 
 def place_of_port(port: str) -> str | None:
-    """The place of a serial port, such as "1-1.4": bus 1, port 1, port 4 of the hub there. None if nobody knows."""
+    """The place of a serial port, such as "1-1.4": bus 1, port 1, port 4 of the hub there.
+
+    None if nobody knows.
+    """
     device = os.path.realpath(port)  # it may be a link, such as /dev/serial/by-id/...
     for each in list_ports.comports():
         if each.device == device and each.location:
-            place, _, _ = each.location.partition(":")  # behind the colon is the interface of the device
+            place, _, _ = each.location.partition(
+                ":"
+            )  # behind the colon is the interface of the device
             return str(place)
     return None
 
@@ -31,7 +38,9 @@ def is_elsewhere(volume: Path, place: str | None) -> bool:
 
 
 def _devices_of_volume(volume: Path) -> tuple[str, ...]:
-    """The devices between this machine and a mounted volume, as Linux names them; none if it does not say."""
+    """The devices between this machine and a mounted volume, as Linux names them; none if it does
+    not say.
+    """
     for device, folder in mounts(_MOUNTS.read_bytes() if _MOUNTS.exists() else b""):
         block_device = _BLOCK_DEVICES / Path(device).name
         if folder == volume and block_device.exists():
@@ -40,10 +49,15 @@ def _devices_of_volume(volume: Path) -> tuple[str, ...]:
 
 
 def mounts(table: bytes) -> Iterator[tuple[str, Path]]:
-    """The device and the folder of each FAT file system. table: the content of Linux's /proc/mounts."""
+    """The device and the folder of each FAT file system. table: the content of Linux's
+    /proc/mounts.
+    """
     for line in table.splitlines():
         device, escaped_folder, file_system, *_ = line.split(b" ")
         if file_system in _FAT_FILE_SYSTEMS:
-            # The kernel writes a space, a tab, a line feed and a backslash as a backslash and three octal digits.
-            folder = re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped_folder)
+            # The kernel writes a space, a tab, a line feed and a backslash as a backslash and three
+            # octal digits.
+            folder = re.sub(
+                rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped_folder
+            )
             yield os.fsdecode(device), Path(os.fsdecode(folder))

@@ -1,4 +1,6 @@
-"""Puts emulated boards on a broker, and watches whether they can log in: a board itself keeps trying in silence."""
+"""Puts emulated boards on a broker, and watches whether they can log in: a board itself keeps
+trying in silence.
+"""
 
 import contextlib
 import json
@@ -42,8 +44,9 @@ def keys_of(place: str) -> Path | None:
 
 
 def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> "AtBroker":
-    """Connect the boards to the broker of a directory, and see whether it lets them in. keys: of `keys_of`; path: the
-    store with the boards' keys. Raises UsageError and StorageError."""
+    """Connect the boards to the broker of a directory, and see whether it lets them in. keys: of
+    `keys_of`; path: the store with the boards' keys. Raises UsageError and StorageError.
+    """
     directory = host_file(place).parent
     _require_keys(path, boards, directory)
     if keys:
@@ -51,7 +54,9 @@ def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> "A
         reload(directory)
     attach(boards, place, path, longest_pause_ms=_LONGEST_PAUSE_MS)
     config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
-    hint = f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine"
+    hint = (
+        f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine"
+    )
     watch = AtBroker(boards, directory, hint)
     watch.begin()
     return watch
@@ -65,7 +70,9 @@ def _require_keys(path: Path, boards: list[Path], directory: Path) -> None:
         if known.get(first) != key:
             hint = f"name the store of these boards: tern broker config {directory} --store FILE; or remove "
             hint += f"{board.parent}, and they are made anew"
-            raise UsageError(f"{path} does not hold the key of device {first}, which {board} has", hint)
+            raise UsageError(
+                f"{path} does not hold the key of device {first}, which {board} has", hint
+            )
 
 
 class AtBroker:
@@ -83,7 +90,10 @@ class AtBroker:
         self._due = 0.0
 
     def begin(self) -> None:
-        """Log in as boards that are not running yet. A broker takes a moment to start, or to read new passwords."""
+        """Log in as boards that are not running yet.
+
+        A broker takes a moment to start, or to read new passwords.
+        """
         end = time.monotonic() + _PATIENCE
         for board in self._boards[:: -(-len(self._boards) // _MOST)]:
             self._board = board
@@ -122,7 +132,9 @@ class AtBroker:
             reason = _REFUSALS.get(str(problem).rpartition(" ")[2], "")
             warn(f"{where} does not let the boards in: {problem}{reason}\n  {self._refresh}")
         else:
-            warn(f"{where} does not answer: {problem}\n  start it: tern broker run {self._directory}")
+            warn(
+                f"{where} does not answer: {problem}\n  start it: tern broker run {self._directory}"
+            )
 
 
 def first_client(board: Path) -> tuple[int, bytes]:
@@ -131,7 +143,10 @@ def first_client(board: Path) -> tuple[int, bytes]:
 
 
 def log_in(board: Path) -> Lost | None:
-    """Connect to the broker as the board of a directory does, and disconnect. Returns what went wrong."""
+    """Connect to the broker as the board of a directory does, and disconnect.
+
+    Returns what went wrong.
+    """
     config = json.loads((board / mqtt.CONFIG).read_text())
     first, key = first_client(board)
     user, password = mqtt.name(first).encode(), mqtt.password(key).encode()
@@ -140,7 +155,11 @@ def log_in(board: Path) -> Lost | None:
     patience_ms = int(1000 * _PATIENCE)
     host = random.choice(config["host"].split(","))
     session = Session(
-        lambda: Connection(host, config["port"], context, host), user, user, password, patience_ms=patience_ms
+        lambda: Connection(host, config["port"], context, host),
+        user,
+        user,
+        password,
+        patience_ms=patience_ms,
     )
     try:
         while not session.open():

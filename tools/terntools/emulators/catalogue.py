@@ -17,7 +17,9 @@ def platform_of(name: str) -> str:
 
 
 def name_of(platform: str) -> str | None:
-    """The emulated board that a hardware map calls `platform`, or None where that is not an emulated board."""
+    """The emulated board that a hardware map calls `platform`, or None where that is not an
+    emulated board.
+    """
     name, ending, rest = platform.partition(_PLATFORM)
     return name if ending and not rest and name in NAMES else None
 
@@ -25,9 +27,12 @@ def name_of(platform: str) -> str | None:
 def boot(
     name: str, flash: Path | None = None, *, seed: int | None = None, skip_idle: bool = False
 ) -> EmulatedMachine:
-    """Start an emulated board on a `flash` file; seed: repeatable random bits. Raises DeviceError and UsageError.
+    """Start an emulated board on a `flash` file; seed: repeatable random bits.
 
-    skip_idle: a Pico's waiting time passes at once; that of QEMU's machines is this machine's."""
+    Raises DeviceError and UsageError.
+
+    skip_idle: a Pico's waiting time passes at once; that of QEMU's machines is this machine's.
+    """
     if name == PICO:
         return boot_pico(flash, seed=seed, skip_idle=skip_idle)
     return qemu.boot(name, flash, seed=seed)

@@ -11,19 +11,30 @@ from pathlib import Path
 from ternhost.cache import Progress, cache_root, sha256_of
 from ternhost.errors import TernError, UsageError
 
-# The release whose sources are built on any machine; one whose sources fit older compilers; the testing release.
+# The release whose sources are built on any machine; one whose sources fit older compilers; the
+# testing release.
 RELEASE = "trixie"
 OLDER = "bookworm"
 NEXT = "forky"
 _KEYRINGS = ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp")
 
-# The date that is built in: that of MicroPython's package, so that the same source gives the same binary.
+# The date that is built in: that of MicroPython's package, so that the same source gives the same
+# binary.
 _SOURCE_DATE = "1746316800"
 
 # Variables of a calling `make` or of a user's own builds that would leak into ours.
 _LEAKS = {
-    "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MAKEFILES", "CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "V",
-}  # fmt: skip
+    "MAKEFLAGS",
+    "MFLAGS",
+    "MAKELEVEL",
+    "MAKEOVERRIDES",
+    "MAKEFILES",
+    "CC",
+    "CFLAGS",
+    "CPPFLAGS",
+    "LDFLAGS",
+    "V",
+}
 
 
 @dataclass(frozen=True)
@@ -58,14 +69,21 @@ class Shell:
     def run(self, *command: str | Path, cwd: Path | None = None) -> None:
         """Run a command to its end; raise BuildError with the end of its output if it fails."""
         environment = {name: value for name, value in os.environ.items() if name not in _LEAKS}
-        environment.update(LC_ALL="C.UTF-8", DEBIAN_FRONTEND="noninteractive", SOURCE_DATE_EPOCH=_SOURCE_DATE)
+        environment.update(
+            LC_ALL="C.UTF-8", DEBIAN_FRONTEND="noninteractive", SOURCE_DATE_EPOCH=_SOURCE_DATE
+        )
         with self.log.open("ab") as log:
             log.write(f"$ {' '.join(map(str, command))}\n".encode())
             log.flush()
             start = log.tell()
             try:
                 code = subprocess.run(
-                    command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                    command,
+                    cwd=cwd,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
                 ).returncode
             except FileNotFoundError as error:
                 raise BuildError(f"{command[0]} is not installed") from error
@@ -87,7 +105,9 @@ def install(requirements: Collection[Requirement], progress: Progress) -> None:
 
 
 def require(requirements: Iterable[Requirement], shell: Shell) -> None:
-    """Install the packages that are missing, as root; as another user raise UsageError with their names."""
+    """Install the packages that are missing, as root; as another user raise UsageError with their
+    names.
+    """
     missing = [requirement.package for requirement in requirements if not requirement.is_met()]
     if not missing:
         return
@@ -104,7 +124,11 @@ def require(requirements: Iterable[Requirement], shell: Shell) -> None:
 
 
 def download(
-    sources: Sequence[str], binaries: Sequence[str], folder: Path, shell: Shell, release: str = RELEASE
+    sources: Sequence[str],
+    binaries: Sequence[str],
+    folder: Path,
+    shell: Shell,
+    release: str = RELEASE,
 ) -> None:
     """Download source and binary packages of `release` into `folder`, checked by apt's signatures.
 
@@ -112,7 +136,9 @@ def download(
     state = folder / f"apt-{release}"
     for part in ("lists/partial", "cache/archives/partial"):
         (state / part).mkdir(parents=True)
-    keyring = next((path for name in _KEYRINGS if (path := Path("/usr/share/keyrings", name)).exists()), None)
+    keyring = next(
+        (path for name in _KEYRINGS if (path := Path("/usr/share/keyrings", name)).exists()), None
+    )
     if keyring is None:
         hint = "as root: apt-get install debian-archive-keyring"
         raise UsageError("Debian's signing keys are missing", hint=hint)
@@ -120,11 +146,14 @@ def download(
     kinds = ["deb"] * bool(binaries) + ["deb-src"] * bool(sources)
     (state / "sources.list").write_text("".join(f"{kind} {where}\n" for kind in kinds))
     settings = {
-        "Dir::Etc::SourceList": state / "sources.list", "Dir::Etc::SourceParts": "/dev/null",
-        "Dir::State::Lists": state / "lists", "Dir::Cache": state / "cache",
-        "APT::Sandbox::User": "root" if os.geteuid() == 0 else "", "Acquire::Languages": "none",
+        "Dir::Etc::SourceList": state / "sources.list",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::Lists": state / "lists",
+        "Dir::Cache": state / "cache",
+        "APT::Sandbox::User": "root" if os.geteuid() == 0 else "",
+        "Acquire::Languages": "none",
         "Acquire::Retries": 3,
-    }  # fmt: skip
+    }
     apt = ["apt-get", *(f"--option={name}={value}" for name, value in settings.items())]
     shell.run(*apt, "update")
     if binaries:
@@ -137,7 +166,9 @@ def only(folder: Path, pattern: str) -> Path:
     """The one file of `folder` that fits `pattern`. Raises BuildError."""
     files = list(folder.glob(pattern))
     if len(files) != 1:
-        text = f"Debian's packages are not made as they were: {len(files)} files are called {pattern}"
+        text = (
+            f"Debian's packages are not made as they were: {len(files)} files are called {pattern}"
+        )
         raise BuildError(text, hint="report it: what terntools takes out of them needs an update")
     return files[0]
 

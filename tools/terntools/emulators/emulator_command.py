@@ -19,25 +19,35 @@ _BUILDERS |= {what: build.make for what, build in BUILDS.items()}
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(subparsers, "emulator", "build, list and run emulated boards", "tern emulator build")
+    parser = add_command(
+        subparsers, "emulator", "build, list and run emulated boards", "tern emulator build"
+    )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     summary = "build the emulated device or an emulated board, if it is not there yet"
     example = "tern emulator build\ntern emulator build --what device,pico,esp32 --json"
     build = add_command(actions, "build", summary, example, _build)
     what = "build these, separated by commas: device (32-bit MicroPython), pico (RP2040), esp32 (the instruction "
-    what += "sets of ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)"
+    what += (
+        "sets of ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)"
+    )
     add_option(build, "--what LIST", what, "device")
 
     example = "tern emulator run --flash pico.bin\ntern emulator run --what rv32 --flash c3.bin\n"
     example += "tern emulator run --flash new.bin --blank --volume boot"
-    run = add_command(actions, "run", "run an emulated board until Ctrl-C, and print its port", example, _run)
+    run = add_command(
+        actions, "run", "run an emulated board until Ctrl-C, and print its port", example, _run
+    )
     what = "board: a Pico, or one with the instruction set of ESP32-C3 (rv32), ESP32 (xtensa) or RP2350 (m33)"
     add_option(run, "--what", what, catalogue.PICO, choices=catalogue.NAMES)
     text = "file that keeps its flash, made if it is missing (default: none)"
     add_option(run, "--flash FILE", text, type=Path)
-    add_option(run, "--volume DIR", "folder that shows the volume of a Pico's USB boot loader", type=Path)
-    text = "leave a new flash empty: a Pico's boot loader waits for 'tern up' with the same --volume"
+    add_option(
+        run, "--volume DIR", "folder that shows the volume of a Pico's USB boot loader", type=Path
+    )
+    text = (
+        "leave a new flash empty: a Pico's boot loader waits for 'tern up' with the same --volume"
+    )
     add_option(run, "--blank", text)
 
     summary = "list the builds and the MicroPython interpreters that tern finds and uses"
@@ -87,7 +97,9 @@ def _info(args: argparse.Namespace) -> int:
     lines.append(f"pico         {'built' if has_pico else 'none: tern emulator build --what pico'}")
     for name in BUILDS:
         record = info[name]
-        state = f"built of {_source(record)}" if record else f"none: tern emulator build --what {name}"
+        state = (
+            f"built of {_source(record)}" if record else f"none: tern emulator build --what {name}"
+        )
         lines.append(f"{name:12} {state}")
     print_result(info, "\n".join(lines), args.json)
     return errors.OK

@@ -1,7 +1,9 @@
-"""A fleet of emulated boards that run a board's firmware: Picos or machines of QEMU, each with its own flash.
+"""A fleet of emulated boards that run a board's firmware: Picos or machines of QEMU, each with its
+own flash.
 
-A board's directory has what provisioning made, and `flash.bin`, made at the first start and kept. Ledgers are copied
-back when the fleet is closed, for people and tools; those in the flash count."""
+A board's directory has what provisioning made, and `flash.bin`, made at the first start and kept.
+Ledgers are copied back when the fleet is closed, for people and tools; those in the flash count.
+"""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -21,17 +23,26 @@ from terntools.emulators.process import EmulatedMachine
 FLASH_NAME = "flash.bin"
 _READY_NAME = "flash.ready"  # made last: a flash without it is filled again
 _AT_ONCE = 2  # boards that start at the same time
-_suitable: set[tuple[str, str]] = set()  # kind of board and compiler, once tried; a kind has one firmware
+_suitable: set[tuple[str, str]] = (
+    set()
+)  # kind of board and compiler, once tried; a kind has one firmware
 
 
 class FirmwareFleet:
     """Emulated boards of one kind, one a directory, from entering the context until leaving it."""
 
     def __init__(
-        self, name: str, directories: Sequence[str | Path], *, whole: bool = False, more: Sequence[str] = (),
+        self,
+        name: str,
+        directories: Sequence[str | Path],
+        *,
+        whole: bool = False,
+        more: Sequence[str] = (),
         program: str | Path | None = None,
-    ) -> None:  # fmt: skip
-        """name: of catalogue.NAMES. whole, more: see deploy.library_files. program: instead of tern's main.py."""
+    ) -> None:
+        """name: of catalogue.NAMES. whole, more: see deploy.library_files. program: instead of
+        tern's main.py.
+        """
         self._name = name
         self._directories = [Path(directory) for directory in directories]
         self._whole = whole
@@ -48,7 +59,8 @@ class FirmwareFleet:
         """The ports of boards whose processes ended, and why."""
         return {
             board.url: DeviceError(
-                f"the emulated {self._name} of {directory} has ended", hint="resume to start it again"
+                f"the emulated {self._name} of {directory} has ended",
+                hint="resume to start it again",
             )
             for board, directory in zip(self._boards, self._directories, strict=True)
             if not board.is_running
@@ -106,8 +118,12 @@ class FirmwareFleet:
 
 def _provisioned(directory: Path) -> dict[str, bytes]:
     names = [storage.RECORDS, storage.FLEET, storage.CLIENTS]
-    names += [f"{storage.LEDGERS}/{path.name}" for path in sorted((directory / storage.LEDGERS).glob("*"))]
-    return {f"/{name}": (directory / name).read_bytes() for name in names if (directory / name).exists()}
+    names += [
+        f"{storage.LEDGERS}/{path.name}" for path in sorted((directory / storage.LEDGERS).glob("*"))
+    ]
+    return {
+        f"/{name}": (directory / name).read_bytes() for name in names if (directory / name).exists()
+    }
 
 
 def _save_ledgers(board: EmulatedMachine, directory: Path) -> None:

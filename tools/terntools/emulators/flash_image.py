@@ -1,4 +1,6 @@
-"""The flash of an emulated board with files in it, made here: quicker than to write them over its console."""
+"""The flash of an emulated board with files in it, made here: quicker than to write them over its
+console.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -16,7 +18,10 @@ _VERSION = 0x00020000  # of LittleFS on disk, which every MicroPython reads
 
 
 def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
-    """Make `flash` that of the emulated board `name`, holding `files` alone. Raises UsageError and DeviceError."""
+    """Make `flash` that of the emulated board `name`, holding `files` alone.
+
+    Raises UsageError and DeviceError.
+    """
     image = littlefs(files)
     if name != catalogue.PICO:
         with open(flash, "wb", opener=private) as file:
@@ -27,7 +32,10 @@ def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
 
 
 def fill(name: str, flash: Path, files: Files) -> deploy.Machine:
-    """Boot the board `name` with a new `flash`, and add its machine's files then. Raises UsageError, DeviceError."""
+    """Boot the board `name` with a new `flash`, and add its machine's files then.
+
+    Raises UsageError, DeviceError.
+    """
     with catalogue.boot(name, flash, skip_idle=True) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
     add(flash, files(machine))
@@ -35,7 +43,10 @@ def fill(name: str, flash: Path, files: Files) -> deploy.Machine:
 
 
 def add(flash: Path, files: Mapping[str, bytes]) -> None:
-    """Put `files` on the flash of an emulated board that is switched off, beside what is there. Raises UsageError."""
+    """Put `files` on the flash of an emulated board that is switched off, beside what is there.
+
+    Raises UsageError.
+    """
     with flash.open("rb") as file:
         file.seek(-FLASH_BLOCKS * BLOCK_BYTES, 2)
         image = file.read()
@@ -49,11 +60,16 @@ def _replace(flash: Path, image: bytes) -> None:
 
 
 def littlefs(files: Mapping[str, bytes], image: bytes | None = None) -> bytes:
-    """A LittleFS of `files` by path, added to those of an older `image`. Raises UsageError without littlefs-python."""
+    """A LittleFS of `files` by path, added to those of an older `image`.
+
+    Raises UsageError without littlefs-python.
+    """
     extras.require("littlefs")
     from littlefs import LittleFS
 
-    version = _VERSION if image is None else 0  # the latest, to which a board that writes has raised it
+    version = (
+        _VERSION if image is None else 0
+    )  # the latest, to which a board that writes has raised it
     made = LittleFS(
         block_size=BLOCK_BYTES, block_count=FLASH_BLOCKS, disk_version=version, mount=image is None
     )

@@ -38,9 +38,13 @@ _MADE_NAME = "made.json"
 
 def add_parser(subparsers: Any) -> None:
     summary = "list the kinds of fleets; run emulated boards for other commands"
-    parser = add_command(subparsers, "fleet", summary, "tern fleet kinds\ntern fleet emulate 2 --clients 500")
+    parser = add_command(
+        subparsers, "fleet", summary, "tern fleet kinds\ntern fleet emulate 2 --clients 500"
+    )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    summary = "run N emulated boards until Ctrl-C, and print their ports and the store of their keys"
+    summary = (
+        "run N emulated boards until Ctrl-C, and print their ports and the store of their keys"
+    )
     example = """tern fleet emulate 2 --clients 500 --dir my-fleet
         tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100
         tern fleet emulate 2 --broker my-broker --start-broker
@@ -51,19 +55,25 @@ def add_parser(subparsers: Any) -> None:
     text = "data set of the clients' records (default: flights)"
     add_option(emulate, "--dataset", text, choices=datasets.HELD)
     add_option(emulate, "--classes", "labels are class numbers from 0, for softmax regression")
-    add_option(emulate, "--clients M", "number of clients on all boards together (default: 1000)", type=int)
+    add_option(
+        emulate, "--clients M", "number of clients on all boards together (default: 1000)", type=int
+    )
     add_option(emulate, "--records N", "records of each client (default: 1)", type=int)
     text = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
     add_option(emulate, "--program FILE", text)
     text = f"lifetime epsilon of a client (default: {_AMPLE}: ample for trials, it would protect nobody)"
     add_option(emulate, "--budget E", text)
-    add_option(emulate, "--delta D", "of --budget: the ledgers count rho (zCDP), as sums over units need")
+    add_option(
+        emulate, "--delta D", "of --budget: the ledgers count rho (zCDP), as sums over units need"
+    )
     add_option(emulate, "--unit UNIT", f"{UNIT_HELP} (default: device)")
     add_option(emulate, "--largest E", "largest epsilon of a report (default: the budget)")
     add_option(emulate, "--seed S", "seed that assigns records to clients (default: 1)", type=int)
     text = "folder of the boards; existing ones run again (default: beside the broker's store or new in runs)"
     add_option(emulate, "--dir D", text)
-    text = "connect the boards to the broker in DIR ('tern broker config'); its store gets their keys"
+    text = (
+        "connect the boards to the broker in DIR ('tern broker config'); its store gets their keys"
+    )
     add_option(emulate, "--broker DIR", text)
     start = "run Mosquitto for that folder unless it runs already, and make a missing folder"
     add_option(emulate, "--start-broker", start)
@@ -84,10 +94,14 @@ def run_emulate(args: argparse.Namespace) -> int:
             text = "boards with a --program have one client each, and collect their own records"
             raise UsageError(text, hint="leave --clients, --classes and --records out")
         if not Path(args.program).is_file():
-            raise UsageError(f"there is no program {args.program}", hint="name a file of MicroPython")
+            raise UsageError(
+                f"there is no program {args.program}", hint="name a file of MicroPython"
+            )
     enough = args.clients is None or args.clients >= args.boards
     require(enough, "clients", f"{args.boards} or more, one a board", args.clients)
-    require(args.records is None or 1 <= args.records <= 0xFFFF, "records", "1 to 65535", args.records)
+    require(
+        args.records is None or 1 <= args.records <= 0xFFFF, "records", "1 to 65535", args.records
+    )
     require((args.seed or 0) >= 0, "seed", "0 or more", args.seed)
     if args.start_broker and not args.broker:
         raise UsageError("--start-broker needs --broker, which names its directory")
@@ -104,7 +118,11 @@ def run_emulate(args: argparse.Namespace) -> int:
         store, boards = _boards(args, keys)
         watch = at_broker.connect(args.broker, keys, store, boards) if args.broker else None
         fleet = stack.enter_context(EmulatedFleet(binary, boards, args.program))
-        result = {"ports": fleet.ports, "store": str(store), "directory": str(boards[0].parent.parent)}
+        result = {
+            "ports": fleet.ports,
+            "store": str(store),
+            "directory": str(boards[0].parent.parent),
+        }
         count = counted(len(boards), "board")
         places = [f"on the broker of {args.broker}: {count}"] if args.broker else fleet.ports
         text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
@@ -121,12 +139,16 @@ def run_emulate(args: argparse.Namespace) -> int:
 
 
 def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Path]]:
-    """The store and the directories of the boards, made where there are none. keys: the broker's store."""
+    """The store and the directories of the boards, made where there are none. keys: the broker's
+    store.
+    """
     directory = Path(args.dir) if args.dir else keys.parent if keys else None
     if directory and (directory / FLEET_NAME).exists():
         boards = board_directories(directory, args.boards)
         if missing := [board for board in boards if not board.is_dir()]:
-            raise UsageError(f"{directory} has fewer boards: there is no {missing[0]}", hint="ask for fewer")
+            raise UsageError(
+                f"{directory} has fewer boards: there is no {missing[0]}", hint="ask for fewer"
+            )
         _require_the_same(args, directory)
         return keys or directory / store_file.NAME, boards
     clients = args.boards if args.program else 1000
@@ -161,7 +183,9 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
         none = np.zeros((args.boards, 2), np.int16)  # its own are elsewhere: tern.recorder
         with Store(store, beside=True) as opened:
             provision_fleet(opened, boards, none, limits, unit=unit)
-    run_directory.write_json(boards[0].parent / _MADE_NAME, {name: getattr(args, name) for name in _MADE})
+    run_directory.write_json(
+        boards[0].parent / _MADE_NAME, {name: getattr(args, name) for name in _MADE}
+    )
     return store, boards
 
 

@@ -1,4 +1,6 @@
-"""Fleets of emulated boards, as the command line names them; pyproject.toml registers them with the host."""
+"""Fleets of emulated boards, as the command line names them; pyproject.toml registers them with the
+host.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +27,9 @@ class Emulated(BoardFleet):
         super().__init__(text)
         self.count = self.number("boards", self.MOST)
 
-    def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
+    def boards(
+        self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False
+    ) -> Boards:
         return EmulatedFleet(find_micropython(), directories)
 
 
@@ -35,7 +39,9 @@ class OnFirmware(Emulated):
     firmware: ClassVar[str]  # the board (terntools.emulators.catalogue)
     MOST: ClassVar[int] = 16  # each takes a core while it computes
 
-    def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
+    def boards(
+        self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False
+    ) -> Boards:
         return FirmwareFleet(self.firmware, directories, whole=whole, more=modules)
 
 
@@ -44,12 +50,24 @@ class Pico(OnFirmware):
 
 
 class Rv32(OnFirmware):
-    form, about, firmware = "rv32-emulated:N", "N emulated boards with an ESP32-C3's instruction set", "rv32"
+    form, about, firmware = (
+        "rv32-emulated:N",
+        "N emulated boards with an ESP32-C3's instruction set",
+        "rv32",
+    )
 
 
 class Xtensa(OnFirmware):
-    form, about, firmware = "xtensa-emulated:N", "N emulated boards with an ESP32's instruction set", "xtensa"
+    form, about, firmware = (
+        "xtensa-emulated:N",
+        "N emulated boards with an ESP32's instruction set",
+        "xtensa",
+    )
 
 
 class M33(OnFirmware):
-    form, about, firmware = "m33-emulated:N", "N emulated boards with a Pico 2's instruction set", "m33"
+    form, about, firmware = (
+        "m33-emulated:N",
+        "N emulated boards with a Pico 2's instruction set",
+        "m33",
+    )

@@ -1,6 +1,9 @@
-"""The emulated device's interpreter: a 32-bit MicroPython with single-precision floats, found or built.
+"""The emulated device's interpreter: a 32-bit MicroPython with single-precision floats, found or
+built.
 
-Small ints, floats and viper's 32-bit wrap are as on boards. Debian's 64-bit package is built again from its source."""
+Small ints, floats and viper's 32-bit wrap are as on boards. Debian's 64-bit package is built again
+from its source.
+"""
 
 import contextlib
 import os
@@ -33,19 +36,29 @@ RECIPE = Recipe("micropython-device", MICROPYTHON_VERSION, _OPTIONS, ("micropyth
 
 _TREE = "micropython.tar"
 _LIBRARIES = ("mbedtls", "lwip")  # emptied in Debian's MicroPython, packages of their own
-# A security update of Debian changes the version of a package and not the release that it is made from.
+# A security update of Debian changes the version of a package and not the release that it is made
+# from.
 _CHECKSUMS = {
     "lwip_2.2.1+dfsg1.orig.tar.xz": "83729c274c499d3348e9fbbe043a3113f3fa8953e7efddc7c21c7fcbb1f2b7b1"
 }
 
 SOURCE_REQUIREMENTS = (
-    Requirement("debian-archive-keyring"), Requirement("dpkg-dev", "dpkg-source"),
-    Requirement("xz-utils", "xz"), Requirement("bzip2", "bzip2"), Requirement("patch", "patch"),
-    Requirement("make", "make"), Requirement("gcc", "gcc"), Requirement("libc6-dev"),
-    Requirement("pkgconf", "pkg-config"), Requirement("python3", "python3"),
-)  # fmt: skip
+    Requirement("debian-archive-keyring"),
+    Requirement("dpkg-dev", "dpkg-source"),
+    Requirement("xz-utils", "xz"),
+    Requirement("bzip2", "bzip2"),
+    Requirement("patch", "patch"),
+    Requirement("make", "make"),
+    Requirement("gcc", "gcc"),
+    Requirement("libc6-dev"),
+    Requirement("pkgconf", "pkg-config"),
+    Requirement("python3", "python3"),
+)
 _REQUIREMENTS = (*SOURCE_REQUIREMENTS, Requirement("gcc-multilib"))
-ARM_COMPILER = (Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"), Requirement("libnewlib-arm-none-eabi"))
+ARM_COMPILER = (
+    Requirement("gcc-arm-none-eabi", "arm-none-eabi-gcc"),
+    Requirement("libnewlib-arm-none-eabi"),
+)
 
 # Run by a candidate: prints its version, then each missing feature on a line.
 _PROBE = """
@@ -74,7 +87,9 @@ for name in modules.split():
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A MicroPython of this machine, and the reasons why it cannot be an emulated device (`faults`)."""
+    """A MicroPython of this machine, and the reasons why it cannot be an emulated device
+    (`faults`).
+    """
 
     path: Path
     origin: str
@@ -91,7 +106,9 @@ def probe(path: Path, origin: str) -> Interpreter:
     """Run `path` and determine its missing features."""
     command = device_command(path, "-c", _PROBE)
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Interpreter(path, origin, "", (f"does not run: {error}",))
     first, *faults = answer.stdout.splitlines() or [""]
@@ -102,7 +119,9 @@ def probe(path: Path, origin: str) -> Interpreter:
 
 
 def candidates() -> list[Interpreter]:
-    """The interpreters of this machine, best first: $TERN_MICROPYTHON alone; or PATH, then the cache."""
+    """The interpreters of this machine, best first: $TERN_MICROPYTHON alone; or PATH, then the
+    cache.
+    """
     if named := os.environ.get("TERN_MICROPYTHON"):
         return [probe(Path(named), "TERN_MICROPYTHON")]
     interpreters = []
@@ -114,45 +133,64 @@ def candidates() -> list[Interpreter]:
 
 
 def find_micropython() -> Path:
-    """The interpreter of the emulated device. Raises UsageError for an unfit $TERN_MICROPYTHON, else DeviceError."""
+    """The interpreter of the emulated device.
+
+    Raises UsageError for an unfit $TERN_MICROPYTHON, else DeviceError.
+    """
     interpreters = candidates()
     for interpreter in interpreters:
         if not interpreter.faults:
             return interpreter.path
         if interpreter.origin == "TERN_MICROPYTHON":
             text = f"TERN_MICROPYTHON={interpreter.path} cannot be used: {'; '.join(interpreter.faults)}"
-            raise UsageError(text, hint="unset it, or name a 32-bit MicroPython with single-precision floats")
+            raise UsageError(
+                text, hint="unset it, or name a 32-bit MicroPython with single-precision floats"
+            )
     unfit = "".join(f"; {one.path}: {', '.join(one.faults)}" for one in interpreters)
     text = f"there is no interpreter for an emulated device yet{unfit}"
     raise DeviceError(text, hint="make it: tern emulator build")
 
 
 def build_device(progress: Progress) -> Path:
-    """The interpreter, built into the cache if none is found, as root with missing packages. Raises UsageError."""
+    """The interpreter, built into the cache if none is found, as root with missing packages.
+
+    Raises UsageError.
+    """
     with contextlib.suppress(DeviceError):
         return find_micropython()
     if platform.machine() not in ("x86_64", "i686"):
         hint = "set TERN_MICROPYTHON to a 32-bit MicroPython with single-precision floats"
-        raise UsageError(f"the emulated device is built on x86 only, and this is {platform.machine()}", hint)
+        raise UsageError(
+            f"the emulated device is built on x86 only, and this is {platform.machine()}", hint
+        )
     cache.build_entry(RECIPE, lambda work, out: _compile(work, out, progress), progress)
     return find_micropython()
 
 
 @dataclass(frozen=True)
 class Source:
-    """MicroPython's source package: a release of Debian, and the required version, or None for the release's."""
+    """MicroPython's source package: a release of Debian, and the required version, or None for the
+    release's.
+    """
 
     release: str
     version: str | None
 
     @property
     def recipe(self) -> Recipe:
-        return Recipe("micropython-source", self.version or self.release, {"libraries": _LIBRARIES}, (_TREE,))
+        return Recipe(
+            "micropython-source", self.version or self.release, {"libraries": _LIBRARIES}, (_TREE,)
+        )
 
     def unpack(self, work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
-        """Unpack the source, fetched once, into `work`. Returns its folder and the sha256 of every package."""
+        """Unpack the source, fetched once, into `work`.
+
+        Returns its folder and the sha256 of every package.
+        """
         progress = shell.progress
-        entry = cache.build_entry(self.recipe, lambda into, out: self._fetch(into, out, progress), progress)
+        entry = cache.build_entry(
+            self.recipe, lambda into, out: self._fetch(into, out, progress), progress
+        )
         shell.run("tar", "-xf", entry / _TREE, "-C", work)
         record = cache.read_record(self.recipe)
         assert record is not None
@@ -172,7 +210,8 @@ class Source:
             debian.download(_LIBRARIES, (), packages, shell)
         debian.require_checksums(packages, _CHECKSUMS)
         shell.run("dpkg-source", "--extract", debian.only(packages, "micropython_*.dsc"), source)
-        # Debian links its own, 64-bit Mbed TLS: bundle the source of its package instead, as a board does.
+        # Debian links its own, 64-bit Mbed TLS: bundle the source of its package instead, as a
+        # board does.
         change = debian.only(source / "debian/patches", "*Use-system-mbedtls.patch")
         shell.run("patch", "-R", "-p1", "-i", change, cwd=source)
         for library in _LIBRARIES:
@@ -199,7 +238,9 @@ def make(shell: Shell, *arguments: str | Path) -> None:
 
 def checksums_in(packages: Path) -> dict[str, str]:
     """The sha256 of every package in a folder, for the record of a build."""
-    return {path.name: cache.sha256_of(path) for path in sorted(packages.iterdir()) if path.is_file()}
+    return {
+        path.name: cache.sha256_of(path) for path in sorted(packages.iterdir()) if path.is_file()
+    }
 
 
 def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
@@ -208,7 +249,9 @@ def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
     source, packages = PINNED.unpack(work, shell)
     manifest = work / "manifest.py"
     manifest.write_text(_FROZEN)
-    progress("compiling MicroPython for the emulated device: unix, 32 bits, single-precision floats")
+    progress(
+        "compiling MicroPython for the emulated device: unix, 32 bits, single-precision floats"
+    )
     options = [f"{name}={value}" for name, value in _MAKE_OPTIONS.items()]
     make(shell, "-C", source / "ports/unix", "BUILD=build", f"FROZEN_MANIFEST={manifest}", *options)
     shutil.copy(source / "ports/unix/build/micropython", out / "micropython")
@@ -219,7 +262,9 @@ def version_of(command: str) -> str:
     """The first line of what `command --version` prints; empty where it is not installed."""
     if not shutil.which(command):
         return ""
-    return subprocess.run([command, "--version"], capture_output=True, text=True).stdout.partition("\n")[0]
+    return subprocess.run([command, "--version"], capture_output=True, text=True).stdout.partition(
+        "\n"
+    )[0]
 
 
 def info() -> dict[str, Any]:

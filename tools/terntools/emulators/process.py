@@ -55,7 +55,9 @@ def beyond_9(descriptor: int) -> Iterator[int]:
 
 
 def lock_within(lock: int, seconds: float) -> bool:
-    """Whether an open file could be locked in this time; the processes that inherit it hold the lock until they end."""
+    """Whether an open file could be locked in this time; the processes that inherit it hold the
+    lock until they end.
+    """
     import fcntl
 
     end = time.monotonic() + seconds
@@ -71,10 +73,13 @@ def lock_within(lock: int, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
-    """Lock the flash, of `size` bytes, for a process that inherits the descriptors, until it ends. Raises UsageError.
+    """Lock the flash, of `size` bytes, for a process that inherits the descriptors, until it ends.
 
-    Two boards on one flash would spend one device's budget twice. A file of another size is another kind of board's.
-    Raises StorageError for a flash with hard links: the lock lies beside one name."""
+    Raises UsageError.
+
+    Two boards on one flash would spend one device's budget twice. A file of another size is another
+    kind of board's. Raises StorageError for a flash with hard links: the lock lies beside one name.
+    """
     if flash is None:
         yield ()
         return

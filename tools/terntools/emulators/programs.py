@@ -1,6 +1,9 @@
-"""Emulated boards that run a user's program beside tern, on a broker of this machine: for examples and tests.
+"""Emulated boards that run a user's program beside tern, on a broker of this machine: for examples
+and tests.
 
-`micropython PROGRAM DIRECTORY SEED ...` runs with a Pico's heap and keeps its state as JSON in its directory."""
+`micropython PROGRAM DIRECTORY SEED ...` runs with a Pico's heap and keeps its state as JSON in its
+directory.
+"""
 
 import json
 import os
@@ -31,7 +34,9 @@ _PATIENCE = 300  # seconds
 
 
 class ProgramFleet:
-    """A broker, and boards that run `program` with `arguments`, from entering the context until leaving it."""
+    """A broker, and boards that run `program` with `arguments`, from entering the context until
+    leaving it.
+    """
 
     def __init__(
         self,
@@ -45,8 +50,9 @@ class ProgramFleet:
         unit: int = 0,
         **network: Any,
     ) -> None:
-        """d: features of a record, zeros at first. tells: a program's state file. unit: records of a run that is
-        protected, 0: the device. network: `attach.write_network`'s."""
+        """d: features of a record, zeros at first. tells: a program's state file. unit: records of
+        a run that is protected, 0: the device. network: `attach.write_network`'s.
+        """
         self.broker = folder / "broker"
         self.directories = board_directories(folder, boards)
         self._folder = folder
@@ -81,7 +87,9 @@ class ProgramFleet:
         self._stack.close()
 
     def _start(self, directory: Path, seed: int) -> None:
-        command = device_command(find_micropython(), self._program, directory, str(seed), *self._arguments)
+        command = device_command(
+            find_micropython(), self._program, directory, str(seed), *self._arguments
+        )
         search = os.pathsep.join([str(FIRMWARE), str(self._program.parent), ".frozen"])
         with open(directory / LOG_NAME, "ab", opener=private) as log:
             process = subprocess.Popen(
@@ -98,7 +106,9 @@ class ProgramFleet:
         self._stack.callback(process.kill)
 
     def states(self) -> list[dict[str, Any]]:
-        """The last state of each board; an empty one while there is none, or while it is being written."""
+        """The last state of each board; an empty one while there is none, or while it is being
+        written.
+        """
         states: list[dict[str, Any]] = []
         for directory in self.directories:
             try:
@@ -108,7 +118,10 @@ class ProgramFleet:
         return states
 
     def wait_until(self, holds: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-        """Wait until `holds` is true of each board's state, and return all states. Raises DeviceError."""
+        """Wait until `holds` is true of each board's state, and return all states.
+
+        Raises DeviceError.
+        """
         end = time.monotonic() + _PATIENCE
         while True:
             states = self.states()
@@ -116,18 +129,30 @@ class ProgramFleet:
                 return states
             for directory, process in zip(self.directories, self._processes, strict=True):
                 if process.poll() is not None:
-                    raise DeviceError("a board's program has ended", hint=f"see {directory / LOG_NAME}")
+                    raise DeviceError(
+                        "a board's program has ended", hint=f"see {directory / LOG_NAME}"
+                    )
             if time.monotonic() > end:
                 hint = f"see {LOG_NAME} in {self._folder}"
                 raise DeviceError(f"not all boards got there within {_PATIENCE} s", hint)
             time.sleep(0.2)
 
     def tern(self, command: str, options: str) -> dict[str, Any]:
-        """The result of `tern train` or `tern serve` with these options. Raises DeviceError where it fails."""
+        """The result of `tern train` or `tern serve` with these options.
+
+        Raises DeviceError where it fails.
+        """
         arguments = [
-            sys.executable, "-m", "ternhost", command, "--fleet", f"mqtt:{self.broker}", *options.split(),
-            "--no-report", "--json",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "ternhost",
+            command,
+            "--fleet",
+            f"mqtt:{self.broker}",
+            *options.split(),
+            "--no-report",
+            "--json",
+        ]
         done = subprocess.run(arguments, cwd=self._folder, capture_output=True, text=True)
         if done.returncode:
             raise DeviceError(f"tern {command} failed: {done.stdout}{done.stderr}")

@@ -1,6 +1,8 @@
 """A fleet of emulated boards: MicroPython processes on ptys, each with a directory of its own.
 
-This process keeps both ends of each pty open, so that a port outlives restarts of its board and of the host."""
+This process keeps both ends of each pty open, so that a port outlives restarts of its board and of
+the host.
+"""
 
 import os
 import subprocess
@@ -25,12 +27,20 @@ class EmulatedBoard:
     """One MicroPython process on a pty, which runs the firmware on the files of `directory`."""
 
     def __init__(
-        self, binary: str | Path, directory: str | Path, firmware: Path = FIRMWARE,
+        self,
+        binary: str | Path,
+        directory: str | Path,
+        firmware: Path = FIRMWARE,
         program: str | Path | None = None,
-    ) -> None:  # fmt: skip
-        """Start it. firmware: the device library's folder; program: instead of tern's main.py. Raises DeviceError."""
+    ) -> None:
+        """Start it. firmware: the device library's folder; program: instead of tern's main.py.
+
+        Raises DeviceError.
+        """
         self.binary = Path(binary)
-        self.program = ("-m", "tern.boards.emulated") if program is None else (Path(program).resolve(),)
+        self.program = (
+            ("-m", "tern.boards.emulated") if program is None else (Path(program).resolve(),)
+        )
         self.directory = Path(directory).resolve()
         self.firmware = firmware
         import tty  # absent on Windows
@@ -63,7 +73,8 @@ class EmulatedBoard:
                     env={**os.environ, "MICROPYPATH": f"{self.firmware}{os.pathsep}.frozen"},
                     pass_fds=(lock,),
                     umask=0o077,  # its files are readable by their owner only
-                    start_new_session=True,  # Ctrl-C is for the host, which then ends its boards in order
+                    # Ctrl-C is for the host, which then ends its boards in order
+                    start_new_session=True,
                 )
         except OSError as error:
             text = f"cannot start MicroPython ({self.binary}): {error.strerror}"
@@ -72,7 +83,8 @@ class EmulatedBoard:
             os.close(lock)
 
     def _lock(self) -> int:
-        # The process holds it until it ends. A board itself starts beside no other, but waits for none.
+        # The process holds it until it ends. A board itself starts beside no other, but waits for
+        # none.
         try:
             lock = os.open(self.directory / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
@@ -102,10 +114,15 @@ class EmulatedBoard:
             return None
         log = (self.directory / LOG_NAME).read_text(errors="replace").strip().splitlines()
         text = f"the emulated board in {self.directory} ended with status {status}"
-        return DeviceError(text + (f": {log[-1]}" if log else ""), hint=f"see {self.directory / LOG_NAME}")
+        return DeviceError(
+            text + (f": {log[-1]}" if log else ""), hint=f"see {self.directory / LOG_NAME}"
+        )
 
     def close(self) -> None:
-        """End the process and take its port away. A board is made to lose its power at any time: so it is ended."""
+        """End the process and take its port away.
+
+        A board is made to lose its power at any time: so it is ended.
+        """
         self.kill()
         for end in (self._far, self._near):
             if end >= 0:
@@ -117,7 +134,10 @@ class EmulatedFleet:
     """Emulated boards, one a directory, from entering the context until leaving it."""
 
     def __init__(
-        self, binary: str | Path, directories: Sequence[str | Path], program: str | Path | None = None
+        self,
+        binary: str | Path,
+        directories: Sequence[str | Path],
+        program: str | Path | None = None,
     ) -> None:
         self._binary = binary
         self._directories = directories

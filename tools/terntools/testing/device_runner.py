@@ -7,7 +7,9 @@ import gc
 import os
 import sys
 
-_FOLDER = "tern-tests"  # where a test may leave files; on a Pico a folder alone takes 8 KB of 1.4 MB
+_FOLDER = (
+    "tern-tests"  # where a test may leave files; on a Pico a folder alone takes 8 KB of 1.4 MB
+)
 
 
 def run(mark, module_name, name):
@@ -30,7 +32,9 @@ def run(mark, module_name, name):
 
 
 def remove(path):
-    """Remove a file, or a folder with its content; do nothing if neither is there. path: text or bytes."""
+    """Remove a file, or a folder with its content; do nothing if neither is there. path: text or
+    bytes.
+    """
     try:
         is_folder = os.stat(path)[0] & 0x4000
     except OSError:  # nothing there
@@ -39,7 +43,9 @@ def remove(path):
         os.remove(path)
         return
     folder = path.encode() if isinstance(path, str) else path
-    for name, *_ in list(os.ilistdir(folder)):  # in bytes, since `folder` is: a name need not be UTF-8
+    for name, *_ in list(
+        os.ilistdir(folder)
+    ):  # in bytes, since `folder` is: a name need not be UTF-8
         remove(folder + b"/" + name)
     os.rmdir(path)
 

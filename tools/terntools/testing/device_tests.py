@@ -1,4 +1,6 @@
-"""Runs tests/device/test_*.py on MicroPython: plain functions with bare asserts, the same files as under pytest."""
+"""Runs tests/device/test_*.py on MicroPython: plain functions with bare asserts, the same files as
+under pytest.
+"""
 
 import ast
 import os
@@ -57,8 +59,8 @@ RunTest = Callable[[str, str, float], Transcript]
 class Target(ABC):
     """Something with MicroPython on it that runs test files.
 
-    Each test has an interpreter of its own: it finds the same heap whichever tests ran before, and wherever the files
-    are.
+    Each test has an interpreter of its own: it finds the same heap whichever tests ran before, and
+    wherever the files are.
     """
 
     name: str
@@ -83,7 +85,8 @@ class UnixTarget(Target):
     @contextmanager
     def prepared(self, path: Path) -> Iterator[RunTest]:
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
-            # MicroPython keeps the path of each module on the heap. So it sees links, whose names have one length.
+            # MicroPython keeps the path of each module on the heap. So it sees links, whose names
+            # have one length.
             links = {
                 _RUNNER.name: _RUNNER,
                 "library": FIRMWARE,
@@ -116,7 +119,10 @@ class UnixTarget(Target):
 
 
 class BoardTarget(Target):
-    """A board at a serial port. The library and the tests are put on it as .mpy for its processor."""
+    """A board at a serial port.
+
+    The library and the tests are put on it as .mpy for its processor.
+    """
 
     name = "board"
 
@@ -166,7 +172,9 @@ def _run(repl: Repl, path: Path, mark: str, name: str, timeout: float) -> Transc
 
 
 class EmulatedTarget(Target):
-    """An emulated board; a new one a file, which has the library and the tests on its flash from the start."""
+    """An emulated board; a new one a file, which has the library and the tests on its flash from
+    the start.
+    """
 
     def __init__(self, name: str, processor: str | None = None) -> None:
         """processor: the one whose code it runs instead of its own."""
@@ -188,8 +196,12 @@ class EmulatedTarget(Target):
 
 
 def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
-    """The files that a board needs for the test file `path`: itself, shared helpers, and a sample() of its vectors."""
-    shared = [one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))]
+    """The files that a board needs for the test file `path`: itself, shared helpers, and a sample()
+    of its vectors.
+    """
+    shared = [
+        one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))
+    ]
     sources = [_RUNNER, path, *shared]
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
     text = "".join(source.read_text() for source in sources)
@@ -198,12 +210,16 @@ def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
             files[f"/lib/spec/{source.stem}.mpy"] = _compile(source, processor)
     for vectors in VECTORS.glob("*.json"):
         if vectors.name in text:
-            files[f"/lib/vector_files/{vectors.name}"] = sample(vectors.read_text(), one_of).encode()
+            files[f"/lib/vector_files/{vectors.name}"] = sample(
+                vectors.read_text(), one_of
+            ).encode()
     return files
 
 
 def sample(vectors: str, one_of: int) -> str:
-    """A vector file (a case a line) with one of every `one_of` cases of each group, but at least `_FEW`."""
+    """A vector file (a case a line) with one of every `one_of` cases of each group, but at least
+    `_FEW`.
+    """
 
     def sampled(group: re.Match[str]) -> str:
         cases = group[0].replace("},\n", "}\n").splitlines()
@@ -228,9 +244,12 @@ ALL, CHIP = "ALL", "CHIP"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of target: how to make one, what it lacks and why, and what it runs without --exhaustive.
+    """A kind of target: how to make one, what it lacks and why, and what it runs without
+    --exhaustive.
 
-    selection: of the tests. one_of: it runs one of this number of cases of vectors. spared: features without tests."""
+    selection: of the tests. one_of: it runs one of this number of cases of vectors. spared:
+    features without tests.
+    """
 
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
@@ -250,7 +269,8 @@ KINDS = {
     "pico": Kind(partial(EmulatedTarget, "pico"), _PICO_LACKS, selection=CHIP, one_of=16),
     "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE, CHIP, one_of=16),
     "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE, CHIP, one_of=16),
-    # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of the whole chip's cost.
+    # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of the whole
+    # chip's cost.
     "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE, one_of=4),
     "rv32": Kind(partial(EmulatedTarget, "rv32"), {}, _IF_EXHAUSTIVE, one_of=16),
     "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
@@ -258,7 +278,10 @@ KINDS = {
 }
 # Targets whose source changes and may not build; then they are skipped, with a message.
 OPTIONAL = ("rv32-newest",)
-BOARD_LACKS = {SOCKETS: "not every board has sockets", ENDURANCE: "thousands of rounds wear out its flash"}
+BOARD_LACKS = {
+    SOCKETS: "not every board has sockets",
+    ENDURANCE: "thousands of rounds wear out its flash",
+}
 
 
 def absence(name: str) -> str | None:
@@ -279,7 +302,9 @@ def needs(path: Path) -> dict[str, str]:
 
 
 def selected(path: Path, selection: str) -> list[str]:
-    """The tests of a file in that selection: all where it says so, as `CHIP = True` does, else those of vectors."""
+    """The tests of a file in that selection: all where it says so, as `CHIP = True` does, else
+    those of vectors.
+    """
     names, constants = _read_tests(path.read_text())
     if selection == ALL or CHIP in constants:
         return names
@@ -300,9 +325,12 @@ def _read_tests(text: str) -> tuple[list[str], dict[str, Any]]:
     return names, constants
 
 
-def run_file(target: Target, path: Path, names: Sequence[str], timeout: float = TIMEOUT) -> list[Outcome]:
+def run_file(
+    target: Target, path: Path, names: Sequence[str], timeout: float = TIMEOUT
+) -> list[Outcome]:
     """Run the functions `names` of a test file on `target`: an outcome for each, in their order."""
-    mark = f"@tern-{secrets.token_hex(4)}"  # new for each run, so that stale output cannot pass for an answer
+    # new for each run, so that stale output cannot pass for an answer
+    mark = f"@tern-{secrets.token_hex(4)}"
     outcomes: list[Outcome] = []
     stopped_in = ""
     with target.prepared(path) as run:
@@ -318,7 +346,9 @@ def run_file(target: Target, path: Path, names: Sequence[str], timeout: float = 
 
 
 def _outcome(mark: str, name: str, transcript: Transcript) -> Outcome:
-    """What the lines of `mark` in a transcript say about the test `name`; without a verdict it has failed."""
+    """What the lines of `mark` in a transcript say about the test `name`; without a verdict it has
+    failed.
+    """
     started = False
     output: list[str] = []
     for line in transcript.text.splitlines():
@@ -336,7 +366,9 @@ def _outcome(mark: str, name: str, transcript: Transcript) -> Outcome:
 
 
 def with_source(output: str, path: Path) -> str:
-    """Put the line of source under each line of a MicroPython traceback that points into the test file."""
+    """Put the line of source under each line of a MicroPython traceback that points into the test
+    file.
+    """
     source = path.read_text().splitlines()
     lines = []
     for line in output.splitlines():

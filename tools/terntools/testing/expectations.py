@@ -15,22 +15,33 @@ from typing import Any
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 
-# As tests/hil/figures.py measures them; the unit ends the name. Those of OF_METER need a power meter.
+# As tests/hil/figures.py measures them; the unit ends the name. Those of OF_METER need a power
+# meter.
 OF_METER = ("energy-uj", "asleep-ua")
 FIGURES = (
-    "latency-us", "latency-slowest-us", "latency-instructions", "latency-slowest-instructions", "heap-bytes",
-    "garbage-bytes", "library-bytes", *OF_METER,
-)  # fmt: skip
+    "latency-us",
+    "latency-slowest-us",
+    "latency-instructions",
+    "latency-slowest-instructions",
+    "heap-bytes",
+    "garbage-bytes",
+    "library-bytes",
+    *OF_METER,
+)
 # Which is better, and the bounds that it has.
 DIRECTIONS = {"lower": ["at most"], "higher": ["at least"], "equal": ["at least", "at most"]}
 
 Figures = Mapping[str, float]  # values by name
-Record = dict[str, Any]  # a line of the history: commit, date, board, figure, value, expectation, passed
+Record = dict[
+    str, Any
+]  # a line of the history: commit, date, board, figure, value, expectation, passed
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """The expected value of a figure, a tolerance in the same unit or "10%", and the better direction."""
+    """The expected value of a figure, a tolerance in the same unit or "10%", and the better
+    direction.
+    """
 
     figure: str
     value: float
@@ -39,7 +50,10 @@ class Expectation:
 
     @property
     def bounds(self) -> dict[str, float]:
-        """What passes: "at least" and "at most", as far as there are such bounds. Raises ValueError."""
+        """What passes: "at least" and "at most", as far as there are such bounds.
+
+        Raises ValueError.
+        """
         share = str(self.tolerance)
         tolerance = self.value * float(share[:-1]) / 100 if share.endswith("%") else float(share)
         if not (0 <= self.value < math.inf and 0 <= tolerance < math.inf):
@@ -55,21 +69,29 @@ class Expectation:
 
 
 def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
-    """The expectations of a table from YAML: figure -> value, or figure -> the fields of an Expectation.
+    """The expectations of a table from YAML: figure -> value, or figure -> the fields of an
+    Expectation.
 
-    where: begins messages. Raises UsageError."""
+    where: begins messages. Raises UsageError.
+    """
     if not isinstance(stated, dict):
-        raise UsageError(f"{where}: expect must be a table of figures", "such as expect: {heap-bytes: 70000}")
+        raise UsageError(
+            f"{where}: expect must be a table of figures", "such as expect: {heap-bytes: 70000}"
+        )
     expect = []
     for figure, terms in stated.items():
         if figure not in FIGURES:
             hint = f"there are, with their units, {', '.join(FIGURES)}"
             raise UsageError(f"{where}: there is no figure {figure!r}", hint=hint)
         try:
-            expect.append(Expectation(figure, **(terms if isinstance(terms, dict) else {"value": terms})))
+            expect.append(
+                Expectation(figure, **(terms if isinstance(terms, dict) else {"value": terms}))
+            )
             _ = expect[-1].bounds
         except (ValueError, TypeError, KeyError) as error:
-            text = f"{where}: {figure} needs a value in {figure.rpartition('-')[2]}, and may have a "
+            text = (
+                f"{where}: {figure} needs a value in {figure.rpartition('-')[2]}, and may have a "
+            )
             text += f"tolerance (in the same unit or %) and a direction ({', '.join(DIRECTIONS)})"
             hint = f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}"
             raise UsageError(text, hint) from error
@@ -86,11 +108,16 @@ def commit() -> str:
 
 
 def append(path: Path, board: str, expect: Sequence[Expectation], values: Figures) -> list[Record]:
-    """Add the measured figures of a board to a history file (a JSON object a line). Raises StorageError."""
+    """Add the measured figures of a board to a history file (a JSON object a line).
+
+    Raises StorageError.
+    """
     about = {"commit": commit(), "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "board": board}
     measured = [(one, values[one.figure]) for one in expect if one.figure in values]
     records = [
-        dict(about, figure=one.figure, value=value, expectation=asdict(one), passed=one.allows(value))
+        dict(
+            about, figure=one.figure, value=value, expectation=asdict(one), passed=one.allows(value)
+        )
         for one, value in measured
     ]
     with storage_errors("name another place with --history-file", path), open(path, "a") as file:
@@ -99,7 +126,10 @@ def append(path: Path, board: str, expect: Sequence[Expectation], values: Figure
 
 
 def read(path: Path) -> dict[str, list[Record]]:
-    """The records of a history file by board and figure, the oldest first, each with its bounds. Raises UsageError."""
+    """The records of a history file by board and figure, the oldest first, each with its bounds.
+
+    Raises UsageError.
+    """
     series: dict[str, list[Record]] = {}
     try:
         for record in map(json.loads, path.read_text().splitlines()):
@@ -109,7 +139,9 @@ def read(path: Path) -> dict[str, list[Record]]:
         hint = "run tern hil with a map that says what to expect of its boards"
         raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from error
     except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path} has a line that tern hil did not write: {error}", "remove it") from error
+        raise UsageError(
+            f"{path} has a line that tern hil did not write: {error}", "remove it"
+        ) from error
     return series
 
 
@@ -123,6 +155,12 @@ def moves(series: Mapping[str, Sequence[Record]]) -> dict[str, str]:
     for name, records in series.items():
         for before, record in pairwise(({"passed": True}, *records)):
             if before["passed"] and not record["passed"]:
-                was = f"; it was {before['value']:,.6g} at {before['commit']}" if "value" in before else ""
-                lines[name] = f"{record['board']}: {describe(record)}, since commit {record['commit']}{was}"
+                was = (
+                    f"; it was {before['value']:,.6g} at {before['commit']}"
+                    if "value" in before
+                    else ""
+                )
+                lines[name] = (
+                    f"{record['board']}: {describe(record)}, since commit {record['commit']}{was}"
+                )
     return lines

@@ -1,4 +1,6 @@
-"""The folders of the tests for boards, and of their vectors: in a checkout, and beside an installed package."""
+"""The folders of the tests for boards, and of their vectors: in a checkout, and beside an installed
+package.
+"""
 
 import shlex
 from pathlib import Path

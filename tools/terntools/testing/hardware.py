@@ -1,6 +1,8 @@
-"""The hardware map: which boards are on the desk, in the shape of Zephyr's twister; and their power.
+"""The hardware map: which boards are on the desk, in the shape of Zephyr's twister; and their
+power.
 
-firmware/BOARDS.md describes it. The keys power, power_script, meter and expect are tern's own."""
+firmware/BOARDS.md describes it. The keys power, power_script, meter and expect are tern's own.
+"""
 
 import shlex
 import shutil
@@ -19,9 +21,24 @@ from terntools.testing import expectations
 from terntools.testing.expectations import Expectation
 
 _KEYS = {
-    "connected", "id", "platform", "serial", "baud", "fixtures", "notes", "power", "power_script",
-    "product", "meter", "expect", "runner", "available", "probe_id", "pre_script", "post_script",
-}  # fmt: skip
+    "connected",
+    "id",
+    "platform",
+    "serial",
+    "baud",
+    "fixtures",
+    "notes",
+    "power",
+    "power_script",
+    "product",
+    "meter",
+    "expect",
+    "runner",
+    "available",
+    "probe_id",
+    "pre_script",
+    "post_script",
+}
 _OFF_SECONDS = 2.0
 
 
@@ -48,18 +65,27 @@ class MappedBoard:
         return bool(self.power or self.power_script)
 
     def power_cycle(self) -> None:
-        """Switch the board off and on again. Raises UsageError where the map names no way to, and DeviceError."""
+        """Switch the board off and on again.
+
+        Raises UsageError where the map names no way to, and DeviceError.
+        """
         if self.power_script:
             command = shlex.split(self.power_script)
         elif not self.power:
-            raise UsageError(f"the map names no way to switch {self.id}", "add power: or power_script: to it")
+            raise UsageError(
+                f"the map names no way to switch {self.id}", "add power: or power_script: to it"
+            )
         elif shutil.which("uhubctl"):
             command = ["uhubctl", "-l", str(self.power["hub"]), "-p", str(self.power["port"]), "-a"]
         else:
-            raise UsageError("uhubctl is not installed", hint="install it, or name a power_script in the map")
+            raise UsageError(
+                "uhubctl is not installed", hint="install it, or name a power_script in the map"
+            )
         for action in ("off", "on"):
             try:
-                subprocess.run([*command, action], check=True, capture_output=True, text=True, timeout=60)
+                subprocess.run(
+                    [*command, action], check=True, capture_output=True, text=True, timeout=60
+                )
             except (OSError, subprocess.SubprocessError) as error:
                 said = f"{getattr(error, 'stderr', None) or getattr(error, 'stdout', None) or error}".strip()
                 raise DeviceError(f"cannot switch {self.id} {action}: {said}") from error
@@ -71,7 +97,9 @@ def read_map(path: str | Path) -> list[MappedBoard]:
     """The connected boards of a map. Raises UsageError."""
     entries = _load(Path(path))
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UsageError(f"{path} is not a hardware map", hint="see firmware/BOARDS.md for its format")
+        raise UsageError(
+            f"{path} is not a hardware map", hint="see firmware/BOARDS.md for its format"
+        )
     boards = [_board(entry, path) for entry in entries if entry.get("connected")]
     if len({board.id for board in boards}) < len(boards):
         raise UsageError(f"{path} has two boards of one id")
@@ -87,7 +115,9 @@ def _load(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text())
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint="see firmware/BOARDS.md") from error
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", hint="see firmware/BOARDS.md"
+        ) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
 
@@ -96,22 +126,39 @@ def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
     name = entry.get("id") or entry.get("serial") or "?"
     where = f"{path}, board {name}"
     if unknown := sorted(set(entry) - _KEYS):
-        raise UsageError(f"{where}: there is no {unknown[0]!r}", hint=f"there are {', '.join(sorted(_KEYS))}")
+        raise UsageError(
+            f"{where}: there is no {unknown[0]!r}", hint=f"there are {', '.join(sorted(_KEYS))}"
+        )
     platform = entry.get("platform")
     if not isinstance(platform, str) or not entry.get("id"):
         raise UsageError(f"{where}: id and platform are missing")
     serial = entry.get("serial")
     if serial is None and catalogue.name_of(platform) is None:
         serial = names.resolve(f"id:{entry['id']}")
-    power, meter, expect = entry.get("power") or {}, entry.get("meter") or {}, entry.get("expect", {})
+    power, meter, expect = (
+        entry.get("power") or {},
+        entry.get("meter") or {},
+        entry.get("expect", {}),
+    )
     if power and not ("hub" in power and "port" in power):
-        raise UsageError(f"{where}: power needs hub and port", hint="such as power: {hub: 1-1, port: 2}")
+        raise UsageError(
+            f"{where}: power needs hub and port", hint="such as power: {hub: 1-1, port: 2}"
+        )
     if not isinstance(meter, dict):
-        raise UsageError(f"{where}: meter has options of tern bench energy", hint="meter: {meter: ppk2}")
+        raise UsageError(
+            f"{where}: meter has options of tern bench energy", hint="meter: {meter: ppk2}"
+        )
     if isinstance(expect, str):
         expect = _load(Path(path).parent / expect)
     return MappedBoard(
-        str(entry["id"]), platform, serial, int(entry.get("baud", BAUD)), tuple(entry.get("fixtures") or ()),
-        str(entry.get("notes", "")), power, entry.get("power_script"),
-        meter, expectations.parse(expect, where),
-    )  # fmt: skip
+        str(entry["id"]),
+        platform,
+        serial,
+        int(entry.get("baud", BAUD)),
+        tuple(entry.get("fixtures") or ()),
+        str(entry.get("notes", "")),
+        power,
+        entry.get("power_script"),
+        meter,
+        expectations.parse(expect, where),
+    )

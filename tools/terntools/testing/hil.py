@@ -1,6 +1,9 @@
-"""Hardware in the loop: the device tests and tests/hil on every board of a map, side by side, and one report of all.
+"""Hardware in the loop: the device tests and tests/hil on every board of a map, side by side, and
+one report of all.
 
-Each board has its own pytest. Exit codes: 0 all passed, 1 a test failed, 2 a board is not there or timed out."""
+Each board has its own pytest. Exit codes: 0 all passed, 1 a test failed, 2 a board is not there or
+timed out.
+"""
 
 import argparse
 import html
@@ -46,7 +49,9 @@ class BoardResult:
 
     @property
     def cases(self) -> list[tuple[str, str, str]]:
-        """Name, state (passed, failed or skipped) and message of each test; the value of a figure that passed."""
+        """Name, state (passed, failed or skipped) and message of each test; the value of a figure
+        that passed.
+        """
         return [_case(case) for suite in self.suites for case in suite.iter("testcase")]
 
     @property
@@ -87,7 +92,9 @@ def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[Mapped
     boards = read_map(hardware_map)
     ids = [board.id for board in boards]
     if missing := sorted(set(only).difference(ids)):
-        raise UsageError(f"the map has no connected board {missing[0]}", hint=f"it has {', '.join(ids)}")
+        raise UsageError(
+            f"the map has no connected board {missing[0]}", hint=f"it has {', '.join(ids)}"
+        )
     return [board for board in boards if not only or board.id in only]
 
 
@@ -106,7 +113,10 @@ def run(
     only: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> list[BoardResult]:
-    """Run the tests on a map's boards; write junit.xml and report.html into `directory`. Raises UsageError."""
+    """Run the tests on a map's boards; write junit.xml and report.html into `directory`.
+
+    Raises UsageError.
+    """
     progress = progress or Progress(quiet=True)
     boards = boards_of(hardware_map, only)
     require_tests(tests)
@@ -117,7 +127,9 @@ def run(
         result = _run_board(board, hardware_map, directory, tests, timeout, stopped, progress)
         counts = ", ".join(f"{n} {state}" for state, n in result.counts.items() if n) or "no tests"
         if not stopped.is_set():
-            progress.say(f"{board.id}: {result.word} after {result.seconds:.0f} s ({result.lost or counts})")
+            progress.say(
+                f"{board.id}: {result.word} after {result.seconds:.0f} s ({result.lost or counts})"
+            )
         return result
 
     with ThreadPoolExecutor(len(boards)) as pool:
@@ -137,9 +149,14 @@ def worst(results: Sequence[BoardResult]) -> int:
 
 
 def _run_board(
-    board: MappedBoard, hardware_map: str | Path, directory: Path, tests: Sequence[Path], timeout: float,
-    stopped: threading.Event, progress: Progress,
-) -> BoardResult:  # fmt: skip
+    board: MappedBoard,
+    hardware_map: str | Path,
+    directory: Path,
+    tests: Sequence[Path],
+    timeout: float,
+    stopped: threading.Event,
+    progress: Progress,
+) -> BoardResult:
     target = ["--target", catalogue.name_of(board.platform) or ""]
     if board.serial is not None:
         target = ["--target", "board", "--port", board.serial]
@@ -153,18 +170,37 @@ def _run_board(
     for part, paths in parts.items():  # each with the settings of pytest that are beside its files
         log, xml = (directory / f"{board.id}-{part}.{kind}" for kind in ("log", "xml"))
         command: list[str | Path] = [
-            sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--not-on-cpython", f"--junitxml={xml}",
+            sys.executable,
+            "-m",
+            "pytest",
+            "-v",
+            "-p",
+            "no:cacheprovider",
+            "--not-on-cpython",
+            f"--junitxml={xml}",
             # xunit1 has properties of tests
-            "-o", "junit_family=xunit1", "-o", f"junit_suite_name={board.id}", f"--junit-prefix={board.id}",
-            "--hardware-map", hardware_map, "--hardware-id", board.id, *map(str, paths), *target,
-            "--baud", str(board.baud),
-        ]  # fmt: skip
+            "-o",
+            "junit_family=xunit1",
+            "-o",
+            f"junit_suite_name={board.id}",
+            f"--junit-prefix={board.id}",
+            "--hardware-map",
+            hardware_map,
+            "--hardware-id",
+            board.id,
+            *map(str, paths),
+            *target,
+            "--baud",
+            str(board.baud),
+        ]
         if all(any(path.resolve().is_relative_to(folder) for folder in TESTS) for path in paths):
             command += folders.PYTEST_OPTIONS
         with open(log, "w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         began = time.time()
-        while process.poll() is None and not stopped.is_set() and time.monotonic() - start < timeout:
+        while (
+            process.poll() is None and not stopped.is_set() and time.monotonic() - start < timeout
+        ):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(min(_POLL, timeout))
             progress.step(f"{board.id}: {part}{_share(log, time.time() - began)}")
@@ -210,11 +246,24 @@ def page(results: Sequence[BoardResult]) -> str:
     """The HTML of a report."""
     from ternhost.run.report import page as report  # loads matplotlib
 
-    names = ("board", "platform", "firmware", "tern", "result", "passed", "failed", "skipped", "seconds")
+    names = (
+        "board",
+        "platform",
+        "firmware",
+        "tern",
+        "result",
+        "passed",
+        "failed",
+        "skipped",
+        "seconds",
+    )
     rows, details = [], []
     for one in results:
         board, seen = one.board, one.properties
-        about = [seen.get("board", board.platform), *(seen.get(name, "?") for name in ("firmware", "tern"))]
+        about = [
+            seen.get("board", board.platform),
+            *(seen.get(name, "?") for name in ("firmware", "tern")),
+        ]
         counts = map(str, one.counts.values())
         rows.append((board.id, *about, one.word, *counts, f"{one.seconds:.0f}"))
         details.append(f"<h2>{html.escape(f'{board.id}: {one.word}')}</h2>")
@@ -241,7 +290,9 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--timeout S", "time limit of a board in seconds", TIMEOUT)
     add_option(parser, "--sessions DIR", "write the report to a folder in DIR", "sessions")
     add_option(parser, "--history", "draw the measured figures across commits, and run nothing")
-    add_option(parser, "--history-file FILE", "history of the figures (default: beside the map)", type=Path)
+    add_option(
+        parser, "--history-file FILE", "history of the figures (default: beside the map)", type=Path
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -258,14 +309,21 @@ def _run(args: argparse.Namespace) -> int:
     require_tests(tests)
     session = Session(args.sessions)
     with Telling(session) as progress:
-        results = run(args.hardware_map, session.directory, tests, args.timeout, args.board, progress)
+        results = run(
+            args.hardware_map, session.directory, tests, args.timeout, args.board, progress
+        )
     boards, lines, missed = [], [], []
     for one in results:
         name = one.board.id
-        figures = expectations.append(history, name, one.board.expect, one.figures) if expecting else []
+        figures = (
+            expectations.append(history, name, one.board.expect, one.figures) if expecting else []
+        )
         about = {"id": name, "result": one.word.lower(), "lost": one.lost, "figures": figures}
         boards.append({**about, **one.counts, **one.properties})
-        lines += [f"{name}: {one.word}", *(f"  {expectations.describe(record)}" for record in figures)]
+        lines += [
+            f"{name}: {one.word}",
+            *(f"  {expectations.describe(record)}" for record in figures),
+        ]
         missed += [f"{name}: {record['figure']}" for record in figures if not record["passed"]]
     moves = expectations.moves(expectations.read(history)) if missed else {}
     said = [moves[name] for name in missed]

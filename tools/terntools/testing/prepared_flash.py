@@ -1,4 +1,6 @@
-"""The flash of an emulated board with the device library on it, kept in the cache: deployed once, then copied."""
+"""The flash of an emulated board with the device library on it, kept in the cache: deployed once,
+then copied.
+"""
 
 import hashlib
 import json
@@ -30,10 +32,12 @@ class PreparedFlash:
 
 
 def deployed(name: str, processor: str | None = None) -> PreparedFlash:
-    """The flash of the emulated board `name` with the whole library, found right there; made again for changed inputs.
+    """The flash of the emulated board `name` with the whole library, found right there; made again
+    for changed inputs.
 
-    processor: compile for this one; the board's own must run its code. Raises DeviceError if not built,
-    MiscompiledError."""
+    processor: compile for this one; the board's own must run its code. Raises DeviceError if not
+    built, MiscompiledError.
+    """
     kept = "-".join(filter(None, ("flash", name, processor)))
     recipe = Recipe(kept, tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))
 
@@ -47,11 +51,15 @@ def deployed(name: str, processor: str | None = None) -> PreparedFlash:
 
 
 def library_files(machine: deploy.Machine) -> dict[str, bytes]:
-    """The whole device library for `machine`, with the boards that tests play, and the generator that they use."""
+    """The whole device library for `machine`, with the boards that tests play, and the generator
+    that they use.
+    """
     files = deploy.library_files(machine, whole=True)
     for name in ("boards/emulated", "boards/esp32", "boards/rp2", "hash_drbg"):
         source = mpy.LIBRARY / f"{name}.py"
-        files[f"/lib/tern/{name}.mpy"] = mpy.compiled(source.read_text(), machine.processor, source.name)
+        files[f"/lib/tern/{name}.mpy"] = mpy.compiled(
+            source.read_text(), machine.processor, source.name
+        )
     return files
 
 
@@ -65,7 +73,9 @@ def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
     with tempfile.TemporaryDirectory(prefix="tern-flash-") as folder:
         made = Path(folder, _FLASH)
         # Without the program that starts at power on: what is on it may not be right.
-        flash_image.write(name, made, {path: data for path, data in files.items() if path != deploy.MAIN})
+        flash_image.write(
+            name, made, {path: data for path, data in files.items() if path != deploy.MAIN}
+        )
         with catalogue.boot(name, made, skip_idle=True) as board, Repl(board.url) as repl:
             deploy.install(repl, machine, deploy.compare(repl, files, prune=deploy.LIBRARY))
             repl.remove(deploy.MAIN)  # what copies it starts at the prompt
@@ -96,5 +106,7 @@ def _firmware(name: str) -> Path | None:
 def _forget_older(kept: str) -> None:
     entries = cache.cache_root().glob(f"{kept}-{tern.__version__}-*/{cache.RECORD}")
     with suppress(FileNotFoundError):  # another process forgets, too
-        for record in sorted(entries, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT - 1 :]:
+        for record in sorted(entries, key=lambda path: path.stat().st_mtime, reverse=True)[
+            _KEPT - 1 :
+        ]:
             shutil.rmtree(record.parent, ignore_errors=True)

@@ -1,7 +1,9 @@
-"""Fixtures for tests with boards in the loop, of `--hardware-map FILE`, `--port PORT` or (emulated) `--target`.
+"""Fixtures for tests with boards in the loop, of `--hardware-map FILE`, `--port PORT` or (emulated)
+`--target`.
 
-`dut` is one board after the other, `fleet` all; `expectation` is each one of `mapped_board`, an entry of the map.
-`@pytest.mark.hardware(fixture="ppk2")` asks for a fixture."""
+`dut` is one board after the other, `fleet` all; `expectation` is each one of `mapped_board`, an
+entry of the map. `@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -53,7 +55,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     needs = "hardware(fixture=None): needs a board, with that fixture if one is named"
     config.addinivalue_line("markers", needs)
-    config.addinivalue_line("markers", "trial: on the boards of a hardware map, runs before all other tests")
+    config.addinivalue_line(
+        "markers", "trial: on the boards of a hardware map, runs before all other tests"
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -84,7 +88,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     wanted = [mark.kwargs["fixture"] for mark in marks if mark.kwargs.get("fixture")]
     boards = _boards(metafunc.config)
     # Twister writes `name:what` for some fixtures.
-    fitting = [board for board in boards if {*wanted} <= {each.split(":")[0] for each in board.fixtures}]
+    fitting = [
+        board for board in boards if {*wanted} <= {each.split(":")[0] for each in board.fixtures}
+    ]
     params = [pytest.param(board, id=board.id) for board in fitting]
     if not params:
         reason = f"no board has {' and '.join(wanted)}" if boards else _NO_BOARDS

@@ -1,6 +1,9 @@
-"""The pytest plugin `tern`: collects each device test of `tern_device_tests` (ini) once more for every target.
+"""The pytest plugin `tern`: collects each device test of `tern_device_tests` (ini) once more for
+every target.
 
-Options are named as pytest-embedded's. With pytest-xdist `--dist loadgroup` runs each file once on each target."""
+Options are named as pytest-embedded's. With pytest-xdist `--dist loadgroup` runs each file once on
+each target.
+"""
 
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
@@ -32,7 +35,9 @@ class DeviceTestError(Exception):
 
 
 class Targets:
-    """The targets of a session: each is made when a test first asks for it, and runs a file once for all its tests."""
+    """The targets of a session: each is made when a test first asks for it, and runs a file once
+    for all its tests.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self.names: list[str] = [name for name in config.getoption("target").split(",") if name]
@@ -54,13 +59,18 @@ class Targets:
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
-        """The outcomes of the `wanted` functions of a file. Raises the error that kept the target from running it."""
+        """The outcomes of the `wanted` functions of a file.
+
+        Raises the error that kept the target from running it.
+        """
         return _once(self._results, (name, path), lambda: self._run(name, path))
 
     def _run(self, name: str, path: Path) -> dict[str, Outcome]:
         target = _once(self._made, name, self.kinds[name].make)
         target.one_of = self.kinds[name].one_of
-        return {one.name: one for one in device_tests.run_file(target, path, self.wanted[name, path])}
+        return {
+            one.name: one for one in device_tests.run_file(target, path, self.wanted[name, path])
+        }
 
     def close(self) -> None:
         for target in self._made.values():
@@ -86,7 +96,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tern", "device tests")
     where = "where device tests run beside CPython (default: unix)"
     group.addoption("--target", default="unix", metavar="LIST", help=where)
-    group.addoption("--not-on-cpython", action="store_true", help="device tests on --target and --port alone")
+    group.addoption(
+        "--not-on-cpython", action="store_true", help="device tests on --target and --port alone"
+    )
     group.addoption("--exhaustive", action="store_true", help="slow tests as well")
     port = "a board on which they run too: a device or a socket:// URL"
     group.addoption("--port", metavar="PORT", help=port)
@@ -95,7 +107,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "xdist_group(name): tests that run in one process of pytest-xdist")
+    config.addinivalue_line(
+        "markers", "xdist_group(name): tests that run in one process of pytest-xdist"
+    )
     config.stash[_TARGETS_KEY] = Targets(config)
 
 
@@ -105,7 +119,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    is_test = file_path.match("test_*.py") and file_path.parent in parent.config.getini("tern_device_tests")
+    is_test = file_path.match("test_*.py") and file_path.parent in parent.config.getini(
+        "tern_device_tests"
+    )
     wanted = is_test and parent.config.stash[_TARGETS_KEY].names
     return DeviceFile.from_parent(parent, path=file_path) if wanted else None
 
@@ -114,7 +130,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("not_on_cpython"):
         return
     folders = config.getini("tern_device_tests")
-    here = [item for item in items if not isinstance(item, DeviceItem) and item.path.parent in folders]
+    here = [
+        item for item in items if not isinstance(item, DeviceItem) and item.path.parent in folders
+    ]
     config.hook.pytest_deselected(items=here)
     items[:] = [item for item in items if item not in here]
 
@@ -137,7 +155,9 @@ class DeviceFile(pytest.File):
             lacks = {**kind.lacks, **kind.spared}
             absent = device_tests.absence(target)
             for name in device_tests.selected(self.path, kind.selection):
-                item = DeviceItem.from_parent(self, name=f"{name}[{target}]", test_name=name, target=target)
+                item = DeviceItem.from_parent(
+                    self, name=f"{name}[{target}]", test_name=name, target=target
+                )
                 if reason := absent or lacks.get(needs.get(name, "")):
                     item.add_marker(pytest.mark.skip(reason=reason))
                 yield item

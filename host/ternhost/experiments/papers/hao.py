@@ -1,13 +1,16 @@
-"""Hao, Wu, Wan, Hierarchical Aggregation for Numerical Data under Local Differential Privacy, Sensors 2023, 23, 1115.
+"""Hao, Wu, Wan, Hierarchical Aggregation for Numerical Data under Local Differential Privacy,
+Sensors 2023, 23, 1115.
 
 HierA has five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up. It is compared with PM
-and Harmony at the least of the budgets and at the true cost of a report of HierA, and with Laplace noise at the budget
-of each value's own range. The latter keeps no epsilon, since the scale of the noise reveals the range.
+and Harmony at the least of the budgets and at the true cost of a report of HierA, and with Laplace
+noise at the budget of each value's own range. The latter keeps no epsilon, since the scale of the
+noise reveals the range.
 
-In training, the paper takes the level from an attribute and the sign from the coordinate of the gradient that belongs
-to it. Either may have any value, so a report costs more than level and sign of one value: `loss_by_attribute`. Devices
-certify a card for one value and take the level from the gradient itself (learn/hiera.py). The experiment includes that
-variant, at its own cost."""
+In training, the paper takes the level from an attribute and the sign from the coordinate of the
+gradient that belongs to it. Either may have any value, so a report costs more than level and sign
+of one value: `loss_by_attribute`. Devices certify a card for one value and take the level from the
+gradient itself (learn/hiera.py). The experiment includes that variant, at its own cost.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -55,11 +58,22 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "power law": {"shape": "power"},
 }
 _REGRESSION = "synthetic-linear"
-_RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of each trainer the best one counts, constant or decaying
+_RATES = (
+    0.003,
+    0.01,
+    0.03,
+    0.1,
+    0.3,
+    1.0,
+)  # of each trainer the best one counts, constant or decaying
 _LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of the gradient"
 _LEAST, _TRUE = "the least epsilon", "the true epsilon"
 _OTHERS = ("pm", "harmony")
-_TRAINERS = (_ATTRIBUTE, _LAPLACE, *(f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS))
+_TRAINERS = (
+    _ATTRIBUTE,
+    _LAPLACE,
+    *(f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS),
+)
 
 
 def levels(unit: float) -> Card:
@@ -68,11 +82,17 @@ def levels(unit: float) -> Card:
 
 
 def loss_by_attribute(card: Card) -> float:
-    """The epsilon of a report whose level comes from one number and whose sign from another, independent one."""
+    """The epsilon of a report whose level comes from one number and whose sign from another,
+    independent one.
+    """
     hierarchy = certify.hierarchy(card)
-    by_level = [certify.at_knot(level_card, level) for level, level_card in enumerate(hierarchy.level_cards)]
+    by_level = [
+        certify.at_knot(level_card, level) for level, level_card in enumerate(hierarchy.level_cards)
+    ]
     ratios = []
-    for of_level, value_card in zip(zip(*by_level, strict=True), hierarchy.value_cards, strict=True):
+    for of_level, value_card in zip(
+        zip(*by_level, strict=True), hierarchy.value_cards, strict=True
+    ):
         of_sign = [certify.distribution(value_card, end)[0] for end in (-ONE, ONE)]
         ratios.append(Fraction(max(of_level), min(of_level)) * Fraction(max(of_sign), min(of_sign)))
     return math.log(max(ratios))
@@ -112,7 +132,8 @@ def _reused(unit: float, source: str, clients: int, seed: int) -> list[Row]:
     errors = {mu: float(system.variance(card, values, mu)) ** 0.5 for mu in _MUS}
     common = {"panel": source, "curve": f"e = {unit:g}", "unit": unit, "run": 0}
     return [
-        {**common, "mu": mu, "error": error, "over_mu_1": error / errors[1]} for mu, error in errors.items()
+        {**common, "mu": mu, "error": error, "over_mu_1": error / errors[1]}
+        for mu, error in errors.items()
     ]
 
 
@@ -124,7 +145,9 @@ def _reusing(options: Options) -> list[Cell]:
 
 
 def _about_mu(rows: Sequence[Row]) -> Trends:
-    return {"a larger mu is more accurate": all(row["over_mu_1"] < 1 for row in rows if row["mu"] > 1)}
+    return {
+        "a larger mu is more accurate": all(row["over_mu_1"] < 1 for row in rows if row["mu"] > 1)
+    }
 
 
 # Means
@@ -138,7 +161,10 @@ def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row
 
     def add(estimate: str, epsilon: float | None, means: Sequence[float]) -> None:
         common = {"panel": source, "unit": unit, "curve": estimate, "epsilon": epsilon}
-        rows.extend({**common, "run": i, "absolute_error": abs(mean - truth)} for i, mean in enumerate(means))
+        rows.extend(
+            {**common, "run": i, "absolute_error": abs(mean - truth)}
+            for i, mean in enumerate(means)
+        )
 
     algorithm = collection(values[:, None], method=HIERA, **_options(card))
     counts = [collected.counts[0][0] for collected in repeated(algorithm, seeds)]
@@ -176,8 +202,9 @@ def _level(card: Card, x: Floats) -> Indices:
 
 
 def _group(unit: float, d: int, reports: int) -> int:
-    """The number of devices in a round: the paper's d log d / epsilon^2 at the least of the budgets, at which the paper
-    compares; at most all the reports."""
+    """The number of devices in a round: the paper's d log d / epsilon^2 at the least of the
+    budgets, at which the paper compares; at most all the reports.
+    """
     return min(math.ceil(d * math.log(d) / unit**2), reports)
 
 
@@ -204,7 +231,9 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
         for seed in seeds:
             rng = baseline.generator(seed)
 
-            def mean(x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng) -> Floats:
+            def mean(
+                x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng
+            ) -> Floats:
                 chosen, values = baseline.gradients("linear", x, y, weights, 1, rng)
                 attributes = np.take_along_axis(x, chosen, axis=1)
                 if trainer == _LAPLACE:
@@ -218,12 +247,22 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
             errors.append(_squared_error(data, baseline.descend(run, data, mean, rng)))
         errors_by_rate[rate, decays] = errors
     best = min(errors_by_rate, key=lambda key: float(np.mean(errors_by_rate[key])))
-    common = {"panel": dataset, "unit": unit, "curve": trainer, "epsilon": epsilon, "reports": reports}
+    common = {
+        "panel": dataset,
+        "unit": unit,
+        "curve": trainer,
+        "epsilon": epsilon,
+        "reports": reports,
+    }
     common |= {"group": group, "rate": best[0]}
-    return [{**common, "run": i, "squared_error": error} for i, error in enumerate(errors_by_rate[best])]
+    return [
+        {**common, "run": i, "squared_error": error} for i, error in enumerate(errors_by_rate[best])
+    ]
 
 
-def _by_attribute(card: Card, values: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
+def _by_attribute(
+    card: Card, values: Floats, attributes: Floats, rng: np.random.Generator
+) -> Floats:
     """LHP's reports of values at the levels of their attributes, without conversion."""
     level, level_cards = _level(card, attributes), certify.hierarchy(card).level_cards
     kept = np.array([level_card.threshold for level_card in level_cards]) / 2**30
@@ -251,7 +290,9 @@ def _on_devices(unit: float, dataset: str, reports: int, seeds: range) -> list[R
 def _without_privacy(unit: float, dataset: str) -> list[Row]:
     data = load(dataset)
     error = _squared_error(data, optimum(MODELS["linear"], data, TrainingPlan.regularisation))
-    return [{"panel": dataset, "unit": unit, "curve": NON_PRIVATE, "run": 0, "squared_error": error}]
+    return [
+        {"panel": dataset, "unit": unit, "curve": NON_PRIVATE, "run": 0, "squared_error": error}
+    ]
 
 
 def _regressing(options: Options) -> list[Cell]:
@@ -280,14 +321,18 @@ def _costs() -> list[Row]:
             "of an attribute's level and its gradient's sign": loss_by_attribute(card),
         }
         rows += [
-            {"panel": "a report of HierA", "curve": of, "unit": unit, "epsilon": e} for of, e in costs.items()
+            {"panel": "a report of HierA", "curve": of, "unit": unit, "epsilon": e}
+            for of, e in costs.items()
         ]
     return rows
 
 
 _BETTER = [f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS]
 _UNIT = Axis("unit", "unit e of the budgets (5, 4, 3, 2, 1) e", log=True)
-_MU, _OVER = Axis("mu", "mu, how often a report counts"), Axis("over_mu_1", "error over that at mu = 1")
+_MU, _OVER = (
+    Axis("mu", "mu, how often a report counts"),
+    Axis("over_mu_1", "error over that at mu = 1"),
+)
 _ABSOLUTE = Axis("absolute_error", "mean absolute error", log=True)
 _SQUARED = Axis("squared_error", "squared error on held-out records", log=True)
 
@@ -301,6 +346,9 @@ FIGURES: dict[str, Figure] = {
     "2": _compared("errors of means", _ABSOLUTE, _collecting),
     "3": _compared("linear regression", _SQUARED, _regressing),
     "cost": formula(
-        "what a report costs, and what the paper states", _UNIT, Axis("epsilon", "epsilon", log=True), _costs
+        "what a report costs, and what the paper states",
+        _UNIT,
+        Axis("epsilon", "epsilon", log=True),
+        _costs,
     ),
 }

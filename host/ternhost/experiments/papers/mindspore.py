@@ -1,8 +1,9 @@
-"""MindSpore Federated's guide to the protection of inference results: the law of its noise, and the score of clusters
-while a model learns, and by epsilon.
+"""MindSpore Federated's guide to the protection of inference results: the law of its noise, and the
+score of clusters while a model learns, and by epsilon.
 
-The guide's noise has the scale 1 / laplace_eval_eps, which costs twice laplace_eval_eps. Its silhouette counts the
-distance of a result to itself."""
+The guide's noise has the scale 1 / laplace_eval_eps, which costs twice laplace_eval_eps. Its
+silhouette counts the distance of a result to itself.
+"""
 
 import math
 from collections.abc import Sequence
@@ -50,10 +51,15 @@ def _learning(options: Options) -> list[Cell]:
 
 
 def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int]) -> list[Row]:
-    """The score of the held-out records' probabilities, with noise, after each step of softmax regression."""
+    """The score of the held-out records' probabilities, with noise, after each step of softmax
+    regression.
+    """
     data = clustering.load(name)
     data = data.divided(held_out(len(data.labels), 0.5))
-    x, y = data.features[data.training] / ONE, np.unique(data.labels, return_inverse=True)[1][data.training]
+    x, y = (
+        data.features[data.training] / ONE,
+        np.unique(data.labels, return_inverse=True)[1][data.training],
+    )
     classes = np.eye(int(y.max()) + 1)[y]
     rows: list[Row] = []
     for i, seed in enumerate(seeds):
@@ -87,7 +93,9 @@ def _as_the_guide(rows: Sequence[Row]) -> Trends:
     )
     return {
         "the score rises as the loss falls": of_guide[-1] > of_guide[0],
-        "noise of the guide's setting changes no score": bool(np.allclose(of_guide, exact, atol=1e-3)),
+        "noise of the guide's setting changes no score": bool(
+            np.allclose(of_guide, exact, atol=1e-3)
+        ),
     }
 
 
@@ -102,14 +110,22 @@ def _by_epsilon(options: Options) -> list[Cell]:
 
 
 def _inferred(name: str, eval_type: str, setting: str, seeds: range) -> list[Row]:
-    """The score of the clusters of what devices report, and the share of clients that keep their cluster."""
-    options = Infer.Options(dataset=name, laplace_eval_eps=setting, eval_type=eval_type, seed=seeds[0])
+    """The score of the clusters of what devices report, and the share of clients that keep their
+    cluster.
+    """
+    options = Infer.Options(
+        dataset=name, laplace_eval_eps=setting, eval_type=eval_type, seed=seeds[0]
+    )
     rows: list[Row] = []
     for i, algorithm in enumerate(repeated(Infer(options, Population()), seeds)):
         result = algorithm.result([])
         row = {"epsilon": result["epsilon_true"], "run": i}
-        rows.append({"panel": eval_type, "curve": "with noise", "score": result["score"] or 0.0, **row})
-        rows.append({"panel": eval_type, "curve": NO_NOISE, "score": result["score_without_noise"], **row})
+        rows.append(
+            {"panel": eval_type, "curve": "with noise", "score": result["score"] or 0.0, **row}
+        )
+        rows.append(
+            {"panel": eval_type, "curve": NO_NOISE, "score": result["score_without_noise"], **row}
+        )
         if eval_type == SILHOUETTE_SCORE:
             row |= {"panel": "share of clients in the same cluster", "curve": "with noise"}
             rows.append({**row, "score": result["agreement"] or 0.0})
@@ -120,7 +136,10 @@ _LOSS, _SCORE = Axis("loss", "log-loss of the model"), Axis("score", "score", la
 _EPSILON = Axis("epsilon", "true epsilon of a result (twice laplace_eval_eps)", log=True)
 FIGURES: dict[str, Figure] = {
     "pdf": formula(
-        "density of the noise", Axis("x", "noise of a probability"), Axis("density", "density"), _densities
+        "density of the noise",
+        Axis("x", "noise of a probability"),
+        Axis("density", "density"),
+        _densities,
     ),
     "silhouette": Figure(
         "score of clusters against the loss, while a model learns",

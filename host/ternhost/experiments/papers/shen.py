@@ -1,10 +1,12 @@
-"""Shen et al., PLDP-FL: Federated Learning with Personalized Local Differential Privacy, Entropy 2023, 25, 485.
+"""Shen et al., PLDP-FL: Federated Learning with Personalized Local Differential Privacy, Entropy
+2023, 25, 485.
 
-Clients draw an epsilon of a weight from E = {0.1, .., 1} and a safe range tau from L = {0.2, .., 2}: in mode 1 the two
-lowest values, in mode 2 any, in mode 3 the two highest. They train for two epochs as devices do, in integers, and
-report all weights, perturbed in floats as the paper describes it (`tern train --algorithm fedavg --choices
-epsilon1,tau3` runs the same on devices, by certified cards). So a client spends epsilon times the number of weights in
-each of its rounds."""
+Clients draw an epsilon of a weight from E = {0.1, .., 1} and a safe range tau from L = {0.2, ..,
+2}: in mode 1 the two lowest values, in mode 2 any, in mode 3 the two highest. They train for two
+epochs as devices do, in integers, and report all weights, perturbed in floats as the paper
+describes it (`tern train --algorithm fedavg --choices epsilon1,tau3` runs the same on devices, by
+certified cards). So a client spends epsilon times the number of weights in each of its rounds.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -20,7 +22,16 @@ from ternhost.errors import UsageError
 from ternhost.experiments import baseline
 from ternhost.experiments.base import Options, load
 from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better, every, verdict
+from ternhost.experiments.figure import (
+    NON_PRIVATE,
+    RUNS,
+    Axis,
+    Figure,
+    Trends,
+    better,
+    every,
+    verdict,
+)
 from ternhost.experiments.perturbing import MECHANISMS, ranged
 from ternhost.experiments.statistics import grouped, pick, values_of
 from ternhost.learn import judging
@@ -34,7 +45,9 @@ _GAMMA = 0.3  # share of the clients in a round
 _CENTRE = 1.0  # of the numbers of Fig. 2, which lie within tau of it
 _MODES = tuple(DRAWN)
 _MOST = 32767  # of a mantissa
-Setting = tuple[str, str, str | None, str, str]  # panel, curve, mechanism, mode of epsilon, mode of tau
+Setting = tuple[
+    str, str, str | None, str, str
+]  # panel, curve, mechanism, mode of epsilon, mode of tau
 
 
 def _drawn(mode: str, values: Sequence[float], clients: int, rng: np.random.Generator) -> Floats:
@@ -45,7 +58,9 @@ def _drawn(mode: str, values: Sequence[float], clients: int, rng: np.random.Gene
 def perturbed(
     x: Floats, name: str, epsilons: Floats, taus: Floats, centre: float, rng: np.random.Generator
 ) -> Floats:
-    """Reports (n x d) of values (n x d) by a mechanism at each client's own epsilon and safe range around a centre."""
+    """Reports (n x d) of values (n x d) by a mechanism at each client's own epsilon and safe range
+    around a centre.
+    """
     reports = np.empty_like(x)
     for epsilon, tau in sorted(set(zip(epsilons.tolist(), taus.tolist(), strict=True))):
         part = (epsilons == epsilon) & (taus == tau)
@@ -58,10 +73,17 @@ def perturbed(
 
 def _means(options: Options) -> list[Cell]:
     if options.dataset is not None:
-        raise UsageError("this figure has no data set: its numbers are drawn", hint="leave --dataset out")
+        raise UsageError(
+            "this figure has no data set: its numbers are drawn", hint="leave --dataset out"
+        )
     common = {"seeds": options.seeds(400, 200, paper=1000)}
     return Cell.each(
-        RUNS, _estimated, common, tau=_MODES, mechanism=("pdpm", "laplace", "duchi"), epsilon=EPSILONS
+        RUNS,
+        _estimated,
+        common,
+        tau=_MODES,
+        mechanism=("pdpm", "laplace", "duchi"),
+        epsilon=EPSILONS,
     )
 
 
@@ -97,11 +119,14 @@ def _model(data: Dataset) -> int:
 def trained(
     source: str, mechanism: str | None, epsilon: str, tau: str, gamma: float, seed: int
 ) -> list[float]:
-    """The first figure of the model after each round. mechanism: None for clients that report without noise."""
+    """The first figure of the model after each round. mechanism: None for clients that report
+    without noise.
+    """
     data, rng = load(source), baseline.generator(seed)
     model, held = _model(data), _held(source, _CLIENTS, _RECORDS, seed)
     epsilons, taus = (
-        _drawn(mode, [float(x) for x in of], _CLIENTS, rng) for mode, of in ((epsilon, EPSILONS), (tau, TAUS))
+        _drawn(mode, [float(x) for x in of], _CLIENTS, rng)
+        for mode, of in ((epsilon, EPSILONS), (tau, TAUS))
     )
     shape = (len(data.classes), data.dimension) if model == SOFTMAX_GRADIENT else (data.dimension,)
     weights, figures = np.zeros(shape), []
@@ -109,7 +134,8 @@ def trained(
         asked = rng.choice(_CLIENTS, round(gamma * _CLIENTS), replace=False)
         start = np.clip(np.rint(weights * 2.0**-EXPONENT), -_MOST, _MOST).astype(np.int64)
         moved = np.asarray(
-            train_locally(model, start, EXPONENT, held[asked], 2, 4, 1) * 2.0 ** (EXPONENT - 8), np.float64
+            train_locally(model, start, EXPONENT, held[asked], 2, 4, 1) * 2.0 ** (EXPONENT - 8),
+            np.float64,
         )
         if mechanism is not None:
             moved = perturbed(moved, mechanism, epsilons[asked], taus[asked], 0.0, rng)
@@ -126,7 +152,13 @@ def _cells(work: object, options: Options, **choices: Sequence[object]) -> list[
 
 
 def _by_round(
-    source: str, curve: str, panel: str, mechanism: str | None, epsilon: str, tau: str, seeds: Sequence[int]
+    source: str,
+    curve: str,
+    panel: str,
+    mechanism: str | None,
+    epsilon: str,
+    tau: str,
+    seeds: Sequence[int],
 ) -> list[Row]:
     runs = [trained(source, mechanism, epsilon, tau, _GAMMA, seed) for seed in seeds]
     common = {"panel": panel, "curve": curve}
@@ -149,7 +181,9 @@ def _rounds(options: Options, settings: Sequence[Setting]) -> list[Cell]:
 
 def _modes_of_epsilon(options: Options) -> list[Cell]:
     settings: list[Setting] = [
-        (f"tau in mode {tau}", f"epsilon in mode {e}", "pdpm", e, tau) for tau in _MODES for e in _MODES
+        (f"tau in mode {tau}", f"epsilon in mode {e}", "pdpm", e, tau)
+        for tau in _MODES
+        for e in _MODES
     ]
     settings += [(f"tau in mode {tau}", NON_PRIVATE, None, "1", tau) for tau in _MODES]
     return _rounds(options, settings)
@@ -157,7 +191,9 @@ def _modes_of_epsilon(options: Options) -> list[Cell]:
 
 def _modes_of_tau(options: Options) -> list[Cell]:
     settings: list[Setting] = [
-        (f"epsilon in mode {e}", f"tau in mode {tau}", "pdpm", e, tau) for e in _MODES for tau in _MODES
+        (f"epsilon in mode {e}", f"tau in mode {tau}", "pdpm", e, tau)
+        for e in _MODES
+        for tau in _MODES
     ]
     return _rounds(options, settings)
 
@@ -179,11 +215,19 @@ def _by_share(source: str, gamma: float, seeds: Sequence[int]) -> list[Row]:
     weights = data.dimension * max(1, len(data.classes))
     sent = report_bytes(frames.packed_size(3, weights)) * round(gamma * _CLIENTS) * _ROUNDS
     rows: list[Row] = [
-        {"panel": "bytes that all clients send", "curve": "pdpm", "gamma": gamma, "run": 0, "value": sent}
+        {
+            "panel": "bytes that all clients send",
+            "curve": "pdpm",
+            "gamma": gamma,
+            "run": 0,
+            "value": sent,
+        }
     ]
     for i, seed in enumerate(seeds):
         figure = trained(source, "pdpm", "3", "1", gamma, seed)[-1]
-        rows.append({"panel": "the model", "curve": "pdpm", "gamma": gamma, "run": i, "value": figure})
+        rows.append(
+            {"panel": "the model", "curve": "pdpm", "gamma": gamma, "run": i, "value": figure}
+        )
     return rows
 
 
@@ -205,10 +249,14 @@ def _order(rows: Sequence[Row]) -> Trends:
     epsilons, taus = values_of(rows, "epsilon_mode"), values_of(rows, "curve")
     return {
         "larger epsilons give better models": every(
-            verdict(of[high, tau] - of[low, tau]) for low, high in pairwise(epsilons) for tau in taus
+            verdict(of[high, tau] - of[low, tau])
+            for low, high in pairwise(epsilons)
+            for tau in taus
         ),
         "smaller safe ranges give better models": every(
-            verdict(of[e, narrow] - of[e, wide]) for narrow, wide in pairwise(taus) for e in epsilons
+            verdict(of[e, narrow] - of[e, wide])
+            for narrow, wide in pairwise(taus)
+            for e in epsilons
         ),
     }
 
@@ -220,17 +268,29 @@ def _last(rows: Sequence[Row]) -> Trends:
     return better("figure", ("pdpm",), ("laplace",), pick(rows, round=_ROUNDS), larger=True)
 
 
-_ROUND, _FIGURE = Axis("round", "round"), Axis("figure", "AUC or accuracy on held-out records", larger=True)
+_ROUND, _FIGURE = (
+    Axis("round", "round"),
+    Axis("figure", "AUC or accuracy on held-out records", larger=True),
+)
 _EPSILON, _ERROR = Axis("epsilon", "epsilon"), Axis("relative_error", "relative error", log=True)
 _SHARE, _VALUE = Axis("gamma", "gamma"), Axis("value", "bytes; AUC or accuracy", larger=True)
 _MODE = Axis("epsilon_mode", "mode of epsilon")
 FIGURES: dict[str, Figure] = {
-    "2": Figure("relative error of a mean of 70 clients", _EPSILON, _ERROR, _means, _ERRORS, columns=3),
+    "2": Figure(
+        "relative error of a mean of 70 clients", _EPSILON, _ERROR, _means, _ERRORS, columns=3
+    ),
     "3": Figure("share of the clients in a round, bytes and model", _SHARE, _VALUE, _shares),
     "4": Figure("models by round, by epsilon", _ROUND, _FIGURE, _modes_of_epsilon, columns=3),
     "5": Figure("models by round, by safe range", _ROUND, _FIGURE, _modes_of_tau, columns=3),
     "6": Figure(
-        "models by round, PDPM and Laplace noise", _ROUND, _FIGURE, _against_laplace, _last, columns=3
+        "models by round, PDPM and Laplace noise",
+        _ROUND,
+        _FIGURE,
+        _against_laplace,
+        _last,
+        columns=3,
     ),
-    "table-2": Figure("nine combinations of epsilon and safe range", _MODE, _FIGURE, _combinations, _order),
+    "table-2": Figure(
+        "nine combinations of epsilon and safe range", _MODE, _FIGURE, _combinations, _order
+    ),
 }

@@ -1,7 +1,9 @@
-"""Wang et al., Collecting and Analyzing Multidimensional Data with Local Differential Privacy, ICDE 2019.
+"""Wang et al., Collecting and Analyzing Multidimensional Data with Local Differential Privacy, ICDE
+2019.
 
-Brazil's and Mexico's census records (IPUMS) are not free to pass on. Where the paper uses them, these figures use
-bundled data sets, or `--dataset ipums:FILE.csv`, an extract of your own."""
+Brazil's and Mexico's census records (IPUMS) are not free to pass on. Where the paper uses them,
+these figures use bundled data sets, or `--dataset ipums:FILE.csv`, an extract of your own.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,7 +23,7 @@ from ternhost.experiments.comparison import (
     means,
     models,
     tables,
-)  # fmt: skip
+)
 from ternhost.experiments.erm import SHARED
 from ternhost.experiments.figure import Axis, Figure, Trends, better, by_curve
 from ternhost.experiments.formula import (
@@ -31,7 +33,7 @@ from ternhost.experiments.formula import (
     formula,
     variances,
     worst_variance_of_tuples,
-)  # fmt: skip
+)
 from ternhost.experiments.statistics import pick
 from ternhost.experiments.variance import crossing
 from ternhost.privacy.mechanisms import hybrid, piecewise
@@ -47,9 +49,13 @@ def _variance_trends(rows: Sequence[Row]) -> Trends:
     epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
     return {
         "PM's worst-case variance is smaller than Laplace's": bool((pm < laws["laplace"]).all()),
-        "PM's is smaller than Duchi's from epsilon 1.29": bool(((pm < duchi) == (epsilon >= 1.29)).all()),
-        "HM's is never larger than PM's or Duchi's": bool((laws["hm"] <= np.minimum(pm, duchi) * (1 + 1e-12)).all())
-    }  # fmt: skip
+        "PM's is smaller than Duchi's from epsilon 1.29": bool(
+            ((pm < duchi) == (epsilon >= 1.29)).all()
+        ),
+        "HM's is never larger than PM's or Duchi's": bool(
+            (laws["hm"] <= np.minimum(pm, duchi) * (1 + 1e-12)).all()
+        ),
+    }
 
 
 def _ratios() -> list[Row]:
@@ -58,7 +64,8 @@ def _ratios() -> list[Row]:
     for d in (5, 10, 20, 40):
         laws = {
             name: lambda epsilon, name=name, d=d: (
-                worst_variance_of_tuples(name, d, epsilon) / worst_variance_of_tuples("duchi", d, epsilon)
+                worst_variance_of_tuples(name, d, epsilon)
+                / worst_variance_of_tuples("duchi", d, epsilon)
             )
             for name in ("pm", "hm")
         }
@@ -78,7 +85,10 @@ def _ratio_trends(rows: Sequence[Row]) -> Trends:
 def _regimes() -> list[Row]:
     """Table I, for d = 1: the epsilons where the order of the worst-case variances changes."""
     equal = crossing("pm", "duchi", 1, 1.6)
-    borders = {"HM becomes better than Duchi's": hybrid.HM_FROM, "PM becomes better than Duchi's": equal}
+    borders = {
+        "HM becomes better than Duchi's": hybrid.HM_FROM,
+        "PM becomes better than Duchi's": equal,
+    }
     return [
         {"panel": "d = 1", "curve": name, "border": i, "epsilon": e}
         for i, (name, e) in enumerate(borders.items())
@@ -86,7 +96,9 @@ def _regimes() -> list[Row]:
 
 
 _SMALLER = partial(better, "squared_error", ("pm", "hm"), ("laplace", "scdf", "duchi"))
-_FEWER = partial(better, MISCLASSIFICATION.column, ("pm", "hm"), ("laplace", "duchi"), shared=SHARED)
+_FEWER = partial(
+    better, MISCLASSIFICATION.column, ("pm", "hm"), ("laplace", "duchi"), shared=SHARED
+)
 _LESS = partial(better, LINEAR_ERROR.column, ("pm", "hm"), ("duchi",), shared=SHARED)
 _RATIO = Axis("ratio", "ratio")
 _SHARES = {"share": (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), "epsilon": (1.0,)}
@@ -100,11 +112,19 @@ FIGURES: dict[str, Figure] = {
     ),
     "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "5": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
-    "6": means("errors for two other distributions", _MECHANISMS, ("uniform", "power law"), trends=_SMALLER),
+    "6": means(
+        "errors for two other distributions", _MECHANISMS, ("uniform", "power law"), trends=_SMALLER
+    ),
     "7": tables("errors by the number of clients", _MECHANISMS, CLIENTS, **_SHARES),
     "8": tables("errors by the number of attributes", _MECHANISMS, DIMENSION, **_DIMENSIONS),
-    "9": models("logistic regression", "logistic", _LEARNERS, CLASSIFIED, MISCLASSIFICATION, trends=_FEWER),
+    "9": models(
+        "logistic regression", "logistic", _LEARNERS, CLASSIFIED, MISCLASSIFICATION, trends=_FEWER
+    ),
     "10": models("SVM", "svm", _LEARNERS, CLASSIFIED, MISCLASSIFICATION, trends=_FEWER),
-    "11": models("linear regression", "linear", _LEARNERS[1:], REGRESSED, LINEAR_ERROR, trends=_LESS),
-    "table-1": formula("epsilons where the order of the variances changes", _BORDER, OF_EPSILON, _regimes),
+    "11": models(
+        "linear regression", "linear", _LEARNERS[1:], REGRESSED, LINEAR_ERROR, trends=_LESS
+    ),
+    "table-1": formula(
+        "epsilons where the order of the variances changes", _BORDER, OF_EPSILON, _regimes
+    ),
 }

@@ -1,6 +1,9 @@
-"""Every mechanism, through one interface: `design(name, epsilon)` returns a certified, exactly unbiased card.
+"""Every mechanism, through one interface: `design(name, epsilon)` returns a certified, exactly
+unbiased card.
 
-A `Mechanism` is registered here, by an entry point of the group `tern.mechanisms`, or by `REGISTRY.register`."""
+A `Mechanism` is registered here, by an entry point of the group `tern.mechanisms`, or by
+`REGISTRY.register`.
+"""
 
 import argparse
 import contextlib
@@ -16,9 +19,21 @@ from ternhost.privacy.mechanisms import shipped
 from ternhost.registry import Registry
 
 __all__ = [
-    "GRADIENTS", "NAMES", "REGISTRY", "VALUES", "Design", "Mechanism", "Option", "add_options", "added",
-    "design", "option", "options_given", "options_named", "parse_epsilon",
-]  # fmt: skip
+    "GRADIENTS",
+    "NAMES",
+    "REGISTRY",
+    "VALUES",
+    "Design",
+    "Mechanism",
+    "Option",
+    "add_options",
+    "added",
+    "design",
+    "option",
+    "options_given",
+    "options_named",
+    "parse_epsilon",
+]
 
 _HERE = "ternhost.privacy.mechanisms"
 _OWN = {
@@ -54,19 +69,35 @@ def option(name: str, option_name: str) -> Option:
     for declared in REGISTRY.named(name).options:
         if declared.name == option_name:
             return declared
-    takers = [other for other, its in REGISTRY.items() if option_name in {each.name for each in its.options}]
-    hint = f"it is for {', '.join(takers)}" if takers else "'tern card design --help' lists all of them"
+    takers = [
+        other
+        for other, its in REGISTRY.items()
+        if option_name in {each.name for each in its.options}
+    ]
+    hint = (
+        f"it is for {', '.join(takers)}"
+        if takers
+        else "'tern card design --help' lists all of them"
+    )
     raise UsageError(f"{name} has no option {flag(option_name)}", hint=hint)
 
 
 def design(
-    name: str, epsilon: str | int | float | Decimal | None = None, levels: int | None = None, *,
-    epsilon_micro: int | None = None, use: str | None = None, **options: Any,
-) -> Design:  # fmt: skip
-    """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`), with `levels` outputs where it can choose.
+    name: str,
+    epsilon: str | int | float | Decimal | None = None,
+    levels: int | None = None,
+    *,
+    epsilon_micro: int | None = None,
+    use: str | None = None,
+    **options: Any,
+) -> Design:
+    """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`), with `levels` outputs
+    where it can choose.
 
-    `options` are the mechanism's own. A mechanism that is tuned for `use` (GRADIENTS or VALUES) takes the best ones for
-    it, unless one of these is given. A shipped card replaces a slow design. Raises UsageError."""
+    `options` are the mechanism's own. A mechanism that is tuned for `use` (GRADIENTS or VALUES)
+    takes the best ones for it, unless one of these is given. A shipped card replaces a slow design.
+    Raises UsageError.
+    """
     mechanism = REGISTRY.named(name)
     if (epsilon is None) == (epsilon_micro is None):
         raise TypeError("give either epsilon or epsilon_micro")
@@ -86,12 +117,16 @@ def design(
     return mechanism.design(micro, levels, **chosen)
 
 
-_DEST = "mechanism_option_"  # prefix in a command's namespace, where an option may have the same name
+_DEST = (
+    "mechanism_option_"  # prefix in a command's namespace, where an option may have the same name
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of all mechanisms to `parser`, each once, under a heading of their own. An option of the command
-    that has the same name takes its place."""
+    """Add the options of all mechanisms to `parser`, each once, under a heading of their own.
+
+    An option of the command that has the same name takes its place.
+    """
     known: dict[str, tuple[Option, dict[str, list[str]]]] = {}
     for name, mechanism in REGISTRY.items():
         for option in mechanism.options:
@@ -102,16 +137,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar = "{" + ",".join(option.values) + "}" if option.values else option.metavar
         text = "; ".join(f"{', '.join(names)}: {help_}" for help_, names in names_by_help.items())
         with contextlib.suppress(argparse.ArgumentError):
-            group.add_argument(flag(option.name), dest=_DEST + option.name, metavar=metavar, help=text)
+            group.add_argument(
+                flag(option.name), dest=_DEST + option.name, metavar=metavar, help=text
+            )
 
 
 def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
-    """The given options of `add_options`, as keywords of `design`. Raises UsageError for those of other mechanisms."""
+    """The given options of `add_options`, as keywords of `design`.
+
+    Raises UsageError for those of other mechanisms.
+    """
     return {given: option(name, given).read(text) for given, text in _given(args).items()}
 
 
 def options_named(args: argparse.Namespace, *others: str) -> list[str]:
-    """The options of `add_options`, and those of `others`, that the command line gives, as flags: "--window"."""
+    """The options of `add_options`, and those of `others`, that the command line gives, as flags:
+    "--window".
+    """
     given = [*_given(args), *(name for name in others if getattr(args, name) is not None)]
     return [flag(name) for name in given]
 

@@ -1,5 +1,8 @@
-"""`auto`: the best card for an epsilon, a number of bits and an objective, and why. An estimate of k of d coordinates
-has the variance (d/k) m(x) - x**2 a report, with the card's second moment m(x), which decides where k << d."""
+"""`auto`: the best card for an epsilon, a number of bits and an objective, and why.
+
+An estimate of k of d coordinates has the variance (d/k) m(x) - x**2 a report, with the card's
+second moment m(x), which decides where k << d.
+"""
 
 import math
 from collections.abc import Iterator
@@ -22,11 +25,19 @@ _RIVALS = 3  # how many a note names
 
 
 def design(
-    epsilon: int, levels: int | None = None, *, d: int = 1, k: int | None = None,
-    objective: str = WORST_VARIANCE, bits: float = BITS, prior: str | None = None,
-) -> Design:  # fmt: skip
-    """The card of the least objective among all mechanisms, at most `bits` bits (and `levels` outputs) a value.
-    `epsilon` (micro): of one value; k of d coordinates are reported (default: all). Raises UsageError."""
+    epsilon: int,
+    levels: int | None = None,
+    *,
+    d: int = 1,
+    k: int | None = None,
+    objective: str = WORST_VARIANCE,
+    bits: float = BITS,
+    prior: str | None = None,
+) -> Design:
+    """The card of the least objective among all mechanisms, at most `bits` bits (and `levels`
+    outputs) a value. `epsilon` (micro): of one value; k of d coordinates are reported (default:
+    all). Raises UsageError.
+    """
     k = d if k is None else k
     require(1 <= k <= d, "k", f"1 to d, which is {d}", k)
     require(1 <= bits <= 16, "bits", "1 to 16", bits)
@@ -46,7 +57,9 @@ def design(
     best, *rivals = sorted(scored, key=lambda entry: entry[:3])
     named = f"worst variance with {k} of {d} coordinates" if "share" in goal else objective
     reason = f"{best[3].mechanism} with {best[1]} levels has the least {named}, {best[0]:.6g}, of {len(scored)} cards"
-    named_rivals = [f"{rival[3].mechanism} ({rival[1]} levels) {rival[0]:.6g}" for rival in rivals[:_RIVALS]]
+    named_rivals = [
+        f"{rival[3].mechanism} ({rival[1]} levels) {rival[0]:.6g}" for rival in rivals[:_RIVALS]
+    ]
     notes = (reason, f"next best: {', '.join(named_rivals)}") if rivals else (reason,)
     return Design("auto", epsilon, best[3].card, notes + best[3].notes)
 
@@ -63,7 +76,9 @@ def _score(moments: certify.Moments, objective: str, prior: str | None, share: F
 
 
 def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple[Design, Card]]:
-    """Every mechanism's designs of at most `most` levels, for the `goal` where the mechanism has one."""
+    """Every mechanism's designs of at most `most` levels, for the `goal` where the mechanism has
+    one.
+    """
     seen = set()
     for name, mechanism in mechanisms.REGISTRY.items():
         if not mechanism.single_valued:

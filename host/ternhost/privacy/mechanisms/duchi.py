@@ -1,4 +1,6 @@
-"""Duchi's mechanism (Duchi et al., JASA 2018) and Harmony (Nguyen et al., arXiv 1606.05053): one distribution."""
+"""Duchi's mechanism (Duchi et al., JASA 2018) and Harmony (Nguyen et al., arXiv 1606.05053): one
+distribution.
+"""
 
 import math
 

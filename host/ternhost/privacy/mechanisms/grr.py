@@ -1,5 +1,6 @@
-"""Generalised randomised response over k categories (Kairouz, Bonawitz and Ramage, ICML 2016): a window card of width
-1, whose window start is the category. On numbers a category is a level."""
+"""Generalised randomised response over k categories (Kairouz, Bonawitz and Ramage, ICML 2016): a
+window card of width 1, whose window start is the category. On numbers a category is a level.
+"""
 
 import math
 

@@ -1,5 +1,7 @@
-"""HM (Wang et al., ICDE 2019) and HM-TP (Zhao et al., IEEE IoT J. 8, 2021; shared_specs/errata.md): a coin chooses a
-piecewise mechanism or a discrete one. Rounding its probability changes the variance, never the privacy."""
+"""HM (Wang et al., ICDE 2019) and HM-TP (Zhao et al., IEEE IoT J. 8, 2021; shared_specs/errata.md):
+a coin chooses a piecewise mechanism or a discrete one. Rounding its probability changes the
+variance, never the privacy.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -56,10 +58,16 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
 
 
 def _hybrid(
-    name: str, share: Callable[[float], float], t: Callable[[float], float],
-    other_card: Callable[[int], bytes], other_variance: Callable[[float, float], float], without: str,
-) -> Mechanism:  # fmt: skip
-    """A piecewise mechanism of parameter t with probability `share`, else the other. without: the note at share 0."""
+    name: str,
+    share: Callable[[float], float],
+    t: Callable[[float], float],
+    other_card: Callable[[int], bytes],
+    other_variance: Callable[[float, float], float],
+    without: str,
+) -> Mechanism:
+    """A piecewise mechanism of parameter t with probability `share`, else the other. without: the
+    note at share 0.
+    """
 
     def variance(epsilon: float, x: float) -> float:
         piecewise_share = share(epsilon)
@@ -85,4 +93,6 @@ def _hybrid(
 _NOTE = f"up to epsilon {HM_FROM} HM is Duchi's mechanism"
 HM = _hybrid("hm", hm_share, piecewise.t_pm, duchi.card, duchi.variance, _NOTE)
 _NOTE_TP = f"up to epsilon {_HM_TP_FROM} HM-TP is Three-Outputs"
-HM_TP = _hybrid("hm-tp", hm_tp_share, piecewise.t_sub, three_outputs.card, three_outputs.variance, _NOTE_TP)
+HM_TP = _hybrid(
+    "hm-tp", hm_tp_share, piecewise.t_sub, three_outputs.card, three_outputs.variance, _NOTE_TP
+)

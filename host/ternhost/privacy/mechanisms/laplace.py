@@ -1,5 +1,7 @@
-"""The Laplace mechanism (Dwork et al., TCC 2006), drawn exactly on a grid (Canonne, Kamath and Steinke 2020). Epsilon
-is for a change of 2 in L1 norm: one coordinate from -1 to 1, or a whole probability vector."""
+"""The Laplace mechanism (Dwork et al., TCC 2006), drawn exactly on a grid (Canonne, Kamath and
+Steinke 2020). Epsilon is for a change of 2 in L1 norm: one coordinate from -1 to 1, or a whole
+probability vector.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -28,7 +30,9 @@ worst_variance = variance
 
 
 def rational_scale(epsilon: int, grid_bits: int) -> tuple[int, int]:
-    """(t, s): t/s grid steps is the least noise scale that keeps epsilon (micro), t/s >= 2 * 2**grid_bits / epsilon."""
+    """(t, s): t/s grid steps is the least noise scale that keeps epsilon (micro), t/s >= 2 *
+    2**grid_bits / epsilon.
+    """
     numerator = 2 * MICRO << grid_bits
     most = min(max(_MAX_SCALE * epsilon // numerator, 1), _MAX_SCALE)
     s = np.arange(1, most + 1, dtype=np.int64)
@@ -43,18 +47,27 @@ def rational_scale(epsilon: int, grid_bits: int) -> tuple[int, int]:
 
 
 def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> Design:
-    """Grid step 2**-grid, outputs clamped to `levels`, symmetric about 0. By default the finest grid on which clamping
-    begins some 8 noise scales outside [-1, 1], if there is one."""
+    """Grid step 2**-grid, outputs clamped to `levels`, symmetric about 0.
+
+    By default the finest grid on which clamping begins some 8 noise scales outside [-1, 1], if
+    there is one.
+    """
     count = LEVELS if levels is None else levels
     if not 3 <= count <= _MOST_LEVELS or count % 2 == 0:
-        raise UsageError(f"this mechanism has an odd number of levels from 3 to {_MOST_LEVELS}, not {count}")
+        raise UsageError(
+            f"this mechanism has an odd number of levels from 3 to {_MOST_LEVELS}, not {count}"
+        )
     half = count // 2
     scale = 2 * MICRO / epsilon
     if grid is None:
-        finest = math.floor(math.log2(half / (1 + _REACH * scale))) if half > 1 + _REACH * scale else 0
+        finest = (
+            math.floor(math.log2(half / (1 + _REACH * scale))) if half > 1 + _REACH * scale else 0
+        )
         grid = min(finest, ONE.bit_length() - 1)
     if not 0 <= grid < ONE.bit_length() or half < 1 << grid:
-        text = f"a grid of 2**-{grid} is finer than 2**-14, or has more than {count} steps in [-1, 1]"
+        text = (
+            f"a grid of 2**-{grid} is finer than 2**-14, or has more than {count} steps in [-1, 1]"
+        )
         raise UsageError(text)
     t, s = rational_scale(epsilon, grid)
     note = f"grid step 1/{1 << grid}, noise scale {t}/{s} steps, clamped at {half / (1 << grid):g}"
@@ -66,5 +79,9 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
         yield {"levels": min(most - 1 + most % 2, _MOST_LEVELS)}
 
 
-_GRID = Option("grid", "the grid's step is 2**-Q", int, "Q", shown="the finest that --levels allows")
-LAPLACE = Mechanism("laplace", design, (_GRID,), variance, worst_variance, LEVELS, (1023,), tries=_tries)
+_GRID = Option(
+    "grid", "the grid's step is 2**-Q", int, "Q", shown="the finest that --levels allows"
+)
+LAPLACE = Mechanism(
+    "laplace", design, (_GRID,), variance, worst_variance, LEVELS, (1023,), tries=_tries
+)

@@ -1,10 +1,14 @@
-"""LHP, the local part of HierA: the privacy level of a value is perturbed first, then the value at the level drawn.
+"""LHP, the local part of HierA: the privacy level of a value is perturbed first, then the value at
+the level drawn.
 
-Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges; level t, the range of x, has its
-own budget epsilon_t. Generalised randomised response at epsilon_t draws the level t*, Duchi's mechanism at epsilon_t*
-the sign v*; both are released. The paper states max(epsilon_t) as the price; the true one is more, since both tell
-of x. The 2 m cards (a level card for each level, then a value card for each) are one card of shape 5 (cards.md) with
-the epsilon of both. Budgets are named from the lowest range up, as in the paper; a card has them from the top down."""
+Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges; level t, the
+range of x, has its own budget epsilon_t. Generalised randomised response at epsilon_t draws the
+level t*, Duchi's mechanism at epsilon_t* the sign v*; both are released. The paper states
+max(epsilon_t) as the price; the true one is more, since both tell of x. The 2 m cards (a level card
+for each level, then a value card for each) are one card of shape 5 (cards.md) with the epsilon of
+both. Budgets are named from the lowest range up, as in the paper; a card has them from the top
+down.
+"""
 
 import math
 import struct
@@ -30,8 +34,10 @@ MAX_RANGES = 16
 
 
 def card(budgets: Sequence[int]) -> bytes:
-    """The card of LHP at budgets in micro-epsilon, from the top range down. Raises CardError if it keeps no epsilon up
-    to 20."""
+    """The card of LHP at budgets in micro-epsilon, from the top range down.
+
+    Raises CardError if it keeps no epsilon up to 20.
+    """
     m = len(budgets)
     bounds = [math.ceil((1 - Fraction(2 * (level + 1), m)) * ONE) for level in range(m - 1)]
     level_cards = [grr.card(budget, m) for budget in budgets]
@@ -41,8 +47,10 @@ def card(budgets: Sequence[int]) -> bytes:
 
 
 def budgets_of(card: Card) -> tuple[int, ...]:
-    """The budget of each level, in micro-epsilon, from the top range down. The paper states the largest as the price of
-    a report."""
+    """The budget of each level, in micro-epsilon, from the top range down.
+
+    The paper states the largest as the price of a report.
+    """
     return tuple(value_card.epsilon for value_card in certify.hierarchy(card).value_cards)
 
 
@@ -52,11 +60,17 @@ def magnitudes(card: Card) -> npt.NDArray[np.float64]:
 
 
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
-    """LHP whose *joint* loss is at most epsilon, with the largest budgets in these proportions, lowest range first."""
+    """LHP whose *joint* loss is at most epsilon, with the largest budgets in these proportions,
+    lowest range first.
+    """
     if levels is not None and levels != 2 * len(budgets):
-        raise UsageError(f"LHP has two levels for each budget, here {2 * len(budgets)}, not {levels}")
+        raise UsageError(
+            f"LHP has two levels for each budget, here {2 * len(budgets)}, not {levels}"
+        )
     if not 2 <= len(budgets) <= MAX_RANGES or not all(0 < budget < math.inf for budget in budgets):
-        raise UsageError(f"LHP takes 2 to {MAX_RANGES} positive budgets", "for example --budgets 5,4,3,2,1")
+        raise UsageError(
+            f"LHP takes 2 to {MAX_RANGES} positive budgets", "for example --budgets 5,4,3,2,1"
+        )
     top = max(budgets)
 
     def at(largest: int) -> bytes:
@@ -86,5 +100,7 @@ def _budgets(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.split(","))
 
 
-_BUDGETS = Option("budgets", "relative budgets, lowest range first", _budgets, "B,B,...", shown="5,4,3,2,1")
+_BUDGETS = Option(
+    "budgets", "relative budgets, lowest range first", _budgets, "B,B,...", shown="5,4,3,2,1"
+)
 LHP = Mechanism("lhp", design, (_BUDGETS,), tries=untried, single_valued=False)

@@ -1,15 +1,18 @@
-"""A lower bound of the worst-case variance of every unbiased mechanism that keeps epsilon, whatever its outputs.
+"""A lower bound of the worst-case variance of every unbiased mechanism that keeps epsilon, whatever
+its outputs.
 
-Seen at finitely many inputs x_i, such a mechanism is a feasible point of a linear programme over measures: densities
-p_i(y) with p_i(y) <= E p_j(y), total 1, mean x_i and second moment at most v + x_i**2. Its dual bounds v: for numbers
-a_i, b_i and w_i >= 0 with sum(w) = 1,
+Seen at finitely many inputs x_i, such a mechanism is a feasible point of a linear programme over
+measures: densities p_i(y) with p_i(y) <= E p_j(y), total 1, mean x_i and second moment at most v +
+x_i**2. Its dual bounds v: for numbers a_i, b_i and w_i >= 0 with sum(w) = 1,
 
     v >= sum(a_i + b_i x_i - w_i x_i**2) + min(0, min over all real y of D(y)),
     D(y) = sum of h(w_i y**2 - b_i y - a_i),  h(g) = g where g >= 0, E g where g < 0.
 
-(Lowering every a_i by t/n raises D by at least t everywhere, and costs t.) D is piecewise quadratic, so its minimum is
-found over the whole line and not on a grid. The bound is *certified*: the inequality holds for any numbers, however
-inexact the solver, and is evaluated in double precision with `_MARGIN` taken off for rounding."""
+(Lowering every a_i by t/n raises D by at least t everywhere, and costs t.) D is piecewise
+quadratic, so its minimum is found over the whole line and not on a grid. The bound is *certified*:
+the inequality holds for any numbers, however inexact the solver, and is evaluated in double
+precision with `_MARGIN` taken off for rounding.
+"""
 
 import math
 
@@ -32,8 +35,11 @@ _MARGIN = 1e-9
 
 
 def worst_variance(epsilon: float, steps: int = STEPS) -> float:
-    """Return the bound at `epsilon` (a real number > 0). Takes some seconds; half of the steps take a quarter of that,
-    and give a bound that may be a little lower. Raises ValueError for other epsilons."""
+    """Return the bound at `epsilon` (a real number > 0).
+
+    Takes some seconds; half of the steps take a quarter of that, and give a bound that may be a
+    little lower. Raises ValueError for other epsilons.
+    """
     if not 0 < epsilon <= 20:
         raise ValueError("epsilon outside (0, 20]")
     inputs = np.linspace(0, 1, steps + 1)
@@ -41,7 +47,8 @@ def worst_variance(epsilon: float, steps: int = STEPS) -> float:
     bound, best, following = -math.inf, None, None
     for _ in range(_ROUNDS):
         value, used, dual = _programme(epsilon, inputs, outputs)
-        # The bound is concave in the dual numbers, and the programme's jump about: look between the best and the new.
+        # The bound is concave in the dual numbers, and the programme's jump about: look between the
+        # best and the new.
         lacking = []
         for share in _SHARES if best is not None else (1.0,):
             mixed = dual if best is None else best + share * (dual - best)
@@ -57,7 +64,9 @@ def worst_variance(epsilon: float, steps: int = STEPS) -> float:
 
 
 def _bound(epsilon: float, inputs: Array, dual: Array) -> tuple[float, Array]:
-    """The bound from the dual numbers (rows w, a, b), and the outputs where D < 0, which the programme lacks."""
+    """The bound from the dual numbers (rows w, a, b), and the outputs where D < 0, which the
+    programme lacks.
+    """
     weights, sums, means = dual
     at, lowest = _minima(math.exp(epsilon), weights, sums, means)
     bound = float(sums.sum() + means @ inputs - weights @ inputs**2 + min(0.0, lowest.min()))
@@ -67,7 +76,9 @@ def _bound(epsilon: float, inputs: Array, dual: Array) -> tuple[float, Array]:
 
 
 def _programme(epsilon: float, inputs: Array, outputs: Array) -> tuple[float, Array, Array]:
-    """Solve for inputs and outputs >= 0 and their mirror images: v, the outputs in use, and the dual rows w, a, b."""
+    """Solve for inputs and outputs >= 0 and their mirror images: v, the outputs in use, and the
+    dual rows w, a, b.
+    """
     e = math.exp(epsilon)
     values = np.concatenate([-outputs, outputs])
     size, levels, count = len(outputs), len(values), len(inputs)
@@ -76,9 +87,13 @@ def _programme(epsilon: float, inputs: Array, outputs: Array) -> tuple[float, Ar
 
     def expectation(powers: Array) -> list[sparse.spmatrix]:
         base = (powers @ owners)[None, :] / e
-        return [sparse.csr_matrix(column @ base), sparse.kron(sparse.identity(count), powers[None, :])]
+        return [
+            sparse.csr_matrix(column @ base),
+            sparse.kron(sparse.identity(count), powers[None, :]),
+        ]
 
-    # Variables: the largest probability u of each output, what each probability exceeds u/E by, and v.
+    # Variables: the largest probability u of each output, what each probability exceeds u/E by, and
+    # v.
     ratios = count * levels
     cost = np.zeros(size + ratios + 1)
     cost[-1] = 1
@@ -94,13 +109,17 @@ def _programme(epsilon: float, inputs: Array, outputs: Array) -> tuple[float, Ar
         raise ArithmeticError(f"the linear programme of the bound failed: {result.message}")
     weights = np.clip(-result.ineqlin.marginals[ratios:], 0, None)
     total = weights.sum()
-    dual = np.stack([weights, result.eqlin.marginals[:count], result.eqlin.marginals[count:]]) / total
+    dual = (
+        np.stack([weights, result.eqlin.marginals[:count], result.eqlin.marginals[count:]]) / total
+    )
     return float(result.fun), outputs[result.x[:size] > 1e-10], dual
 
 
 def _minima(e: float, weights: Array, sums: Array, means: Array) -> tuple[Array, Array]:
-    """Where each quadratic piece of D has its minimum (y >= 0, D is even), and the minima. An input and its mirror
-    image have half of the weight each."""
+    """Where each quadratic piece of D has its minimum (y >= 0, D is even), and the minima.
+
+    An input and its mirror image have half of the weight each.
+    """
     a, b, c = np.tile(weights, 2), np.concatenate([-means, means]), -np.tile(sums, 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.sqrt(b * b - 4 * a * c)

@@ -1,10 +1,13 @@
-"""Optimised tables: the best mechanism of M levels and K knots for an objective, by linear programming.
+"""Optimised tables: the best mechanism of M levels and K knots for an objective, by linear
+programming.
 
-For given values of the levels the best probabilities solve a linear programme (programme.py). Successive linear
-programmes find the values: they and the probabilities move together within a trust region, without the products of
-their changes, from many starts, since there are several local optima. Then the values become a ratio of small
-integers, and the rows counts (integers.py). Everything is symmetric about 0 and deterministic. The objective is the
-worst variance, the worst second moment, which counts where coordinates are sampled, or its mean under a prior on x."""
+For given values of the levels the best probabilities solve a linear programme (programme.py).
+Successive linear programmes find the values: they and the probabilities move together within a
+trust region, without the products of their changes, from many starts, since there are several local
+optima. Then the values become a ratio of small integers, and the rows counts (integers.py).
+Everything is symmetric about 0 and deterministic. The objective is the worst variance, the worst
+second moment, which counts where coordinates are sampled, or its mean under a prior on x.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -23,10 +26,18 @@ from ternhost.privacy import integers
 from ternhost.privacy.base import MICRO, Design, check_levels, checked
 from ternhost.privacy.mechanism import GRADIENTS, VALUES, Mechanism
 from ternhost.privacy.mechanisms import duchi, programme
-from ternhost.privacy.mechanisms.programme import MEAN_SECOND_MOMENT, WORST_VARIANCE, Array, Problem, solve
+from ternhost.privacy.mechanisms.programme import (
+    MEAN_SECOND_MOMENT,
+    WORST_VARIANCE,
+    Array,
+    Problem,
+    solve,
+)
 
 LEVELS = 8
-LARGEST_LEVEL = 127  # what a card holds; 64 would cost up to 0.9 % of variance (4 levels, epsilon 6)
+LARGEST_LEVEL = (
+    127  # what a card holds; 64 would cost up to 0.9 % of variance (4 levels, epsilon 6)
+)
 
 _STARTS = 24
 _KEPT = 4  # starts that are refined
@@ -38,14 +49,23 @@ _WORTH = 1e-4  # what another level must gain, as a part of the objective
 
 @lru_cache(maxsize=64)
 def design(
-    epsilon: int, levels: int | None = None, *, objective: str = WORST_VARIANCE, knots: int = programme.KNOTS,
-    prior: str | tuple[float, ...] | None = None, share: float | Fraction = 1,
-) -> Design:  # fmt: skip
-    """Design the best table card of at most `levels` levels for `objective` at `epsilon` (micro). Raises UsageError.
+    epsilon: int,
+    levels: int | None = None,
+    *,
+    objective: str = WORST_VARIANCE,
+    knots: int = programme.KNOTS,
+    prior: str | tuple[float, ...] | None = None,
+    share: float | Fraction = 1,
+) -> Design:
+    """Design the best table card of at most `levels` levels for `objective` at `epsilon` (micro).
 
-    share: for "worst-variance", d/k where k of d coordinates are sampled: the worst of share E[y**2] - x**2. prior: for
-    "mean-second-moment", a name of PRIORS (default: "uniform"), or a histogram's weights over [-1, 1] as a tuple or a
-    text with commas; only the prior of |x| counts. Fewer levels are used where more do not help."""
+    Raises UsageError.
+
+    share: for "worst-variance", d/k where k of d coordinates are sampled: the worst of share
+    E[y**2] - x**2. prior: for "mean-second-moment", a name of PRIORS (default: "uniform"), or a
+    histogram's weights over [-1, 1] as a tuple or a text with commas; only the prior of |x| counts.
+    Fewer levels are used where more do not help.
+    """
     most = check_levels(levels, LEVELS, 2, MAX_LEVELS)
     problem = programme.problem(epsilon / MICRO, objective, knots, prior, share)
     goal = f"{objective} objective"
@@ -57,13 +77,15 @@ def design(
     best = _search(problem, most) if most > 2 else None
     if best is None:
         why = f"; {most} levels would gain less than {_WORTH:.2%}" if most > 2 else ""
-        return checked("optimal", epsilon, duchi.card(epsilon), f"{goal}: two levels, Duchi's mechanism{why}")
+        return checked(
+            "optimal", epsilon, duchi.card(epsilon), f"{goal}: two levels, Duchi's mechanism{why}"
+        )
     halves, unit = best
     common = math.gcd(*halves.astype(int).tolist())
     halves, unit = halves / common, unit * common
     columns = programme.mirrored(halves)[0].astype(int).tolist()
-    # The means are B (2i - (knots - 1)) counts with a whole B (cards.md): a unit for which it is all but whole leaves
-    # the rounding of the rows little to move.
+    # The means are B (2i - (knots - 1)) counts with a whole B (cards.md): a unit for which it is
+    # all but whole leaves the rounding of the rows little to move.
     divisor = math.gcd(*(b - a for a, b in pairwise(columns)))
     whole = T / (knots - 1) / unit // divisor * divisor
     unit = T / (knots - 1) / (whole + _ABOVE)
@@ -77,7 +99,8 @@ def design(
     try:
         data = integers.certified_table(columns, rows, epsilon)
     except cards.CardError:
-        # Near epsilon 20, where the least probabilities are a count or two: fewer levels have larger ones.
+        # Near epsilon 20, where the least probabilities are a count or two: fewer levels have
+        # larger ones.
         fewer = len(columns) - 1
         return design(epsilon, fewer, objective=objective, knots=knots, prior=prior, share=share)
     notes = [f"{goal}; {knots} knots; {len(columns)} levels: {', '.join(map(str, columns))}"]
@@ -96,8 +119,12 @@ def _all_rows(problem: Problem, rows: Array) -> list[list[float]]:
     return both
 
 
-def _improve(problem: Problem, halves: Array, directions: Array, until: float) -> tuple[float, Array]:
-    """Move the values along `directions` to a local optimum; give the objective (inf: there is none) and the values."""
+def _improve(
+    problem: Problem, halves: Array, directions: Array, until: float
+) -> tuple[float, Array]:
+    """Move the values along `directions` to a local optimum; give the objective (inf: there is
+    none) and the values.
+    """
     solution = solve(problem, halves)
     if solution is None:
         return math.inf, halves
@@ -124,7 +151,9 @@ def _free(halves: Array) -> Array:
 
 
 def _starts(epsilon: float, levels: int) -> Iterator[Array]:
-    """Values to start from: even spacings, and a sequence that fills the space evenly (a Kronecker sequence)."""
+    """Values to start from: even spacings, and a sequence that fills the space evenly (a Kronecker
+    sequence).
+    """
     top = duchi.constant(epsilon)
     for zero in (True, False):
         size = (levels - zero) // 2
@@ -143,10 +172,15 @@ def _starts(epsilon: float, levels: int) -> Iterator[Array]:
 
 
 def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
-    """Integers from 0 up and a unit, whose products are the best values; None if Duchi's mechanism is no worse."""
+    """Integers from 0 up and a unit, whose products are the best values; None if Duchi's mechanism
+    is no worse.
+    """
     duchis = np.full(len(problem.knots), duchi.constant(problem.epsilon) ** 2)
     two = float(np.max(problem.weights @ duchis - problem.offsets))
-    coarse = [_improve(problem, start, _free(start), _COARSE) for start in _starts(problem.epsilon, levels)]
+    coarse = [
+        _improve(problem, start, _free(start), _COARSE)
+        for start in _starts(problem.epsilon, levels)
+    ]
     coarse.sort(key=lambda candidate: candidate[0])
     optima = [_improve(problem, halves, _free(halves), _EXACT) for _, halves in coarse[:_KEPT]]
     if not optima:
@@ -158,7 +192,9 @@ def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
 
 
 def _to_integers(problem: Problem, halves: Array) -> tuple[float, Array, float]:
-    """Small integers and a unit whose products are near the values, and that lose the least; the objective first."""
+    """Small integers and a unit whose products are near the values, and that lose the least; the
+    objective first.
+    """
     tried: dict[tuple[int, ...], tuple[float, float]] = {}
 
     def fit(integers: Array) -> float:
@@ -174,7 +210,9 @@ def _to_integers(problem: Problem, halves: Array) -> tuple[float, Array, float]:
         return math.inf if solution is None else solution.objective
 
     shares = halves / halves[-1]
-    rounded = {tuple(np.unique(np.rint(shares * top)).tolist()) for top in range(1, LARGEST_LEVEL + 1)}
+    rounded = {
+        tuple(np.unique(np.rint(shares * top)).tolist()) for top in range(1, LARGEST_LEVEL + 1)
+    }
     candidates = sorted((np.array(c) for c in sorted(rounded) if c[-1] > 0), key=first)[:_KEPT]
     best = min(candidates, key=fit)
 
@@ -189,7 +227,9 @@ def _to_integers(problem: Problem, halves: Array) -> tuple[float, Array, float]:
 
 
 def _neighbours(integers: Array) -> Iterator[Array]:
-    """The same with one less, with the lowest pair made one level 0, or with one of them (not 0) up or down by one."""
+    """The same with one less, with the lowest pair made one level 0, or with one of them (not 0) up
+    or down by one.
+    """
     for j in range(len(integers) - 1):
         yield np.delete(integers, j)
     if integers[0] != 0 and len(integers) > 1:
@@ -209,16 +249,27 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
 
 
 _GOAL = f"quantity to minimise (default: {WORST_VARIANCE}; in a run, {MEAN_SECOND_MOMENT})"
-OBJECTIVE = Option("objective", _GOAL, choices=programme.OBJECTIVES, default=WORST_VARIANCE, shown="")
+OBJECTIVE = Option(
+    "objective", _GOAL, choices=programme.OBJECTIVES, default=WORST_VARIANCE, shown=""
+)
 _PRIOR = f"prior over [-1, 1]: {', '.join(programme.PRIORS)}, or a histogram such as 1,2,1"
 PRIOR = Option("prior", _PRIOR, metavar="P", shown="uniform; in training, small")
 TUNED = {
     GRADIENTS: {"objective": MEAN_SECOND_MOMENT, "prior": "small"},
     VALUES: {"objective": MEAN_SECOND_MOMENT, "prior": "uniform"},
 }
-_KNOTS = Option("knots", "number of knots of the table: 3, 5, 9, 17 or 33", int, "K", default=programme.KNOTS)
+_KNOTS = Option(
+    "knots", "number of knots of the table: 3, 5, 9, 17 or 33", int, "K", default=programme.KNOTS
+)
 _SHARE = Option("share", "d / k, if a device reports k of d coordinates", float, "S", default=1.0)
 _OPTIONS = (OBJECTIVE, PRIOR, _KNOTS, _SHARE)
 OPTIMAL = Mechanism(
-    "optimal", design, _OPTIONS, levels=LEVELS, drawn=(4, 8, 16), tuned=TUNED, tries=_tries, slow=True
+    "optimal",
+    design,
+    _OPTIONS,
+    levels=LEVELS,
+    drawn=(4, 8, 16),
+    tuned=TUNED,
+    tries=_tries,
+    slow=True,
 )

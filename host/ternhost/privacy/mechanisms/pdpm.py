@@ -1,8 +1,11 @@
-"""PDPM (Shen et al., Entropy 2023, 25, 485, Algorithm 2): a client's own safe range tau and epsilon, three outputs.
+"""PDPM (Shen et al., Entropy 2023, 25, 485, Algorithm 2): a client's own safe range tau and
+epsilon, three outputs.
 
-Scaled to [-1, 1], the outputs are -2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1). It is right (sums, mean, ratio), but
-two outputs have equal probabilities at every input and use only half of the ratio that epsilon allows: its worst-case
-variance is 1.6 to 2.6 times that of Duchi's mechanism. Any card can be scaled to tau instead."""
+Scaled to [-1, 1], the outputs are -2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1). It is right (sums,
+mean, ratio), but two outputs have equal probabilities at every input and use only half of the ratio
+that epsilon allows: its worst-case variance is 1.6 to 2.6 times that of Duchi's mechanism. Any card
+can be scaled to tau instead.
+"""
 
 import math
 
@@ -40,7 +43,9 @@ def worst_variance(epsilon: float) -> float:
 
 
 def card(epsilon: int) -> bytes:
-    """Two knots, levels (-l, 0, h) with h/l the closest to the paper's ratio of outputs that keeps epsilon (micro)."""
+    """Two knots, levels (-l, 0, h) with h/l the closest to the paper's ratio of outputs that keeps
+    epsilon (micro).
+    """
     for slack in SLACKS:
         target = epsilon / MICRO - slack
         if target <= 0:
@@ -61,7 +66,9 @@ def card(epsilon: int) -> bytes:
 
 
 def _table(e: float, down: int, up: int) -> bytes:
-    """Rows whose means are +-B: summed over both rows, the lower level's counts are to the upper's as up is to down."""
+    """Rows whose means are +-B: summed over both rows, the lower level's counts are to the upper's
+    as up is to down.
+    """
     unit = math.floor(T * (e + 1) / ((e + 2) * down))
     top_least = math.ceil(down * unit / (1 + e))
     low_least = math.floor(up * unit * 2 / (e + 3))

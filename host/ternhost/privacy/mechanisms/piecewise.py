@@ -1,5 +1,7 @@
-"""PM (Wang et al., ICDE 2019), PM-SUB and PM-OPT (Zhao et al., IEEE IoT J. 8, 2021), the piecewise mechanisms, as
-windows over N levels, which are discrete already. They differ in t, which sets the width of the window."""
+"""PM (Wang et al., ICDE 2019), PM-SUB and PM-OPT (Zhao et al., IEEE IoT J. 8, 2021), the piecewise
+mechanisms, as windows over N levels, which are discrete already. They differ in t, which sets the
+width of the window.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +17,9 @@ from ternhost.privacy.base import MICRO, Design, check_levels, checked, exp_boun
 from ternhost.privacy.mechanism import Mechanism, untried
 
 LEVELS = 255
-WINDOW = Option("window", "the paper's window or the best one", choices=("paper", "best"), default="paper")
+WINDOW = Option(
+    "window", "the paper's window or the best one", choices=("paper", "best"), default="paper"
+)
 
 
 def t_pm(epsilon: float) -> float:
@@ -49,7 +53,10 @@ def worst_variance(epsilon: float, t: float) -> float:
 
 
 def _worst(levels: int, epsilon: float, width: int) -> float:
-    """Worst-case variance of a window card, in floats: to compare windows with. Its knots and between them."""
+    """Worst-case variance of a window card, in floats: to compare windows with.
+
+    Its knots and between them.
+    """
     rest = levels - width
     e = math.exp(epsilon)
     inside = e * width / (e * width + rest)
@@ -78,15 +85,20 @@ def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tu
     if choice not in ("paper", "best"):
         raise UsageError(f"--window must be paper or best, not {choice!r}")
     worst = partial(_worst, levels, epsilon / MICRO)
-    # The paper's window is 1 / (t + 1) of the levels: the better of the two whole ones on either side of it.
+    # The paper's window is 1 / (t + 1) of the levels: the better of the two whole ones on either
+    # side of it.
     below = math.floor(levels / (t + 1))
     paper = min({min(max(width, 1), levels - 1) for width in (below, below + 1)}, key=worst)
     width = paper if choice == "paper" else min(range(1, levels), key=worst)
-    return card(epsilon, levels, width), f"window {width} of {levels} levels (the paper's t gives {paper})"
+    return card(
+        epsilon, levels, width
+    ), f"window {width} of {levels} levels (the paper's t gives {paper})"
 
 
 def _mechanism(
-    name: str, t: Callable[[float], float], tries: Callable[[int], Iterable[Mapping[str, Any]]] = untried
+    name: str,
+    t: Callable[[float], float],
+    tries: Callable[[int], Iterable[Mapping[str, Any]]] = untried,
 ) -> Mechanism:
     """The piecewise mechanism whose parameter is t(epsilon)."""
 
@@ -96,9 +108,14 @@ def _mechanism(
         return checked(name, epsilon, data, note)
 
     return Mechanism(
-        name, design, (WINDOW,), variance=lambda epsilon, x: variance(epsilon, t(epsilon), x),
-        worst_variance=lambda epsilon: worst_variance(epsilon, t(epsilon)), levels=LEVELS, tries=tries,
-    )  # fmt: skip
+        name,
+        design,
+        (WINDOW,),
+        variance=lambda epsilon, x: variance(epsilon, t(epsilon), x),
+        worst_variance=lambda epsilon: worst_variance(epsilon, t(epsilon)),
+        levels=LEVELS,
+        tries=tries,
+    )
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:

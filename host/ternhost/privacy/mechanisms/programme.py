@@ -1,4 +1,6 @@
-"""The linear programme of an optimal table: the best probabilities for given values of the levels, and an objective."""
+"""The linear programme of an optimal table: the best probabilities for given values of the levels,
+and an objective.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +30,16 @@ _BINS = 4096  # of a prior
 _TOLERANCES = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}
 
 
-# --- the objective ------------------------------------------------------------------------------------------
+# --- the objective
+# ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Minimise the largest of `weights @ second moments at the knots - offsets`. Knots are those from 0 (or 1) to 1."""
+    """Minimise the largest of `weights @ second moments at the knots - offsets`.
+
+    Knots are those from 0 (or 1) to 1.
+    """
 
     epsilon: float
     knots: Array
@@ -42,14 +48,23 @@ class Problem:
 
     @property
     def least(self) -> float:
-        """The least probability of any output: far from 0, so that rounding it costs no epsilon to speak of."""
+        """The least probability of any output: far from 0, so that rounding it costs no epsilon to
+        speak of.
+        """
         return min(2.0**-16, 0.1 / math.exp(self.epsilon))
 
 
 def problem(
-    epsilon: float, objective: str, knots: int, prior: str | Sequence[float] | None, share: float | Fraction
+    epsilon: float,
+    objective: str,
+    knots: int,
+    prior: str | Sequence[float] | None,
+    share: float | Fraction,
 ) -> Problem:
-    """The problem of an objective at a real epsilon; `optimal.design` explains the others. Raises UsageError."""
+    """The problem of an objective at a real epsilon; `optimal.design` explains the others.
+
+    Raises UsageError.
+    """
     if not any(knots == (1 << p) + 1 for p in range(MAX_KNOT_BITS + 1)):
         raise UsageError(f"a table has 2, 3, 5, 9, 17 or {KNOTS} knots, not {knots}")
     if prior is not None and objective != MEAN_SECOND_MOMENT:
@@ -62,7 +77,8 @@ def problem(
     at = np.linspace(-1, 1, knots)
     at = at[at >= 0]
     if objective == WORST_VARIANCE:
-        # Between knots the second moment is linear, so E[y**2] - x**2 is a parabola: bounded at fine points.
+        # Between knots the second moment is linear, so E[y**2] - x**2 is a parabola: bounded at
+        # fine points.
         fine = np.linspace(0, 1, _FINE + 1)
         return Problem(epsilon, at, float(share) * _hats(at, fine), fine**2)
     if objective == WORST_SECOND_MOMENT:
@@ -70,7 +86,9 @@ def problem(
     if objective == MEAN_SECOND_MOMENT:
         fine, mass = prior_points(prior)
         return Problem(epsilon, at, mass[None, :] @ _hats(at, fine), np.zeros(1))
-    raise UsageError(f"there is no objective {objective!r}", hint="one of: " + ", ".join(OBJECTIVES))
+    raise UsageError(
+        f"there is no objective {objective!r}", hint="one of: " + ", ".join(OBJECTIVES)
+    )
 
 
 def _hats(knots: Array, x: Array) -> Array:
@@ -86,11 +104,18 @@ def prior_points(prior: str | Sequence[float] | None) -> tuple[Array, Array]:
         mass = PRIORS[name](points)
     else:
         try:
-            heights = np.array([float(w) for w in (name.split(",") if isinstance(name, str) else name)])
+            heights = np.array(
+                [float(w) for w in (name.split(",") if isinstance(name, str) else name)]
+            )
         except ValueError:
             hint = f"one of: {', '.join(PRIORS)}; or the weights of a histogram over [-1, 1], such as 1,2,1"
             raise UsageError(f"there is no prior {name!r}", hint=hint) from None
-        if not (len(heights) and np.all(np.isfinite(heights)) and np.all(heights >= 0) and heights.sum() > 0):
+        if not (
+            len(heights)
+            and np.all(np.isfinite(heights))
+            and np.all(heights >= 0)
+            and heights.sum() > 0
+        ):
             raise UsageError("a prior's histogram needs weights from 0 up, not all of them 0")
         parts = math.ceil(_BINS / len(heights))
         points = _midpoints(parts * len(heights))
@@ -129,7 +154,9 @@ def _midpoints(bins: int) -> Array:
 
 @dataclass(frozen=True)
 class Move:
-    """How values may move: from the probabilities `rows`, along columns of `directions`, each by at most `trust`."""
+    """How values may move: from the probabilities `rows`, along columns of `directions`, each by at
+    most `trust`.
+    """
 
     rows: Array
     directions: Array
@@ -144,14 +171,18 @@ class Solution:
 
 
 def mirrored(halves: Array) -> tuple[Array, NDArray[np.intp]]:
-    """All values, from the magnitudes `halves`, which rise from 0 up, and the index of each in `halves`."""
+    """All values, from the magnitudes `halves`, which rise from 0 up, and the index of each in
+    `halves`.
+    """
     order = np.arange(len(halves))
     below = order[:0:-1] if halves[0] == 0 else order[::-1]
     return np.concatenate([-halves[below], halves]), np.concatenate([below, order])
 
 
 def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution | None:
-    """The best probabilities for these magnitudes; None if these are too small to be unbiased at this epsilon."""
+    """The best probabilities for these magnitudes; None if these are too small to be unbiased at
+    this epsilon.
+    """
     from scipy.optimize import linprog  # takes longer to import than a shipped card to read
 
     e = math.exp(problem.epsilon)
@@ -162,7 +193,9 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
     widths = {"u": len(halves), "s": knots * levels, "q": knots, "z": 1, "d": steps}
 
     def moment(powers: Array, slopes: Array) -> dict[str, Array]:
-        """The expectation of `powers` at every knot; `slopes` is how they change with the magnitudes."""
+        """The expectation of `powers` at every knot; `slopes` is how they change with the
+        magnitudes.
+        """
         block: dict[str, Array] = {
             "u": np.tile(powers @ owners / e, (knots, 1)),
             "s": np.asarray(np.kron(np.eye(knots), powers), np.float64),
@@ -188,7 +221,9 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
     inequalities = _stacked(below, widths), np.concatenate(limits)
     sums = np.concatenate([np.ones(knots), problem.knots, np.zeros(knots)])
     equalities = _stacked([total, mean, second], widths), sums
-    ends = np.repeat([bounds.get(v, (-math.inf, math.inf)) for v in widths], [*widths.values()], axis=0)
+    ends = np.repeat(
+        [bounds.get(v, (-math.inf, math.inf)) for v in widths], [*widths.values()], axis=0
+    )
     result = linprog(cost, *inequalities, *equalities, ends, method="highs-ds", options=_TOLERANCES)
     if result.x is None:
         return None
@@ -199,9 +234,14 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
 
 
 def _stacked(blocks: Sequence[Mapping[str, Array]], widths: Mapping[str, int]) -> Array:
-    """The blocks one below another, as one matrix. A variable that a block does not name has 0 there."""
+    """The blocks one below another, as one matrix.
+
+    A variable that a block does not name has 0 there.
+    """
     rows = []
     for block in blocks:
         height = len(next(iter(block.values())))
-        rows.append(np.hstack([block.get(name, np.zeros((height, n))) for name, n in widths.items()]))
+        rows.append(
+            np.hstack([block.get(name, np.zeros((height, n))) for name, n in widths.items()])
+        )
     return np.vstack(rows)

@@ -1,4 +1,6 @@
-"""One report about a whole vector, whose length is limited (`privacy.projection`): a direction near the vector."""
+"""One report about a whole vector, whose length is limited (`privacy.projection`): a direction near
+the vector.
+"""
 
 from ternhost.options import Option
 from ternhost.privacy import projection

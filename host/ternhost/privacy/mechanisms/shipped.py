@@ -22,17 +22,24 @@ def _manifest() -> tuple[dict[str, Any], ...]:
 
 
 def entries() -> list[dict[str, Any]]:
-    """The manifest's entry of every shipped card: `file`, `mechanism`, `epsilon`, `levels`, exact variance, hash."""
+    """The manifest's entry of every shipped card: `file`, `mechanism`, `epsilon`, `levels`, exact
+    variance, hash.
+    """
     return [dict(entry) for entry in _manifest()]
 
 
 def load(mechanism: str, epsilon: int, levels: int | None = None) -> bytes | None:
-    """Return the shipped card at `epsilon` (micro), or None. Raises UsageError if the file is not the manifest's."""
+    """Return the shipped card at `epsilon` (micro), or None.
+
+    Raises UsageError if the file is not the manifest's.
+    """
     for entry in _manifest():
         fits = levels in (None, entry["levels"])
         if fits and (entry["mechanism"], entry["epsilon_micro"]) == (mechanism, epsilon):
             data = (directory() / str(entry["file"])).read_bytes()
             if cards.card_hash(data).hex() != entry["card_hash"]:
-                raise UsageError(f"the shipped card {entry['file']} has been changed", "install tern again")
+                raise UsageError(
+                    f"the shipped card {entry['file']} has been changed", "install tern again"
+                )
             return data
     return None

@@ -1,5 +1,7 @@
-"""Three outputs, -C, 0 and C: Three-Outputs (Zhao et al., IEEE IoT J. 8, 2021, arXiv 2004.08856, as corrected in
-shared_specs/errata.md), rr3 (randomised response over {-1, 0, 1} after random rounding) and 3R, the best one."""
+"""Three outputs, -C, 0 and C: Three-Outputs (Zhao et al., IEEE IoT J. 8, 2021, arXiv 2004.08856, as
+corrected in shared_specs/errata.md), rr3 (randomised response over {-1, 0, 1} after random
+rounding) and 3R, the best one.
+"""
 
 import math
 
@@ -24,7 +26,13 @@ def zero_probability(epsilon: float) -> float:
         return most
 
     def cubic(a: float) -> float:
-        return 2 * a**3 - (e * e + 4 * e + 5) * a * a - (e**3 + 4 * e * e - 7 * e) * a + 2 * e**3 - 4 * e * e
+        return (
+            2 * a**3
+            - (e * e + 4 * e + 5) * a * a
+            - (e**3 + 4 * e * e - 7 * e) * a
+            + 2 * e**3
+            - 4 * e * e
+        )
 
     low, high = 0.0, most
     while low < (middle := (low + high) / 2) < high:  # until no float is left between them
@@ -60,7 +68,10 @@ def rr3_zero_probability(epsilon: float) -> float:
 
 
 def card(epsilon: int) -> bytes:
-    """The card of Three-Outputs: three knots, exact in |x|. With a = 0 it has two outputs, and is Duchi's."""
+    """The card of Three-Outputs: three knots, exact in |x|.
+
+    With a = 0 it has two outputs, and is Duchi's.
+    """
     a = zero_probability(epsilon / MICRO)
     if a == 0:
         return duchi.card(epsilon)
@@ -113,7 +124,9 @@ def better_variance(epsilon: float, x: float) -> float:
 def better_worst_variance(epsilon: float) -> float:
     if epsilon <= _BETTER_FROM:
         return duchi.worst_variance(epsilon)
-    return max(better_variance(epsilon, x) for x in (0.0, min(1.0, better_constant(epsilon) / 2), 1.0))
+    return max(
+        better_variance(epsilon, x) for x in (0.0, min(1.0, better_constant(epsilon) / 2), 1.0)
+    )
 
 
 def better_card(epsilon: int) -> bytes:
@@ -132,14 +145,20 @@ def better_card(epsilon: int) -> bytes:
 
 def _notes(epsilon: int) -> list[str]:
     never_zero = zero_probability(epsilon / MICRO) == 0
-    return ["up to epsilon ln 2 Three-Outputs never reports 0: it is Duchi's mechanism"] * never_zero
+    return [
+        "up to epsilon ln 2 Three-Outputs never reports 0: it is Duchi's mechanism"
+    ] * never_zero
 
 
 def _better_notes(epsilon: int) -> list[str]:
-    return ["up to epsilon 0.6475325 Duchi's mechanism is better"] * (epsilon <= _BETTER_FROM * MICRO)
+    return ["up to epsilon 0.6475325 Duchi's mechanism is better"] * (
+        epsilon <= _BETTER_FROM * MICRO
+    )
 
 
-THREE_OUTPUTS = fixed("three-outputs", 3, card, _notes, variance=variance, worst_variance=worst_variance)
+THREE_OUTPUTS = fixed(
+    "three-outputs", 3, card, _notes, variance=variance, worst_variance=worst_variance
+)
 RR3 = fixed("rr3", 3, rr3_card)
 _STATED = {"variance": better_variance, "worst_variance": better_worst_variance}
 BETTER = fixed("3r", 3, better_card, _better_notes, **_STATED)

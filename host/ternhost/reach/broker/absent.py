@@ -1,4 +1,6 @@
-"""Tells which boards of a store its broker does not hear, why, and what to do; again when that changes."""
+"""Tells which boards of a store its broker does not hear, why, and what to do; again when that
+changes.
+"""
 
 import time
 from bisect import bisect_right
@@ -35,7 +37,9 @@ class AbsentBoards:
         warn: Warn | None = None,
         past: float = 60.0,
     ) -> None:
-        """directory: of the broker, where it is known. key: the present key of a device. past: as of BrokerLog."""
+        """directory: of the broker, where it is known. key: the present key of a device. past: as
+        of BrokerLog.
+        """
         self._store = store
         self._stored = {row.first: row for row in store.boards()}
         self._directory = directory
@@ -47,7 +51,9 @@ class AbsentBoards:
         self._due = 0.0
 
     def look(self, link: MqttLink, roster: BoardRoster, now: float) -> None:
-        """Warn of absent boards and refused clients of a broker in a known directory, once for each reason."""
+        """Warn of absent boards and refused clients of a broker in a known directory, once for each
+        reason.
+        """
         if now < self._due or not link.connected or not self._directory:
             return
         facts, lines = self.describe(link, roster, now)
@@ -81,19 +87,25 @@ class AbsentBoards:
         lines = []
         for reason, devices in reasons.items():
             silence = min(self._silence(self._first(device), roster, now) for device in devices)
-            heard = "never heard" if silence == float("inf") else f"last heard {duration(silence)} ago"
+            heard = (
+                "never heard" if silence == float("inf") else f"last heard {duration(silence)} ago"
+            )
             lines.append(f"{_listed(devices)}: {heard}; {reason}")
         others = list(self._others(link, roster, log))
         facts |= {(line,) for line in others}
         lines += others
         if reasons:
             count = sum(map(len, reasons.values()))
-            lines.insert(0, f"{count} of {len(roster.devices)} devices are on no board that the broker hears")
+            lines.insert(
+                0, f"{count} of {len(roster.devices)} devices are on no board that the broker hears"
+            )
             lines += [] if log else [self._text("other", "log")]
         return facts, lines[:_MOST_LINES] + ["and more"] * (len(lines) > _MOST_LINES)
 
     def _absent(self, roster: BoardRoster) -> Iterator[int]:
-        there = sum(len(roster.known(board.clients)) for board in roster.boards.values() if board.there)
+        there = sum(
+            len(roster.known(board.clients)) for board in roster.boards.values() if board.there
+        )
         if there < len(roster.devices):
             for device in roster.devices:
                 if not any(board.there for board in roster.of(device)):
@@ -116,7 +128,9 @@ class AbsentBoards:
         site = next((site for site in away if link.site_ids.may_speak(site, first)), None)
         if name in link.strangers:
             reason = "version"
-        elif self._directory and key and not has_password(self._directory, name, mqtt.password(key)):
+        elif (
+            self._directory and key and not has_password(self._directory, name, mqtt.password(key))
+        ):
             reason = "password"
         elif site:
             reason = "site"
@@ -146,6 +160,9 @@ class AbsentBoards:
 
 
 def _listed(devices: list[int]) -> str:
-    spans = [f"{first}-{last}" if last > first else f"{first}" for first, last in ranges_of(sorted(devices))]
+    spans = [
+        f"{first}-{last}" if last > first else f"{first}"
+        for first, last in ranges_of(sorted(devices))
+    ]
     text = ", ".join(spans[:_MOST_LINES]) + ", ..." * (len(spans) > _MOST_LINES)
     return f"device{'s' * (len(devices) > 1)} {text}"

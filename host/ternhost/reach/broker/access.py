@@ -1,4 +1,6 @@
-"""How to reach a broker: host.json of the directory that 'tern broker config' writes; and the names of its files."""
+"""How to reach a broker: host.json of the directory that 'tern broker config' writes; and the names
+of its files.
+"""
 
 import json
 import os
@@ -47,12 +49,16 @@ class Rights:
     @classmethod
     def below(cls, prefix: str, write: str, read: str, denied: str = "") -> Self:
         """Rights to these topics of a fleet, in words."""
-        return cls(*([f"{prefix}/{topic}" for topic in words.split()] for words in (write, read, denied)))
+        return cls(
+            *([f"{prefix}/{topic}" for topic in words.split()] for words in (write, read, denied))
+        )
 
     def lines(self, kind: str = "topic") -> str:
         """In Mosquitto's access list. kind: of the lines."""
         ways = {"write": self.write, "read": self.read, "deny": self.denied}
-        return "".join(f"{kind} {way} {topic}\n" for way, topics in ways.items() for topic in topics)
+        return "".join(
+            f"{kind} {way} {topic}\n" for way, topics in ways.items() for topic in topics
+        )
 
 
 @dataclass(frozen=True)
@@ -97,4 +103,8 @@ class Access:
 def host_file(place: str | Path) -> Path:
     """The host.json of a broker, which is named by its directory or by that file."""
     place = Path(place)
-    return place if not place.is_dir() and (place.exists() or place.suffix == ".json") else place / HOST
+    return (
+        place
+        if not place.is_dir() and (place.exists() or place.suffix == ".json")
+        else place / HOST
+    )

@@ -1,5 +1,8 @@
-"""Asks the devices of a round on a broker, and asks again. A sleeping board is asked only when it says hello: if its
-broker queued other questions, the board would answer, and pay for, rounds that have ended."""
+"""Asks the devices of a round on a broker, and asks again.
+
+A sleeping board is asked only when it says hello: if its broker queued other questions, the board
+would answer, and pay for, rounds that have ended.
+"""
 
 import heapq
 import math
@@ -22,14 +25,17 @@ from ternhost.store.fleet_key import FleetKey
 from ternhost.text import counted
 
 MAX_PATIENCE = 30.0
-# Most clients of a board to ask again one by one; for more, a board with the key gets the whole round again.
+# Most clients of a board to ask again one by one; for more, a board with the key gets the whole
+# round again.
 _SINGLY = 64
 _UNDER_WAY = 64  # unanswered requests to one board
 _AT_ONCE = 2000  # requests before the host reads again
 
 
 class Asking:
-    """Asks for the reports of an open round, which is announced if it has one question for all devices."""
+    """Asks for the reports of an open round, which is announced if it has one question for all
+    devices.
+    """
 
     def __init__(
         self,
@@ -133,7 +139,9 @@ class Asking:
             del self._waits[device]
 
     def put_off(self, refusal: Refusal, now: float) -> None:
-        """A device may not report yet, and says how long; or did not read the request: ask at once, then ever later."""
+        """A device may not report yet, and says how long; or did not read the request: ask at once,
+        then ever later.
+        """
         device = refusal.device
         self._unread[device] += 1
         if refusal.code == wire.ERR_TOO_SOON:
@@ -169,10 +177,14 @@ class Asking:
                 del self.hungry[board]
 
     def _ask(self, board: BoardOnBroker, device: int) -> None:
-        self._link.ask(board.name or board_name(device), self._aggregator.request(self.number, device))
+        self._link.ask(
+            board.name or board_name(device), self._aggregator.request(self.number, device)
+        )
 
     def ask_again(self, now: float) -> None:
-        """Ask devices whose wait is over; after a long time without news, all that have not answered."""
+        """Ask devices whose wait is over; after a long time without news, all that have not
+        answered.
+        """
         while self._later and self._later[0][0] <= now:
             when, device = heapq.heappop(self._later)
             if self._waits.get(device) == when:
@@ -185,7 +197,8 @@ class Asking:
             return
         self._heard = now
         self._patience = min(2 * self._patience, MAX_PATIENCE)
-        # Some are on boards that are gone or whose hello was lost; and a hello may claim devices that the board lacks.
+        # Some are on boards that are gone or whose hello was lost; and a hello may claim devices
+        # that the board lacks.
         last = self._patience == MAX_PATIENCE
         # A sleeping board gets the announcement when it wakes, or is asked at its hello.
         boards = [b for b in self._roster.boards.values() if b.there and b.expected and not b.wake]
@@ -228,8 +241,14 @@ class Asking:
 
     def _give_up(self, board: BoardOnBroker) -> None:
         # Except for devices that another board claims, too: one of the two lies.
-        others = {each: [b for b in self._roster.of(each) if b is not board] for each in board.expected}
-        alone = [each for each, boards in others.items() if all(b.left_out or not b.there for b in boards)]
+        others = {
+            each: [b for b in self._roster.of(each) if b is not board] for each in board.expected
+        }
+        alone = [
+            each
+            for each, boards in others.items()
+            if all(b.left_out or not b.there for b in boards)
+        ]
         self._aggregator.give_up(self.number, alone)
         board.given_up, board.expected = board.expected, set()
         board.to_ask.clear()

@@ -1,5 +1,8 @@
-"""What Mosquitto's log says about clients that it refuses or loses. The lines are those of Mosquitto 2.0.11, and of
-later releases, which add an address or the id of a refused client."""
+"""What Mosquitto's log says about clients that it refuses or loses.
+
+The lines are those of Mosquitto 2.0.11, and of later releases, which add an address or the id of a
+refused client.
+"""
 
 import json
 import os
@@ -41,7 +44,9 @@ class BrokerLog:
         """past: seconds before now, before which nothing counts but who is connected."""
         self.directory = directory
         self._since = int(time.time() - past)  # the log has whole seconds
-        self.connected: dict[str, float] = {}  # clients by name, and since when (seconds since 1970)
+        self.connected: dict[
+            str, float
+        ] = {}  # clients by name, and since when (seconds since 1970)
         self.ended: dict[str, str] = {}  # how their last connection ended
         self.refused: set[tuple[str, str]] = set()  # addresses ("": unknown), and reasons
         self.shared: set[str] = set()  # names under which several boards take turns
@@ -79,7 +84,8 @@ class BrokerLog:
         return True
 
     def _path(self) -> Path:
-        # The standard error of the running process, wherever its user has it; else the file of `tern broker run`.
+        # The standard error of the running process, wherever its user has it; else the file of
+        # `tern broker run`.
         with suppress(OSError, ValueError):
             process = Path("/proc", str(int((self.directory / PID).read_text())))
             if (process / "comm").read_text() == "mosquitto\n":
@@ -110,7 +116,9 @@ class BrokerLog:
             name, how = match[1], match[3]
             if self.connected.pop(name, None) is not None:
                 if recent:
-                    self.ended[name] = next(words for part, words in TEXTS["ended"].items() if part in how)
+                    self.ended[name] = next(
+                        words for part, words in TEXTS["ended"].items() if part in how
+                    )
                 return
             likely = [address for address, count in self._open.items() if count > 0]
             address = (match[2] or "").rpartition(":")[0] or (likely[0] if len(likely) == 1 else "")

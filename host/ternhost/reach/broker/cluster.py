@@ -1,5 +1,8 @@
-"""The files of a cluster of NATS servers, a broker that survives the loss of a node. Each node has a directory, to be
-copied to its machine. Users and their rights are those of Mosquitto's access list."""
+"""The files of a cluster of NATS servers, a broker that survives the loss of a node.
+
+Each node has a directory, to be copied to its machine. Users and their rights are those of
+Mosquitto's access list.
+"""
 
 import json
 import re
@@ -26,7 +29,9 @@ _BY_MQTT = {"allowed_connection_types": ["MQTT"]}
 
 
 def check(hosts: Sequence[str], *prefixes: str | bool | None) -> None:
-    """Raise UsageError where there are too few nodes for a cluster, or NATS has no topics with one of the prefixes."""
+    """Raise UsageError where there are too few nodes for a cluster, or NATS has no topics with one
+    of the prefixes.
+    """
     require("bcrypt")
     if len(set(hosts)) < _LEAST:
         raise UsageError(
@@ -35,7 +40,9 @@ def check(hosts: Sequence[str], *prefixes: str | bool | None) -> None:
         )
     for prefix in prefixes:
         if "." in str(prefix):
-            raise UsageError(f"NATS has no topics with a '.', such as {prefix!r}", hint="name another prefix")
+            raise UsageError(
+                f"NATS has no topics with a '.', such as {prefix!r}", hint="name another prefix"
+            )
 
 
 def write_nodes(directory: Path, access: Access) -> None:
@@ -44,7 +51,9 @@ def write_nodes(directory: Path, access: Access) -> None:
     if not path.exists():
         write_file(path, secrets.token_urlsafe(16).encode(), secret=True)
     password = path.read_text()
-    routes = "\n    ".join(f"nats://node:{password}@{bracketed(name)}:{port}" for name in access.hosts)
+    routes = "\n    ".join(
+        f"nats://node:{password}@{bracketed(name)}:{port}" for name in access.hosts
+    )
     for name in access.hosts:
         node = directory / NODES / name
         node.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -63,11 +72,18 @@ def _subject(topic: str, user: str) -> str:
 
 
 def write_users(
-    directory: Path, access: Access, rights: Mapping[Access, Rights], passwords: Iterable[tuple[str, str]]
+    directory: Path,
+    access: Access,
+    rights: Mapping[Access, Rights],
+    passwords: Iterable[tuple[str, str]],
 ) -> None:
-    """Write the users of all nodes. rights: of all but boards; passwords: (user, password). Raises OSError.
+    """Write the users of all nodes. rights: of all but boards; passwords: (user, password).
 
-    A hash that fits its password stays, since a node drops the connection of a user that has changed."""
+    Raises OSError.
+
+    A hash that fits its password stays, since a node drops the connection of a user that has
+    changed.
+    """
     import bcrypt
 
     nodes = [directory / NODES / name for name in access.hosts]
@@ -81,10 +97,18 @@ def write_users(
         if not (coded and bcrypt.checkpw(secret, coded.encode())):
             coded = bcrypt.hashpw(secret, bcrypt.gensalt(_COST)).decode()
         own = by_user.get(user) or board_rights(access.prefix)
-        publish, subscribe = ([_subject(topic, user) for topic in topics] for topics in (own.write, own.read))
-        # '#' takes the level above, too; a message at QoS 1 reaches a client through a subject of the server's own.
-        subscribe += [subject[:-2] for subject in subscribe if subject.endswith(".>")] + ["$MQTT.sub.*"]
+        publish, subscribe = (
+            [_subject(topic, user) for topic in topics] for topics in (own.write, own.read)
+        )
+        # '#' takes the level above, too; a message at QoS 1 reaches a client through a subject of
+        # the server's own.
+        subscribe += [subject[:-2] for subject in subscribe if subject.endswith(".>")] + [
+            "$MQTT.sub.*"
+        ]
         permissions = {"publish": publish, "subscribe": subscribe}
-        text += json.dumps({"user": user, "password": coded, "permissions": permissions, **_BY_MQTT}) + "\n"
+        text += (
+            json.dumps({"user": user, "password": coded, "permissions": permissions, **_BY_MQTT})
+            + "\n"
+        )
     for node in nodes:
         write_file(node / _USERS, (text + "]\n").encode(), secret=True)

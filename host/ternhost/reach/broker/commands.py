@@ -1,4 +1,6 @@
-"""`tern broker`: configures a fleet's broker, Mosquitto or a cluster of NATS, and runs Mosquitto for a first try."""
+"""`tern broker`: configures a fleet's broker, Mosquitto or a cluster of NATS, and runs Mosquitto
+for a first try.
+"""
 
 import argparse
 import time
@@ -58,7 +60,9 @@ def add_parser(subparsers: Any) -> None:
     home.add_argument(
         "--no-home-assistant", dest="home_assistant", action="store_false", default=None, help=text
     )
-    site = config.add_argument_group("sites", "places apart from the host: copy DIR/sites/SITE there")
+    site = config.add_argument_group(
+        "sites", "places apart from the host: copy DIR/sites/SITE there"
+    )
     text = "give the site its own broker, bridged to this one: its boards talk to it, the host to this one"
     add_option(site, "--bridge SITE", text)
     text = "give the site its boards' passwords, with which 'tern relay' connects boards on USB to a broker"
@@ -67,7 +71,9 @@ def add_parser(subparsers: Any) -> None:
     add_option(site, "--boards FIRST-LAST", text)
     text = "like --name, for the site's broker (default: localhost, 127.0.0.1)"
     add_option(site, "--site-name HOST...", text)
-    add_option(site, "--site-address A", "address on which the site's broker listens (default: 127.0.0.1)")
+    add_option(
+        site, "--site-address A", "address on which the site's broker listens (default: 127.0.0.1)"
+    )
     add_option(site, "--site-port P", f"port of the site's broker (default: {PORT})", type=int)
     summary = "run Mosquitto for DIR until Ctrl-C; a missing configuration is made, new passwords are loaded"
     run = add_command(actions, "run", summary, "tern broker run my-broker", run_run)
@@ -75,8 +81,15 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_config(args: argparse.Namespace) -> int:
-    named = {"names": args.name or None, "address": args.address, "port": args.port, "prefix": args.prefix}
-    options = {name: value for name, value in {**named, "tls": args.tls}.items() if value is not None}
+    named = {
+        "names": args.name or None,
+        "address": args.address,
+        "port": args.port,
+        "prefix": args.prefix,
+    }
+    options = {
+        name: value for name, value in {**named, "tls": args.tls}.items() if value is not None
+    }
     nats = args.kind == "nats" or (Path(args.directory) / cluster.NODES).exists()
     if nats and (args.address or args.bridge):
         raise UsageError(
@@ -97,7 +110,9 @@ def run_config(args: argparse.Namespace) -> int:
     if access.is_cluster:
         start = f"nats-server -c nats.conf in each of {args.directory}/{cluster.NODES}/*, on its machine"
     result = _result(args.directory, access)
-    result["sites"] = [_site_result(args.directory, each) for each in load_all(Path(args.directory))]
+    result["sites"] = [
+        _site_result(args.directory, each) for each in load_all(Path(args.directory))
+    ]
     devices = counted(result["devices"], "device")
     text = f"{args.directory}: passwords of {devices} and the host; keys are in {access.store}\n"
     if reloaded:
@@ -128,15 +143,23 @@ def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of a site for `configuration.add_site`; empty without one. Raises UsageError."""
     sites = {name for name in (args.bridge, args.relay) if name is not None}
-    options = {"names": args.site_name or None, "address": args.site_address, "port": args.site_port}
+    options = {
+        "names": args.site_name or None,
+        "address": args.site_address,
+        "port": args.site_port,
+    }
     options["boards"] = None if args.boards is None else parse_range(args.boards)
     if len(sites) > 1:
-        raise UsageError("one site at a time: --bridge and --relay name two", hint="run the command twice")
+        raise UsageError(
+            "one site at a time: --bridge and --relay name two", hint="run the command twice"
+        )
     if sites:
         kinds = {"bridge": args.bridge is not None, "relay": args.relay is not None}
         return {"name": sites.pop(), **kinds, **options}
     if any(value is not None for value in options.values()):
-        raise UsageError("--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE")
+        raise UsageError(
+            "--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE"
+        )
     return {}
 
 
@@ -148,7 +171,9 @@ def _site_result(directory: str, site: BrokerSite) -> dict[str, Any]:
 def _site_text(site: dict[str, Any]) -> str:
     text = f"site {site['name']}: copy {site['directory']} there"
     if site["bridge"]:
-        text += "; start its broker with tern broker run, or with mosquitto -c mosquitto.conf inside it"
+        text += (
+            "; start its broker with tern broker run, or with mosquitto -c mosquitto.conf inside it"
+        )
     if site["relay"]:
         text += "; connect boards on USB with tern relay BOARD --broker"
     return text

@@ -1,6 +1,8 @@
-"""Configures a broker for a fleet: Mosquitto, or a cluster of NATS servers. A board may write only its own topics, and
-read only its own and the fleet's. With Mosquitto, a client's id is its user name, so that no board can take over
-another's session."""
+"""Configures a broker for a fleet: Mosquitto, or a cluster of NATS servers.
+
+A board may write only its own topics, and read only its own and the fleet's. With Mosquitto, a
+client's id is its user name, so that no board can take over another's session.
+"""
 
 import getpass
 import secrets
@@ -37,18 +39,24 @@ def write_configuration(
 ) -> Access:
     """Write the broker's files and host.json; an existing authority, host password and store stay.
 
-    keys: by the first client of each board. names: host names and addresses under which boards reach the broker.
-    home_assistant: the prefix of discovery topics; False: hide the fleet again. nats: a cluster, whose nodes are at
-    `names`, and listen there. Raises StorageError and UsageError."""
+    keys: by the first client of each board. names: host names and addresses under which boards
+    reach the broker. home_assistant: the prefix of discovery topics; False: hide the fleet again.
+    nats: a cluster, whose nodes are at `names`, and listen there. Raises StorageError and
+    UsageError.
+    """
     names = names or (cluster.HERE if nats else ("localhost", "127.0.0.1"))
-    check_reached(names, address, port + nats)  # the nodes of a cluster use the next port among themselves
+    check_reached(
+        names, address, port + nats
+    )  # the nodes of a cluster use the next port among themselves
     check_prefix(prefix)
     home_access.check(directory, home_assistant, prefix)
     if nats:
         cluster.check(names, prefix, home_assistant)
     directory = Path(directory).absolute()
     if not nats and any(character.isspace() for character in str(directory)):
-        raise UsageError(f"{directory}: Mosquitto takes no path with a space", hint="name another directory")
+        raise UsageError(
+            f"{directory}: Mosquitto takes no path with a space", hint="name another directory"
+        )
     with storage_errors():
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if tls:
@@ -70,7 +78,10 @@ def write_configuration(
 
 
 def _write_users(
-    directory: Path, keys: Mapping[int, bytes], home_assistant: str | bool | None = None, anew: bool = False
+    directory: Path,
+    keys: Mapping[int, bytes],
+    home_assistant: str | bool | None = None,
+    anew: bool = False,
 ) -> None:
     """Write the access list and the passwords of all users, and the files of the sites."""
     for path, access in home_access.users(directory, home_assistant).items():
@@ -85,7 +96,9 @@ def _write_users(
     if host.is_cluster:
         cluster.write_users(directory, host, rights, passwords)
         return
-    users = "".join(f"user {access.user}\n{of_user.lines()}\n" for access, of_user in rights.items())
+    users = "".join(
+        f"user {access.user}\n{of_user.lines()}\n" for access, of_user in rights.items()
+    )
     users += "".join(site.access_list(host.prefix, keys) for site in written)
     mosquitto_files.write_access_list(directory, users, host.prefix)
     mosquitto_files.write_password_file(directory, passwords)
@@ -106,8 +119,11 @@ def configure(
     nats: bool | None = None,
     **options: Any,
 ) -> Access:
-    """Configure a broker for the devices of a store, which is made if it is missing. Without options, an existing
-    configuration changes only in its passwords, its access list and its memory. Raises StorageError and UsageError."""
+    """Configure a broker for the devices of a store, which is made if it is missing.
+
+    Without options, an existing configuration changes only in its passwords, its access list and
+    its memory. Raises StorageError and UsageError.
+    """
     directory = Path(directory)
     if sites.is_site(directory):
         central = directory.resolve().parent.parent
@@ -138,7 +154,11 @@ def configure(
                 mosquitto_files.update_memory(directory, len(keys))
     else:
         if old:
-            before = {"names": mosquitto_files.names(directory, old), "port": old.port, "prefix": old.prefix}
+            before = {
+                "names": mosquitto_files.names(directory, old),
+                "port": old.port,
+                "prefix": old.prefix,
+            }
             if listener := mosquitto_files.listening(directory):
                 before["address"] = listener[0]
             options = {**before, "tls": old.authority is not None, **options}
@@ -150,7 +170,10 @@ def configure(
 
 
 def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:
-    """Add or change a site with the options of `sites.describe`. Raises StorageError and UsageError."""
+    """Add or change a site with the options of `sites.describe`.
+
+    Raises StorageError and UsageError.
+    """
     directory = Path(directory)
     with storage_errors():
         site = sites.describe(directory, name, **options)

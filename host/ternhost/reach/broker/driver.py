@@ -1,6 +1,9 @@
-"""Asks a fleet on a broker for the reports of a round. One question for all devices is announced by a retained message,
-which late devices get, too; otherwise the host asks each device. Connected boards that do not answer are asked again: a
-device that has answered sends the same bytes again (ledger.md), which count once."""
+"""Asks a fleet on a broker for the reports of a round.
+
+One question for all devices is announced by a retained message, which late devices get, too;
+otherwise the host asks each device. Connected boards that do not answer are asked again: a device
+that has answered sends the same bytes again (ledger.md), which count once.
+"""
 
 import asyncio
 import time
@@ -37,7 +40,9 @@ _TICK = 0.5
 
 
 class BrokerDriver(ReportsDriver):
-    """The devices of `store` over a link to their broker, whose event loop runs while the driver does something."""
+    """The devices of `store` over a link to their broker, whose event loop runs while the driver
+    does something.
+    """
 
     def __init__(
         self,
@@ -48,8 +53,9 @@ class BrokerDriver(ReportsDriver):
         directory: Path | None = None,
         **options: Unpack[DriverOptions],
     ) -> None:
-        """A fleet that is not served asks only the boards that are connected when the driver is opened. directory: of
-        the broker, where it is on this machine."""
+        """A fleet that is not served asks only the boards that are connected when the driver is
+        opened. directory: of the broker, where it is on this machine.
+        """
         super().__init__(store, terms, **options)
         self._make_link = link
         self._fleet = fleet_key(store)
@@ -81,7 +87,9 @@ class BrokerDriver(ReportsDriver):
         self.link = self._make_link()
         self.link.on_connect = self._on_connect
         self.link.on_waiting = self._warn
-        connecting = asyncio.ensure_future(self.link.connect(patience=None if self._standing else 0.0))
+        connecting = asyncio.ensure_future(
+            self.link.connect(patience=None if self._standing else 0.0)
+        )
         stopped = asyncio.ensure_future(self._wake.wait())
         await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -100,21 +108,28 @@ class BrokerDriver(ReportsDriver):
         await self._hear_budgets()
 
     async def _hear_budgets(self) -> None:
-        """Have the boards say hello again that connected before this host did: they may have paid for rounds since.
+        """Have the boards say hello again that connected before this host did: they may have paid
+        for rounds since.
 
-        A FLEET_KEY that a board has already changes nothing there, and is answered by a HELLO (wire.md)."""
+        A FLEET_KEY that a board has already changes nothing there, and is answered by a HELLO
+        (wire.md).
+        """
         waiting = set()
         for board in self._roster.boards.values():
             said, first = self.link.boards.get(board.name), board.clients.start
             key = self.aggregator.key(first)
-            has_the_key = board.epoch == self._fleet.epoch  # to others it would bring a key that they lack
+            has_the_key = (
+                board.epoch == self._fleet.epoch
+            )  # to others it would bring a key that they lack
             if said is not None and said.kept and key and has_the_key and not board.wake:
                 self.link.ask(board.name, self._fleet.frame(first, key))
                 waiting.add(board.name)
         end = time.monotonic() + _HELLO_AGAIN
         while waiting and time.monotonic() < end and not self.stopped:
             await asyncio.sleep(_TICK / 10)
-            waiting = {name for name in waiting if name in self.link.boards and self.link.boards[name].kept}
+            waiting = {
+                name for name in waiting if name in self.link.boards and self.link.boards[name].kept
+            }
         self._look_at_boards(time.monotonic())
 
     async def _meet(self, quiet: float) -> None:
@@ -154,7 +169,9 @@ class BrokerDriver(ReportsDriver):
         link = self.link
         asleep = self._roster.asleep(time.monotonic())
         awake = len(link.boards) - sum(board.name in link.boards for board in asleep)
-        status = replace(super().status, boards=awake, asleep=len(asleep), strangers=len(link.strangers))
+        status = replace(
+            super().status, boards=awake, asleep=len(asleep), strangers=len(link.strangers)
+        )
         return replace(status, connected=link.connected)
 
     @property
@@ -189,7 +206,9 @@ class BrokerDriver(ReportsDriver):
             await self._take(min(_TICK, left))  # late reports are counted as such
 
     async def _take(self, timeout: float) -> bool:
-        """Take frames of boards, and look after boards; return whether an open round expected any of the frames."""
+        """Take frames of boards, and look after boards; return whether an open round expected any
+        of the frames.
+        """
         batch = await self.link.take(timeout)
         news = bool(batch) and self._accept(batch)
         now = time.monotonic()
@@ -238,7 +257,13 @@ class BrokerDriver(ReportsDriver):
     async def _collect(self, number: int, tell: Tell) -> RoundResult | None:
         asked = self.aggregator.asked(number)
         asking = self._asking = Asking(
-            number, self.aggregator, self._roster, self.link, self._fleet, self._patience, self._warn
+            number,
+            self.aggregator,
+            self._roster,
+            self.link,
+            self._fleet,
+            self._patience,
+            self._warn,
         )
         tell(RoundProgress(number, self.aggregator.reports(number), asked))
         try:
@@ -286,7 +311,9 @@ class BrokerDriver(ReportsDriver):
 
     def _hear(self, devices: Iterable[int]) -> None:
         if self._roster.wakes:
-            self._heard |= {device: time.time() for device in devices if device in self._roster.wakes}
+            self._heard |= {
+                device: time.time() for device in devices if device in self._roster.wakes
+            }
 
     def _reload_keys(self) -> None:
         if (changes := self._store.changes()) != self._changes:
@@ -305,7 +332,9 @@ class BrokerDriver(ReportsDriver):
                 self._asking.deal()
 
     def _send_fleet_key(self, boards: Iterable[BoardOnBroker]) -> None:
-        """Send the fleet's key to the boards that have an earlier one, under their first client's key."""
+        """Send the fleet's key to the boards that have an earlier one, under their first client's
+        key.
+        """
         for board in boards:
             first = board.clients.start
             if board.lacks(self._fleet.epoch) and (key := self.aggregator.key(first)):
@@ -325,7 +354,8 @@ class BrokerDriver(ReportsDriver):
     def _look_at_sites(self) -> None:
         if self.link.sites_back and self.link.connected:
             self.link.sites_back = False
-            # The site gets the open round by itself, but still retains a round that has ended meanwhile.
+            # The site gets the open round by itself, but still retains a round that has ended
+            # meanwhile.
             if not (self._asking and self._asking.announced):
                 self.link.announce(b"")
             if not kept_model.kept(self._store):
@@ -369,7 +399,8 @@ class BrokerDriver(ReportsDriver):
         self._sightings.write()
 
     def _saw(self, board: BoardOnBroker, hello: Mapping[str, Any], kept: bool = False) -> None:
-        # Only for members: anybody on a site's broker may claim more boards, and rows stay in the store.
+        # Only for members: anybody on a site's broker may claim more boards, and rows stay in the
+        # store.
         if self.aggregator.key(board.clients.start):
             seen = board.name, board.clients, board.heard
             self._sightings.saw(*seen, online=board.there, hello=hello, kept=kept)

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
-from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access, Rights, check_prefix
+from ternhost.reach.broker.access import (
+    HOME_ASSISTANT,
+    HOST,
+    PUBLISHER,
+    Access,
+    Rights,
+    check_prefix,
+)
 
 if TYPE_CHECKING:
     from ternhost.reach.broker.notices import Notices
@@ -18,7 +25,9 @@ PUBLISHER_USER, HOME_USER = "tern-publisher", "home-assistant"
 
 @dataclass(frozen=True)
 class HomeAccess:
-    """How tern reaches a broker to publish its fleet, and how Home Assistant does: with the prefix of discovery."""
+    """How tern reaches a broker to publish its fleet, and how Home Assistant does: with the prefix
+    of discovery.
+    """
 
     publisher: Access
     home: Access
@@ -51,21 +60,30 @@ class HomeAccess:
 
 
 def load(directory: str | Path) -> HomeAccess | None:
-    """The two users; None where Home Assistant may not see the fleet. Raises UsageError and StorageError."""
+    """The two users; None where Home Assistant may not see the fleet.
+
+    Raises UsageError and StorageError.
+    """
     paths = [Path(directory) / name for name in (PUBLISHER, HOME_ASSISTANT)]
     return HomeAccess(*map(Access.load, paths)) if all(path.exists() for path in paths) else None
 
 
 def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> None:
-    """Raise UsageError for an invalid prefix, or if it and the fleet's overlap: one could read the other's topics."""
+    """Raise UsageError for an invalid prefix, or if it and the fleet's overlap: one could read the
+    other's topics.
+    """
     discovery = _prefix(directory, discovery)
     if not isinstance(discovery, str):
         return
     check_prefix(discovery)
     if f"{discovery}/".startswith(f"{fleet}/") or f"{fleet}/".startswith(f"{discovery}/"):
-        text = f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with "
+        text = (
+            f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with "
+        )
         text += f"{fleet!r}: it could read more than it may"
-        raise UsageError(text, "choose another --home-assistant prefix, or another --prefix for the fleet")
+        raise UsageError(
+            text, "choose another --home-assistant prefix, or another --prefix for the fleet"
+        )
 
 
 def _prefix(directory: str | Path, discovery: str | bool | None) -> str | bool | None:
@@ -73,7 +91,10 @@ def _prefix(directory: str | Path, discovery: str | bool | None) -> str | bool |
 
 
 def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
-    """The files of the two users, for this prefix of discovery topics; None: as before. False removes them."""
+    """The files of the two users, for this prefix of discovery topics; None: as before.
+
+    False removes them.
+    """
     discovery = _prefix(directory, discovery)
     if discovery is False:
         for name in (PUBLISHER, HOME_ASSISTANT):

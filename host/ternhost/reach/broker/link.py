@@ -1,5 +1,6 @@
-"""The host's link to a broker (shared_specs/mqtt.md): one connection for the whole fleet, on asyncio. gmqtt counts most
-messages a second: 65,000 at QoS 0 (29,000 at QoS 1), where paho-mqtt makes 21,000 (14,000) and aiomqtt 9,000 (7,000).
+"""The host's link to a broker (shared_specs/mqtt.md): one connection for the whole fleet, on
+asyncio. gmqtt counts most messages a second: 65,000 at QoS 0 (29,000 at QoS 1), where paho-mqtt
+makes 21,000 (14,000) and aiomqtt 9,000 (7,000).
 """
 
 import asyncio
@@ -38,12 +39,17 @@ _MOST = 5_000  # up to this many in all
 _PUBACK = struct.Struct("!BBH")  # type, length, packet id
 
 _log = logging.getLogger("tern.mqtt")
-for _name in ("tern.mqtt", "gmqtt"):  # a lost broker is nothing special: it logs only if a program wants it
+for _name in (
+    "tern.mqtt",
+    "gmqtt",
+):  # a lost broker is nothing special: it logs only if a program wants it
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
-    """gmqtt's client for MQTT 3.1.1, but with one write, and one TLS record, for the PUBACKs of a whole read."""
+    """gmqtt's client for MQTT 3.1.1, but with one write, and one TLS record, for the PUBACKs of a
+    whole read.
+    """
 
     def __init__(self, hosts: deque[str], *args: Any, **kwargs: Any) -> None:
         """hosts: the nodes of the broker; each connection is to the next."""
@@ -85,8 +91,11 @@ class Said(NamedTuple):
 
 
 class MqttLink:
-    """Frames from and to all boards of a broker. `on_connect` is called after each connection, `on_waiting` with a
-    sentence when `connect` waits. Frames sent without a connection are lost, so that nothing stale is ever sent."""
+    """Frames from and to all boards of a broker.
+
+    `on_connect` is called after each connection, `on_waiting` with a sentence when `connect` waits.
+    Frames sent without a connection are lost, so that nothing stale is ever sent.
+    """
 
     def __init__(self, access: Access, *, sites: Callable[[], Ids] = dict) -> None:
         """sites: as of `SiteIds`."""
@@ -113,10 +122,15 @@ class MqttLink:
         self.renew()
 
     def renew(self) -> None:
-        """Make the client of the next attempt: gmqtt's remembers a refusal. A subclass adds a will."""
+        """Make the client of the next attempt: gmqtt's remembers a refusal.
+
+        A subclass adds a will.
+        """
         self._queue = queue = PersistentStorage()
         user, password = self.access.user, self.access.password
-        self._client = Client(self._hosts, user, clean_session=True, persistent_storage=queue, logger=_log)
+        self._client = Client(
+            self._hosts, user, clean_session=True, persistent_storage=queue, logger=_log
+        )
         retries = {"reconnect_delay": _RECONNECT_EVERY, "reconnect_retries": UNLIMITED_RECONNECTS}
         self._client.set_config(retries)
         self._client.set_auth_credentials(user, password)
@@ -126,9 +140,10 @@ class MqttLink:
         self._client.on_disconnect = self._on_disconnect
 
     async def connect(self, patience: float | None = 0.0) -> None:
-        """Connect for the first time; later it reconnects by itself. patience: seconds to retry while no broker
-        answers; None: until `close`. Raises UsageError, and DeviceError, at once if the broker refuses this host or has
-        the wrong certificate."""
+        """Connect for the first time; later it reconnects by itself. patience: seconds to retry
+        while no broker answers; None: until `close`. Raises UsageError, and DeviceError, at once if
+        the broker refuses this host or has the wrong certificate.
+        """
         authority = self.access.authority
         try:
             context = ssl.create_default_context(cafile=authority) if authority else False
@@ -166,14 +181,20 @@ class MqttLink:
                 )
         except ssl.SSLCertVerificationError as error:
             hint = "use the certificate authority and the host name of 'tern broker config'"
-            raise DeviceError(f"{where} is not the right one: {error.verify_message}", hint) from error
+            raise DeviceError(
+                f"{where} is not the right one: {error.verify_message}", hint
+            ) from error
         except MQTTConnectError as error:
-            kind = _NoAnswer if "unavailable" in str(error) else DeviceError  # until a cluster has a leader
+            kind = (
+                _NoAnswer if "unavailable" in str(error) else DeviceError
+            )  # until a cluster has a leader
             text = f"{where} refuses this host: {error}"
             raise kind(text, hint="check user and password in host.json") from error
         except (OSError, TimeoutError) as error:
             why = f": {error.strerror}" if getattr(error, "strerror", "") else ""
-            hint = "start it (tern broker run DIR, or mosquitto -c DIR/mosquitto.conf; for a cluster, "
+            hint = (
+                "start it (tern broker run DIR, or mosquitto -c DIR/mosquitto.conf; for a cluster, "
+            )
             hint += "nats-server -c nats.conf in the directory of each node), or check the address"
             raise _NoAnswer(f"{where} does not answer{why}", hint) from error
 
@@ -191,7 +212,9 @@ class MqttLink:
     # Receiving
 
     async def wait(self, timeout: float) -> bool:
-        """Wait for a frame or a hello, at most `timeout` seconds; return whether there is a frame to take."""
+        """Wait for a frame or a hello, at most `timeout` seconds; return whether there is a frame
+        to take.
+        """
         if not self._frames:
             self._arrived.clear()
             with suppress(TimeoutError):
@@ -199,8 +222,10 @@ class MqttLink:
         return bool(self._frames)
 
     async def take(self, timeout: float) -> list[bytes]:
-        """Unchecked frames of boards, in order; none if none come within `timeout` seconds. While many come, it waits a
-        little longer, since one commit serves them all."""
+        """Unchecked frames of boards, in order; none if none come within `timeout` seconds.
+
+        While many come, it waits a little longer, since one commit serves them all.
+        """
         if await self.wait(timeout):
             before = -_MANY
             for _ in range(_GATHERINGS):
@@ -211,7 +236,9 @@ class MqttLink:
         taken, self._frames = self._frames, []
         return taken
 
-    def _on_message(self, client: Any, topic: str, payload: bytes, qos: int, properties: Any) -> int:
+    def _on_message(
+        self, client: Any, topic: str, payload: bytes, qos: int, properties: Any
+    ) -> int:
         if topic.startswith(self._up_prefix):
             self._frames.append(payload)
             if self._gone and (board := topic.removeprefix(self._up_prefix)) in self._gone:
@@ -220,7 +247,9 @@ class MqttLink:
                 self.changed.add(board)
             self._arrived.set()
         elif topic.startswith(self._hello_prefix):
-            self._on_hello(topic.removeprefix(self._hello_prefix), payload, bool(properties.get("retain")))
+            self._on_hello(
+                topic.removeprefix(self._hello_prefix), payload, bool(properties.get("retain"))
+            )
         elif topic.startswith(self._site_prefix):
             site = topic.removeprefix(self._site_prefix)
             self.sites[site] = there = payload == b"1"
@@ -287,5 +316,7 @@ class MqttLink:
         self._publish(device_link.DOWN % (self.access.prefix, board), frame)
 
     def _publish(self, topic: str, payload: bytes, retain: bool = False) -> None:
-        if self.connected and self._client.is_connected:  # a lost connection is closed before it is reported
+        if (
+            self.connected and self._client.is_connected
+        ):  # a lost connection is closed before it is reported
             self._client.publish(topic, payload, qos=1, retain=retain)

@@ -26,7 +26,9 @@ from ternhost.reach.broker.sites import SITES, is_site
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
 _LOOK_EVERY = 0.5  # seconds between two looks whether it still runs
-_ASK_EVERY = 30.0  # and whether it still answers: Mosquitto 2.0.11 sometimes hangs after a bridge was cut
+_ASK_EVERY = (
+    30.0  # and whether it still answers: Mosquitto 2.0.11 sometimes hangs after a bridge was cut
+)
 _LARGEST_LOG = 16 << 20  # bytes of its log, which is emptied then
 _HUNG = 15.0  # seconds that an answer may take
 _CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"  # anonymous
@@ -58,9 +60,11 @@ def listens(address: str, port: int) -> bool:
 
 
 def reload(directory: str | Path) -> bool:
-    """Have a directory's running Mosquitto read passwords and access list again; return whether it could. So do
-    the brokers of its sites here, and first a site's central broker, which would otherwise lose messages that the
-    bridge passes on too early. Needs /proc and the user of the brokers."""
+    """Have a directory's running Mosquitto read passwords and access list again; return whether it
+    could. So do the brokers of its sites here, and first a site's central broker, which would
+    otherwise lose messages that the bridge passes on too early. Needs /proc and the user of the
+    brokers.
+    """
     directory = Path(directory).resolve()
     if is_site(directory) and (directory.parent.parent / CONFIG).exists():
         _hang_up(directory.parent.parent)
@@ -75,7 +79,9 @@ def reload(directory: str | Path) -> bool:
 def _hang_up(directory: Path, pid_file: str = PID, program: str = "mosquitto") -> bool:
     with suppress(OSError, ValueError):
         pid = int((directory / pid_file).read_text())
-        if Path(f"/proc/{pid}/comm").read_text() == f"{program}\n":  # no later process has its number
+        if (
+            Path(f"/proc/{pid}/comm").read_text() == f"{program}\n"
+        ):  # no later process has its number
             os.kill(pid, signal.SIGHUP)
             return True
     return False
@@ -85,12 +91,17 @@ def listener(directory: Path) -> tuple[str, int]:
     """Host and port of a directory's broker, as seen from its own machine. Raises UsageError."""
     where = listening(directory)
     if where is None:
-        raise UsageError(f"{directory / CONFIG} names no listener", hint="make it: tern broker config")
+        raise UsageError(
+            f"{directory / CONFIG} names no listener", hint="make it: tern broker config"
+        )
     return LOOPBACK.get(where[0], where[0]), where[1]
 
 
 class Mosquitto(Closing):
-    """A Mosquitto process on a configuration of `write_configuration`. A context manager that ends it."""
+    """A Mosquitto process on a configuration of `write_configuration`.
+
+    A context manager that ends it.
+    """
 
     def __init__(self, directory: str | Path) -> None:
         """Start it, and wait until it listens. Raises DeviceError."""
@@ -109,7 +120,9 @@ class Mosquitto(Closing):
 
     def start(self) -> None:
         """Start the process again after `stop` or `kill`."""
-        binary = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+        binary = shutil.which(
+            "mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+        )
         if binary is None:
             hint = "apt-get install --no-install-recommends mosquitto"
             raise DeviceError("mosquitto is not installed", hint)
@@ -153,7 +166,9 @@ class Mosquitto(Closing):
         return DeviceError(message, hint=f"see {log}")
 
     def answers(self, timeout: float, closed: bool = True) -> bool:
-        """Whether it answers a connection within `timeout` seconds. closed: the result where its port is closed."""
+        """Whether it answers a connection within `timeout` seconds. closed: the result where its
+        port is closed.
+        """
         try:
             line = socket.create_connection(self._listener, timeout)
         except OSError as error:
@@ -168,7 +183,8 @@ class Mosquitto(Closing):
         return True
 
     def _greet(self, line: socket.socket) -> None:
-        # Completes the handshake, since it sometimes logs one that breaks off as an error. Raises OSError.
+        # Completes the handshake, since it sometimes logs one that breaks off as an error. Raises
+        # OSError.
         if self.access.authority:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
@@ -180,7 +196,9 @@ class Mosquitto(Closing):
             line.recv(1)
 
     def keep(self, tell: Callable[[str], None]) -> None:
-        """Restart it from now on when it ends or hangs, after growing pauses. tell: gets a sentence each time."""
+        """Restart it from now on when it ends or hangs, after growing pauses. tell: gets a sentence
+        each time.
+        """
         keeper = threading.Thread(target=self._keep, args=(tell,), daemon=True)
         keeper.start()
         self._keeper = keeper  # only now that it can be joined: Ctrl-C may come at any time
@@ -241,8 +259,9 @@ class Mosquitto(Closing):
 
 
 def configure_if_missing(directory: str | Path) -> Access:
-    """Load a broker's access, or configure a new broker for this machine, on port 8883 or a free one. Raises
-    StorageError and UsageError."""
+    """Load a broker's access, or configure a new broker for this machine, on port 8883 or a free
+    one. Raises StorageError and UsageError.
+    """
     directory = Path(directory)
     if (directory / HOST).exists():
         return Access.load(directory / HOST)
@@ -253,8 +272,10 @@ def configure_if_missing(directory: str | Path) -> Access:
 def ensure_running(
     directory: str | Path, tell: Callable[[str], None] = lambda message: None
 ) -> Iterator[Access]:
-    """Configure a directory's broker, if it has none, and run it, unless something listens already, while the context
-    is open. `tell` hears of restarts. Raises DeviceError, StorageError and UsageError."""
+    """Configure a directory's broker, if it has none, and run it, unless something listens already,
+    while the context is open. `tell` hears of restarts. Raises DeviceError, StorageError and
+    UsageError.
+    """
     directory = Path(directory)
     access = configure_if_missing(directory)
     if not (directory / CONFIG).exists() or listens(*listener(directory)):

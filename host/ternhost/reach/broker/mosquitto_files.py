@@ -29,7 +29,9 @@ _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 
 def password_line(user: str, password: str) -> str:
     """A line of Mosquitto's password file: PBKDF2 with SHA-512."""
     salt = secrets.token_bytes(12)
-    encoded = (base64.b64encode(part).decode() for part in (salt, _digest(password, salt, _ITERATIONS)))
+    encoded = (
+        base64.b64encode(part).decode() for part in (salt, _digest(password, salt, _ITERATIONS))
+    )
     return f"{user}:$7${_ITERATIONS}${'$'.join(encoded)}"
 
 
@@ -45,10 +47,14 @@ def _coded_passwords(path: Path, changed: int) -> dict[str, str]:
 def has_password(directory: Path, user: str, password: str) -> bool:
     """Whether this is the user's password in the password file; true where that cannot be read."""
     path = directory / PASSWORDS
-    with suppress(OSError, ValueError):  # ValueError: of another kind, such as $6$ of older releases
+    with suppress(
+        OSError, ValueError
+    ):  # ValueError: of another kind, such as $6$ of older releases
         coded = _coded_passwords(path, path.stat().st_mtime_ns).get(user)
         _, _, iterations, salt, digest = coded.split("$") if coded else ("", "", "1", "", "")
-        return _digest(password, base64.b64decode(salt), int(iterations)) == base64.b64decode(digest)
+        return _digest(password, base64.b64decode(salt), int(iterations)) == base64.b64decode(
+            digest
+        )
     return True
 
 
@@ -65,14 +71,25 @@ def board_rights(prefix: str) -> Rights:
 
 def write_access_list(directory: Path, users: str, prefix: str) -> None:
     """users: the sections of all users but boards. Raises OSError."""
-    write_file(directory / ACCESS, (users + board_rights(prefix).lines("pattern")).encode(), secret=True)
+    write_file(
+        directory / ACCESS, (users + board_rights(prefix).lines("pattern")).encode(), secret=True
+    )
 
 
 def write_conf(
-    directory: Path, *, address: str, port: int, boards: int, tls: bool, user: str | None, bridge: str = ""
+    directory: Path,
+    *,
+    address: str,
+    port: int,
+    boards: int,
+    tls: bool,
+    user: str | None,
+    bridge: str = "",
 ) -> None:
-    """Write mosquitto.conf. user: the one who runs it there; None: it can be moved, and is run from its directory.
-    boards: their number, for its memory. bridge: the section of a site's broker. Raises OSError."""
+    """Write mosquitto.conf. user: the one who runs it there; None: it can be moved, and is run from
+    its directory. boards: their number, for its memory. bridge: the section of a site's broker.
+    Raises OSError.
+    """
     inside = "./" if user is None else f"{directory}/"
     start = f"mosquitto -c {inside}{CONFIG}" + (", in this directory" if user is None else "")
     account = f"user {user or 'root'}\n"  # root: Mosquitto keeps the user that starts it
@@ -103,7 +120,10 @@ def listening(directory: Path) -> tuple[str, int] | None:
 
 
 def update_memory(directory: Path, boards: int) -> None:
-    """Set the memory for this number of boards in a mosquitto.conf, which may have been edited. Raises OSError."""
+    """Set the memory for this number of boards in a mosquitto.conf, which may have been edited.
+
+    Raises OSError.
+    """
     path = directory / CONFIG
     text = _MEMORY_LINE.sub(f"memory_limit {_memory(boards)}", path.read_text())
     write_file(path, text.encode(), secret=not path.stat().st_mode & 0o077)

@@ -1,4 +1,6 @@
-"""Retained status messages for observers, sent by a separate thread, so that no round waits for them."""
+"""Retained status messages for observers, sent by a separate thread, so that no round waits for
+them.
+"""
 
 import asyncio
 import threading
@@ -18,7 +20,9 @@ _LEAVING = 5.0  # seconds until the last messages have arrived
 class _NoticeLink(MqttLink):
     """A connection without subscriptions. will: (topic, payload), retained, once it is lost."""
 
-    def __init__(self, access: Access, will: tuple[str, bytes], connected: Callable[[], None]) -> None:
+    def __init__(
+        self, access: Access, will: tuple[str, bytes], connected: Callable[[], None]
+    ) -> None:
         self._will = will
         super().__init__(access)
         self.on_connect = connected
@@ -40,10 +44,15 @@ class _NoticeLink(MqttLink):
 
 
 class Notices:
-    """Keeps the latest message of each topic retained, also after a reconnection; waits for a broker that is down."""
+    """Keeps the latest message of each topic retained, also after a reconnection; waits for a
+    broker that is down.
+    """
 
     def __init__(
-        self, access: Access, will: tuple[str, bytes], warn: Callable[[str], None] = lambda message: None
+        self,
+        access: Access,
+        will: tuple[str, bytes],
+        warn: Callable[[str], None] = lambda message: None,
     ) -> None:
         """will: (topic, payload) that the broker retains if this process is lost."""
         self._warn = warn

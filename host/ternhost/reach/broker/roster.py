@@ -12,7 +12,10 @@ AWAKE = 10.0  # seconds after its hello in which a sleeping board can be asked
 
 
 class BoardOnBroker:
-    """A board, and its devices that have not answered. The one without a name stands for unknown boards."""
+    """A board, and its devices that have not answered.
+
+    The one without a name stands for unknown boards.
+    """
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -104,7 +107,9 @@ class BoardRoster:
         return now - max(board.heard, self.connected_at)
 
     def look(self, link: MqttLink, now: float) -> tuple[Boards, Boards, Boards]:
-        """Update the boards from `link`: those that are new, those that are back, and those that are gone."""
+        """Update the boards from `link`: those that are new, those that are back, and those that
+        are gone.
+        """
         self._doubtful |= link.changed
         link.changed = set()
         new: list[BoardOnBroker] = []

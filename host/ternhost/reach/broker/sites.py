@@ -1,5 +1,7 @@
-"""Sites of a fleet: with a broker bridged to the central one, or with a relay for boards on USB. A site's directory, to
-be copied there, holds neither a device key nor the key of the certificate authority."""
+"""Sites of a fleet: with a broker bridged to the central one, or with a relay for boards on USB. A
+site's directory, to be copied there, holds neither a device key nor the key of the certificate
+authority.
+"""
 
 import json
 import re
@@ -30,7 +32,11 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 HERE = {"localhost", "127.0.0.1", "::1"}
 
 # Mosquitto searches a list from its beginning: the most frequent topics are first.
-_OF_BOARDS = ("topic write {prefix}/up/", "topic read {prefix}/down/", "topic write {prefix}/hello/")
+_OF_BOARDS = (
+    "topic write {prefix}/up/",
+    "topic read {prefix}/down/",
+    "topic write {prefix}/hello/",
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,9 @@ class BrokerSite:
         """Its section of the central broker's access list."""
         if not self.bridge:
             return ""
-        boards = [mqtt.name(device) for device in sorted(self.keys(keys))] if self.has_ids else ["+"]
+        boards = (
+            [mqtt.name(device) for device in sorted(self.keys(keys))] if self.has_ids else ["+"]
+        )
         lines = [f"{topic}{board}\n" for topic in _OF_BOARDS for board in boards]
         rights = Rights.below(prefix, f"site/{self.name}", "round model").lines()
         return f"user {self.user}\n{rights}{''.join(lines).format(prefix=prefix)}\n"
@@ -79,12 +87,17 @@ def is_site(directory: Path) -> bool:
 
 
 def load_all(directory: Path) -> list[BrokerSite]:
-    """The sites of the central broker whose directory this is. Raises UsageError and StorageError."""
+    """The sites of the central broker whose directory this is.
+
+    Raises UsageError and StorageError.
+    """
     return [_load(path) for path in sorted((directory / SITES).glob(f"*/{SITE}"))]
 
 
 def ids(directory: Path) -> dict[str, range]:
-    """Load the ids of sites that have a broker and own ids, without unreadable sites, so that the host goes on."""
+    """Load the ids of sites that have a broker and own ids, without unreadable sites, so that the
+    host goes on.
+    """
     by_site = {}
     for path in (directory / SITES).glob(f"*/{SITE}"):
         with suppress(StorageError, UsageError):
@@ -102,8 +115,10 @@ def _load(path: Path) -> BrokerSite:
 
 
 class SiteIds:
-    """The ids of sites and their latest returns, so that no site's broker speaks for another's boards: an access list
-    limits its topics, which name the first client of a board, but not its HELLOs."""
+    """The ids of sites and their latest returns, so that no site's broker speaks for another's
+    boards: an access list limits its topics, which name the first client of a board, but not its
+    HELLOs.
+    """
 
     def __init__(self, load: Callable[[], Ids] = dict) -> None:
         """load: reads the current ids; called when a site is back, or the host is connected."""
@@ -116,14 +131,20 @@ class SiteIds:
         self._ids = self._load()
 
     def back(self, site: str, now: float) -> None:
-        """A site's broker claims to be connected again; counts once in a while only, since anybody can claim it."""
+        """A site's broker claims to be connected again; counts once in a while only, since anybody
+        can claim it.
+        """
         if now - self._back.get(site, -_AGAIN) >= _AGAIN:
             self.renew()
             self._back[site] = now
 
     def resent(self, first: int, now: float) -> bool:
-        """Whether a message of the board with this first client may be old: its site has just returned."""
-        return any(now - then < RESENT and self.may_speak(site, first) for site, then in self._back.items())
+        """Whether a message of the board with this first client may be old: its site has just
+        returned.
+        """
+        return any(
+            now - then < RESENT and self.may_speak(site, first) for site, then in self._back.items()
+        )
 
     def may_speak(self, site: str, device: int) -> bool:
         # A site without ids may speak for any board that is at no other.
@@ -132,7 +153,9 @@ class SiteIds:
         return not any(device in ids for ids in self._ids.values())
 
     def cut(self, clients: range) -> range:
-        """The clients that a board claims, up to the first that belongs to another site than its first client."""
+        """The clients that a board claims, up to the first that belongs to another site than its
+        first client.
+        """
         stop = clients.stop
         for ids in self._ids.values():
             for end in (ids.start, ids.stop):
@@ -158,10 +181,14 @@ def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
         if name in HERE:
             continue
         if name in mosquitto_files.names(directory, central):
-            raise UsageError(f"{name} is the central broker", hint="give the site another name: --site-name")
+            raise UsageError(
+                f"{name} is the central broker", hint="give the site another name: --site-name"
+            )
         for other in others:
             if name in other.names:
-                raise UsageError(f"{name} is the broker of site {other.name}", hint="use another --site-name")
+                raise UsageError(
+                    f"{name} is the broker of site {other.name}", hint="use another --site-name"
+                )
     check_apart({each.name: each.ids for each in (site, *others) if each.has_ids})
 
 
@@ -174,8 +201,9 @@ def describe(
     boards: range | None = None,
     **options: Any,
 ) -> BrokerSite:
-    """Store the options of a site; omitted ones stay. boards: the ids of its devices. options: names, address and port
-    of its broker. Raises UsageError."""
+    """Store the options of a site; omitted ones stay. boards: the ids of its devices. options:
+    names, address and port of its broker. Raises UsageError.
+    """
     check(directory, name)
     central = Access.load(directory / HOST)
     path = directory / SITES / name / SITE
@@ -198,7 +226,10 @@ def describe(
 
 
 def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> list[BrokerSite]:
-    """Write the directories of all sites. anew: mosquitto.conf, too. Raises OSError, StorageError and UsageError."""
+    """Write the directories of all sites. anew: mosquitto.conf, too.
+
+    Raises OSError, StorageError and UsageError.
+    """
     sites = load_all(directory)
     for site in sites:
         if anew:
@@ -211,12 +242,14 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
     access = Access.load(central / HOST)
     directory = central / SITES / site.name
     passwords = [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
-    # How boards reach their broker. The user is empty: only the host, at the central broker, asks boards. The path of
-    # the store is right as long as the directory is not moved.
+    # How boards reach their broker. The user is empty: only the host, at the central broker, asks
+    # boards. The path of the store is right as long as the directory is not moved.
     host, port = (site.names[0], site.port) if site.bridge else (access.host, access.port)
     replace(access, host=host, port=port, user="", password="").save(directory / HOST)
     if site.relay:
-        write_file(directory / BOARDS, json.dumps(dict(passwords), indent=1).encode() + b"\n", secret=True)
+        write_file(
+            directory / BOARDS, json.dumps(dict(passwords), indent=1).encode() + b"\n", secret=True
+        )
     if access.authority:
         write_file(directory / AUTHORITY, Path(access.authority).read_bytes())
     if not site.bridge:
@@ -230,7 +263,9 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
     if (directory / CONFIG).exists():
         mosquitto_files.update_memory(directory, len(keys))
         return
-    tls_lines = f"bridge_cafile {AUTHORITY}\nbridge_tls_version tlsv1.2\n" if access.authority else ""
+    tls_lines = (
+        f"bridge_cafile {AUTHORITY}\nbridge_tls_version tlsv1.2\n" if access.authority else ""
+    )
     bridge = template("bridge.conf").format(site=site, access=access, tls=tls_lines)
     address, port, tls = site.address, site.port, access.authority is not None
     mosquitto_files.write_conf(

@@ -11,13 +11,17 @@ from ternhost.reach.gateway.messages import MOST_BUDGETS, BudgetRow
 def rows_of(budgets: Sequence[BoardBudget]) -> list[BudgetRow]:
     """The rows that tell these budgets, at most MOST_BUDGETS.
 
-    Where there are more different ones, similar ones become one row, which says the least left and the most spent."""
+    Where there are more different ones, similar ones become one row, which says the least left and
+    the most spent.
+    """
     rows = _counted(budgets)
     if len(rows) <= MOST_BUDGETS:
         return rows
     groups = _by_kind(rows)
     if len(groups) > MOST_BUDGETS:
-        groups = _by_kind((measure, None, left, spent, count) for measure, _, left, spent, count in rows)
+        groups = _by_kind(
+            (measure, None, left, spent, count) for measure, _, left, spent, count in rows
+        )
     most = MOST_BUDGETS // len(groups)
     found = []
     for group in groups:
@@ -52,7 +56,10 @@ def _whole_and_left(row: BudgetRow) -> tuple[int, int]:
 
 
 def _joined(rows: Sequence[BudgetRow]) -> BudgetRow:
-    """One row for several of one measure and unit. Its whole budget, left and spent, is none of the smaller ones."""
+    """One row for several of one measure and unit.
+
+    Its whole budget, left and spent, is none of the smaller ones.
+    """
     measure, unit, *_ = rows[0]
     left = min(row[2] for row in rows)
     spent = max(row[3] for row in rows)

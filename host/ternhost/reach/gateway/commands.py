@@ -1,4 +1,6 @@
-"""`tern gateway`: gateways of sites that keep their keys, and the NATS servers that they connect to."""
+"""`tern gateway`: gateways of sites that keep their keys, and the NATS servers that they connect
+to.
+"""
 
 import argparse
 import threading
@@ -43,7 +45,9 @@ def add_parser(subparsers: Any) -> None:
     text = "port of the server (default: 4222); nodes of a cluster use the next one, too"
     add_option(init, "--port P", text, type=int)
     summary = "exclude a site: its key is refused at once, and its ids are free"
-    remove = add_command(actions, "remove", summary, "tern gateway remove my-sites north", run_remove)
+    remove = add_command(
+        actions, "remove", summary, "tern gateway remove my-sites north", run_remove
+    )
     remove.add_argument("directory", metavar="DIR", help="directory from 'tern gateway init'")
     remove.add_argument("site", metavar="SITE", help="name of the site")
     lines = "print one JSON object per line"
@@ -59,10 +63,14 @@ def add_parser(subparsers: Any) -> None:
         tern gateway run north --fleet simulated:1000 --dataset flights --first-id 1001
         tern gateway run north"""
     run_ = add_command(actions, "run", summary, example, run_run, lines)
-    run_.add_argument("directory", metavar="DIR", help="directory of the site, from 'tern gateway init'")
+    run_.add_argument(
+        "directory", metavar="DIR", help="directory of the site, from 'tern gateway init'"
+    )
     fields.add_arguments(run_, SiteFleet)
     summary = "show which sites are connected to a server, or whether the gateway of a site runs"
-    status = add_command(actions, "status", summary, "tern gateway status my-sites --json", run_status)
+    status = add_command(
+        actions, "status", summary, "tern gateway status my-sites --json", run_status
+    )
     status.add_argument("directory", metavar="DIR", help="directory of the server, or of the site")
 
 
@@ -73,7 +81,9 @@ def run_init(args: argparse.Namespace) -> int:
     if not there and not args.site:
         hint = f"such as: tern gateway init {args.directory} --site north"
         raise UsageError("--site must name a site", hint)
-    server = directories.write_gateways(args.directory, args.site, args.name, args.address, args.port)
+    server = directories.write_gateways(
+        args.directory, args.site, args.name, args.address, args.port
+    )
     sites = directories.sites_of(args.directory)
     new = [site for site in sites if site not in there]
     reached = {"hosts": list(server.hosts), "address": server.address, "port": server.port}
@@ -83,7 +93,9 @@ def run_init(args: argparse.Namespace) -> int:
     for site in new:
         text += f"  copy {args.directory}/{site} to the site, remove it here: it has the site's private key\n"
     nodes = [args.directory] if len(server.hosts) == 1 else server.nodes().values()
-    text += "\n".join(f"  start it: tern gateway server {node}" for node in nodes) + _to_copy(server)
+    text += "\n".join(f"  start it: tern gateway server {node}" for node in nodes) + _to_copy(
+        server
+    )
     print_result(result, text, args.json)
     return OK
 
@@ -95,7 +107,9 @@ def _to_copy(server: Any) -> str:
     away = [name for name, node in server.nodes().items() if not node.is_dir()]
     path = server.directory / ACCOUNTS
     reload = "nats-server --signal reload=nats.pid"
-    return "".join(f"\n  copy {path} into the directory of {name}, and run there: {reload}" for name in away)
+    return "".join(
+        f"\n  copy {path} into the directory of {name}, and run there: {reload}" for name in away
+    )
 
 
 def run_remove(args: argparse.Namespace) -> int:
@@ -117,7 +131,9 @@ def run_server(args: argparse.Namespace) -> int:
             while True:
                 if (condition := server.condition) != shown:
                     shown = condition
-                    print_result({"condition": condition}, condition or "the NATS server runs", args.json)
+                    print_result(
+                        {"condition": condition}, condition or "the NATS server runs", args.json
+                    )
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:
             return OK
@@ -155,14 +171,26 @@ def run_run(args: argparse.Namespace) -> int:
 
 
 def run_status(args: argparse.Namespace) -> int:
-    from ternhost.reach.gateway.nats.directories import GATEWAY, GatewaySite, server_directory, state_of
+    from ternhost.reach.gateway.nats.directories import (
+        GATEWAY,
+        GatewaySite,
+        server_directory,
+        state_of,
+    )
 
     directory = Path(args.directory)
     if (directory / GATEWAY).exists():
         site = GatewaySite.load(directory)
         state = state_of(site)
-        result = {"site": site.name, "hosts": list(site.hosts), "port": site.port, "runs": state is not None}
-        text = f"{site.name}: the gateway " + ("does not run" if state is None else f"runs; {visible(state)}")
+        result = {
+            "site": site.name,
+            "hosts": list(site.hosts),
+            "port": site.port,
+            "runs": state is not None,
+        }
+        text = f"{site.name}: the gateway " + (
+            "does not run" if state is None else f"runs; {visible(state)}"
+        )
         print_result({**result, "connection": state}, text, args.json)
         return OK
     if not server_directory(directory).is_dir():
@@ -180,7 +208,12 @@ def _server_status(directory: Path, as_json: bool) -> int:
         while not all(post.sites().values()) and time.monotonic() < end:
             time.sleep(0.1)
         condition, sites = post.condition(), dict(post.sites())
-    result = {"hosts": list(server.hosts), "port": server.port, "condition": condition, "sites": sites}
+    result = {
+        "hosts": list(server.hosts),
+        "port": server.port,
+        "condition": condition,
+        "sites": sites,
+    }
     text = condition or f"{counted(sum(sites.values()), 'site')} connected"
     for site, online in sites.items():
         text += f"\n  {site}: {'connected' if online else 'not connected'}"

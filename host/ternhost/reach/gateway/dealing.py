@@ -1,7 +1,9 @@
 """Draws the groups of a round at a gateway, with the gateway's own randomness.
 
-A host that chooses the devices of a group can ask its own devices and one victim. It cannot where the gateway draws the
-group: then few of its devices are in it, except with a small probability (shared_specs/gateways.md)."""
+A host that chooses the devices of a group can ask its own devices and one victim. It cannot where
+the gateway draws the group: then few of its devices are in it, except with a small probability
+(shared_specs/gateways.md).
+"""
 
 import hashlib
 import os
@@ -16,7 +18,10 @@ from ternhost.store.store import Store
 
 
 def dealt(store: Store, deal: Deal, devices: Integers) -> Dealt | Refused:
-    """The groups that a host gets for its round. devices: of the gateway. The same round gets the same groups."""
+    """The groups that a host gets for its round. devices: of the gateway.
+
+    The same round gets the same groups.
+    """
     known = Members(devices)
     draws: list[int] = []
     sizes: list[int] = []
@@ -25,7 +30,9 @@ def dealt(store: Store, deal: Deal, devices: Integers) -> Dealt | Refused:
         if not parts <= len(pool):
             return Refused(deal.number, f"{len(pool)} devices cannot be dealt into {parts} groups")
         if np.any(known.find(pool) < 0):
-            return Refused(deal.number, "some of these devices are not on this gateway", "ask the next round")
+            return Refused(
+                deal.number, "some of these devices are not on this gateway", "ask the next round"
+            )
         hand = _digest(parts, pool)
         taken = store.take_group(hand, deal.number)
         if taken is None:
@@ -39,7 +46,9 @@ def dealt(store: Store, deal: Deal, devices: Integers) -> Dealt | Refused:
 
 
 def draw(pool: Integers, parts: int) -> list[Integers]:
-    """Deal the devices into so many nearly equal groups, each in ascending order: every deal is equally likely."""
+    """Deal the devices into so many nearly equal groups, each in ascending order: every deal is
+    equally likely.
+    """
     random = np.frombuffer(os.urandom(16 * len(pool)), np.uint64).reshape(2, -1)
     order = np.lexsort(
         random
@@ -51,7 +60,9 @@ def wrong_groups(dealt: Dealt, deal: Deal) -> str:
     """For a host: why these are not groups that it asked for; "" if they are."""
     if len(dealt.groups) != len(deal.pools):
         return f"{len(dealt.groups)} groups of {len(deal.pools)} pools"
-    for parts, pool, size, group in zip(deal.parts, deal.pools, dealt.dealt, dealt.groups, strict=True):
+    for parts, pool, size, group in zip(
+        deal.parts, deal.pools, dealt.dealt, dealt.groups, strict=True
+    ):
         if size != len(pool) or np.any(Members(pool).find(group) < 0):
             return "devices of another pool"
         if not size // parts <= len(group) <= -(-size // parts):

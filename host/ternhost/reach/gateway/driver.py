@@ -1,6 +1,9 @@
-"""Asks gateways for the counts of a round (shared_specs/gateways.md). Messages may be lost or arrive twice, and any
-part may fail at any time. So a round is stored before any gateway gets it, a gateway is asked again until it answers,
-and its answer is stored before it counts."""
+"""Asks gateways for the counts of a round (shared_specs/gateways.md).
+
+Messages may be lost or arrive twice, and any part may fail at any time. So a round is stored before
+any gateway gets it, a gateway is asked again until it answers, and its answer is stored before it
+counts.
+"""
 
 import math
 import time
@@ -67,14 +70,24 @@ class GatewaysDriver(StoredDriver):
     """Gateways that `post` reaches."""
 
     def __init__(
-        self, store: Store, post: Post, terms: Terms, registered: Registered = dict, bound: Bound | None = None,
+        self,
+        store: Store,
+        post: Post,
+        terms: Terms,
+        registered: Registered = dict,
+        bound: Bound | None = None,
         **options: Unpack[DriverOptions],
-    ) -> None:  # fmt: skip
-        """registered: by gateway, the ids that its devices may have; others may have any. Single results lack ids.
-        bound: what the counts of each gateway may tell of a device, in all rounds of the store."""
+    ) -> None:
+        """registered: by gateway, the ids that its devices may have; others may have any.
+
+        Single results lack ids. bound: what the counts of each gateway may tell of a device, in all
+        rounds of the store.
+        """
         super().__init__(store, terms, **options)
         self._post = post
-        self._roster = GatewayRoster(store, post, self._warn, standing=self._standing, registered=registered)
+        self._roster = GatewayRoster(
+            store, post, self._warn, standing=self._standing, registered=registered
+        )
         self._rounds: dict[int, RoundAtGateways] = {}
         self._taken: set[str] = set()  # gateways that have taken the model
         self._bound = bound
@@ -108,7 +121,9 @@ class GatewaysDriver(StoredDriver):
             self._roster.greet(now)
             self._receive(_TICK, None)
             registered = [gateway for gateway in self._roster.all.values() if gateway.registered]
-            absent = [gateway for gateway in registered if gateway.here is None and not gateway.refused]
+            absent = [
+                gateway for gateway in registered if gateway.here is None and not gateway.refused
+            ]
             early = now - begun < _GREETING
             may_come = absent and (early or any(gateway.reachable for gateway in absent))
             if (registered or not early) and not may_come:
@@ -117,7 +132,9 @@ class GatewaysDriver(StoredDriver):
         if self.stopped:
             return
         if not self._roster.there and not self._standing:
-            text = "no gateway answers" + (f": {self._roster.condition}" if self._roster.condition else "")
+            text = "no gateway answers" + (
+                f": {self._roster.condition}" if self._roster.condition else ""
+            )
             raise DeviceError(text, "start one at each site: tern gateway run DIRECTORY")
         for gateway in self._roster.all.values():
             if gateway.here is None and not gateway.refused:
@@ -142,7 +159,9 @@ class GatewaysDriver(StoredDriver):
             if gateway := self._roster.all.get(received.site):
                 self._take(gateway, received, round_, time.monotonic())
 
-    def _take(self, gateway: KnownGateway, reply: Reply, round_: RoundAtGateways | None, now: float) -> None:
+    def _take(
+        self, gateway: KnownGateway, reply: Reply, round_: RoundAtGateways | None, now: float
+    ) -> None:
         try:
             message = None if reply.payload is None else messages.decode(reply.payload)
         except MessageError as error:
@@ -200,7 +219,9 @@ class GatewaysDriver(StoredDriver):
     def _go_on_without(self, gateway: KnownGateway, round_: RoundAtGateways, why: str) -> None:
         if why != gateway.why:  # once for each reason
             gateway.why = why
-            self._warn(f"round {round_.number}: gateway {gateway.name} {why}; the round goes on without it")
+            self._warn(
+                f"round {round_.number}: gateway {gateway.name} {why}; the round goes on without it"
+            )
         round_.give_up(gateway.name)
 
     # Rounds
@@ -210,7 +231,9 @@ class GatewaysDriver(StoredDriver):
         """The devices of each known gateway; in a served fleet, of each connected one."""
         if self._standing:
             self._roster.look(time.monotonic())
-        there = [known for known, _ in self._roster.there if not (self._standing and known.left_out)]
+        there = [
+            known for known, _ in self._roster.there if not (self._standing and known.left_out)
+        ]
         return {known.name: known.devices for known in there}
 
     @property
@@ -226,7 +249,9 @@ class GatewaysDriver(StoredDriver):
 
     @property
     def budgets(self) -> list[BoardBudget]:
-        of_sites = [budgets_of(gateway.devices, here.budgets) for gateway, here in self._roster.there]
+        of_sites = [
+            budgets_of(gateway.devices, here.budgets) for gateway, here in self._roster.there
+        ]
         return [budget for budgets in of_sites for budget in budgets]
 
     def resume(self) -> list[int]:
@@ -238,7 +263,9 @@ class GatewaysDriver(StoredDriver):
                 round_ = RoundAtGateways.stored(stored, self._store.exchange(stored.number), now)
             except MessageError as error:
                 text = f"round {stored.number} was begun by another version: {error}"
-                raise StorageError(text, "finish it with that version, or abandon it with --anew") from error
+                raise StorageError(
+                    text, "finish it with that version, or abandon it with --anew"
+                ) from error
             for name in round_.outstanding:
                 self._roster.all.setdefault(name, KnownGateway(name))
             self._rounds[stored.number] = round_
@@ -256,12 +283,17 @@ class GatewaysDriver(StoredDriver):
     # Groups that gateways draw
 
     def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
-        """Have gateways draw the groups where a bound reckons with dishonest devices: a host could ask those alone."""
+        """Have gateways draw the groups where a bound reckons with dishonest devices: a host could
+        ask those alone.
+        """
         wanted: dict[str, Deal] = {}
         for name, devices in self.sites.items():
             if all(bound.honest == 1 for bound in self._bounds(name)):
                 continue
-            parts = [math.ceil(len(pool) / len(ids)) for (_, ids), pool in zip(cohorts, pools, strict=True)]
+            parts = [
+                math.ceil(len(pool) / len(ids))
+                for (_, ids), pool in zip(cohorts, pools, strict=True)
+            ]
             there = [np.intersect1d(integers(pool), devices) for pool in pools]
             if max(parts) > 1 and all(n <= len(pool) for n, pool in zip(parts, there, strict=True)):
                 wanted[name] = Deal(number, parts, there)
@@ -285,7 +317,10 @@ class GatewaysDriver(StoredDriver):
         return [bound for bound in (self._bound, of_site) if bound]
 
     def _deal(self, wanted: Mapping[str, Deal]) -> dict[str, Dealt]:
-        """The groups that these gateways draw. One that draws none in time is left with the host's own choice."""
+        """The groups that these gateways draw.
+
+        One that draws none in time is left with the host's own choice.
+        """
         self._wanted, self._dealt = wanted, {}
         end = time.monotonic() + _DEALING
         for name in wanted:
@@ -309,13 +344,19 @@ class GatewaysDriver(StoredDriver):
                 )
             self._dealt[gateway.name] = None if why else message
         elif isinstance(message, Refused) and message.number in (0, wanted.number):
-            self._warn(f"round {wanted.number}: gateway {gateway.name} draws no group: {message.message}")
+            self._warn(
+                f"round {wanted.number}: gateway {gateway.name} draws no group: {message.message}"
+            )
             self._dealt[gateway.name] = None
 
     def _groups(self, name: str, ask: Ask) -> list[Group]:
         """Who may be in each cohort of a question."""
         known = self._roster.all[name]
-        site = len(known.devices) if known.here is None else max(known.here.registered, len(known.devices))
+        site = (
+            len(known.devices)
+            if known.here is None
+            else max(known.here.registered, len(known.devices))
+        )
         dealt = self._drawn.get(name)
         found = []
         for cohort in ask.cohorts:
@@ -330,33 +371,46 @@ class GatewaysDriver(StoredDriver):
     # Rounds, once their devices are known
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        cohorts_asked = [Cohort(round_body(number, question), integers(ids)) for question, ids in cohorts]
+        cohorts_asked = [
+            Cohort(round_body(number, question), integers(ids)) for question, ids in cohorts
+        ]
         devices = [cohort.devices for cohort in cohorts_asked]
         asked = sum(map(len, devices))
         distinct = np.unique(np.concatenate([integers(()), *devices]))
         if not all(map(len, devices)) or len(distinct) < max(asked, 1):
             raise UsageError("a round must ask at least one device, and none twice")
-        round_ = Round(number, cohorts_asked, self.terms.reports(asked), self.terms.deadline, self._run)
+        round_ = Round(
+            number, cohorts_asked, self.terms.reports(asked), self.terms.deadline, self._run
+        )
         known = self._roster.all.values()
         there = {gateway.name: gateway.devices for gateway in known if len(gateway.devices)}
         categories = [question.categories for question, _ in cohorts] if self.individual else None
         asks = parts(round_, there, self.terms, categories)
-        told = {name: reports_of(ask.cohorts, self._groups(name, ask)) for name, ask in asks.items()}
+        told = {
+            name: reports_of(ask.cohorts, self._groups(name, ask)) for name, ask in asks.items()
+        }
         if self._bound:
             for name in self._spent(number, told):
                 del asks[name], told[name]
-            asks = {name: replace(ask, toward_server=self._bound.fields) for name, ask in asks.items()}
+            asks = {
+                name: replace(ask, toward_server=self._bound.fields) for name, ask in asks.items()
+            }
         under_way = RoundAtGateways(round_, asks, time.monotonic())
         with self._store.transaction():
             self._store.open_round(round_)
             self._store.save_questions(number, {name: under_way.exchange(name) for name in asks})
-            for name, answered in told.items():  # as if all devices reported, until there is an answer
+            for (
+                name,
+                answered,
+            ) in told.items():  # as if all devices reported, until there is an answer
                 self._store.save_told(number, name, answered)
         self._rounds[number] = under_way
 
     def _spent(self, number: int, wanted: Mapping[str, Answered]) -> list[str]:
-        """The gateways whose counts have told so much that this round would break the bound: they are not asked. (One
-        with too few devices is, and refuses.) Raises RefusedError where no gateway is left."""
+        """The gateways whose counts have told so much that this round would break the bound: they
+        are not asked. (One with too few devices is, and refuses.) Raises RefusedError where no
+        gateway is left.
+        """
         assert self._bound
         spent: list[str] = []
         for name, answered in wanted.items():
@@ -396,7 +450,9 @@ class GatewaysDriver(StoredDriver):
         for gateway in self._roster.all.values():
             gateway.hold, gateway.next, gateway.heard = HOLD[0], now, max(gateway.heard, now)
         if unreached := round_.asked - sum(ask.asked for ask in round_.asks.values()):
-            self._warn(f"round {round_.number}: no gateway is asked for {counted(unreached, 'device')}")
+            self._warn(
+                f"round {round_.number}: no gateway is asked for {counted(unreached, 'device')}"
+            )
 
     def _leave_out(self, round_: RoundAtGateways, now: float) -> None:
         for name in sorted(round_.outstanding):
@@ -436,7 +492,9 @@ class GatewaysDriver(StoredDriver):
         super().publish(averaged)
         self._taken.clear()
         payload, end = Model(averaged).encode(), time.monotonic() + _PUBLISHING
-        there = {gateway.name: gateway for gateway, _ in self._roster.there if not gateway.reported_gone}
+        there = {
+            gateway.name: gateway for gateway, _ in self._roster.there if not gateway.reported_gone
+        }
         for gateway in there.values():
             gateway.next = 0.0
         while lack := there.keys() - self._taken:
@@ -446,7 +504,9 @@ class GatewaysDriver(StoredDriver):
                 self._roster.send(there[name], payload, now)
             self._receive(_TICK, None)
         for name in sorted(lack):
-            self._warn(f"gateway {name} has not taken the model: its devices may have an earlier one")
+            self._warn(
+                f"gateway {name} has not taken the model: its devices may have an earlier one"
+            )
 
     def wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -1,4 +1,6 @@
-"""The devices of several sites, each with a gateway that asks them: what `--fleet gateways:DIR` names."""
+"""The devices of several sites, each with a gateway that asks them: what `--fleet gateways:DIR`
+names.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +29,9 @@ class AtGateways(Fleet):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         if not self.rest:
-            raise UsageError(f"fleet {text!r} names no directory", hint=f"such as {self.word}:my-sites")
+            raise UsageError(
+                f"fleet {text!r} names no directory", hint=f"such as {self.word}:my-sites"
+            )
         self.directory = Path(self.rest).expanduser()
 
     @property
@@ -37,7 +41,10 @@ class AtGateways(Fleet):
         return Server.load(self.directory).directory / store_file.NAME
 
     def registered(self) -> Mapping[str, range]:
-        """The ids that the devices of gateways may have, by name; of others any. Raises TernError."""
+        """The ids that the devices of gateways may have, by name; of others any.
+
+        Raises TernError.
+        """
         from ternhost.reach.gateway.nats.directories import registered
 
         return registered(self.directory)
@@ -49,7 +56,9 @@ class AtGateways(Fleet):
         return NatsPost(self.directory)
 
     def census(self, store: Store, standing: bool) -> int:
-        """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have been heard before."""
+        """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have
+        been heard before.
+        """
         return sum(map(len, self.sites(store, standing).values()))
 
     def sites(self, store: Store, standing: bool) -> Mapping[str, Integers]:

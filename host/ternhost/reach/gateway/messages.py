@@ -1,6 +1,8 @@
-"""The messages between a host and its gateways, as bytes (shared_specs/gateways.md). Reading is strict, since anybody
-may be the sender: an extra member, a missing one, a number out of bounds or devices out of order is a MessageError, and
-nothing is inflated beyond its upper bound."""
+"""The messages between a host and its gateways, as bytes (shared_specs/gateways.md).
+
+Reading is strict, since anybody may be the sender: an extra member, a missing one, a number out of
+bounds or devices out of order is a MessageError, and nothing is inflated beyond its upper bound.
+"""
 
 import hashlib
 import json
@@ -59,12 +61,17 @@ class Hello:
 
 @dataclass(frozen=True)
 class Ask:
-    """A round for one gateway. Two that differ only in quorum, deadline, hold and bound ask the same question."""
+    """A round for one gateway.
+
+    Two that differ only in quorum, deadline, hold and bound ask the same question.
+    """
 
     number: int
     cohorts: Sequence[Cohort]  # with ascending ids
     individual: bool = False  # single results are wanted, or the supports of hashed answers
-    categories: Sequence[int] = ()  # for each cohort of hashed answers their number, 0 for others; or empty
+    categories: Sequence[
+        int
+    ] = ()  # for each cohort of hashed answers their number, 0 for others; or empty
     quorum: float = 1.0  # share of the reports that ends it
     deadline: float | None = None  # seconds
     hold: float = 0.0  # seconds until the gateway reports its progress
@@ -79,15 +86,21 @@ class Ask:
     def digest(self) -> bytes:
         """SHA-256 of the question and its devices, which identifies its answer."""
         counts = (len(self.cohorts), len(self.categories))
-        head = struct.pack(f"<IB{2 + counts[1]}I", self.number, self.individual, *counts, *self.categories)
+        head = struct.pack(
+            f"<IB{2 + counts[1]}I", self.number, self.individual, *counts, *self.categories
+        )
         digest = hashlib.sha256(b"tern question" + head)
         for cohort in self.cohorts:
-            digest.update(LENGTH.pack(len(cohort.body)) + cohort.body + LENGTH.pack(len(cohort.devices)))
+            digest.update(
+                LENGTH.pack(len(cohort.body)) + cohort.body + LENGTH.pack(len(cohort.devices))
+            )
             digest.update(id_bytes(np.asarray(cohort.devices, np.int64)).tobytes())
         return digest.digest()
 
     def encode(self) -> bytes:
-        blobs = [part for cohort in self.cohorts for part in (cohort.body, pack_ids(cohort.devices))]
+        blobs = [
+            part for cohort in self.cohorts for part in (cohort.body, pack_ids(cohort.devices))
+        ]
         head = {name: value for name, value in vars(self).items() if name != "cohorts"}
         return _pack(ASK, {**head, "categories": [int(count) for count in self.categories]}, blobs)
 
@@ -105,8 +118,9 @@ class Model:
 
 @dataclass(frozen=True)
 class Deal:
-    """Ask for groups of devices that the gateway draws with its own randomness: of each pool, which it deals into so
-    many nearly equal parts, one part that no other round has got."""
+    """Ask for groups of devices that the gateway draws with its own randomness: of each pool, which
+    it deals into so many nearly equal parts, one part that no other round has got.
+    """
 
     number: int  # of the round
     parts: Sequence[int]  # of each pool
@@ -161,8 +175,11 @@ class Answer:
     ended: str
     reports: Sequence[int]  # by cohort
     refusals: Sequence[tuple[int, ...]]  # (code, detail, devices)
-    counts: Sequence[bytes] = field(repr=False)  # by cohort, d x symbols int64, little-endian, deflated
-    # Packed like counts: the wanted single results, or the number that supports each hashed category; or empty.
+    counts: Sequence[bytes] = field(
+        repr=False
+    )  # by cohort, d x symbols int64, little-endian, deflated
+    # Packed like counts: the wanted single results, or the number that supports each hashed
+    # category; or empty.
     results: Sequence[bytes] = field(default=(), repr=False)
 
     def encode(self) -> bytes:
@@ -186,8 +203,9 @@ class Refused:
 
 @dataclass(frozen=True)
 class Dealt:
-    """The groups that a gateway has drawn for a round: of each pool, which draw it is, how many devices were dealt, and
-    the devices of the group."""
+    """The groups that a gateway has drawn for a round: of each pool, which draw it is, how many
+    devices were dealt, and the devices of the group.
+    """
 
     number: int
     draws: Sequence[int]
@@ -209,7 +227,9 @@ class Taken:
 
 def _pack(kind: int, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
     encoded = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
-    return bytes((PROTOCOL, kind)) + b"".join(LENGTH.pack(len(part)) + part for part in (encoded, *blobs))
+    return bytes((PROTOCOL, kind)) + b"".join(
+        LENGTH.pack(len(part)) + part for part in (encoded, *blobs)
+    )
 
 
 # Reading
@@ -230,7 +250,9 @@ def decode(data: bytes) -> Message:
     head, blobs = _parts(bytes(data))
     _require(kind in _HEADS, f"unknown kind {kind}")
     checks = _HEADS[kind]
-    _require(head.keys() == checks.keys(), f"its head must have {', '.join(checks) or 'no members'}")
+    _require(
+        head.keys() == checks.keys(), f"its head must have {', '.join(checks) or 'no members'}"
+    )
     for name, is_valid in checks.items():
         _require(is_valid(head[name]), f"{name!r} is not as it must be")
     _require(not blobs or kind in (ASK, HERE, ANSWER, DEAL, DEALT), "it has more than a head")
@@ -254,7 +276,10 @@ def _parts(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     parts: list[bytes] = []
     at = 2
     while at < len(data):
-        _require(len(data) - at >= LENGTH.size and len(parts) <= _MOST_PARTS, "it does not end with a part")
+        _require(
+            len(data) - at >= LENGTH.size and len(parts) <= _MOST_PARTS,
+            "it does not end with a part",
+        )
         (length,) = LENGTH.unpack_from(data, at)
         at += LENGTH.size
         _require(length <= len(data) - at, "it is cut off")
@@ -291,7 +316,9 @@ def _text(most: int = MOST_TEXT) -> Check:
 
 
 def _list(is_valid: Check, least: int, most: int) -> Check:
-    return lambda value: isinstance(value, list) and least <= len(value) <= most and all(map(is_valid, value))
+    return lambda value: (
+        isinstance(value, list) and least <= len(value) <= most and all(map(is_valid, value))
+    )
 
 
 def _or_none(is_valid: Check) -> Check:
@@ -303,11 +330,19 @@ def _digest(value: Any) -> bool:
 
 
 def _bound(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == len(_BOUND) and all(map(operator.call, _BOUND, value))
+    return (
+        isinstance(value, list)
+        and len(value) == len(_BOUND)
+        and all(map(operator.call, _BOUND, value))
+    )
 
 
 def _budget_row(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == len(_BUDGET) and all(map(operator.call, _BUDGET, value))
+    return (
+        isinstance(value, list)
+        and len(value) == len(_BUDGET)
+        and all(map(operator.call, _BUDGET, value))
+    )
 
 
 _BUDGET = (
@@ -393,7 +428,10 @@ def _ask(head: dict[str, Any], blobs: Sequence[bytes]) -> Ask:
         cohorts.append(Cohort(body, devices))
     all_devices = np.concatenate([cohort.devices for cohort in cohorts])
     _require(len(np.unique(all_devices)) == len(all_devices), "a device is asked twice")
-    _require(len(head["categories"]) in (0, len(cohorts)), "it lacks the number of categories of a cohort")
+    _require(
+        len(head["categories"]) in (0, len(cohorts)),
+        "it lacks the number of categories of a cohort",
+    )
     return Ask(cohorts=cohorts, **head)
 
 
@@ -437,7 +475,10 @@ def _answer(head: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     cohorts = len(head["reports"])
     _require(len(blobs) in (cohorts, 2 * cohorts), "it lacks the counts of a cohort")
     _require(len(blobs) == cohorts or any(blobs[cohorts:]), "it has results without any content")
-    head["digest"], head["refusals"] = bytes.fromhex(head["digest"]), list(map(tuple, head["refusals"]))
+    head["digest"], head["refusals"] = (
+        bytes.fromhex(head["digest"]),
+        list(map(tuple, head["refusals"])),
+    )
     return Answer(counts=blobs[:cohorts], results=blobs[cohorts:], **head)
 
 

@@ -1,6 +1,8 @@
-"""A Post carries bytes between a host and the gateways of its sites; at a site a Handler turns a question into a reply.
+"""A Post carries bytes between a host and the gateways of its sites; at a site a Handler turns a
+question into a reply.
 
-A message may be lost, or be handled twice, but a reply comes from the site whose name it carries."""
+A message may be lost, or be handled twice, but a reply comes from the site whose name it carries.
+"""
 
 import queue
 import re
@@ -13,7 +15,10 @@ from typing import Self
 from ternhost.errors import TernError, UsageError
 from ternhost.reach.links import drain
 
-SERVER, NODES = "server", "nodes"  # directories beside those of the sites; no site may have such a name
+SERVER, NODES = (
+    "server",
+    "nodes",
+)  # directories beside those of the sites; no site may have such a name
 LARGEST = 1 << 26  # bytes of a question or an answer
 MOST_TEXT = 2000  # characters of an error
 
@@ -25,7 +30,9 @@ Handler = Callable[[bytes], bytes]
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply of the gateway at `site`; after a failure `payload` is None and `error` gives the reason."""
+    """A reply of the gateway at `site`; after a failure `payload` is None and `error` gives the
+    reason.
+    """
 
     site: str
     payload: bytes | None
@@ -33,7 +40,10 @@ class Reply:
 
 
 class Post(ABC):
-    """The connection of a host to its gateways. One thread sends and receives; any thread may stop it."""
+    """The connection of a host to its gateways.
+
+    One thread sends and receives; any thread may stop it.
+    """
 
     def __init__(self) -> None:
         self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()

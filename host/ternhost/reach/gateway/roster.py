@@ -55,7 +55,9 @@ class GatewayRoster:
         self, store: Store, post: Post, warn: Warn, *, standing: bool, registered: Registered
     ) -> None:
         """standing: devices come and go. registered: by gateway, the ids that its devices may have."""
-        self.all = {known.name: KnownGateway(known.name, known.devices) for known in store.gateways()}
+        self.all = {
+            known.name: KnownGateway(known.name, known.devices) for known in store.gateways()
+        }
         self.condition = ""  # of the post
         self.quiet = True  # do not warn of absent gateways yet
         self._doubted: set[str] = set()  # gateways whose round numbers are not credible
@@ -69,7 +71,9 @@ class GatewayRoster:
     @property
     def there(self) -> list[tuple[KnownGateway, Here]]:
         """The gateways that have been heard, with their latest HERE."""
-        return [(gateway, gateway.here) for gateway in self.all.values() if gateway.here is not None]
+        return [
+            (gateway, gateway.here) for gateway in self.all.values() if gateway.here is not None
+        ]
 
     def look(self, now: float) -> None:
         """Update which gateways can be reached."""
@@ -90,7 +94,9 @@ class GatewayRoster:
             gateway.reachable, gateway.registered = reachable, True
 
     def greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
-        """Say hello to gateways that have not been heard, except for `besides`; repeatedly in a served fleet."""
+        """Say hello to gateways that have not been heard, except for `besides`; repeatedly in a
+        served fleet.
+        """
         for gateway in self.all.values():
             stale = self._standing and now - gateway.greeted > _AGAIN
             if (gateway.here is None or gateway.left_out or stale) and gateway.name not in besides:
@@ -98,7 +104,9 @@ class GatewayRoster:
                 self.send(gateway, Hello().encode(), now)
 
     def send(self, gateway: KnownGateway, payload: bytes, now: float, hold: float = 0.0) -> None:
-        """Send to a gateway, if it can be reached and is due. hold: seconds that it may take to reply."""
+        """Send to a gateway, if it can be reached and is due. hold: seconds that it may take to
+        reply.
+        """
         if gateway.reachable and now >= gateway.next:
             gateway.next = now + hold + _LOST
             self._post.send(gateway.name, payload)
@@ -125,7 +133,9 @@ class GatewayRoster:
             self._warn(f"gateway {gateway.name} does not answer: {why}")
 
     def admit(self, gateway: KnownGateway, here: Here, now: float, strict: bool) -> None:
-        """Accept a HERE whose devices are allowed. strict: raise UsageError for devices of another gateway."""
+        """Accept a HERE whose devices are allowed. strict: raise UsageError for devices of another
+        gateway.
+        """
         if message := self._not_its_own(gateway, here):
             self._ignore(gateway, now, message)
             return
@@ -138,16 +148,25 @@ class GatewayRoster:
                 continue
             message = f"gateways {other.name} and {gateway.name} both have device {twice[0]}"
             if strict:
-                raise UsageError(message, hint="give the devices of every site ids of their own (--first-id)")
+                raise UsageError(
+                    message, hint="give the devices of every site ids of their own (--first-id)"
+                )
             self._ignore(gateway, now, message)
             return
         count, before = len(here.devices), len(gateway.devices)
         if before and gateway.here is not None and before != count:
             self._warn(f"gateway {gateway.name} now has {counted(count, 'device')}, not {before}")
         gateway.first = here.last if gateway.first is None else gateway.first
-        gateway.devices, gateway.here, gateway.next, gateway.refused = here.devices, here, now, False
+        gateway.devices, gateway.here, gateway.next, gateway.refused = (
+            here.devices,
+            here,
+            now,
+            False,
+        )
         fields = {name: value for name, value in asdict(here).items() if name != "devices"}
-        self._store.gateway_seen(gateway.name, here.devices, time.time(), {**fields, "clients": count})
+        self._store.gateway_seen(
+            gateway.name, here.devices, time.time(), {**fields, "clients": count}
+        )
 
     def _not_its_own(self, gateway: KnownGateway, here: Here) -> str:
         for name, allowed in self._registered().items():
@@ -164,10 +183,17 @@ class GatewayRoster:
         gateway.next, gateway.refused = now + _UNWANTED, True
 
     def believed(self) -> int:
-        """The last round number that credible gateways have used. A dishonest one must not use up the numbers: the host
-        ignores a gateway far ahead of all others, and uses only the first number that each reports."""
+        """The last round number that credible gateways have used.
+
+        A dishonest one must not use up the numbers: the host ignores a gateway far ahead of all
+        others, and uses only the first number that each reports.
+        """
         ours = last_number(self._store)
-        first = {gateway.name: gateway.first for gateway in self.all.values() if gateway.first is not None}
+        first = {
+            gateway.name: gateway.first
+            for gateway in self.all.values()
+            if gateway.first is not None
+        }
         least = min(first.values(), default=0)
         if len(first) == 1:
             least = ours if ours else min(least, wire.CLIENT_AHEAD // 2)
@@ -175,7 +201,9 @@ class GatewayRoster:
         for name, last in first.items():
             if last > most and name not in self._doubted:
                 self._doubted.add(name)
-                text = f"gateway {name} claims round {last}, which this host has not asked; it is not "
+                text = (
+                    f"gateway {name} claims round {last}, which this host has not asked; it is not "
+                )
                 text += f"believed. If it is right, go on with --after-round {last}"
                 self._warn(text)
         return max((last for last in first.values() if last <= most), default=0)

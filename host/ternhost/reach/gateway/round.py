@@ -1,5 +1,8 @@
-"""A round over gateways: the host checks their answers and adds them up. A gateway can lie about its own devices, but
-the checks allow no more than a report of each, with any symbols (shared_specs/gateways.md)."""
+"""A round over gateways: the host checks their answers and adds them up.
+
+A gateway can lie about its own devices, but the checks allow no more than a report of each, with
+any symbols (shared_specs/gateways.md).
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +26,9 @@ Rows = npt.NDArray[np.int64]
 
 
 def is_vector(question: Question) -> bool:
-    """Whether the host may need the result of each device by itself: counts say nothing of whole vectors."""
+    """Whether the host may need the result of each device by itself: counts say nothing of whole
+    vectors.
+    """
     return question.model == wire.SOFTMAX and question.k > 1
 
 
@@ -36,17 +41,25 @@ def is_hashed(question: Question) -> bool:
 
 
 def answer_to(ask: Ask, result: rounds.RoundResult) -> Answer:
-    """The answer of a gateway from the result of its round; single results without device ids, sorted."""
+    """The answer of a gateway from the result of its round; single results without device ids,
+    sorted.
+    """
     results = [b""] * len(result.cohorts)
     for i, cohort in enumerate(result.cohorts):
         answers = cohort.answers
         if answers is not None and is_hashed(cohort.question):
-            hashes, buckets, categories = answers.symbols[:, 0], cohort.card.symbols, ask.categories[i]
+            hashes, buckets, categories = (
+                answers.symbols[:, 0],
+                cohort.card.symbols,
+                ask.categories[i],
+            )
             supports = estimate.supports(answers.devices, hashes, ask.number, buckets, categories)
             results[i] = pack_counts(supports)
         elif cohort.vectors is not None:
             results[i] = pack_counts(cohort.vectors)
-        elif answers is not None and is_vector(cohort.question):  # sorted: their order is to reveal nothing
+        elif answers is not None and is_vector(
+            cohort.question
+        ):  # sorted: their order is to reveal nothing
             results[i] = pack_counts(answers.symbols[np.lexsort(answers.symbols.T[::-1])])
     reports = [cohort.reports for cohort in result.cohorts]
     counts = [pack_counts(cohort.counts) for cohort in result.cohorts]
@@ -56,7 +69,9 @@ def answer_to(ask: Ask, result: rounds.RoundResult) -> Answer:
 
 def _reasons(refusals: Mapping[int, rounds.Refusal]) -> list[tuple[int, int, int]]:
     # (code, detail, devices): rare details are counted under the most frequent one of their code.
-    by_frequency = Counter((refusal.code, refusal.detail) for refusal in refusals.values()).most_common()
+    by_frequency = Counter(
+        (refusal.code, refusal.detail) for refusal in refusals.values()
+    ).most_common()
     kept = dict(by_frequency[:MOST_REASONS])
     for (code, _), count in by_frequency[MOST_REASONS:]:
         same = next((reason for reason in kept if reason[0] == code), next(iter(kept)))
@@ -91,13 +106,20 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
         empty = rounds.CohortInFlight(cohort.body)
         counts = _integers(answer.counts[i], empty.size).reshape(empty.rows, empty.card.symbols)
         _require(counts >= 0, "has counts below 0")
-        # A report names k coordinates, none of them twice. (No sum overflows: no summand is beyond `reports`.)
+        # A report names k coordinates, none of them twice. (No sum overflows: no summand is beyond
+        # `reports`.)
         _require(counts <= reports, "has counts beyond its reports")
-        _require(int(counts.sum()) == empty.k * reports, "has counts that are not those of its reports")
-        _require(counts.sum(axis=1) <= reports, "counts a coordinate more often than there are reports")
+        _require(
+            int(counts.sum()) == empty.k * reports, "has counts that are not those of its reports"
+        )
+        _require(
+            counts.sum(axis=1) <= reports, "counts a coordinate more often than there are reports"
+        )
         single = ask.individual and (is_hashed(empty.question) or is_vector(empty.question))
         single |= empty.vectors is not None
-        _require(single or not any(answer.results[i : i + 1]), "has single results that nobody asked for")
+        _require(
+            single or not any(answer.results[i : i + 1]), "has single results that nobody asked for"
+        )
         results = supports = vectors = None
         if empty.vectors is not None:
             vectors = _vectors(answer, i, reports, empty)
@@ -114,7 +136,9 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
 def _supports(answer: Answer, i: int, reports: int, categories: int) -> rounds.Counts:
     _require(bool(answer.results), "lacks the support of hashed answers")
     supports = _integers(answer.results[i], categories)
-    _require((supports >= 0) & (supports <= reports), "has more support for a category than reports")
+    _require(
+        (supports >= 0) & (supports <= reports), "has more support for a category than reports"
+    )
     return supports
 
 
@@ -122,7 +146,9 @@ def _vectors(answer: Answer, i: int, reports: int, asked: rounds.CohortInFlight)
     _require(bool(answer.results), "lacks the vectors of a projection")
     vectors = _integers(answer.results[i], asked.d)
     length = float(np.sqrt(np.square(vectors.astype(np.float64)).sum()))
-    most = (asked.card.symbols // 2) ** 1.5 * reports  # the length of as many vectors of one direction
+    most = (
+        asked.card.symbols // 2
+    ) ** 1.5 * reports  # the length of as many vectors of one direction
     _require(length <= most * (1 + 1e-9), "has vectors that are longer than its reports together")
     return vectors
 
@@ -154,7 +180,9 @@ def _require(condition: bool | npt.NDArray[np.bool_], what: str) -> None:
         raise MessageError(f"it {what}")
 
 
-def without_names(number: int, reasons: Sequence[Sequence[int]], first: int) -> dict[int, rounds.Refusal]:
+def without_names(
+    number: int, reasons: Sequence[Sequence[int]], first: int
+) -> dict[int, rounds.Refusal]:
     """Refusals of unknown devices, by keys that no device has: from `-first` down."""
     refusals: dict[int, rounds.Refusal] = {}
     for code, detail, count in reasons:
@@ -169,8 +197,9 @@ def parts(
     terms: Terms,
     categories: Sequence[int] | None = None,
 ) -> dict[str, Ask]:
-    """The question to each gateway. gateways: by name, their devices, ascending. categories: where single results are
-    wanted, the number for each cohort of hashed answers, 0 for others."""
+    """The question to each gateway. gateways: by name, their devices, ascending. categories: where
+    single results are wanted, the number for each cohort of hashed answers, 0 for others.
+    """
     wanted = [np.sort(integers(cohort.devices)) for cohort in round_.cohorts]
     asks = {}
     for name, devices in gateways.items():
@@ -211,9 +240,15 @@ class RoundAtGateways:
 
     @classmethod
     def stored(cls, round_: rounds.Round, exchanges: Mapping[str, bytes], now: float) -> Self:
-        """The round from its exchanges in the store. Raises MessageError for data of another version."""
+        """The round from its exchanges in the store.
+
+        Raises MessageError for data of another version.
+        """
         ends = {name: LENGTH.size + LENGTH.unpack_from(kept)[0] for name, kept in exchanges.items()}
-        asks = {name: messages.decode_ask(kept[LENGTH.size : ends[name]]) for name, kept in exchanges.items()}
+        asks = {
+            name: messages.decode_ask(kept[LENGTH.size : ends[name]])
+            for name, kept in exchanges.items()
+        }
         restored = cls(round_, asks, now)
         for name, kept in exchanges.items():
             if answer := kept[ends[name] :]:
@@ -252,7 +287,9 @@ class RoundAtGateways:
             return rounds.QUORUM
         if self.outstanding.intersection(waiting):
             return None
-        return next((how for how in (rounds.DEADLINE, rounds.QUORUM) if how in self._ended), rounds.COMPLETE)
+        return next(
+            (how for how in (rounds.DEADLINE, rounds.QUORUM) if how in self._ended), rounds.COMPLETE
+        )
 
     def result(self, ended: str) -> rounds.RoundResult:
         by_index: list[list[tuple[rounds.Cohort, CohortAnswer]]] = [[] for _ in self._cohorts]
@@ -272,9 +309,13 @@ class RoundAtGateways:
                     single.append((integers(cohort.devices)[: len(answer.results)], answer.results))
                 if answer.supports is not None:
                     supports = answer.supports + (0 if supports is None else supports)
-            joined = rounds.Answers(*map(np.concatenate, zip(*single, strict=True))) if single else None
+            joined = (
+                rounds.Answers(*map(np.concatenate, zip(*single, strict=True))) if single else None
+            )
             cohorts.append(replace(total.result(), answers=joined, supports=supports))
-        return rounds.RoundResult(self.number, ended, self.asked, self.reports, dict(self._refusals), cohorts)
+        return rounds.RoundResult(
+            self.number, ended, self.asked, self.reports, dict(self._refusals), cohorts
+        )
 
     def _index(self, cohort: rounds.Cohort) -> int:
         # Two cohorts may have the same question, but never the same devices.

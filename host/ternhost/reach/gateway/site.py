@@ -1,6 +1,9 @@
-"""A gateway: passes the questions of a host to the devices of its site. Keys and reports never leave its store: a host
-learns counts. A question is stored before a device gets it, and an answer before the host does, so that the same
-question always gets the same bytes, and no device pays twice."""
+"""A gateway: passes the questions of a host to the devices of its site.
+
+Keys and reports never leave its store: a host learns counts. A question is stored before a device
+gets it, and an answer before the host does, so that the same question always gets the same bytes,
+and no device pays twice.
+"""
 
 import math
 import threading
@@ -43,7 +46,10 @@ _LOOK = 1.0  # seconds between two looks at its own fleet
 
 
 class Gateway:
-    """Asks one round at a time. Any thread may call `handle`; `run` is for the thread that has opened the store."""
+    """Asks one round at a time.
+
+    Any thread may call `handle`; `run` is for the thread that has opened the store.
+    """
 
     def __init__(
         self,
@@ -56,8 +62,10 @@ class Gateway:
         bound: Bound | None = None,
         warn: Warn = lambda message: None,
     ) -> None:
-        """fleet: its kind, for the host. bound: of the site, for all rounds. Raises StorageError, and MessageError for
-        a store of another version."""
+        """fleet: its kind, for the host. bound: of the site, for all rounds.
+
+        Raises StorageError, and MessageError for a store of another version.
+        """
         self._store = store
         self._driver = driver
         self._fleet = fleet
@@ -108,7 +116,9 @@ class Gateway:
         try:
             message = messages.decode(payload)
         except MessageError as error:
-            return Refused(0, str(error), "host and gateway must be of the same version of tern").encode()
+            return Refused(
+                0, str(error), "host and gateway must be of the same version of tern"
+            ).encode()
         if isinstance(message, Hello):
             return self._who().encode()
         if isinstance(message, Model):
@@ -141,14 +151,18 @@ class Gateway:
                 self._driver.abandon(self._to_do.number)  # the host goes on with another round
             self._deals.append(deal)
             asked = deal.encode()
-            self._changed.wait_for(lambda: asked in self._dealt or self._closed, messages.LONGEST_HOLD)
+            self._changed.wait_for(
+                lambda: asked in self._dealt or self._closed, messages.LONGEST_HOLD
+            )
             if asked not in self._dealt:
                 raise DeviceError("the gateway is busy")
             return self._dealt[asked].encode()
 
     def _asked(self, ask: Ask) -> bytes:
         with self._changed:
-            self._changed.wait_for(lambda: self._here is not None or self._closed, messages.LONGEST_HOLD)
+            self._changed.wait_for(
+                lambda: self._here is not None or self._closed, messages.LONGEST_HOLD
+            )
             here = self._ready()
         with self._changed:
             if refused := self._objection(ask, here):
@@ -160,23 +174,30 @@ class Gateway:
                 self._to_do, self._answer = ask, None
                 self._progress = Still(ask.number)
             self._changed.wait_for(
-                lambda: self._answer is not None or self._last != ask.number or self._closed, ask.hold
+                lambda: self._answer is not None or self._last != ask.number or self._closed,
+                ask.hold,
             )
             if self._last != ask.number:
-                return Refused(ask.number, f"round {ask.number} was given up for round {self._last}").encode()
+                return Refused(
+                    ask.number, f"round {ask.number} was given up for round {self._last}"
+                ).encode()
             return self._answer or self._progress.encode()
 
     def _objection(self, ask: Ask, here: Here) -> Refused | None:
         """Why a question is refused, or None; a number without a question can still get one."""
         number = ask.number
         if number < self._last:
-            return Refused(number, f"round {number} is before round {self._last}, this gateway's last one")
+            return Refused(
+                number, f"round {number} is before round {self._last}, this gateway's last one"
+            )
         if number == self._last:
             if ask.digest == self._digest:
                 return None
             why = "has another question" if self._digest else "was asked by the gateway itself"
             return Refused(number, f"round {number} {why}", "ask the next round")
-        if number - self._last > wire.CLIENT_AHEAD:  # no device would answer it, and numbers only grow
+        if (
+            number - self._last > wire.CLIENT_AHEAD
+        ):  # no device would answer it, and numbers only grow
             return Refused(number, f"round {number} is too far after round {self._last}")
         if ask.individual and not self._single_results and any(map(is_vector, _questions(ask))):
             why = "this gateway does not pass on the results of single devices"
@@ -194,7 +215,10 @@ class Gateway:
     # Rounds, in the thread of the store
 
     def run(self) -> None:
-        """Answer until `stop`. Raises TernError if the fleet cannot be reached at first, or if the disk fails."""
+        """Answer until `stop`.
+
+        Raises TernError if the fleet cannot be reached at first, or if the disk fails.
+        """
         try:
             for asked in self._store.open_rounds():
                 if self._to_do is None or asked.number != self._to_do.number:
@@ -219,7 +243,10 @@ class Gateway:
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Have `run` return soon; a round under way is taken up at the next start. Safe in a signal handler."""
+        """Have `run` return soon; a round under way is taken up at the next start.
+
+        Safe in a signal handler.
+        """
         self._stopped = True
         self._driver.stop()
 
@@ -244,7 +271,9 @@ class Gateway:
             self._changed.notify_all()
         self._settle_account()
         for averaged in models:
-            if self._store.last_round():  # a model belongs to a round: before the first there is none
+            if (
+                self._store.last_round()
+            ):  # a model belongs to a round: before the first there is none
                 self._driver.publish(averaged)
 
     def _settle_account(self) -> None:
@@ -281,7 +310,9 @@ class Gateway:
             self._hold_back(ask, answered)
             result = self._collect(ask, number in under_way)
             if result is not None:
-                answered = reports_of(ask.cohorts, groups, [cohort.reports for cohort in result.cohorts])
+                answered = reports_of(
+                    ask.cohorts, groups, [cohort.reports for cohort in result.cohorts]
+                )
                 self._hold_back(ask, answered)
         except StorageError:
             raise
@@ -315,7 +346,9 @@ class Gateway:
             self._changed.notify_all()
 
     def _hold_back(self, ask: Ask, answered: Answered) -> None:
-        """Raise RefusedError where the counts of these reports would tell the server's owner more than a bound."""
+        """Raise RefusedError where the counts of these reports would tell the server's owner more
+        than a bound.
+        """
         for bound in (self._bound, Bound.read(ask.toward_server)):
             if bound and (why := bound.refuses(self._told, answered)):
                 raise RefusedError(f"held back: {why}", hint=MORE)
@@ -324,7 +357,9 @@ class Gateway:
         driver, number = self._driver, ask.number
         driver.terms = Terms(ask.quorum, ask.deadline, self._silence)
         questions = _questions(ask)
-        driver.individual = ask.individual and any(is_vector(each) or is_hashed(each) for each in questions)
+        driver.individual = ask.individual and any(
+            is_vector(each) or is_hashed(each) for each in questions
+        )
 
         def tell(progress: RoundProgress) -> None:
             with self._changed:
@@ -333,7 +368,10 @@ class Gateway:
 
         try:
             if not under_way:
-                driver.open(number, list(zip(questions, (part.devices for part in ask.cohorts), strict=True)))
+                driver.open(
+                    number,
+                    list(zip(questions, (part.devices for part in ask.cohorts), strict=True)),
+                )
             with self._changed:
                 if self._last != number:  # it was superseded before it was open
                     driver.abandon(number)

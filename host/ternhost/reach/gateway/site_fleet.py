@@ -1,4 +1,6 @@
-"""The fleet of a gateway: its options, stored in gateway.json from the first start on, and how it is opened."""
+"""The fleet of a gateway: its options, stored in gateway.json from the first start on, and how it
+is opened.
+"""
 
 import json
 import os
@@ -32,7 +34,8 @@ from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 
 FILE = "gateway.json"
-_RUNS = "runs"  # the member of gateway.json with these options; others belong to the connection to the server
+# the member of gateway.json with these options; others belong to the connection to the server
+_RUNS = "runs"
 _CLIENTS = 1000  # on emulated boards, by default
 _what = partial(option, group="what the gateway runs")
 _made = partial(option, group="clients that tern makes: simulated, or on emulated boards")
@@ -86,16 +89,22 @@ class SiteFleet:
 
     def __post_init__(self) -> None:
         if not self.fleet:
-            raise UsageError("--fleet must name the gateway's devices", hint=f"a fleet is {fleet.forms()}")
+            raise UsageError(
+                "--fleet must name the gateway's devices", hint=f"a fleet is {fleet.forms()}"
+            )
         kind = fleet.parse(self.fleet)
         if kind.by_gateways:
-            raise UsageError("a gateway asks its own devices, and no other gateways", hint="such as port:a0")
+            raise UsageError(
+                "a gateway asks its own devices, and no other gateways", hint="such as port:a0"
+            )
         require(self.clients is None or self.clients >= 1, "clients", "1 or more", self.clients)
         most = wire.FLEET - (self.count(kind) or 1)
         require(1 <= self.first_id <= most, "first_id", f"1 to {most}", self.first_id)
         require(1 <= self.records <= 0xFFFF, "records", "1 to 65535", self.records)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
-        require(0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence)
+        require(
+            0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence
+        )
         _ = self.policy
 
     @property
@@ -116,14 +125,22 @@ class SiteFleet:
         """The records of the clients of all sites with this data set. Raises UsageError."""
         data = datasets.held(self.dataset, classes=self.classes)
         rows = data.records(data.training)
-        require(self.records <= len(rows), "records", f"at most the data set's {len(rows)}", self.records)
+        require(
+            self.records <= len(rows),
+            "records",
+            f"at most the data set's {len(rows)}",
+            self.records,
+        )
         return Holdings(rows, np.random.default_rng(self.seed).permutation(len(rows)), self.records)
 
     # In gateway.json
 
     @classmethod
     def of(cls, directory: Path, named: Mapping[str, Any]) -> Self:
-        """The stored options of the directory, with those `named` now. Raises UsageError if a settled one changes."""
+        """The stored options of the directory, with those `named` now.
+
+        Raises UsageError if a settled one changes.
+        """
         saved = _read(directory).get(_RUNS)
         if saved is None:
             return cls(**named)._anywhere()
@@ -134,7 +151,9 @@ class SiteFleet:
                 flag, was = f"--{name.replace('_', '-')}", known.get(name)
                 begun = f"without {flag}" if was is None else f"with {flag} {was}"
                 hint = "its devices and their answers stay; for others write another directory"
-                raise UsageError(f"{directory} was begun {begun}, not with {getattr(now, name)}", hint)
+                raise UsageError(
+                    f"{directory} was begun {begun}, not with {getattr(now, name)}", hint
+                )
         return now
 
     def _anywhere(self) -> Self:
@@ -162,8 +181,13 @@ def _read(directory: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: None) -> Iterator[Gateway]:
-    """The gateway of a directory, with its store open; makes the boards that tern is to make. Raises TernError."""
+def opened(
+    directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: None
+) -> Iterator[Gateway]:
+    """The gateway of a directory, with its store open; makes the boards that tern is to make.
+
+    Raises TernError.
+    """
     directory = Path(directory)
     bound = Bound.of_site(directory)
     kind = fleet.parse(runs.fleet)
@@ -184,7 +208,8 @@ def opened(directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: 
             warn=warn,
             holdings=_holdings(kind, runs, warn) if kind.simulated else None,
             clients=runs.count(kind),
-            seed=runs.seed + (runs.first_id << 32),  # clients of two gateways must not draw the same
+            seed=runs.seed
+            + (runs.first_id << 32),  # clients of two gateways must not draw the same
             first=runs.first_id,
             modules=_MODULES,
             standing=True,
@@ -219,19 +244,25 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
         return
     if (directory / FLEET_NAME).exists():
         hint = "put that store back; if it is lost, write another directory"
-        raise StorageError(f"{store.path} has no keys of the boards in {directory / FLEET_NAME}", hint)
+        raise StorageError(
+            f"{store.path} has no keys of the boards in {directory / FLEET_NAME}", hint
+        )
     if kind.count > count:
         hint = "ask for fewer boards"
         raise UsageError(f"{kind.count} boards for {count} clients leave boards without one", hint)
     rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
     runs.save(directory)  # before its devices exist
-    shutil.rmtree(new, ignore_errors=True)  # left by an interrupted start: none of its boards ever ran
+    shutil.rmtree(
+        new, ignore_errors=True
+    )  # left by an interrupted start: none of its boards ever ran
     keys = new_keys(ids)
     boards = board_directories(new, kind.count)
     bounds = [count * board // len(boards) for board in range(len(boards) + 1)]
     for board, start, end in zip(boards, bounds, bounds[1:], strict=False):
         board_rows = rows[start:end].reshape(-1, rows.shape[2])
         board_keys = [keys[device] for device in ids[start:end]]
-        provision_board(board, ids[start], board_keys, board_rows, runs.policy, 0, last_number(store))
+        provision_board(
+            board, ids[start], board_keys, board_rows, runs.policy, 0, last_number(store)
+        )
     store.add_devices(keys)  # now that the boards are written
     (new / FLEET_NAME).rename(directory / FLEET_NAME)

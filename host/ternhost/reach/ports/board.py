@@ -13,7 +13,9 @@ from ternhost.reach.absence import require_at_port
 from ternhost.reach.links import Events, Link, open_link
 from ternhost.store.boards import hello_fields
 
-UNDER_WAY = 16  # requests to one board; enough that it never waits for the host to commit the answers
+UNDER_WAY = (
+    16  # requests to one board; enough that it never waits for the host to commit the answers
+)
 MAX_TRIES = 12  # requests to one device in one round
 PATIENCE = 1.0  # seconds of silence until a board is asked again; doubles up to
 MAX_PATIENCE = 8.0
@@ -59,10 +61,14 @@ class BoardOnPort:
             if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
                 text = f"the board on {self.port} says that it has {len(clients):,} clients from "
                 text += f"{clients.start} on"
-                raise DeviceError(text, "no board can have that many: provision it anew, or do not use it")
+                raise DeviceError(
+                    text, "no board can have that many: provision it anew, or do not use it"
+                )
             require_at_port(self.port, hello)
             if self.clients and clients != self.clients:
-                raise DeviceError(f"another board than before is on {self.port}", hint="put each board back")
+                raise DeviceError(
+                    f"another board than before is on {self.port}", hint="put each board back"
+                )
         except BaseException:
             link.close()
             raise
@@ -74,7 +80,11 @@ class BoardOnPort:
 
     def reopen(self, events: Events, now: float) -> None:
         """Try to open the port in a thread, if it is time to: it may take long to fail."""
-        if self.link or (self._opening and self._opening.is_alive()) or now - self.opened < _REOPEN_EVERY:
+        if (
+            self.link
+            or (self._opening and self._opening.is_alive())
+            or now - self.opened < _REOPEN_EVERY
+        ):
             return
         self.opened = now
         self._opening = threading.Thread(target=self._try_to_open, args=(events,), daemon=True)
@@ -130,7 +140,9 @@ class BoardOnPort:
             del self.under_way[device]
 
     def lost_one(self, device: int) -> None:
-        """Repeat a damaged request: the one for `device`, or the oldest open one if the board cannot tell."""
+        """Repeat a damaged request: the one for `device`, or the oldest open one if the board
+        cannot tell.
+        """
         if device == wire.BOARD:
             device = next(iter(self.under_way), wire.BOARD)
         if self.under_way.pop(device, None):
@@ -143,7 +155,9 @@ class BoardOnPort:
             self.waiting[device] = until
 
     def nudge(self, now: float) -> None:
-        """Ask devices again whose wait is over, and the oldest open request if the board is silent for too long."""
+        """Ask devices again whose wait is over, and the oldest open request if the board is silent
+        for too long.
+        """
         for device in [device for device, until in self.waiting.items() if now >= until]:
             del self.waiting[device]
             self.to_ask.append(device)
@@ -164,7 +178,9 @@ class BoardOnPort:
             self.unsure = True
 
     def hear_out(self, end: float) -> TernError | None:
-        """Wait, until about `end`, for its HELLO, which follows the model; return an error if it may be lost."""
+        """Wait, until about `end`, for its HELLO, which follows the model; return an error if it
+        may be lost.
+        """
         if not self.link or not self.unsure:
             return None
         while self.link.backlog() and time.monotonic() < end:

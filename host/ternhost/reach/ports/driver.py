@@ -1,6 +1,9 @@
-"""Asks boards on serial links for the reports of a round. A board answers in order: an overtaken request was lost and
-is repeated, like the oldest one when a board falls silent. Repetition is harmless: a device that has reported sends the
-same bytes again (ledger.md). A board that is silent for too long is left out until it answers on its port again."""
+"""Asks boards on serial links for the reports of a round.
+
+A board answers in order: an overtaken request was lost and is repeated, like the oldest one when a
+board falls silent. Repetition is harmless: a device that has reported sends the same bytes again
+(ledger.md). A board that is silent for too long is left out until it answers on its port again.
+"""
 
 import queue
 import time
@@ -33,7 +36,9 @@ _HEARING_OUT = 10.0  # seconds at the end until all boards have their model
 class BoardsDriver(ReportsDriver):
     """Boards on ports, and an aggregator on `store`."""
 
-    def __init__(self, store: Store, boards: Boards, terms: Terms, **options: Unpack[DriverOptions]) -> None:
+    def __init__(
+        self, store: Store, boards: Boards, terms: Terms, **options: Unpack[DriverOptions]
+    ) -> None:
         """boards: opened with the driver."""
         super().__init__(store, terms, **options)
         self._fleet = boards
@@ -81,11 +86,15 @@ class BoardsDriver(ReportsDriver):
     def _map_devices(self) -> None:
         for board in self.boards:
             if not board.clients:
-                raise DeviceError(f"the board on {board.port} has no clients", hint="provision it first")
+                raise DeviceError(
+                    f"the board on {board.port} has no clients", hint="provision it first"
+                )
             for device in board.clients:
                 if (other := self._board_of.setdefault(device, board)) is not board:
                     hint = "provision the boards of a fleet together, so that each has devices of its own"
-                    raise DeviceError(f"device {device} is on {other.port} and on {board.port}", hint)
+                    raise DeviceError(
+                        f"device {device} is on {other.port} and on {board.port}", hint
+                    )
 
     def read_budgets(self) -> list[BoardBudget]:
         known = (self._sightings.budget(board.clients) for board in self.boards)
@@ -113,12 +122,16 @@ class BoardsDriver(ReportsDriver):
         end = time.monotonic() + _HEARING_OUT
         for board in self.boards:
             if error := board.hear_out(end):
-                self._warn(f"{error.message}: it may have an earlier model, until the next run begins")
+                self._warn(
+                    f"{error.message}: it may have an earlier model, until the next run begins"
+                )
 
     # Rounds
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
-        """Raises DeviceError where no board is left, AllRefused for refusals without reports, and StorageError."""
+        """Raises DeviceError where no board is left, AllRefused for refusals without reports, and
+        StorageError.
+        """
         wanted = self.aggregator.unanswered(number)
         self._begin(number, wanted, time.monotonic())
         asked = len(wanted) + self.aggregator.reports(number)
@@ -151,7 +164,9 @@ class BoardsDriver(ReportsDriver):
                 board.begin([], now)
                 board.given_up = devices
         if homeless:
-            self._give_up(number, homeless, f"on no board of this fleet: {counted(len(homeless), 'device')}")
+            self._give_up(
+                number, homeless, f"on no board of this fleet: {counted(len(homeless), 'device')}"
+            )
 
     def _give_up(self, number: int, devices: Iterable[int], why: str) -> None:
         self.aggregator.give_up(number, devices)
@@ -222,7 +237,9 @@ class BoardsDriver(ReportsDriver):
         board.opened = time.monotonic()
         board.close()
         self._saw(board, error=error.message)
-        self._give_up(number, devices, f"{error.message}; {board.port} is left out until it answers again")
+        self._give_up(
+            number, devices, f"{error.message}; {board.port} is left out until it answers again"
+        )
         board.begin([], board.opened)
         board.given_up = devices
 

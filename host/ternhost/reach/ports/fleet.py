@@ -64,5 +64,7 @@ class OnPorts(BoardFleet):
         """The ports of its boards now. Raises DeviceError and UsageError."""
         return [names.resolve(name) for name in self.names]
 
-    def boards(self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False) -> Boards:
+    def boards(
+        self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False
+    ) -> Boards:
         return Ports(self.ports)

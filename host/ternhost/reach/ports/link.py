@@ -1,4 +1,6 @@
-"""Frames over a serial port, a pty, a socket:// or any other URL of pyserial, with the flow control of wire.md."""
+"""Frames over a serial port, a pty, a socket:// or any other URL of pyserial, with the flow control
+of wire.md.
+"""
 
 import contextlib
 import errno
@@ -20,20 +22,28 @@ try:
     from termios import error as _TermiosError  # which is no OSError, and which pyserial lets pass
 except ImportError:  # Windows
     _TermiosError = OSError  # type: ignore[assignment,misc]
-PORT_ERRORS = (OSError, _TermiosError)  # of a port whose board vanishes; pyserial's own are OSErrors
+PORT_ERRORS = (
+    OSError,
+    _TermiosError,
+)  # of a port whose board vanishes; pyserial's own are OSErrors
 BAUD = 115200
-_CONTROL = b"\x02\x03\x04"  # a console leaves its raw mode, interrupts the program, resets its interpreter
+_CONTROL = (
+    b"\x02\x03\x04"  # a console leaves its raw mode, interrupts the program, resets its interpreter
+)
 _POLL = 0.1  # seconds that a read waits, and so the reader takes at most to notice its end
 _WRITE_TIMEOUT = 5.0
 _LAST_WORDS = 0.5  # seconds for a board to end its answer before its port is closed,
 _PAUSE = 0.05  # or this silence
-# Seconds without a credit for waiting bytes: then credits were lost, by a reset of the board or with damaged bytes, and
-# the host begins to count anew.
+# Seconds without a credit for waiting bytes: then credits were lost, by a reset of the board or
+# with damaged bytes, and the host begins to count anew.
 _STALL = 2.0
 
 
 class SerialLink(Link):
-    """A link to the board on a port. A thread reads the port and, as credits come, writes waiting bytes."""
+    """A link to the board on a port.
+
+    A thread reads the port and, as credits come, writes waiting bytes.
+    """
 
     def __init__(self, port: str, events: Events) -> None:
         """Open `port`, for this process alone. Raises DeviceError and UsageError."""
@@ -94,13 +104,15 @@ class SerialLink(Link):
             return self._start_anew()
 
     def _start_anew(self) -> int:
-        # Ends a half-sent frame, and asks for the HELLO; returns its nonce. Nothing else is sent until the HELLO comes,
-        # from which on both sides count from zero. Holds the lock.
+        # Ends a half-sent frame, and asks for the HELLO; returns its nonce. Nothing else is sent
+        # until the HELLO comes, from which on both sides count from zero. Holds the lock.
         out = bytearray(_CONTROL)
         while any(byte in out for byte in _CONTROL):  # the program of a starting board would end
             nonce, request = hello_request()
             out = bytearray(wire.AT_ONCE + frames.cobs_size(len(request)))
-            n = wire.AT_ONCE + frames.cobs_encode(request, len(request), memoryview(out)[wire.AT_ONCE :])
+            n = wire.AT_ONCE + frames.cobs_encode(
+                request, len(request), memoryview(out)[wire.AT_ONCE :]
+            )
         if self._within_frame and self._waiting:
             del self._waiting[: self._waiting.index(0) + 1]
         self._within_frame = False
@@ -165,7 +177,9 @@ def _what(error: Exception) -> str:
 
 
 class _SocketPort(protocol_socket.Serial):
-    """pyserial's, but it closes its socket even if the other end has gone first; socket:///path is a Unix socket."""
+    """pyserial's, but it closes its socket even if the other end has gone first; socket:///path is
+    a Unix socket.
+    """
 
     _socket: Any = None
 
@@ -197,7 +211,8 @@ class _SocketPort(protocol_socket.Serial):
 
     @staticmethod
     def _hear_out(connection: socket.socket) -> None:
-        # Unlike TCP, this socket fails at once for a board that is still answering, which QEMU may not survive.
+        # Unlike TCP, this socket fails at once for a board that is still answering, which QEMU may
+        # not survive.
         end = time.monotonic() + _LAST_WORDS
         with contextlib.suppress(OSError):  # silence, or the other end has gone
             connection.settimeout(_PAUSE)
@@ -206,14 +221,24 @@ class _SocketPort(protocol_socket.Serial):
 
 
 def open_port(port: str, baud: int = BAUD) -> serial.Serial:
-    """Open a device path or a URL of pyserial, for this process alone. Raises DeviceError and UsageError."""
+    """Open a device path or a URL of pyserial, for this process alone.
+
+    Raises DeviceError and UsageError.
+    """
     make: Any = _SocketPort if port.lower().startswith("socket://") else serial.serial_for_url
-    options = {"baudrate": baud, "timeout": _POLL, "write_timeout": _WRITE_TIMEOUT, "exclusive": True}
+    options = {
+        "baudrate": baud,
+        "timeout": _POLL,
+        "write_timeout": _WRITE_TIMEOUT,
+        "exclusive": True,
+    }
     try:
         opened: serial.Serial = make(port, **options)
         return opened
     except ValueError as error:
-        raise UsageError(f"{port} is not a port: {error}", hint="name a device, or a pyserial URL") from error
+        raise UsageError(
+            f"{port} is not a port: {error}", hint="name a device, or a pyserial URL"
+        ) from error
     except PORT_ERRORS as error:
         raise _open_error(port, error) from error
 
@@ -223,14 +248,22 @@ def _open_error(port: str, error: Exception) -> DeviceError:
     if code == errno.ENOENT or "FileNotFoundError" in text:
         return no_port(port)
     if code in (errno.EAGAIN, errno.EBUSY) or "PermissionError" in text:
-        return DeviceError(f"{port} is busy: another program has it open", hint="end that program first")
+        return DeviceError(
+            f"{port} is busy: another program has it open", hint="end that program first"
+        )
     if code in (errno.EACCES, errno.EPERM):
         return DeviceError(f"you may not open {port}", hint=_permission_hint(port))
     if port.startswith("socket://"):
-        return DeviceError(f"nothing listens at {port}", hint="start the board, or check the address")
+        return DeviceError(
+            f"nothing listens at {port}", hint="start the board, or check the address"
+        )
     if "ioctl" in text:
-        return DeviceError(f"{port} is not a serial port", hint="name a device such as /dev/ttyACM0")
-    return DeviceError(f"cannot open {port}: {_what(error)}", hint="check its cable: `tern devices`")
+        return DeviceError(
+            f"{port} is not a serial port", hint="name a device such as /dev/ttyACM0"
+        )
+    return DeviceError(
+        f"cannot open {port}: {_what(error)}", hint="check its cable: `tern devices`"
+    )
 
 
 def _permission_hint(port: str) -> str:

@@ -1,4 +1,7 @@
-"""Names of boards on ports: what every BOARD and every `port:` fleet may be. Boards are known by their USB ids."""
+"""Names of boards on ports: what every BOARD and every `port:` fleet may be.
+
+Boards are known by their USB ids.
+"""
 
 import json
 import re
@@ -13,7 +16,8 @@ from ternhost.reach.links import scheme_of
 
 RP2, ESP32, INSTRUMENT = "rp2", "esp32", "instrument"
 
-# "vendor:product" -> (family, what it is). A bridge chip does not identify its board: mostly an ESP32.
+# "vendor:product" -> (family, what it is). A bridge chip does not identify its board: mostly an
+# ESP32.
 _USB: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_name("usb.json").read_text())
 _SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}  # as mpremote has them
 _SHORT_NAME = re.compile(r"([auc])(\d+)")
@@ -42,7 +46,10 @@ def find() -> list[Device]:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The names in `BOARD[,BOARD...]`. Raises UsageError for one that no board can have, and for one named twice."""
+    """The names in `BOARD[,BOARD...]`.
+
+    Raises UsageError for one that no board can have, and for one named twice.
+    """
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         _check(name)
@@ -56,8 +63,12 @@ def _check(name: str) -> None:
     if name == "id:":
         hint = "such as id:e6614103e7452d2f; see `tern devices`"
         raise UsageError("BOARD must have a serial number after id:", hint=hint)
-    known = name == "auto" or name.startswith("id:") or _SHORT_NAME.fullmatch(name) or scheme_of(path)
-    if not (known or "/" in path or re.fullmatch(r"COM\d+", path) or (path and Path(path).exists())):
+    known = (
+        name == "auto" or name.startswith("id:") or _SHORT_NAME.fullmatch(name) or scheme_of(path)
+    )
+    if not (
+        known or "/" in path or re.fullmatch(r"COM\d+", path) or (path and Path(path).exists())
+    ):
         raise UsageError(f"there is no board {name!r}", hint=f"a board is {NAMES}")
 
 
@@ -73,7 +84,9 @@ def resolve(name: str, may_be_absent: bool = False) -> str:
         return _SHORT[short[1]] + short[2]
     if name.startswith("id:"):
         serial_number, devices = name.removeprefix("id:"), find()
-        matches = [device for device in devices if (device.serial_number or "").startswith(serial_number)]
+        matches = [
+            device for device in devices if (device.serial_number or "").startswith(serial_number)
+        ]
         return _only(matches, name, f"boards found: {_candidates(devices) or 'none'}")
     path = name.removeprefix("port:")
     is_path = "/" in path and "://" not in path and not scheme_of(path)
@@ -85,7 +98,9 @@ def resolve(name: str, may_be_absent: bool = False) -> str:
 def no_port(port: str) -> DeviceError:
     """The error for a port that is not there."""
     ports = ", ".join(sorted(each.device for each in list_ports.comports()))
-    hint = f"ports found: {ports}" if ports else "no serial port was found: is the board plugged in?"
+    hint = (
+        f"ports found: {ports}" if ports else "no serial port was found: is the board plugged in?"
+    )
     return DeviceError(f"there is no port {port}", hint=hint)
 
 
@@ -94,10 +109,14 @@ def _only(devices: list[Device], name: str, advice: str) -> str:
         raise DeviceError(f"no board found for {name!r}", hint=advice)
     if len(devices) > 1:
         hint = "name one by its port, or by id: and its serial number"
-        raise UsageError(f"{name!r} may be any of {len(devices)} boards: {_candidates(devices)}", hint)
+        raise UsageError(
+            f"{name!r} may be any of {len(devices)} boards: {_candidates(devices)}", hint
+        )
     return devices[0].port
 
 
 def _candidates(devices: Iterable[Device]) -> str:
-    ids = {device: f", id:{device.serial_number}" if device.serial_number else "" for device in devices}
+    ids = {
+        device: f", id:{device.serial_number}" if device.serial_number else "" for device in devices
+    }
     return ", ".join(f"{device.port} ({device.board}{its_id})" for device, its_id in ids.items())

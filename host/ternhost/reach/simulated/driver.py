@@ -1,6 +1,6 @@
-"""A fleet of up to millions of simulated clients: the vectorised twin of the firmware over a data set, without frames,
-keys or ledgers. Random bytes come from a seeded generator, so that a run can be repeated. They protect nobody: a
-simulation holds all the data anyway.
+"""A fleet of up to millions of simulated clients: the vectorised twin of the firmware over a data
+set, without frames, keys or ledgers. Random bytes come from a seeded generator, so that a run can
+be repeated. They protect nobody: a simulation holds all the data anyway.
 """
 
 from __future__ import annotations
@@ -48,13 +48,17 @@ def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised
 
 def _check(question: Question, card: cards.Card) -> None:
     if is_label(question):
-        usable = card.shape == cards.WINDOW and card.window == 1 and card.symbols == question.classes
+        usable = (
+            card.shape == cards.WINDOW and card.window == 1 and card.symbols == question.classes
+        )
     else:
         usable = question.model != wire.SOFTMAX or card.shape == cards.LAPLACE
         usable &= card.shape != cards.SUM or not question.batch
         if card.shape == cards.PROJECTION:
             usable &= (
-                question.model in wire.SCALED and question.k == 1 and values_of(question) <= card.symbols // 2
+                question.model in wire.SCALED
+                and question.k == 1
+                and values_of(question) <= card.symbols // 2
             )
     if not usable:
         raise RefusedError(
@@ -77,7 +81,11 @@ def _ascending(devices: Devices) -> npt.NDArray[np.int64]:
 def _weights(question: Question) -> npt.NDArray[np.int64]:
     """The parameters of a question, of a model of classes in rows; or the flags of a collection."""
     parameters = np.asarray(question.parameters, np.int64)
-    return parameters.reshape(question.classes, -1) if question.model in wire.OF_CLASSES else parameters
+    return (
+        parameters.reshape(question.classes, -1)
+        if question.model in wire.OF_CLASSES
+        else parameters
+    )
 
 
 class SimulatedDriver(Driver):
@@ -93,9 +101,12 @@ class SimulatedDriver(Driver):
         first: int = 1,
         store: Store | None = None,
     ) -> None:
-        """clients: None for as many as have their own records. first: the id of the first client. store: of the run,
-        whose earlier rounds may be those of other runs."""
-        super().__init__(Terms(), individual=individual)  # a simulated round ends when all have answered
+        """clients: None for as many as have their own records. first: the id of the first client.
+        store: of the run, whose earlier rounds may be those of other runs.
+        """
+        super().__init__(
+            Terms(), individual=individual
+        )  # a simulated round ends when all have answered
         self.holdings = holdings
         self._clients = holdings.clients if clients is None else clients
         self._seed = seed
@@ -114,9 +125,11 @@ class SimulatedDriver(Driver):
         self._cohorts[number] = cohorts
 
     def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
-        """The draws depend only on the seed, the round and the cohort. Gradients need clients with one record; local
-        training and sums use all records. Raises RefusedError for a card that does not certify, UsageError for a
-        question that no frame can carry.
+        """The draws depend only on the seed, the round and the cohort.
+
+        Gradients need clients with one record; local training and sums use all records. Raises
+        RefusedError for a card that does not certify, UsageError for a question that no frame can
+        carry.
         """
         if self.stopped:
             return None
@@ -148,14 +161,18 @@ class SimulatedDriver(Driver):
             answers = None
             if self.individual:
                 answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
-            results.append(CohortCounts(card, question.k, counts, n, question, answers, n, vectors=vectors))
+            results.append(
+                CohortCounts(card, question.k, counts, n, question, answers, n, vectors=vectors)
+            )
         unstored = [_ascending(devices) for _, devices in cohorts]
         return RoundResult(number, COMPLETE, asked, done, {}, results, unstored)
 
     def _parts(self, question: Question, devices: Devices) -> Iterator[Positions]:
         held = self.holdings.each * self.holdings.width
         # in training every client has weights of its own
-        step = lanes_at_a_time(max(held, values_of(question)) if question.model in wire.TRAININGS else held)
+        step = lanes_at_a_time(
+            max(held, values_of(question)) if question.model in wire.TRAININGS else held
+        )
         for start in range(0, len(devices), step):
             part = devices[start : start + step]
             if isinstance(part, range):  # quicker than number by number
@@ -173,7 +190,9 @@ class SimulatedDriver(Driver):
     ) -> tuple[npt.NDArray[np.uint8], vectorised.Array]:
         # The coordinates that each client reports, and the symbols.
         try:
-            chosen = vectorised.choose(RandomLanes(bits, len(clients)), values_of(question), question.k)
+            chosen = vectorised.choose(
+                RandomLanes(bits, len(clients)), values_of(question), question.k
+            )
             if card.shape == cards.SUM:
                 return chosen, self._sums(question, card, bits, clients, chosen)
             inputs = self._inputs(question, card, clients, chosen)
@@ -182,7 +201,9 @@ class SimulatedDriver(Driver):
         lanes = RandomLanes(bits, len(clients))
         if question.model == wire.CATEGORIES or is_label(question):
             if question.range:
-                inputs = vectorised.hashed(vectorised.hashes(clients + 1, number), inputs, card.symbols)
+                inputs = vectorised.hashed(
+                    vectorised.hashes(clients + 1, number), inputs, card.symbols
+                )
             columns = [vectorised.sample_categories(card, lanes, column) for column in inputs.T]
             return chosen, np.stack(columns, axis=1)
         return chosen, vectorised.sample(card, lanes, inputs)
@@ -212,9 +233,14 @@ class SimulatedDriver(Driver):
         parameters = _weights(question)
         rows = self.holdings.rows(clients)
         totals = vectorised.sums.sums(
-            card, question.model, parameters, question.exponent, rows, question.range,
+            card,
+            question.model,
+            parameters,
+            question.exponent,
+            rows,
+            question.range,
             categories=question.classes,
-        )  # fmt: skip
+        )
         wanted = np.take_along_axis(totals, chosen.astype(np.intp), axis=1)
         return vectorised.sums.symbols(card, RandomLanes(bits, len(rows)), wanted)
 
@@ -231,7 +257,9 @@ class SimulatedDriver(Driver):
         parameters = _weights(question)
         range_, exponent = question.range, question.exponent
         if question.model <= wire.SVM and self.holdings.each == 1:
-            return vectorised.gradients(question.model, parameters, exponent, first, chosen, range_=range_)
+            return vectorised.gradients(
+                question.model, parameters, exponent, first, chosen, range_=range_
+            )
         if question.model in wire.COLLECTIONS:
             held = first[:, np.flatnonzero(parameters)]
             if range_ and question.model == wire.VALUES:
@@ -244,7 +272,9 @@ class SimulatedDriver(Driver):
         if question.model == wire.SOFTMAX:
             return vectorised.probabilities(parameters, exponent, first[:, :-1], card.grid_bits)
         if question.model == wire.SOFTMAX_GRADIENT and self.holdings.each == 1:
-            return vectorised.softmax_gradients(parameters, exponent, first, range_=range_, chosen=chosen)
+            return vectorised.softmax_gradients(
+                parameters, exponent, first, range_=range_, chosen=chosen
+            )
         if chosen is None or question.model not in wire.TRAININGS:
             raise ValueError("simulated clients train locally, or have one record each")
         epochs, rate, tau = question.local

@@ -11,8 +11,11 @@ from ternhost.run.plugins import learner_of
 if TYPE_CHECKING:
     from ternhost.run.report.page import Page
 
-# Draws the page of an algorithm's result, also for algorithms derived from it. Others get a page with their summary.
-_OWN = dict.fromkeys(("direct", "fedsgd", "fedsum", "fedavg", "hiera"), "ternhost.run.report.training:page")
+# Draws the page of an algorithm's result, also for algorithms derived from it. Others get a page
+# with their summary.
+_OWN = dict.fromkeys(
+    ("direct", "fedsgd", "fedsum", "fedavg", "hiera"), "ternhost.run.report.training:page"
+)
 _OWN |= dict.fromkeys(("collect", "means"), "ternhost.run.report.collecting:page")
 _OWN |= {"infer": "ternhost.run.report.inference:page"}
 PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry("report", "tern.reports", _OWN)
@@ -24,7 +27,13 @@ def page_of(result: Mapping[str, Any]) -> Page:
     for kind in algorithm.__mro__:
         if (name := getattr(kind, "name", "")) in PAGES:
             return PAGES[name](result)
-    from ternhost.run.report.page import Page, common_results, common_settings  # matplotlib takes a second
+    from ternhost.run.report.page import (
+        Page,
+        common_results,
+        common_settings,
+    )  # matplotlib takes a second
 
     summary = "; ".join(algorithm.summary(result))
-    return Page(f"tern {algorithm.name}", summary, {}, common_results(result), common_settings(result))
+    return Page(
+        f"tern {algorithm.name}", summary, {}, common_results(result), common_settings(result)
+    )

@@ -44,17 +44,27 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     pictures = {}
     means = [entry for entry in result["attributes"] if "mean" in entry][:_MOST]
     if means:
-        names, value = [entry["name"] for entry in means], np.array([entry["mean"] for entry in means])
-        low, high = np.array([entry["interval"] or (np.nan, np.nan) for entry in means], np.float64).T
+        names, value = (
+            [entry["name"] for entry in means],
+            np.array([entry["mean"] for entry in means]),
+        )
+        low, high = np.array(
+            [entry["interval"] or (np.nan, np.nan) for entry in means], np.float64
+        ).T
         caption = "The estimated mean of every attribute, with an interval that covers 95 %."
         if tau := result.get("clipped_at"):
             caption += f" Numbers beyond a class's safe range, from {tau:g}, are clipped; intervals do not cover that."
         pictures["means"] = plots.gradient(names, value, low, high, 0.95, "mean"), caption
     categorical = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
     if categorical:
-        caption = f"The {_CATEGORIES} categories of each attribute that seem to be the most frequent. "
+        caption = (
+            f"The {_CATEGORIES} categories of each attribute that seem to be the most frequent. "
+        )
         caption += "Among many that are equally frequent, these are the ones with the most noise."
-        pictures["frequencies"] = plots.frequencies([_shares(entry) for entry in categorical]), caption
+        pictures["frequencies"] = (
+            plots.frequencies([_shares(entry) for entry in categorical]),
+            caption,
+        )
     part = result["parts"][0]
     title = f"{part['mechanism']}, {plots.plain(part['name'])}"
     return pictures | common_pictures(result, part["card"], title)
@@ -69,7 +79,9 @@ def _shares(entry: Mapping[str, Any]) -> plots.Shares:
 
 
 def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
-    """Which categories of an attribute seem to be the most frequent, in order; and how many are left out."""
+    """Which categories of an attribute seem to be the most frequent, in order; and how many are
+    left out.
+    """
     reported = [i for i, share in enumerate(entry["frequencies"]) if share is not None]
     order = sorted(reported, key=lambda i: -entry["frequencies"][i])
     return order[:most], len(order[most:])
@@ -77,9 +89,7 @@ def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
 
 def _part(part: Mapping[str, Any]) -> Row:
     how = _IN_WORDS.get(part["mechanism"], part["mechanism"])
-    meaning = (
-        f"reported by a client at epsilon {rounded(part['epsilon'])} by {how} (card {part['card_hash']})"
-    )
+    meaning = f"reported by a client at epsilon {rounded(part['epsilon'])} by {how} (card {part['card_hash']})"
     return part["name"], f"{part['k']} of {part['d']}", meaning
 
 
@@ -91,7 +101,9 @@ def _attributes(entries: Sequence[Mapping[str, Any]]) -> str:
 def _value(entry: Mapping[str, Any]) -> str:
     if "mean" in entry:
         low_high = entry["interval"]
-        return f"{entry['mean']:+.4f}" + (f" ({low_high[0]:+.4f} to {low_high[1]:+.4f})" if low_high else "")
+        return f"{entry['mean']:+.4f}" + (
+            f" ({low_high[0]:+.4f} to {low_high[1]:+.4f})" if low_high else ""
+        )
     shown, more = common(entry, _MOST)
     named = [f"{entry['categories'][i]} {entry['frequencies'][i]:.3f}" for i in shown]
     return ", ".join([*named, *[f"{more} more"] * bool(more)])

@@ -33,7 +33,11 @@ def page(result: Mapping[str, Any]) -> Page:
     title = f"{result['dataset']}, protected inference"
     data: Row = ("data set", str(result["dataset"]), f"{result['classes']} classes")
     classifier = str(result["options"].get("classifier") or "trained for this")
-    settings = [data, ("classifier", classifier, "the run whose model classified"), *common_settings(result)]
+    settings = [
+        data,
+        ("classifier", classifier, "the run whose model classified"),
+        *common_settings(result),
+    ]
     return Page(title, lead, _pictures(result), common_results(result), settings, _judged(result))
 
 
@@ -50,14 +54,20 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         what = "share of the clients" if labels else "mean probability"
         mean, low, high = np.array([[*share.values()] for share in result["shares"].values()]).T
         names = [f"class {i}" for i in result["shares"]]
-        caption = f"The {what} of each class, estimated without bias, with an interval that covers 95 %."
+        caption = (
+            f"The {what} of each class, estimated without bias, with an interval that covers 95 %."
+        )
         pictures["shares"] = plots.gradient(names, mean, low, high, 0.95, what), caption
     if result["clusters"]:
         fell = "How many clients fell into each cluster: the class of the largest probability that they sent."
         caption = "How many clients sent each class, under noise." if labels else fell
         pictures["clusters"] = plots.clusters(result["clusters"]), caption
     if "card" in result:
-        what = "randomised response of a class" if labels else "discrete Laplace noise on a probability"
+        what = (
+            "randomised response of a class"
+            if labels
+            else "discrete Laplace noise on a probability"
+        )
         pictures |= common_pictures(result, result["card"], what)
     return pictures
 

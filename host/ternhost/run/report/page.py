@@ -1,4 +1,6 @@
-"""The look of a run's report: one HTML file with everything in it, and its pictures as PNG beside it."""
+"""The look of a run's report: one HTML file with everything in it, and its pictures as PNG beside
+it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +27,10 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Page:
-    """Pictures by file name, each with a caption; rows of (name, value, meaning); `figures`: the main results, a table
-    whose first row is its head; and more sections (heading, HTML). Pictures and figures alone are open at first."""
+    """Pictures by file name, each with a caption; rows of (name, value, meaning); `figures`: the
+    main results, a table whose first row is its head; and more sections (heading, HTML). Pictures
+    and figures alone are open at first.
+    """
 
     title: str
     lead: str
@@ -44,7 +48,9 @@ def write(page: Page, directory: str | Path) -> Path:
     contents = {f"{name}.png": data for name, data in pictures.items()}
     contents[NAME] = render(page).encode()
     for name, data in contents.items():
-        with storage_errors("make room, or choose another folder", f"{directory / name} cannot be written"):
+        with storage_errors(
+            "make room, or choose another folder", f"{directory / name} cannot be written"
+        ):
             write_file(directory / name, data)
     return directory / NAME
 
@@ -62,7 +68,10 @@ def render(page: Page) -> str:
         *(_picture(name, figure, caption) for name, (figure, caption) in page.pictures.items()),
         "</div>",
     ]
-    body += [f"<details><summary>{escape(name)}</summary>{text}</details>" for name, text in sections.items()]
+    body += [
+        f"<details><summary>{escape(name)}</summary>{text}</details>"
+        for name, text in sections.items()
+    ]
     return PAGE.format(title=escape(brief(page.title)), style=STYLE, body="\n".join(body))
 
 
@@ -73,7 +82,9 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
         ("rounds", f"{result['rounds']:,}", "that have ended"),
     ]
     if result["missing"]:
-        rows.append(("missing", f"{result['missing']:,}", "reports that were asked for but refused or lost"))
+        rows.append(
+            ("missing", f"{result['missing']:,}", "reports that were asked for but refused or lost")
+        )
     rows += [("privacy", line, meaning) for line, meaning in privacy_rows(result)]
     if most := max((epsilon for epsilon, _ in result["epsilon_spent"]), default=0.0):
         rows.append(("most spent", rounded(most), f"in any client's ledger: {epsilon_of(result)}"))
@@ -86,18 +97,24 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
 
 
 def privacy_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a run promises, sentence by sentence, each with whom it holds against and what it rests on."""
+    """What a run promises, sentence by sentence, each with whom it holds against and what it rests
+    on.
+    """
     rows = []
     for each in guarantees.classes_of(result):
         sentences = [each.report.words(), *each.words()]
         rows += [(line, f"against {each.run.against}; {_RESTS_ON}") for line in sentences]
     for site in guarantees.toward_server(result.get("toward_server") or {}):
-        rows.append((site.words(), f"against {site.against}; computed from the counts of all rounds"))
+        rows.append(
+            (site.words(), f"against {site.against}; computed from the counts of all rounds")
+        )
     return rows
 
 
 def promised(result: Mapping[str, Any]) -> str:
-    """The guarantee of a run, of the devices that lose most, as a sentence of a report's first paragraph."""
+    """The guarantee of a run, of the devices that lose most, as a sentence of a report's first
+    paragraph.
+    """
     found = guarantees.worst(guarantees.classes_of(result), Span.RUN)
     if found is None:
         return "Nothing is protected."
@@ -122,12 +139,12 @@ def common_settings(result: Mapping[str, Any]) -> list[Row]:
 def common_pictures(
     result: Mapping[str, Any], card: str, title: str, note: str = ""
 ) -> dict[str, tuple[Figure, str]]:
-    """The mechanism, of a card in hexadecimal digits, and what clients have spent; note: ends the caption of that."""
+    """The mechanism, of a card in hexadecimal digits, and what clients have spent; note: ends the
+    caption of that.
+    """
     decoded = decode(bytes.fromhex(card))
     what = measure(decoded)
-    mechanism = (
-        "The mechanism, computed from the integers that the clients used. A client answers only after it has "
-    )
+    mechanism = "The mechanism, computed from the integers that the clients used. A client answers only after it has "
     mechanism += f"proved the {what} of the card from these integers."
     drawn = plots.card_distribution(decoded, title)
     of_what = epsilon_of(result)
@@ -156,7 +173,9 @@ def epsilon_words(result: Mapping[str, Any]) -> str:
 
 
 def spent(result: Mapping[str, Any]) -> dict[float, int]:
-    """The number of clients by the epsilon that they spent in the run, from their ledgers or their reports."""
+    """The number of clients by the epsilon that they spent in the run, from their ledgers or their
+    reports.
+    """
     if ledgers := result["epsilon_spent"]:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
     releases = [each for account in result.get("accounting", ()) for each in account["releases"]]

@@ -55,7 +55,12 @@ def page(result: Mapping[str, Any]) -> Page:
     elif result["measure"] == "squared_error":
         prediction = "the sum of weight times feature"
     model = f"<p>A prediction is {prediction}. Features lie in [-1, 1].</p>{_weights(result)}"
-    lead, figures, results, settings = _lead(result), _judged(result), _results(result), _settings(result)
+    lead, figures, results, settings = (
+        _lead(result),
+        _judged(result),
+        _results(result),
+        _settings(result),
+    )
     return Page(title, lead, _pictures(result), results, settings, figures, {"The model": model})
 
 
@@ -89,7 +94,9 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     which *= len(shown) < len(weights)
     figure = plots.gradient([names[i] for i in shown], mean, low, high, last["confidence"])
     reported = f"{sum(last['reports']):,} reported values of the last round"
-    if result["mechanism"] == projections.NAME and not result.get("then"):  # descent reports coordinates
+    if result["mechanism"] == projections.NAME and not result.get(
+        "then"
+    ):  # descent reports coordinates
         reported = f"{last['reports'][0]:,} reports of the last round"
     caption = f"The mean gradient that the host estimated from the {reported}{which}. "
     caption += "An interval that holds 0 tells nothing"
@@ -105,9 +112,17 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     words = f"{WORDS[name]} on held-out records"
     label = f"private, {epsilon_words(result)}"
     reports = list(accumulate(entry["reports"] for entry in history))
-    figures = [entry[name] for entry in history], result[f"{name}_optimum"], result[f"{name}_baseline"]
-    figure = plots.judged(*figures, reports=reports, label=label, measure=words, floor=_TRIVIAL[name])
-    caption = f"The {words} after every round. Dashed: the same kind of model, fitted without privacy."
+    figures = (
+        [entry[name] for entry in history],
+        result[f"{name}_optimum"],
+        result[f"{name}_baseline"],
+    )
+    figure = plots.judged(
+        *figures, reports=reports, label=label, measure=words, floor=_TRIVIAL[name]
+    )
+    caption = (
+        f"The {words} after every round. Dashed: the same kind of model, fitted without privacy."
+    )
     return {name: (figure, caption)}
 
 
@@ -144,8 +159,16 @@ def _results(result: Mapping[str, Any]) -> list[Row]:
         ("intervals", "95 %", "of the figures above, for records like the held-out ones"),
         ("stopped", str(result["stopped"]), _STOPPED.get(result["stopped"], "")),
         ("bytes a report", f"{result['bytes_per_report']}", "header and tag included, before COBS"),
-        ("bytes in float32", f"{result['bytes_per_report_float32']}", "the same frame with a plain gradient"),
-        ("bytes a request", f"{result['bytes_per_request']}", "parameters and card, from host to client"),
+        (
+            "bytes in float32",
+            f"{result['bytes_per_report_float32']}",
+            "the same frame with a plain gradient",
+        ),
+        (
+            "bytes a request",
+            f"{result['bytes_per_request']}",
+            "parameters and card, from host to client",
+        ),
     ]
 
 
@@ -153,24 +176,36 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     options: Mapping[str, Any] = result["options"]
     k = f"{projections.part(result['mechanism'], result['k'])} {result['d']}"
     epsilon = str(
-        options.get("epsilons") or options.get("epsilon") or f"{options['life']} at delta {options['delta']}"
+        options.get("epsilons")
+        or options.get("epsilon")
+        or f"{options['life']} at delta {options['delta']}"
     )
     rate = result["learning_rate"]
     rows: list[Row] = [
         ("algorithm", str(result["algorithm"]), result.get("reason") or "how the model is learnt"),
         ("data set", str(options["dataset"]), "what the clients hold"),
         ("model", str(options["model"]), _MODELS[options["model"]]),
-        ("mechanism", str(result["mechanism"]), f"card {result['card_hash']}, {result['levels']} outputs"),
+        (
+            "mechanism",
+            str(result["mechanism"]),
+            f"card {result['card_hash']}, {result['levels']} outputs",
+        ),
         ("protects", result.get("protects", protected(DEVICE)), "what the guarantee is about"),
         ("epsilon", epsilon, "as it was asked for"),
         ("coordinates", k, "reported by a client, chosen independently of data"),
-        ("optimiser", str(result["optimiser"]), "" if rate is None else f"at a learning rate of {rate:.4g}"),
+        (
+            "optimiser",
+            str(result["optimiser"]),
+            "" if rate is None else f"at a learning rate of {rate:.4g}",
+        ),
     ]
     if public := result.get("public_rows"):
         misfit = f"misfit {public['misfit']:.1f}, about 1 for rows of the same population"
         rows.append(("public rows", public["from"] or "none", misfit))
     if result.get("taus"):
-        rows.append(("range", str(options.get("range", "auto")), f"{clipped(result['taus'])} (tau)"))
+        rows.append(
+            ("range", str(options.get("range", "auto")), f"{clipped(result['taus'])} (tau)")
+        )
     if "group" in options:
         rows.append(("group", f"{options['group']:,}", "clients asked in a round"))
     return [*rows, *common_settings(result)]
@@ -189,7 +224,9 @@ def _weights(result: Mapping[str, Any]) -> str:
     return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"
 
 
-def _weights_of_classes(labels: Sequence[str], names: Sequence[str], weights: Sequence[float]) -> str:
+def _weights_of_classes(
+    labels: Sequence[str], names: Sequence[str], weights: Sequence[float]
+) -> str:
     """A row a feature, a column a class; the larger a weight, the more of its colour."""
     matrix = np.reshape(weights, (len(labels), len(names)))
     largest = float(np.abs(matrix).max(initial=0.0)) or 1.0

@@ -1,4 +1,6 @@
-"""Pictures of the page, as options of ECharts, in the palette of Okabe and Ito, which is safe for colour blindness."""
+"""Pictures of the page, as options of ECharts, in the palette of Okabe and Ito, which is safe for
+colour blindness.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,8 @@ COLOURS = [f"var(--c{i})" for i in range(1, 8)]
 _DASHES: tuple[Any, ...] = ("solid", [8, 4], [2, 2], [8, 3, 2, 3], [2, 6], [12, 4])  # pixels
 _WIDE = 28  # pixels of a line in the legend
 _SYMBOLS = ("circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect")
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"  # and its size in pixels, as in page.css
+# and its size in pixels, as in page.css
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _SIZE = 14
 _MOST_BARS = 256
 _LONGEST = 60  # characters of a name in a tooltip and on an axis
@@ -40,7 +43,9 @@ def _axis(kind: str, name: str, below: bool = False, **more: Any) -> Options:
     place = {"nameLocation": "middle", "nameGap": 32} if below else {"nameGap": 12}
     labels = {"hideOverlap": True, "alignMaxLabel": "right"} if below else {"hideOverlap": True}
     title = {"nameTextStyle": {"color": _SOFT, "align": "center" if below else "left"}, **place}
-    lines: Options = {part: {"lineStyle": {"color": _GRID}} for part in ("axisLine", "axisTick", "splitLine")}
+    lines: Options = {
+        part: {"lineStyle": {"color": _GRID}} for part in ("axisLine", "axisTick", "splitLine")
+    }
     lines["axisLabel"] = {"color": _SOFT, "fontSize": _SIZE, **labels}
     return {"type": kind, "name": brief(name, _LONGEST), **title, **lines, **more}
 
@@ -61,20 +66,37 @@ def _frame(x: Options, y: Options, series: list[Options]) -> Options:
         if not line["name"].startswith("_")
     ]
     top = 36 if len(legend) < 2 else 60
-    narrow = {"query": {"maxWidth": 480}, "option": {"grid": {"top": top if len(legend) < 3 else 88}}}
+    narrow = {
+        "query": {"maxWidth": 480},
+        "option": {"grid": {"top": top if len(legend) < 3 else 88}},
+    }
     ink = {"textStyle": {"color": _INK}}
     return {
         "animation": False,
         "textStyle": {"fontFamily": FONT, "fontSize": _SIZE, "color": _INK},
         "grid": {"left": 8, "right": 20, "top": top, "bottom": 36, "containLabel": True},
-        "media": [narrow, {"option": {"grid": {"top": top}}}],  # the legend has two lines on a phone
-        "legend": {"data": legend, "show": len(legend) > 1, "itemWidth": _WIDE, "itemGap": 12, "top": 0, **ink},
+        "media": [
+            narrow,
+            {"option": {"grid": {"top": top}}},
+        ],  # the legend has two lines on a phone
+        "legend": {
+            "data": legend,
+            "show": len(legend) > 1,
+            "itemWidth": _WIDE,
+            "itemGap": 12,
+            "top": 0,
+            **ink,
+        },
         "tooltip": {
-            "trigger": "axis", "confine": True, "backgroundColor": _SURFACE, "borderColor": _GRID,
-            "extraCssText": "max-width: 90%; overflow-wrap: anywhere; white-space: normal", **ink,
+            "trigger": "axis",
+            "confine": True,
+            "backgroundColor": _SURFACE,
+            "borderColor": _GRID,
+            "extraCssText": "max-width: 90%; overflow-wrap: anywhere; white-space: normal",
+            **ink,
         },
         **{"xAxis": x, "yAxis": y, "series": series},
-    }  # fmt: skip
+    }
 
 
 def _plain(line: Options) -> Options:
@@ -88,7 +110,9 @@ def _plain(line: Options) -> Options:
 
 def _line(name: str, points: Sequence[Point], i: int, **more: Any) -> Options:
     colour, data = COLOURS[i % len(COLOURS)], [[_short(x), _short(y)] for x, y in points]
-    symbol = _SYMBOLS[i % len(_SYMBOLS)] if len(points) < 30 else "none"  # in the legend as on the line
+    symbol = (
+        _SYMBOLS[i % len(_SYMBOLS)] if len(points) < 30 else "none"
+    )  # in the legend as on the line
     style = {"width": 2, "type": _DASHES[i % len(_DASHES)], "color": colour}
     marks = {"symbol": symbol, "symbolSize": 7, "color": colour, "lineStyle": style}
     return {"type": "line", "name": brief(name, _LONGEST), "data": data, **marks, **more}
@@ -99,8 +123,9 @@ def _short(value: float) -> float:
 
 
 def learning(curve: Curve, floor: str | None) -> Options:
-    """The learning curve with its interval, the optimum and the baseline. floor: the baseline in words, None to omit
-    it."""
+    """The learning curve with its interval, the optimum and the baseline. floor: the baseline in
+    words, None to omit it.
+    """
     name = curves.word(curve.measure)
     series = [_line(name, curve.points, 0, z=5)]
     if len(curve.low) > 1:
@@ -110,7 +135,9 @@ def learning(curve: Curve, floor: str | None) -> Options:
         for i, label, value in ((1, "without privacy", curve.optimum), (2, floor, curve.baseline)):
             if value is not None and label is not None:
                 series.append(_line(label, [(x, value) for x in ends], i, symbol="none"))
-    return _frame(_so_far(curve.by), _axis("value", f"{name}, held-out records", scale=True), series)
+    return _frame(
+        _so_far(curve.by), _axis("value", f"{name}, held-out records", scale=True), series
+    )
 
 
 def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
@@ -144,7 +171,9 @@ def arriving(points: Sequence[Point], wanted: int) -> Options:
     y = _axis("value", "reports", min=0, max=max([wanted, *(int(n) for _, n in points)]))
     series = [_line("reports", points, 0, step="end", symbol="none", areaStyle={"opacity": 0.15})]
     if points:
-        series.append(_line("wanted", [(t, wanted) for t, _ in (points[0], points[-1])], 1, symbol="none"))
+        series.append(
+            _line("wanted", [(t, wanted) for t, _ in (points[0], points[-1])], 1, symbol="none")
+        )
     return _frame(x, y, series)
 
 
@@ -153,14 +182,20 @@ def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: 
     style = {"color": COLOURS[colour], "borderColor": _INK, "borderWidth": 0.5}
     bar: Options = {"type": "bar", "name": y, "barMaxWidth": 48, "itemStyle": style}
     bar["data"] = [_short(value) for value in values]
-    names_below = {**_axis("category", x, below=True), "data": [brief(name, _LONGEST) for name in names]}
+    names_below = {
+        **_axis("category", x, below=True),
+        "data": [brief(name, _LONGEST) for name in names],
+    }
     names_below["axisLabel"] |= _CUT
     return _frame(names_below, _axis("value", y, min=0, minInterval=1), [bar])
 
 
 @lru_cache(maxsize=64)
 def outputs(data: bytes, what: str = VALUE) -> tuple[list[int], list[str]]:
-    """The symbols of a card, in the order of their values, and those values in words. Raises UsageError."""
+    """The symbols of a card, in the order of their values, and those values in words.
+
+    Raises UsageError.
+    """
     if what != VALUE:
         symbols = list(range(cards.decode(data).symbols))
         return symbols, [f"{what} {i}" for i in symbols]
@@ -170,7 +205,8 @@ def outputs(data: bytes, what: str = VALUE) -> tuple[list[int], list[str]]:
 
 
 def _laws(data: bytes, what: str) -> dict[str, list[float]]:
-    # By input, the probability of each symbol; labels and categories are the windows of randomised response.
+    # By input, the probability of each symbol; labels and categories are the windows of randomised
+    # response.
     decoded = cards.decode(data)
     if what == VALUE:
         return {f"x = {x:g}": cards.distribution(decoded, round(x * ONE)) for x in _INPUTS}
@@ -179,7 +215,10 @@ def _laws(data: bytes, what: str) -> dict[str, list[float]]:
 
 
 def card(data: bytes, what: str = VALUE) -> Options:
-    """The exact distribution of a card's outputs for five inputs. what: as in TallyView. Raises UsageError."""
+    """The exact distribution of a card's outputs for five inputs. what: as in TallyView.
+
+    Raises UsageError.
+    """
     order, names = outputs(data, what)
     every = max(1, math.ceil(len(names) / _MOST_BARS))
     few = len(names) <= 16
@@ -192,5 +231,8 @@ def card(data: bytes, what: str = VALUE) -> Options:
         points = [_short(float(p)) for p in summed]
         series.append({"name": name, "data": points, "color": COLOURS[i], **shape, **line})
     unit = f"reported {what}" if every == 1 else f"reported {what}, {every} outputs together"
-    axis = {**_axis("category", unit, below=True, splitLine={"show": False}), "data": names[::every]}
+    axis = {
+        **_axis("category", unit, below=True, splitLine={"show": False}),
+        "data": names[::every],
+    }
     return _frame(axis, _axis("value", "probability", min=0), series)

@@ -1,4 +1,6 @@
-"""The elements of the page: sections, charts, cards, tables, and HTML in which everything from a store is escaped."""
+"""The elements of the page: sections, charts, cards, tables, and HTML in which everything from a
+store is escaped.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,8 +67,10 @@ class Chart:
         return bool(self._element.is_deleted)
 
     def set(self, key: Any, make: Callable[[], dict[str, Any] | str]) -> bool:
-        """Draw the options from `make`, or show its message, unless `key` is unchanged. Return whether there is a
-        picture."""
+        """Draw the options from `make`, or show its message, unless `key` is unchanged.
+
+        Return whether there is a picture.
+        """
         if key != self._key:
             self._key = key
             made = make()
@@ -79,9 +83,13 @@ class Chart:
         return bool(self._element.visible)
 
 
-def toggle(label: str, on_change: Callable[[], None], options: dict[str, str] | None = None) -> ui.toggle:
+def toggle(
+    label: str, on_change: Callable[[], None], options: dict[str, str] | None = None
+) -> ui.toggle:
     """Buttons, one of them pressed: at first the first of `options` (value -> text)."""
-    made = ui.toggle(options or {}, value=next(iter(options or ()), None), on_change=lambda: on_change())
+    made = ui.toggle(
+        options or {}, value=next(iter(options or ()), None), on_change=lambda: on_change()
+    )
     return made.props(f"dense no-caps aria-label={label}")
 
 
@@ -117,14 +125,18 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """An HTML table; columns of numbers and amounts are aligned to the right."""
     lines = [[_cell(value) for value in row] for row in rows]
     right = [
-        any(number for _, number in column) and all(number or text in ("–", "") for text, number in column)
+        any(number for _, number in column)
+        and all(number or text in ("–", "") for text, number in column)
         for column in zip(*lines, strict=True)
     ]
     right = right or [False] * len(head)
     tags = [" class=number" if numbers else "" for numbers in right]
-    header = "".join(f"<th scope=col{tag}>{as_html(name)}" for name, tag in zip(head, tags, strict=True))
+    header = "".join(
+        f"<th scope=col{tag}>{as_html(name)}" for name, tag in zip(head, tags, strict=True)
+    )
     body = "".join(
-        "<tr>" + "".join(f"<td{tag}>{as_html(cell)}" for (cell, _), tag in zip(line, tags, strict=True))
+        "<tr>"
+        + "".join(f"<td{tag}>{as_html(cell)}" for (cell, _), tag in zip(line, tags, strict=True))
         for line in lines
     )
     return f"<div class=scroll tabindex=0><table><thead><tr>{header}</thead><tbody>{body}</table></div>"
@@ -156,7 +168,9 @@ def head_html(now: Snapshot) -> str:
 
 
 def first(now: Snapshot) -> str:
-    """The head and the tiles without JavaScript, for the time until the page's program has been loaded."""
+    """The head and the tiles without JavaScript, for the time until the page's program has been
+    loaded.
+    """
     tiles = f"<div class=tiles>{tile_html(words.tiles(now))}</div>"
     return f"<div id=first class=tern><div class=tern-head>{head_html(now)}</div>{tiles}</div>"
 

@@ -69,9 +69,18 @@ _TOLD = [
 _SEEN = {"headerName": "as the host has seen", "children": _HEARD}
 _TOLD_BY_BOARDS = {"headerName": f"{_SAYS} (unverified)", "children": _TOLD}
 _ROWS = {"rowModelType": "infinite", "cacheBlockSize": 100, "maxBlocksInCache": 6}
-_ROWS |= {"infiniteInitialRowCount": 30, ":datasource": _SOURCE, ":getRowId": "p => String(p.data.first)"}
+_ROWS |= {
+    "infiniteInitialRowCount": 30,
+    ":datasource": _SOURCE,
+    ":getRowId": "p => String(p.data.first)",
+}
 _HEIGHTS = dict.fromkeys(("rowHeight", "headerHeight", "groupHeaderHeight"), _ROW)
-_GRID = {"columnDefs": [_NAME, _SEEN, _TOLD_BY_BOARDS], "suppressCellFocus": True, **_ROWS, **_HEIGHTS}
+_GRID = {
+    "columnDefs": [_NAME, _SEEN, _TOLD_BY_BOARDS],
+    "suppressCellFocus": True,
+    **_ROWS,
+    **_HEIGHTS,
+}
 
 
 class FleetSection(Section):
@@ -85,7 +94,9 @@ class FleetSection(Section):
                 with ui.element("div").classes("controls"):
                     about = "search: name, state, release, error"
                     self._search = ui.input(placeholder=about, on_change=self._find)
-                    self._search.props('dense outlined clearable debounce=250 aria-label="search boards"')
+                    self._search.props(
+                        'dense outlined clearable debounce=250 aria-label="search boards"'
+                    )
                     self._count = ui.label().classes("soft").mark("counts")
                 self._grid = ui.aggrid(dict(_GRID), auto_size_columns=False).classes("board-grid")
             self._left = picture("Epsilon left", f"{_LEFT}.")
@@ -123,7 +134,8 @@ def _bars(counts: Mapping[str, int], what: str, colour: int) -> dict[str, object
     if len(counts) > 1:
         return charts.bars([*counts], [*counts.values()], what, "boards", colour)
     return "".join(
-        f"{what.capitalize()} {name}: {count:,} board{'s' * (count > 1)}." for name, count in counts.items()
+        f"{what.capitalize()} {name}: {count:,} board{'s' * (count > 1)}."
+        for name, count in counts.items()
     )
 
 

@@ -21,9 +21,7 @@ from ternhost.watch.page import charts, elements
 _EVERY = 5.0  # seconds
 _MOST = 6  # curves, as many as there are kinds of lines
 _SHOWN = 100  # runs of the table
-_NO_RUN = (
-    "No run has begun. Begin one: `tern train --fleet simulated:10000` or `tern serve --fleet mqtt:my-fleet`."
-)
+_NO_RUN = "No run has begun. Begin one: `tern train --fleet simulated:10000` or `tern serve --fleet mqtt:my-fleet`."
 _NO_REPORT = "No report yet: the curve begins with the first round that has one."
 _NO_FIGURE = (
     "This algorithm has no figure for each round: its results are in its report, which `tern runs --draw {run}` draws"
@@ -44,7 +42,9 @@ class LearningSection(elements.Section):
                 with ui.element("div").classes("controls") as self._controls:
                     self._measure = elements.toggle("figure", self._chosen)
                     self._by = elements.toggle("axis", self._chosen)
-                    self._floor = ui.switch("with the baseline", on_change=self._chosen).props("dense")
+                    self._floor = ui.switch("with the baseline", on_change=self._chosen).props(
+                        "dense"
+                    )
                 self._curve = elements.Chart("learning curve")
                 self._figures = elements.Html()
             about = "Values are clipped to this bound (tau) before they are perturbed."
@@ -64,7 +64,9 @@ class LearningSection(elements.Section):
         measure, by = self._measure.value, self._by.value or curves.REPORTS
         where = run and run.name, len(history), by
         floor = judging.TRIVIAL.get(measure, "baseline") if self._floor.value else None
-        drawn = self._curve.set((*where, measure, floor), lambda: _learning(now, known, measure, by, floor))
+        drawn = self._curve.set(
+            (*where, measure, floor), lambda: _learning(now, known, measure, by, floor)
+        )
         self._figures.set(_figures(now, known) if drawn else "")
         for name, label, chart in self._chosen_by_round:
             chart.set(where, partial(_stepped, now, name, label, by))
@@ -86,7 +88,9 @@ def _learning(
 
 
 def _stepped(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | str:
-    points = curves.series(now.history, name, curves.positions(now.run, now.history, by, now.devices))
+    points = curves.series(
+        now.history, name, curves.positions(now.run, now.history, by, now.devices)
+    )
     if now.run is None or not now.run.reports:
         return "No report yet."
     return charts.stepped(label, points, by) if points else "This run chooses none round by round."
@@ -154,7 +158,9 @@ class CompareSection(elements.Section):
         named = dict(zip(titles([runs[name] for name in drawn]), drawn.values(), strict=True))
         key = (measure, by, tuple((name, curve.points) for name, curve in named.items()))
         none = "No run with a figure has ended a round: choose others above."
-        self._chart.set(key, lambda: charts.compared(named, measure, by) if named and measure else none)
+        self._chart.set(
+            key, lambda: charts.compared(named, measure, by) if named and measure else none
+        )
         self._table.set(_runs_table([*runs.values()]))
 
     def _read(
@@ -192,7 +198,9 @@ def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
 
 
 def titles(runs: Sequence[RunView]) -> list[str]:
-    """The names of runs, with their data where these differ: figures of other records are no better or worse."""
+    """The names of runs, with their data where these differ: figures of other records are no better
+    or worse.
+    """
     data = [str(run.options.get("dataset")) for run in runs]
     if len({*data}) <= 1:
         return [run.name for run in runs]
@@ -207,9 +215,25 @@ def _runs_table(runs: Sequence[RunView]) -> str:
         mechanisms = sorted({str(device_class["mechanism"]) for device_class in run.classes})
         began, dataset = words.moment(run.began), run.options.get("dataset")
         about = [run.name, began, run.status, run.algorithm, dataset, run.fleet]
-        cost = [", ".join(mechanisms) or None, paid, run.rounds, run.reports, words.duration(run.seconds)]
+        cost = [
+            ", ".join(mechanisms) or None,
+            paid,
+            run.rounds,
+            run.reports,
+            words.duration(run.seconds),
+        ]
         rows.append([*about, *cost])
     head = (
-        "run", "began", "status", "algorithm", "data", "fleet", "mechanism", "protects", "rounds", "reports", "took",
-    )  # fmt: skip
+        "run",
+        "began",
+        "status",
+        "algorithm",
+        "data",
+        "fleet",
+        "mechanism",
+        "protects",
+        "rounds",
+        "reports",
+        "took",
+    )
     return elements.table(head, rows) if rows else elements.empty("No run has begun.")

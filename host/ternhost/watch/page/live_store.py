@@ -1,4 +1,6 @@
-"""A store for all open pages, read once for all of them and only while one is open; its boards as a table."""
+"""A store for all open pages, read once for all of them and only while one is open; its boards as a
+table.
+"""
 
 import asyncio
 import time
@@ -30,13 +32,17 @@ MOST_ROWS = 500  # of an answer
 
 
 def row(board: BoardRow) -> Row:
-    """The row of a board: budget as epsilon, heap in kB (1000 bytes), None for values that it did not report."""
+    """The row of a board: budget as epsilon, heap in kB (1000 bytes), None for values that it did
+    not report.
+    """
     fields: Row = {name: board.hello.get(name) for name in _TOLD}
     fields |= {name: getattr(board, name) for name in _SEEN}
     fields |= {"online": "online" if board.online else "offline", "budget": budget(board)}
     fields["protects"] = protected(board.hello.get("unit") or 0) if "unit" in board.hello else None
     fields |= {"entropy": generator(board), "heap": (board.hello.get("heap") or 0) / 1000 or None}
-    return {name: brief(value) if isinstance(value, str) else value for name, value in fields.items()}
+    return {
+        name: brief(value) if isinstance(value, str) else value for name, value in fields.items()
+    }
 
 
 _SEEN = ("name", "heard", "errors", "error", "first", "clients")  # by the host
@@ -72,8 +78,9 @@ class BoardTable:
     def page(
         self, first: int, last: int, search: str = "", sort: str = "", descending: bool = False
     ) -> tuple[int, list[Row]]:
-        """Return how many boards match all words of `search`, and their rows `first` to `last` (excluded), missing
-        values last."""
+        """Return how many boards match all words of `search`, and their rows `first` to `last`
+        (excluded), missing values last.
+        """
         words = search.lower().split()
         rows = [row for _, row, text in self._rows.values() if all(word in text for word in words)]
         if sort in COLUMNS:
@@ -94,7 +101,9 @@ def summary(boards: Sequence[BoardRow]) -> dict[str, int]:
 
 
 class LiveStore:
-    """The newest snapshot of a store (`now`), its boards as a table, and the arrival of reports in its open round."""
+    """The newest snapshot of a store (`now`), its boards as a table, and the arrival of reports in
+    its open round.
+    """
 
     def __init__(self, reader: Reader) -> None:
         """Raises StorageError unless it is a store of this version."""

@@ -37,7 +37,11 @@ def add_to(app: Any, live: LiveStore) -> None:
     @ui.page("/", title="tern")
     async def page(section: str = "") -> None:
         await live.look()
-        Page(live, others, next((name for name in SECTIONS if name.lower() == section.lower()), "Learning"))
+        Page(
+            live,
+            others,
+            next((name for name in SECTIONS if name.lower() == section.lower()), "Learning"),
+        )
 
 
 class Page:
@@ -55,8 +59,12 @@ class Page:
             with ui.element("div").classes("tern-head"):
                 self._title = ui.html(sanitize=False).classes("title")
                 ui.element("span").classes("grow")
-                self._switch = ui.button(f"Colours: {_DARK[None]}", color=None, on_click=self._next_dark)
-                self._switch.props('flat dense no-caps aria-label="light, dark, or as the system has it"')
+                self._switch = ui.button(
+                    f"Colours: {_DARK[None]}", color=None, on_click=self._next_dark
+                )
+                self._switch.props(
+                    'flat dense no-caps aria-label="light, dark, or as the system has it"'
+                )
             self._note = ui.label().classes("note").props("role=status")
             self._tiles = ui.html(sanitize=False).classes("tiles").mark("tiles")
             with ui.tabs().props("dense align=left outside-arrows mobile-arrows") as tabs:

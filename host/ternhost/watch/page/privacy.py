@@ -11,7 +11,17 @@ from ternhost.store.snapshot import DIRECTION, LABEL, VALUE, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import budgets
 from ternhost.watch.page import charts
-from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, offer, table, toggle
+from ternhost.watch.page.elements import (
+    Chart,
+    Html,
+    Section,
+    card,
+    cards,
+    empty,
+    offer,
+    table,
+    toggle,
+)
 
 _UNKNOWN = "The classes of this run are not known yet."
 _CARD = (
@@ -38,7 +48,10 @@ class PrivacySection(Section):
         classes = now.run.classes if now.run else ()
         self._classes.set(_table(now) if classes else empty(_UNKNOWN if now.run else "No run yet."))
         self._lines.set(_lines(now))
-        options = {i: f"class {i + 1}, epsilon {rounded(each['epsilon'])}" for i, each in enumerate(classes)}
+        options = {
+            i: f"class {i + 1}, epsilon {rounded(each['epsilon'])}"
+            for i, each in enumerate(classes)
+        }
         offer(self._which, options)
         self._controls.set_visibility(len(options) > 1)
         data, what = _card(now, int(self._which.value or 0))
@@ -66,16 +79,25 @@ def _table(now: Snapshot) -> str:
     run = now.run
     assert run is not None
     rows = []
-    for i, (of_class, spent) in enumerate(zip(run.classes, curves.spent_by_class(now), strict=True), 1):
+    for i, (of_class, spent) in enumerate(
+        zip(run.classes, curves.spent_by_class(now), strict=True), 1
+    ):
         costs = [rounded(float(of_class[name])) for name in ("epsilon_per_report", "epsilon_run")]
         design = [of_class[name] for name in ("mechanism", "k", "levels", "card_hash")]
         so_far = None if spent is None else rounded(spent)
         rows.append([i, f"{100 * of_class['share']:.3g} %", *costs, so_far, *design])
     epsilon = words.epsilon_of(run)
     head = (
-        "class", "share of devices", f"{epsilon}, a report", f"{epsilon}, {words.reckoned(run)}",
-        "spent so far, mean", "mechanism", "values a report", "levels", "card",
-    )  # fmt: skip
+        "class",
+        "share of devices",
+        f"{epsilon}, a report",
+        f"{epsilon}, {words.reckoned(run)}",
+        "spent so far, mean",
+        "mechanism",
+        "values a report",
+        "levels",
+        "card",
+    )
     return table(head, rows)
 
 
@@ -95,7 +117,9 @@ def _lines(now: Snapshot) -> str:
     rows.append((f"allowed in the life of a device: {allowed or '–'}", named))
     if left := budgets(now.boards, now.read):
         half = left[len(left) // 2]
-        middle = f"as boards said, less their reports since; half of {len(left):,} heard within a day"
+        middle = (
+            f"as boards said, less their reports since; half of {len(left):,} heard within a day"
+        )
         middle += f" have {half:.4g} or more"
         rows.append((f"left on the board with the least: {left[0]:.4g}", middle))
     return "<p></p>" + table(("guarantee or account", "that is"), rows)

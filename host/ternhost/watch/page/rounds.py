@@ -1,4 +1,6 @@
-"""The section Round: arriving reports, refusals, symbols and gateways of the open round and the last ones."""
+"""The section Round: arriving reports, refusals, symbols and gateways of the open round and the
+last ones.
+"""
 
 import time
 from collections import Counter
@@ -34,7 +36,9 @@ class RoundsSection(Section):
                 self._idle = Html()
             with card("Last rounds", wide=True):
                 self._table = Html()
-            self._reasons = picture("Refusals by reason", f"Of the last {_SUMMED:,} rounds at most.")
+            self._reasons = picture(
+                "Refusals by reason", f"Of the last {_SUMMED:,} rounds at most."
+            )
             self._symbols = picture("Symbols of the last round", _SYMBOLS)
             with card("Gateways", wide=True) as self._sites:
                 self._gateways = Html()
@@ -43,16 +47,22 @@ class RoundsSection(Section):
         opened = now.open[-1] if now.open else None
         self._bar.set_visibility(opened is not None)
         if opened is not None:
-            self._bar.props(f"max={max(1, opened.wanted)} value={min(opened.reports, opened.wanted)}")
+            self._bar.props(
+                f"max={max(1, opened.wanted)} value={min(opened.reports, opened.wanted)}"
+            )
         arrivals = tuple(self.live.arrivals)
         self._arriving.set(
             (opened and opened.number, len(arrivals), arrivals[-1:]),
-            lambda: charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else "",
+            lambda: (
+                charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else ""
+            ),
         )
         self._idle.set("" if opened else empty(_why_idle(now)))
         self._table.set(_table(now))
         reasons = curves.reasons(now.history[-_SUMMED:])
-        self._reasons.set(tuple(reasons.items()), lambda: _refusals(reasons) or "No device has refused.")
+        self._reasons.set(
+            tuple(reasons.items()), lambda: _refusals(reasons) or "No device has refused."
+        )
         key = now.run and now.run.name, len(now.history)
         self._symbols.set(key, lambda: _symbols(now) or "No report yet, in the last round.")
         self._sites.set_visibility(bool(now.gateways))
@@ -77,7 +87,9 @@ def _why_idle(now: Snapshot) -> str:
 
 
 def _words(opened: OpenRound) -> str:
-    line = f"Round {opened.number:,}: {opened.reports:,} of the {opened.wanted:,} reports that end it,"
+    line = (
+        f"Round {opened.number:,}: {opened.reports:,} of the {opened.wanted:,} reports that end it,"
+    )
     line += f" from {opened.asked:,} devices asked"
     since = words.time_of(opened, time.time())
     return f"{line}, {since}" if since else line
@@ -97,7 +109,9 @@ def _table(now: Snapshot) -> str:
 
 
 def _symbols(now: Snapshot) -> dict[str, object] | None:
-    """How often each symbol was reported, card by card, since a symbol's meaning depends on its card."""
+    """How often each symbol was reported, card by card, since a symbol's meaning depends on its
+    card.
+    """
     by_card: dict[tuple[str, str], list[int]] = {}
     classes = [_law(each["card"]) for each in now.run.classes] if now.run else []
     for tally in now.tallies:
@@ -115,14 +129,18 @@ def _symbols(now: Snapshot) -> dict[str, object] | None:
         numbers = [str(i) for i, law in enumerate(classes, 1) if law == data]
         whose = f"{', '.join(numbers) or '–'}: " if len(by_card) > 1 else ""
         names += [whose + meant[i] for i in range(0, len(order), every)]
-        counts += [sum(symbols[j] for j in order[i : i + every]) for i in range(0, len(order), every)]
+        counts += [
+            sum(symbols[j] for j in order[i : i + every]) for i in range(0, len(order), every)
+        ]
     unit = ("class: " if len(by_card) > 1 else "") + "reported"
     unit += f", {every} outputs together" if every > 1 else ""
     return charts.bars(names, counts, unit, "values", 3) if by_card else None
 
 
 def _law(card: str) -> str:
-    """The card (hex) with the law of its symbols: of projections, which differ by round in their radius, one of 1."""
+    """The card (hex) with the law of its symbols: of projections, which differ by round in their
+    radius, one of 1.
+    """
     data = bytearray.fromhex(card)
     if decode(data).shape == PROJECTION:
         data[-2:] = b"\1\0"
@@ -132,7 +150,9 @@ def _law(card: str) -> str:
 def _gateways(now: Snapshot) -> str:
     rows = []
     for gateway in now.gateways:
-        counted = f"{gateway.reports:,} reports{', has answered' if gateway.answered else ' so far'}"
+        counted = (
+            f"{gateway.reports:,} reports{', has answered' if gateway.answered else ' so far'}"
+        )
         says = ", ".join(f"{name} {value}" for name, value in gateway.here.items())
         state, heard = "online" if gateway.online else "offline", words.ago(gateway.heard)
         rows.append([gateway.name, state, heard, gateway.devices, counted * bool(now.open), says])

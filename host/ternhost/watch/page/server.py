@@ -41,7 +41,9 @@ class OnlyHere:
             await send({"type": "http.response.body", "body": REFUSED})
 
     def _welcome(self, scope: Scope) -> bool:
-        headers = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        headers = (
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
+        )
         return is_welcome(self._port, headers, scope["type"] == "websocket")
 
 
@@ -55,7 +57,10 @@ def _guarded(send: Any) -> Any:
 
 
 def listening(port: int | None) -> socket.socket:
-    """A socket on that loopback port, by default on `PORT` or any other where it is taken. Raises UsageError."""
+    """A socket on that loopback port, by default on `PORT` or any other where it is taken.
+
+    Raises UsageError.
+    """
     require_port(port, "port")
     for wanted in (PORT, 0) if port is None else (port,):
         try:
@@ -70,7 +75,10 @@ def listening(port: int | None) -> socket.socket:
 def serve(
     made: socket.socket, add: Callable[[Any], None], ready: Callable[[str], None], until: Any = None
 ) -> None:
-    """Serve until SIGINT, SIGTERM, or the end of the file `until`. `ready` gets the URL when the server answers."""
+    """Serve until SIGINT, SIGTERM, or the end of the file `until`.
+
+    `ready` gets the URL when the server answers.
+    """
     import uvicorn
     from fastapi import FastAPI
     from nicegui import ui
@@ -93,12 +101,18 @@ def serve(
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     add(app)
     app.add_middleware(OnlyHere, port=port)
-    look: dict[str, Any] = {"title": "tern", "favicon": _ICON, "dark": None}  # dark as the system has it
+    look: dict[str, Any] = {
+        "title": "tern",
+        "favicon": _ICON,
+        "dark": None,
+    }  # dark as the system has it
     look |= {"tailwind": False, "binding_refresh_interval": None, "show_welcome_message": False}
     ui.run_with(app, reconnect_timeout=10.0, **look)
     logging.getLogger("nicegui").setLevel(logging.ERROR)  # requests for missing paths are no news
     quiet: dict[str, Any] = {"log_level": "error", "access_log": False}
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=1, **quiet))
+    server = uvicorn.Server(
+        uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=1, **quiet)
+    )
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[made])
 

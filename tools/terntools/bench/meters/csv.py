@@ -1,6 +1,9 @@
-"""Any instrument's export: a CSV file with columns of time and current, and optionally of voltage and marker.
+"""Any instrument's export: a CSV file with columns of time and current, and optionally of voltage
+and marker.
 
-Its header names columns and units, such as `Timestamp(ms),Current(uA),D0` or `time_s,current_a,voltage_v,marker`."""
+Its header names columns and units, such as `Timestamp(ms),Current(uA),D0` or
+`time_s,current_a,voltage_v,marker`.
+"""
 
 import csv
 import re
@@ -22,7 +25,10 @@ _UNIT = re.compile(r"[(\[_ ]\s*([munµμ]?)([sAV]|sec|seconds|amps?|volts?)\s*[)
 
 
 def read(path: Path, volts: float | None = None) -> Trace:
-    """The whole trace in a file; volts: of the supply, where there is no column of it. Raises UsageError."""
+    """The whole trace in a file; volts: of the supply, where there is no column of it.
+
+    Raises UsageError.
+    """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeError) as error:
@@ -34,11 +40,15 @@ def read(path: Path, volts: float | None = None) -> Trace:
     columns = {name: at for name in _COLUMNS if (at := _column(rows[0], name))}
     if not {"time", "current"} <= columns.keys():
         hint = "name them in the first row, with units: time_s,current_a,voltage_v,marker"
-        raise UsageError(f"{path}: no column of time or of current among {', '.join(rows[0])}", hint)
+        raise UsageError(
+            f"{path}: no column of time or of current among {', '.join(rows[0])}", hint
+        )
     if "voltage" not in columns and volts is None:
         raise UsageError(f"{path} has no voltage", hint="name the supply's: --volts 3.3")
     if "marker" not in columns:
-        raise UsageError(f"{path} has no marker", hint="record the board's marker pin as a digital input")
+        raise UsageError(
+            f"{path} has no marker", hint="record the board's marker pin as a digital input"
+        )
     try:
         values = {
             name: np.array([float(row[at]) for row in rows[1:]]) * unit
@@ -47,7 +57,9 @@ def read(path: Path, volts: float | None = None) -> Trace:
     except (ValueError, IndexError) as error:
         raise UsageError(f"{path}: every row must have numbers only ({error})") from error
     supply = values.get("voltage", np.full(len(rows) - 1, volts or 0.0))
-    return Trace(values["time"] - values["time"][0], values["current"], supply, values["marker"] > 0.5)
+    return Trace(
+        values["time"] - values["time"][0], values["current"], supply, values["marker"] > 0.5
+    )
 
 
 def _column(names: list[str], wanted: str) -> tuple[int, float] | None:
@@ -56,5 +68,7 @@ def _column(names: list[str], wanted: str) -> tuple[int, float] | None:
     for at, name in enumerate(names):
         if pattern.search(name.strip()):
             prefix = _UNIT.search(name.strip())
-            return at, _SCALES[prefix[1].replace("M", "m").replace("U", "u")] if prefix and unit else 1.0
+            return at, _SCALES[
+                prefix[1].replace("M", "m").replace("U", "u")
+            ] if prefix and unit else 1.0
     return None

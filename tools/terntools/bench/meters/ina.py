@@ -1,7 +1,8 @@
 """INA226 and INA228 (Texas Instruments) on the I2C bus of a second Pico, which runs ina_logger.py.
 
-Rows of 12 bytes, several in each line of base64, hold registers: microseconds u32, bus voltage i32, shunt voltage i32.
-Bit 30 of the bus voltage is the marker."""
+Rows of 12 bytes, several in each line of base64, hold registers: microseconds u32, bus voltage i32,
+shunt voltage i32. Bit 30 of the bus voltage is the marker.
+"""
 
 import binascii
 import contextlib
@@ -27,8 +28,9 @@ _TICKS = 1 << 30  # ticks_us wraps there
 
 @dataclass(frozen=True)
 class Chip:
-    """How a chip's registers count (their tables in the two datasheets): volts a bit of bus and shunt voltage, and the
-    largest shunt voltage."""
+    """How a chip's registers count (their tables in the two datasheets): volts a bit of bus and
+    shunt voltage, and the largest shunt voltage.
+    """
 
     name: str
     bus: float
@@ -43,7 +45,9 @@ CHIPS = {
 
 
 class Ina:
-    """A logger on a Pico at `port`; `ohms` is the shunt of the breakout (0.1 on most for INA226, 0.015 for INA228)."""
+    """A logger on a Pico at `port`; `ohms` is the shunt of the breakout (0.1 on most for INA226,
+    0.015 for INA228).
+    """
 
     def __init__(self, port: str, chip: str, ohms: float) -> None:
         self.chip = CHIPS[chip]
@@ -62,7 +66,9 @@ class Ina:
                 while not data.endswith(_END) and time.monotonic() < end:
                     data += exchange(b"", b"\n")
         if not data.endswith(_END):
-            raise DeviceError(f"the logger on {self._port} stopped in its recording", hint=LOST_HINT)
+            raise DeviceError(
+                f"the logger on {self._port} stopped in its recording", hint=LOST_HINT
+            )
         return decode(bytes(data), self.chip, self._ohms)
 
 
@@ -73,7 +79,9 @@ def decode(data: bytes, chip: Chip, ohms: float) -> Trace:
         with contextlib.suppress(binascii.Error, struct.error):
             rows += ROW.iter_unpack(binascii.a2b_base64(line))
     if len(rows) < 2:
-        raise DeviceError("the logger sent no samples", hint="is the INA wired to GP4 (SDA) and GP5 (SCL)?")
+        raise DeviceError(
+            "the logger sent no samples", hint="is the INA wired to GP4 (SDA) and GP5 (SCL)?"
+        )
     table = np.array(rows, np.int64)
     ticks = np.cumsum(np.concatenate(([0], np.diff(table[:, 0]) % _TICKS)))
     keep = np.concatenate(([True], np.diff(ticks) > 0))
@@ -82,5 +90,9 @@ def decode(data: bytes, chip: Chip, ohms: float) -> Trace:
     amperes = (table[:, 2] * chip.shunt / ohms).astype(np.float64)
     clipped = abs(table[:, 2]) >= chip.full
     return Trace(
-        ticks[keep] / 1e6, amperes[keep], bus.astype(np.float64)[keep], marker[keep], clipped=clipped[keep]
+        ticks[keep] / 1e6,
+        amperes[keep],
+        bus.astype(np.float64)[keep],
+        marker[keep],
+        clipped=clipped[keep],
     )

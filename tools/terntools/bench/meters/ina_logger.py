@@ -1,7 +1,9 @@
 # mypy: ignore-errors
-"""Runs on a second Pico (MicroPython): sends rows of an INA226 or INA228 and a marker pin, see ina.py.
+"""Runs on a second Pico (MicroPython): sends rows of an INA226 or INA228 and a marker pin, see
+ina.py.
 
-SDA is GP4, SCL is GP5, the marker GP2."""
+SDA is GP4, SCL is GP5, the marker GP2.
+"""
 
 import struct
 import sys
@@ -49,7 +51,9 @@ def log(kind, address, milliseconds):
         bus_voltage = _read(bus, address, volts, buffer) & 0x3FFFFFFF
         if marker():
             bus_voltage |= 1 << 30
-        struct.pack_into("<Iii", rows, n, time.ticks_us(), bus_voltage, _read(bus, address, shunt, buffer))
+        struct.pack_into(
+            "<Iii", rows, n, time.ticks_us(), bus_voltage, _read(bus, address, shunt, buffer)
+        )
         n += 12
         if n == len(rows):
             write(b2a_base64(rows))

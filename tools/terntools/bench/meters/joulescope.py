@@ -1,6 +1,8 @@
-"""Joulescope JS110 and JS220, through the joulescope package (Apache-2.0, an optional extra: `energy`).
+"""Joulescope JS110 and JS220, through the joulescope package (Apache-2.0, an optional extra:
+`energy`).
 
-The marker is the input IN0, the lowest bit of the JS110's raw current samples."""
+The marker is the input IN0, the lowest bit of the JS110's raw current samples.
+"""
 
 import math
 from typing import Any
@@ -28,24 +30,39 @@ class Joulescope:
         self._scale = scale
         try:
             self._device: Any = joulescope.scan_require_one(config="auto")
-        except Exception as error:  # the package raises plain RuntimeError, and others of its backends
-            raise DeviceError(f"no Joulescope is found: {error}", hint="plug in exactly one") from error
+        except (
+            Exception
+        ) as error:  # the package raises plain RuntimeError, and others of its backends
+            raise DeviceError(
+                f"no Joulescope is found: {error}", hint="plug in exactly one"
+            ) from error
 
     def record(self, seconds: float) -> Trace:
         with self._device as device:
             device.parameter_set("current_lsb", "gpi0")
             if self._scale:
-                device.parameter_set("i_range", self._scale.replace("mA", " mA").replace("2A", "2 A"))
-            data = device.read(contiguous_duration=seconds, out_format="samples_get", fields=_FIELDS)
+                device.parameter_set(
+                    "i_range", self._scale.replace("mA", " mA").replace("2A", "2 A")
+                )
+            data = device.read(
+                contiguous_duration=seconds, out_format="samples_get", fields=_FIELDS
+            )
         return from_samples(data, RANGES.get(self._scale or "", math.inf))
 
 
 def from_samples(data: Any, most: float = math.inf) -> Trace:
-    """The trace of what `read(out_format="samples_get")` returns; most: the amperes where a fixed range ends."""
+    """The trace of what `read(out_format="samples_get")` returns; most: the amperes where a fixed
+    range ends.
+    """
     signals = [np.asarray(data["signals"][name]["value"], np.float64) for name in _FIELDS]
     good = np.isfinite(signals[0]) & np.isfinite(signals[1])  # missing samples are NaN
     amperes, volts, marker, ranges = (signal[good] for signal in signals)
     rate = float(data["time"]["output_sampling_frequency"]["value"])
     return Trace(
-        np.flatnonzero(good) / rate, amperes, volts, marker > 0.5, ranges.astype(np.int64), amperes >= most
+        np.flatnonzero(good) / rate,
+        amperes,
+        volts,
+        marker > 0.5,
+        ranges.astype(np.int64),
+        amperes >= most,
     )

@@ -1,8 +1,10 @@
-"""Nordic's Power Profiler Kit II, through ppk2-api (GPL-2.0, an optional extra: `energy`); marker: input D0.
+"""Nordic's Power Profiler Kit II, through ppk2-api (GPL-2.0, an optional extra: `energy`); marker:
+input D0.
 
-It takes 100,000 current samples per second; it supplies the voltage, or in ampere mode the user gives it. A sample has
-32 bits, the lowest first: 14 of the converter, 3 of the range, 1 unused, 6 of a counter, 8 of the digital inputs
-(SerialDevice of Nordic's pc-nrfconnect-ppk)."""
+It takes 100,000 current samples per second; it supplies the voltage, or in ampere mode the user
+gives it. A sample has 32 bits, the lowest first: 14 of the converter, 3 of the range, 1 unused, 6
+of a counter, 8 of the digital inputs (SerialDevice of Nordic's pc-nrfconnect-ppk).
+"""
 
 import time
 from typing import Any
@@ -37,7 +39,9 @@ class Ppk2:
             # PPK2_API polled here, and not PPK2_MP: that drops what was waiting when it is stopped.
             self._kit: Any = PPK2_API(port, timeout=1, write_timeout=1)
         except OSError as error:
-            raise DeviceError(f"cannot open the Power Profiler Kit II on {port}: {error}") from error
+            raise DeviceError(
+                f"cannot open the Power Profiler Kit II on {port}: {error}"
+            ) from error
         if not self._kit.get_modifiers():
             hint = "see `tern devices` for its port; it has two"
             raise DeviceError(f"no Power Profiler Kit II answers on {port}", hint)
@@ -66,7 +70,8 @@ class Ppk2:
         words = np.frombuffer(data[: len(data) // 4 * 4], "<u4").astype(np.int64)
         steps = (np.diff(words >> 18) - 1) % 64 + 1
         jumps = np.count_nonzero(steps > 1)
-        # Bytes out of step show as jumps everywhere, and the counter does not show a loss of 64 samples.
+        # Bytes out of step show as jumps everywhere, and the counter does not show a loss of 64
+        # samples.
         if len(words) < (1 - LOST) * seconds * RATE or jumps > LOST * len(words):
             text = f"the Power Profiler Kit II lost samples: {seconds * RATE - len(words):.0f} of "
             text += f"{seconds * RATE:.0f}, and its counter jumps {jumps} times"
@@ -74,6 +79,10 @@ class Ppk2:
         amperes = np.array(self._kit.get_samples(words.astype("<u4").tobytes())[0]) * 1e-6
         full = np.convolve(words & _FULL == _FULL, np.ones(_CLIPPED), "same") == _CLIPPED
         return Trace(
-            np.concatenate(([0], np.cumsum(steps))) / RATE, amperes, np.full(len(words), self._volts),
-            words >> 24 + MARKER_BIT & 1 == 1, words >> 14 & 7, full,
-        )  # fmt: skip
+            np.concatenate(([0], np.cumsum(steps))) / RATE,
+            amperes,
+            np.full(len(words), self._volts),
+            words >> 24 + MARKER_BIT & 1 == 1,
+            words >> 14 & 7,
+            full,
+        )

@@ -1,6 +1,9 @@
-"""The emulated Pico: the stock RPI_PICO firmware of MicroPython, built from Debian's sources, in rp2040js.
+"""The emulated Pico: the stock RPI_PICO firmware of MicroPython, built from Debian's sources, in
+rp2040js.
 
-Its time is simulated cycles. Floats take our boot ROM's time; flash timing, its cache and core 1 are not modelled."""
+Its time is simulated cycles. Floats take our boot ROM's time; flash timing, its cache and core 1
+are not modelled.
+"""
 
 import json
 import selectors
@@ -33,14 +36,21 @@ _SOURCES = {name: cache.sha256_of(_HERE / name) for name in (*_ROM_SOURCES, *_NO
 _MADE = ("bootrom.bin", "runner.mjs", "node_modules/rp2040js/package.json")
 MACHINE = Recipe("pico-machine", _RP2040JS, _SOURCES, _MADE)
 
-# The sampler in C as a native .mpy, for `tern bench latency`. dynruntime.mk compiles for size; the last -O counts.
-_IN_C = {"makefile": (_HERE / "sampler.mk").read_text(), "sampler.c": cache.sha256_of(_HERE / "sampler.c")}
+# The sampler in C as a native .mpy, for `tern bench latency`. dynruntime.mk compiles for size; the
+# last -O counts.
+_IN_C = {
+    "makefile": (_HERE / "sampler.mk").read_text(),
+    "sampler.c": cache.sha256_of(_HERE / "sampler.c"),
+}
 SAMPLER = Recipe("native-sampler", micropython.MICROPYTHON_VERSION, _IN_C, ("native_sampler.mpy",))
 
 _FIRMWARE_REQUIREMENTS = (
-    *micropython.SOURCE_REQUIREMENTS, *micropython.ARM_COMPILER,
-    Requirement("libstdc++-arm-none-eabi-newlib"), Requirement("cmake", "cmake"), Requirement("g++", "g++"),
-)  # fmt: skip
+    *micropython.SOURCE_REQUIREMENTS,
+    *micropython.ARM_COMPILER,
+    Requirement("libstdc++-arm-none-eabi-newlib"),
+    Requirement("cmake", "cmake"),
+    Requirement("g++", "g++"),
+)
 _NODE = Requirement("nodejs", "node")
 _MACHINE_REQUIREMENTS = (*micropython.ARM_COMPILER, _NODE, Requirement("npm", "npm"))
 _BOOT_SECONDS = 60
@@ -51,16 +61,21 @@ _FLASH_BYTES = 2 << 20  # as runner.mjs has it
 def build_pico(progress: Progress) -> Path:
     """The firmware's image; firmware, machine and sampler in C are built into the cache if needed.
 
-    As root, missing Debian packages are installed; as another user they are named in a UsageError."""
+    As root, missing Debian packages are installed; as another user they are named in a UsageError.
+    """
     needed = {_NODE}  # to run it
     if not cache.find_entry(SAMPLER):
-        extras.require("elftools")  # MicroPython's linker of native modules reads object files with it
+        extras.require(
+            "elftools"
+        )  # MicroPython's linker of native modules reads object files with it
     if not (cache.find_entry(FIRMWARE) and cache.find_entry(SAMPLER)):
         needed.update(_FIRMWARE_REQUIREMENTS)
     if not cache.find_entry(MACHINE):
         needed.update(_MACHINE_REQUIREMENTS)
     debian.install(needed, progress)
-    firmware = cache.build_entry(FIRMWARE, lambda work, out: _build_firmware(work, out, progress), progress)
+    firmware = cache.build_entry(
+        FIRMWARE, lambda work, out: _build_firmware(work, out, progress), progress
+    )
     cache.build_entry(MACHINE, lambda work, out: _build_machine(work, out, progress), progress)
     cache.build_entry(SAMPLER, lambda work, out: _build_sampler(work, out, progress), progress)
     return firmware / "firmware.bin"
@@ -75,7 +90,10 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
     debian.download((), _PACKAGES, packages, shell)
     for package in packages.glob("*.deb"):
         shell.run("dpkg", "-x", package, sdk)
-    for name in ("pico-sdk", "tinyusb"):  # emptied in MicroPython's source, packages of their own in Debian
+    for name in (
+        "pico-sdk",
+        "tinyusb",
+    ):  # emptied in MicroPython's source, packages of their own in Debian
         library = source / "lib" / name
         shutil.rmtree(library, ignore_errors=True)
         library.symlink_to(sdk / "usr/src" / name)
@@ -85,11 +103,17 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
     port = source / "ports/rp2"
     build = port / "build"
     options = {
-        "MICROPY_BOARD": _BOARD, "MICROPY_BOARD_DIR": port / "boards" / _BOARD,
-        "MICROPY_FROZEN_MANIFEST": manifest, "PICO_SDK_PATH_OVERRIDE": sdk / "usr/src/pico-sdk",
-        "PICO_BUILD_DOCS": 0, "PICO_NO_PICOTOOL": 1, "pioasm_DIR": sdk / "usr/lib/cmake/pioasm",
-    }  # fmt: skip
-    shell.run("cmake", "-S", port, "-B", build, *(f"-D{name}={value}" for name, value in options.items()))
+        "MICROPY_BOARD": _BOARD,
+        "MICROPY_BOARD_DIR": port / "boards" / _BOARD,
+        "MICROPY_FROZEN_MANIFEST": manifest,
+        "PICO_SDK_PATH_OVERRIDE": sdk / "usr/src/pico-sdk",
+        "PICO_BUILD_DOCS": 0,
+        "PICO_NO_PICOTOOL": 1,
+        "pioasm_DIR": sdk / "usr/lib/cmake/pioasm",
+    }
+    shell.run(
+        "cmake", "-S", port, "-B", build, *(f"-D{name}={value}" for name, value in options.items())
+    )
     micropython.make(shell, "-C", build)
     shutil.copy(build / "firmware.bin", out)
     compiler = micropython.version_of("arm-none-eabi-gcc")
@@ -102,15 +126,25 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
     elf = work / "bootrom.elf"
     script, *sources = _HERE / "bootrom.ld", _HERE / "bootrom.c", _HERE / "tables.S"
     flags = [
-        "-mcpu=cortex-m0plus", "-mthumb", "-Os", "-Wall", "-Werror", "-ffreestanding", "-fno-builtin", "-nostdlib",
-    ]  # fmt: skip
+        "-mcpu=cortex-m0plus",
+        "-mthumb",
+        "-Os",
+        "-Wall",
+        "-Werror",
+        "-ffreestanding",
+        "-fno-builtin",
+        "-nostdlib",
+    ]
     shell.run("arm-none-eabi-gcc", *flags, "-T", script, *sources, "-lgcc", "-o", elf)
     shell.run("arm-none-eabi-objcopy", "-O", "binary", elf, out / "bootrom.bin")
     progress(f"fetching rp2040js {MACHINE.version} with npm")
     for name in _NODE_FILES:
         shutil.copy(_HERE / name, out)
     shell.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=out)
-    return {"compiler": micropython.version_of("arm-none-eabi-gcc"), "node": micropython.version_of("node")}
+    return {
+        "compiler": micropython.version_of("arm-none-eabi-gcc"),
+        "node": micropython.version_of("node"),
+    }
 
 
 def _build_sampler(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
@@ -125,13 +159,21 @@ def _build_sampler(work: Path, out: Path, progress: Progress) -> Mapping[str, st
 
 
 def boot_pico(
-    flash: Path | None = None, *, seed: int | None = None, skip_idle: bool = False,
-    volume: Path | None = None, blank: bool = False,
-) -> EmulatedMachine:  # fmt: skip
-    """Boot an emulated Pico. Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
+    flash: Path | None = None,
+    *,
+    seed: int | None = None,
+    skip_idle: bool = False,
+    volume: Path | None = None,
+    blank: bool = False,
+) -> EmulatedMachine:
+    """Boot an emulated Pico.
 
-    flash: a file that keeps its flash. seed: makes the whole run repeatable. skip_idle: waiting passes at once. volume:
-    the folder of its USB boot loader. blank: a new flash holds no firmware, so that the boot loader waits for one."""
+    Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
+
+    flash: a file that keeps its flash. seed: makes the whole run repeatable. skip_idle: waiting
+    passes at once. volume: the folder of its USB boot loader. blank: a new flash holds no firmware,
+    so that the boot loader waits for one.
+    """
     firmware, machine = cache.find_entry(FIRMWARE), cache.find_entry(MACHINE)
     if firmware is None or machine is None:
         raise DeviceError("the emulated Pico is not built yet", hint=_BUILD)
@@ -144,7 +186,8 @@ def boot_pico(
     command += [] if volume is None else ["--volume", volume]
     try:
         with locked(flash, _FLASH_BYTES) as lock:
-            # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, even by a kill.
+            # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, even
+            # by a kill.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -160,7 +203,9 @@ def boot_pico(
     if not line:
         process.kill()
         process.wait()
-        raise DeviceError("the emulated Pico does not start", hint="tern emulator info lists the builds")
+        raise DeviceError(
+            "the emulated Pico does not start", hint="tern emulator info lists the builds"
+        )
     port = Path(json.loads(line)["port"])
     url = f"socket://{port}"
     return EmulatedMachine(process, url, lambda: shutil.rmtree(port.parent, ignore_errors=True))

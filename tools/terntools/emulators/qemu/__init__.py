@@ -1,8 +1,10 @@
-"""Machines of QEMU that execute a board's instruction set: MicroPython with a port of our own, and a flash that stays.
+"""Machines of QEMU that execute a board's instruction set: MicroPython with a port of our own, and
+a flash that stays.
 
 rv32: ESP32-C3 and C6; xtensa (windowed): ESP32, S2 and S3; m33 (Armv8-M): RP2350. The interpreter,
-LittleFS and console are real, on the first two TCP and TLS too. Caches, flash timing, memory that wants 32-bit access,
-radio and crypto hardware are not emulated."""
+LittleFS and console are real, on the first two TCP and TLS too. Caches, flash timing, memory that
+wants 32-bit access, radio and crypto hardware are not emulated.
+"""
 
 import os
 import secrets
@@ -28,7 +30,8 @@ _LOG = "qemu.log"
 _PID = "qemu.pid"
 _PORT = "port"
 
-# QEMU ends at once when its input closes, even if this process was killed, and its folder goes with it.
+# QEMU ends at once when its input closes, even if this process was killed, and its folder goes with
+# it.
 _SUPERVISED = """
 exec 9<&0 </dev/null
 "$@" 9<&- &
@@ -59,20 +62,25 @@ class MachineType:
 
 
 _RV32 = (
-    "rv32", "qemu-system-riscv32",
+    "rv32",
+    "qemu-system-riscv32",
     ("-M", "virt", "-bios", "none", "-global", "virtio-mmio.force-legacy=false"),
     ("-netdev", "user,id=air", "-device", "virtio-net-device,netdev=air"),
     True,
-)  # fmt: skip
+)
 MACHINES = {
     "rv32": MachineType(ESP32, *_RV32),
     "xtensa": MachineType(
-        ESP32, "xtensa", "qemu-system-xtensa", ("-M", "lx60", "-cpu", "dc233c", "-m", "16M"),
-        ("-nic", "user"), True,
+        ESP32,
+        "xtensa",
+        "qemu-system-xtensa",
+        ("-M", "lx60", "-cpu", "dc233c", "-m", "16M"),
+        ("-nic", "user"),
+        True,
     ),
     "m33": MachineType(M33, "m33", "qemu-system-arm", ("-M", "mps2-an505")),
     "rv32-newest": MachineType(NEWEST, *_RV32),
-}  # fmt: skip
+}
 
 
 class QemuMachine(EmulatedMachine):
@@ -84,17 +92,26 @@ class QemuMachine(EmulatedMachine):
 
 
 def boot(
-    name: str, flash: Path | None = None, *, seed: int | None = None, count_instructions: bool = False,
+    name: str,
+    flash: Path | None = None,
+    *,
+    seed: int | None = None,
+    count_instructions: bool = False,
     skip_idle: bool = False,
-) -> QemuMachine:  # fmt: skip
-    """Start a machine. Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
+) -> QemuMachine:
+    """Start a machine.
 
-    flash: a file that keeps its flash. seed: makes os.urandom repeatable. count_instructions: its clock counts an
-    instruction as a nanosecond; with skip_idle, waiting time passes at once."""
+    Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
+
+    flash: a file that keeps its flash. seed: makes os.urandom repeatable. count_instructions: its
+    clock counts an instruction as a nanosecond; with skip_idle, waiting time passes at once.
+    """
     machine = MACHINES[name]
     firmware = machine.firmware()
     if firmware is None:
-        raise DeviceError(f"the emulated {name} is not built yet", hint=f"make it: {build_command(name)}")
+        raise DeviceError(
+            f"the emulated {name} is not built yet", hint=f"make it: {build_command(name)}"
+        )
     folder = Path(tempfile.mkdtemp(prefix=f"tern-{name}-"))
     try:
         _fill(folder, flash, seed)
@@ -106,12 +123,25 @@ def boot(
             server.bind(str(folder / _PORT))
             server.listen()
             command = [
-                machine.command, *machine.arguments, *machine.network,
+                machine.command,
+                *machine.arguments,
+                *machine.network,
                 *(("-icount", "shift=0" + ",sleep=off" * skip_idle) if count_instructions else ()),
-                "-display", "none", "-monitor", "none", "-semihosting-config", "enable=on,target=native",
-                "-chardev", f"socket,id=console,fd={port},server=on,wait=off", "-serial", "chardev:console",
-                "-pidfile", _PID, "-kernel", str(firmware),
-            ]  # fmt: skip
+                "-display",
+                "none",
+                "-monitor",
+                "none",
+                "-semihosting-config",
+                "enable=on,target=native",
+                "-chardev",
+                f"socket,id=console,fd={port},server=on,wait=off",
+                "-serial",
+                "chardev:console",
+                "-pidfile",
+                _PID,
+                "-kernel",
+                str(firmware),
+            ]
             with open(folder / _LOG, "wb") as log:
                 process = subprocess.Popen(
                     ["sh", "-c", _SUPERVISED, "sh", *command],
@@ -140,7 +170,9 @@ def boot(
 def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
     # port/board.h describes the files of this folder.
     (folder / "epoch").write_text(str(int(time.time())))
-    (folder / "id").write_bytes(secrets.token_bytes(8) if seed is None else seed.to_bytes(8, "little"))
+    (folder / "id").write_bytes(
+        secrets.token_bytes(8) if seed is None else seed.to_bytes(8, "little")
+    )
     if seed is not None:
         (folder / "seed").write_bytes(seed.to_bytes(8, "little"))
     if flash is None:
@@ -161,7 +193,9 @@ def _wait_until_started(machine: QemuMachine, folder: Path, name: str) -> None:
         if late or not machine.is_running:
             log = (folder / _LOG).read_text(errors="replace").strip().splitlines()
             reason = log[-1] if log else "it does not start in time"
-            raise DeviceError(f"QEMU does not start the emulated {name}: {reason}", hint=build_command(name))
+            raise DeviceError(
+                f"QEMU does not start the emulated {name}: {reason}", hint=build_command(name)
+            )
         time.sleep(0.01)
 
 

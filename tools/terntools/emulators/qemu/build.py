@@ -1,4 +1,6 @@
-"""The firmware of the machines of QEMU: MicroPython with the port in port/, built from Debian's sources alone."""
+"""The firmware of the machines of QEMU: MicroPython with the port in port/, built from Debian's
+sources alone.
+"""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,8 @@ _HERE = Path(__file__).parent
 _PORT = _HERE / "port"
 _TOOLCHAIN = _HERE / "toolchain"
 
-# From debian.OLDER, but fit for later compilers: QEMU's Xtensa core, and GCC's arithmetic for its ABI.
+# From debian.OLDER, but fit for later compilers: QEMU's Xtensa core, and GCC's arithmetic for its
+# ABI.
 _XTENSA_SOURCES = ("qemu",)
 _XTENSA_BINARIES = ("binutils-source=2.40-2", "gcc-12-source=12.2.0-14+deb12u1")
 
@@ -38,7 +41,11 @@ _COMPILERS = {
     ),
     "m33": micropython.ARM_COMPILER,
 }
-_EMULATORS = {"rv32": "qemu-system-riscv32", "xtensa": "qemu-system-xtensa", "m33": "qemu-system-arm"}
+_EMULATORS = {
+    "rv32": "qemu-system-riscv32",
+    "xtensa": "qemu-system-xtensa",
+    "m33": "qemu-system-arm",
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,10 @@ class Build:
     def recipe(self) -> Recipe:
         options: dict[str, object] = {"port": cache.sha256_of_tree(_PORT), "packages": ["lwip"]}
         if "xtensa" in self.sets:
-            options |= {"toolchain": cache.sha256_of_tree(_TOOLCHAIN), "binaries": list(_XTENSA_BINARIES)}
+            options |= {
+                "toolchain": cache.sha256_of_tree(_TOOLCHAIN),
+                "binaries": list(_XTENSA_BINARIES),
+            }
         version = self.micropython.version or self.micropython.release
         return Recipe(self.name, version, options, tuple(f"{name}.elf" for name in self.sets))
 
@@ -62,14 +72,19 @@ class Build:
         return entry / f"{instruction_set}.elf" if entry else None
 
     def make(self, progress: Progress) -> Path:
-        """The entry's folder, built if needed, as root with missing packages. Raises UsageError and BuildError."""
+        """The entry's folder, built if needed, as root with missing packages.
+
+        Raises UsageError and BuildError.
+        """
         needed = {Requirement(_EMULATORS[name], _EMULATORS[name]) for name in self.sets}
         if not cache.find_entry(self.recipe):
             needed.update(micropython.SOURCE_REQUIREMENTS)
             for name in self.sets:
                 needed.update(_COMPILERS[name])
         debian.install(needed, progress)
-        return cache.build_entry(self.recipe, lambda work, out: self._compile(work, out, progress), progress)
+        return cache.build_entry(
+            self.recipe, lambda work, out: self._compile(work, out, progress), progress
+        )
 
     def _compile(self, work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
         shell = Shell(work / "build.log", progress)
@@ -95,11 +110,18 @@ class Build:
 ESP32 = Build("esp32-firmware", ("rv32", "xtensa"))
 M33 = Build("m33-firmware", ("m33",))
 NEWEST = Build("newest-firmware", ("rv32",), Source(NEXT, None))
-BUILDS = {"esp32": ESP32, "m33": M33, "newest": NEWEST}  # by their names in `tern emulator build --what`
+BUILDS = {
+    "esp32": ESP32,
+    "m33": M33,
+    "newest": NEWEST,
+}  # by their names in `tern emulator build --what`
 
 
 def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
-    """Build what Debian's LX106 compiler lacks for a windowed core. Returns the folder and its sources' sha256."""
+    """Build what Debian's LX106 compiler lacks for a windowed core.
+
+    Returns the folder and its sources' sha256.
+    """
     shell.progress("fetching the configuration of QEMU's Xtensa core, and GCC's arithmetic for it")
     packages, sources, out = work / "xtensa-packages", work / "xtensa-sources", work / "xtensa"
     packages.mkdir()
@@ -110,7 +132,9 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
         shell.run("dpkg", "-x", package, sources)
     qemu = _unpack(packages, "qemu_*.orig.tar.*", ("*/target/xtensa/core-dc233c*",), sources, shell)
     headers = "*/include/xtensa*"
-    binutils = _unpack(sources, "**/binutils-*.tar.*", (headers, "*/include/ansidecl.h"), sources, shell)
+    binutils = _unpack(
+        sources, "**/binutils-*.tar.*", (headers, "*/include/ansidecl.h"), sources, shell
+    )
     gcc = _unpack(sources, "**/gcc-*.tar.*", ("*/libgcc/config/xtensa/*", headers), sources, shell)
     variables = (f"OUT={out}", f"QEMU={qemu}", f"BINUTILS={binutils}", f"GCC={gcc}")
     micropython.make(shell, "-f", _TOOLCHAIN / "Makefile", *variables)
@@ -118,7 +142,9 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
 
 
 def _unpack(packages: Path, name: str, patterns: Sequence[str], into: Path, shell: Shell) -> Path:
-    """Unpack the files of `patterns` from the one tarball of that name; the folder that they are in."""
+    """Unpack the files of `patterns` from the one tarball of that name; the folder that they are
+    in.
+    """
     tarball = debian.only(packages, name)
     before = set(into.iterdir())
     shell.run("tar", "-xf", tarball, "-C", into, "--wildcards", *patterns)

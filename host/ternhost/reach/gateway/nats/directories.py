@@ -1,4 +1,6 @@
-"""The directories that `tern gateway init` writes: of the host (server), of NATS servers (nodes/NAME), of each site."""
+"""The directories that `tern gateway init` writes: of the host (server), of NATS servers
+(nodes/NAME), of each site.
+"""
 
 import json
 import os
@@ -44,17 +46,28 @@ _CERTIFICATE = ("server.pem", "server.key")
 _ROUTES = "routes.secret"  # in the host's directory: the password of NATS servers among themselves
 
 PORT = 4222  # of NATS; servers speak to each other on the next one
-_LISTENS = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}  # by the server's name
+_LISTENS = {
+    "localhost": "127.0.0.1",
+    "127.0.0.1": "127.0.0.1",
+    "::1": "::1",
+}  # by the server's name
 _MOST_CONNECTIONS = 8  # of a site and its host together; each has one, or two for a moment
 _LEAST_NODES = 3  # of a cluster: of two, neither goes on alone
 # A site can only answer, once each question; its account has nobody but itself and the host.
-_SITE = {"subscribe": SUBJECT, "publish": {"deny": ">"}, "allow_responses": {"max": 1, "expires": "5m"}}
+_SITE = {
+    "subscribe": SUBJECT,
+    "publish": {"deny": ">"},
+    "allow_responses": {"max": 1, "expires": "5m"},
+}
 _HOST = {"subscribe": "_INBOX.>", "publish": SUBJECT}
 
 
 @dataclass(frozen=True)
 class Server:
-    """The host's directory. `hosts`: the names of the NATS servers, `address` what each listens on ("": its name)."""
+    """The host's directory.
+
+    `hosts`: the names of the NATS servers, `address` what each listens on ("": its name).
+    """
 
     directory: Path
     hosts: tuple[str, ...]
@@ -63,7 +76,10 @@ class Server:
 
     @classmethod
     def load(cls, place: str | Path) -> Self:
-        """The server in `place`, its directory or the one above it. Raises UsageError and StorageError."""
+        """The server in `place`, its directory or the one above it.
+
+        Raises UsageError and StorageError.
+        """
         directory = server_directory(place)
         settings = _read(directory / SETTINGS, "hosts", "port", "address")
         hosts, port = tuple(settings["hosts"]), int(settings["port"])
@@ -71,7 +87,9 @@ class Server:
 
     @property
     def here(self) -> tuple[str, ...]:
-        """The URLs at which the host reaches a NATS server; a single one that was not moved away is on this machine."""
+        """The URLs at which the host reaches a NATS server; a single one that was not moved away is
+        on this machine.
+        """
         local = len(self.hosts) == 1 and self.nodes()[self.hosts[0]].is_dir()
         return urls((LOOPBACK.get(self.address, self.address),) if local else self.hosts, self.port)
 
@@ -81,7 +99,9 @@ class Server:
 
     def tls(self, site: str) -> ssl.SSLContext:
         """For connections of the host to the account of a site. Raises OSError."""
-        return _tls(self.directory, self.directory / HOSTS / f"{site}.pem", self.directory / HOST_KEY)
+        return _tls(
+            self.directory, self.directory / HOSTS / f"{site}.pem", self.directory / HOST_KEY
+        )
 
 
 @dataclass(frozen=True)
@@ -112,7 +132,10 @@ class GatewaySite:
 
 @contextmanager
 def only_one(path: Path, hint: str) -> Iterator[BinaryIO]:
-    """The file, whose lock is held while the context is open. Raises UsageError if another process has it; OSError."""
+    """The file, whose lock is held while the context is open.
+
+    Raises UsageError if another process has it; OSError.
+    """
     import fcntl  # absent on Windows, as gateways are
 
     with open(path, "ab", opener=private) as file:
@@ -163,10 +186,12 @@ def write_gateways(
     address: str | None = None,
     port: int | None = None,
 ) -> Server:
-    """Write the directories of the host and of NATS servers, if they are missing, and those of new `sites`; existing
-    ones stay. sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have, which also changes an existing
-    site's. hosts: names or addresses under which sites reach the NATS servers. address: to listen on. A site's private
-    key is in its directory only. Raises UsageError and StorageError."""
+    """Write the directories of the host and of NATS servers, if they are missing, and those of new
+    `sites`; existing ones stay. sites: NAME, or NAME:FIRST-LAST with the ids that its devices may
+    have, which also changes an existing site's. hosts: names or addresses under which sites reach
+    the NATS servers. address: to listen on. A site's private key is in its directory only. Raises
+    UsageError and StorageError.
+    """
     directory = Path(directory)
     if (directory / SETTINGS).exists():
         hint = f"name the one above: {directory.absolute().parent}"
@@ -181,11 +206,15 @@ def write_gateways(
         if (place / SETTINGS).exists():
             server = _same_server(Server.load(place), hosts, address, port)
         else:
-            server = _write_server(place, hosts or ["localhost"], address, PORT if port is None else port)
+            server = _write_server(
+                place, hosts or ["localhost"], address, PORT if port is None else port
+            )
         for site, devices in ranges.items():
             new = not (place / SITES / f"{site}.pem").exists()
             if devices is not None:
-                _write_json(place / SITES / f"{site}.json", {"devices": [devices.start, devices.stop - 1]})
+                _write_json(
+                    place / SITES / f"{site}.json", {"devices": [devices.start, devices.stop - 1]}
+                )
             elif new:  # left by a removed site of that name
                 (place / SITES / f"{site}.json").unlink(missing_ok=True)
             if new:
@@ -195,7 +224,10 @@ def write_gateways(
 
 
 def remove_site(directory: str | Path, site: str) -> Server:
-    """Exclude a site, at once where the NATS servers run here. Raises UsageError and StorageError."""
+    """Exclude a site, at once where the NATS servers run here.
+
+    Raises UsageError and StorageError.
+    """
     server = Server.load(directory)
     if site not in sites_of(directory):
         hint = f"it has {', '.join(sites_of(directory))}"
@@ -218,7 +250,10 @@ def sites_of(directory: str | Path) -> list[str]:
 
 
 def registered(directory: str | Path) -> dict[str, range]:
-    """By site, the ids of its devices; others may have any. directory: as of `sites_of`. Raises StorageError."""
+    """By site, the ids of its devices; others may have any. directory: as of `sites_of`.
+
+    Raises StorageError.
+    """
     ranges = {}
     for site in sites_of(directory):
         path = server_directory(directory) / SITES / f"{site}.json"
@@ -234,21 +269,30 @@ def registered(directory: str | Path) -> dict[str, range]:
 
 
 def write_accounts(server: Server, without: str = "") -> None:
-    """Write the accounts of the registered sites, and have the NATS servers that run here read them. Raises OSError and
-    StorageError.
+    """Write the accounts of the registered sites, and have the NATS servers that run here read
+    them. Raises OSError and StorageError.
 
-    NATS maps a client to the user with its certificate's name, which contains a hash of its key."""
+    NATS maps a client to the user with its certificate's name, which contains a hash of its key.
+    """
     # Without users NATS lets anybody in.
     accounts: dict[str, Any] = {"tern": {"users": [{"user": "CN=nobody"}]}}
     for site in sites_of(server.directory):
         users = [
-            {"user": _opened(server.directory / place / f"{site}.pem")[0], "permissions": permissions}
+            {
+                "user": _opened(server.directory / place / f"{site}.pem")[0],
+                "permissions": permissions,
+            }
             for place, permissions in ((SITES, _SITE), (HOSTS, _HOST))
         ]
         if site != without:
-            accounts[f"site-{site}"] = {"users": users, "limits": {"max_connections": _MOST_CONNECTIONS}}
+            accounts[f"site-{site}"] = {
+                "users": users,
+                "limits": {"max_connections": _MOST_CONNECTIONS},
+            }
     text = f'"accounts": {json.dumps(accounts, indent=1)}\n'.encode()
-    write_file(server.directory / ACCOUNTS, text)  # for those whose directories were moved to their machines
+    write_file(
+        server.directory / ACCOUNTS, text
+    )  # for those whose directories were moved to their machines
     for node in server.nodes().values():
         if node.is_dir():
             write_file(node / ACCOUNTS, text)
@@ -257,7 +301,10 @@ def write_accounts(server: Server, without: str = "") -> None:
 
 
 def running(node: Path) -> int | None:
-    """The process id of the NATS server that runs in this directory; None: there is none. Needs /proc."""
+    """The process id of the NATS server that runs in this directory; None: there is none.
+
+    Needs /proc.
+    """
     with suppress(OSError, ValueError):
         pid = int((node / PID).read_text())
         if Path(f"/proc/{pid}/cwd").samefile(node):  # no later process has its number
@@ -275,7 +322,9 @@ def _parse(text: str) -> tuple[str, range | None]:
     return name, parse_range(ids) if colon else None
 
 
-def _same_server(server: Server, hosts: Sequence[str], address: str | None, port: int | None) -> Server:
+def _same_server(
+    server: Server, hosts: Sequence[str], address: str | None, port: int | None
+) -> Server:
     for option, wanted, there in (
         ("--name", " ".join(hosts) or None, " ".join(server.hosts)),
         ("--address", address, server.address),
@@ -283,7 +332,9 @@ def _same_server(server: Server, hosts: Sequence[str], address: str | None, port
     ):
         if wanted is not None and wanted != there:
             hint = "its sites use this; for another server write another directory"
-            raise UsageError(f"{server.directory} has been written with {option} {there}, not {wanted}", hint)
+            raise UsageError(
+                f"{server.directory} has been written with {option} {there}, not {wanted}", hint
+            )
     return server
 
 
@@ -298,11 +349,15 @@ def _write_server(place: Path, hosts: Sequence[str], address: str | None, port: 
         hint = "give a name, or an address that all sites can reach"
         raise UsageError(f"{linked[0]} is valid on one link only", hint=hint)
     if not is_address(address):
-        raise UsageError(f"--address must be an IP address, not {address!r}", hint="such as 0.0.0.0 or ::")
+        raise UsageError(
+            f"--address must be an IP address, not {address!r}", hint="such as 0.0.0.0 or ::"
+        )
     for part in (place.parent, place, place / SITES, place / HOSTS):
         part.mkdir(parents=True, exist_ok=True, mode=0o700)
     here = [*LOOPBACK.values(), *([] if address in LOOPBACK else [address])]
-    certificates.write_certificates(place, list(dict.fromkeys([*hosts, "localhost", *here])), of="server")
+    certificates.write_certificates(
+        place, list(dict.fromkeys([*hosts, "localhost", *here])), of="server"
+    )
     certificates.write_key(place / HOST_KEY)
     write_file(place / _ROUTES, secrets.token_urlsafe(16).encode(), secret=True)
     for name in hosts:
@@ -321,7 +376,9 @@ def _write_node(place: Path, name: str, hosts: Sequence[str], address: str, port
         text = text[: text.index("cluster {{")]
     routes = "\n    ".join(f"nats://node:{password}@{bracketed(host)}:{port + 1}" for host in hosts)
     fields = {"payload": MOST_PAYLOAD, "password": password, "routes": routes}
-    conf = text.format(name=name, address=bracketed(address), port=port, route_port=port + 1, **fields)
+    conf = text.format(
+        name=name, address=bracketed(address), port=port, route_port=port + 1, **fields
+    )
     write_file(node / CONFIG, conf.encode(), secret=True)
     for file in (AUTHORITY, *_CERTIFICATE):
         write_file(node / file, (place / file).read_bytes(), secret=True)
@@ -338,13 +395,17 @@ def _write_site(directory: Path, site: str, server: Server) -> None:
     write_file(directory / SITE, certificate)
     for path in (directory / HOST, place / HOSTS / f"{site}.pem"):
         write_file(path, of_host)
-    _write_json(directory / GATEWAY, {"site": site, "hosts": list(server.hosts), "port": server.port})
+    _write_json(
+        directory / GATEWAY, {"site": site, "hosts": list(server.hosts), "port": server.port}
+    )
     # Last: with it the site counts as written.
     write_file(place / SITES / f"{site}.pem", certificate)
 
 
 def _named(name: str, key: certificates.PublicKey) -> str:
-    """The name in a certificate: it changes with the key, so that a removed key of a site is not let in again."""
+    """The name in a certificate: it changes with the key, so that a removed key of a site is not
+    let in again.
+    """
     encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"{name} {sha256(encoded).hexdigest()[:16]}"
 
@@ -357,5 +418,7 @@ def _read(path: Path, *wanted: str) -> dict[str, Any]:
     hint = "'tern gateway init DIR --site NAME' writes the directories of a server and of its sites"
     settings = read_object(path, hint)
     if lacking := sorted(set(wanted) - settings.keys()):
-        raise UsageError(f"{path} lacks {', '.join(lacking)}", hint="write it again: tern gateway init")
+        raise UsageError(
+            f"{path} lacks {', '.join(lacking)}", hint="write it again: tern gateway init"
+        )
     return settings

@@ -1,12 +1,15 @@
-"""A question and its answer over NATS, whose messages are small: each is cut into parts. Every message is a request of
-the host with one reply of the site, on the subject `ask`:
+"""A question and its answer over NATS, whose messages are small: each is cut into parts.
 
-    request  kind u8 (0 PING, 1 PUT, 2 GET) | exchange 16 bytes | number u32 | parts u32 | part of the question (PUT)
-    reply    status u8 (0 GO_ON, 1 ANSWER, 2 LOST) | parts u32 | part of the answer (ANSWER)
+Every message is a request of the host with one reply of the site, on the subject `ask`:
 
-The host PUTs the parts of a question one after the other; the last one is replied to with the first part of the answer,
-and the host GETs the others. A PING of an exchange that the site does not know is LOST. Both sides sign what they send,
-so a NATS server can neither ask nor answer."""
+    request  kind u8 (0 PING, 1 PUT, 2 GET) | exchange 16 bytes | number u32 | parts u32 | part of
+    the question (PUT) reply    status u8 (0 GO_ON, 1 ANSWER, 2 LOST) | parts u32 | part of the
+    answer (ANSWER)
+
+The host PUTs the parts of a question one after the other; the last one is replied to with the first
+part of the answer, and the host GETs the others. A PING of an exchange that the site does not know
+is LOST. Both sides sign what they send, so a NATS server can neither ask nor answer.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -39,7 +42,10 @@ def parts_of(data: bytes) -> list[bytes]:
 
 
 def read_reply(data: bytes, expected: int) -> tuple[int, bytes]:
-    """The number of parts of the answer, and one of them. Raises ValueError unless it has the expected status."""
+    """The number of parts of the answer, and one of them.
+
+    Raises ValueError unless it has the expected status.
+    """
     if len(data) < REPLY.size:
         raise ValueError("a reply of the site is cut off")
     status, count = REPLY.unpack_from(data)
@@ -60,13 +66,20 @@ def open_question(key: PublicKey, site: str, exchange: bytes, data: bytes) -> by
     return _open(key, (_QUESTION, exchange, site.encode()), data)
 
 
-def seal_answer(key: PrivateKey, exchange: bytes, question: bytes, failed: bool, answer: bytes) -> bytes:
+def seal_answer(
+    key: PrivateKey, exchange: bytes, question: bytes, failed: bool, answer: bytes
+) -> bytes:
     """The signed answer. failed: it is the text of an error."""
     return _seal(key, (_ANSWERED, exchange, question), bytes((failed,)) + answer)
 
 
-def open_answer(key: PublicKey, exchange: bytes, question: bytes, data: bytes) -> tuple[bool, bytes]:
-    """Whether it is the text of an error, and the answer. Raises ValueError unless `key` signed it for `question`."""
+def open_answer(
+    key: PublicKey, exchange: bytes, question: bytes, data: bytes
+) -> tuple[bool, bytes]:
+    """Whether it is the text of an error, and the answer.
+
+    Raises ValueError unless `key` signed it for `question`.
+    """
     answer = _open(key, (_ANSWERED, exchange, question), data)
     return answer[:1] == b"\1", answer[1:]
 

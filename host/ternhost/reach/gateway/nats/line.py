@@ -18,12 +18,16 @@ _CLOSE = 1.0  # seconds; a server that hangs takes no more
 _LONGEST_PAUSE = 5.0  # seconds before the next attempt
 _STEADY = 1.0  # seconds after which a connection has not ended at once
 _LOOK = 0.1  # seconds between two looks whether a connection is lost
-_PING, _MOST_PINGS = 5, 3  # seconds between pings of a server, and those without answer at which it is gone
+_PING, _MOST_PINGS = (
+    5,
+    3,
+)  # seconds between pings of a server, and those without answer at which it is gone
 
 FAILURES = (OSError, errors.Error, asyncio.TimeoutError)  # of connections; TLS's are OSErrors
 
-# Whenever a server ends a connection, asyncio warns that the library's reader keeps it open. What the library itself
-# logs, such as malformed headers, either ends the connection or is of no interest.
+# Whenever a server ends a connection, asyncio warns that the library's reader keeps it open. What
+# the library itself logs, such as malformed headers, either ends the connection or is of no
+# interest.
 logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in str(record.msg))
 logging.getLogger("nats").addFilter(lambda record: False)
 
@@ -34,7 +38,10 @@ def next_pause(pause: float, lasted: float) -> float:
 
 
 class Line:
-    """A context manager. Each connection has an event loop, which ends with it and all of its tasks."""
+    """A context manager.
+
+    Each connection has an event loop, which ends with it and all of its tasks.
+    """
 
     def __init__(
         self,
@@ -43,8 +50,9 @@ class Line:
         serve: Callable[[Client], Coroutine[Any, Any, None]],
         failed: Callable[[str], None],
     ) -> None:
-        """urls: servers, of which one is taken at random. serve: runs while there is a connection. failed: gets the
-        reason after each failure."""
+        """urls: servers, of which one is taken at random. serve: runs while there is a connection.
+        failed: gets the reason after each failure.
+        """
         self._urls = urls
         self._tls = tls
         self._serve = serve
@@ -84,8 +92,12 @@ class Line:
                 self._failed("the connection was lost")
             except asyncio.CancelledError:
                 return
-            except Exception as error:  # whatever the other end sends: the library trusts what it reads
-                self._failed(in_words(self._error if isinstance(error, errors.NoServersError) else error))
+            except (
+                Exception
+            ) as error:  # whatever the other end sends: the library trusts what it reads
+                self._failed(
+                    in_words(self._error if isinstance(error, errors.NoServersError) else error)
+                )
             pause = next_pause(pause, time.monotonic() - began)
 
     async def _connect(self) -> None:

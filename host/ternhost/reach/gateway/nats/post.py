@@ -1,4 +1,6 @@
-"""The host's end: a connection for each site, in the site's account, so that no site can hold up another one."""
+"""The host's end: a connection for each site, in the site's account, so that no site can hold up
+another one.
+"""
 
 import asyncio
 import secrets
@@ -23,17 +25,22 @@ _LOOK = 1.0  # seconds between two looks at the directory, and between two pings
 _PONG = 3.0  # seconds that a ping may take
 _MOST = 4  # questions to a site under way at a time; an answer of each may take 64 MB
 _PART = 15.0  # seconds that a part may take
-_EXCHANGE = 240.0  # seconds that a question and its answer may take; the host asks again long before
+_EXCHANGE = (
+    240.0  # seconds that a question and its answer may take; the host asks again long before
+)
 
 Received = Callable[[str, bytes | None, str], None]
 
 
 class NatsPost(Post):
-    """A Post over NATS. Questions under way are lost with the connection to their site, or with the site's own."""
+    """A Post over NATS. Questions under way are lost with the connection to their site, or with the
+    site's own.
+    """
 
     def __init__(self, directory: str | Path, beside: bool = False) -> None:
-        """directory: of the host, or the one above it. beside: there may be another one; this one asks nothing. Raises
-        UsageError and StorageError."""
+        """directory: of the host, or the one above it. beside: there may be another one; this one
+        asks nothing. Raises UsageError and StorageError.
+        """
         super().__init__()
         self._server = Server.load(directory)
         self._key = private_key(self._server.directory / directories.HOST_KEY)
@@ -92,11 +99,16 @@ class NatsPost(Post):
                 self._wrong = str(error)
 
     def _admit(self) -> None:
-        """Take up the sites of the directory. A site whose certificate was replaced is another one."""
+        """Take up the sites of the directory.
+
+        A site whose certificate was replaced is another one.
+        """
         known, sites, wrong = self._sites, {}, ""
         for name in directories.sites_of(self._server.directory):
             try:
-                key = directories.public_key(self._server.directory / directories.SITES / f"{name}.pem")
+                key = directories.public_key(
+                    self._server.directory / directories.SITES / f"{name}.pem"
+                )
             except StorageError as error:
                 wrong = f"{name} is not admitted: {error.message}"
                 continue
@@ -124,7 +136,9 @@ class _Site:
         self._received = received
         self._client: Client | None = None
         self._asking: dict[bytes, asyncio.Task[None]] = {}  # by exchange
-        self.line = line.Line(server.here, partial(server.tls, name), self._serve, self._failed).__enter__()
+        self.line = line.Line(
+            server.here, partial(server.tls, name), self._serve, self._failed
+        ).__enter__()
 
     def ask(self, question: bytes) -> None:
         """Have the post receive the answer, or the reason why there is none."""
@@ -180,16 +194,25 @@ class _Site:
         except Exception as error:  # whatever the site replies
             self._received(self._name, None, line.in_words(error))
         else:
-            self._received(self._name, None if failed else answer, text_of(answer) if failed else "")
+            self._received(
+                self._name, None if failed else answer, text_of(answer) if failed else ""
+            )
 
-    async def _exchanged(self, client: Client, exchange: bytes, question: bytes) -> tuple[bool, bytes]:
-        """Whether it is the text of an error, and the answer. Raises line.FAILURES, and ValueError if it is not one."""
+    async def _exchanged(
+        self, client: Client, exchange: bytes, question: bytes
+    ) -> tuple[bool, bytes]:
+        """Whether it is the text of an error, and the answer.
+
+        Raises line.FAILURES, and ValueError if it is not one.
+        """
         parts = wire.parts_of(wire.seal_question(self._key, self._name, exchange, question))
         count, answer = 0, bytearray()
         for number, part in enumerate(parts, 1):
             request = wire.REQUEST.pack(wire.PUT, exchange, number - 1, len(parts)) + part
             last = number == len(parts)
-            reply = await client.request(wire.SUBJECT, request, timeout=_EXCHANGE if last else _PART)
+            reply = await client.request(
+                wire.SUBJECT, request, timeout=_EXCHANGE if last else _PART
+            )
             count, data = wire.read_reply(reply.data, wire.ANSWER if last else wire.GO_ON)
             answer += data
         for number in range(1, count):

@@ -1,4 +1,6 @@
-"""Runs the NATS server of a directory that `tern gateway init` has written, and restarts it when it ends."""
+"""Runs the NATS server of a directory that `tern gateway init` has written, and restarts it when it
+ends.
+"""
 
 import os
 import re
@@ -24,7 +26,10 @@ _FATAL = re.compile(r"\[FTL\] (.*)|^nats-server: (.*)", re.M)
 
 
 class NatsServer:
-    """The process of a NATS server, in a process group of its own. A context manager that ends it."""
+    """The process of a NATS server, in a process group of its own.
+
+    A context manager that ends it.
+    """
 
     def __init__(self, node: Path) -> None:
         """node: its directory. Raises DeviceError."""
@@ -46,7 +51,9 @@ class NatsServer:
     @property
     def condition(self) -> str:
         """Why it does not run; "" where it does."""
-        trouble = f"the NATS server in {self.node} does not run: {self._trouble or 'it is starting'}"
+        trouble = (
+            f"the NATS server in {self.node} does not run: {self._trouble or 'it is starting'}"
+        )
         return "" if self.pid else trouble
 
     def __enter__(self) -> Self:
@@ -102,11 +109,19 @@ class NatsServer:
 
 
 def node_of(place: str | Path) -> Path:
-    """The directory of the NATS server to run: `place`, or the only one of a host's directory. Raises UsageError."""
+    """The directory of the NATS server to run: `place`, or the only one of a host's directory.
+
+    Raises UsageError.
+    """
     if (Path(place) / CONFIG).exists():
         return Path(place).absolute()
     nodes = [node for node in Server.load(place).nodes().values() if node.is_dir()]
     if len(nodes) != 1:
-        there = ", ".join(str(node) for node in nodes) or "none here: run it where its directory was moved"
-        raise UsageError(f"{place} has {len(nodes)} NATS servers", hint=f"name the directory of one: {there}")
+        there = (
+            ", ".join(str(node) for node in nodes)
+            or "none here: run it where its directory was moved"
+        )
+        raise UsageError(
+            f"{place} has {len(nodes)} NATS servers", hint=f"name the directory of one: {there}"
+        )
     return nodes[0]

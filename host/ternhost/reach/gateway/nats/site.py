@@ -15,15 +15,20 @@ from ternhost.reach.gateway.nats import exchange as wire
 from ternhost.reach.gateway.post import LARGEST, Handler, handled
 
 _MOST = 64  # questions that are handled at a time; more are lost
-_MOST_KEPT = 4  # questions whose parts have not all come, and answers whose parts have not all been fetched
+_MOST_KEPT = (
+    4  # questions whose parts have not all come, and answers whose parts have not all been fetched
+)
 
 
 @contextmanager
 def serve_site(
     directory: str | Path, handler: Handler, tell: Callable[[str], None] = lambda state: None
 ) -> Iterator[None]:
-    """Answer the host's questions for a site while the context is open. Several threads call `handler` at once. tell:
-    gets each new state of the connection. Raises UsageError and StorageError."""
+    """Answer the host's questions for a site while the context is open.
+
+    Several threads call `handler` at once. tell: gets each new state of the connection. Raises
+    UsageError and StorageError.
+    """
     site = directories.GatewaySite.load(directory)
     lock = site.directory / directories.SITE_LOCK
     with directories.only_one(lock, "one gateway runs in a directory") as file:
@@ -42,7 +47,9 @@ def serve_site(
 
 
 class _SiteEnd:
-    def __init__(self, site: directories.GatewaySite, handler: Handler, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, site: directories.GatewaySite, handler: Handler, tell: Callable[[str], None]
+    ) -> None:
         self._site = site
         self._key = private_key(site.directory / directories.SITE_KEY)
         self._host_key = directories.public_key(site.directory / directories.HOST)
@@ -85,7 +92,10 @@ class _SiteEnd:
             return wire.REPLY.pack(wire.LOST, 0)
         kind, exchange, number, count = wire.REQUEST.unpack_from(data)
         if kind == wire.PING:
-            known = not any(exchange) or exchange in self._handled | self._coming.keys() | self._going.keys()
+            known = (
+                not any(exchange)
+                or exchange in self._handled | self._coming.keys() | self._going.keys()
+            )
             return wire.REPLY.pack(wire.GO_ON if known else wire.LOST, 0)
         if kind == wire.GET:
             return self._part(exchange, number)
@@ -97,14 +107,19 @@ class _SiteEnd:
             _keep(self._coming, exchange, parts)
             return wire.REPLY.pack(wire.GO_ON, 0)
         try:
-            question = wire.open_question(self._host_key, self._site.name, exchange, b"".join(parts))
+            question = wire.open_question(
+                self._host_key, self._site.name, exchange, b"".join(parts)
+            )
         except ValueError:
             return wire.REPLY.pack(wire.LOST, 0)
         loop = asyncio.get_running_loop()
         self._handled.add(exchange)
         failed, answer = await loop.run_in_executor(self.threads, handled, self._handler, question)
         if len(answer) > LARGEST:
-            failed, answer = True, f"its answer of {len(answer)} bytes is more than {LARGEST}".encode()
+            failed, answer = (
+                True,
+                f"its answer of {len(answer)} bytes is more than {LARGEST}".encode(),
+            )
         sealed = wire.seal_answer(self._key, exchange, question, failed, answer)
         self._handled.discard(exchange)
         _keep(self._going, exchange, wire.parts_of(sealed))

@@ -1,4 +1,6 @@
-"""A stand-in for the ESP32's module `esp32`: the thermometer that the chip of this instruction set has."""
+"""A stand-in for the ESP32's module `esp32`: the thermometer that the chip of this instruction set
+has.
+"""
 
 import sys
 

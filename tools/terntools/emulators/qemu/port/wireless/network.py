@@ -48,7 +48,13 @@ class WLAN:
     def status(self, what=None):
         if what == "rssi":
             return -50
-        return STAT_GOT_IP if self.isconnected() else STAT_IDLE if WLAN._joining is None else STAT_CONNECTING
+        return (
+            STAT_GOT_IP
+            if self.isconnected()
+            else STAT_IDLE
+            if WLAN._joining is None
+            else STAT_CONNECTING
+        )
 
     def ifconfig(self):
         if not self.isconnected():
