@@ -22,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
     tern experiment variance --output variance
     tern experiment erm --dataset digits --quick --output erm-digits"""
     parser = add_command(subparsers, "experiment", summary, example, run)
-    known = {**experiments.PAPERS, **experiments.EXPERIMENTS}
+    known = experiments.summaries()
     names = "; ".join(f"{name}: {summary}" for name, summary in known.items())
     parser.add_argument("name", metavar="NAME", choices=known, help=names)
     papers = ", ".join(experiments.PAPERS)

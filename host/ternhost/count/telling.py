@@ -52,7 +52,7 @@ class Told:
     ) -> list[Account]:
         """Accounts of devices, without those that another one exceeds in all kinds. honest: the
         share of a site's devices that the reader does not control. of: which devices; None: all.
-        delta: the probability with which a gateway's draws may have given more dishonest devices a
+        delta: the probability with which the draws of a site may have given more dishonest devices a
         place.
         """
         return [account for _, account in self._accounts(honest, of, delta, worst=False)]
@@ -137,8 +137,9 @@ class Told:
 
 
 def draws_delta(delta: float, honest: float) -> float:
-    """The part of `delta` that is kept for the draws of gateways: they matter only if some devices
-    are dishonest.
+    """The part of `delta` that is kept for the groups that sites draw.
+
+    They matter only if some devices are dishonest.
     """
     return DRAWS_SHARE * delta if honest < 1 else 0.0
 

@@ -15,6 +15,7 @@ from ternhost.errors import UsageError
 from ternhost.experiments.base import Contender, Options, Outcome, write
 from ternhost.experiments.cells import Kept, tables
 from ternhost.experiments.figure import Figure
+from ternhost.registry import Registry
 
 __all__ = [
     "COMPARING",
@@ -43,9 +44,16 @@ EXPERIMENTS = {
     "frequencies": "frequencies of categories, compared with other protocols",
     "reports-needed": "reports that tern needs for the loss of the papers' learner",
     "rates": "loss by learning rate",
-    "gateways": "models that keep an epsilon toward the owner of the server, or toward everybody",
 }
+# Experiments of other packages: modules with a SUMMARY in addition.
+OTHERS: Registry[Any] = Registry("experiment", "tern.experiments", {})
 COMPARING = ("variance", "mean", "erm", "zhao", "wang")  # these compare mechanisms
+
+
+def summaries() -> dict[str, str]:
+    """What each experiment is about, by its name."""
+    others = {name: experiment.SUMMARY for name, experiment in OTHERS.items()}
+    return {**PAPERS, **EXPERIMENTS, **others}
 
 
 def figures(paper: str) -> dict[str, Figure]:
@@ -63,15 +71,16 @@ def _experiment(name: str, figure: str | None) -> Any:
             text = f"{name} has no figure {figure}" if figure else f"name a figure of {name}"
             raise UsageError(text, hint=f"with --figure, one of: {', '.join(known)}")
         return known[figure]
-    if name not in EXPERIMENTS:
-        raise UsageError(
-            f"there is no experiment {name!r}", hint=f"one of: {', '.join((*PAPERS, *EXPERIMENTS))}"
-        )
+    if name not in EXPERIMENTS and name not in OTHERS:
+        names = ", ".join((*PAPERS, *EXPERIMENTS, *OTHERS))
+        raise UsageError(f"there is no experiment {name!r}", hint=f"one of: {names}")
     if figure is not None:
         raise UsageError(
             f"the experiment {name!r} is of no paper",
             hint=f"leave --figure out, or name {', '.join(PAPERS)}",
         )
+    if name in OTHERS:
+        return OTHERS[name]
     return importlib.import_module(f"ternhost.experiments.{name.replace('-', '_')}")
 
 

@@ -1,5 +1,5 @@
-"""What reports tell together: to a reader who knows the sender of each, or who sees the counts of a
-gateway alone.
+"""What reports tell together: to a reader who knows the sender of each, or who sees only the counts
+of an intermediary that adds reports up.
 
 Three accounts of the same reports: pure epsilons add up; so do rhos of zCDP; and the distributions
 of the privacy loss, made from the cards' integers, compose exactly (docs/guides/accounting.md has
@@ -35,7 +35,7 @@ _FEWER_CELLS = 32  # of one for a Renyi divergence
 _MOST_CELLS = 4096  # up to the largest
 _MOST_POINTS = 2 * _CELLS  # of a profile, about; straight lines between them are above it
 _MOST_SPREAD = 400_000  # of the sum, about a twentieth of its transform
-_TAIL = 1e-3  # the share of delta that losses beyond a gateway's grid may take
+_TAIL = 1e-3  # the share of delta that losses beyond a grid may take
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Report:
     """A report that costs `cost`, micro-epsilon (gaussian: micro-rho), for all its `values`
     together.
 
-    card: of each value, or none where all that is known is the cost. mixed: how many reports a
-    gateway adds up, this one among them; 0: the reader knows who sent it. group: the devices that
+    card: of each value, or none where all that is known is the cost. mixed: how many reports an
+    intermediary adds up, this one among them; 0: the reader knows who sent it. group: the devices that
     were asked for these, some of which may be dishonest; None: all of `mixed` are honest. alone:
     mixing hides nothing of it. unit: of a sum, the records of a run that it protects; 0: the whole
     device. normal: the micro-rho of normal noise that tells at least as much as its Gaussian noise;
@@ -93,8 +93,9 @@ class Report:
         return replace(found, alone=found.alone or hashed)
 
     def among(self, reports: int, group: Group | None = None) -> Self:
-        """The same behind a gateway that adds up so many reports. group: of whom; None: all of them
-        are honest.
+        """The same behind an intermediary that adds up so many reports.
+
+        group: of whom; None: all of them are honest.
         """
         hidden = not self.alone and self.cost <= MOST * MICRO
         if not hidden:
@@ -103,7 +104,7 @@ class Report:
 
     def among_honest(self, share: float, delta: float) -> Self:
         """The same among the reports that are honest if this share of a site's devices is, but with
-        a probability of `delta` over all draws of a gateway.
+        a probability of `delta` over all groups that a site draws.
         """
         if self.group is None:
             return self

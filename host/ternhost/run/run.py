@@ -277,7 +277,7 @@ class Run(Closing):
             seed=self.algorithm.options.seed,
             standing=self.schedule is not None,
             patience=(self.schedule or Schedule()).patience,
-            bound=self.options.bound,
+            options=self.options,
             **learner,
         )
         driver = self._driver = self.fleet.driver(context)
@@ -316,7 +316,7 @@ class Run(Closing):
                 number = driver.next_round(self.state["first_round"] + self.state["rounds"])
                 try:
                     driver.open(number, self._cohorts(driver, number, members))
-                except RefusedError as error:  # the bound of what gateways may tell
+                except RefusedError as error:  # the fleet keeps a bound
                     if not self.state["rounds"]:
                         raise
                     self.state["refusal"] = [error.message, error.hint]

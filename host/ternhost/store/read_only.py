@@ -5,15 +5,18 @@ any row is read.
 
 import os
 import sqlite3
+from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import quote
 
 from ternhost.errors import StorageError
+from ternhost.extensions import EXTENSIONS
 from ternhost.files import real, require_one_name
 from ternhost.store import schema
 
 # By table the columns that may be read; the rows of each may be counted. Left out: keys (device,
-# revoked), the fleet's key (state), reports (batch.packed) and their devices, models.
+# revoked), the fleet's key (state), reports (batch.packed) and their devices, models. Extensions say
+# the same of their tables.
 READABLE: dict[str, set[str]] = {
     "run": {"ROWID", "name", "began", "status", "asked", "state"},
     "history": {"run", "number", "entry", "began", "finished"},
@@ -22,8 +25,7 @@ READABLE: dict[str, set[str]] = {
     "batch": {"id", "round", "reports"},
     "tally": {"round", "position", "body", "asked", "reports", "counts"},
     "board": {"name", "first", "clients", "online", "heard", "hello", "errors", "error", "spent"},
-    "gateway": {"name", "devices", "online", "heard", "here"},
-    "answer": {"round", "gateway", "reports", "answered"},
+    "extension": {"name", "package", "version"},
     "device": set(),
 }
 FUNCTIONS = {"coalesce", "count", "json_extract", "max", "sum"}
@@ -33,8 +35,18 @@ _NO_STORE = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
 _WAIT = 0.2  # seconds for a lock
 
 
+def _readable(table: str) -> Collection[str] | None:
+    """The columns of a table that may be read; None for a table that may not."""
+    if table in READABLE:
+        return READABLE[table]
+    for extension in EXTENSIONS.available():
+        if extension.tables is not None and table in extension.tables.readable:
+            return extension.tables.readable[table]
+    return None
+
+
 def _allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    columns = READABLE.get(first or "")
+    columns = _readable(first or "")
     fine = (
         action == sqlite3.SQLITE_SELECT
         or (action == sqlite3.SQLITE_READ and columns is not None and second in {"", *columns})

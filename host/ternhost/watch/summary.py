@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from ternhost.extensions import View
 from ternhost.store.boards import BoardRow
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.text import counted
 from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
-from ternhost.watch.fleet_view import FleetView, fleet_of, states, worst
+from ternhost.watch.fleet_view import FleetView, fleet_of, worst
 
 _MOST_BOARDS = 20  # in `worst`
 _MOST_POINTS = 200
@@ -34,8 +35,7 @@ class Summary:
     round: the open one; last: the history entry of the last ended one. interval: 95 %, of the last
     value of `curve`. epsilon, None where unknown: the largest cost of a report (`report`), the mean
     spent per device in this run by accepted reports (`spent`), the most spent before it (`before`),
-    and the least left on a board (`left`). waiting: gateways that the open round waits for;
-    offline: disconnected gateways.
+    and the least left on a board (`left`). views: what extensions show.
     """
 
     at: float
@@ -53,16 +53,20 @@ class Summary:
     reasons: Mapping[str, int] = field(default_factory=dict)
     fleet: FleetView | None = None
     worst: tuple[BoardRow, ...] = ()
-    gateways: Mapping[str, int] = field(default_factory=dict)
     epsilon: Mapping[str, float | None] = field(default_factory=dict)
-    waiting: tuple[str, ...] = ()
-    offline: tuple[str, ...] = ()
+    views: tuple[View, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """For JSON, with only the main fields of the run."""
         run = self.run and {name: getattr(self.run, name) for name in _OF_RUN}
         boards = [{**asdict(board), "hello": dict(board.hello)} for board in self.worst]
-        return {**asdict(self), "run": run, "worst": boards}
+        members = {each.name: getattr(self, each.name) for each in fields(self)}
+        del members["views"]
+        for name in ("round", "curve", "fleet"):
+            members[name] = members[name] and asdict(members[name])
+        for view in self.views:
+            members |= view.summary()
+        return {**members, "run": run, "worst": boards}
 
 
 def summary_of(shown: Snapshot) -> Summary:
@@ -79,12 +83,6 @@ def summary_of(shown: Snapshot) -> Summary:
         if curve.low and curve.high:
             interval = curve.low[-1][1], curve.high[-1][1]
     fleet = fleet_of(shown.boards, now) if shown.boards else None
-    gateways = {}
-    if shown.gateways:
-        gateways = {
-            **states(shown.gateways),
-            "answered": sum(each.answered for each in shown.gateways),
-        }
     costs = {"report": run.costliest, "spent": curves.spent(shown), "before": run.epsilon_before}
     return Summary(
         at=now,
@@ -100,12 +98,8 @@ def summary_of(shown: Snapshot) -> Summary:
         reasons=dict(curves.reasons(history).most_common()),
         fleet=fleet,
         worst=tuple(worst(shown.boards, now, _MOST_BOARDS)),
-        gateways=gateways,
         epsilon={**costs, "left": fleet.least_budget if fleet else None},
-        waiting=tuple(
-            gateway.name for gateway in shown.gateways if gateway.asked and not gateway.answered
-        ),
-        offline=tuple(gateway.name for gateway in shown.gateways if not gateway.online),
+        views=tuple(shown.views.values()),
     )
 
 

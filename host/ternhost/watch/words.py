@@ -110,9 +110,9 @@ def tiles(now: Snapshot) -> list[Tile]:
         shown.append(
             ("devices", f"{devices:,}", "registered" if now.devices else "simulated or emulated")
         )
-    if now.gateways:
-        online = states(now.gateways)["online"]
-        shown.append((f"gateways online{_when(now)}", f"{online:,}", f"of {len(now.gateways):,}"))
+    for view in now.views.values():
+        if tile := view.tile(_when(now)):
+            shown.append(tile)
     shown.append((REFUSALS, f"{run.refusals:,}", "by devices, see Round"))
     return shown
 
