@@ -131,7 +131,6 @@ def test_every_guarantee_is_stated_in_its_own_words(name):
     facts = FACTS[name]
     text = Text(page.html(facts)).text
     for guarantee in (
-        *facts.sites,
         *facts.budgets,
         *(each for each in facts.promised if each.span == Span.RUN),
     ):

@@ -61,6 +61,7 @@ class Database(Closing):
                 self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                 self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
             schema.check(self._db, self.path)
+            schema.check_extensions(self._db, self.path)
 
     def add_tables(self, extension: Extension) -> None:
         """Make the tables of an extension where the store does not have them yet."""

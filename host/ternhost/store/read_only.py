@@ -5,7 +5,8 @@ any row is read.
 
 import os
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -31,6 +32,7 @@ READABLE: dict[str, set[str]] = {
 FUNCTIONS = {"coalesce", "count", "json_extract", "max", "sum"}
 PRAGMAS = {"application_id", "data_version", "user_version"}  # to read, not to set
 
+TORN_HINT = "bring it back from a copy, or start a new store"
 _NO_STORE = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
 _WAIT = 0.2  # seconds for a lock
 
@@ -74,17 +76,33 @@ def connect(path: Path, still: bool = False) -> sqlite3.Connection:
         require_one_name(path)
     uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}"
     database = sqlite3.connect(uri, _WAIT, isolation_level=None, check_same_thread=False, uri=True)
-    try:
+    with _closed_by_errors(database):
         database.set_authorizer(_allowed)
-        schema.check(database, path)
-    except sqlite3.DatabaseError as error:
-        database.close()
-        if str(getattr(error, "sqlite_errorname", "")).startswith(_NO_STORE):
-            raise StorageError(
-                f"{path} is not a store of tern: {error}", hint="name another file"
-            ) from error
-        raise
+        try:
+            schema.check(database, path)
+        except sqlite3.DatabaseError as error:
+            if _is_torn(error):
+                text = f"{path} is not a store of tern: {error}"
+                raise StorageError(text, hint="name another file") from error
+            raise
+        try:
+            schema.check_extensions(database, path)
+        except sqlite3.DatabaseError as error:
+            if _is_torn(error):
+                raise StorageError(f"{path} is damaged", hint=TORN_HINT) from error
+            raise
+    return database
+
+
+@contextmanager
+def _closed_by_errors(database: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
     except BaseException:
         database.close()
         raise
-    return database
+
+
+def _is_torn(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file, or a part of it, does not have the format of SQLite."""
+    return str(getattr(error, "sqlite_errorname", "")).startswith(_NO_STORE)

@@ -58,7 +58,6 @@ _EXTENSIONS = "SELECT name FROM extension"
 _PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA")
 # Errors for a damaged file; the last one also for invalid JSON.
 _TORN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
-_TORN_HINT = "bring it back from a copy, or start a new store"
 
 
 @dataclass
@@ -190,10 +189,10 @@ class Reader(Closing):
             )
         except sqlite3.Error as error:
             if str(getattr(error, "sqlite_errorname", "")).startswith(_TORN):
-                raise StorageError(f"{self.path} is damaged", hint=_TORN_HINT) from error
+                raise StorageError(f"{self.path} is damaged", hint=read_only.TORN_HINT) from error
             raise
         except (zlib.error, ValueError, LookupError, TypeError) as error:
-            raise StorageError(f"{self.path} is damaged", hint=_TORN_HINT) from error
+            raise StorageError(f"{self.path} is damaged", hint=read_only.TORN_HINT) from error
         finally:
             with suppress(sqlite3.Error):
                 database.execute("ROLLBACK")

@@ -63,12 +63,16 @@ def execute(database: sqlite3.Connection, statements: str) -> None:
 
 
 def check(database: sqlite3.Connection, path: Path) -> None:
-    """Raise StorageError for a file that is not a store of this version, with its extensions."""
+    """Raise StorageError for a file that is not a store, or one of another version."""
     if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise StorageError(f"{path} is not a store of tern", hint="name another file")
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version != VERSION:
         raise _other_version(path, "tern", "schema", version, VERSION)
+
+
+def check_extensions(database: sqlite3.Connection, path: Path) -> None:
+    """Raise StorageError if an extension with tables here is missing, or of another version."""
     for name, package, version in database.execute("SELECT name, package, version FROM extension"):
         tables = EXTENSIONS[name].tables if name in EXTENSIONS else None
         if tables is None:
