@@ -143,10 +143,9 @@ def public(source: str) -> set[str]:
             continue
         names.add(node.name)
         for member in node.body:
-            is_named = isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            if is_named and not member.name.startswith("_"):
+            if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 names.add(member.name)
-    return names
+    return {name for name in names if not name.startswith("_")}
 
 
 def lacking(sources: Sources, program: str) -> list[str]:
