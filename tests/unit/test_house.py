@@ -31,7 +31,18 @@ FLOORS = (
     {"count"},
     {"privacy", "datasets"},
     {"vectorised"},
-    {"errors", "registry", "options", "files", "cache", "extras", "text", "command", "terminal"},
+    {
+        "errors",
+        "registry",
+        "options",
+        "device_library",
+        "files",
+        "cache",
+        "extras",
+        "text",
+        "command",
+        "terminal",
+    },
 )
 # The same for the tools.
 TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})
