@@ -80,15 +80,15 @@ def _run(args: argparse.Namespace) -> int:
         "modelled": True,
     }
     if args.plot:
-        from ternhost.run.report import plots as report
+        from ternhost.plots import canvas
         from terntools.bench import plots  # loads matplotlib
 
-        report.check_place(Path(args.plot))
+        canvas.check_place(Path(args.plot))
         bar = {f"{args.chip}, {args.sleep}, every {args.interval_s:g} s": life.milliampere}
         panel = plots.Panel(
             "Where a battery's charge goes (modelled)", "microampere on average", bar, 1000
         )
-        report.save(plots.page([panel]), Path(args.plot))
+        canvas.save(plots.page([panel]), Path(args.plot))
         result["plot"] = args.plot
     print_result(result, _text(result, wakes, life, args.sources), args.json)
     return errors.OK

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ternhost.run.report.plots import blank, dress, legend_above
+from ternhost.plots.canvas import blank, dress, legend_above
 
 # Grey levels and hatches that stay apart in print.
 _STYLES = (
