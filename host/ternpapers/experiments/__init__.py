@@ -124,9 +124,9 @@ def run(
         text = f"the experiment {name!r} is of no paper, and has no --in-full"
         raise UsageError(text, hint="use --runs")
 
+    cells = computed.cells(options)  # refuses wrong options before anything is written
     identity = {"experiment": name, "figure": figure, "tern": tern.__version__}
     kept = Kept(directory, {**identity, **options.decisive})
-    cells = computed.cells(options)
     rows = tables(cells, kept, options.progress, options.workers)
     outcome = computed.outcome(options, rows)
     return replace(outcome, name=f"{name}-{figure}" if figure else name)
