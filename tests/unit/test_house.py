@@ -22,6 +22,7 @@ FLOORS = (
     {"cli"},
     {"watch"},
     {"api"},
+    {"experiments"},
     {"planning"},
     {"statement"},
     {"run"},
