@@ -21,8 +21,8 @@ from tern.entropy import POSITION
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.count import estimate
-from ternhost.count.questions import Question, cost_of, decode_body, round_body
 from ternhost.count.cohort import Cohort
+from ternhost.count.questions import Question, cost_of, decode_body, round_body
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import projections

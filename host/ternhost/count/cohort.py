@@ -36,7 +36,8 @@ class Cohort:
     @property
     def payload_bytes(self) -> int:
         """The length of the packed symbols of a report."""
-        return frames.packed_size(self.card.symbols, self.k)
+        size: int = frames.packed_size(self.card.symbols, self.k)
+        return size
 
     def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
         """Unpack the symbols of reports (n x bytes).
