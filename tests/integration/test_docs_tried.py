@@ -61,7 +61,6 @@ SMALLER = (
     ("--fleet emulated:8 --reports 20000", "--fleet emulated:2 --reports 500"),
     ("--fleet simulated:1000000 --reports 1000000", "--fleet simulated:10000 --reports 10000"),
     ("--fleet simulated:300000", "--fleet simulated:10000"),
-    ("tern plan --dataset flights-planned", "tern plan --dataset wine"),
     ("--reports 500 --group 100", "--reports 100 --group 50"),
     ("--clients 500", "--clients 50"),
     ("--rounds 20 --toward-server 1", "--rounds 2 --toward-server 1"),
@@ -76,7 +75,7 @@ INSTEAD = (
     (r"^make demo\b.*", ":"),  # the run named "first" is as long, on the same flights and boards
     (r"^make test\b.*", ":"),  # these tests
     (r"^pip install -e .*", ":"),  # by the set-up of the tests
-    (r"^(tern plan --dataset .*)", r"\1 --runs 2"),  # by default a plan takes minutes
+    (r"^(tern plan --dataset .*)", r"\1 --runs 1 --reports 500,1000"),  # a plan takes minutes
     (
         r"--firmware \S+",
         "--firmware a0.uf2 --volume a0.volume --yes",
