@@ -11,7 +11,7 @@ from tern import card as cards
 from tern import wire
 from ternhost.count import telling
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort
+from ternhost.count.rounds import StoredCohort
 from ternhost.count.telling import Told
 from ternhost.privacy.composing import Report, together
 from ternhost.privacy.groups import Group
@@ -142,7 +142,7 @@ PROJECTION = projected(10**6, 5, 1.0)
 
 
 def asked(question, reports=40):
-    cohort = Cohort(round_body(3, question), np.arange(1, 41))
+    cohort = StoredCohort(round_body(3, question), np.arange(1, 41))
     ((report, devices),) = reports_of([cohort], [Group(40, 40)], [reports])
     assert devices.tolist() == [*range(1, 41)], "whoever was asked may have reported"
     return report.among_honest(1.0, 0.0)
@@ -183,7 +183,9 @@ def test_sums_with_noise_over_devices_count_locally_and_over_units_without_a_bou
 
 
 def test_counts_of_no_report_tell_nothing():
-    cohorts = [Cohort(round_body(3, logistic(CARD.data)), np.array(ids)) for ids in ([1, 2], [3])]
+    cohorts = [
+        StoredCohort(round_body(3, logistic(CARD.data)), np.array(ids)) for ids in ([1, 2], [3])
+    ]
     groups = [Group(3, 2), Group(3, 1)]
     assert [report.mixed for report, _ in reports_of(cohorts, groups, [0, 1])] == [1]
     assert [report.mixed for report, _ in reports_of(cohorts, groups)] == [2, 1]

@@ -15,7 +15,7 @@ import numpy as np
 from tern import ledger
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
-from ternhost.count.rounds import Cohort
+from ternhost.count.rounds import StoredCohort
 from ternhost.count.telling import Account, Told, draws_delta
 from ternhost.errors import UsageError
 from ternhost.files import read_object
@@ -190,7 +190,7 @@ class Bound:
 
 
 def reports_of(
-    cohorts: Sequence[Cohort], groups: Sequence[Group], reports: Iterable[int] | None = None
+    cohorts: Sequence[StoredCohort], groups: Sequence[Group], reports: Iterable[int] | None = None
 ) -> Answered:
     """groups: which devices each cohort asks. reports: of each cohort; None: every device reports.
 
