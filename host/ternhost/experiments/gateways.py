@@ -8,7 +8,7 @@ clients stand for those of three gateways, whose counts add up to the same.
 
 import numpy as np
 
-from ternhost.count.telling import Told
+from ternhost.count.disclosures import Disclosures
 from ternhost.experiments.base import DATASET, Options, Outcome, load
 from ternhost.experiments.cells import Cell, Row, Tables
 from ternhost.experiments.pictures import Curve, Panel, draw
@@ -21,7 +21,7 @@ from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.learning import Learning
 from ternhost.learn.parameters import MODELS
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.reach.toward_server import Bound
 from ternhost.run.toward_server import Site, largest_epsilon
 
@@ -40,8 +40,8 @@ def chosen(devices: int) -> float:
     ROUNDS rounds.
     """
     ids = np.arange(1, devices + 1)
-    site = Site("site", ids, Told(), [BOUND])
-    return largest_epsilon(site, [(Report(MICRO).among(devices), ids, ROUNDS)]) / MICRO
+    site = Site("site", ids, Disclosures(), [BOUND])
+    return largest_epsilon(site, [(ReportKind(MICRO).among(devices), ids, ROUNDS)]) / MICRO
 
 
 def cells(options: Options) -> list[Cell]:

@@ -28,7 +28,7 @@ from ternhost.privacy.laws import (
     profile,
     randomised_response,
 )
-from ternhost.privacy.losses import LESS, MOST, Losses, at, both_sides, epsilon, least
+from ternhost.privacy.losses import LESS, MOST, LossDistribution, at, both_sides, epsilon, least
 
 _CELLS = 96  # of a grid, up to the least of the largest losses
 _FEWER_CELLS = 32  # of one for a Renyi divergence
@@ -39,7 +39,7 @@ _TAIL = 1e-3  # the share of delta that losses beyond a gateway's grid may take
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportKind:
     """A report that costs `cost`, micro-epsilon (gaussian: micro-rho), for all its `values`
     together.
 
@@ -83,7 +83,7 @@ class Report:
         return cls(values * int(card.epsilon), card.data if are_known(card) else b"", values)
 
     @classmethod
-    def asked(cls, request: frames.Round) -> Self:
+    def of_question(cls, request: frames.Round) -> Self:
         """The report that a question wants."""
         whole = request.model == wire.SOFTMAX and request.k > 1
         found = cls.of(cards.decode(bytes(request.card)), int(request.k), whole)
@@ -163,13 +163,13 @@ class Report:
         """A loss beyond which one draw has at most `tail`."""
         return _largest(self, tail)
 
-    def losses(self, step: float, tail: float) -> Losses:
+    def losses(self, step: float, tail: float) -> LossDistribution:
         """The privacy losses of one draw, on a grid. Not for Gaussian noise."""
         return _losses(self, step, tail)
 
 
 @lru_cache(maxsize=256)
-def _largest(report: Report, tail: float) -> float:
+def _largest(report: ReportKind, tail: float) -> float:
     laws = report._laws
     local = math.log(greatest_ratio(laws)) * (1 + 1e-12) + 2 * LESS
     if not report.mixed:
@@ -182,11 +182,11 @@ def _largest(report: Report, tail: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _losses(report: Report, step: float, tail: float) -> Losses:
-    return Losses.of_profile(both_sides(_points(report, step, tail), step), step)
+def _losses(report: ReportKind, step: float, tail: float) -> LossDistribution:
+    return LossDistribution.of_profile(both_sides(_points(report, step, tail), step), step)
 
 
-def _points(report: Report, step: float, tail: float) -> list[tuple[int, Fraction]]:
+def _points(report: ReportKind, step: float, tail: float) -> list[tuple[int, Fraction]]:
     """The profile's points at losses of 0 and more, up to one that has at most `tail` beyond it."""
     laws, last = report._laws, math.ceil(report.largest(tail) / step * (1 - 1e-12))
     local = math.log(greatest_ratio(laws)) * (1 + 1e-12)
@@ -201,7 +201,7 @@ def _points(report: Report, step: float, tail: float) -> list[tuple[int, Fractio
 
 
 @lru_cache(maxsize=4096)
-def renyi(report: Report, alpha: float) -> float:
+def renyi(report: ReportKind, alpha: float) -> float:
     """At least the Renyi divergence of order `alpha` that a report can have between two inputs of
     its device.
     """
@@ -215,7 +215,7 @@ def renyi(report: Report, alpha: float) -> float:
     tail = max(shuffling.LEAST_DELTA, _TAIL * math.exp(-alpha * local) / report.mixed)
     step = max(report.largest(tail) / _FEWER_CELLS, local / _MOST_SPREAD)
     points = _points(report, step, tail)
-    losses = Losses.of_profile(
+    losses = LossDistribution.of_profile(
         both_sides([*points, (math.ceil(local / step) + 1, Fraction(0))], step), step
     )
     draws = losses.draws(1)
@@ -224,7 +224,7 @@ def renyi(report: Report, alpha: float) -> float:
 
 
 @dataclass(frozen=True)
-class Together:
+class PrivacyLoss:
     """The epsilon of reports together: pure (None with Gaussian noise), and at delta by zCDP and
     exactly (None: not known, where the grid of Gaussian noise is coarse). Of Gaussian noise and
     other reports together, "exactly" is the sum of what is proved of each kind.
@@ -241,7 +241,7 @@ class Together:
         return min(each for each in (self.pure, self.zcdp, self.exact) if each is not None)
 
 
-def together(reports: Mapping[Report, int], delta: float) -> Together:
+def compose(reports: Mapping[ReportKind, int], delta: float) -> PrivacyLoss:
     """What so many reports of each kind tell, mixed or not.
 
     Raises UsageError for a delta beyond 0 and 1.
@@ -249,25 +249,25 @@ def together(reports: Mapping[Report, int], delta: float) -> Together:
     zcdp = sums.epsilon_of(sum(times * report.rho for report, times in reports.items()), delta)
     noise = {report: times for report, times in reports.items() if report.gaussian}
     if not noise:
-        return Together(pure_sum(reports), zcdp, composed(reports, delta), delta)
+        return PrivacyLoss(pure_sum(reports), zcdp, compose_exactly(reports, delta), delta)
     others = {report: times for report, times in reports.items() if not report.gaussian}
     if not others:
         is_known = all(report.normal for report in noise)
-        return Together(None, zcdp, _of_gaussian(noise, delta) if is_known else None, delta)
+        return PrivacyLoss(None, zcdp, _of_gaussian(noise, delta) if is_known else None, delta)
     half = delta / 2
     apart = (
         pure_sum(others) + _of_gaussian(noise, delta),
-        composed(others, half) + _of_gaussian(noise, half),
+        compose_exactly(others, half) + _of_gaussian(noise, half),
     )
-    return Together(None, zcdp, min(apart), delta)
+    return PrivacyLoss(None, zcdp, min(apart), delta)
 
 
-def pure_sum(reports: Mapping[Report, int]) -> float:
+def pure_sum(reports: Mapping[ReportKind, int]) -> float:
     """The epsilon at delta 0 of reports without Gaussian noise."""
     return sum(times * report.cost for report, times in reports.items()) / MICRO
 
 
-def _of_gaussian(reports: Mapping[Report, int], delta: float) -> float:
+def _of_gaussian(reports: Mapping[ReportKind, int], delta: float) -> float:
     """The epsilon at `delta` of reports with Gaussian noise: by Theorem 6 where it can be, else by
     their rho.
     """
@@ -278,22 +278,22 @@ def _of_gaussian(reports: Mapping[Report, int], delta: float) -> float:
     return min(by_rho, gaussian_curve.epsilon_of(normal, delta))
 
 
-def for_steps(reports: Mapping[Report, int], steps: int) -> dict[Report, int]:
-    """The reports, each as `Report.for_steps`."""
-    changed: dict[Report, int] = {}
+def for_steps(reports: Mapping[ReportKind, int], steps: int) -> dict[ReportKind, int]:
+    """The reports, each as `ReportKind.for_steps`."""
+    changed: dict[ReportKind, int] = {}
     for report, times in reports.items():
         apart = report.for_steps(steps)
         changed[apart] = changed.get(apart, 0) + times
     return changed
 
 
-def composed(reports: Mapping[Report, int], delta: float) -> float:
+def compose_exactly(reports: Mapping[ReportKind, int], delta: float) -> float:
     """The epsilon at `delta` of so many reports of each kind, mixed or not, none of them Gaussian."""
-    return _composed(frozenset(reports.items()), delta)
+    return _compose_exactly(frozenset(reports.items()), delta)
 
 
 @lru_cache(maxsize=1024)
-def _composed(kinds: frozenset[tuple[Report, int]], delta: float) -> float:
+def _compose_exactly(kinds: frozenset[tuple[ReportKind, int]], delta: float) -> float:
     reports = dict(kinds)
     draws = {report: times * report.times for report, times in reports.items() if times}
     pure = sum(times * report.cost for report, times in reports.items()) / MICRO
@@ -311,7 +311,7 @@ def _composed(kinds: frozenset[tuple[Report, int]], delta: float) -> float:
     step = max(
         min(filter(None, extents)) / _CELLS, max(extents) / _MOST_CELLS, spread / _MOST_SPREAD
     )
-    found: dict[Losses, int] = {}
+    found: dict[LossDistribution, int] = {}
     for report, times in draws.items():
         losses = report.losses(step, tail)
         found[losses] = found.get(losses, 0) + times

@@ -134,7 +134,7 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
 
 
 @dataclass(frozen=True)
-class Losses:
+class LossDistribution:
     """The law of the loss of one report, under P: loss `first + j` steps with probability
     masses[j]; with probability `infinite` the report tells everything.
     """
@@ -210,7 +210,7 @@ def both_sides(points: Sequence[tuple[int, Fraction]], step: float) -> list[tupl
     return [*reversed(below), *points]
 
 
-def epsilon(reports: Mapping[Losses, int], delta: float) -> float:
+def epsilon(reports: Mapping[LossDistribution, int], delta: float) -> float:
     """The least epsilon that is proved for so many reports of each kind together, at `delta`; inf
     if none is. All have the same step.
     """

@@ -24,7 +24,14 @@ from ternhost.reach.broker.absent import AbsentBoards
 from ternhost.reach.broker.asking import Asking
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
-from ternhost.reach.driver import BoardBudget, Cohorts, Devices, FleetStatus, RoundProgress, Tell
+from ternhost.reach.driver import (
+    BoardBudget,
+    Cohorts,
+    Devices,
+    FleetStatus,
+    OnProgress,
+    RoundProgress,
+)
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model, sleepers
 from ternhost.store.boards import hello_fields
@@ -235,10 +242,12 @@ class BrokerDriver(ReportsDriver):
         self._reload_keys()
         super().open(number, cohorts)
 
-    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
+    def collect(
+        self, number: int, on_progress: OnProgress = lambda progress: None
+    ) -> RoundResult | None:
         if self.stopped:
             return None
-        result = self._runner.run(self._collect(number, tell))
+        result = self._runner.run(self._collect(number, on_progress))
         self._look_at_broker()  # a short round ends between two looks
         if self._sightings.due(len(self._roster.boards), ended=True):
             self._note_heard()
@@ -254,7 +263,7 @@ class BrokerDriver(ReportsDriver):
                 raise DeviceError(f"no board on the broker at {self._where} answers any more", hint)
         return self.with_reports(result)
 
-    async def _collect(self, number: int, tell: Tell) -> RoundResult | None:
+    async def _collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
         asked = self.aggregator.asked(number)
         asking = self._asking = Asking(
             number,
@@ -265,12 +274,12 @@ class BrokerDriver(ReportsDriver):
             self._patience,
             self._warn,
         )
-        tell(RoundProgress(number, self.aggregator.reports(number), asked))
+        on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
         try:
             while not self.stopped:
                 asking.feed()
                 if await self._take(0.001 if asking.hungry and self.link.connected else _TICK):
-                    tell(RoundProgress(number, self.aggregator.reports(number), asked))
+                    on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
                 now = time.monotonic()
                 if result := self.aggregator.ended(number, now):
                     return result

@@ -361,7 +361,7 @@ class Gateway:
             is_vector(each) or is_hashed(each) for each in questions
         )
 
-        def tell(progress: RoundProgress) -> None:
+        def on_progress(progress: RoundProgress) -> None:
             with self._changed:
                 if self._last == number:
                     self._progress = Still(number, progress.reports)
@@ -375,7 +375,7 @@ class Gateway:
             with self._changed:
                 if self._last != number:  # it was superseded before it was open
                     driver.abandon(number)
-            return driver.collect(number, tell)
+            return driver.collect(number, on_progress)
         except AllRefused as error:
             return error.result
 

@@ -11,25 +11,25 @@ import numpy as np
 
 from tern.ledger import RHO
 from ternhost.count.members import Integers, Members, integers
-from ternhost.privacy.composing import Report, Together, together
+from ternhost.privacy.composing import PrivacyLoss, ReportKind, compose
 from ternhost.privacy.groups import DRAWS_SHARE
 
 _MOST_SIZES = 12  # numbers of mixed reports of one kind; more are rounded down
 _MOST_ROWS = 16  # accounts to compare; more are joined
 
-Account = Mapping[Report, int]  # how many reports of each kind a device has made
+ReportCounts = Mapping[ReportKind, int]  # how many reports of each kind a device has made
 
 
 @dataclass
-class Told:
+class Disclosures:
     """The reports of devices, added up by kind."""
 
-    _shares: dict[tuple[Report, bytes], int] = field(default_factory=dict)
+    _shares: dict[tuple[ReportKind, bytes], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self._shares)
 
-    def add(self, report: Report, devices: Sequence[int] | Integers, times: int = 1) -> None:
+    def add(self, report: ReportKind, devices: Sequence[int] | Integers, times: int = 1) -> None:
         """Each of these devices has made this report so many times."""
         key = report, integers(devices).tobytes()
         self._shares[key] = self._shares.get(key, 0) + times
@@ -40,16 +40,18 @@ class Told:
         found = [np.frombuffer(ids, np.int64) for _, ids in self._shares]
         return np.unique(np.concatenate([integers(()), *found]))
 
-    def also(self, others: Iterable[tuple[Report, Sequence[int] | Integers, int]]) -> "Told":
+    def also(
+        self, others: Iterable[tuple[ReportKind, Sequence[int] | Integers, int]]
+    ) -> "Disclosures":
         """The same with (report, devices, times) in addition."""
-        both = Told(dict(self._shares))
+        both = Disclosures(dict(self._shares))
         for report, devices, times in others:
             both.add(report, devices, times)
         return both
 
     def accounts(
         self, honest: float = 1.0, of: Sequence[int] | Integers | None = None, delta: float = 0.0
-    ) -> list[Account]:
+    ) -> list[ReportCounts]:
         """Accounts of devices, without those that another one exceeds in all kinds. honest: the
         share of a site's devices that the reader does not control. of: which devices; None: all.
         delta: the probability with which a gateway's draws may have given more dishonest devices a
@@ -59,7 +61,7 @@ class Told:
 
     def worst(
         self, honest: float, of: Sequence[int] | Integers | None = None, delta: float = 0.0
-    ) -> list[tuple[Report | None, Account]]:
+    ) -> list[tuple[ReportKind | None, ReportCounts]]:
         """The same with mixed reports of the worst mechanism of their epsilon, which covers cards
         that are chosen by earlier answers. Each account has the first report of its devices, or
         None where too many of these differ.
@@ -68,7 +70,7 @@ class Told:
 
     def _accounts(
         self, honest: float, of: Sequence[int] | Integers | None, delta: float, worst: bool
-    ) -> list[tuple[Report | None, Account]]:
+    ) -> list[tuple[ReportKind | None, ReportCounts]]:
         shares = [
             (report.among_honest(honest, delta), np.frombuffer(ids, np.int64), times)
             for (report, ids), times in self._shares.items()
@@ -91,7 +93,7 @@ class Told:
         if not worst or len(np.unique(first)) > _MOST_ROWS:
             first[:] = -1
         firsts = np.unique(first).tolist()
-        found: list[tuple[Report | None, Account]] = []
+        found: list[tuple[ReportKind | None, ReportCounts]] = []
         for one in firsts:
             rows = _largest(
                 np.unique(counts[first == one], axis=0), max(1, _MOST_ROWS // len(firsts))
@@ -118,9 +120,9 @@ class Told:
         found[order] = paid
         return found
 
-    def of(self, devices: Sequence[int] | Integers) -> "Told":
+    def of(self, devices: Sequence[int] | Integers) -> "Disclosures":
         """The same of these devices alone."""
-        found = Told()
+        found = Disclosures()
         for (report, ids), times in self._shares.items():
             known = np.frombuffer(ids, np.int64)
             if len(inside := known[np.isin(known, integers(devices))]):
@@ -129,7 +131,7 @@ class Told:
 
     def most(
         self, delta: float, honest: float = 1.0, of: Sequence[int] | Integers | None = None
-    ) -> Together:
+    ) -> PrivacyLoss:
         """What the reports tell of the device of which they tell most, at `delta`."""
         draws = draws_delta(delta, honest)
         found = most(self.accounts(honest, of, draws), delta - draws)
@@ -143,18 +145,18 @@ def draws_delta(delta: float, honest: float) -> float:
     return DRAWS_SHARE * delta if honest < 1 else 0.0
 
 
-def most(accounts: Iterable[Account], delta: float) -> Together:
+def most(accounts: Iterable[ReportCounts], delta: float) -> PrivacyLoss:
     """Of these accounts, what the one tells that tells most at `delta`."""
-    found = [together(account, delta) for account in accounts] or [together({}, delta)]
+    found = [compose(account, delta) for account in accounts] or [compose({}, delta)]
     return max(found, key=lambda each: each.epsilon)
 
 
-def _sizes(reports: Iterable[Report]) -> dict[Report, Report]:
+def _sizes(reports: Iterable[ReportKind]) -> dict[ReportKind, ReportKind]:
     """For each report itself, or the same among fewer: at most _MOST_SIZES of each kind."""
-    by_kind: dict[Report, list[Report]] = {}
+    by_kind: dict[ReportKind, list[ReportKind]] = {}
     for report in sorted(reports, key=lambda report: report.mixed):
         by_kind.setdefault(replace(report, mixed=0), []).append(report)
-    found: dict[Report, Report] = {}
+    found: dict[ReportKind, ReportKind] = {}
     for same in by_kind.values():
         for part in np.array_split(np.arange(len(same)), min(len(same), _MOST_SIZES)):
             found |= {same[i]: same[part[0]] for i in part}
