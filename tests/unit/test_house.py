@@ -34,7 +34,7 @@ FLOORS = (
     {"errors", "registry", "options", "files", "cache", "extras", "text", "command", "terminal"},
 )
 # The same for the tools.
-TOOL_FLOORS = ({"testing"}, {"bench"}, {"emulators"}, {"boards"}, {"terminal"})
+TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})
 # The ways of reaching devices. Registries name them, and their commands are in them. Other
 # importers are only the experiments, which run on simulated clients, and the tools, whose boards
 # are on ports.
@@ -42,8 +42,8 @@ WAYS = ("ports", "broker", "gateway", "simulated")
 BESIDE = {"ternhost.experiments": "simulated"} | dict.fromkeys(
     [
         "terntools.boards",
-        "terntools.bench",
-        "terntools.bench.meters",
+        "ternbench",
+        "ternbench.meters",
         "terntools.emulators",
         "terntools.testing",
     ],

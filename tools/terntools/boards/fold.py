@@ -322,9 +322,15 @@ def _fold_text(call: ast.Call, edits: "Edits") -> None:
     )
     if name not in _REFUSING:
         return
-    for one, following in zip(call.args, [*call.args[1:], None], strict=True):
-        if _is_text(one):
-            edits.replace(one, "''" if following else "")
+    for i, argument in enumerate(call.args):
+        if not _is_text(argument):
+            continue
+        if argument is not call.args[-1]:
+            edits.replace(argument, "''")
+        elif i:
+            edits.cut(call.args[i - 1], argument)
+        else:
+            edits.replace(argument, "")
 
 
 def _literal(value: int | str | bytes) -> str:
@@ -346,16 +352,26 @@ class Edits:
         """Replace a node, with its decorators, by `text`."""
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
         start = self._offset(first, node.col_offset)
-        end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+        end = self._end(node)
         lines = self._source[start:end].count(b"\n")
         # A statement may go on after it only with a line end; an expression of several lines is
         # never replaced.
         self._edits.append((start, end, text.encode() + b"\n" * lines))
 
+    def cut(self, before: ast.expr, last: ast.expr) -> None:
+        """Remove the last argument of a call, and the comma that separates it from `before`."""
+        start = self._source.index(b",", self._end(before))
+        end = self._end(last)
+        lines = self._source[start:end].count(b"\n")
+        self._edits.append((start, end, b"\n" * lines))
+
     def rename(self, parameter: ast.arg, name: str) -> None:
         """Give a parameter this name, and leave its annotation."""
         start = self._offset(parameter.lineno, parameter.col_offset)
         self._edits.append((start, start + len(parameter.arg.encode()), name.encode()))
+
+    def _end(self, node: ast.expr | ast.stmt) -> int:
+        return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def _offset(self, line: int, column: int) -> int:
         return sum(map(len, self._lines[: line - 1])) + column

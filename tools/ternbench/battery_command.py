@@ -5,10 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ternbench import battery
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
-from terntools.bench import battery
 from terntools.terminal import require_positive
 
 
@@ -80,8 +80,8 @@ def _run(args: argparse.Namespace) -> int:
         "modelled": True,
     }
     if args.plot:
+        from ternbench import plots  # loads matplotlib
         from ternhost.run.report import plots as report
-        from terntools.bench import plots  # loads matplotlib
 
         report.check_place(Path(args.plot))
         bar = {f"{args.chip}, {args.sleep}, every {args.interval_s:g} s": life.milliampere}

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ternbench.energy import LOST_HINT, Trace
 from ternhost.errors import DeviceError
-from terntools.bench.energy import LOST_HINT, Trace
 from terntools.boards.repl import Repl
 
 LOGGER = Path(__file__).with_name("ina_logger.py")

@@ -3,14 +3,14 @@
 import argparse
 from typing import Any
 
+from ternbench import current_model, latency, subjects
 from ternhost import errors
 from ternhost.command import add_command, add_option
 from ternhost.learn import projections
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
-from terntools.bench import current_model, latency, subjects
-from terntools.bench.sessions import Session, Telling
 from terntools.boards import devices
+from terntools.sessions import Session, Telling
 
 
 def add_action(actions: Any) -> None:
@@ -104,7 +104,7 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def pictures(result: dict[str, Any]) -> dict[str, Any]:
-    from terntools.bench import plots  # takes long to import
+    from ternbench import plots  # takes long to import
 
     reports = result["reports"]
     parts = {one["name"]: one["breakdown"] for one in reports if not one["records"]}

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from ternbench import battery_command, energy_command, latency_command
 from ternhost.command import add_command
-from terntools.bench import battery_command, energy_command, latency_command
 
 
 def add_parser(subparsers: Any) -> None:

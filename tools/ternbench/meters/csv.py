@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ternbench.energy import Trace
 from ternhost.errors import UsageError
-from terntools.bench.energy import Trace
 
 _SCALES = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
 _COLUMNS = {

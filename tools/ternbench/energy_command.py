@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from tern import card as cards
+from ternbench import current_model, energy, latency, latency_command, subjects
+from ternbench.meters import csv, ina, joulescope, ppk2
 from ternhost import errors
 from ternhost.command import add_command, add_option
 from ternhost.errors import TernError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports import names
 from ternhost.reach.ports.fleet import OnPorts
-from terntools.bench import current_model, energy, latency, latency_command, subjects
-from terntools.bench.meters import csv, ina, joulescope, ppk2
-from terntools.bench.sessions import Session, Telling
 from terntools.boards import devices
 from terntools.emulators.fleets import Pico
+from terntools.sessions import Session, Telling
 from terntools.terminal import require_positive
 
 METERS = ("ppk2", "joulescope", "ina226", "ina228", "csv", "model")
@@ -101,7 +101,7 @@ def _run(args: argparse.Namespace) -> int:
     with Telling(session) as progress:
         how = _model if args.meter == "model" else _measure
         result, rows, chip = how(args, case, bits, progress.say)
-    from terntools.bench import plots  # takes long to import
+    from ternbench import plots  # takes long to import
 
     source = "modelled" if args.meter == "model" else result["source"]
     pictures = {"page": plots.page([plots.energy(rows, source)])}

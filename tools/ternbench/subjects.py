@@ -18,17 +18,19 @@ from ternhost import cache
 from ternhost.errors import UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
-from terntools.boards import deploy, fold, hiding, mpy
+from terntools.boards import deploy
 from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import micropython, qemu
 from terntools.emulators.fleets import OnFirmware
 from terntools.emulators.pico import SAMPLER, boot_pico
 from terntools.emulators.unix_fleet import FIRMWARE
+from terntools.testing import board_program
 
 PROGRAM = Path(__file__).with_name("latency_program.py")
 DIRECTORY = "/bench"
 MICROSECONDS, INSTRUCTIONS = "us", "instructions"  # what figures are in, and so part of their names
 
+_MODULES = ("bench", "sums", "projection")  # that the program imports
 _SEED = 1
 _BENCH_TIMEOUT = 120.0
 
@@ -69,16 +71,11 @@ class BoardSubject(Subject):
     has_port = True
     _clock = "ticks_us"
 
-    def __init__(self, repl: Repl, program: Path = PROGRAM, marker: int | None = None) -> None:
+    def __init__(self, repl: Repl, marker: int | None = None) -> None:
         """marker: number of the pin that marks windows for a meter, where the board has no other."""
         self._repl = repl
         self._marker = marker
-        self.machine, changes = deploy.plan(repl, more=("bench", "sums", "projection"))
-        hiding.require_none(repl, changes.move)
-        deploy.install(repl, self.machine, changes)
-        text = fold.fold_program(program.read_text(), mpy.library(self.machine.processor))
-        compiled = mpy.compiled(text, self.machine.processor, program.name, optimise=True)
-        deploy.apply(repl, deploy.compare(repl, {f"/lib/{program.stem}.mpy": compiled}))
+        self.machine = board_program.install(repl, PROGRAM, _MODULES)
         self.name = f"{self.machine.description}, MicroPython {self.machine.version}"
         self.chip = self.machine.description.rpartition(" with ")[2].lower()
 

@@ -1,6 +1,6 @@
 """Measures the time of rounds through gateways on this machine, and the memory of each gateway.
 
-python -m bench.gateways [--clients N] [--gateways N] [--rounds N] [--dataset NAME]
+python -m benchmarks.gateways [--clients N] [--gateways N] [--rounds N] [--dataset NAME]
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench import resident
 from harness.gateways import Sites
 
-from bench import resident
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.run.options import RunOptions

@@ -1,7 +1,7 @@
 """Measures how fast a host takes reports in through a broker, compared with a client that merely
 counts messages.
 
-    python -m bench.ingest [--reports N] [--batch N] [--bridge] [--profile]
+    python -m benchmarks.ingest [--reports N] [--batch N] [--bridge] [--profile]
 
 Another process makes the reports of a fleet beforehand and publishes them over one connection, as
 fast as the host takes them: each by itself, or many in a REPORTS frame. The host verifies,
@@ -32,12 +32,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from bench import brokers, resident
 from gmqtt.mqtt.constants import MQTTv311
 from harness.raw_client import field, length
 from spec import answers
 
-from bench import brokers, resident
-from bench.ingest_load import REPEATED, K, Load, key_of, question
+from benchmarks.ingest_load import REPEATED, K, Load, key_of, question
 from tern import frames, wire
 from tern.links import mqtt
 from ternhost.count.aggregator import Aggregator

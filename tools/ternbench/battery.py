@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from ternbench import current_model
 from ternhost.errors import UsageError
-from terntools.bench import current_model
 
 _MONTH = 365.25 / 12 * 24  # hours
 _YEAR = 365.25 * 24

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
+from ternbench import current_model, latency, latency_command
+from ternbench import plots as bench_plots
 from ternhost.errors import StorageError, UsageError
-from terntools.bench import current_model, latency, latency_command
-from terntools.bench import plots as bench_plots
-from terntools.bench.sessions import Session, Telling
+from terntools.sessions import Session, Telling
 
 
 def report(case, **more):
@@ -128,7 +128,7 @@ def test_sessions_that_begin_in_the_same_second_have_folders_of_their_own(tmp_pa
 def test_a_session_tells_how_much_time_is_left(tmp_path, capsys, monkeypatch):
     session, seconds = Session(tmp_path), iter((100, 101, 103, 110))
     clock = SimpleNamespace(monotonic=lambda: next(seconds), strftime=time.strftime)
-    monkeypatch.setattr("terntools.bench.sessions.time", clock)
+    monkeypatch.setattr("terntools.sessions.time", clock)
     with Telling(session, [1, 3, 16]) as progress:
         for line in ("one", "two", "three", "more than planned"):
             progress.say(line)

@@ -13,7 +13,7 @@ import ternspecs
 from tern import sampler
 from tern.card import HIERARCHY, LAPLACE, MIXTURE, decode
 from tern.fixed import ONE
-from terntools.bench import subjects
+from ternbench import subjects
 from terntools.boards import fold, mpy
 
 CARDS = sorted((Path(next(iter(ternspecs.__path__))) / "cards").glob("*-[26].card"))

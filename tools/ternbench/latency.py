@@ -19,6 +19,7 @@ import numpy as np
 from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
 from tern.fixed import ONE
+from ternbench.subjects import INSTRUCTIONS, MICROSECONDS, Subject, subject
 from ternhost.errors import UsageError
 from ternhost.learn import projections
 from ternhost.learn.observations import DIRECTION
@@ -27,7 +28,6 @@ from ternhost.privacy import mechanisms, projection, sums
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_files, fleet_file
 from ternhost.reach import fleet
-from terntools.bench.subjects import INSTRUCTIONS, MICROSECONDS, Subject, subject
 from terntools.boards import mpy
 from terntools.emulators.fleets import OnFirmware
 
@@ -278,13 +278,13 @@ def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS)
     library = mpy.compile_set(mpy.BOARDS["pico"])  # first, since the compiler may be missing
     with subject(spec) as on:
         bench = Bench(on)
-        result = _main_figures(bench, case, names, say)
+        result = main_figures(bench, case, names, say)
         result["reports"] = _reports(bench, case, names, say)
     result["identical_runs"] = result["runs_differ_by"] = None
     if isinstance(fleet.parse(spec), OnFirmware):
         say("booting once more: the figures must be the same")
         with subject(spec) as on:
-            again = _main_figures(Bench(on), case, names, say)
+            again = main_figures(Bench(on), case, names, say)
         if result["unit"] == MICROSECONDS:
             result["identical_runs"] = all(result[name] == again[name] for name in again)
         else:
@@ -308,7 +308,7 @@ def plan(spec: str, case: Case, names: Sequence[str] = MECHANISMS) -> list[float
     return [*main, *[5 + one.records // 10 for one in _cases(case, names)], *again]
 
 
-def _main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> dict[str, Any]:
+def main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> dict[str, Any]:
     say(f"{bench.device.name}: heap")
     heap = bench.heap(replace(case, d=max(100, case.d), k=1))
     say("a report, and where its time goes")

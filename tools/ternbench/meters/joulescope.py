@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ternbench.energy import Trace
 from ternhost import extras
 from ternhost.errors import DeviceError
-from terntools.bench.energy import Trace
 
 _FIELDS = ["current", "voltage", "current_lsb", "current_range"]
 RANGES = {"2A": 2.0, "180mA": 0.18, "18mA": 0.018, "1.8mA": 0.0018}  # amperes

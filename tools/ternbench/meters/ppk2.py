@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ternbench.energy import LOST, LOST_HINT, Trace
 from ternhost import extras
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.ports.link import BAUD, open_port
-from terntools.bench.energy import LOST, LOST_HINT, Trace
 
 RATE = 100_000.0
 MARKER_BIT = 0

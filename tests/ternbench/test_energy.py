@@ -14,12 +14,12 @@ import pytest
 from harness.port import silent
 from ppk2_api import ppk2_api
 
+from ternbench import battery, current_model, energy
+from ternbench.battery import Phase, Wakes
+from ternbench.meters import csv, ina, ppk2
+from ternbench.meters.joulescope import RANGES, from_samples
+from ternbench.meters.ppk2 import Ppk2
 from ternhost.errors import DeviceError, TernError, UsageError
-from terntools.bench import battery, current_model, energy
-from terntools.bench.battery import Phase, Wakes
-from terntools.bench.meters import csv, ina, ppk2
-from terntools.bench.meters.joulescope import RANGES, from_samples
-from terntools.bench.meters.ppk2 import Ppk2
 
 VOLTS, IDLE, BUSY = 3.3, 0.010, 0.025
 

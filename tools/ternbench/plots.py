@@ -2,10 +2,8 @@
 its bytes.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -85,30 +83,6 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel(panel.unit)
     _set_title(axes, panel.title, 10 + 15 * -(-len(parts) // _COLUMNS))
     legend_above(axes, _COLUMNS)
-
-
-def history(series: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Figures by board across commits, with their limits: a panel for each entry of
-    expectations.read.
-    """
-    figure = blank(_WIDTH, 0.5 + 2.4 * len(series))
-    panels = figure.subplots(len(series), 1, squeeze=False)[:, 0]
-    for axes, (name, records) in zip(panels, series.items(), strict=True):
-        dress(axes)
-        values = [record["value"] for record in records]
-        axes.plot(values, marker="o", color=_STYLES[0][0], label="measured")
-        missed = [i for i, record in enumerate(records) if not record["passed"]]
-        at = [values[i] for i in missed]
-        axes.plot(missed, at, "X", markersize=11, color=_STYLES[3][0], label="missed")
-        limits = [record["bounds"] for record in records]
-        for limit in limits[-1]:
-            ends = [bounds.get(limit, math.nan) for bounds in limits]
-            axes.plot(ends, linestyle="--", marker="_", color=_STYLES[9][0], label=limit)
-        names = [record["commit"][:12] for record in records]
-        axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize="small")
-        _set_title(axes, name, 20)
-        legend_above(axes, _COLUMNS)
-    return figure
 
 
 def _set_title(axes: Axes, text: str, above: float) -> None:
