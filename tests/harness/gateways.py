@@ -291,8 +291,8 @@ class Arena:
                     ).cohorts
                 )
                 for told in (host.told(site.name), own.told("")):
-                    assert told.accounts() == [asked], f"{site.name} has another account"
-                assert own.told("").most(1e-6).epsilon <= self.bound
+                    assert told.report_counts() == [asked], f"{site.name} has another account"
+                assert own.told("").largest_loss(1e-6).epsilon <= self.bound
 
 
 def _counts(cohorts):

@@ -76,7 +76,7 @@ def test_a_ledger_of_the_wrong_measure_cannot_pay():
 
 def test_the_other_devices_of_a_board_differ_by_what_the_store_knows():
     # Each had 10. By the store, device 1 has paid 2, device 2 nothing, device 3 has paid 5.
-    told = Disclosures().also([(ReportKind(2), [1], 1), (ReportKind(5), [3], 1)])
+    told = Disclosures().with_reports([(ReportKind(2), [1], 1), (ReportKind(5), [3], 1)])
     board = [BoardBudget(range(1, 4), 3, EPSILON, 8, 2, 1)]
     assert funds([0] * 3, board, told).left.tolist() == [8, 10, 5]
 

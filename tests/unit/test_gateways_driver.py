@@ -135,7 +135,7 @@ def test_counts_are_the_sum_over_the_gateways(host):
         (DEVICES[12:20], 2 * cost + dearer),
         ([999], cost),
     ):
-        assert costs.spent(before.accounts(of=devices), EPSILON) == spent
+        assert costs.spent(before.report_counts(of=devices), EPSILON) == spent
     assert not own
 
 

@@ -340,10 +340,10 @@ def test_counts_have_the_renyi_divergence_of_their_blanket_at_most(clients, epsi
 def test_a_filter_is_stricter_than_exact_composition_and_not_by_much(epsilon, clients, rounds):
     report = any_mechanism(epsilon).among(clients)
     true = exact({report: rounds})
-    told = Disclosures().also([(report, range(1, clients + 1), rounds)])
+    told = Disclosures().with_reports([(report, range(1, clients + 1), rounds)])
     assert not Bound(round(true * MICRO)).keeps(told)
     assert Bound(round(1.12 * true * MICRO)).keeps(told)
-    assert Bound(1).keeps(told.of([]))
+    assert Bound(1).keeps(told.of_devices([]))
 
 
 def test_a_filter_covers_rounds_that_are_no_more_telling_than_the_first():
@@ -352,12 +352,16 @@ def test_a_filter_covers_rounds_that_are_no_more_telling_than_the_first():
     )
     bound = Bound(round(1.12 * exact({first: 2}) * MICRO))
     for report, kept in ((first, True), (fewer, False), (dearer, False)):
-        assert bound.keeps(Disclosures().also([(first, [1], 1), (report, [1], 1)])) == kept
-    assert bound.keeps(Disclosures().also([(first, [1], 2), (dearer, [2], 1)])), "another device's"
+        assert bound.keeps(Disclosures().with_reports([(first, [1], 1), (report, [1], 1)])) == kept
+    assert bound.keeps(Disclosures().with_reports([(first, [1], 2), (dearer, [2], 1)])), (
+        "another device's"
+    )
 
 
 def test_a_filter_allows_what_local_epsilons_allow():
-    told = Disclosures().also([(any_mechanism(1).among(2), [1], 3), (any_mechanism(0.5), [1], 2)])
+    told = Disclosures().with_reports(
+        [(any_mechanism(1).among(2), [1], 3), (any_mechanism(0.5), [1], 2)]
+    )
     assert Bound(4 * MICRO).keeps(told)
     assert not Bound(4 * MICRO - 1).keeps(told)
 

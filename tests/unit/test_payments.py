@@ -42,7 +42,7 @@ def asked(store, number, devices):
 
 
 def told(devices, times=1):
-    return Disclosures().also([(ReportKind(COST), devices, times)])
+    return Disclosures().with_reports([(ReportKind(COST), devices, times)])
 
 
 # What is unknown

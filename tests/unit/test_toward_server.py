@@ -69,7 +69,9 @@ def test_the_largest_epsilon_that_keeps_a_bound_counts_earlier_runs(tern):
             )
             for share, kept in ((1, True), (1.01, False)):
                 report = ReportKind(round(1e6 * share * epsilon)).among(300)
-                assert Bound(round(1e6 * bound)).keeps(told.also([(report, [1], 2)])) is kept
+                assert (
+                    Bound(round(1e6 * bound)).keeps(told.with_reports([(report, [1], 2)])) is kept
+                )
             with Store("sites/server/store.sqlite", beside=True) as store:
                 told = store.told("north")
             assert list(ran.json["toward_server"]) == ["north"]
@@ -96,7 +98,7 @@ def test_an_epsilon_keeps_all_bounds_and_what_boards_have_left():
     )
     assert 0.998 * 10**6 <= everybody([Bound(10**6)], left=2 * 10**6) <= 10**6, "for two rounds"
     assert everybody([Bound(10**6)], left=1) == 0
-    spent = Disclosures().also([(ReportKind(10**6, alone=True), [300], 1)])
+    spent = Disclosures().with_reports([(ReportKind(10**6, alone=True), [300], 1)])
     assert everybody([Bound(10**6)], told=spent) == 0, "one device has told it all"
 
 

@@ -1,173 +1,215 @@
-"""What reports of many rounds tell about one device, at most.
+"""What the reports of many rounds disclose about one device, at most.
 
-A round that does not ask a device tells nothing about it. So the reports of a device add up, and no
-other reports.
+A round that does not ask a device discloses nothing about it. So the reports of a device add up, and
+no other reports.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from tern.ledger import RHO
 from ternhost.count.members import Integers, Members, integers
 from ternhost.privacy.composing import PrivacyLoss, ReportKind, compose
 from ternhost.privacy.groups import DRAWS_SHARE
 
-_MOST_SIZES = 12  # numbers of mixed reports of one kind; more are rounded down
-_MOST_ROWS = 16  # accounts to compare; more are joined
+MOST_SIZES = 12  # numbers of mixed reports of one kind; larger ones are rounded down
+MOST_ROWS = 16  # sets of counts to compare; more are joined
 
 ReportCounts = Mapping[ReportKind, int]  # how many reports of each kind a device has made
+DeviceIds = Sequence[int] | Integers
+_Share = tuple[ReportKind, Integers, int]  # a kind, the devices that made it, how many times
 
 
 @dataclass
 class Disclosures:
     """The reports of devices, added up by kind."""
 
-    _shares: dict[tuple[ReportKind, bytes], int] = field(default_factory=dict)
+    _times: dict[tuple[ReportKind, bytes], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self._shares)
+        return bool(self._times)
 
-    def add(self, report: ReportKind, devices: Sequence[int] | Integers, times: int = 1) -> None:
-        """Each of these devices has made this report so many times."""
-        key = report, integers(devices).tobytes()
-        self._shares[key] = self._shares.get(key, 0) + times
+    def add(self, kind: ReportKind, devices: DeviceIds, times: int = 1) -> None:
+        """Each of these devices has made a report of this kind so many times."""
+        key = kind, integers(devices).tobytes()
+        self._times[key] = self._times.get(key, 0) + times
 
     @property
     def devices(self) -> Integers:
         """All devices that have made a report, ascending."""
-        found = [np.frombuffer(ids, np.int64) for _, ids in self._shares]
-        return np.unique(np.concatenate([integers(()), *found]))
+        groups = [np.frombuffer(ids, np.int64) for _, ids in self._times]
+        return np.unique(np.concatenate([integers(()), *groups]))
 
-    def also(
-        self, others: Iterable[tuple[ReportKind, Sequence[int] | Integers, int]]
-    ) -> "Disclosures":
-        """The same with (report, devices, times) in addition."""
-        both = Disclosures(dict(self._shares))
-        for report, devices, times in others:
-            both.add(report, devices, times)
+    def with_reports(self, others: Iterable[tuple[ReportKind, DeviceIds, int]]) -> "Disclosures":
+        """A copy with more reports: (kind, devices, times) each."""
+        both = Disclosures(dict(self._times))
+        for kind, devices, times in others:
+            both.add(kind, devices, times)
         return both
 
-    def accounts(
-        self, honest: float = 1.0, of: Sequence[int] | Integers | None = None, delta: float = 0.0
+    def of_devices(self, devices: DeviceIds) -> "Disclosures":
+        """A copy with the reports of these devices alone."""
+        chosen = integers(devices)
+        copy = Disclosures()
+        for (kind, packed_ids), times in self._times.items():
+            ids = np.frombuffer(packed_ids, np.int64)
+            ids = ids[np.isin(ids, chosen)]
+            if len(ids):
+                copy.add(kind, ids, times)
+        return copy
+
+    def report_counts(
+        self, honest: float = 1.0, of: DeviceIds | None = None, delta: float = 0.0
     ) -> list[ReportCounts]:
-        """Accounts of devices, without those that another one exceeds in all kinds. honest: the
-        share of a site's devices that the reader does not control. of: which devices; None: all.
-        delta: the probability with which a gateway's draws may have given more dishonest devices a
-        place.
+        """The maximal counts: a device is left out if another made as many reports of every kind.
+
+        honest: the share of a site's devices that the reader does not control. of: which devices;
+        None: all. delta: the probability with which random draws of groups may have given more
+        dishonest devices a place.
         """
-        return [account for _, account in self._accounts(honest, of, delta, worst=False)]
+        shares = self._shares(honest, delta)
+        counts = _counts_by_device(shares, self._members(of))
+        return counts.maximal_rows(np.full(len(counts.rows), True), MOST_ROWS)
 
-    def worst(
-        self, honest: float, of: Sequence[int] | Integers | None = None, delta: float = 0.0
+    def worst_report_counts(
+        self, honest: float, of: DeviceIds | None = None, delta: float = 0.0
     ) -> list[tuple[ReportKind | None, ReportCounts]]:
-        """The same with mixed reports of the worst mechanism of their epsilon, which covers cards
-        that are chosen by earlier answers. Each account has the first report of its devices, or
-        None where too many of these differ.
+        """The same with mixed reports of the worst mechanism of their epsilon.
+
+        That covers cards that are chosen by earlier answers. Beside the counts stands the first
+        report of their devices, or None where too many of these differ.
         """
-        return self._accounts(honest, of, delta, worst=True)
+        shares = [(kind.worst, ids, times) for kind, ids, times in self._shares(honest, delta)]
+        counts = _counts_by_device(shares, self._members(of))
+        first_kinds = np.unique(counts.first)
+        if len(first_kinds) > MOST_ROWS:
+            everybody = np.full(len(counts.rows), True)
+            return [(None, row) for row in counts.maximal_rows(everybody, MOST_ROWS)]
 
-    def _accounts(
-        self, honest: float, of: Sequence[int] | Integers | None, delta: float, worst: bool
-    ) -> list[tuple[ReportKind | None, ReportCounts]]:
-        shares = [
-            (report.among_honest(honest, delta), np.frombuffer(ids, np.int64), times)
-            for (report, ids), times in self._shares.items()
-        ]
-        if worst:
-            shares = [(report.worst, ids, times) for report, ids, times in shares]
-        members = Members(
-            self.devices if of is None else np.intersect1d(self.devices, integers(of))
-        )
-        reports = list(dict.fromkeys(report for report, _, _ in shares))
-        sizes = _sizes(reports)
-        kinds = list(dict.fromkeys(sizes[report] for report in reports))
-        counts = np.zeros((len(members), len(kinds)), np.int64)
-        first = np.full(len(members), -1)
-        for report, ids, times in shares:
-            at = members.find(ids)
-            at = at[at >= 0]
-            counts[at, kinds.index(sizes[report])] += times
-            first[at[first[at] < 0]] = reports.index(report)
-        if not worst or len(np.unique(first)) > _MOST_ROWS:
-            first[:] = -1
-        firsts = np.unique(first).tolist()
-        found: list[tuple[ReportKind | None, ReportCounts]] = []
-        for one in firsts:
-            rows = _largest(
-                np.unique(counts[first == one], axis=0), max(1, _MOST_ROWS // len(firsts))
-            )
-            accounts = [
-                {kind: int(n) for kind, n in zip(kinds, row, strict=True) if n} for row in rows
-            ]
-            found += [(None if one < 0 else reports[one], account) for account in accounts]
-        return found
+        worst: list[tuple[ReportKind | None, ReportCounts]] = []
+        for first in first_kinds.tolist():
+            most_rows = max(1, MOST_ROWS // len(first_kinds))
+            for row in counts.maximal_rows(counts.first == first, most_rows):
+                worst.append((counts.reports[first], row))
+        return worst
 
-    def prices(self, devices: Sequence[int] | Integers, measure: int) -> Integers:
-        """What its reports have cost each of these devices, in millionths, to a ledger of this
-        measure. One in epsilon refuses Gaussian noise, and has not paid for it.
+    def prices(self, devices: DeviceIds, measure: int) -> Integers:
+        """What its reports have cost each of these devices in a ledger, in millionths.
+
+        measure: of the ledger, EPSILON or RHO. A ledger in epsilon refuses Gaussian noise, and has
+        not paid for it.
         """
         ids = integers(devices)
         order = np.argsort(ids, kind="stable")
         members = Members(ids[order])
         paid = np.zeros(len(ids), np.int64)
-        for (report, reporters), times in self._shares.items():
-            if measure == RHO or not report.gaussian:
+        for (kind, reporters), times in self._times.items():
+            if measure == RHO or not kind.gaussian:
                 at = members.find(np.frombuffer(reporters, np.int64).copy())
-                paid[at[at >= 0]] += times * report.price(measure)
-        found = np.empty_like(paid)
-        found[order] = paid
-        return found
+                paid[at[at >= 0]] += times * kind.price(measure)
+        in_given_order = np.empty_like(paid)
+        in_given_order[order] = paid
+        return in_given_order
 
-    def of(self, devices: Sequence[int] | Integers) -> "Disclosures":
-        """The same of these devices alone."""
-        found = Disclosures()
-        for (report, ids), times in self._shares.items():
-            known = np.frombuffer(ids, np.int64)
-            if len(inside := known[np.isin(known, integers(devices))]):
-                found.add(report, inside, times)
-        return found
-
-    def most(
-        self, delta: float, honest: float = 1.0, of: Sequence[int] | Integers | None = None
+    def largest_loss(
+        self, delta: float, honest: float = 1.0, of: DeviceIds | None = None
     ) -> PrivacyLoss:
-        """What the reports tell of the device of which they tell most, at `delta`."""
-        draws = draws_delta(delta, honest)
-        found = most(self.accounts(honest, of, draws), delta - draws)
-        return replace(found, delta=delta)
+        """The privacy loss at `delta` of the device about which the reports disclose most."""
+        for_draws = draws_delta(delta, honest)
+        counts = self.report_counts(honest, of, for_draws)
+        return replace(largest_loss(counts, delta - for_draws), delta=delta)
+
+    def _shares(self, honest: float, delta: float) -> list[_Share]:
+        return [
+            (kind.among_honest(honest, delta), np.frombuffer(ids, np.int64), times)
+            for (kind, ids), times in self._times.items()
+        ]
+
+    def _members(self, of: DeviceIds | None) -> Members:
+        if of is None:
+            return Members(self.devices)
+        return Members(np.intersect1d(self.devices, integers(of)))
+
+
+@dataclass(frozen=True)
+class _DeviceCounts:
+    """How many reports of each kind each device has made: a row a device, a column a kind.
+
+    first: the index in `reports` of each device's first report; -1 where it has none.
+    """
+
+    rows: Integers
+    kinds: list[ReportKind]
+    reports: list[ReportKind]
+    first: Integers
+
+    def maximal_rows(self, chosen: npt.NDArray[np.bool_], most: int) -> list[ReportCounts]:
+        """The maximal counts among the chosen rows; at most so many, which may be larger."""
+        if not len(self.rows):
+            return []
+        maximal: list[ReportCounts] = []
+        for row in _maximal(np.unique(self.rows[chosen], axis=0), most):
+            counts: dict[ReportKind, int] = {}
+            for kind, times in zip(self.kinds, row, strict=True):
+                if times:
+                    counts[kind] = int(times)
+            maximal.append(counts)
+        return maximal
+
+
+def _counts_by_device(shares: Sequence[_Share], members: Members) -> _DeviceCounts:
+    reports = list(dict.fromkeys(kind for kind, _, _ in shares))
+    rounded = _rounded_sizes(reports)
+    kinds = list(dict.fromkeys(rounded[report] for report in reports))
+    rows = np.zeros((len(members), len(kinds)), np.int64)
+    first = np.full(len(members), -1)
+    for report, ids, times in shares:
+        at = members.find(ids)
+        at = at[at >= 0]
+        rows[at, kinds.index(rounded[report])] += times
+        first[at[first[at] < 0]] = reports.index(report)
+    return _DeviceCounts(rows, kinds, reports, first)
 
 
 def draws_delta(delta: float, honest: float) -> float:
-    """The part of `delta` that is kept for the draws of gateways: they matter only if some devices
-    are dishonest.
+    """The part of `delta` that is kept for random draws of groups.
+
+    They matter only if some devices are dishonest.
     """
     return DRAWS_SHARE * delta if honest < 1 else 0.0
 
 
-def most(accounts: Iterable[ReportCounts], delta: float) -> PrivacyLoss:
-    """Of these accounts, what the one tells that tells most at `delta`."""
-    found = [compose(account, delta) for account in accounts] or [compose({}, delta)]
-    return max(found, key=lambda each: each.epsilon)
+def largest_loss(counts: Iterable[ReportCounts], delta: float) -> PrivacyLoss:
+    """The worst privacy loss at `delta` over these counts; no loss if there are none."""
+    losses = [compose(each, delta) for each in counts]
+    if not losses:
+        return compose({}, delta)
+    return max(losses, key=lambda loss: loss.epsilon)
 
 
-def _sizes(reports: Iterable[ReportKind]) -> dict[ReportKind, ReportKind]:
-    """For each report itself, or the same among fewer: at most _MOST_SIZES of each kind."""
+def _rounded_sizes(reports: Iterable[ReportKind]) -> dict[ReportKind, ReportKind]:
+    """For each report itself, or the same among fewer: at most MOST_SIZES of each kind."""
     by_kind: dict[ReportKind, list[ReportKind]] = {}
     for report in sorted(reports, key=lambda report: report.mixed):
         by_kind.setdefault(replace(report, mixed=0), []).append(report)
-    found: dict[ReportKind, ReportKind] = {}
-    for same in by_kind.values():
-        for part in np.array_split(np.arange(len(same)), min(len(same), _MOST_SIZES)):
-            found |= {same[i]: same[part[0]] for i in part}
-    return found
+    rounded: dict[ReportKind, ReportKind] = {}
+    for alike in by_kind.values():
+        parts = np.array_split(np.arange(len(alike)), min(len(alike), MOST_SIZES))
+        for part in parts:
+            for index in part:
+                rounded[alike[index]] = alike[part[0]]
+    return rounded
 
 
-def _largest(rows: Integers, most: int) -> Integers:
+def _maximal(rows: Integers, most: int) -> Integers:
     """The rows that no other exceeds in all columns, or, at most so many, rows that exceed them."""
     rows = rows[np.argsort(-rows.sum(axis=1), kind="stable")]
-    kept: list[Integers] = []
+    maximal: list[Integers] = []
     for row in rows:
-        if not any(np.all(other >= row) for other in kept):
-            kept.append(row)
-    return np.array([np.max(kept[i::most], axis=0) for i in range(min(most, len(kept)))])
+        if not any(np.all(other >= row) for other in maximal):
+            maximal.append(row)
+    joined = [np.max(maximal[i::most], axis=0) for i in range(min(most, len(maximal)))]
+    return np.array(joined)

@@ -117,7 +117,7 @@ class Bound:
         """Whether no more was told of these devices, even if a host chose its questions by earlier
         answers: for each of them one of three filters holds (docs/guides/accounting.md, Theorem 5).
         """
-        accounts = disclosures.worst(self.honest, devices, self._draws)
+        accounts = disclosures.worst_report_counts(self.honest, devices, self._draws)
         return all(self._holds(first, account) for first, account in accounts)
 
     def _holds(self, first: ReportKind | None, account: ReportCounts) -> bool:
@@ -143,11 +143,11 @@ class Bound:
         it.
         """
         devices = np.concatenate([integers(()), *(ids for _, ids in answered)])
-        if self.keeps(disclosures.also((*each, 1) for each in answered), devices):
+        if self.keeps(disclosures.with_reports((*each, 1) for each in answered), devices):
             return ""
         text = f"could tell the owner of the server more about a device than {self}, the bound"
         for report, ids in answered:
-            if not self.keeps(Disclosures().also([(report, ids, 1)])):
+            if not self.keeps(Disclosures().with_reports([(report, ids, 1)])):
                 return f"the counts of this round {text}: {self._too_few(report)}"
         return f"the counts of this round and of those before it {text}"
 
@@ -155,7 +155,7 @@ class Bound:
         """As `refuses`, where rounds before are the reason: by themselves these reports keep the
         bound.
         """
-        alone = self.keeps(Disclosures().also((*each, 1) for each in answered))
+        alone = self.keeps(Disclosures().with_reports((*each, 1) for each in answered))
         return self.refuses(disclosures, answered) if alone else ""
 
     def _too_few(self, report: ReportKind) -> str:

@@ -40,7 +40,7 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
     if "payments" not in run.state:
         _look_for_payments(run, budgets, disclosures)
     disclosures = payments.with_payments(disclosures, run.state["payments"], members, learner.unit)
-    before = costs.spent(disclosures.accounts(of=members), measure)
+    before = costs.spent(disclosures.report_counts(of=members), measure)
     run.state["spent_before"] = before
     classes = guarantees.of_classes(learner, disclosures, members, float(options.delta))
     run.state["guarantees"] = [each.as_json() for each in classes]

@@ -58,7 +58,7 @@ def of_classes(
     before: dict[int, list[ReportCounts]] = {}
     if disclosures:
         for i, _, devices in by_class(learner.designs, members, learner.options.seed):
-            before[i] = disclosures.accounts(of=devices)
+            before[i] = disclosures.report_counts(of=devices)
     return [
         _of_class(design, learner.times, before.get(i) or [{}], delta, fixed)
         for i, design in enumerate(learner.designs)

@@ -176,7 +176,7 @@ def with_payments(
         if end > start:
             report = ReportKind(payment.amount, gaussian=payment.measure == RHO, unit=unit)
             more.append((report, ids[start:end], 1))
-    return disclosures.also(more)
+    return disclosures.with_reports(more)
 
 
 def warning(found: Sequence[Payment]) -> str:

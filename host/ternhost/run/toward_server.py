@@ -138,7 +138,9 @@ def largest_epsilon(site: Site, rows: Plan) -> int:
     most = min(MAX_EPSILON, MAX_EPSILON if site.left is None else site.left // times)
 
     def kept(epsilon: int) -> bool:
-        told = site.told.also((replace(report, cost=epsilon), ids, n) for report, ids, n in rows)
+        told = site.told.with_reports(
+            (replace(report, cost=epsilon), ids, n) for report, ids, n in rows
+        )
         return all(bound.keeps(told, site.devices) for bound in site.bounds)
 
     if most < _LEAST or not kept(_LEAST):
@@ -179,9 +181,9 @@ def planned(
     devices = sum(len(ids) for ids in sites.values())
     after = {}
     for site in sites_of(sites, store, options):
-        whole = site.told.also(plan(learner, site, devices, options))
+        whole = site.told.with_reports(plan(learner, site, devices, options))
         if all(bound.keeps(whole, site.devices) for bound in site.bounds):
-            after[site.name] = whole.most(
+            after[site.name] = whole.largest_loss(
                 float(options.delta), options.honest, site.devices
             ).epsilon
     return after

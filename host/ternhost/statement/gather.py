@@ -78,7 +78,7 @@ def of_run(files: RunFiles) -> Facts:
         learner = ALGORITHMS.named(options.algorithm)
         delta = float(options.delta)
         asked = costs.asked_of(store, simulated, files.name)
-        accounts = asked.accounts()
+        accounts = asked.report_counts()
         promised = guarantees.classes_of(run.state)
         endless = run.asked["schedule"] is not None
         if endless and accounts:  # there were more rounds since it began
@@ -116,7 +116,7 @@ def _of_rounds(
     store do.
     """
     reports = {report for account in accounts for report in account}
-    every = costs.asked_of(store, simulated).accounts()
+    every = costs.asked_of(store, simulated).report_counts()
     return OfClass(
         _worst(Guarantee.of(Span.REPORT, {report: 1}, delta) for report in reports),
         _worst(Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts),
@@ -247,7 +247,8 @@ def _sites(store: Store, kind: Fleet, options: RunOptions) -> tuple[list[Guarant
         return [], []
     names = [gateway.name for gateway in store.gateways()]
     epsilons = {
-        name: store.told(name).most(float(options.delta), options.honest).epsilon for name in names
+        name: store.told(name).largest_loss(float(options.delta), options.honest).epsilon
+        for name in names
     }
     known = toward_server.told(
         {name: epsilon for name, epsilon in epsilons.items() if epsilon}, options
@@ -332,7 +333,9 @@ def of_store(path: Path) -> Facts:
         simulated = bool(runs) and all(run.asked.get("simulated") for run in runs)
         asked = costs.asked_of(store, simulated)
         boards = store.boards()
-        accounts = _with_payments(store, asked).accounts() if not simulated else asked.accounts()
+        accounts = (
+            _with_payments(store, asked).report_counts() if not simulated else asked.report_counts()
+        )
         unit = _unit_of(accounts, [board.unit for board in boards])
         life = (
             [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)]
@@ -395,7 +398,7 @@ def _with_payments(store: Store, asked: Disclosures) -> Disclosures:
     devices = np.unique(
         np.concatenate([asked.devices, *(integers(each.devices) for each in budgets)])
     )
-    return payments.with_payments(asked, rows, devices, _unit_of(asked.accounts()))
+    return payments.with_payments(asked, rows, devices, _unit_of(asked.report_counts()))
 
 
 def _unit_of(accounts: Sequence[ReportCounts], boards: Sequence[int] = ()) -> int:

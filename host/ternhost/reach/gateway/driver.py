@@ -152,7 +152,7 @@ class GatewaysDriver(StoredDriver):
     def _compare_told(self, name: str, here: Here) -> None:
         """Warn where a gateway's counts have told more than this store knows."""
         at = Bound.read(here.toward_server) or Bound(0)
-        ours = self._store.told(name).most(at.delta, at.honest).epsilon
+        ours = self._store.told(name).largest_loss(at.delta, at.honest).epsilon
         if (theirs := here.told / MICRO) > _MORE_THAN_ROUNDING * ours:
             text = f"gateway {name} says that its counts have told epsilon {theirs:.4g} at delta {at.delta:g}, and this"
             self._warn(
