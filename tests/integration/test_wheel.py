@@ -72,10 +72,10 @@ with Repl(sys.argv[1]) as repl:
 
 # The first part of `tern bench latency`, which takes ten times as long.
 TIMED = """
-from ternbench import latency, subjects
+from ternbench import cases, latency, subjects
 
 with subjects.subject("emulated:1") as on:
-    print(latency.Bench(on).report(latency.Case(d=4))["median"])
+    print(latency.Bench(on).report(cases.Case(d=4))["median"])
 """
 
 

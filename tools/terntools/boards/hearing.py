@@ -94,5 +94,5 @@ async def _is_heard(link: MqttLink, keys: Store, device: int, began: float) -> b
             row.first == device and row.online and row.heard > began for row in keys.boards()
         )
     await link.take(_LOOK_EVERY)
-    said = link.boards.get(mqtt.name(device))
-    return said is not None and not said.kept
+    hello = link.presence.boards.get(mqtt.name(device))
+    return hello is not None and not hello.retained

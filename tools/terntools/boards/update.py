@@ -124,8 +124,8 @@ class BrokerPost:
     def boards(self) -> list[int]:
         """The first clients of the boards that are there."""
         known = {
-            *self._link.boards,
-            *self._link.strangers,
+            *self._link.presence.boards,
+            *self._link.presence.strangers,
         }  # of another schema: to be updated all the more
         return sorted(int(name, 16) for name in known)
 

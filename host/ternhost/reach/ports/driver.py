@@ -22,6 +22,7 @@ from ternhost.reach.driver import BoardBudget, OnProgress, RoundProgress
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, drain
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
+from ternhost.reach.sightings import Sighting
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model
 from ternhost.store.store import Store
@@ -79,8 +80,16 @@ class BoardsDriver(ReportsDriver):
 
     def _saw(self, *boards: BoardOnPort, error: str | None = None) -> None:
         for board in boards:
-            seen = board.port, board.clients, board.heard
-            self._sightings.saw(*seen, online=not board.left_out, hello=board.hello, error=error)
+            self._sightings.note(
+                Sighting(
+                    board.port,
+                    board.clients,
+                    board.heard,
+                    online=not board.left_out,
+                    hello=board.hello,
+                    error=error,
+                )
+            )
         self._sightings.write()
 
     def _map_devices(self) -> None:

@@ -7,6 +7,7 @@ import pytest
 import rig
 
 from ternbench import latency, latency_command, subjects
+from ternbench.cases import Case
 from ternhost.errors import UsageError
 from terntools.boards import deploy
 from terntools.boards.repl import ExecutionError
@@ -15,8 +16,8 @@ from terntools.emulators import catalogue
 
 def test_a_bench_gives_figures_a_summary_and_a_page():
     progress = []
-    result = latency.measure("emulated:1", latency.Case(d=4), progress.append, names=("duchi",))
-    assert len(progress) == len(latency.plan("emulated:1", latency.Case(d=4), ("duchi",)))
+    result = latency.measure("emulated:1", Case(d=4), progress.append, mechanisms=("duchi",))
+    assert len(progress) == len(latency.plan("emulated:1", Case(d=4), ("duchi",)))
     report = result["us_per_report"]
     assert 0 < report["median"] <= report["slowest"]
     assert set(report["breakdown"]) == {*latency.PARTS, "steps"}
