@@ -116,7 +116,8 @@ class _TiltedDraws:
     def of(cls, draws: Draws, tilt: float) -> Self:
         law = draws.tilted(tilt)
         mean = float((law * draws.at).sum())
-        return cls(draws, law, mean, draws.at - mean)
+        distances: Floats = draws.at - mean
+        return cls(draws, law, mean, distances)
 
     @property
     def variance(self) -> float:
