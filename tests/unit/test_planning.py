@@ -7,10 +7,12 @@ import pytest
 
 from ternhost import datasets
 from ternhost.errors import UsageError
-from ternhost.experiments import existing, lasting, planning
-from ternhost.experiments.rounds import figure_of, sgd, simulate
-from ternhost.experiments.statistics import mean_and_error
 from ternhost.learn.fedsum import Options
+from ternhost.planning import existing
+from ternhost.planning import one_report as planning
+from ternhost.planning import years as lasting
+from ternhost.planning.simulation import figure_of, sgd, simulate
+from ternhost.planning.statistics import mean_and_error
 from ternhost.privacy import composing, mechanisms, sums
 
 

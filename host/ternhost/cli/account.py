@@ -179,9 +179,9 @@ def _run_rounds(args: argparse.Namespace) -> int:
     )
     spent = {} if args.reports is not None else _spent_by(asked, args)
     if args.plot:
-        from ternhost.run.report import plots  # loads matplotlib
+        from ternhost.plots import accounts, canvas  # loads matplotlib
 
-        plots.check_place(Path(args.plot))
+        canvas.check_place(Path(args.plot))
     rows = _rows(asked, args)
     last, name = rows[-1], " + ".join(one.name for one in asked)
     least = min(bound for key, bound in last.items() if key != "rounds" and bound is not None)
@@ -210,10 +210,12 @@ def _run_rounds(args: argparse.Namespace) -> int:
     if args.plot:
         curves = {label: [row[key] for row in rows] for label, key in reversed(_columns(rows))}
         of = "" if args.reports is None else f", {_honest(args):,} reports a round"
-        title = f"{plots.plain(name)}{of}, delta {args.delta:g}"
+        title = f"{canvas.plain(name)}{of}, delta {args.delta:g}"
         across = "reports of a device" if args.reports is None else "rounds"
-        figure = plots.epsilons([row["rounds"] for row in rows], across, "epsilon", curves, title)
-        plots.save(figure, Path(args.plot))
+        figure = accounts.epsilons(
+            [row["rounds"] for row in rows], across, "epsilon", curves, title
+        )
+        canvas.save(figure, Path(args.plot))
     print_result(result, "\n".join(words), args.json)
     return OK
 
@@ -308,9 +310,9 @@ def _run_one_round(args: argparse.Namespace) -> int:
     (one,) = _asked(args)
     card, honest = one.as_values, _honest(args)
     if args.plot:
-        from ternhost.run.report import plots  # loads matplotlib
+        from ternhost.plots import accounts, canvas  # loads matplotlib
 
-        plots.check_place(Path(args.plot))
+        canvas.check_place(Path(args.plot))
     account = shuffling.account(one.cost, honest, args.delta, card, args.values)
     if args.plot:
         ladder = {round(honest * 10 ** (i / 2)) for i in range(-4, 3) if i}
@@ -325,8 +327,8 @@ def _run_one_round(args: argparse.Namespace) -> int:
         names["local: without a shuffler"] = "local"
         drawn = {label: [getattr(at, name) for at in curve] for label, name in names.items()}
         up = "central epsilon, behind a shuffler"
-        plots.save(
-            plots.epsilons([at.reports for at in curve], "reports", up, drawn, title),
+        canvas.save(
+            accounts.epsilons([at.reports for at in curve], "reports", up, drawn, title),
             Path(args.plot),
         )
     bounds = ("local", "closed", "any_mechanism", "card")

@@ -116,7 +116,7 @@ class _TiltedDraws:
     def of(cls, draws: Draws, tilt: float) -> Self:
         law = draws.tilted(tilt)
         mean = float((law * draws.at).sum())
-        distances: Floats = draws.at - mean
+        distances: Floats = draws.at.astype(np.float64) - mean
         return cls(draws, law, mean, distances)
 
     @property

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from ternhost.errors import UsageError
-from ternhost.experiments.base import Options
-from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import RUNS, Axis, Figure, Trends, no_trends
-from ternhost.experiments.perturbing import piecewise_bound, tuple_bound
 from ternhost.learn.designs import coordinates_by_rule
+from ternhost.planning.cells import Cell, Row
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
+from ternpapers.base import Options
+from ternpapers.figure import RUNS, Axis, Figure, Trends, no_trends
+from ternpapers.perturbing import piecewise_bound, tuple_bound
 
 _POINTS = np.linspace(0, 1, 201)
 OF_EPSILON, VARIANCE = Axis("epsilon", "epsilon"), Axis("variance", "worst-case variance", log=True)

@@ -19,10 +19,14 @@ from tern.wire import LOGISTIC, SOFTMAX_GRADIENT
 from ternhost.count.questions import report_bytes
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset, Fixed, Floats
 from ternhost.errors import UsageError
-from ternhost.experiments import baseline
-from ternhost.experiments.base import Options, load
-from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import (
+from ternhost.learn import judging
+from ternhost.learn.fedavg import DRAWN, EPSILONS, EXPONENT, TAUS
+from ternhost.planning.cells import Cell, Row
+from ternhost.planning.statistics import grouped, pick, values_of
+from ternhost.vectorised import train_locally
+from ternpapers import baseline
+from ternpapers.base import Options, load
+from ternpapers.figure import (
     NON_PRIVATE,
     RUNS,
     Axis,
@@ -32,11 +36,7 @@ from ternhost.experiments.figure import (
     every,
     verdict,
 )
-from ternhost.experiments.perturbing import MECHANISMS, ranged
-from ternhost.experiments.statistics import grouped, pick, values_of
-from ternhost.learn import judging
-from ternhost.learn.fedavg import DRAWN, EPSILONS, EXPONENT, TAUS
-from ternhost.vectorised import train_locally
+from ternpapers.perturbing import MECHANISMS, ranged
 
 _DATASET = "flights"
 _CLIENTS, _RECORDS, _ROUNDS = 1000, 8, 12

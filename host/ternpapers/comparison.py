@@ -17,26 +17,27 @@ import numpy as np
 from tern.fixed import ONE
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Floats, synthetic
 from ternhost.errors import UsageError
-from ternhost.experiments import baseline, erm
-from ternhost.experiments.base import Options, load
-from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better, no_trends
-from ternhost.experiments.frequencies import unary
-from ternhost.experiments.perturbing import (
-    MECHANISMS,
-    WINDOWED,
-    duchi_tuples,
-    largest_output,
-    rounded,
-)
 from ternhost.learn import collect, judging
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.judging import SQUARED_ERROR
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS
 from ternhost.learn.training import TrainingPlan
+from ternhost.planning.cells import Cell, Row
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.mechanisms import REGISTRY
+from ternpapers import baseline
+from ternpapers.base import Options, load
+from ternpapers.experiments import erm
+from ternpapers.experiments.frequencies import unary
+from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better, no_trends
+from ternpapers.perturbing import (
+    MECHANISMS,
+    WINDOWED,
+    duchi_tuples,
+    largest_output,
+    rounded,
+)
 
 _SPLIT = ("laplace", "scdf", "staircase")  # at epsilon / d for each number
 _TUPLES = "duchi"

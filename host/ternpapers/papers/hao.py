@@ -25,13 +25,6 @@ from tern.card import Card
 from tern.fixed import ONE
 from ternhost.datasets import Dataset, Fixed, Floats, Indices, synthetic
 from ternhost.errors import UsageError
-from ternhost.experiments import baseline
-from ternhost.experiments.base import Contender, Options, load
-from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better
-from ternhost.experiments.formula import formula
-from ternhost.experiments.perturbing import MECHANISMS
-from ternhost.experiments.rounds import collection, repeated, simulate
 from ternhost.learn import judging
 from ternhost.learn import levels as system
 from ternhost.learn.base import Population
@@ -40,9 +33,16 @@ from ternhost.learn.hiera import HierA
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS
 from ternhost.learn.training import TrainingPlan
+from ternhost.planning.cells import Cell, Row
+from ternhost.planning.simulation import collection, repeated, simulate
 from ternhost.privacy import cards, certify
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.mechanisms import lhp
+from ternpapers import baseline
+from ternpapers.base import Contender, Options, load
+from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better
+from ternpapers.formula import formula
+from ternpapers.perturbing import MECHANISMS
 
 _BUDGETS = (5, 4, 3, 2, 1)
 _UNITS = (0.1, 0.2, 0.5, 1.0)

@@ -11,10 +11,10 @@ import math
 import numpy as np
 
 from tern.card import decode
-from ternhost.experiments.cells import Row
-from ternhost.experiments.perturbing import piecewise_bound
+from ternhost.planning.cells import Row
 from ternhost.privacy import certify
 from ternhost.privacy.mechanisms import design, piecewise
+from ternpapers.perturbing import piecewise_bound
 
 _KINDS = {"card, paper's window": "paper", "card, best window": "best"}
 _LEVELS = (3, 5, 7, 11, 15, 31, 63, 127, 255)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tern.card import Card
 from ternhost import datasets
 from ternhost.errors import UsageError
-from ternhost.experiments.cells import Row, finite
 from ternhost.files import storage_errors
+from ternhost.planning.cells import Row, finite
 from ternhost.privacy import mechanisms
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def write(outcome: Outcome, directory: Path) -> list[Path]:
 
     Raises StorageError.
     """
-    from ternhost.run.report import plots  # takes long to import
+    from ternhost.plots import canvas  # takes long to import
 
     paths = []
     with storage_errors("name another directory with --output", directory):
@@ -169,7 +169,7 @@ def write(outcome: Outcome, directory: Path) -> list[Path]:
         paths.append(path)
     for name, figure in outcome.figures.items():
         path = directory / f"{name}.png"
-        plots.save(figure, path)
+        canvas.save(figure, path)
         paths.append(path)
     return paths
 

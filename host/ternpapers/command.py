@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ternhost import experiments
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, InterruptedByUser, StorageError, UsageError
-from ternhost.experiments import Contender, Options
 from ternhost.files import storage_errors
 from ternhost.privacy import mechanisms
 from ternhost.run.directory import new_directory
 from ternhost.terminal import Progress
+from ternpapers import experiments
+from ternpapers.experiments import Contender, Options
 
 
 def add_parser(subparsers: Any) -> None:
@@ -22,9 +22,9 @@ def add_parser(subparsers: Any) -> None:
     tern experiment variance --output variance
     tern experiment erm --dataset digits --quick --output erm-digits"""
     parser = add_command(subparsers, "experiment", summary, example, run)
-    known = {**experiments.PAPERS, **experiments.EXPERIMENTS}
-    names = "; ".join(f"{name}: {summary}" for name, summary in known.items())
-    parser.add_argument("name", metavar="NAME", choices=known, help=names)
+    about = experiments.summaries()
+    names = "; ".join(f"{name}: {summary}" for name, summary in about.items())
+    parser.add_argument("name", metavar="NAME", choices=about, help=names)
     papers = ", ".join(experiments.PAPERS)
     add_option(parser, "--figure N", f"figure of {papers}: 4, or table-1 (default: list them)")
     chosen = "(default: chosen by the experiment)"

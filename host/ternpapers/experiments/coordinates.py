@@ -16,16 +16,16 @@ from itertools import product
 import numpy as np
 
 from ternhost.datasets import Fixed, synthetic, to_fixed
-from ternhost.experiments.base import DATASET, Contender, Options, Outcome, load, two_classes
-from ternhost.experiments.cells import Cell, Row, Tables
-from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import collection, figure_of, learned, repeated, squared_error
-from ternhost.experiments.statistics import averaged, grouped, pick, values_of
 from ternhost.learn import judging
 from ternhost.learn.designs import K_RULES, coordinates_by_rule
 from ternhost.learn.judging import WORDS
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.simulation import collection, figure_of, learned, repeated, squared_error
+from ternhost.planning.statistics import averaged, grouped, pick, values_of
+from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.base import MICRO
+from ternpapers.base import DATASET, Contender, Options, Outcome, load, two_classes
 
 _DIMENSIONS = (2, 16)
 _D = 16  # of the measured values

@@ -17,16 +17,16 @@ from ternhost import datasets
 from ternhost.datasets import Dataset, synthetic
 from ternhost.datasets.own import own
 from ternhost.errors import UsageError
-from ternhost.experiments import lasting
-from ternhost.experiments.cells import Cell, Kept, Row, tables
-from ternhost.experiments.lasting import Lasting
-from ternhost.experiments.rounds import default, figure_of, optimal_figures, sgd, simulate
-from ternhost.experiments.statistics import enough, interval
 from ternhost.learn import judging
 from ternhost.learn.base import MOST_SIMULATED
 from ternhost.learn.learning import Learning
 from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.options import require
+from ternhost.planning import years
+from ternhost.planning.cells import Cell, Kept, Row, tables
+from ternhost.planning.simulation import default, figure_of, optimal_figures, sgd, simulate
+from ternhost.planning.statistics import enough, interval
+from ternhost.planning.years import Lasting
 from ternhost.privacy.base import parse_epsilon
 from ternhost.text import counted
 
@@ -193,7 +193,7 @@ def words(result: dict[str, Any]) -> list[str]:
         )
     often, before = "for each device, which reports once", []
     if rounds := result["rounds"]:
-        before = lasting.words(rounds, sorted({row["simulated"]["epsilon"] for row in curve}))
+        before = years.words(rounds, sorted({row["simulated"]["epsilon"] for row in curve}))
         often = f"a round by a ledger in rho, and {counted(rounds['rounds'], 'round')}"
     lines = [
         *before,

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ternhost.experiments import discretisation
-from ternhost.experiments.cells import Row
-from ternhost.experiments.comparison import (
+from ternhost.planning.cells import Row
+from ternhost.planning.statistics import pick, values_of
+from ternhost.privacy.mechanisms import piecewise, three_outputs
+from ternpapers import discretisation
+from ternpapers.comparison import (
     ACCURACY,
     CLASSIFIED,
     EPSILON,
@@ -22,9 +24,10 @@ from ternhost.experiments.comparison import (
     models,
     tables,
 )
-from ternhost.experiments.erm import SHARED
-from ternhost.experiments.figure import Axis, Figure, Trends, better, by_curve, every, verdict
-from ternhost.experiments.formula import (
+from ternpapers.experiments.erm import SHARED
+from ternpapers.experiments.variance import CROSSINGS, crossing
+from ternpapers.figure import Axis, Figure, Trends, better, by_curve, every, verdict
+from ternpapers.formula import (
     EPSILONS,
     OF_EPSILON,
     VARIANCE,
@@ -34,10 +37,7 @@ from ternhost.experiments.formula import (
     variances,
     worst_variance_of_tuples,
 )
-from ternhost.experiments.perturbing import WINDOWED
-from ternhost.experiments.statistics import pick, values_of
-from ternhost.experiments.variance import CROSSINGS, crossing
-from ternhost.privacy.mechanisms import piecewise, three_outputs
+from ternpapers.perturbing import WINDOWED
 
 _MECHANISMS = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp")
 _ONE_NUMBER = (*_MECHANISMS, "pm-opt")

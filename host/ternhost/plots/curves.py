@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ternhost.experiments.cells import Row
-from ternhost.experiments.statistics import pick, values_of
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Row = Mapping[str, Any]
 
 _LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)))
 _MARKERS = "osD^vPX*<>hdp8"
@@ -50,10 +49,10 @@ class Curve:
         cls, rows: Sequence[Row], label: str, x: str, y: str, error: str = "standard_error"
     ) -> list["Curve"]:
         """A curve for each value of the column `label`."""
-        return [
-            cls.of(value, pick(rows, **{label: value}), x, y, error)
-            for value in values_of(rows, label)
-        ]
+        rows_by_label: dict[str, list[Row]] = {}
+        for row in rows:
+            rows_by_label.setdefault(row[label], []).append(row)
+        return [cls.of(name, part, x, y, error) for name, part in rows_by_label.items()]
 
     @property
     def has_line(self) -> bool:
@@ -105,7 +104,7 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
     """
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
-    from ternhost.run.report import plots  # takes long to import
+    from ternhost.plots import canvas  # takes long to import
 
     divided = [_divided(panel) for panel in panels]
     panels = [part for parts in divided for part in parts]
@@ -121,13 +120,13 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
     entry_width = 0.7 + 0.075 * max(map(len, names))  # inches
     legend_columns = max(1, int(width / entry_width))
     legend_rows = math.ceil(len(names) / legend_columns)
-    figure = plots.blank(width, 3.5 * rows + 0.3 + 0.22 * legend_rows)
+    figure = canvas.blank(width, 3.5 * rows + 0.3 + 0.22 * legend_rows)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     entries: dict[str, Any] = {}
     for axes, panel in zip(grid, panels, strict=False):
-        plots.dress(axes)
+        canvas.dress(axes)
         barred = [curve for curve in panel.curves if curve.error and any(curve.error)]
         for curve in panel.curves:
             i = labels.index(curve.label)

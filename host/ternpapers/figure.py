@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ternhost.datasets import Floats
-from ternhost.experiments.base import Options, Outcome
-from ternhost.experiments.cells import Cell, Row, Tables
-from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.statistics import (
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.statistics import (
     beyond_noise,
     grouped,
     pick,
@@ -20,6 +18,8 @@ from ternhost.experiments.statistics import (
     values_of,
     winners,
 )
+from ternhost.plots.curves import Curve, Panel, draw
+from ternpapers.base import Options, Outcome
 
 _FEW = 20  # lines of text, for the best of each set of curves or for all values
 # the table of all cells: rows with the columns panel, curve, run, and those of the two axes

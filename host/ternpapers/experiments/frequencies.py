@@ -18,14 +18,14 @@ import numpy as np
 
 from ternhost.datasets.base import Floats, Indices
 from ternhost.errors import UsageError
-from ternhost.experiments.base import Options, Outcome
-from ternhost.experiments.cells import Cell, Row, Tables
-from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import simulate
-from ternhost.experiments.statistics import grouped, pick, summaries, values_of, winners
 from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, load
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.simulation import simulate
+from ternhost.planning.statistics import grouped, pick, summaries, values_of, winners
+from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy.mechanisms.grr import frequency_variance
+from ternpapers.base import Options, Outcome
 
 _TABLE = "flights-table"
 _TERN = "collecting"

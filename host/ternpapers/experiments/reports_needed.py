@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 
 from ternhost.datasets import REGRESSION, Dataset
-from ternhost.experiments import baseline
-from ternhost.experiments.base import DATASET, Options, Outcome, load
-from ternhost.experiments.cells import Cell, Row, Tables
-from ternhost.experiments.perturbing import MECHANISMS
-from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import default, optimal_figures, simulate
-from ternhost.experiments.statistics import averaged, enough, grouped, half_interval, pick
 from ternhost.learn import judging
 from ternhost.learn.judging import LOG_LOSS, SQUARED_ERROR, WORDS
 from ternhost.learn.parameters import MODELS, SUITED
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.simulation import default, optimal_figures, simulate
+from ternhost.planning.statistics import averaged, enough, grouped, half_interval, pick
+from ternhost.plots.curves import Curve, Panel, draw
+from ternpapers import baseline
+from ternpapers.base import DATASET, Options, Outcome, load
+from ternpapers.perturbing import MECHANISMS
 
 _SETS = (DATASET, "synthetic-logistic", "synthetic-linear")
 _RATES = (0.03, 0.1, 0.3, 1.0, 3.0)

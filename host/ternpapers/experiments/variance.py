@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
 from ternhost.errors import UsageError
-from ternhost.experiments.base import Contender, Options, Outcome
-from ternhost.experiments.cells import Cell, Row, Tables
-from ternhost.experiments.formula import worst_variance
-from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.statistics import pick, values_of
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.statistics import pick, values_of
+from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import lower_bound, parse_epsilon, shipped
+from ternpapers.base import Contender, Options, Outcome
+from ternpapers.formula import worst_variance
 
 _BOUND = "lower bound, any mechanism"
 # Two mechanisms of Tables I and II, and an interval of epsilon that contains their crossing.

@@ -11,10 +11,6 @@ import numpy as np
 
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
-from ternhost.experiments.cells import Cell, Kept, Row, tables
-from ternhost.experiments.planning import RUNS, data_of
-from ternhost.experiments.rounds import default, figure_of, fleet_of, rounds, simulate
-from ternhost.experiments.statistics import grouped, interval, pick
 from ternhost.learn import judging
 from ternhost.learn.base import Population
 from ternhost.learn.fedsum import FedSum, Options
@@ -22,6 +18,10 @@ from ternhost.learn.optimum import fit
 from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.learn.training import TrainingPlan
 from ternhost.options import require
+from ternhost.planning.cells import Cell, Kept, Row, tables
+from ternhost.planning.one_report import RUNS, data_of
+from ternhost.planning.simulation import default, figure_of, fleet_of, rounds, simulate
+from ternhost.planning.statistics import grouped, interval, pick
 from ternhost.privacy.base import parse_epsilon
 from ternhost.privacy.units import DEVICE, parse_unit, protected
 from ternhost.text import counted

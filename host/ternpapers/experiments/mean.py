@@ -10,14 +10,14 @@ from functools import lru_cache
 
 from ternhost import datasets
 from ternhost.datasets import synthetic
-from ternhost.experiments.base import Contender, Options
-from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import RUNS, Axis, Figure
-from ternhost.experiments.rounds import collection, repeated, squared_error
 from ternhost.learn import collect
 from ternhost.learn.designs import coordinates_by_rule
+from ternhost.planning.cells import Cell, Row
+from ternhost.planning.simulation import collection, repeated, squared_error
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
+from ternpapers.base import Contender, Options
+from ternpapers.figure import RUNS, Axis, Figure
 
 _COMPARED = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp", "rr3", "optimal")
 _D = 16

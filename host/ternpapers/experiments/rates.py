@@ -9,13 +9,13 @@ times it with the loss at the best of them, on every bundled data set at four va
 
 import numpy as np
 
-from ternhost.experiments.base import BUNDLED, CLIENTS, Options, Outcome, load
-from ternhost.experiments.cells import Cell, Row, Tables
-from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.reports_needed import trained_by
-from ternhost.experiments.rounds import learned
-from ternhost.experiments.statistics import averaged, grouped, pick, values_of
 from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.simulation import learned
+from ternhost.planning.statistics import averaged, grouped, pick, values_of
+from ternhost.plots.curves import Curve, Panel, draw
+from ternpapers.base import BUNDLED, CLIENTS, Options, Outcome, load
+from ternpapers.experiments.reports_needed import trained_by
 
 _FACTORS = tuple(round(2 ** (i / 2), 3) for i in range(-4, 5))
 _MEAN = "mean of all data sets"

@@ -16,11 +16,11 @@ import numpy as np
 from tern.fixed import ONE
 from tern.wire import LINEAR, SVM
 from ternhost.datasets import Dataset, Floats, Indices
-from ternhost.experiments.perturbing import Perturb
-from ternhost.experiments.rounds import GROUPS
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.parameters import MODELS
+from ternhost.planning.simulation import GROUPS
 from ternhost.privacy.base import MICRO
+from ternpapers.perturbing import Perturb
 
 _DRAWS = 1  # distinguishes the draws of runs from those of synthetic records
 

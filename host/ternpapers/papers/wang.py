@@ -10,8 +10,10 @@ from functools import partial
 
 import numpy as np
 
-from ternhost.experiments.cells import Row
-from ternhost.experiments.comparison import (
+from ternhost.planning.cells import Row
+from ternhost.planning.statistics import pick
+from ternhost.privacy.mechanisms import hybrid, piecewise
+from ternpapers.comparison import (
     CLASSIFIED,
     CLIENTS,
     DIMENSION,
@@ -24,9 +26,10 @@ from ternhost.experiments.comparison import (
     models,
     tables,
 )
-from ternhost.experiments.erm import SHARED
-from ternhost.experiments.figure import Axis, Figure, Trends, better, by_curve
-from ternhost.experiments.formula import (
+from ternpapers.experiments.erm import SHARED
+from ternpapers.experiments.variance import crossing
+from ternpapers.figure import Axis, Figure, Trends, better, by_curve
+from ternpapers.formula import (
     OF_EPSILON,
     curves,
     density,
@@ -34,9 +37,6 @@ from ternhost.experiments.formula import (
     variances,
     worst_variance_of_tuples,
 )
-from ternhost.experiments.statistics import pick
-from ternhost.experiments.variance import crossing
-from ternhost.privacy.mechanisms import hybrid, piecewise
 
 _MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
 _LEARNERS = ("laplace", "duchi", "pm", "hm")

@@ -12,9 +12,9 @@ from tern.ledger import MAX_BUDGET
 from tern.wire import MAX_ROUND
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
-from ternhost.experiments.rounds import sgd
 from ternhost.learn.designs import ReportDesign
 from ternhost.options import require
+from ternhost.planning.simulation import sgd
 from ternhost.privacy import certify, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.composing import ReportKind, compose_exactly

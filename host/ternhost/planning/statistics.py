@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ternhost.experiments.cells import Row
+from ternhost.planning.cells import Row
 
 _LEVEL = 0.05  # of significance
 

@@ -19,11 +19,11 @@ from matplotlib.figure import Figure
 
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
 from ternhost.errors import UsageError
-from ternhost.experiments.base import BUNDLED, CLIENTS, SMALL, Contender, Options, Outcome, load
-from ternhost.experiments.cells import Cell, Row, Tables
-from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.rounds import figure_of, optimal_figures, sgd, simulate
-from ternhost.experiments.statistics import (
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.learn.judging import SQUARED_ERROR, WORDS, measure
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.simulation import figure_of, optimal_figures, sgd, simulate
+from ternhost.planning.statistics import (
     grouped,
     mean_and_error,
     pick,
@@ -31,10 +31,10 @@ from ternhost.experiments.statistics import (
     values_of,
     winners,
 )
-from ternhost.learn.designs import coordinates_by_rule
-from ternhost.learn.judging import SQUARED_ERROR, WORDS, measure
+from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
+from ternpapers.base import BUNDLED, CLIENTS, SMALL, Contender, Options, Outcome, load
 
 _COMPARED = (
     "laplace",

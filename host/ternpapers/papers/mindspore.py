@@ -12,17 +12,17 @@ import numpy as np
 
 from tern.fixed import ONE
 from ternhost.datasets import Floats, held_out
-from ternhost.experiments import baseline
-from ternhost.experiments.base import Options
-from ternhost.experiments.cells import Cell, Row
-from ternhost.experiments.figure import NO_NOISE, RUNS, Axis, Figure, Trends
-from ternhost.experiments.formula import curves, formula
-from ternhost.experiments.rounds import repeated
-from ternhost.experiments.statistics import pick
 from ternhost.learn import clustering
 from ternhost.learn.base import Population
 from ternhost.learn.clustering import CALINSKI_HARABASZ, SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF
 from ternhost.learn.infer import Infer
+from ternhost.planning.cells import Cell, Row
+from ternhost.planning.simulation import repeated
+from ternhost.planning.statistics import pick
+from ternpapers import baseline
+from ternpapers.base import Options
+from ternpapers.figure import NO_NOISE, RUNS, Axis, Figure, Trends
+from ternpapers.formula import curves, formula
 
 _DATASET = "digits"
 _GUIDE = 230_260  # laplace_eval_eps of the guide: noise of at most 1e-5 with probability .9
