@@ -57,7 +57,7 @@ def test_devices_that_were_never_asked_together_do_not_add_up():
     apart = told(*((among(40), range(40 * i + 1, 40 * i + 41), 1) for i in range(50)))
     assert apart.largest_loss(DELTA) == compose({among(40): 1}, DELTA)
     same = told((among(40), range(1, 41), 1), (among(40), range(1, 41), 3))
-    assert same.accounts() == [{among(40): 4}]
+    assert same.report_counts() == [{among(40): 4}]
     assert told((among(40), range(1, 41), 2)).report_counts() == [{among(40): 2}], (
         "`also` leaves the first as it was"
     )
