@@ -29,7 +29,7 @@ from harness.running_gateways import with_nats
 from tern import card as cards
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import decode_body
-from ternhost.count.rounds import Round
+from ternhost.count.rounds import StoredRound
 from ternhost.privacy.composing import ReportKind
 from ternhost.provision.boards import board_directories
 from ternhost.reach.broker.mosquitto import free_port
@@ -312,7 +312,7 @@ def recounted(path, stores, rounds):
             union.add_devices(site.keys())
         for round_ in rounds:
             quorum = sum(len(cohort.devices) for cohort in round_.cohorts)
-            union.open_round(Round(round_.number, round_.cohorts, quorum))
+            union.open_round(StoredRound(round_.number, round_.cohorts, quorum))
             for site in stores:
                 union.add_reports(site.report_batches(round_.number))
         aggregator = Aggregator(union)

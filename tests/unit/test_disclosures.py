@@ -12,7 +12,7 @@ from tern import wire
 from ternhost.count import disclosures
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort
+from ternhost.count.rounds import StoredCohort
 from ternhost.privacy.composing import ReportKind, compose
 from ternhost.privacy.groups import Group
 from ternhost.privacy.mechanisms import design
@@ -146,7 +146,7 @@ PROJECTION = projected(10**6, 5, 1.0)
 
 
 def asked(question, reports=40):
-    cohort = Cohort(round_body(3, question), np.arange(1, 41))
+    cohort = StoredCohort(round_body(3, question), np.arange(1, 41))
     ((report, devices),) = reports_of([cohort], [Group(40, 40)], [reports])
     assert devices.tolist() == [*range(1, 41)], "whoever was asked may have reported"
     return report.among_honest(1.0, 0.0)
@@ -185,11 +185,13 @@ def test_sums_with_noise_over_devices_count_locally_and_over_units_without_a_bou
         Disclosures(), [(units, np.arange(1, 41))]
     )
     assert not bound.refuses(Disclosures(), [(whole, np.arange(1, 41))])
-    assert told((units, [1], 2000)).most(DELTA).epsilon >= 2000 * 10**6, "soon, and not after hours"
+    assert told((units, [1], 2000)).largest_loss(DELTA).epsilon >= 2000 * 10**6, "soon, and not after hours"
 
 
 def test_counts_of_no_report_tell_nothing():
-    cohorts = [Cohort(round_body(3, logistic(CARD.data)), np.array(ids)) for ids in ([1, 2], [3])]
+    cohorts = [
+        StoredCohort(round_body(3, logistic(CARD.data)), np.array(ids)) for ids in ([1, 2], [3])
+    ]
     groups = [Group(3, 2), Group(3, 1)]
     assert [report.mixed for report, _ in reports_of(cohorts, groups, [0, 1])] == [1]
     assert [report.mixed for report, _ in reports_of(cohorts, groups)] == [2, 1]

@@ -14,7 +14,7 @@ from harness.running_gateways import Running, gateways
 from tern import wire
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort
+from ternhost.count.rounds import StoredCohort
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
@@ -58,7 +58,7 @@ def site(tmp_path):
 
 def asks(gateway, number, devices):
     """The reply to a question to these devices."""
-    cohort = Cohort(round_body(number, QUESTION), np.sort(np.asarray(devices)))
+    cohort = StoredCohort(round_body(number, QUESTION), np.sort(np.asarray(devices)))
     return messages.decode(gateway.ask(Ask(number, [cohort], hold=30.0)))
 
 

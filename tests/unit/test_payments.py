@@ -15,7 +15,7 @@ from tern.ledger import EPSILON, RHO
 from ternhost import datasets
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort, Round
+from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.mechanisms import design
@@ -38,7 +38,7 @@ def board(first, spent, clients=1, measure=EPSILON):
 
 def asked(store, number, devices):
     """Store a round that asked these devices, and in which none has reported yet."""
-    store.open_round(Round(number, [Cohort(round_body(number, QUESTION), devices)], 1))
+    store.open_round(StoredRound(number, [StoredCohort(round_body(number, QUESTION), devices)], 1))
 
 
 def told(devices, times=1):

@@ -16,7 +16,7 @@ from tern import ledger
 from ternhost.count.disclosures import Disclosures, ReportCounts, draws_delta
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
-from ternhost.count.rounds import Cohort
+from ternhost.count.rounds import StoredCohort
 from ternhost.errors import UsageError
 from ternhost.files import read_object
 from ternhost.options import require
@@ -192,7 +192,7 @@ class Bound:
 
 
 def reports_of(
-    cohorts: Sequence[Cohort], groups: Sequence[Group], reports: Iterable[int] | None = None
+    cohorts: Sequence[StoredCohort], groups: Sequence[Group], reports: Iterable[int] | None = None
 ) -> Answered:
     """groups: which devices each cohort asks. reports: of each cohort; None: every device reports.
 

@@ -14,7 +14,7 @@ from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
-from ternhost.count.rounds import Cohort, Round
+from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of
 from ternhost.privacy import sums
@@ -140,8 +140,8 @@ def asked_of(store: Store, simulated: bool = False, run: str | None = None) -> D
 
 
 def _reported(
-    store: Store, round_: Round, counted: Mapping[int, Sequence[int]]
-) -> Iterator[tuple[Cohort, Integers]]:
+    store: Store, round_: StoredRound, counted: Mapping[int, Sequence[int]]
+) -> Iterator[tuple[StoredCohort, Integers]]:
     """Each cohort of a round, and its devices that have reported, if there are any. counted: as
     `counted_reports`.
 

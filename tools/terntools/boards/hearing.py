@@ -18,7 +18,7 @@ from ternhost.reach.broker.roster import BoardRoster
 from ternhost.reach.links import open_link
 from ternhost.store.boards import hello_fields
 from ternhost.store.store import Store
-from terntools.boards.provision import Member
+from terntools.boards.member import Member
 from terntools.boards.repl import Repl
 
 _CONNECTING = 5.0  # seconds until this machine is connected to the broker

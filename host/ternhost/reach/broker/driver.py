@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Self, Unpack
 
 from tern import wire
-from ternhost.count.aggregator import Accepted
 from ternhost.count.members import integers
+from ternhost.count.outcomes import Accepted
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError

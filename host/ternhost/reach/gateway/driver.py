@@ -16,7 +16,7 @@ import numpy as np
 
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import Averaged, round_body
-from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
+from ternhost.count.rounds import DEADLINE, QUORUM, RoundResult, StoredCohort, StoredRound
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.base import MICRO
@@ -379,14 +379,14 @@ class GatewaysDriver(StoredDriver):
 
     def open(self, number: int, cohorts: Cohorts) -> None:
         cohorts_asked = [
-            Cohort(round_body(number, question), integers(ids)) for question, ids in cohorts
+            StoredCohort(round_body(number, question), integers(ids)) for question, ids in cohorts
         ]
         devices = [cohort.devices for cohort in cohorts_asked]
         asked = sum(map(len, devices))
         distinct = np.unique(np.concatenate([integers(()), *devices]))
         if not all(map(len, devices)) or len(distinct) < max(asked, 1):
             raise UsageError("a round must ask at least one device, and none twice")
-        round_ = Round(
+        round_ = StoredRound(
             number, cohorts_asked, self.terms.reports(asked), self.terms.deadline, self._run
         )
         known = self._roster.all.values()

@@ -13,7 +13,7 @@ from typing import Self, Unpack
 
 from tern import frames, wire
 from tern.storage import MAX_PAUSE
-from ternhost.count.aggregator import Accepted
+from ternhost.count.outcomes import Accepted
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
