@@ -14,16 +14,16 @@ from typing import Any, Self
 import numpy as np
 
 from tern import ledger
+from ternhost.count.disclosures import Disclosures, ReportCounts, draws_delta
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
-from ternhost.count.rounds import Cohort
-from ternhost.count.telling import Account, Told, draws_delta
+from ternhost.count.rounds import StoredCohort
 from ternhost.errors import UsageError
 from ternhost.files import read_object
 from ternhost.options import require
 from ternhost.privacy import shuffling, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
-from ternhost.privacy.composing import Report, composed, renyi
+from ternhost.privacy.composing import ReportKind, compose_exactly, renyi
 from ternhost.privacy.groups import Group
 from ternhost.privacy.laws import randomised_response
 from ternhost.privacy.shuffling import MOST_REPORTS
@@ -38,7 +38,7 @@ _WHOLE_DEVICE = 10**6 * MICRO  # stands for a report that no bound allows
 _MEMBERS = ("toward_server", "delta", "honest")
 _EXAMPLE = 'such as {"toward_server": 1, "delta": 1e-6, "honest": 0.9}'
 
-Answered = Sequence[tuple[Report, Integers]]
+Answered = Sequence[tuple[ReportKind, Integers]]
 """For each cohort of a round, a report among as many as there are, and the devices of the cohort."""
 
 
@@ -122,16 +122,16 @@ class Bound:
 
     # Whether it is kept
 
-    def keeps(self, told: Told, devices: Sequence[int] | Integers | None = None) -> bool:
+    def keeps(self, told: Disclosures, devices: Sequence[int] | Integers | None = None) -> bool:
         """Whether these reports disclose no more of any of these devices than the bound allows.
 
         That holds even if a host chose its questions by earlier answers: for each device one of
         three filters holds (docs/guides/accounting.md, Theorem 5). devices: None for all.
         """
-        accounts = told.worst(self.honest, devices, self._draws_delta)
+        accounts = told.worst_report_counts(self.honest, devices, self._draws_delta)
         return all(self._holds(first, account) for first, account in accounts)
 
-    def _holds(self, first: Report | None, account: Account) -> bool:
+    def _holds(self, first: ReportKind | None, account: ReportCounts) -> bool:
         """Whether one of the filters holds for an account. first: the first report in it."""
         has_noise = any(report.gaussian for report in account)
         return (
@@ -140,41 +140,41 @@ class Bound:
             or (not has_noise and first is not None and self._holds_under_cover(first, account))
         )
 
-    def _holds_as_sum(self, account: Account) -> bool:
+    def _holds_as_sum(self, account: ReportCounts) -> bool:
         return sum(times * report.cost for report, times in account.items()) <= self.epsilon
 
-    def _holds_as_divergence(self, account: Account) -> bool:
+    def _holds_as_divergence(self, account: ReportCounts) -> bool:
         total = sum(times * renyi(report, self.alpha) for report, times in account.items())
         return self._epsilon_of(total, self.alpha) <= self.epsilon / MICRO
 
-    def _holds_under_cover(self, first: Report, account: Account) -> bool:
+    def _holds_under_cover(self, first: ReportKind, account: ReportCounts) -> bool:
         """Whether all reports are covered by one like the first, and these compose to the bound."""
         cover = replace(first, mixed=math.ceil(_COVER * first.mixed))
         for report in account:
             if not (report.cost <= cover.cost and report.mixed >= cover.mixed > 0):
                 return False
-        together = composed({cover: sum(account.values())}, self._filter_delta)
+        together = compose_exactly({cover: sum(account.values())}, self._filter_delta)
         return together <= self.epsilon / MICRO
 
     # Why a round would break it
 
-    def refuses(self, told: Told, answered: Answered) -> str:
+    def refuses(self, told: Disclosures, answered: Answered) -> str:
         """Why these reports would break the bound after all earlier ones; "" if they keep it."""
         asked = np.concatenate([integers(()), *(devices for _, devices in answered)])
-        if self.keeps(told.also(_once(answered)), asked):
+        if self.keeps(told.with_reports(_once(answered)), asked):
             return ""
         text = f"could tell the owner of the server more about a device than {self}, the bound"
         for report, devices in answered:
-            if not self.keeps(Told().also(_once([(report, devices)]))):
+            if not self.keeps(Disclosures().with_reports(_once([(report, devices)]))):
                 return f"the counts of this round {text}: {self._too_few(report)}"
         return f"the counts of this round and of those before it {text}"
 
-    def refuses_for_earlier_rounds(self, told: Told, answered: Answered) -> str:
+    def refuses_for_earlier_rounds(self, told: Disclosures, answered: Answered) -> str:
         """As `refuses`, if these reports by themselves would keep the bound; else ""."""
-        is_kept_alone = self.keeps(Told().also(_once(answered)))
+        is_kept_alone = self.keeps(Disclosures().with_reports(_once(answered)))
         return self.refuses(told, answered) if is_kept_alone else ""
 
-    def _too_few(self, report: Report) -> str:
+    def _too_few(self, report: ReportKind) -> str:
         """Why one report breaks the bound by itself, in words."""
         epsilon = f"a report of epsilon {report.cost / MICRO:g}"
         honest = report.among_honest(self.honest, self._draws_delta).mixed
@@ -186,7 +186,7 @@ class Bound:
             return f"{text}there are {honest:,}"
         return f"{text}of these {report.mixed:,} only {honest:,} are sure to be honest"
 
-    def _enough(self, report: Report) -> int | None:
+    def _enough(self, report: ReportKind) -> int | None:
         """A number of honest reports that hides this one, at most a few per cent too large.
 
         None: no number does.
@@ -212,14 +212,14 @@ class Bound:
         return math.ceil(high * _SPARE / _COVER)
 
 
-def _once(answered: Answered) -> list[tuple[Report, Integers, int]]:
-    """These reports, each made once, for `Told.also`."""
+def _once(answered: Answered) -> list[tuple[ReportKind, Integers, int]]:
+    """These reports, each made once, for `Disclosures.also`."""
     return [(report, devices, 1) for report, devices in answered]
 
 
 def reports_of(
-    cohorts: Sequence[Cohort], groups: Sequence[Group], reports: Iterable[int] | None = None
-) -> list[tuple[Report, Integers]]:
+    cohorts: Sequence[StoredCohort], groups: Sequence[Group], reports: Iterable[int] | None = None
+) -> list[tuple[ReportKind, Integers]]:
     """The reports of a round's cohorts. Counts of no report disclose nothing, and are left out.
 
     groups: which devices each cohort asks. reports: of each cohort; None: every device reports.
@@ -233,8 +233,8 @@ def reports_of(
     return answered
 
 
-def _report(body: bytes, reports: int, group: Group) -> Report:
-    report = Report.asked(decode_body(body))
+def _report(body: bytes, reports: int, group: Group) -> ReportKind:
+    report = ReportKind.of_question(decode_body(body))
     if report.unit:  # a sum over runs of records protects these, and a device not at all
-        return Report(_WHOLE_DEVICE)
+        return ReportKind(_WHOLE_DEVICE)
     return report.among(reports, group)

@@ -13,7 +13,7 @@ import numpy as np
 from terngateway.messages import LENGTH, Deal, Dealt, Refused
 from terngateway.tables import GatewayTables
 from ternhost.count.members import Integers, Members, id_bytes
-from ternhost.count.rounds import Cohort
+from ternhost.count.rounds import StoredCohort
 from ternhost.privacy.groups import Group
 
 
@@ -70,7 +70,9 @@ def wrong_groups(dealt: Dealt, deal: Deal) -> str:
     return ""
 
 
-def groups_of(tables: GatewayTables, number: int, cohorts: list[Cohort], site: int) -> list[Group]:
+def groups_of(
+    tables: GatewayTables, number: int, cohorts: list[StoredCohort], site: int
+) -> list[Group]:
     """For each cohort of a question: who may be in it. site: the number of the site's devices."""
     found = []
     for cohort in cohorts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from terngateway.options import NAME, GatewayOptions, options_of
 from terngateway.tables import TABLES, GatewayTables
 from ternhost.errors import UsageError
-from ternhost.extensions import Disclosure, Extension, Query, Row, View
+from ternhost.extensions import Extension, Query, Row, StatementPart, View
 from ternhost.privacy.units import protected
 
 if TYPE_CHECKING:
@@ -118,26 +118,26 @@ class Gateways(Extension):
 
         return read(query, [round_.number for round_ in open_rounds])
 
-    def disclosure(
+    def statement_part(
         self, store: Store, fleet: Fleet, options: RunOptions, learner: Learner | None = None
-    ) -> Disclosure:
+    ) -> StatementPart:
         from terngateway import planning, statement
 
         if learner is None:
             has_tables = store.has_tables_of(self)
             not_real = statement.reason_of_made_sites(store) if has_tables else ""
             if not is_by_gateways(fleet):
-                return Disclosure(not_real=not_real)
+                return StatementPart(not_real=not_real)
             epsilons = planning.disclosed_so_far(store, options)
-            return statement.disclosure(epsilons, options_of(options).honest, not_real)
+            return statement.part(epsilons, options_of(options).honest, not_real)
         if not is_by_gateways(fleet):
-            return Disclosure()
+            return StatementPart()
         sites = {}
         if not learner.unit:
             devices = _sites_of(fleet, store, options.schedule is not None)
             after = planning.planned(learner, devices, store, options)
             sites = planning.as_result(after, options)
-        return statement.disclosure(sites, options_of(options).honest)
+        return statement.part(sites, options_of(options).honest)
 
     @property
     def evidence(self) -> Mapping[str, Evidence]:

@@ -14,15 +14,15 @@ from tern.fixed import MAX_EPSILON
 from terngateway.bound import MORE, Bound
 from terngateway.options import bound_of, options_of
 from terngateway.tables import GatewayTables
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers
-from ternhost.count.telling import Told
 from ternhost.errors import RefusedError, UsageError
 from ternhost.extensions import Row
 from ternhost.learn.base import Learner
 from ternhost.learn.designs import by_class, ends
 from ternhost.options import names_of
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 from ternhost.privacy.guarantee import Guarantee
 from ternhost.run.options import RunOptions
@@ -47,7 +47,7 @@ class PlannedReports:
     report: of the worst mechanism of its cost, among those of a round. times: rounds of each device.
     """
 
-    report: Report
+    report: ReportKind
     devices: Integers
     times: int
 
@@ -62,7 +62,7 @@ class Site:
 
     name: str
     devices: Integers
-    told: Told
+    told: Disclosures
     bounds: Sequence[Bound]
     left: int | None = None
     registered: int = 0
@@ -76,9 +76,9 @@ class Site:
         told = self.after(planned)
         return all(bound.keeps(told, self.devices) for bound in self.bounds)
 
-    def after(self, planned: Sequence[PlannedReports]) -> Told:
+    def after(self, planned: Sequence[PlannedReports]) -> Disclosures:
         """What its counts will have disclosed after these reports."""
-        return self.told.also((each.report, each.devices, each.times) for each in planned)
+        return self.told.with_reports((each.report, each.devices, each.times) for each in planned)
 
 
 def sites_of(devices: Mapping[str, Integers], store: Store, options: RunOptions) -> list[Site]:
@@ -119,7 +119,7 @@ def plan(learner: Learner, site: Site, everybody: int, options: RunOptions) -> l
 
     planned = []
     for _, design, devices in by_class(learner.designs, site.devices, learner.options.seed):
-        report = design.report if design.report.gaussian else Report(design.cost)
+        report = design.report if design.report.gaussian else ReportKind(design.cost)
         group = _group(site, share, len(devices), learner.rounds, is_drawn)
         reports = math.floor(options.terms.quorum * group.asked)
         planned.append(PlannedReports(report.among(reports, group), devices, learner.times))
@@ -225,7 +225,7 @@ def planned(
         reports = plan(learner, site, everybody, options)
         if site.keeps_bounds(reports):
             whole = site.after(reports)
-            epsilons[site.name] = whole.most(delta, honest, site.devices).epsilon
+            epsilons[site.name] = whole.largest_loss(delta, honest, site.devices).epsilon
     return epsilons
 
 
@@ -238,7 +238,7 @@ def disclosed_so_far(store: Store, options: RunOptions) -> dict[str, dict[str, A
     delta, honest = float(options.delta), options_of(options).honest
     epsilons = {}
     for gateway in tables.gateways():
-        epsilon = tables.told(gateway.name).most(delta, honest).epsilon
+        epsilon = tables.told(gateway.name).largest_loss(delta, honest).epsilon
         if epsilon:
             epsilons[gateway.name] = epsilon
     return as_result(epsilons, options)

@@ -5,7 +5,7 @@ from typing import Any
 
 from terngateway.planning import guarantees_of, unbounded_sites
 from terngateway.tables import GatewayTables
-from ternhost.extensions import Disclosure
+from ternhost.extensions import StatementPart
 from ternhost.reach import fleet
 from ternhost.statement.evidence import Evidence, Key
 from ternhost.statement.sentences import Sentence
@@ -30,13 +30,13 @@ EVIDENCE = {
 }
 
 
-def disclosure(
+def part(
     sites: Mapping[str, Mapping[str, Any]], honest: float, not_real: str = ""
-) -> Disclosure:
+) -> StatementPart:
     """What a statement says about the counts of these sites.
 
     sites: as in a result (`planning.as_result`). honest: the share of their devices that the owner
-    of the server does not control. not_real: as of Disclosure.
+    of the server does not control. not_real: as of StatementPart.
     """
     keys = (_COUNTS, _DRAWS) if honest < 1 else (_COUNTS,)
     guarantees = guarantees_of(sites)
@@ -63,7 +63,7 @@ def disclosure(
     if not sites:
         text = "Nothing better than the numbers below is proved of these counts so far."
         against.append(Sentence(text, (_COUNTS, Key.FACT)))
-    return Disclosure(against, guarantees, not_real)
+    return StatementPart(against, guarantees, not_real)
 
 
 def reason_of_made_sites(store: Store) -> str:

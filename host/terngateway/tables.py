@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from terngateway.bound import Answered
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
-from ternhost.count.telling import Told
 from ternhost.extensions import Query, Tables
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.store.store import Store
 
 TABLES = Tables(
@@ -165,16 +165,16 @@ class GatewayTables:
         where = "WHERE gateway = ? AND round = ? ORDER BY position"
         return self._reports(where, gateway, number)
 
-    def told(self, gateway: str) -> Told:
+    def told(self, gateway: str) -> Disclosures:
         """What the counts of a gateway have disclosed in all rounds, oldest first."""
-        told = Told()
+        told = Disclosures()
         for report, devices in self._reports("WHERE gateway = ? ORDER BY round, position", gateway):
             told.add(report, devices)
         return told
 
-    def _reports(self, where: str, *values: Any) -> list[tuple[Report, Integers]]:
+    def _reports(self, where: str, *values: Any) -> list[tuple[ReportKind, Integers]]:
         return [
-            (Report.from_json(json.loads(text)), integers(unpack_ids(devices)))
+            (ReportKind.from_json(json.loads(text)), integers(unpack_ids(devices)))
             for text, devices in self._store.rows(
                 f"SELECT report, devices FROM told {where}", *values
             )

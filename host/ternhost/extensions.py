@@ -106,7 +106,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Disclosure:
+class StatementPart:
     """What an extension says in a privacy statement.
 
     against: sentences about who sees which reports; they replace those about a host that sees all.
@@ -184,14 +184,14 @@ class Extension:
         """What observers see. query: reads the store; None: it has none of these tables."""
         return View()
 
-    def disclosure(
+    def statement_part(
         self, store: Store, fleet: Fleet, options: RunOptions, learner: Learner | None = None
-    ) -> Disclosure:
+    ) -> StatementPart:
         """Its part of a privacy statement of a run, or of a store whose last run this is.
 
         learner: of a run that has not begun, about which the statement then is.
         """
-        return Disclosure()
+        return StatementPart()
 
     @property
     def evidence(self) -> Mapping[str, Evidence]:

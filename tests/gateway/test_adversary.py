@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from terngateway.bound import Bound
-from ternhost.count.telling import Told, draws_delta
-from ternhost.privacy.composing import Report
+from ternhost.count.disclosures import Disclosures, draws_delta
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 
 MICRO = 10**6
@@ -55,9 +55,9 @@ class Site:
     @cache  # noqa: B019
     def keeps(self, account):
         """Whether the gateway answers a round, after which the victim has these reports."""
-        told = Told()
+        told = Disclosures()
         for mixed, group in account:
-            told.add(Report(round(self.epsilon * MICRO)).among(mixed, group), VICTIM)
+            told.add(ReportKind(round(self.epsilon * MICRO)).among(mixed, group), VICTIM)
         return self.bound.keeps(told)
 
 

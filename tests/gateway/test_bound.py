@@ -8,19 +8,19 @@ import pytest
 from tern import card as cards
 from tern import wire
 from terngateway.bound import Bound, reports_of
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort
-from ternhost.count.telling import Told
+from ternhost.count.rounds import StoredCohort
 from ternhost.privacy import composing
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 from ternhost.privacy.mechanisms import design
 from ternhost.privacy.projection import design as projected
 from ternhost.privacy.sums import design as sum_design
 
 CARD = cards.decode(design("three-outputs", 1).card)
-ONE = Report.of(CARD)
+ONE = ReportKind.of(CARD)
 DELTA = 1e-6
 
 
@@ -34,16 +34,16 @@ def of_site(n, site):
 
 
 def told(*shares):
-    return Told().also((report, devices, times) for report, devices, times in shares)
+    return Disclosures().with_reports((report, devices, times) for report, devices, times in shares)
 
 
 def any_mechanism(epsilon):
     """A report of which only the epsilon is known."""
-    return Report(round(epsilon * MICRO))
+    return ReportKind(round(epsilon * MICRO))
 
 
 def exact(reports):
-    return composing.composed(reports, DELTA)
+    return composing.compose_exactly(reports, DELTA)
 
 
 # What questions are in the account
@@ -56,7 +56,7 @@ PROJECTION = projected(10**6, 5, 1.0)
 
 
 def asked(question, reports=40):
-    cohort = Cohort(round_body(3, question), np.arange(1, 41))
+    cohort = StoredCohort(round_body(3, question), np.arange(1, 41))
     ((report, devices),) = reports_of([cohort], [Group(40, 40)], [reports])
     assert devices.tolist() == [*range(1, 41)], "whoever was asked may have reported"
     return report.among_honest(1.0, 0.0)
@@ -91,35 +91,41 @@ def test_sums_with_noise_over_devices_count_locally_and_over_units_without_a_bou
     assert (whole.gaussian, whole.mixed, whole.alone) == (True, 0, True)
     assert units.cost > 1000 * 10**6
     bound = Bound(1000 * 10**6)
-    assert "no number of devices is enough" in bound.refuses(Told(), [(units, np.arange(1, 41))])
-    assert not bound.refuses(Told(), [(whole, np.arange(1, 41))])
-    assert told((units, [1], 2000)).most(DELTA).epsilon >= 2000 * 10**6, "soon, and not after hours"
+    assert "no number of devices is enough" in bound.refuses(
+        Disclosures(), [(units, np.arange(1, 41))]
+    )
+    assert not bound.refuses(Disclosures(), [(whole, np.arange(1, 41))])
+    assert told((units, [1], 2000)).largest_loss(DELTA).epsilon >= 2000 * 10**6, (
+        "soon, and not after hours"
+    )
 
 
 def test_counts_of_no_report_tell_nothing():
-    cohorts = [Cohort(round_body(3, logistic(CARD.data)), np.array(ids)) for ids in ([1, 2], [3])]
+    cohorts = [
+        StoredCohort(round_body(3, logistic(CARD.data)), np.array(ids)) for ids in ([1, 2], [3])
+    ]
     groups = [Group(3, 2), Group(3, 1)]
     assert [report.mixed for report, _ in reports_of(cohorts, groups, [0, 1])] == [1]
     assert [report.mixed for report, _ in reports_of(cohorts, groups)] == [2, 1]
-    assert Bound(1).refuses(Told(), reports_of(cohorts, groups, [0, 0])) == ""
+    assert Bound(1).refuses(Disclosures(), reports_of(cohorts, groups, [0, 0])) == ""
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (1.2, 1e-9), (4, 1e-6), (8, 1e-6)])
 def test_a_bound_says_how_many_honest_reports_would_be_enough(epsilon, delta):
-    bound, one = Bound(900_000, delta), Report(round(epsilon * 10**6))
-    words = bound.refuses(Told(), [(one.among(20), np.arange(20))])
+    bound, one = Bound(900_000, delta), ReportKind(round(epsilon * 10**6))
+    words = bound.refuses(Disclosures(), [(one.among(20), np.arange(20))])
     assert words.startswith("the counts of this round could tell the owner of the server more")
     assert words.endswith(
         f"honest reports are enough to hide a report of epsilon {epsilon}, and there are 20"
     )
     enough = int(words.partition("the bound: ")[2].partition(" honest")[0].replace(",", ""))
-    assert bound.refuses(Told(), [(one.among(enough), [1])]) == ""
-    assert bound.refuses(Told(), [(one.among(int(0.93 * enough)), [1])])
+    assert bound.refuses(Disclosures(), [(one.among(enough), [1])]) == ""
+    assert bound.refuses(Disclosures(), [(one.among(int(0.93 * enough)), [1])])
 
 
 def test_a_bound_says_how_many_of_the_reports_may_be_dishonest():
     bound = Bound(900_000, DELTA, 0.9)
-    words = bound.refuses(Told(), [(of_site(120, 1000), np.arange(120))])
+    words = bound.refuses(Disclosures(), [(of_site(120, 1000), np.arange(120))])
     assert words.endswith("of these 120 only 20 are sure to be honest")
 
 
@@ -141,10 +147,10 @@ def test_rounds_before_may_be_the_reason():
 def test_a_filter_is_stricter_than_exact_composition_and_not_by_much(epsilon, clients, rounds):
     report = any_mechanism(epsilon).among(clients)
     true = exact({report: rounds})
-    told = Told().also([(report, range(1, clients + 1), rounds)])
+    told = Disclosures().with_reports([(report, range(1, clients + 1), rounds)])
     assert not Bound(round(true * MICRO)).keeps(told)
     assert Bound(round(1.12 * true * MICRO)).keeps(told)
-    assert Bound(1).keeps(told.of([]))
+    assert Bound(1).keeps(told.of_devices([]))
 
 
 def test_a_filter_covers_rounds_that_are_no_more_telling_than_the_first():
@@ -153,11 +159,15 @@ def test_a_filter_covers_rounds_that_are_no_more_telling_than_the_first():
     )
     bound = Bound(round(1.12 * exact({first: 2}) * MICRO))
     for report, kept in ((first, True), (fewer, False), (dearer, False)):
-        assert bound.keeps(Told().also([(first, [1], 1), (report, [1], 1)])) == kept
-    assert bound.keeps(Told().also([(first, [1], 2), (dearer, [2], 1)])), "another device's"
+        assert bound.keeps(Disclosures().with_reports([(first, [1], 1), (report, [1], 1)])) == kept
+    assert bound.keeps(Disclosures().with_reports([(first, [1], 2), (dearer, [2], 1)])), (
+        "another device's"
+    )
 
 
 def test_a_filter_allows_what_local_epsilons_allow():
-    told = Told().also([(any_mechanism(1).among(2), [1], 3), (any_mechanism(0.5), [1], 2)])
+    told = Disclosures().with_reports(
+        [(any_mechanism(1).among(2), [1], 3), (any_mechanism(0.5), [1], 2)]
+    )
     assert Bound(4 * MICRO).keeps(told)
     assert not Bound(4 * MICRO - 1).keeps(told)

@@ -21,11 +21,11 @@ from terngateway.messages import DEAL, Answer, Ask, Deal, Dealt, Refused
 from terngateway.nats import NatsPost
 from terngateway.planning import Site, largest_epsilon
 from terngateway.tables import GatewayTables
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort
-from ternhost.count.telling import Told
+from ternhost.count.rounds import StoredCohort
 from ternhost.learn.schedule import Terms
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 from ternhost.privacy.mechanisms import design
 from ternhost.store.store import Store
@@ -61,7 +61,7 @@ def site(tmp_path):
 
 def asks(gateway, number, devices):
     """The reply to a question to these devices."""
-    cohort = Cohort(round_body(number, QUESTION), np.sort(np.asarray(devices)))
+    cohort = StoredCohort(round_body(number, QUESTION), np.sort(np.asarray(devices)))
     return messages.decode(gateway.ask(Ask(number, [cohort], hold=30.0)))
 
 
@@ -230,9 +230,9 @@ def test_a_run_with_groups_keeps_a_bound_that_reckons_with_dishonest_devices(ter
     assert (ran.json["rounds"], ran.json["reports"]) == (5, 600)
     assert 0 < ran.json["toward_server"]["north"]["epsilon"] <= 1
     ids, bound = np.arange(1, 601), Bound(10**6, 1e-6, 0.9)
-    chosen_by_the_host = [(Report(10**6).among(120, Group(600, 120)), ids, 1)]
+    chosen_by_the_host = [(ReportKind(10**6).among(120, Group(600, 120)), ids, 1)]
     assert 1e6 * float(ran.json["options"]["epsilon"]) > largest_epsilon(
-        Site("north", ids, Told(), [bound]), chosen_by_the_host
+        Site("north", ids, Disclosures(), [bound]), chosen_by_the_host
     )
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from terngateway.extension import GATEWAYS
-from terngateway.statement import EVIDENCE, disclosure
+from terngateway.statement import EVIDENCE, part
 from terngateway.tables import GatewayTables
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Guarantee, Span
 from ternhost.run import payments
 from ternhost.statement import gather, page
@@ -19,7 +19,7 @@ from ternhost.store.store import Store
 ROOT = Path(__file__).parents[2]
 NORTH = {"epsilon": 1.17, "delta": 1e-6, "honest": 0.9, "bound": None}
 SOUTH = {**NORTH, "epsilon": None}  # its counts tell as much as single reports
-RUN = Guarantee.of(Span.RUN, {Report(10**6): 1}, 1e-6)
+RUN = Guarantee.of(Span.RUN, {ReportKind(10**6): 1}, 1e-6)
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("here")
 def statement(sites, honest=0.9):
     """The page about a run over gateways, as Markdown."""
     facts = Facts(Kind.RUN, "mine", 0.0, 0, 1e-6, promised=[RUN], link="gateways")
-    facts = Facts(**{**vars(facts), "disclosures": [disclosure(sites, honest)]})
+    facts = Facts(**{**vars(facts), "parts": [part(sites, honest)]})
     return page.markdown(facts).replace("\\", "")
 
 
@@ -55,7 +55,7 @@ def test_numbers_of_counts_so_far_have_their_condition():
 
 
 def test_the_guarantees_of_sites_are_in_the_json():
-    facts = Facts(Kind.RUN, "mine", 0.0, 0, 1e-6, disclosures=[disclosure({"north": NORTH}, 0.9)])
+    facts = Facts(Kind.RUN, "mine", 0.0, 0, 1e-6, parts=[part({"north": NORTH}, 0.9)])
     (guarantee,) = page.as_json(facts)["guarantees"]
     assert guarantee["site"] == "north"
 
@@ -95,5 +95,5 @@ def test_the_most_that_a_board_has_paid_may_be_said_by_a_site():
 def test_sites_whose_devices_are_simulated_are_named():
     path = store_with(north={"fleet": "simulated"}, south={"fleet": "port"})
     with Store(path) as store:
-        said = GATEWAYS.disclosure(store, fleet=None, options=None)
+        said = GATEWAYS.statement_part(store, fleet=None, options=None)
     assert said.not_real.startswith("The devices of north are simulated")

@@ -11,7 +11,7 @@ from rich.console import Console
 from terngateway.extension import GATEWAYS
 from terngateway.tables import GatewayTables, StoredAnswer, StoredGateway
 from terngateway.view import GatewaysView
-from ternhost.count.rounds import Cohort, Round
+from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.store.reader import Reader
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
 from ternhost.store.snapshot import RunView, Snapshot
@@ -103,7 +103,7 @@ def tables(store):
 
 def test_a_reader_counts_the_reports_that_gateways_have_so_far(store, tables):
     tables.gateway_seen("north", np.arange(1, 5), 1.0, {})
-    store.open_round(Round(1, [Cohort(b"", range(1, 5))], 4, 60.0, "first"))
+    store.open_round(StoredRound(1, [StoredCohort(b"", range(1, 5))], 4, 60.0, "first"))
     tables.save_questions(1, {"north": b"?"})
     tables.save_progress(1, "north", 3)
     with Reader(store.path) as reader:

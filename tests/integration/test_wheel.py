@@ -225,6 +225,14 @@ def test_an_sbom_that_does_not_fit_the_schema_is_not_written(tmp_path):
     assert not (tmp_path / "sbom").exists()
 
 
+def test_tern_works_beside_another_package_called_tern(bare, tmp_path):
+    (tmp_path / "tern").mkdir()
+    (tmp_path / "tern/__init__.py").write_text("whose = 'the user'\n")
+    program = "import tern, ternhost; ternhost.design('duchi', epsilon=1); print(tern.whose)"
+    answer = run(bare.python, "-c", program, cwd=tmp_path)
+    assert answer.stdout == "the user\n", answer.stderr
+
+
 def test_no_module_of_an_extra_is_installed(bare):
     modules = [module for extra in extras.EXTRAS.values() for module in extra]
     answer = bare.run(

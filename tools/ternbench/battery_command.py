@@ -99,10 +99,10 @@ def _result(args: argparse.Namespace, wakes: Wakes, life: Life) -> dict[str, Any
 def _draw(args: argparse.Namespace, life: Life) -> None:
     """Draw the file of --plot. Raises UsageError and StorageError."""
     from ternbench import plots  # loads matplotlib
-    from ternhost.run.report import plots as report
+    from ternhost.plots import canvas
 
     path = Path(args.plot)
-    report.check_place(path)
+    canvas.check_place(path)
     name = f"{args.chip}, {args.sleep}, every {args.interval_s:g} s"
     panel = plots.Panel(
         title="Where a battery's charge goes (modelled)",
@@ -110,7 +110,7 @@ def _draw(args: argparse.Namespace, life: Life) -> None:
         bars={name: life.milliampere},
         scale=1000,
     )
-    report.save(plots.page([panel]), path)
+    canvas.save(plots.page([panel]), path)
 
 
 def _text(args: argparse.Namespace, wakes: Wakes, life: Life) -> str:

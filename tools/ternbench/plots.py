@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ternhost.run.report.plots import blank, dress, legend_above
+from ternhost.plots.canvas import blank, dress, legend_above
 
 # Colour and hatch of each part of a bar: grey levels and hatches that stay apart in print.
 STYLES = (

@@ -49,12 +49,12 @@ class Session:
 
         text: the result for people. as_json: print it for programs. Raises StorageError.
         """
-        from ternhost.run.report import plots  # takes long to import
+        from ternhost.plots import canvas  # takes long to import
 
         (self.directory / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         (self.directory / f"{name}.txt").write_text(text + "\n")
         for title, figure in pictures.items():
-            plots.save(figure, self.directory / f"{title}.png")
+            canvas.save(figure, self.directory / f"{title}.png")
         printed = {**result, "directory": str(self.directory)}
         print_result(printed, f"{text}\nall of it is in {self.directory}", as_json)
 

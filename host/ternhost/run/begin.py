@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tern import ledger, wire
-from ternhost.count.telling import Told
+from ternhost.count.disclosures import Disclosures
 from ternhost.errors import DeviceError, TernError, UsageError
-from ternhost.extensions import EXTENSIONS, Disclosure
+from ternhost.extensions import EXTENSIONS, StatementPart
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy.base import MICRO
@@ -106,8 +106,8 @@ class Plan:
 
     options: RunOptions
     learner: Learner
-    told: Told
-    disclosures: Sequence[Disclosure] = ()
+    disclosures: Disclosures
+    statement_parts: Sequence[StatementPart] = ()
 
 
 def planned(options: RunOptions, store: str | Path | None) -> Plan:
@@ -121,7 +121,7 @@ def planned(options: RunOptions, store: str | Path | None) -> Plan:
             raise UsageError("--store must name the store with the devices' keys")
         learner = learner_class(options.learning, population(kind, schedule, None))
         _check(learner, kind, options, first)
-        return Plan(options, learner, Told())
+        return Plan(options, learner, Disclosures())
     with Store(path, create=False, beside=True) as opened:
         clients = population(kind, schedule, opened)
         learner = learner_class(options.learning, clients)
@@ -129,12 +129,12 @@ def planned(options: RunOptions, store: str | Path | None) -> Plan:
         if fitted is not options:
             options, learner = fitted, learner_class(fitted.learning, clients)
         _check(learner, kind, options, first)
-        told = Told() if kind.provisions else costs.asked_of(opened, kind.simulated)
-        disclosures = [
-            extension.disclosure(opened, kind, options, learner)
+        disclosures = Disclosures() if kind.provisions else costs.asked_of(opened, kind.simulated)
+        parts = [
+            extension.statement_part(opened, kind, options, learner)
             for extension in EXTENSIONS.available()
         ]
-    return Plan(options, learner, told, disclosures)
+    return Plan(options, learner, disclosures, parts)
 
 
 def _fitted(options: RunOptions, learner: Learner, kind: Fleet, store: Store) -> RunOptions:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ternhost.extensions import Disclosure
+from ternhost.extensions import StatementPart
 from ternhost.privacy.guarantee import Bounds, Guarantee
 
 
@@ -42,7 +42,7 @@ class Held:
 @dataclass(frozen=True)
 class Facts:
     """promised: the guarantees of a report, of the run, and of all runs so far, of each class of
-    devices. budgets: what ledgers allow for life, the largest first. disclosures: what extensions
+    devices. budgets: what ledgers allow for life, the largest first. parts: what extensions
     say. link: how frames travel, as the word of a fleet; not_real: why no person's data is in it, or
     empty. asked: how many reports
     of one device there are in the run, at most. together: what is proved of all records of a device
@@ -57,7 +57,7 @@ class Facts:
     held: Held = Held()
     promised: Sequence[Guarantee] = ()
     budgets: Sequence[Guarantee] = ()
-    disclosures: Sequence[Disclosure] = ()
+    parts: Sequence[StatementPart] = ()
     link: str = ""
     not_real: str = ""
     reported: Sequence[Reported] = ()
@@ -71,6 +71,6 @@ class Facts:
     def guarantees(self) -> list[Guarantee]:
         """All guarantees, those of extensions last."""
         found = [*self.promised, *self.budgets]
-        for disclosure in self.disclosures:
-            found += disclosure.guarantees
+        for part in self.parts:
+            found += part.guarantees
         return found

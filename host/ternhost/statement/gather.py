@@ -18,12 +18,12 @@ from tern import card as cards
 from tern import frames, wire
 from tern.ledger import EPSILON, RHO
 from ternhost import datasets
+from ternhost.count.disclosures import Disclosures, ReportCounts
 from ternhost.count.members import integers
 from ternhost.count.questions import decode_body, report_bytes
-from ternhost.count.telling import Account, Told
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import TernError, UsageError
-from ternhost.extensions import EXTENSIONS, Disclosure
+from ternhost.extensions import EXTENSIONS, StatementPart
 from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import for_steps
@@ -79,13 +79,13 @@ def of_run(files: RunFiles) -> Facts:
         learner = ALGORITHMS.named(options.algorithm)
         delta = float(options.delta)
         asked = costs.asked_of(store, simulated, files.name)
-        accounts = asked.accounts()
+        accounts = asked.report_counts()
         promised = guarantees.classes_of(run.state)
         endless = run.asked["schedule"] is not None
         if endless and accounts:  # there were more rounds since it began
             promised = [_of_rounds(store, accounts, simulated, delta)]
         unit = promised[0].run.unit if promised else 0
-        disclosures = _disclosures(store, kind, options)
+        parts = _parts(store, kind, options)
         return Facts(
             kind=Kind.RUN,
             name=files.name,
@@ -95,9 +95,9 @@ def of_run(files: RunFiles) -> Facts:
             held=_held(run.asked["learning"], _some_device(asked), _features(files.directory)),
             promised=[each for of_class in promised for each in _spans(of_class)],
             budgets=_budgets_of_run(store, kind, options, accounts),
-            disclosures=disclosures,
+            parts=parts,
             link=kind.word,
-            not_real=_not_real(kind) or _reason_of(disclosures) or _not_real_boards(store),
+            not_real=_not_real(kind) or _reason_of(parts) or _not_real_boards(store),
             reported=_reported_in(store, simulated, files.name),
             asked=max((sum(account.values()) for account in accounts), default=None),
             endless=endless,
@@ -107,12 +107,14 @@ def of_run(files: RunFiles) -> Facts:
         )
 
 
-def _of_rounds(store: Store, accounts: Sequence[Account], simulated: bool, delta: float) -> OfClass:
+def _of_rounds(
+    store: Store, accounts: Sequence[ReportCounts], simulated: bool, delta: float
+) -> OfClass:
     """What the rounds so far tell of the device of which they tell most, and what all rounds of the
     store do.
     """
     reports = {report for account in accounts for report in account}
-    every = costs.asked_of(store, simulated).accounts()
+    every = costs.asked_of(store, simulated).report_counts()
     return OfClass(
         _worst(Guarantee.of(Span.REPORT, {report: 1}, delta) for report in reports),
         _worst(Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts),
@@ -172,7 +174,7 @@ def _features(directory: Path) -> Sequence[str]:
     return ()
 
 
-def _some_device(asked: Told) -> int | None:
+def _some_device(asked: Disclosures) -> int | None:
     devices = asked.devices
     return int(devices[0]) if len(devices) else None
 
@@ -196,7 +198,7 @@ def _reported(data: bytes, k: int) -> Reported:
 
 
 def _together(
-    accounts: Sequence[Account], unit: int, records: int | None, delta: float
+    accounts: Sequence[ReportCounts], unit: int, records: int | None, delta: float
 ) -> Bounds | None:
     """What is proved of all records of a device, where a run of records is protected and their
     number is known.
@@ -213,14 +215,14 @@ def _together(
     )
 
 
-def _disclosures(store: Store, kind: Fleet, options: RunOptions) -> list[Disclosure]:
+def _parts(store: Store, kind: Fleet, options: RunOptions) -> list[StatementPart]:
     """What extensions say of what the rounds of the store have disclosed."""
-    return [each.disclosure(store, kind, options) for each in EXTENSIONS.available()]
+    return [each.statement_part(store, kind, options) for each in EXTENSIONS.available()]
 
 
-def _reason_of(disclosures: Sequence[Disclosure]) -> str:
+def _reason_of(parts: Sequence[StatementPart]) -> str:
     """Why no person's data is in it, by the first extension that knows a reason."""
-    return next((each.not_real for each in disclosures if each.not_real), "")
+    return next((each.not_real for each in parts if each.not_real), "")
 
 
 def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str, str]:
@@ -254,7 +256,7 @@ def _options(options: RunOptions) -> dict[str, str]:
 
 
 def _budgets_of_run(
-    store: Store, kind: Fleet, options: RunOptions, accounts: Sequence[Account]
+    store: Store, kind: Fleet, options: RunOptions, accounts: Sequence[ReportCounts]
 ) -> list[Guarantee]:
     """What ledgers allow for life, as boards say it; of simulated clients, what the run allows.
     accounts: of the run.
@@ -298,7 +300,9 @@ def of_store(path: Path) -> Facts:
         simulated = bool(runs) and all(run.asked.get("simulated") for run in runs)
         asked = costs.asked_of(store, simulated)
         boards = store.boards()
-        accounts = _with_payments(store, asked).accounts() if not simulated else asked.accounts()
+        accounts = (
+            _with_payments(store, asked).report_counts() if not simulated else asked.report_counts()
+        )
         unit = _unit_of(accounts, [board.unit for board in boards])
         life = (
             [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)]
@@ -308,9 +312,9 @@ def of_store(path: Path) -> Facts:
         last = runs[-1] if runs else None
         kind = None if last is None else fleet.parse(last.asked["fleet"])
         learning = {} if last is None else last.asked["learning"]
-        disclosures: list[Disclosure] = []
+        parts: list[StatementPart] = []
         if last is not None and kind is not None:
-            disclosures = _disclosures(store, kind, RunOptions.stored(last.asked))
+            parts = _parts(store, kind, RunOptions.stored(last.asked))
         return Facts(
             kind=Kind.STORE,
             name=path.name,
@@ -320,9 +324,9 @@ def of_store(path: Path) -> Facts:
             held=_held(learning, _some_device(asked), ()),
             promised=life,
             budgets=_budgets_of_store(store),
-            disclosures=disclosures,
+            parts=parts,
             link="" if kind is None else kind.word,
-            not_real=_not_real_in(runs) or _reason_of(disclosures) or _not_real_boards(store),
+            not_real=_not_real_in(runs) or _reason_of(parts) or _not_real_boards(store),
             reported=_reported_in(store, simulated, None),
             asked=max((sum(account.values()) for account in accounts), default=None),
             together=_together(accounts, unit, learning.get("records"), _DELTA),
@@ -335,7 +339,7 @@ def of_store(path: Path) -> Facts:
         )
 
 
-def _with_payments(store: Store, asked: Told) -> Told:
+def _with_payments(store: Store, asked: Disclosures) -> Disclosures:
     """What the devices were asked to tell, and what their boards have paid beyond that."""
     budgets = [
         BoardBudget(
@@ -354,10 +358,10 @@ def _with_payments(store: Store, asked: Told) -> Told:
     devices = np.unique(
         np.concatenate([asked.devices, *(integers(each.devices) for each in budgets)])
     )
-    return payments.with_payments(asked, rows, devices, _unit_of(asked.accounts()))
+    return payments.with_payments(asked, rows, devices, _unit_of(asked.report_counts()))
 
 
-def _unit_of(accounts: Sequence[Account], boards: Sequence[int] = ()) -> int:
+def _unit_of(accounts: Sequence[ReportCounts], boards: Sequence[int] = ()) -> int:
     """The unit that a store's reports protect; without reports, that of its boards."""
     units = [report.unit for account in accounts for report in account]
     return min((unit for unit in (units or boards) if unit), default=0)
@@ -372,13 +376,17 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
     Raises TernError as the run would.
     """
     plan = begin.planned(options, store)
-    options, learner, told = plan.options, plan.learner, plan.told
+    options, learner, disclosures = plan.options, plan.learner, plan.disclosures
     kind, delta = fleet.parse(options.fleet), float(options.delta)
-    promised = guarantees.of_classes(learner, told, told.devices, delta)
+    promised = guarantees.of_classes(learner, disclosures, disclosures.devices, delta)
     records = getattr(learner.options, "records", None)
     endless = learner.rounds is None and not learner.once
-    held = _held(vars(learner.options), int(told.devices[0]) if told else 1, _features_of(learner))
-    accounts = [design.told(learner.times) for design in learner.designs]
+    held = _held(
+        vars(learner.options),
+        int(disclosures.devices[0]) if disclosures else 1,
+        _features_of(learner),
+    )
+    accounts = [design.report_counts(learner.times) for design in learner.designs]
     spans = [[each.report] if endless else _spans(each) for each in promised]
     return Facts(
         kind=Kind.PLAN,
@@ -389,7 +397,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         held=held,
         promised=[each for of_class in spans for each in of_class],
         budgets=_planned_budgets(options, store, learner),
-        disclosures=plan.disclosures,
+        parts=plan.statement_parts,
         link=kind.word,
         not_real=_not_real(kind),
         reported=[_reported(design.card.data, design.k) for design in learner.designs],

@@ -182,7 +182,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _against_whom(facts: Facts) -> Iterable[Sentence]:
-    against = [sentence for each in facts.disclosures for sentence in each.against]
+    against = [sentence for part in facts.parts for sentence in part.against]
     yield from against
     if not against:
         yield Sentence(
@@ -205,7 +205,7 @@ def _against_whom(facts: Facts) -> Iterable[Sentence]:
         "questions that it asked: it may choose its models by earlier answers, but not how much noise a report has.",
         (Key.HOST, Key.LEDGER, Key.COMPOSITION),
     )
-    of_extensions = [each for part in facts.disclosures for each in part.guarantees]
+    of_extensions = [each for part in facts.parts for each in part.guarantees]
     if any(each.needs_fixed and not each.fixed for each in (*shown(facts), *of_extensions)):
         yield Sentence(
             "A number at a delta that sums up what was told so far has a condition: no run was chosen, repeated or "

@@ -334,7 +334,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _draw(history: Path, as_json: bool) -> int:
-    from ternhost.run.report.plots import save
+    from ternhost.plots.canvas import save
     from terntools.testing import history_plot  # loads matplotlib
 
     if not (series := expectations.read(history)):
