@@ -24,7 +24,7 @@ from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, Round
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Cohorts, Devices, Driver, RoundProgress, Tell, is_label
+from ternhost.reach.driver import Cohorts, Devices, Driver, OnProgress, RoundProgress, is_label
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.vectorised import RandomLanes, random_bits
@@ -140,7 +140,9 @@ class SimulatedDriver(Driver):
     def open(self, number: int, cohorts: Cohorts) -> None:
         self._cohorts[number] = cohorts
 
-    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
+    def collect(
+        self, number: int, on_progress: OnProgress = lambda progress: None
+    ) -> RoundResult | None:
         """The draws depend only on the seed, the round and the cohort.
 
         Gradients need clients with one record; local training and sums use all records. Raises
@@ -153,10 +155,10 @@ class SimulatedDriver(Driver):
         asked = sum(len(devices) for _, devices in cohorts)
         done = 0
 
-        def tell_of(reports: int) -> None:
+        def report_progress(reports: int) -> None:
             nonlocal done
             done += reports
-            tell(RoundProgress(number, done, asked))
+            on_progress(RoundProgress(number, done, asked))
 
         results = []
         for index, (question, devices) in enumerate(cohorts):
@@ -164,12 +166,12 @@ class SimulatedDriver(Driver):
             _check(question, card)
             bits = random_bits(self._seed, number, index)
             cohort = _CohortRound(number, question, card, bits)
-            results.append(self._collect_cohort(cohort, devices, tell_of))
+            results.append(self._collect_cohort(cohort, devices, report_progress))
         unstored = [_ascending(devices) for _, devices in cohorts]
         return RoundResult(number, COMPLETE, asked, done, {}, results, unstored)
 
     def _collect_cohort(
-        self, cohort: _CohortRound, devices: Devices, tell_of: Callable[[int], None]
+        self, cohort: _CohortRound, devices: Devices, report_progress: Callable[[int], None]
     ) -> CohortCounts:
         """Count the reports of a cohort, part by part."""
         question, card = cohort.question, cohort.card
@@ -189,7 +191,7 @@ class SimulatedDriver(Driver):
             counts += count(len(counts), card.symbols, chosen, drawn)
             if self.individual:
                 symbols.append(drawn.astype(np.int64))
-            tell_of(len(part))
+            report_progress(len(part))
         answers = None
         if self.individual:
             answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
