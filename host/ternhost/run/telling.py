@@ -36,13 +36,13 @@ def before_first_round(
     told = Told() if run.fleet.provisions else costs.told_before(run.store, run.files.name)
     # Boards that are made for this run have spent nothing.
     budgets = () if run.fleet.provisions else driver.budgets
-    if "payments" not in run.state:
-        _look_for_payments(run, budgets, told)
-    told = payments.with_payments(told, run.state["payments"], members, learner.unit)
+    if run.state.payments is None:
+        run.state.payments = _unknown_payments(run, budgets, told)
+    told = payments.with_payments(told, run.state.payments, members, learner.unit)
     before = costs.spent(told.accounts(of=members), measure)
-    run.state["spent_before"] = before
+    run.state.spent_before = before
     classes = guarantees.of_classes(learner, told, members, float(options.delta))
-    run.state["guarantees"] = [each.as_json() for each in classes]
+    run.state.guarantees = [each.as_json() for each in classes]
     if again:
         return
     if options.reason:
@@ -59,12 +59,12 @@ def before_first_round(
             run.watcher.note(line)
 
 
-def _look_for_payments(run: Run, budgets: Sequence[BoardBudget], told: Told) -> None:
-    """Keep what boards have paid for that the store does not know, and warn of it."""
+def _unknown_payments(run: Run, budgets: Sequence[BoardBudget], told: Told) -> list[dict[str, Any]]:
+    """What boards have paid for that the store does not know. Warns of it."""
     found = payments.unknown_payments(run.store, budgets, told)
-    run.state["payments"] = [asdict(payment) for payment in found]
     if warning := payments.warning(found):
         run.watcher.warn(warning)
+    return [asdict(payment) for payment in found]
 
 
 def told_before(run: Run, members: Sequence[int] | Devices) -> Told:
@@ -76,7 +76,7 @@ def told_before(run: Run, members: Sequence[int] | Devices) -> Told:
     if run.fleet.provisions:
         return Told()
     told = costs.told_before(run.store, run.files.name)
-    return payments.with_payments(told, run.state.get("payments", ()), members, run.algorithm.unit)
+    return payments.with_payments(told, run.state.payments or (), members, run.algorithm.unit)
 
 
 def tell(
