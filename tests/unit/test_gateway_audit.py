@@ -34,7 +34,7 @@ def card_of(name, epsilon):
 
 
 def claim(card, rounds, delta, mixed=0):
-    return composing.composed({composing.Report.of(card).among(mixed): rounds}, delta)
+    return composing.compose_exactly({composing.ReportKind.of(card).among(mixed): rounds}, delta)
 
 
 def laws_of(card):

@@ -379,7 +379,7 @@ TOLD = [785_300, 1_144_580, 1_425_300]
 def told(gateway):
     """What the gateway's account says, micro-epsilon at 1e-6, which its next HERE says, too."""
     with Store(gateway.directory / "store.sqlite", beside=True) as store:
-        found = 1e6 * store.told("").most(1e-6).epsilon
+        found = 1e6 * store.told("").largest_loss(1e-6).epsilon
     wait_for(lambda: messages.decode(gateway.ask(Hello())).told == math.ceil(found))
     return found
 

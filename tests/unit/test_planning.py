@@ -201,7 +201,7 @@ TWO_YEARS = lasting.Lasting(2, "1h", "10")
 
 def told(epsilon, rounds):
     design = mechanisms.design("three-outputs", epsilon_micro=epsilon, use=mechanisms.GRADIENTS)
-    return composing.together({composing.Report.of(design.decode()): rounds}, 1e-6)
+    return composing.compose({composing.ReportKind.of(design.decode()): rounds}, 1e-6)
 
 
 def test_rounds_of_years_share_a_budget_by_each_ledger_and_by_exact_composition():

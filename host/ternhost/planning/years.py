@@ -17,7 +17,7 @@ from ternhost.options import require
 from ternhost.planning.simulation import sgd
 from ternhost.privacy import certify, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
-from ternhost.privacy.composing import Report, composed
+from ternhost.privacy.composing import ReportKind, compose_exactly
 from ternhost.privacy.units import DEVICE, protected
 from ternhost.text import counted
 
@@ -94,7 +94,7 @@ class Lasting:
 
         def tell(epsilon: int) -> float:
             design = _design(data, model, epsilon)
-            return composed({Report.of(design.card, design.k): self.rounds}, delta)
+            return compose_exactly({ReportKind.of(design.card, design.k): self.rounds}, delta)
 
         def too_much(epsilon: int) -> bool:
             return epsilon > MAX_EPSILON or tell(epsilon) > life

@@ -26,7 +26,14 @@ from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import GREETING, BoardRoster
 from ternhost.reach.broker.round_requests import RoundRequests
 from ternhost.reach.broker.state import FleetState
-from ternhost.reach.driver import BoardBudget, Cohorts, Devices, FleetStatus, RoundProgress, Tell
+from ternhost.reach.driver import (
+    BoardBudget,
+    Cohorts,
+    Devices,
+    FleetStatus,
+    OnProgress,
+    RoundProgress,
+)
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model, sleepers
 from ternhost.store.fleet_key import fleet_key
@@ -248,10 +255,12 @@ class BrokerDriver(ReportsDriver):
         self._reload_keys()
         super().open(number, cohorts)
 
-    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
+    def collect(
+        self, number: int, on_progress: OnProgress = lambda progress: None
+    ) -> RoundResult | None:
         if self.stopped:
             return None
-        result = self._runner.run(self._collect(number, tell))
+        result = self._runner.run(self._collect(number, on_progress))
         self.health.check_broker()  # a short round ends between two looks
         self.health.store_when_due(round_ended=True)
         if result is None:
@@ -263,16 +272,16 @@ class BrokerDriver(ReportsDriver):
             self._check_boards_left(result)
         return self.with_reports(result)
 
-    async def _collect(self, number: int, tell: Tell) -> RoundResult | None:
+    async def _collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
         asked = self.aggregator.asked(number)
         requests = RoundRequests(number, self.fleet, self._patience)
         self._requests = requests
-        tell(RoundProgress(number, self.aggregator.reports(number), asked))
+        on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
         try:
             while not self.stopped:
                 requests.ask()
                 if await self._step(_NO_TIME if requests.can_ask else _TICK):
-                    tell(RoundProgress(number, self.aggregator.reports(number), asked))
+                    on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
                 now = time.monotonic()
                 result = self.aggregator.ended(number, now)
                 if result:

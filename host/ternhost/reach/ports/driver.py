@@ -18,7 +18,7 @@ from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import BoardBudget, RoundProgress, Tell
+from ternhost.reach.driver import BoardBudget, OnProgress, RoundProgress
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, drain
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
@@ -137,7 +137,9 @@ class BoardsDriver(ReportsDriver):
 
     # Rounds
 
-    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
+    def collect(
+        self, number: int, on_progress: OnProgress = lambda progress: None
+    ) -> RoundResult | None:
         """Raises DeviceError where no board is left, AllRefused for refusals without reports, and
         StorageError.
         """
@@ -151,7 +153,7 @@ class BoardsDriver(ReportsDriver):
                     self._give_up(number, given_up, why)
             self._receive(number)
             now = time.monotonic()
-            tell(RoundProgress(number, self.aggregator.reports(number), asked))
+            on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
             if result := self.aggregator.ended(number, now):
                 if self._sightings.due(len(self.boards), ended=True):
                     self._saw(*self.boards)

@@ -7,12 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tern.ledger import EPSILON, RHO
-from ternhost.count.telling import Told
+from ternhost.count.disclosures import Disclosures
 from ternhost.learn.base import Devices
 from ternhost.learn.designs import ends
 from ternhost.options import flag
-from ternhost.privacy.accounting import MEASURES
-from ternhost.privacy.accounting import Account as Planned
+from ternhost.privacy.accounting import MEASURES, PrivacyAccount
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import BoardBudget, Driver, Left, least
 from ternhost.run import affordable, costs, guarantees, payments, toward_server
@@ -25,23 +24,25 @@ if TYPE_CHECKING:
 _LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"  # by measure
 
 
-def before_first_round(
-    run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool
-) -> None:
+def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool) -> None:
     """Say what a run costs, and keep it in the run's state. again: it was said before.
 
     Raises as `affordable.require`."""
     learner, options = run.algorithm, run.options
     measure = learner.designs[0].policy.measure if learner.designs else 0
-    told = Told() if run.fleet.provisions else costs.told_before(run.store, run.files.name)
+    disclosures = (
+        Disclosures()
+        if run.fleet.provisions
+        else costs.earlier_disclosures(run.store, run.files.name)
+    )
     # Boards that are made for this run have spent nothing.
     budgets = () if run.fleet.provisions else driver.budgets
     if run.state.payments is None:
-        run.state.payments = _unknown_payments(run, budgets, told)
-    told = payments.with_payments(told, run.state.payments, members, learner.unit)
-    before = costs.spent(told.accounts(of=members), measure)
+        run.state.payments = _unknown_payments(run, budgets, disclosures)
+    disclosures = payments.with_payments(disclosures, run.state.payments, members, learner.unit)
+    before = costs.spent(disclosures.report_counts(of=members), measure)
     run.state.spent_before = before
-    classes = guarantees.of_classes(learner, told, members, float(options.delta))
+    classes = guarantees.of_classes(learner, disclosures, members, float(options.delta))
     run.state.guarantees = [each.as_json() for each in classes]
     if again:
         return
@@ -52,36 +53,40 @@ def before_first_round(
         "endless": learner.rounds is None and not learner.once,
         "rounds": flag(learner.rounds_option),
     }
-    tell(run.watcher, run.accounts, before, least(budgets), **words)
-    affordable.require(run, budgets, len(driver.devices), members, told, before)
+    note_costs(run.watcher, run.accounts, before, least(budgets), **words)
+    affordable.require(run, budgets, len(driver.devices), members, disclosures, before)
     if run.fleet.by_gateways and not learner.unit:
         for line in toward_server.planned_words(learner, driver.sites, run.store, options):
             run.watcher.note(line)
 
 
-def _unknown_payments(run: Run, budgets: Sequence[BoardBudget], told: Told) -> list[dict[str, Any]]:
-    """What boards have paid for that the store does not know. Warns of it."""
-    found = payments.unknown_payments(run.store, budgets, told)
+def _unknown_payments(
+    run: Run, budgets: Sequence[BoardBudget], disclosures: Disclosures
+) -> list[dict[str, Any]]:
+    """The payments that boards report and the store does not know. Warns of them."""
+    found = payments.unknown_payments(run.store, budgets, disclosures)
     if warning := payments.warning(found):
         run.watcher.warn(warning)
     return [asdict(payment) for payment in found]
 
 
-def told_before(run: Run, members: Sequence[int] | Devices) -> Told:
+def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosures:
     """What the devices of a run have told before it: in other runs of its store, and by what their
     boards say.
 
     Boards that are made for a run are new devices.
     """
     if run.fleet.provisions:
-        return Told()
-    told = costs.told_before(run.store, run.files.name)
-    return payments.with_payments(told, run.state.payments or (), members, run.algorithm.unit)
+        return Disclosures()
+    disclosures = costs.earlier_disclosures(run.store, run.files.name)
+    return payments.with_payments(
+        disclosures, run.state.payments or (), members, run.algorithm.unit
+    )
 
 
-def tell(
+def note_costs(
     watcher: Watcher,
-    accounts: Sequence[Planned],
+    accounts: Sequence[PrivacyAccount],
     before: int,
     left: Left,
     classes: Sequence[OfClass],
@@ -96,7 +101,9 @@ def tell(
     asked = [account.releases[0] for account in accounts]
     # A ledger in epsilon refuses Gaussian noise, whatever is left.
     pays = RHO if any(each.gaussian for each in asked) else EPSILON
-    told = [(i, amount) for i, amount in enumerate(left) if i >= pays and amount is not None]
+    amounts_left = [
+        (i, amount) for i, amount in enumerate(left) if i >= pays and amount is not None
+    ]
     shown = ends(accounts, lambda account: account.user_level)
     if len(shown) < len(accounts):
         watcher.note(
@@ -111,7 +118,7 @@ def tell(
             if account.budget is not None:
                 words += f", of a budget of {account.budget / MICRO:g}"
         words += "".join(
-            f"; the boards say that {_LEFT[i].format(amount / MICRO)}" for i, amount in told
+            f"; the boards say that {_LEFT[i].format(amount / MICRO)}" for i, amount in amounts_left
         )
         watcher.note(words)
     lines = guarantees.words_of_reports(classes) if endless else guarantees.words_of(classes)

@@ -9,11 +9,11 @@ import pytest
 
 from tern import card as cards
 from tern import wire
-from ternhost.count import telling
+from ternhost.count import disclosures
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import StoredCohort
-from ternhost.count.telling import Told
-from ternhost.privacy.composing import Report, together
+from ternhost.privacy.composing import ReportKind, compose
 from ternhost.privacy.groups import Group
 from ternhost.privacy.mechanisms import design
 from ternhost.privacy.projection import design as projected
@@ -21,7 +21,7 @@ from ternhost.privacy.sums import design as sum_design
 from ternhost.reach.toward_server import Bound, reports_of
 
 CARD = cards.decode(design("three-outputs", 1).card)
-ONE = Report.of(CARD)
+ONE = ReportKind.of(CARD)
 DELTA = 1e-6
 
 
@@ -35,30 +35,30 @@ def of_site(n, site=None):
 
 
 def told(*shares):
-    return Told().also((report, devices, times) for report, devices, times in shares)
+    return Disclosures().with_reports((report, devices, times) for report, devices, times in shares)
 
 
 def test_a_device_that_was_not_asked_loses_nothing():
     rounds = told((among(40), range(1, 41), 1), (among(30), range(11, 41), 2))
-    assert rounds.most(DELTA, of=[1, 10]) == together({among(40): 1}, DELTA)
+    assert rounds.largest_loss(DELTA, of=[1, 10]) == compose({among(40): 1}, DELTA)
     assert (
-        rounds.most(DELTA, of=[1, 11])
-        == rounds.most(DELTA)
-        == together({among(40): 1, among(30): 2}, DELTA)
+        rounds.largest_loss(DELTA, of=[1, 11])
+        == rounds.largest_loss(DELTA)
+        == compose({among(40): 1, among(30): 2}, DELTA)
     )
     for nobody in ([], [41], [0, 1000]):
-        assert rounds.most(DELTA, of=nobody).epsilon == 0
-    assert rounds.of([5, 41]).accounts() == [{among(40): 1}]
-    assert not rounds.of([41])
-    assert not Told()
+        assert rounds.largest_loss(DELTA, of=nobody).epsilon == 0
+    assert rounds.of_devices([5, 41]).report_counts() == [{among(40): 1}]
+    assert not rounds.of_devices([41])
+    assert not Disclosures()
 
 
 def test_devices_that_were_never_asked_together_do_not_add_up():
     apart = told(*((among(40), range(40 * i + 1, 40 * i + 41), 1) for i in range(50)))
-    assert apart.most(DELTA) == together({among(40): 1}, DELTA)
+    assert apart.largest_loss(DELTA) == compose({among(40): 1}, DELTA)
     same = told((among(40), range(1, 41), 1), (among(40), range(1, 41), 3))
-    assert same.accounts() == [{among(40): 4}]
-    assert told((among(40), range(1, 41), 2)).accounts() == [{among(40): 2}], (
+    assert same.report_counts() == [{among(40): 4}]
+    assert told((among(40), range(1, 41), 2)).report_counts() == [{among(40): 2}], (
         "`also` leaves the first as it was"
     )
 
@@ -67,9 +67,11 @@ def test_accounts_that_another_one_exceeds_are_left_out():
     rounds = told(
         (among(40), [1, 2, 3, 4], 1), (among(9), [2, 3], 1), (among(5), [3], 1), (among(5), [5], 2)
     )
-    accounts = rounds.accounts()
+    accounts = rounds.report_counts()
     assert sorted(accounts, key=len) == [{among(5): 2}, {among(40): 1, among(9): 1, among(5): 1}]
-    assert rounds.most(DELTA).epsilon == max(together(each, DELTA).epsilon for each in accounts)
+    assert rounds.largest_loss(DELTA).epsilon == max(
+        compose(each, DELTA).epsilon for each in accounts
+    )
 
 
 def test_many_sizes_and_accounts_are_joined_and_never_tell_less(monkeypatch):
@@ -79,15 +81,15 @@ def test_many_sizes_and_accounts_are_joined_and_never_tell_less(monkeypatch):
         for n in rng.integers(2, 60, 40)
     ]
     joined = told(*shares)
-    kinds = {report for account in joined.accounts() for report in account}
-    assert len(kinds) <= telling._MOST_SIZES
-    assert len(joined.accounts()) <= telling._MOST_ROWS
-    least = joined.most(1e-3).epsilon
-    monkeypatch.setattr(telling, "_MOST_SIZES", 10**6)
-    monkeypatch.setattr(telling, "_MOST_ROWS", 10**6)
-    exact = max(joined.accounts(), key=lambda account: sum(account.values()))
-    assert together(exact, 1e-3).epsilon <= least
-    assert len({report for account in joined.accounts() for report in account}) > len(kinds)
+    kinds = {report for account in joined.report_counts() for report in account}
+    assert len(kinds) <= disclosures.MOST_SIZES
+    assert len(joined.report_counts()) <= disclosures.MOST_ROWS
+    least = joined.largest_loss(1e-3).epsilon
+    monkeypatch.setattr(disclosures, "MOST_SIZES", 10**6)
+    monkeypatch.setattr(disclosures, "MOST_ROWS", 10**6)
+    exact = max(joined.report_counts(), key=lambda account: sum(account.values()))
+    assert compose(exact, 1e-3).epsilon <= least
+    assert len({report for account in joined.report_counts() for report in account}) > len(kinds)
 
 
 def test_a_device_has_its_first_report_whatever_sizes_are_joined(monkeypatch):
@@ -98,15 +100,15 @@ def test_a_device_has_its_first_report_whatever_sizes_are_joined(monkeypatch):
         (among(50), [3], 1),
     ]
     rounds = told(*shares)
-    firsts = dict(rounds.worst(1.0))
+    firsts = dict(rounds.worst_report_counts(1.0))
     assert firsts.keys() == {among(100).worst, among(120).worst}
     assert firsts[among(100).worst] == {among(100).worst: 1, among(90).worst: 2}
-    monkeypatch.setattr(telling, "_MOST_SIZES", 1)
-    joined = rounds.worst(1.0)
+    monkeypatch.setattr(disclosures, "MOST_SIZES", 1)
+    joined = rounds.worst_report_counts(1.0)
     assert {first for first, _ in joined} == {among(100).worst, among(120).worst}
     assert all(set(account) == {among(50).worst} for _, account in joined)
-    monkeypatch.setattr(telling, "_MOST_ROWS", 1)
-    assert [first for first, _ in rounds.worst(1.0)] == [None], "too many differ"
+    monkeypatch.setattr(disclosures, "MOST_ROWS", 1)
+    assert [first for first, _ in rounds.worst_report_counts(1.0)] == [None], "too many differ"
 
 
 @pytest.mark.parametrize(
@@ -125,11 +127,13 @@ def test_a_device_has_its_first_report_whatever_sizes_are_joined(monkeypatch):
 )
 def test_the_dishonest_devices_of_the_whole_site_may_be_in_the_group(asked, site, honest, left):
     """One device is honest in any case: the one whose data are to be hidden."""
-    assert told((of_site(asked, site), [1], 1)).accounts(honest) == [{among(left): 1}]
+    assert told((of_site(asked, site), [1], 1)).report_counts(honest) == [{among(left): 1}]
 
 
 def test_a_report_among_dishonest_ones_alone_is_hidden_by_nothing():
-    assert told((of_site(2, 1000), [1], 1)).most(DELTA, 0.9).epsilon == pytest.approx(1, rel=1e-3)
+    assert told((of_site(2, 1000), [1], 1)).largest_loss(DELTA, 0.9).epsilon == pytest.approx(
+        1, rel=1e-3
+    )
 
 
 # What questions are in the account
@@ -177,9 +181,13 @@ def test_sums_with_noise_over_devices_count_locally_and_over_units_without_a_bou
     assert (whole.gaussian, whole.mixed, whole.alone) == (True, 0, True)
     assert units.cost > 1000 * 10**6
     bound = Bound(1000 * 10**6)
-    assert "no number of devices is enough" in bound.refuses(Told(), [(units, np.arange(1, 41))])
-    assert not bound.refuses(Told(), [(whole, np.arange(1, 41))])
-    assert told((units, [1], 2000)).most(DELTA).epsilon >= 2000 * 10**6, "soon, and not after hours"
+    assert "no number of devices is enough" in bound.refuses(
+        Disclosures(), [(units, np.arange(1, 41))]
+    )
+    assert not bound.refuses(Disclosures(), [(whole, np.arange(1, 41))])
+    assert told((units, [1], 2000)).largest_loss(DELTA).epsilon >= 2000 * 10**6, (
+        "soon, and not after hours"
+    )
 
 
 def test_counts_of_no_report_tell_nothing():
@@ -189,25 +197,25 @@ def test_counts_of_no_report_tell_nothing():
     groups = [Group(3, 2), Group(3, 1)]
     assert [report.mixed for report, _ in reports_of(cohorts, groups, [0, 1])] == [1]
     assert [report.mixed for report, _ in reports_of(cohorts, groups)] == [2, 1]
-    assert Bound(1).refuses(Told(), reports_of(cohorts, groups, [0, 0])) == ""
+    assert Bound(1).refuses(Disclosures(), reports_of(cohorts, groups, [0, 0])) == ""
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (1.2, 1e-9), (4, 1e-6), (8, 1e-6)])
 def test_a_bound_says_how_many_honest_reports_would_be_enough(epsilon, delta):
-    bound, one = Bound(900_000, delta), Report(round(epsilon * 10**6))
-    words = bound.refuses(Told(), [(one.among(20), np.arange(20))])
+    bound, one = Bound(900_000, delta), ReportKind(round(epsilon * 10**6))
+    words = bound.refuses(Disclosures(), [(one.among(20), np.arange(20))])
     assert words.startswith("the counts of this round could tell the owner of the server more")
     assert words.endswith(
         f"honest reports are enough to hide a report of epsilon {epsilon}, and there are 20"
     )
     enough = int(words.partition("the bound: ")[2].partition(" honest")[0].replace(",", ""))
-    assert bound.refuses(Told(), [(one.among(enough), [1])]) == ""
-    assert bound.refuses(Told(), [(one.among(int(0.93 * enough)), [1])])
+    assert bound.refuses(Disclosures(), [(one.among(enough), [1])]) == ""
+    assert bound.refuses(Disclosures(), [(one.among(int(0.93 * enough)), [1])])
 
 
 def test_a_bound_says_how_many_of_the_reports_may_be_dishonest():
     bound = Bound(900_000, DELTA, 0.9)
-    words = bound.refuses(Told(), [(of_site(120, 1000), np.arange(120))])
+    words = bound.refuses(Disclosures(), [(of_site(120, 1000), np.arange(120))])
     assert words.endswith("of these 120 only 20 are sure to be honest")
 
 
