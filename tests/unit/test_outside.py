@@ -130,7 +130,7 @@ def test_an_interrupted_run_of_an_extension_is_resumed_exactly(outside, tern, mo
 
     def until_the_fourth(self, *args):
         learned(self, *args)
-        if self.state["rounds"] == 4:
+        if self.state.rounds == 4:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Run, "_learn", until_the_fourth)
