@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import resident
+from benchmarks import resident
 from harness.gateways import Sites
 
 from ternhost.learn.base import ALGORITHMS

@@ -32,7 +32,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from bench import brokers, resident
+from benchmarks import brokers, resident
 from gmqtt.mqtt.constants import MQTTv311
 from harness.raw_client import field, length
 from spec import answers

@@ -23,8 +23,9 @@ from terngateway.driver import GatewaysDriver
 from terngateway.messages import ANSWER, ASK, HERE, Still
 from terngateway.nats import NatsPost
 from terngateway.nats.directories import write_gateways
+from terngateway.options import NAME
 from terngateway.site_fleet import SiteFleet
-from terngateway.tables import GatewayTables
+from terngateway.tables import GatewayTables, StoredAnswer
 from ternhost.count.members import pack_ids
 from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, RefusedError, UsageError
@@ -425,13 +426,15 @@ def test_the_store_keeps_gateways_and_their_progress(host):
             shown = reader.snapshot()
             driver.collect(2)
             after = reader.snapshot()
-        assert [(site.reports, site.answered) for site in shown.gateways] == [
-            (0, False),
-            (7, False),
-        ]
+        assert shown.views[NAME].answers[2] == {
+            "north": StoredAnswer(0, answered=False),
+            "south": StoredAnswer(7, answered=False),
+        }
         assert shown.open[-1].reports == 7
-        sites = [(site.name, site.reports, site.answered) for site in after.gateways]
-        assert sites == [("north", 20, True), ("south", 30, True)]
+        assert after.views[NAME].answers[2] == {
+            "north": StoredAnswer(20, answered=True),
+            "south": StoredAnswer(30, answered=True),
+        }
         north, south = GatewayTables(host.store).gateways()
     assert not any(gateway.online for gateway in GatewayTables(host.store).gateways())
     assert (north.name, north.devices.tolist(), north.online) == ("north", [*range(1, 21)], True)
@@ -451,7 +454,7 @@ def told(store, name):
     """How many reports hide one another in each cohort that a store has of a gateway, in order of
     rounds.
     """
-    rows = store._rows("SELECT report FROM told WHERE gateway = ? ORDER BY round, position", name)
+    rows = store.rows("SELECT report FROM told WHERE gateway = ? ORDER BY round, position", name)
     return [json.loads(row)["mixed"] for (row,) in rows]
 
 

@@ -251,8 +251,7 @@ def test_no_reply_contains_a_key_or_a_report(running, tmp_path):
         keys = store.keys()
     assert len(keys) == 10
     tags = [
-        bytes(account.report)[-wire.TAG_BYTES :]
-        for _, account in kept.report_counts(boards(gateway))
+        bytes(account.report)[-wire.TAG_BYTES :] for _, account in kept.accounts(boards(gateway))
     ]
     for secret in (*keys.values(), *tags):
         assert secret not in replies
