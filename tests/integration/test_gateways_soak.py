@@ -5,7 +5,7 @@ once.
 """
 
 import pytest
-from bench import gateways as timed
+from benchmarks import gateways as timed
 from harness import gateways
 
 from terntools.emulators.micropython import find_micropython
