@@ -26,7 +26,7 @@ from ternhost.errors import BROKEN_PIPE, OK, STORAGE, USAGE
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.runs import FINISHED
-from ternhost.store.snapshot import GatewayView, OpenRound, RunView, Snapshot
+from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.store.store import Store
 from ternhost.terminal import sleep_while_read
 from ternhost.watch import curves
@@ -330,27 +330,6 @@ def test_a_dumb_terminal_gets_no_escapes(served):
         watching.wait_for("round 3 of 3:")
         _, text = watching.end()
     assert "\x1b" not in text
-
-
-def test_gateways_that_delay_a_round_are_named():
-    gateways = [
-        GatewayView(f"site-{i:02}", 5, i > 1, 90.0, {}, i != 3, 0, i == 2) for i in range(14)
-    ]
-    gateways.append(GatewayView("evil\x1b[2J", 5, False, 90.0))
-    run = RunView("mine", 0.0, "running", "fedsgd", "gateways:x")
-    shown = summary_of(Snapshot("s", run=run, gateways=tuple(gateways)))
-    lines = plain(shown, 160).splitlines()
-    assert lines[-3] == "Gateways online 12, offline 3, answered 1"
-    assert lines[-2].startswith("waits for site-00, site-01, site-04, ")
-    assert lines[-2].endswith(", site-11, and 2 more")
-    assert lines[-1] == "offline site-00, site-01, evil\\x1b[2J"
-    summary = json.loads(json.dumps(shown.as_json()))
-    assert (len(summary["waiting"]), summary["offline"]) == (
-        12,
-        ["site-00", "site-01", "evil\x1b[2J"],
-    )
-    idle = summary_of(Snapshot("s", run=run, gateways=(GatewayView("site", 5, True, 90.0),)))
-    assert "waits" not in drawn(idle)
 
 
 @pytest.mark.parametrize("width", [40, 80])
