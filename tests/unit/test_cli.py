@@ -28,7 +28,8 @@ def commands(parser, path=("tern",)):
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     ]
     if not subparsers:
-        return [(" ".join(path), parser)]
+        is_missing = parser.get_default("func") is None  # its package was taken away
+        return [] if is_missing else [(" ".join(path), parser)]
     children = subparsers[0].choices.items()
     return [command for name, child in children for command in commands(child, (*path, name))]
 
