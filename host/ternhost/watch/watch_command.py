@@ -143,7 +143,7 @@ def _showing(args: argparse.Namespace) -> Iterator[Show]:
         with _live() as show:
             yield show
     else:
-        yield _by_line()
+        yield Lines().show
 
 
 def _as_json() -> Show:
@@ -185,13 +185,8 @@ def _live() -> Iterator[Show]:
         _print(last)
 
 
-def _by_line() -> Show:
-    """A line for the last round, for each round that ends from now on, and for each new note."""
-    return _Lines().show
-
-
-class _Lines:
-    """Prints what has happened since the last snapshot, in lines."""
+class Lines:
+    """Prints a line for the last round, for each round that ends from now on, and for each new note."""
 
     def __init__(self) -> None:
         self._note: str | None = None
