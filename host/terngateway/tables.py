@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from terngateway.bound import Answered
+from terngateway.options import NAME
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
-from ternhost.extensions import Query, Tables
+from ternhost.extensions import EXTENSIONS, Query, Tables
 from ternhost.privacy.composing import ReportKind
 from ternhost.store.store import Store
 
@@ -91,9 +92,7 @@ class GatewayTables:
     """The tables of gateways in a store, which gets them at the first use."""
 
     def __init__(self, store: Store) -> None:
-        from terngateway.extension import GATEWAYS  # which names these tables
-
-        store.add_tables(GATEWAYS)
+        store.add_tables(EXTENSIONS[NAME])
         self._store = store
 
     # At a host: gateways
