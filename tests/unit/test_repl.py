@@ -115,6 +115,7 @@ with suppress(ModuleNotFoundError):
     COMMANDS["bench"] = ["bench", "latency", "PORT"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_waits_without_a_limit_for_a_port_that_prints(tern, tmp_path, command):
     firmware = tmp_path / "pico.uf2"
