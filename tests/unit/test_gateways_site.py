@@ -15,10 +15,10 @@ from harness.running_gateways import Running
 from tern import card as cards
 from tern import wire
 from ternhost.count.batches import unpack
-from ternhost.count.estimate import supports
 from ternhost.count.questions import Averaged, Question, round_body
 from ternhost.count.rounds import Cohort, Round
 from ternhost.errors import StorageError, TernError, UsageError
+from ternhost.learn.estimate import supports
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories
 from ternhost.reach.gateway import messages

@@ -15,7 +15,8 @@ import numpy as np
 from tern import ledger, wire
 from ternhost.count.telling import Told
 from ternhost.errors import DeviceError, TernError, UsageError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
+from ternhost.learn.base import ALGORITHMS, Learner, Population
+from ternhost.learn.devices import Devices, clients_of
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import protected

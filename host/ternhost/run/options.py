@@ -107,7 +107,7 @@ class RunOptions:
                 named.get("fleet", default_fleet(next(iter(algorithms.values())).command))
             )
             made = kind.provisions or kind.simulated
-            algorithm, reason = choice.of(named, algorithms, names_of(cls), made, served)
+            algorithm, reason = choice.choose(named, algorithms, names_of(cls), made, served)
         learner = algorithms[algorithm]
         learning = dict(named)
         if reason and named.get("public") == "none" and "public" not in names_of(learner.Options):

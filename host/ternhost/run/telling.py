@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tern.ledger import EPSILON, RHO
 from ternhost.count.telling import Told
-from ternhost.learn.base import Devices
 from ternhost.learn.designs import ends
+from ternhost.learn.devices import Devices
 from ternhost.options import flag
 from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.accounting import Account as Planned

@@ -21,6 +21,7 @@ from tern import frames, host_frames, ledger, storage, wire
 from tern.fixed import ONE
 from ternhost.errors import UsageError
 from ternhost.learn import projections
+from ternhost.learn.designs import DeviceClass
 from ternhost.learn.observations import DIRECTION
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms, projection, sums
@@ -359,7 +360,7 @@ def _cases(case: Case, names: Sequence[str]) -> list[Case]:
     of_coordinates = [name for name in (case.mechanism, *names) if name != projections.NAME]
     cases = [replace(case, mechanism=name, k=k) for name in of_coordinates for k in (1, case.d)]
     with contextlib.suppress(UsageError):  # there is none at the least epsilons
-        projections.designed(case.epsilon, case.d)
+        projections.design(DeviceClass(mechanisms.parse_epsilon(case.epsilon)), case.d)
         cases.append(replace(case, mechanism=projections.NAME, k=1))
     cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
     cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]

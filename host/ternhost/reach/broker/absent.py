@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from tern.links import mqtt
-from ternhost.learn.base import ranges_of
+from ternhost.learn.devices import ranges_of
 from ternhost.reach.broker.broker_log import TEXTS, BrokerLog
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto_files import has_password

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import wire
-from ternhost.count import estimate, rounds
+from ternhost.count import rounds
 from ternhost.count.members import Integers, Members, inflate, integers
 from ternhost.count.questions import Question
+from ternhost.learn import estimate
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import is_label
 from ternhost.reach.gateway import messages
