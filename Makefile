@@ -14,6 +14,8 @@ mypy_firmware = MYPYPATH=.venv/stubs/$(1) $(python) -m mypy --config-file firmwa
 JOBS ?= $(shell expr $$(nproc) \* 2)
 pytest = MAKEFLAGS= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(python) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 10
+# Quick tests of the packages beside the core, which may be taken away.
+beside_core := tests/bench
 targets := unix,pico,armv6m,rv32,xtensa,m33
 
 help:  ## this list
@@ -32,7 +34,7 @@ docs: setup  ## the site of the documentation, into build/site; a broken link fa
 check:  ## before a commit, 9 minutes on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
 	$(beside) quick-tests
 quick-tests: setup
-	$(pytest) -m "not slow" tests/unit tests/device
+	$(pytest) -m "not slow" tests/unit tests/device $(wildcard $(beside_core))
 
 test:  ## what a change can break, 40 minutes on 2 cores: all tests, with samples of the long ones
 	$(beside) tests

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from terntools.bench import latency, subjects
 from terntools.boards import mpy
 
 KEPT = mpy.FIRMWARE / "figures.json"
@@ -35,10 +34,12 @@ def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
     """The figures for the file, the same in every boot of a build; and all main figures of `tern
     bench latency`.
     """
-    case = latency.Case()
+    from ternbench import cases, latency, subjects
+
+    case = cases.Case()
     with subjects.subject("pico-emulated:1") as on:
         bench = latency.Bench(on)
-        figures = latency._main_figures(bench, case, (case.mechanism,), lambda line: None)
+        figures = latency.main_figures(bench, case, (case.mechanism,), lambda line: None)
         request_bytes = len(bench.messages(case, 1)[0])
     kept = {
         "request_bytes": request_bytes,
@@ -56,7 +57,9 @@ def on_qemu(name: str) -> dict[str, float]:
 
     The instructions of a report are a median of 30, which varies by a few from boot to boot.
     """
-    case = latency.Case()
+    from ternbench import cases, latency, subjects
+
+    case = cases.Case()
     with subjects.subject(f"{name}-emulated:1") as on:
         bench = latency.Bench(on)
         garbage_bytes = bench.heap(case)["garbage_per_report"]

@@ -11,13 +11,14 @@ from tern import host_frames
 from ternhost.privacy import mechanisms
 from terntests.hil import audit as auditing
 from terntests.hil.audit import audit
-from terntools.bench.subjects import BoardSubject
 from terntools.boards import deploy, self_check
+from terntools.testing import board_program
 
 AUDIT_PROGRAM = Path(auditing.__file__).with_name("audit_program.py")
 CONFIDENCE = 0.9999  # a correct sampler fails once in ten million runs
 SAMPLES = 300_000
 SHIFTED_SAMPLES = 900_000  # a shift by 2 % passes once in ten million runs
+_PATIENCE = 120.0  # seconds for a call
 _AT_ONCE = 100_000  # draws a call, so that the board answers in time
 
 
@@ -81,14 +82,15 @@ def draw(dut, request):
             "test_sampler.py compares its draws with those of faster boards: needs --exhaustive"
         )
     with dut.repl() as repl:
-        program = BoardSubject(repl, AUDIT_PROGRAM)
+        board_program.install(repl, AUDIT_PROGRAM)
         repl.run("from audit_program import *")
 
         def make(card, *shift):
             def count(x, n):
                 sizes = [min(_AT_ONCE, n - at) for at in range(0, n, _AT_ONCE)]
                 counts = [
-                    program.call(f"count({card!r}, {x}, {size}, *{shift!r})") for size in sizes
+                    repl.evaluate(f"count({card!r}, {x}, {size}, *{shift!r})", _PATIENCE)
+                    for size in sizes
                 ]
                 return [sum(of_symbol) for of_symbol in zip(*counts, strict=True)]
 

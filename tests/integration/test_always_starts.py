@@ -8,6 +8,7 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from importlib.util import find_spec
 from queue import SimpleQueue
 
 import pytest
@@ -54,7 +55,6 @@ COMMANDS = {
     ],
     "records": lambda url, folder, n: ["device", "records", url, "--fill", folder / "mine.csv"],
     "flash": lambda url, folder, n: ["flash", url, "--firmware", folder / "other.uf2"],
-    "bench": lambda url, folder, n: ["bench", "latency", url, "--sessions", folder / "sessions"],
     "hil": lambda url, folder, n: [
         "hil",
         "--hardware-map",
@@ -66,6 +66,14 @@ COMMANDS = {
     ],
     "provision": lambda url, folder, n: ["provision", url, *member(folder, "--largest", 1 + n % 2)],
 }
+if find_spec("ternbench"):
+    COMMANDS["bench"] = lambda url, folder, n: [
+        "bench",
+        "latency",
+        url,
+        "--sessions",
+        folder / "sessions",
+    ]
 TESTS = """
 def test_computes(dut):
     dut.deploy("bench")

@@ -4,7 +4,6 @@ fleets of them.
 
 import functools
 import http.server
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,6 @@ import threading
 import time
 from contextlib import ExitStack
 
-import figures
 import pytest
 import rig
 from harness.raw_client import wait_for
@@ -24,7 +22,6 @@ from ternhost.reach.broker import mosquitto
 from ternhost.reach.fleet import parse
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
-from terntools.bench import subjects
 from terntools.boards import deploy, device
 from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
@@ -302,48 +299,6 @@ def test_boards_answer_rounds_over_wifi_and_tls(tmp_path):
         rig.serving_on_broker(tmp_path, path, "--rounds", 2, "--deadline", 120).finish()
     with Store(path) as store:
         assert [sorted(dict(store.reports(number))) for number in (1, 2)] == [[1, 2], [1, 2]]
-
-
-@pytest.mark.slow
-def test_a_bench_counts_instructions_and_bounds_the_time_from_below(tmp_path):
-    result = rig.tern(
-        "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path
-    ).json
-    assert result["unit"] == "instructions"
-    assert not [
-        name for name in result if name.startswith("us_") and name != "us_per_report_at_least"
-    ]
-    report = result["instructions_per_report"]
-    assert 100_000 < report["median"] < 2_000_000
-    assert sum(report["breakdown"].values()) == pytest.approx(report["median"], rel=0.01)
-    assert result["runs_differ_by"] < 0.02
-    bound = result["us_per_report_at_least"]
-    assert bound["160 MHz"] == pytest.approx(bound["240 MHz"] * 1.5)
-    assert 0 < bound["160 MHz"] < report["median"] / 160
-    plain_float = result["instructions_per_coordinate_plain_float"]["duchi"]
-    assert result["instructions_per_coordinate"]["duchi"] < plain_float
-    (session,) = tmp_path.iterdir()
-    text = (session / "latency.txt").read_text()
-    assert "thousand instructions" in text
-    assert "at least" in text
-    assert "microseconds" not in text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", figures.COUNTING)
-def test_measured_figures_agree_with_the_file(name):
-    kept = json.loads(figures.KEPT.read_text())[f"{name}_emulated"]
-    assert figures.on_qemu(name) == pytest.approx(kept, rel=0.005), (
-        "intended? python tests/figures.py --keep"
-    )
-
-
-def test_a_board_that_counts_no_instructions_cannot_be_benched():
-    with (
-        pytest.raises(UsageError, match="counts no instructions"),
-        subjects.subject("m33-emulated:1"),
-    ):
-        pass
 
 
 def test_the_emulator_ends_with_its_host_and_leaves_no_files():

@@ -32,12 +32,14 @@ FOLDERS = {
     "firmware/tern": "tern",
     "firmware": "ternfirmware",
     "host/ternhost": "ternhost",
+    "tools/ternbench": "ternbench",
     "tools/terntools": "terntools",
     "shared_specs": "ternspecs",
     "tests/device": "terntests/device",
     "tests/hil": "terntests/hil",
     "tests/spec": "terntests/spec",
 }
+FOLDERS = {folder: package for folder, package in FOLDERS.items() if (ROOT / folder).is_dir()}
 NOT_FOR_USE = {"ternfirmware/mypy.ini"}
 
 # Calls every --help; prints the commands.
@@ -70,10 +72,10 @@ with Repl(sys.argv[1]) as repl:
 
 # The first part of `tern bench latency`, which takes ten times as long.
 TIMED = """
-from terntools.bench import latency, subjects
+from ternbench import cases, latency, subjects
 
 with subjects.subject("emulated:1") as on:
-    print(latency.Bench(on).report(latency.Case(d=4))["median"])
+    print(latency.Bench(on).report(cases.Case(d=4))["median"])
 """
 
 
@@ -223,6 +225,14 @@ def test_an_sbom_that_does_not_fit_the_schema_is_not_written(tmp_path):
     assert not (tmp_path / "sbom").exists()
 
 
+def test_tern_works_beside_another_package_called_tern(bare, tmp_path):
+    (tmp_path / "tern").mkdir()
+    (tmp_path / "tern/__init__.py").write_text("whose = 'the user'\n")
+    program = "import tern, ternhost; ternhost.design('duchi', epsilon=1); print(tern.whose)"
+    answer = run(bare.python, "-c", program, cwd=tmp_path)
+    assert answer.stdout == "the user\n", answer.stderr
+
+
 def test_no_module_of_an_extra_is_installed(bare):
     modules = [module for extra in extras.EXTRAS.values() for module in extra]
     answer = bare.run(
@@ -240,7 +250,7 @@ def test_every_command_has_a_help(bare):
     assert answer.returncode == 0, answer.stderr
     helped = answer.stdout.splitlines()
     assert len(helped) > 30
-    assert {"tern", "tern train", "tern serve", "tern bench energy", "tern broker config"} <= set(
+    assert {"tern", "tern train", "tern serve", "tern device ping", "tern broker config"} <= set(
         helped
     )
     bare.tern("--help")
@@ -325,6 +335,7 @@ def test_device_tests_run_on_a_board(for_boards):
     assert board["failed"] == 0
 
 
+@pytest.mark.skipif("tools/ternbench" not in FOLDERS, reason="no ternbench here")
 def test_a_benchmark_times_a_report(for_boards):
     answer = for_boards.run("-c", TIMED)
     assert float(answer.stdout) > 0, answer.stderr

@@ -14,13 +14,13 @@ from tern import wire
 from ternhost import datasets
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
-from ternhost.experiments.rounds import simulate
 from ternhost.learn import collect, estimate
 from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, Options
 from ternhost.learn.designs import K_RULES, DeviceClass
 from ternhost.learn.means import Means, fieller
 from ternhost.learn.schedule import Schedule
+from ternhost.planning.simulation import simulate
 from ternhost.privacy import certify, mechanisms
 from ternhost.run import costs
 from ternhost.run.report import collecting

@@ -33,7 +33,7 @@ def answer(learner, x, t, rng, noisy=True, clips=True):
     """A round of boards with these records: what `take` takes, and the share of units that were
     clipped. Boards that do not clip find the radius right.
     """
-    public = learner.public
+    public = learner.facts
     z = x @ learner.weights.reshape(public.classes, -1).T
     if public.model == SOFTMAX_GRADIENT:
         e = np.exp(z - z.max(axis=1, keepdims=True))

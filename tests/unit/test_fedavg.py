@@ -97,7 +97,7 @@ def _estimates(algorithm, seeds):
     for seed in seeds:
         driver = fleet_of(algorithm, seed=seed)
         result = ask(driver, algorithm.cohorts(driver.devices))
-        parts = [(algorithm._design(cohort), cohort) for cohort in result.cohorts]
+        parts = [(algorithm._design_of(cohort), cohort) for cohort in result.cohorts]
         estimates.append(fedavg.combine(parts, algorithm.options.weights))
     return np.array(estimates)
 

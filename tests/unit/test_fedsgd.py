@@ -115,7 +115,7 @@ def test_few_devices_report_in_several_rounds_and_pay_for_each(
     )
     assert algorithm.times == times
     assert costs.accounts(algorithm, None)[0].user_level == 2_000_000 * times
-    asked = [algorithm._asked(algorithm.clients, number) for number in range(rounds)]
+    asked = [algorithm._group_of(algorithm.clients, number) for number in range(rounds)]
     assert all(len(np.unique(one)) == len(one) <= group for one in asked)
     often = np.bincount(np.concatenate(asked), minlength=algorithm.clients)
     assert (often.sum(), often.max()) == (reports, times)

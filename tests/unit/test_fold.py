@@ -92,11 +92,12 @@ def test_the_module_of_the_constants_keeps_the_names_that_are_more_than_a_consta
 
 def test_the_texts_of_the_library_s_errors_go():
     user = (
-        "require(x, 'no')\nraise FrameError(3, 'no', 5)\nraise FrameError(3, 'no')\n"
+        "require(x, 'no')\nrequire(\n    (x),  # why\n    'no',\n)\n"
+        "raise FrameError(3, 'no', 5)\nraise FrameError(3, 'no')\n"
         "raise LedgerError('no: %s' % error)\nraise StorageError('no')\nraise Lost('kept')\nf('kept')\n"
     )
     assert fold.fold({"user": user})["user"] == (
-        "require(x, )\nraise FrameError(3, '', 5)\nraise FrameError(3, )\n"
+        "require(x)\nrequire(\n    (x)\n,\n)\nraise FrameError(3, '', 5)\nraise FrameError(3)\n"
         "raise LedgerError\nraise StorageError\nraise Lost('kept')\nf('kept')\n"
     )
 

@@ -12,9 +12,8 @@ from serial.tools.list_ports_common import ListPortInfo
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports import names
-from terntools.bench import plots
 from terntools.boards import devices
-from terntools.testing import expectations, hardware, hil
+from terntools.testing import expectations, hardware, hil, history_plot
 
 BOARD = "- {connected: true, id: x, platform: pico, serial: /dev/x"
 
@@ -116,7 +115,7 @@ def test_the_history_names_the_commits_that_moved_a_figure(tmp_path, monkeypatch
         "one: energy-uj 11, expected at most 10, since commit a",
     ]
     assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
-    (axes, _) = plots.history(expectations.read(history)).axes
+    (axes, _) = history_plot.draw(expectations.read(history)).axes
     assert [line.get_label() for line in axes.lines] == ["measured", "missed", "at most"]
     assert list(axes.lines[1].get_ydata()) == [101, 102, 103]
     assert [label.get_text() for label in axes.get_xticklabels()] == list("abcdef")

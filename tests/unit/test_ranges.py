@@ -158,7 +158,7 @@ def test_the_estimate_equals_the_gradient_at_any_range(r):
     truth = np.clip(-0.5 * rows[:, -1:] * rows[:, :-1], -(2.0 ** -int(r)), 2.0 ** -int(r)).mean(
         axis=0
     )
-    low, high = algorithm.last["low"], algorithm.last["high"]
+    low, high = algorithm.last_gradient["low"], algorithm.last_gradient["high"]
     assert np.abs(mean - truth).max() < 0.05
     assert sum(a <= t <= b for a, t, b in zip(low, truth, high, strict=True)) >= 4
     assert (reports == 18_000).all()

@@ -7,12 +7,10 @@ from tern.compat import TYPE_CHECKING
 if TYPE_CHECKING:
     from tern.boards import Base
 
+# Module of each platform, with a class Board. A program may add its own.
+MODULES = {"rp2": "tern.boards.rp2", "esp32": "tern.boards.esp32"}
+
 
 def this_board() -> "Base":
-    if sys.platform == "rp2":
-        from tern.boards.rp2 import Board
-    elif sys.platform == "esp32":
-        from tern.boards.esp32 import Board
-    else:
-        from tern.boards.emulated import Board
-    return Board()
+    module = MODULES.get(sys.platform, "tern.boards.emulated")
+    return __import__(module, None, None, ("Board",)).Board()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from ternhost.count.telling import Account
+from ternhost.count.disclosures import ReportCounts
 from ternhost.datasets import Indices
 from ternhost.errors import UsageError
 from ternhost.options import OptionGroup, option, require
@@ -18,7 +18,7 @@ from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
 from ternhost.privacy.cards import decode, load
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 
 T = TypeVar("T")
 
@@ -181,15 +181,15 @@ class ReportDesign:
         return Policy(most, most)
 
     @property
-    def report(self) -> Report:
-        """The privacy loss of one report."""
-        exact = Report.of(self.card, self.k)
+    def report(self) -> ReportKind:
+        """The kind of its reports."""
+        exact = ReportKind.of(self.card, self.k)
         if exact.cost == self.cost:
             return exact
-        return Report(self.cost)
+        return ReportKind(self.cost)
 
-    def told(self, times: int) -> Account:
-        """The account of a device of the class after this number of reports."""
+    def report_counts(self, times: int) -> ReportCounts:
+        """This number of reports of a device of the class, by kind."""
         return {self.report: times}
 
     def release(self, times: int) -> Release:

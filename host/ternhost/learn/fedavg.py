@@ -201,6 +201,7 @@ class FedAvg(Learning):
 
         # In the paper the epsilon of a class is that of one weight, and a report has all of them.
         k = options.k or self.d
+        require(1 <= k <= self.d, "k", f"1 to {self.d}, the number of coordinates", k)
         designs = []
         for device_class in classes:
             design = options.design(device_class, 1)

@@ -283,10 +283,10 @@ class Infer(Learner):
 
     def _results_of(self, card: cards.Card, symbols: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The labels (n), or the vectors (n x classes), for which the symbols (n x k) stand."""
-        if self._is_label:
-            labels: npt.NDArray[Any] = symbols[:, 0]
-            return labels
-        return estimate.symbol_values(card)[symbols]
+        results: npt.NDArray[Any] = symbols[:, 0]
+        if not self._is_label:
+            results = estimate.symbol_values(card)[symbols]
+        return results
 
     def _compute(self, clients: Devices) -> None:
         """Evaluate each model on results that no device would send: exact, or with too little noise."""

@@ -12,7 +12,6 @@ A private name, with one underscore, becomes the same short one in every module 
 
 import ast
 import functools
-import importlib
 import io
 import re
 import string
@@ -22,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
+from ternhost import device_library
 from ternhost.errors import TernError
 
 # Refusals: their text, the last argument or the one before the detail, is for people at a host.
@@ -242,7 +242,7 @@ def _constants(module: _Module) -> Constants:
     names = [name for name in map(_assigned, module.tree.body) if name and module.bound[name] == 1]
     if not names:
         return {}
-    here = importlib.import_module(module.name)
+    here = device_library.module(module.name)
     values = {name: getattr(here, name) for name in names}
     values = {name: value for name, value in values.items() if type(value) in (int, str, bytes)}
     return {**values, **_ON_DEVICE.get(module.name, {})}
@@ -322,9 +322,15 @@ def _fold_text(call: ast.Call, edits: "Edits") -> None:
     )
     if name not in _REFUSING:
         return
-    for one, following in zip(call.args, [*call.args[1:], None], strict=True):
-        if _is_text(one):
-            edits.replace(one, "''" if following else "")
+    for i, argument in enumerate(call.args):
+        if not _is_text(argument):
+            continue
+        if argument is not call.args[-1]:
+            edits.replace(argument, "''")
+        elif i:
+            edits.cut(call.args[i - 1], argument)
+        else:
+            edits.replace(argument, "")
 
 
 def _literal(value: int | str | bytes) -> str:
@@ -346,16 +352,26 @@ class Edits:
         """Replace a node, with its decorators, by `text`."""
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
         start = self._offset(first, node.col_offset)
-        end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+        end = self._end(node)
         lines = self._source[start:end].count(b"\n")
         # A statement may go on after it only with a line end; an expression of several lines is
         # never replaced.
         self._edits.append((start, end, text.encode() + b"\n" * lines))
 
+    def cut(self, before: ast.expr, last: ast.expr) -> None:
+        """Remove the last argument of a call, and the comma that separates it from `before`."""
+        start = self._source.index(b",", self._end(before))
+        end = self._end(last)
+        lines = self._source[start:end].count(b"\n")
+        self._edits.append((start, end, b"\n" * lines))
+
     def rename(self, parameter: ast.arg, name: str) -> None:
         """Give a parameter this name, and leave its annotation."""
         start = self._offset(parameter.lineno, parameter.col_offset)
         self._edits.append((start, start + len(parameter.arg.encode()), name.encode()))
+
+    def _end(self, node: ast.expr | ast.stmt) -> int:
+        return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def _offset(self, line: int, column: int) -> int:
         return sum(map(len, self._lines[: line - 1])) + column

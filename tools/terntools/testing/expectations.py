@@ -14,20 +14,8 @@ from typing import Any
 
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
+from terntools.testing import board_figures
 
-# As tests/hil/figures.py measures them; the unit ends the name. Those of OF_METER need a power
-# meter.
-OF_METER = ("energy-uj", "asleep-ua")
-FIGURES = (
-    "latency-us",
-    "latency-slowest-us",
-    "latency-instructions",
-    "latency-slowest-instructions",
-    "heap-bytes",
-    "garbage-bytes",
-    "library-bytes",
-    *OF_METER,
-)
 # Which is better, and the bounds that it has.
 DIRECTIONS = {"lower": ["at most"], "higher": ["at least"], "equal": ["at least", "at most"]}
 
@@ -80,8 +68,8 @@ def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
         )
     expect = []
     for figure, terms in stated.items():
-        if figure not in FIGURES:
-            hint = f"there are, with their units, {', '.join(FIGURES)}"
+        if figure not in board_figures.names():
+            hint = f"there are, with their units, {', '.join(board_figures.names())}"
             raise UsageError(f"{where}: there is no figure {figure!r}", hint=hint)
         try:
             expect.append(

@@ -25,8 +25,8 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import TernError, UsageError
 from ternhost.reach.ports.link import open_port
 from ternhost.terminal import Progress, duration
-from terntools.bench.sessions import Session, Telling
 from terntools.emulators import catalogue
+from terntools.sessions import Session, SessionProgress
 from terntools.terminal import require_positive
 from terntools.testing import expectations, folders
 from terntools.testing.hardware import MappedBoard, read_map
@@ -308,7 +308,7 @@ def _run(args: argparse.Namespace) -> int:
         expectations.read(history)
     require_tests(tests)
     session = Session(args.sessions)
-    with Telling(session) as progress:
+    with SessionProgress(session) as progress:
         results = run(
             args.hardware_map, session.directory, tests, args.timeout, args.board, progress
         )
@@ -334,14 +334,14 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _draw(history: Path, as_json: bool) -> int:
-    from ternhost.run.report.plots import save
-    from terntools.bench import plots  # loads matplotlib
+    from ternhost.plots.canvas import save
+    from terntools.testing import history_plot  # loads matplotlib
 
     if not (series := expectations.read(history)):
         raise UsageError(f"{history} has no figures yet", hint="run tern hil without --history")
     moves = list(expectations.moves(series).values())
     picture = history.with_suffix(".png")
-    save(plots.history(series), picture)
+    save(history_plot.draw(series), picture)
     result = {"history": str(history), "picture": str(picture), "moves": moves}
     print_result(result, "\n".join((*moves, f"picture: {picture}")), as_json)
     return PASSED

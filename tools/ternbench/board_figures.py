@@ -1,0 +1,69 @@
+"""The figures of a board that `tern hil` compares with a hardware map's expectations."""
+
+import contextlib
+import io
+import json
+import tempfile
+from dataclasses import replace
+from typing import Any
+
+from ternbench import latency
+from ternbench.cases import Case
+from ternbench.subjects import BoardSubject, subject
+from ternhost import errors
+from ternhost.cli import main
+from ternhost.errors import TernError
+from terntools.boards import deploy
+from terntools.testing.hardware import MappedBoard
+
+_HEAP_DIMENSION = 100
+_READS_NO_BOARD = ("csv", "model")  # "meters" that cannot see a board asleep
+
+
+def of_reports(board: MappedBoard) -> dict[str, float]:
+    """Time, memory and flash that reports take on a board."""
+    case = Case()
+    with subject(board.fleet) as device:
+        bench = latency.Bench(device)
+        heap = bench.heap(replace(case, d=_HEAP_DIMENSION))
+        report = bench.report(case, latency.MAIN_ITERATIONS)
+        assert isinstance(device, BoardSubject)  # a map names boards
+        library = deploy.library_files(device.machine)
+        return {
+            f"latency-{device.unit}": report["median"],
+            f"latency-slowest-{device.unit}": report["slowest"],
+            "heap-bytes": heap["peak"],
+            "garbage-bytes": heap["garbage_per_report"],
+            "library-bytes": sum(map(len, library.values())),
+        }
+
+
+def of_meter(board: MappedBoard) -> dict[str, float]:
+    """What the board's meter says: energy of a report, and current asleep if the map expects it.
+
+    Raises TernError with the message of `tern bench energy`.
+    """
+    with tempfile.TemporaryDirectory(prefix="tern-energy-") as folder:
+        result = _bench_energy(board, folder)
+    figures = {
+        "energy-uj": result["microjoules_per_report"],
+        "asleep-ua": result["asleep_microamperes"],
+    }
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def _bench_energy(board: MappedBoard, folder: str) -> dict[str, Any]:
+    words = ["bench", "energy", "--json", "--sessions", folder, "--fleet", board.fleet]
+    for name, value in board.meter.items():
+        words.append(f"--{name}" if value is True else f"--{name}={value}")
+    expects_asleep = any(expectation.figure == "asleep-ua" for expectation in board.expect)
+    if expects_asleep and board.meter.get("meter") not in _READS_NO_BOARD:
+        words.append("--asleep")
+
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        code = main(words)
+    result: dict[str, Any] = json.loads(output.getvalue())
+    if code != errors.OK:
+        raise TernError(result["error"], result["hint"])
+    return result

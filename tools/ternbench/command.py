@@ -1,0 +1,14 @@
+"""`tern bench`: measurements, one module an action, which offers `add_action(actions)`."""
+
+from typing import Any
+
+from ternbench import battery_command, energy_command, latency_command
+from ternhost.command import add_command
+
+
+def add_parser(subparsers: Any) -> None:
+    summary = "measure latency, energy and battery life of boards"
+    parser = add_command(subparsers, "bench", summary, "tern bench latency --fleet pico-emulated:1")
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    for module in (latency_command, energy_command, battery_command):
+        module.add_action(actions)

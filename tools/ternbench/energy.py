@@ -1,0 +1,126 @@
+"""The energy of a report: measured in marked windows, less the energy of an idle board."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ternbench import traces
+from ternbench.traces import Trace, Window
+from ternhost.errors import TernError
+from ternhost.options import require
+
+MIN_WINDOWS = 5
+_SECONDS_A_DAY = 86_400
+
+
+@dataclass(frozen=True)
+class ReportEnergy:
+    """The energy of a report in microjoules.
+
+    gross: all of it. net: less what an idle board would have drawn in that time. source: how it was
+    found. windows and reports: how many were measured, 0 for a model. asleep_microamperes: current
+    of the board in deep sleep, if known.
+    """
+
+    gross: float
+    net: float
+    idle_milliwatts: float
+    volts: float
+    seconds_per_report: float
+    source: str
+    windows: int = 0
+    reports: int = 0
+    asleep_microamperes: float | None = None
+
+    def as_dict(self, bits: int) -> dict[str, Any]:
+        """The output of `tern bench energy --json`. bits: the information in a report."""
+        figures: dict[str, Any] = {
+            "microjoules_per_report": self.net,
+            "microjoules_per_report_with_idle": self.gross,
+            "microjoules_per_bit": self.net / bits,
+            "bits_per_report": bits,
+            "idle_milliwatts": self.idle_milliwatts,
+            "asleep_microamperes": self.asleep_microamperes,
+            "volts": self.volts,
+            "milliseconds_per_report": 1000 * self.seconds_per_report,
+            "source": self.source,
+        }
+        if self.windows:
+            figures["windows"] = self.windows
+            figures["reports"] = self.reports
+        return figures
+
+
+def measure(
+    trace: Trace,
+    reports_per_window: int,
+    source: str,
+    active_low: bool = False,
+    made: tuple[int, int] | None = None,
+) -> ReportEnergy:
+    """The energy of a report from a trace: the median over its windows.
+
+    active_low: the marker pin is low during a window. made: see `traces.require_pairs`. Raises
+    TernError for fewer than MIN_WINDOWS windows, and for a recording whose figures would be wrong.
+    """
+    if active_low:
+        trace = replace(trace, marker=~trace.marker)
+    windows = traces.find_windows(trace)
+    traces.require_samples(trace, windows)
+    if len(windows) < MIN_WINDOWS:
+        hint = "is the board's marker pin wired to the meter's digital input, and ground to ground?"
+        raise TernError(f"{len(windows)} windows were marked, and {MIN_WINDOWS} are needed", hint)
+    idle_watts = traces.idle_watts(trace, windows)
+    traces.require_pairs(trace, windows, made)
+
+    gross_joules, net_joules, seconds = _medians(windows, idle_watts)
+    return ReportEnergy(
+        gross=gross_joules / reports_per_window * 1e6,
+        net=net_joules / reports_per_window * 1e6,
+        idle_milliwatts=idle_watts * 1000,
+        volts=float(np.median(trace.volts)),
+        seconds_per_report=seconds / reports_per_window,
+        source=source,
+        windows=len(windows),
+        reports=reports_per_window * len(windows),
+    )
+
+
+def _medians(windows: Sequence[Window], idle_watts: float) -> tuple[float, float, float]:
+    """Over the windows: the median energy, the median energy beyond idling, the median duration."""
+    gross = median(window.joules for window in windows)
+    net = median(window.joules - idle_watts * window.seconds for window in windows)
+    seconds = median(window.seconds for window in windows)
+    return gross, net, seconds
+
+
+@dataclass(frozen=True)
+class Duty:
+    """What a battery has to supply, again and again: a report, and sleep until the next.
+
+    microjoules: of a report. sleep_milliwatts: between reports. every: seconds from one report to
+    the next. report_seconds: how long a report takes.
+    """
+
+    microjoules: float
+    sleep_milliwatts: float
+    every: float
+    report_seconds: float = 0.0
+
+    @property
+    def watts(self) -> float:
+        """The average power. Raises UsageError if reports would overlap."""
+        minimum = f"more than the {self.report_seconds:.3f} s that a report takes"
+        require(self.every > self.report_seconds >= 0, "every", minimum, f"{self.every:g}")
+        report_joules = self.microjoules * 1e-6
+        sleep_joules = self.sleep_milliwatts * 1e-3 * (self.every - self.report_seconds)
+        return (report_joules + sleep_joules) / self.every
+
+
+def battery_days(milliampere_hours: float, volts: float, duty: Duty) -> float:
+    """How many days a battery lasts, without self-discharge. Raises UsageError."""
+    joules = milliampere_hours * 3.6 * volts
+    return joules / duty.watts / _SECONDS_A_DAY

@@ -1,0 +1,367 @@
+"""How long a report takes on a device, and where the time goes, by MLPerf Tiny's method.
+
+After warm-ups, five windows of at least ten iterations are measured. The main case at a port has
+windows of 80: its 400 reports show what garbage, its collection and the flash cost. The emulated
+Pico simulates cycles, so that two boots with one seed must agree to the microsecond. QEMU's
+machines count instructions, a lower bound for a chip.
+"""
+
+import contextlib
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from tern import card as cards
+from tern import host_frames, ledger, storage, wire
+from tern.fixed import ONE
+from ternbench.cases import OVERHEAD, Case
+from ternbench.subjects import INSTRUCTIONS, MICROSECONDS, Subject, subject
+from ternhost.errors import UsageError
+from ternhost.learn import projections
+from ternhost.learn.designs import DeviceClass
+from ternhost.learn.parameters import LINEAR_MODELS
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import parse_epsilon
+from ternhost.provision.boards import board_files, fleet_file
+from ternhost.reach import fleet
+from terntools.boards import mpy
+from terntools.emulators.fleets import OnFirmware
+
+Say = Callable[[str], None]
+
+DEVICE = 1
+WINDOWS, ITERATIONS, WARM_UP = 5, 10, 3
+MAIN_ITERATIONS = 80  # of the main case at a port: garbage is collected after 250 reports
+MECHANISMS = ("three-outputs", "duchi", "pm-sub")
+DIMENSIONS = (28, 100)
+SUMS = tuple(Case("gaussian", "0.02", 28, 28, records=records) for records in (32, 500))
+_BUDGET = 1_000_000_000
+_EXPONENT = -14  # of the question's parameters: they are from -2 to 2
+_LONG_SUM = 100  # records of a sum that takes long
+_RENEWAL = 12  # reports of k = 1 from one new key of the generator to the next, which makes garbage
+
+# Clocks of the ESP32-C3 and C6, and of the ESP32, S2 and S3. None of them ends more than one
+# instruction a cycle.
+CLOCKS_MHZ = (160, 240)
+# Parts of a report that are hardware on those chips (SHA-256 and AES), and software here.
+_HARDWARE = ("tag", "entropy", "coordinates")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a report's time: the timed calls that it adds up, and those that it takes off."""
+
+    added: tuple[str, ...]
+    subtracted: tuple[str, ...] = ()
+    wrapped: tuple[str, ...] = ()  # further timed calls within those that are added
+
+
+# The parts as they are shown, in order. What remains of a report are the steps between them.
+PARTS = {
+    "tag": Part(("question", "tag")),
+    "decode": Part(("decode", "certify")),  # a card is certified in its first report alone
+    "gradient": Part(("gradient",)),
+    "coordinates": Part(("coordinates",)),
+    "entropy": Part(("refill", "end of report")),
+    "sampling": Part(("sample",), subtracted=("refill",)),
+    "packing": Part(("encode",), subtracted=("tag",), wrapped=("pack",)),
+    "ledger": Part(("ledger load", "ledger pay")),
+}
+
+
+class Bench:
+    """Measures reports on one device. Times are in `device.unit`."""
+
+    def __init__(self, device: Subject) -> None:
+        self.device = device
+        self._key = bytes(range(wire.KEY_BYTES))  # of no real device: the same in every run
+        self._round = 0
+
+    def prepare(self, case: Case) -> None:
+        """Provision the device for a case, in a folder of its own with a budget of its own."""
+        kind = ledger.RHO if case.records else ledger.EPSILON
+        policy = Policy(_BUDGET, _BUDGET, kind)
+        files = board_files(DEVICE, [self._key], _rows(case), policy)
+        if case.records:
+            files = {**files, storage.FLEET: fleet_file(bytes(wire.KEY_BYTES), unit=1)}
+        self.device.install(files)
+        self._round = 0
+        self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
+
+    def messages(self, case: Case, n: int) -> list[bytes]:
+        """The next n ROUNDs, each a new one for the device."""
+        card = case.card
+        parameters = [(4801 * j) % 65536 - 32768 for j in range(case.d)]
+        out = bytearray(wire.MAX_FRAME)
+        messages = []
+        for _ in range(n):
+            self._round += 1
+            size = host_frames.encode_round(
+                out,
+                self._key,
+                DEVICE,
+                self._round,
+                LINEAR_MODELS[case.model],
+                parameters,
+                card,
+                case.values,
+                _EXPONENT,
+                case.range,
+            )
+            messages.append(bytes(out[:size]))
+        return messages
+
+    def report(self, case: Case, iterations: int = ITERATIONS) -> dict[str, Any]:
+        """Times of whole reports and of their parts. iterations: in a window, at a port."""
+        self.prepare(case)
+        link: dict[str, float] = {}
+        if self.device.has_port:
+            windows, answer, link = self._serve_windows(case, iterations)
+        else:
+            windows = [self.answers(case)[0] for _ in range(WINDOWS)]
+            answer = median(itertools.chain.from_iterable(windows))
+
+        parts = self._parts(case)
+        parts["steps"] = max(0.0, answer - sum(parts.values()))
+        if link:
+            parts["link"] = sum(link.values())
+        totals = list(itertools.chain.from_iterable(windows))
+        means = [fmean(window) for window in windows]
+        return {
+            "answer": answer,
+            **link,
+            "median": median(totals),
+            "slowest": max(totals),
+            "mean": median(means),
+            "windows": means,
+            "breakdown": {name: round(value, 1) for name, value in parts.items()},
+        }
+
+    def _serve_windows(
+        self, case: Case, iterations: int
+    ) -> tuple[list[list[int]], float, dict[str, float]]:
+        """Reports over the port: their times by window; medians of the answer and of the link."""
+        windows = []
+        steps = []  # receiving, answering, and sending of each report
+        for _ in range(WINDOWS):
+            served = self.device.serve(self.messages(case, iterations))
+            windows.append([sum(times) for times in served])
+            steps += served
+        receive, answer, send = (median(times) for times in zip(*steps, strict=True))
+        return windows, answer, {"receive": receive, "send": send}
+
+    def figures(self, case: Case) -> dict[str, Any]:
+        """report() with the case, the bytes of its frames, and the time of a value's noise.
+
+        bytes_float32: of a report that would send d floats.
+        """
+        iterations = 2 if case.records > _LONG_SUM else ITERATIONS
+        report = self.report(case, iterations)
+        parts = report["breakdown"]
+        return {
+            "name": case.label,
+            **asdict(case),
+            **report,
+            "bytes_in": len(self.messages(case, 1)[0]),
+            "bytes_out": case.report_bytes,
+            "bytes_float32": OVERHEAD + 4 * case.d,
+            "noise": (parts["sampling"] + parts["entropy"]) / case.values,
+        }
+
+    def answers(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
+        """The times of ITERATIONS reports on a prepared device, and of each watched call in them."""
+        times, calls = self.device.call(f"answer({self.messages(case, ITERATIONS)!r})")
+        return times, calls
+
+    def _parts(self, case: Case) -> dict[str, float]:
+        """The time of each of PARTS in a report."""
+        # What timing a call adds to its own time, and to the time of its caller.
+        inside, outside = self.device.call("overhead()")
+        self.prepare(case)
+        self.device.call("watch()")
+        _, times_of_calls = self.answers(case)
+
+        calls = {}  # in a report
+        spent = {}  # in a report
+        for label, times in times_of_calls.items():
+            calls[label] = len(times) / ITERATIONS
+            spent[label] = median(times) * calls[label] - inside * calls[label]
+
+        parts = {}
+        for name, part in PARTS.items():
+            added = sum(spent.get(label, 0.0) for label in part.added)
+            subtracted = sum(spent.get(label, 0.0) for label in part.subtracted)
+            nested = (*part.subtracted, *part.wrapped)
+            nested_calls = sum(calls.get(label, 0.0) for label in nested)
+            parts[name] = max(0.0, added - subtracted - outside * nested_calls)
+        return parts
+
+    def burst(self, case: Case, n: int) -> float:
+        """Make n reports, each with the marker set. Returns the seconds that they took."""
+        (message,) = self.messages(case, 1)
+        times, _ = self.device.call(f"answer(rounds({message!r}, {self._key!r}, {n}))")
+        return float(sum(times)) / 1e6
+
+    def units(self, card: bytes, name: str) -> float:
+        """The median time of a case of tern.bench, for one of its units."""
+        return float(median(self.device.call(f"case({name!r}, {WINDOWS}, {card!r})")))
+
+    def heap(self, case: Case) -> dict[str, int]:
+        """Bytes of the heap: free before and with the client, garbage of a report, the most in use."""
+        self.prepare(case)
+        free_before, free = self.device.call("heap")
+        garbage_bytes = 0
+        used_bytes = []
+        for _ in range(2):
+            messages = self.messages(case, _RENEWAL)
+            garbage, used = self.device.call(f"garbage({messages!r})")
+            garbage_bytes += garbage
+            used_bytes.append(used)
+        garbage_per_report = math.ceil(garbage_bytes / (2 * _RENEWAL))
+        return {
+            "free_before": free_before,
+            "free": free,
+            "garbage_per_report": garbage_per_report,
+            "peak": max(used_bytes) + garbage_per_report,
+        }
+
+
+def _rows(case: Case) -> Any:
+    """Records of the device that have all values of the range: an array of Q1.14."""
+    shape = max(1, case.records), case.d + 1
+    values = 7919 * np.arange(math.prod(shape)) % (2 * ONE) - ONE
+    return values.astype(np.int16).reshape(shape)
+
+
+def measure(
+    spec: str, case: Case, say: Say, mechanisms: Sequence[str] = MECHANISMS
+) -> dict[str, Any]:
+    """All figures of `tern bench latency`.
+
+    On an emulated board the main ones come from two boots, which must agree to the microsecond; in
+    instructions they may differ by the share `runs_differ_by`. Raises UsageError without mpy-cross.
+    """
+    library = mpy.compile_set(mpy.BOARDS["pico"])  # first, since the compiler may be missing
+    with subject(spec) as device:
+        bench = Bench(device)
+        result = main_figures(bench, case, mechanisms, say)
+        result["reports"] = _reports(bench, case, mechanisms, say)
+
+    result["identical_runs"] = None
+    result["runs_differ_by"] = None
+    if isinstance(fleet.parse(spec), OnFirmware):
+        say("booting once more: the figures must be the same")
+        with subject(spec) as device:
+            again = main_figures(Bench(device), case, mechanisms, say)
+        if result["unit"] == MICROSECONDS:
+            result["identical_runs"] = all(result[name] == again[name] for name in again)
+        else:
+            name = f"{INSTRUCTIONS}_per_report"
+            result["runs_differ_by"] = abs(again[name]["median"] / result[name]["median"] - 1)
+
+    result["mpy_bytes"] = sum(map(len, library.values()))
+    result["method"] = {
+        "windows": WINDOWS,
+        "iterations": ITERATIONS,
+        "warm_up": WARM_UP,
+        "counts": "median",
+        "main_iterations": MAIN_ITERATIONS,
+    }
+    return result
+
+
+def plan(spec: str, case: Case, mechanisms: Sequence[str] = MECHANISMS) -> list[float]:
+    """The relative durations of the steps that measure() says, as on an emulated Pico."""
+    each_mechanism = [1] * len(mechanisms)
+    main_steps = [2, 10, *each_mechanism, 1]
+    report_steps = [5 + report.records // 10 for report in _cases(case, mechanisms)]
+    steps: list[float] = [*main_steps, *report_steps]
+    if isinstance(fleet.parse(spec), OnFirmware):
+        steps += [9, *main_steps]
+    return steps
+
+
+def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> dict[str, Any]:
+    """The figures of one report, of a coordinate of each mechanism, and of the heap."""
+    device = bench.device
+    unit = device.unit
+    say(f"{device.name}: heap")
+    heap = bench.heap(replace(case, d=max(100, case.d), k=1))
+    say("a report, and where its time goes")
+    report = bench.report(case, MAIN_ITERATIONS)
+
+    coordinate = {}
+    plain_coordinate = {}
+    for name in mechanisms:
+        say(f"a coordinate: {name}")
+        card = Case(name, case.epsilon).card
+        coordinate[name] = bench.units(card, "sample")
+        plain_coordinate[name] = bench.units(card, "plain")
+
+    say("the same with the sampler in C, if this board can run it")
+    native_coordinate = None
+    if device.use_native():
+        native_coordinate = {}
+        for name in mechanisms:
+            native_coordinate[name] = bench.units(Case(name, case.epsilon).card, "sample")
+
+    card = case.card
+    about_case = {
+        "name": case.label,
+        **asdict(case),
+        "card_bytes": len(card),
+        "symbols": cards.decode(card).symbols,
+    }
+    return {
+        "device": device.name,
+        "chip": device.chip,
+        "unit": unit,
+        "case": about_case,
+        f"{unit}_per_coordinate": coordinate,
+        f"{unit}_per_coordinate_plain_float": plain_coordinate,
+        f"{unit}_per_coordinate_native_c": native_coordinate,
+        f"entropy_{unit}_per_byte": bench.units(card, "entropy"),
+        f"{unit}_per_report": report,
+        "us_per_report_at_least": at_least(report) if unit == INSTRUCTIONS else None,
+        "heap_bytes_peak": heap["peak"],
+        "heap": heap,
+    }
+
+
+def at_least(report: Mapping[str, Any]) -> dict[str, float]:
+    """The least microseconds for a report's instructions, by clock.
+
+    SHA-256 and AES, which are hardware on an ESP32, are left out.
+    """
+    instructions = 0.0
+    for part, value in report["breakdown"].items():
+        if part not in _HARDWARE:
+            instructions += value
+    return {f"{mhz} MHz": instructions / mhz for mhz in CLOCKS_MHZ}
+
+
+def _cases(case: Case, mechanisms: Sequence[str]) -> list[Case]:
+    """The reports to compare with each other: around `case`, and two sums."""
+    cases = []
+    for name in (case.mechanism, *mechanisms):
+        if name != projections.NAME:
+            cases += [replace(case, mechanism=name, k=k) for k in (1, case.d)]
+    with contextlib.suppress(UsageError):  # there is none at the least epsilons
+        projections.design(DeviceClass(parse_epsilon(case.epsilon)), case.d)
+        cases.append(replace(case, mechanism=projections.NAME, k=1))
+    cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
+    cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]
+    return list(dict.fromkeys((*cases, *SUMS)))
+
+
+def _reports(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> list[dict[str, Any]]:
+    figures = []
+    for report in _cases(case, mechanisms):
+        say(f"a report: {report.label}")
+        figures.append(bench.figures(report))
+    return figures

@@ -1,0 +1,119 @@
+"""INA226 and INA228 (Texas Instruments) on the I2C bus of a second Pico, which runs ina_logger.py.
+
+The logger sends lines of base64. Each holds several rows of 12 bytes with registers of the chip:
+microseconds u32, bus voltage i32, shunt voltage i32. Bit 30 of the bus voltage is the marker.
+"""
+
+import argparse
+import binascii
+import contextlib
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+
+from ternbench.meters import ports
+from ternbench.meters.instrument import Instrument
+from ternbench.traces import LOST_HINT, Trace
+from ternhost.errors import DeviceError
+from terntools.boards.repl import Repl
+
+LOGGER = Path(__file__).with_name("ina_logger.py")
+ROW = struct.Struct("<Iii")
+_ADDRESS = 0x40  # of the chip on the bus
+_MARKER = 1 << 30
+_READY = "ready"
+_END = b"end\n"
+_TICKS = 1 << 30  # ticks_us wraps there
+
+
+@dataclass(frozen=True)
+class Chip:
+    """How a chip's registers count, by the tables of its datasheet.
+
+    bus and shunt: volts of one bit of the bus voltage and of the shunt voltage. max_shunt: the
+    largest shunt voltage, in bits. usual_ohms: the shunt of most breakouts.
+    """
+
+    name: str
+    bus: float
+    shunt: float
+    max_shunt: int
+    usual_ohms: float
+
+
+CHIPS = {
+    "ina226": Chip("INA226", 1.25e-3, 2.5e-6, max_shunt=(1 << 15) - 1, usual_ohms=0.1),
+    "ina228": Chip("INA228", 195.3125e-6, 312.5e-9, max_shunt=(1 << 19) - 1, usual_ohms=0.015),
+}
+
+
+class Ina226(Instrument):
+    """A logger on a Pico at `port`, with a shunt of so many ohms."""
+
+    kind: ClassVar[str] = "ina226"
+
+    def __init__(self, port: str, ohms: float | None = None) -> None:
+        self.chip = CHIPS[self.kind]
+        self.source = f"measured with an {self.chip.name}"
+        self._port = port
+        self._ohms = self.chip.usual_ohms if ohms is None else ohms
+
+    @classmethod
+    def add_options(cls, options: argparse._ArgumentGroup) -> None:
+        text = "ina226, ina228: shunt resistance (default: 0.1, 0.015)"
+        options.add_argument("--shunt", metavar="OHMS", type=float, help=text)
+
+    @classmethod
+    def from_options(cls, args: argparse.Namespace) -> Self:
+        return cls(ports.meter_port(args), args.shunt)
+
+    def record(self, seconds: float) -> Trace:
+        output = bytearray()
+        with Repl(self._port) as repl:
+            repl.run(LOGGER.read_text())
+            program = f"log({self.kind!r}, {_ADDRESS}, {round(1000 * seconds)})"
+            with repl.program(program, _READY, timeout=seconds + 10) as exchange:
+                end = time.monotonic() + seconds + 5
+                while not output.endswith(_END) and time.monotonic() < end:
+                    output += exchange(b"", b"\n")
+        if not output.endswith(_END):
+            text = f"the logger on {self._port} stopped in its recording"
+            raise DeviceError(text, hint=LOST_HINT)
+        return decode(bytes(output), self.chip, self._ohms)
+
+
+class Ina228(Ina226):
+    kind = "ina228"
+
+    @classmethod
+    def add_options(cls, options: argparse._ArgumentGroup) -> None:
+        """The option --shunt is added once, by Ina226."""
+
+
+def decode(data: bytes, chip: Chip, ohms: float) -> Trace:
+    """The trace of the logger's lines; damaged lines are left out. Raises DeviceError."""
+    rows: list[tuple[int, int, int]] = []
+    for line in data.splitlines():
+        with contextlib.suppress(binascii.Error, struct.error):
+            rows += ROW.iter_unpack(binascii.a2b_base64(line))
+    if len(rows) < 2:
+        hint = "is the INA wired to GP4 (SDA) and GP5 (SCL)?"
+        raise DeviceError("the logger sent no samples", hint)
+
+    ticks, bus, shunt = np.array(rows, np.int64).T
+    steps = np.diff(ticks) % _TICKS
+    microseconds = np.concatenate(([0], np.cumsum(steps)))
+    is_later = np.concatenate(([True], steps > 0))
+    volts = (bus & (_MARKER - 1)) * chip.bus
+    amperes = shunt * chip.shunt / ohms
+    return Trace(
+        seconds=microseconds[is_later] / 1e6,
+        amperes=amperes.astype(np.float64)[is_later],
+        volts=volts.astype(np.float64)[is_later],
+        marker=(bus[is_later] & _MARKER) != 0,
+        clipped=abs(shunt[is_later]) >= chip.max_shunt,
+    )

@@ -1,0 +1,92 @@
+"""A session of measurements or tests: a folder sessions/<time>/ with its log and its results."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ternhost.command import print_result
+from ternhost.run.directory import new_directory
+from ternhost.terminal import Progress, duration
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Session:
+    """The folder of one session.
+
+    It is made with the first line of the log, so that a command that is refused leaves none.
+    """
+
+    def __init__(self, parent: str | Path = "sessions") -> None:
+        self._parent = Path(parent)
+
+    @cached_property
+    def directory(self) -> Path:
+        """The folder. Raises StorageError if it cannot be made."""
+        made = new_directory(parent=self._parent, hint="name another place with --sessions")
+        tern_version = version("tern-ldp")
+        python_version = platform.python_version()
+        _log(made, f"tern {tern_version}, {platform.platform()}, Python {python_version}")
+        return made
+
+    def finish(
+        self,
+        name: str,
+        result: Mapping[str, Any],
+        text: str,
+        pictures: Mapping[str, Figure],
+        as_json: bool,
+    ) -> None:
+        """Write the result as NAME.json and NAME.txt, write the pictures, and print the result.
+
+        text: the result for people. as_json: print it for programs. Raises StorageError.
+        """
+        from ternhost.plots import canvas  # takes long to import
+
+        (self.directory / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        (self.directory / f"{name}.txt").write_text(text + "\n")
+        for title, figure in pictures.items():
+            canvas.save(figure, self.directory / f"{title}.png")
+        printed = {**result, "directory": str(self.directory)}
+        print_result(printed, f"{text}\nall of it is in {self.directory}", as_json)
+
+
+class SessionProgress(Progress):
+    """The progress of a session, on standard error and in its log."""
+
+    def __init__(self, session: Session, plan: Sequence[float] = ()) -> None:
+        """plan: relative durations of the steps that say() begins, to estimate the time left."""
+        super().__init__()
+        self._session = session
+        self._plan = plan
+        self._step_starts: list[float] = []
+
+    def say(self, text: str) -> None:
+        _log(self._session.directory, text)
+        self._step_starts.append(time.monotonic())
+        seconds_left = self._seconds_left()
+        if seconds_left is not None:
+            text += f" (about {duration(seconds_left)} left)"
+        super().say(text)
+
+    def _seconds_left(self) -> float | None:
+        """By the share of the plan that is done; None before the second step, and without a plan."""
+        steps_done = len(self._step_starts) - 1
+        done = sum(self._plan[:steps_done])
+        if not done:
+            return None
+        elapsed = self._step_starts[-1] - self._step_starts[0]
+        return elapsed * (sum(self._plan) - done) / done
+
+
+def _log(directory: Path, line: str) -> None:
+    with open(directory / "log.txt", "a", encoding="utf-8") as log:
+        log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
