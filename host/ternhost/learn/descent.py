@@ -176,7 +176,7 @@ class Descent:
         if boards:
             deviation = sigma * math.sqrt(boards)
             records = self._learn_tally(tally, deviation, boards)
-            self._move(np.asarray(total, np.float64) / records, deviation / records)
+            self.move(np.asarray(total, np.float64) / records, deviation / records)
         self.round += 1
 
     def _learn_tally(self, tally: float, deviation: float, boards: int) -> float:
@@ -194,7 +194,7 @@ class Descent:
             self._radius.learn(tally / scale, deviation / scale)
         return facts.records * boards * self._record_share
 
-    def _move(self, gradient: Floats, noise: float) -> None:
+    def move(self, gradient: Floats, noise: float) -> None:
         """Make a step along the mean gradient of a record, with noise of this deviation."""
         facts = self.facts
         record = self.radius / math.sqrt(facts.unit)

@@ -52,7 +52,7 @@ class Refit(Descent):
             return _GUARD
         return (1 - _GUARD) / (self.rounds - 1)
 
-    def _move(self, gradient: Floats, noise: float) -> None:
+    def move(self, gradient: Floats, noise: float) -> None:
         if self.fits:
             self._observations.add(Observation(self.weights, gradient, noise**2))
             if not self._observations.suited:
@@ -60,7 +60,7 @@ class Refit(Descent):
         if self.fits:
             self._observations.fit()
         else:
-            super()._move(gradient, noise)
+            super().move(gradient, noise)
 
     def _give_up(self) -> None:
         """Go on without the rows: what was asked so far is the first round of a descent."""
