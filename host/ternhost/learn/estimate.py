@@ -217,7 +217,7 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
     clients that reported the value, divided by their share. The error is that of the noise alone.
     Raises ValueError for cards that are no sums.
     """
-    # Counts of one question, from several cohorts or gateways, are added up.
+    # Counts of one question, from several cohorts or sites, are added up.
     pools: dict[tuple[bytes, int, int], tuple[Any, int]] = {}
     for cohort in cohorts:
         key = bytes(cohort.card.data), cohort.question.range, cohort.k
