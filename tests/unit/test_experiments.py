@@ -20,11 +20,12 @@ from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.planning import simulation as rounds
 from ternhost.planning.statistics import beyond_noise, enough, mean_and_error, summaries, winners
 from ternhost.privacy import certify, mechanisms
-from ternhost.privacy.mechanisms import lhp, lower_bound
+from ternhost.privacy.mechanisms import lower_bound
 from ternhost.vectorised import gradients
 from ternpapers import baseline, experiments, perturbing
 from ternpapers.base import Contender, Options, Outcome
 from ternpapers.experiments import coordinates, erm, mean, reports_needed, variance
+from ternpapers.mechanisms import lhp
 from ternpapers.papers import hao
 
 SMALL = {

@@ -13,7 +13,8 @@ from tern import card as cards
 from ternhost.errors import UsageError
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.cards import describe_design
-from ternhost.privacy.mechanisms import duchi, grr, hybrid, laplace, pdpm, piecewise, three_outputs
+from ternhost.privacy.mechanisms import duchi, grr, laplace, piecewise, three_outputs
+from ternpapers.mechanisms import hybrid, pdpm, pm
 
 EPSILONS = ("0.5", "1", "2", "3", "4")
 VARIANCES = {  # the worst case at each of EPSILONS
@@ -72,10 +73,8 @@ def test_formulas_equal_the_reference_figures():
     assert three_outputs.zero_probability(1) == pytest.approx(0.286076897134, rel=1e-11)
     constant = three_outputs.constant(2, three_outputs.zero_probability(2))
     assert constant == pytest.approx(1.46955292825, rel=1e-11)
-    assert piecewise.t_opt(1) == pytest.approx(1.28875656944, rel=1e-11)
-    assert piecewise.worst_variance(1, piecewise.t_pm(1)) == pytest.approx(
-        1 / (3 * math.sinh(0.25) ** 2)
-    )
+    assert pm.t_opt(1) == pytest.approx(1.28875656944, rel=1e-11)
+    assert piecewise.worst_variance(1, pm.t_pm(1)) == pytest.approx(1 / (3 * math.sinh(0.25) ** 2))
 
 
 def test_pdpm_has_the_variance_of_its_paper_and_wastes_budget():

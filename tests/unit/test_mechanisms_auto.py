@@ -14,8 +14,9 @@ from ternhost import errors
 from ternhost.errors import UsageError
 from ternhost.learn.designs import Mechanised
 from ternhost.privacy import certify, mechanisms
-from ternhost.privacy.mechanisms import duchi, hybrid, optimal, piecewise, shipped
+from ternhost.privacy.mechanisms import duchi, optimal, piecewise, shipped
 from ternpapers import discretisation, perturbing
+from ternpapers.mechanisms import hybrid, pm
 
 # Certified lower bounds of the worst variance, which another program computed.
 REFERENCE_BOUNDS = {1.0: 3.9905405, 2.0: 0.8653499, 3.0: 0.303943}
@@ -182,7 +183,7 @@ def test_every_shipped_optimal_card_beats_published_mechanisms():
             assert variance < min(rivals)
         elif levels == 8 and epsilon <= 5:
             assert variance < hybrid.HM_TP.worst_variance(epsilon)
-            assert variance < piecewise.worst_variance(epsilon, piecewise.t_opt(epsilon))
+            assert variance < piecewise.worst_variance(epsilon, pm.t_opt(epsilon))
         bound = REFERENCE_BOUNDS.get(epsilon)
         if bound is not None:
             assert bound < variance

@@ -31,6 +31,7 @@ from ternhost.provision.boards import epsilon_spent, provision_from
 from ternhost.reach.fleet import KINDS
 from ternhost.registry import Registry
 from ternhost.run.run import Run
+from ternpapers.base import others
 from ternpapers.experiments import Options, variance
 
 OUTSIDE = Path(__file__).parent.parent / "outside"
@@ -206,7 +207,7 @@ def test_a_card_of_a_mechanism_from_outside_is_designed_and_used(outside, tern):
 
 
 def test_experiments_compare_a_mechanism_from_outside(outside):
-    assert mechanisms.added() == ["flipped"]
+    assert others() == ["flipped"]
     drawn = [mechanism.name for mechanism in variance._drawn(Options(quick=True), [1.0]).values()]
     assert drawn.count("flipped") == 1
     assert list(Options().compared("duchi")) == ["duchi", "flipped"]

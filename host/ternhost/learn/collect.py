@@ -1,4 +1,4 @@
-"""Means and frequencies of what clients hold, by Algorithm 6 (attributes.py) or HierA (levels.py).
+"""Means and frequencies of what clients hold, by Algorithm 6 of Zhao et al. 2021 (attributes.py).
 
 Means divide by the number of reports that an attribute really had; the paper of Algorithm 6 scales
 a sum by d / k.
@@ -21,10 +21,10 @@ from ternhost import datasets
 from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, Counts, RoundResult
-from ternhost.datasets import Holdings, Table
+from ternhost.datasets import Floats, Holdings, Table
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import UsageError
-from ternhost.learn import attributes, levels
+from ternhost.learn import attributes
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import (
     Cohort,
@@ -36,6 +36,7 @@ from ternhost.learn.base import (
 )
 from ternhost.learn.designs import (
     SEED_HELP,
+    Budgeted,
     Choice,
     Mechanised,
     by_class,
@@ -43,15 +44,12 @@ from ternhost.learn.designs import (
     in_privacy,
     stated,
 )
-from ternhost.learn.hiera import LevelOptions
-from ternhost.options import option, options_of, require
+from ternhost.options import option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
-from ternhost.privacy.mechanisms import lhp
 from ternhost.text import counted
 
 ALGORITHM6 = "algorithm6"
-HIERA = "hiera"
-METHODS = (ALGORITHM6, HIERA)
+Interval = list[float]  # the lower and the upper end
 # Data sets with categorical attributes. Of the others, whose records are for training, the features
 # are collected.
 TABLES: dict[str, Callable[[Path | None], Table]] = {
@@ -74,19 +72,25 @@ def dataset_option() -> Any:
 
 
 @dataclass(frozen=True)
-class Options(Mechanised, LevelOptions):
-    ONLY_WITH: ClassVar[Mapping[str, tuple[str, str]]] = {
-        **dict.fromkeys(("budgets", "mu", "clamp"), ("method", HIERA)),
-        **dict.fromkeys((each.name for each in options_of(Mechanised)), ("method", ALGORITHM6)),
-        **dict.fromkeys(("mechanism_options", "choices"), ("method", ALGORITHM6)),
-    }
+class ClientOptions:
+    """Which clients report, and about what."""
 
     dataset: str = dataset_option()
     clients: int = _what(
         0, "number of clients to ask", shown="all, or 1000 on emulated boards", metavar="N"
     )
     seed: int = _what(1, SEED_HELP, metavar="S")
-    method: str = in_privacy(ALGORITHM6, "report values, or levels (hiera)", choices=METHODS)
+
+    def __post_init__(self) -> None:
+        require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
+        require(self.seed >= 0, "seed", "0 or more", self.seed)
+
+
+@dataclass(frozen=True)
+class Options(Mechanised, Budgeted, ClientOptions):
+    """Options of collecting by Algorithm 6."""
+
+    method: str = in_privacy(ALGORITHM6, "report values (algorithm6)", choices=(ALGORITHM6,))
     choices: str | None = in_privacy(
         None,
         "tau, epsilon and share of each class of clients, whose numbers are clipped to +-TAU, a power of two",
@@ -95,12 +99,11 @@ class Options(Mechanised, LevelOptions):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.method in METHODS, "method", " or ".join(METHODS), self.method)
-        require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
+        Budgeted.__post_init__(self)
+        ClientOptions.__post_init__(self)
+        require(self.method == ALGORITHM6, "method", ALGORITHM6, self.method)
         for choice in self.chosen():
             attributes.range_of(choice.tau)
-        require(self.seed >= 0, "seed", "0 or more", self.seed)
 
     def chosen(self) -> list[Choice]:
         """The choice of each class of clients. Raises UsageError."""
@@ -141,19 +144,6 @@ def table_for(
     return table, records, first, width
 
 
-def plan(options: Options, table: Table) -> list[list[Part]]:
-    """The parts of the clients of each class; one costs at most their epsilon.
-
-    Raises UsageError.
-    """
-    if options.method == HIERA:
-        return [[attributes.numeric_part(table, design)] for design in options.level_designs()]
-    return [
-        attributes.parts_of(options, table, parse_epsilon(each.epsilon), each.share, each.tau)
-        for each in options.chosen()
-    ]
-
-
 def _key(question: Question) -> tuple[Any, ...]:
     """The parts of a question that are equal in two questions for the same attributes."""
     return (
@@ -170,7 +160,7 @@ class Collect(Learner):
 
     name = "collect"
     command = "collect"
-    Options = Options
+    Options: ClassVar[Any] = Options
 
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
         """data: what the clients hold, instead of the data set that the options name."""
@@ -179,9 +169,9 @@ class Collect(Learner):
         self._table, records, self._first, self._width = table_for(
             options.dataset, population, data
         )
-        self.plan = plan(options, self._table)
+        self.plan = self.planned(self._table)
         self.individual = any(part.hashed for parts in self.plan for part in parts)
-        self.modules = ("collect", "lhp") if options.method == HIERA else ("collect",)
+        self.modules = ("collect",)
         # Whichever part a client of a class gives, it pays at most for the dearest.
         dearest = [
             max((part.design for part in parts), key=lambda design: design.cost)
@@ -211,6 +201,17 @@ class Collect(Learner):
         self._reports = [[0] * len(parts) for parts in self.plan]
         self._most = 0  # reports of a round
         self._round = 0
+
+    def planned(self, table: Table) -> list[list[Part]]:
+        """The parts of the clients of each class, of which a client reports one.
+
+        One costs at most the epsilon of the class. Raises UsageError.
+        """
+        options = self.options
+        return [
+            attributes.parts_of(options, table, parse_epsilon(each.epsilon), each.share, each.tau)
+            for each in options.chosen()
+        ]
 
     @property
     def done(self) -> bool:
@@ -282,7 +283,7 @@ class Collect(Learner):
         return held
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        entries = [*self._numeric(), *self._categorical()]
+        entries = [*self._numeric(), *self.categorical_entries()]
         parts = zip(itertools.chain(*self.plan), itertools.chain(*self._reports), strict=True)
         result = {
             "dataset": self.options.dataset,
@@ -295,9 +296,6 @@ class Collect(Learner):
         least = min(part.design.tau or 1.0 for parts in self.plan for part in parts)
         if least < 1:
             result["clipped_at"] = least
-        if self.options.method == HIERA:  # what the paper would say
-            stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
-            result["epsilon_stated"] = stated / MICRO
         return result
 
     def _part(self, part: Part, reports: int) -> dict[str, Any]:
@@ -322,23 +320,22 @@ class Collect(Learner):
             if column in part.columns
         ]
 
+    def numeric_counts(self) -> list[tuple[Card, Counts]]:
+        """The card of each class for numbers, and its counts (attributes x symbols)."""
+        classes = zip(self.plan, self.counts, strict=True)
+        return [(parts[0].design.card, counts[0]) for parts, counts in classes]
+
+    def means(self) -> tuple[Floats, Sequence[Interval | None]]:
+        """The estimated mean of each number, nan where nobody reported it, and its interval."""
+        taus = [parts[0].design.tau or 1.0 for parts in self.plan]
+        combined = estimate.combine(self.numeric_counts(), tau=taus)
+        return combined.mean, _bounds(combined)
+
     def _numeric(self) -> list[dict[str, Any]]:
         if not self._table.numeric_names:
             return []
-        classes = [
-            (parts[0].design.card, of[0]) for parts, of in zip(self.plan, self.counts, strict=True)
-        ]
-        bounds: list[Any]
-        if self.options.method == HIERA:
-            options = self.options
-            means = levels.combine(classes, options.mu, clamp=options.clamp, seed=options.seed)
-            bounds = [None] * len(means)
-        else:
-            combined = estimate.combine(
-                classes, tau=[parts[0].design.tau or 1.0 for parts in self.plan]
-            )
-            means, bounds = combined.mean, _bounds(combined)
-        reports = np.sum([counts.sum(axis=1) for _, counts in classes], axis=0)
+        means, bounds = self.means()
+        reports = np.sum([counts.sum(axis=1) for _, counts in self.numeric_counts()], axis=0)
         entries = []
         for j, name in enumerate(self._table.numeric_names):
             if not np.isfinite(means[j]):
@@ -356,9 +353,8 @@ class Collect(Learner):
             entries.append(entry)
         return entries
 
-    def _categorical(self) -> list[dict[str, Any]]:
-        if self.options.method == HIERA:
-            return []
+    def categorical_entries(self) -> list[dict[str, Any]]:
+        """An entry of the result for each attribute of categories."""
         entries = []
         names = zip(self._table.categorical_names, self._table.categories, strict=True)
         for column, (name, values) in enumerate(names, len(self._table.numeric_names)):
@@ -385,7 +381,7 @@ class Collect(Learner):
         return [*attribute_lines(result), asked, *stated(result), *error_lines(result)]
 
 
-def _bounds(estimates: estimate.Estimate) -> list[list[float] | None]:
+def _bounds(estimates: estimate.Estimate) -> list[Interval | None]:
     """The intervals of estimates, None where there is none."""
     return [
         [float(low), float(high)] if np.isfinite(low) and np.isfinite(high) else None
