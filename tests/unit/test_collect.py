@@ -97,9 +97,7 @@ def test_rules_differ_just_below_five():
         _parts(Options(k=6), numbers)
 
 
-@pytest.mark.parametrize(
-    "mechanism", ["three-outputs", "duchi", "pm-sub", "hm-tp", "laplace", "pdpm"]
-)
+@pytest.mark.parametrize("mechanism", ["three-outputs", "duchi", "pm-sub", "laplace"])
 @pytest.mark.parametrize("epsilon", ["1", "3.2", "4.5", "6", "8"])
 def test_the_default_k_has_the_least_variance_for_uniform_values(mechanism, epsilon):
     options = Options(mechanism=mechanism, epsilon=epsilon)
@@ -324,27 +322,6 @@ def test_a_data_set_without_a_table_gives_its_features():
     assert (part["d"], part["k"]) == (4, 2)
 
 
-def test_a_collection_by_hiera_has_its_true_loss_beside_the_stated_one():
-    options = {"dataset": "iris", "method": "hiera", "epsilon": "8", "mu": 2}
-    result = run("collect", "simulated:50000", **options)
-    assert result["epsilon_paid"] == pytest.approx(8, abs=1e-3)
-    assert result["epsilon_paid"] <= 8
-    assert result["epsilon_stated"] < 5
-    assert result["mean_squared_error"] < 0.01
-    (part,) = result["parts"]
-    card = cards.decode(bytes.fromhex(part["card"]))
-    assert (card.shape, card.symbols, part["k"]) == (cards.HIERARCHY, 10, 1)
-    assert cards.certify(card)
-    assert not cards.certify(card, card.epsilon - 200)
-
-
-def test_means_by_hiera_are_clamped_on_demand():
-    options = {"dataset": "iris", "method": "hiera", "epsilon": "1", "clients": 8}
-    for clamp in (False, True):
-        entries = finished(begin("collect", 8, clamp=clamp, **options)).result([])["attributes"]
-        assert (max(abs(entry["mean"]) for entry in entries) <= 1) == clamp
-
-
 def test_an_attribute_without_reports_is_left_out(table):
     table(3, 5, ())
     entries = finished(begin("collect", 3, epsilon="1")).result([])["attributes"]
@@ -356,8 +333,6 @@ def test_the_command_prints_intervals(tern):
     out = tern("collect", "--dataset", "iris", "--fleet", "simulated:5000", "--epsilon", "4").out
     assert "95 % interval" in out
     assert "mean squared error" in out
-    hiera = "collect --dataset iris --method hiera --fleet simulated:100 --no-report --json"
-    assert tern(*hiera.split()).json["method"] == "hiera"
 
 
 @pytest.mark.slow

@@ -37,14 +37,11 @@ CASES = {
         "fedavg",
         {"dataset": "toy", "choices": "both", "rounds": 7, "share": 0.3},
     ),
-    "hiera": ("hiera", FEDSGD | {"mu": 3}),
-    "personalised hiera": ("hiera", FEDSGD | {"epsilons": PERSONAL}),
     "collect": ("collect", {"dataset": "ipums:people.csv", "epsilon": "10"}),
     "personalised collect": (
         "collect",
         {"dataset": "ipums:people.csv", "epsilons": "4:0.5,10:0.5"},
     ),
-    "collect by hiera": ("collect", {"dataset": "toy", "method": "hiera", "mu": 2}),
     "infer": ("infer", {"dataset": "iris", "epsilon": "8"}),
     "personalised infer": ("infer", {"dataset": "iris", "epsilons": PERSONAL}),
 }
@@ -129,7 +126,6 @@ def test_an_interrupted_run_ends_with_the_same_result(case):
     [
         ("fedsgd", {"epsilons": PERSONAL}),
         ("fedavg", {"records": 4}),
-        ("hiera", {"model": "linear"}),
         ("collect", {}),
         ("infer", {"dataset": "iris"}),
     ],
@@ -171,7 +167,7 @@ def test_an_algorithm_without_an_end_is_never_done(name):
     assert algorithm.reports is None
 
 
-@pytest.mark.parametrize("case", ["fedsgd with adam", "fedavg", "hiera"])
+@pytest.mark.parametrize("case", ["fedsgd with adam", "fedavg"])
 def test_the_state_of_another_model_is_refused(case):
     state = begun(case).state()
     name, options = CASES[case]
