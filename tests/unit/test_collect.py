@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simulating import begin, finished, fleet_of, rounds, run
+from simulating import PEOPLE, begin, finished, fleet_of, rounds, run
 
 from tern import card as cards
 from tern import wire
@@ -26,9 +26,6 @@ from ternhost.privacy import certify, mechanisms
 from ternhost.run import costs
 from ternhost.run.report import collecting
 
-EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
-    f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{1 + i % 4 // 2},{i % 5 // 2}\n" for i in range(600)
-)
 SIZES = (2, 5, 16)
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -137,9 +134,9 @@ def test_many_categories_are_hashed_and_few_are_not(epsilon, grr, olh):
     assert cards.certify(many.design.card, int(float(epsilon) * 1e6))
 
 
-def test_clients_are_divided_among_the_parts():
-    Path("people.csv").write_text(EXTRACT)
-    algorithm = begin("collect", 6000, dataset="ipums:people.csv", epsilon="10", k=1)
+def test_clients_are_divided_among_the_parts(monkeypatch):
+    monkeypatch.setitem(datasets.TABLES, "people", lambda: PEOPLE)
+    algorithm = begin("collect", 6000, dataset="people", epsilon="10", k=1)
     (parts,) = algorithm.plan
     assert [part.columns for part in parts] == [(0, 1), (2, 3), (4,)]
     assert [part.design.card.symbols for part in parts] == [3, 2, 3]

@@ -6,6 +6,7 @@ import json
 from itertools import islice
 
 import pytest
+import simulating
 from simulating import begin, finished, fleet_of, rounds
 
 from ternhost import datasets
@@ -21,9 +22,6 @@ from ternhost.run.status import END, Watcher
 from ternhost.store.store import Store
 
 PERSONAL = "1:0.5,2:0.3,4:0.2"
-EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
-    f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{1 + i % 4 // 2},{i % 5 // 2}\n" for i in range(600)
-)
 FEDSGD = {"dataset": "toy", "reports": 600, "group": 100}
 CASES = {
     **{f"fedsgd with {name}": ("fedsgd", FEDSGD | {"optimiser": name}) for name in OPTIMISERS},
@@ -37,10 +35,10 @@ CASES = {
         "fedavg",
         {"dataset": "toy", "choices": "both", "rounds": 7, "share": 0.3},
     ),
-    "collect": ("collect", {"dataset": "ipums:people.csv", "epsilon": "10"}),
+    "collect": ("collect", {"dataset": "people", "epsilon": "10"}),
     "personalised collect": (
         "collect",
-        {"dataset": "ipums:people.csv", "epsilons": "4:0.5,10:0.5"},
+        {"dataset": "people", "epsilons": "4:0.5,10:0.5"},
     ),
     "infer": ("infer", {"dataset": "iris", "epsilon": "8"}),
     "personalised infer": ("infer", {"dataset": "iris", "epsilons": PERSONAL}),
@@ -54,7 +52,7 @@ def toy(monkeypatch, tmp_path):
     monkeypatch.setattr(
         datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of)
     )
-    (tmp_path / "people.csv").write_text(EXTRACT)
+    monkeypatch.setitem(datasets.TABLES, "people", lambda: simulating.PEOPLE)
     monkeypatch.chdir(tmp_path)
 
 

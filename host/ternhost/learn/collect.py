@@ -5,7 +5,7 @@ a sum by d / k.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -50,14 +50,6 @@ from ternhost.text import counted
 
 ALGORITHM6 = "algorithm6"
 Interval = list[float]  # the lower and the upper end
-# Data sets with categorical attributes. Of the others, whose records are for training, the features
-# are collected.
-TABLES: dict[str, Callable[[Path | None], Table]] = {
-    "ipums": datasets.ipums.ipums,
-    "ipums-regression": partial(datasets.ipums.ipums, dataset="ipums-regression"),
-    "wisdm-records": datasets.wisdm.table,
-}
-
 _what = partial(option, group="what to collect")
 _SHOWN = 24  # attributes, for people,
 _COMMON = 5  # and categories of each
@@ -119,8 +111,9 @@ def load(name: str) -> tuple[Table, int]:
     kind, _, path = name.partition(":")
     if name in datasets.TABLES:
         return datasets.TABLES[name](), 0
-    if kind in TABLES:
-        return TABLES[kind](Path(path).expanduser() if path else None), 0
+    source = datasets.SOURCES.get(kind)
+    if source is not None and source.table is not None:
+        return source.table(Path(path).expanduser() if path else None), 0
     dataset = datasets.load(name)
     first = int(dataset.feature_names[0] == CONSTANT)
     features = np.delete(dataset.features, dataset.public, axis=0)  # nobody holds public rows
