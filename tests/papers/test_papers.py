@@ -69,7 +69,9 @@ def test_a_row_leads_to_commands_modules_and_tests_that_exist(paper, row):
         if getattr(arguments, "figure", None):
             assert arguments.figure in experiments.figures(arguments.name)
     for name in re.findall(r"`([\w/]+\.py)`", f"{what} {where}"):
-        assert any((ROOT / base / name).is_file() for base in ("host/ternpapers", "host/ternhost", "")), name
+        assert any(
+            (ROOT / base / name).is_file() for base in ("host/ternpapers", "host/ternhost", "")
+        ), name
     named = set(re.findall(r"`(test_\w+)`", where))
     assert named
     assert named <= TESTS
