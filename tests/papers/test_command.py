@@ -4,11 +4,14 @@ import contextlib
 import os
 import pty
 import subprocess
+from dataclasses import replace
 
 import pytest
 import warm
 
 from ternhost import errors
+from ternhost.privacy import mechanisms
+from ternhost.privacy.mechanisms.duchi import DUCHI
 from ternpapers.base import Options, others
 from ternpapers.experiments import variance
 from ternpapers.papers import hao
@@ -88,8 +91,18 @@ def test_wrong_options_are_refused(tern, here, words, message):
     assert message in tern(*words.split(), code=errors.USAGE).err
 
 
-def test_experiments_compare_a_mechanism_from_outside(outside):
+@pytest.fixture
+def flipped():
+    """A mechanism of another package is registered."""
+    with mechanisms.REGISTRY.lent("flipped", replace(DUCHI, name="flipped")):
+        yield
+
+
+def test_experiments_compare_a_mechanism_from_outside(flipped):
     assert others() == ["flipped"]
+    assert list(Options().compared("duchi")) == ["duchi", "flipped"]
+
+
+def test_the_variance_of_a_mechanism_from_outside_is_drawn_once(flipped):
     drawn = [mechanism.name for mechanism in variance._drawn(Options(quick=True), [1.0]).values()]
     assert drawn.count("flipped") == 1
-    assert list(Options().compared("duchi")) == ["duchi", "flipped"]

@@ -130,4 +130,5 @@ def test_a_shipped_optimal_card_of_eight_levels_beats_hm_tp_and_pm_opt(epsilon):
 def test_an_option_of_a_mechanism_is_not_one_of_another():
     with pytest.raises(UsageError, match="duchi has no option --window") as caught:
         mechanisms.design("duchi", 1, window="best")
-    assert caught.value.hint == "it is for pm-sub, pm, pm-opt, hm, hm-tp"
+    takers = caught.value.hint.removeprefix("it is for ").split(", ")
+    assert {*takers} == {"pm-sub", "pm", "pm-opt", "hm", "hm-tp"}

@@ -332,7 +332,7 @@ TAKEN_AWAY = {
     ),
     "broker": ("broker sites hellos", "broker"),
     "gateway": ("gateways_messages gateway_init", "gateway"),
-    "simulated": ("simulated hiera", "experiment plan"),
+    "simulated": ("simulated", "experiment plan"),
 }
 # Common modules are imported once; each way is hidden in forks of that process.
 _HIDE = """

@@ -137,6 +137,17 @@ def table_for(
     return table, records, first, width
 
 
+def plan(options: Options, table: Table) -> list[list[Part]]:
+    """The parts of the clients of each class, of which a client reports one.
+
+    One costs at most the epsilon of the class. Raises UsageError.
+    """
+    return [
+        attributes.parts_of(options, table, parse_epsilon(each.epsilon), each.share, each.tau)
+        for each in options.chosen()
+    ]
+
+
 def _key(question: Question) -> tuple[Any, ...]:
     """The parts of a question that are equal in two questions for the same attributes."""
     return (
@@ -196,15 +207,8 @@ class Collect(Learner):
         self._round = 0
 
     def planned(self, table: Table) -> list[list[Part]]:
-        """The parts of the clients of each class, of which a client reports one.
-
-        One costs at most the epsilon of the class. Raises UsageError.
-        """
-        options = self.options
-        return [
-            attributes.parts_of(options, table, parse_epsilon(each.epsilon), each.share, each.tau)
-            for each in options.chosen()
-        ]
+        """The parts of the clients of each class: see `plan`."""
+        return plan(self.options, table)
 
     @property
     def done(self) -> bool:

@@ -14,7 +14,12 @@ Row = Mapping[str, Any]
 
 _LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)))
 _MARKERS = "osD^vPX*<>hdp8"
-_SIZES = {"markersize": 5, "linewidth": 1.4, "capsize": 2, "elinewidth": 0.8}  # points
+_SIZES: dict[str, Any] = {
+    "markersize": 5,
+    "linewidth": 1.4,
+    "capsize": 2,
+    "elinewidth": 0.8,
+}  # points
 _SHIFT = 0.006  # of the width, between neighbouring curves with error bars
 _COLOURS = ("#14406b", "#c46a1b", "#222222", "#4f83b5", "#8a4a10", "#7a7a7a")
 _MOST = 9  # curves in one panel that a reader can tell apart
@@ -175,7 +180,8 @@ def _draw_curves(axes: "Axes", panel: Panel, labels: Sequence[str]) -> dict[str,
     entries = {}
     for curve in panel.curves:
         i = labels.index(curve.label)
-        line, marker, error, steps = "none", None, None, 0.0
+        line: Any = "none"
+        marker, error, steps = None, None, 0.0
         if curve.has_line:
             line = _LINES[(i + i // len(_COLOURS)) % len(_LINES)]
         if len(curve.x) <= _MARKED:
