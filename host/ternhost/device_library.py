@@ -18,8 +18,6 @@ from typing import Any
 
 PUBLIC = "tern"
 PRIVATE = "ternhost.tern"
-# The packages of tern, by the first part of their modules' names. PRIVATE is within one of them.
-_OWN_PACKAGES = ("ternhost", "terngateway", "ternpapers", "terntools", "ternbench")
 _A_MODULE = "wire.py"  # by which the library is known
 
 
@@ -105,8 +103,12 @@ class _Import:
 
 
 def _is_own(importer: Mapping[str, Any] | None) -> bool:
-    """Whether these are the globals of a module of tern."""
+    """Whether these are the globals of a module of tern.
+
+    The packages of tern are called ternhost, terntools and so on: none of them is called `tern`.
+    """
     if importer is None:
         return False
     name = importer.get("__package__") or importer.get("__name__") or ""
-    return name.partition(".")[0] in _OWN_PACKAGES
+    package = name.partition(".")[0]
+    return package.startswith(PUBLIC) and package != PUBLIC

@@ -101,7 +101,7 @@ class Registry(Mapping[str, T], Generic[T]):
             self._complete = True
             for point in entry_points(group=self.group):
                 package = point.module.partition(".")[0]
-                if find_spec(package) is None:
+                if not _is_there(package):
                     self._missing[point.name] = package
                 else:
                     self._places.setdefault(point.name, point)
@@ -113,3 +113,11 @@ class Registry(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         self._complete_names()
         return len(self._places)
+
+
+def _is_there(package: str) -> bool:
+    """Whether a package can be imported, without importing it."""
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # by a finder that hides it
+        return False

@@ -15,6 +15,9 @@ from spec import answers
 from harness import seeds, verdicts
 from tern import card as cards
 from tern import coordinates, frames, wire
+from terngateway import messages
+from terngateway.messages import Answer, Ask, MessageError
+from terngateway.round import check
 from ternhost.count import batches
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Averaged, Question, decode_body, question_of, round_body
@@ -22,9 +25,6 @@ from ternhost.count.rounds import StoredCohort
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.broker.access import Access
-from ternhost.reach.gateway import messages
-from ternhost.reach.gateway.messages import Answer, Ask, MessageError
-from ternhost.reach.gateway.round import check
 from ternhost.reach.links import read_hello
 from ternhost.reach.ports.link import SerialLink
 from ternhost.store.store import Store

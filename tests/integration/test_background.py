@@ -10,10 +10,10 @@ import pytest
 from harness.running_gateways import with_nats
 from warm import TERN
 
+from terngateway.nats.directories import write_gateways
 from ternhost import errors
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import free_port
-from ternhost.reach.gateway.nats.directories import write_gateways
 from terntools.emulators.process import locked
 
 

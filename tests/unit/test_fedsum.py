@@ -187,7 +187,7 @@ def test_boards_of_another_measure_or_policy_refuse(monkeypatch, most, measure, 
     assert hint in caught.value.hint
 
 
-def test_the_sums_of_gateways_merge():
+def test_the_sums_of_sites_merge():
     """Counts of two halves of a fleet add up to those of the whole."""
     learner = fedsum.FedSum(
         fedsum.Options(**SMALL), fedsum.Population(clients=6), datasets.load("synthetic-logistic")

@@ -113,6 +113,7 @@ if find_spec("ternbench"):
     COMMANDS["bench"] = ["bench", "latency", "PORT"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_waits_without_a_limit_for_a_port_that_prints(tern, tmp_path, command):
     firmware = tmp_path / "pico.uf2"

@@ -179,7 +179,7 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
     in its own integer units), and the standard error that the noise gives it; nan for a value that
     nobody reported.
 
-    Counts of one question, from cohorts or gateways, are added up. With k of v values a total is
+    Counts of one question, from several cohorts or sites, are added up. With k of v values a total is
     the sum over those clients that reported the value, times their share: its error is that of the
     noise alone. Raises ValueError for cards that are no sums.
     """

@@ -1,4 +1,4 @@
-"""What a run says of its cost: to a device, for its life, and toward the owner of the server."""
+"""What a run says of its cost to a device, and for its life, before the first round."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
+from ternhost.extensions import EXTENSIONS
 from ternhost.learn.base import Devices
 from ternhost.learn.designs import ends
 from ternhost.options import flag
 from ternhost.privacy.accounting import MEASURES, PrivacyAccount
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import BoardBudget, Driver, Left, least
-from ternhost.run import affordable, costs, guarantees, payments, toward_server
+from ternhost.run import affordable, costs, guarantees, payments
 from ternhost.run.guarantees import OfClass
 from ternhost.run.status import Watcher
 
@@ -55,8 +56,8 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
     }
     note_costs(run.watcher, run.accounts, before, least(budgets), **words)
     affordable.require(run, budgets, len(driver.devices), members, disclosures, before)
-    if run.fleet.by_gateways and not learner.unit:
-        for line in toward_server.planned_words(learner, driver.sites, run.store, options):
+    for extension in EXTENSIONS.available():
+        for line in extension.before_first_round(run, driver):
             run.watcher.note(line)
 
 

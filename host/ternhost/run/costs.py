@@ -145,11 +145,14 @@ def _reported(
     """Each cohort of a round, and its devices that have reported, if there are any. counted: as
     `counted_reports`.
 
-    A host does not know which devices of a gateway have reported: all that it asked count, unless
-    none has.
+    If an extension has collected the round, nobody here knows which devices have reported: all that
+    were asked count, unless none can have.
     """
-    if store.by_gateways(round_.number):
-        if not store.all_answered_without_reports(round_.number):
+    for extension in store.extensions():
+        may_have_reported = extension.may_have_reported(store, round_.number)
+        if may_have_reported is None:
+            continue
+        if may_have_reported:
             yield from ((cohort, integers(cohort.devices)) for cohort in round_.cohorts)
         return
     reporters: Integers | None = None

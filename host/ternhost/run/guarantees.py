@@ -92,17 +92,6 @@ def words_of_reports(classes: Sequence[OfClass]) -> list[str]:
     ]
 
 
-def toward_server(sites: Mapping[str, Mapping[str, Any]]) -> list[Guarantee]:
-    """The guarantees of each site toward the owner of the server (`toward_server.told`), where
-    there is one.
-    """
-    return [
-        Guarantee.toward_server(name, site["epsilon"], site["delta"], site["honest"])
-        for name, site in sites.items()
-        if site["epsilon"] is not None
-    ]
-
-
 def worst(classes: Sequence[OfClass], span: Span) -> Guarantee | None:
     """The guarantee of the class that loses most; None where devices report nothing that is
     protected.

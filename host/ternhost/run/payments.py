@@ -197,13 +197,13 @@ def warning(found: Sequence[Payment]) -> str:
 
 
 def most_paid(store: Store) -> Left:
-    """The most that a board of this store, or of its gateways, says that a device has paid in its
-    life, by measure, in millionths: as of its last HELLO, with the reports since. None where none
-    says it.
+    """The most that a board of this store says that a device has paid in its life, by measure.
+
+    In millionths, as of its last HELLO, with the reports since. None where none says it.
     """
     said = [(board.measure, board.paid) for board in store.boards() if board.paid is not None]
-    for gateway in store.gateways():
-        said += [(measure, spent) for measure, _, _, spent, _ in gateway.here.get("budgets", ())]
+    for extension in store.extensions():
+        said += [(budget.measure, budget.spent) for budget in extension.budgets(store)]
     epsilon, rho = (
         max((paid for of, paid in said if of == measure), default=None)
         for measure in (EPSILON, RHO)

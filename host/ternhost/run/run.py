@@ -270,7 +270,7 @@ class Run(Closing):
             seed=self.algorithm.options.seed,
             standing=self.schedule is not None,
             patience=(self.schedule or Schedule()).patience,
-            bound=self.options.bound,
+            options=self.options,
             **learner,
         )
         driver = self._driver = self.fleet.driver(context)
