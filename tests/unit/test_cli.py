@@ -18,6 +18,7 @@ import pytest
 
 from ternhost import cli, errors
 from ternhost.command import add_command
+from ternhost.registry import Registry
 
 TERN = [sys.executable, "-m", "ternhost"]
 
@@ -67,7 +68,9 @@ def run_command(monkeypatch, function):
     def add_parser(subparsers):
         add_command(subparsers, "try", "try it", "tern try").set_defaults(func=function)
 
-    monkeypatch.setattr(cli, "COMMANDS", {"try": types.SimpleNamespace(add_parser=add_parser)})
+    commands = Registry("command", "tern.none", {})
+    commands.register("try", types.SimpleNamespace(add_parser=add_parser))
+    monkeypatch.setattr(cli, "COMMANDS", commands)
     return cli.main(["try"])
 
 
