@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ternhost.datasets import Table
+from tern.card import Card
+from ternhost.count.rounds import Counts
+from ternhost.datasets import Floats, Table
 from ternhost.learn import attributes
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import Population
 from ternhost.learn.collect import ClientOptions, Collect, Interval
 from ternhost.learn.designs import in_privacy
-from ternhost.learn.parameters import Floats
 from ternhost.options import require
 from ternhost.privacy.base import MICRO
 from ternpapers import levels
@@ -29,9 +30,7 @@ class Options(LevelOptions, ClientOptions):
 
     method: str = in_privacy(METHOD, "report values, or levels (hiera)", choices=(METHOD,))
 
-    def __post_init__(self) -> None:
-        LevelOptions.__post_init__(self)
-        ClientOptions.__post_init__(self)
+    def check(self) -> None:
         require(self.method == METHOD, "method", METHOD, self.method)
 
 
@@ -45,16 +44,16 @@ class CollectLevels(Collect):
         super().__init__(options, population, data)
         self.modules = ("collect", "lhp")
 
-    def planned(self, table: Table) -> list[list[Part]]:
+    def make_plan(self, table: Table) -> list[list[Part]]:
         designs = self.options.level_designs()
         return [[attributes.numeric_part(table, design)] for design in designs]
 
-    def means(self) -> tuple[Floats, Sequence[Interval | None]]:
+    def means(
+        self, counts: Sequence[tuple[Card, Counts]], taus: Sequence[float]
+    ) -> tuple[Floats, Sequence[Interval | None]]:
         """The means; no intervals, since the paper has none."""
         options = self.options
-        means = levels.combine(
-            self.numeric_counts(), options.mu, clamp=options.clamp, seed=options.seed
-        )
+        means = levels.combine(counts, options.mu, clamp=options.clamp, seed=options.seed)
         return means, [None] * len(means)
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
 from ternhost.extensions import EXTENSIONS
-from ternhost.learn.base import Devices
 from ternhost.learn.designs import ends
+from ternhost.learn.devices import Devices
 from ternhost.options import flag
 from ternhost.privacy.accounting import MEASURES, PrivacyAccount
 from ternhost.privacy.base import MICRO

@@ -15,8 +15,9 @@ from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import StoredCohort, StoredRound
-from ternhost.learn.base import Devices, Learner, most_turns
+from ternhost.learn.base import Learner
 from ternhost.learn.designs import class_of
+from ternhost.learn.devices import Devices, most_turns
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import Policy, PrivacyAccount
 from ternhost.privacy.base import MICRO

@@ -14,7 +14,7 @@ import numpy as np
 from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers
-from ternhost.learn.base import Devices
+from ternhost.learn.devices import Devices
 from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import ReportKind

@@ -10,7 +10,7 @@ import numpy as np
 
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import RefusedError
-from ternhost.learn.base import Devices
+from ternhost.learn.devices import Devices
 from ternhost.reach import refusals
 from ternhost.reach.driver import Cohorts, Driver, RoundProgress
 from ternhost.run import announcement, costs

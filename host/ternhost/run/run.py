@@ -14,7 +14,8 @@ import numpy as np
 
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
 from ternhost.files import Closing
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
+from ternhost.learn.base import ALGORITHMS, Learner
+from ternhost.learn.devices import Devices, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
