@@ -15,10 +15,11 @@ import numpy.typing as npt
 from tern import wire
 from terngateway import messages
 from terngateway.messages import LENGTH, MOST_REASONS, Answer, Ask, MessageError, Refused
-from ternhost.count import estimate, rounds
+from ternhost.count import rounds
 from ternhost.count.cohort import Cohort
 from ternhost.count.members import Integers, Members, inflate, integers
 from ternhost.count.questions import Question
+from ternhost.learn import estimate
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import is_label
 from ternhost.store.tallies import pack_counts

@@ -20,10 +20,10 @@ from terngateway.round import check
 from terngateway.site_fleet import SiteFleet, opened
 from terngateway.tables import GatewayTables
 from ternhost.count.batches import unpack
-from ternhost.count.estimate import supports
 from ternhost.count.questions import Averaged, Question, round_body
 from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.errors import StorageError, TernError, UsageError
+from ternhost.learn.estimate import supports
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories
 from ternhost.store import kept_model

@@ -15,9 +15,9 @@ from harness import kept
 from tern import card as cards
 from tern import storage
 from ternhost import datasets
-from ternhost.count import batches, estimate
+from ternhost.count import batches
 from ternhost.errors import InterruptedByUser, RefusedError, StorageError, UsageError
-from ternhost.learn import clustering
+from ternhost.learn import clustering, estimate
 from ternhost.learn.designs import class_of
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import fleet_file

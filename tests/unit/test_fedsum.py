@@ -12,9 +12,8 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 import ternhost
 from tern import ledger, storage
 from ternhost import datasets
-from ternhost.count import estimate
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import fedsum
+from ternhost.learn import estimate, fedsum
 from ternhost.privacy import sums
 from ternhost.provision.boards import board_directories
 from ternhost.store.reader import Reader

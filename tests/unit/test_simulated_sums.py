@@ -12,7 +12,6 @@ from tern import card as cards
 from tern import ledger, wire
 from tern.sums import rho
 from ternhost import vectorised
-from ternhost.count import estimate
 from ternhost.count.questions import (
     Question,
     cost_of,
@@ -23,6 +22,7 @@ from ternhost.count.questions import (
 )
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
+from ternhost.learn import estimate
 from ternhost.privacy import sums
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.simulated.driver import SimulatedDriver

@@ -22,8 +22,9 @@ from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, Members, integers
 from ternhost.errors import RefusedError, TernError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner
+from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.learn.designs import class_of
+from ternhost.learn.devices import Devices
 from ternhost.options import flag, names_of
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import MEASURES, PrivacyAccount

@@ -15,7 +15,8 @@ from tern import ledger, wire
 from ternhost.count.disclosures import Disclosures
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.extensions import EXTENSIONS, StatementPart
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
+from ternhost.learn.base import ALGORITHMS, Learner, Population
+from ternhost.learn.devices import Devices, clients_of
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import provision_fleet

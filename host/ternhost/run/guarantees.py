@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ternhost.count.disclosures import Disclosures, ReportCounts
-from ternhost.learn.base import Devices, Learner
+from ternhost.learn.base import Learner
 from ternhost.learn.designs import ReportDesign, by_class, ends
+from ternhost.learn.devices import Devices
 from ternhost.privacy.guarantee import Guarantee, Span
 
 

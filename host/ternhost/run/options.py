@@ -95,7 +95,7 @@ class RunOptions:
             )
             made = kind.provisions or kind.simulated
             of_any_run = names_of_run()
-            algorithm, reason = choice.of(named, algorithms, of_any_run, made, served)
+            algorithm, reason = choice.choose(named, algorithms, of_any_run, made, served)
         learner = algorithms[algorithm]
         learning = dict(named)
         if reason and named.get("public") == "none" and "public" not in names_of(learner.Options):
