@@ -124,7 +124,10 @@ class RoundLoop:
         if not run.algorithm.once:
             return members
         if self._reporters is None or self._reporters[0] != run.state.rounds:
-            self._reporters = run.state.rounds, costs.heard(run.store, run.files.name)
+            self._reporters = (
+                run.state.rounds,
+                costs.devices_that_reported(run.store, run.files.name),
+            )
         waiting = np.setdiff1d(members, self._reporters[1])
         if len(members) and not len(waiting) and self._published != run.state.rounds:
             self._publish()

@@ -331,7 +331,7 @@ class Run(Closing):
     def _account_for(self, members: Sequence[int] | Devices) -> None:
         """Set what a served run has cost the devices that it asked."""
         assert self.schedule is not None
-        self.algorithm.times = costs.most_asked(
+        self.algorithm.times = costs.rounds_of_most_asked_device(
             self.store,
             self.files.name,
             self.state.rounds,
