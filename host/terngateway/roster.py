@@ -17,8 +17,12 @@ from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
 
-HOLD = 2.0, 15.0  # seconds for which a gateway keeps a question: at first, and at most
-_PATIENCE = 2.0, 30.0  # seconds until a gateway that fails is asked again: at first, and at most
+# Seconds for which a gateway keeps a question: at first, and at most.
+HOLD = 2.0
+MOST_HOLD = 15.0
+# Seconds until a gateway that fails is asked again: at first, and at most.
+_PATIENCE = 2.0
+_MOST_PATIENCE = 30.0
 _LOST = 6.0  # seconds beyond `hold` after which a message, or its reply, was lost
 _LOOK = 0.25  # seconds between two looks at who can be reached
 _AGAIN = 30.0  # seconds after which a gateway of a served fleet is asked for its devices again
@@ -43,8 +47,8 @@ class KnownGateway:
     reported_gone: bool = False
     refused: bool = False  # its messages are ignored
     why: str = ""  # a round last went on without it
-    patience: float = _PATIENCE[0]
-    hold: float = HOLD[0]
+    patience: float = _PATIENCE
+    hold: float = HOLD
     greeted: float = 0.0
     next: float = 0.0  # when something is sent next
 
@@ -84,7 +88,8 @@ class GatewayRoster:
             return
         self._looked = now
         sites = self._post.sites()
-        if (condition := self._post.condition()) != self.condition:
+        condition = self._post.condition()
+        if condition != self.condition:
             self.condition = condition
             if condition and not self.quiet:
                 self._warn(condition)
@@ -93,7 +98,7 @@ class GatewayRoster:
         for name, reachable in sites.items():
             gateway = self.all.setdefault(name, KnownGateway(name))
             if reachable and not gateway.reachable:
-                gateway.next, gateway.patience = now, _PATIENCE[0]
+                gateway.next, gateway.patience = now, _PATIENCE
             gateway.reachable, gateway.registered = reachable, True
 
     def greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
@@ -116,7 +121,7 @@ class GatewayRoster:
 
     def heard(self, gateway: KnownGateway, now: float) -> None:
         """Note that it has sent a message. A gateway that never answers a round stays left out."""
-        gateway.heard, gateway.patience = now, _PATIENCE[0]
+        gateway.heard, gateway.patience = now, _PATIENCE
         if (gateway.reported_gone or gateway.left_out) and gateway.unanswered <= 1:
             gateway.reported_gone = gateway.left_out = False
             if gateway.here is not None:
@@ -125,7 +130,7 @@ class GatewayRoster:
     def failed(self, gateway: KnownGateway, why: str, now: float) -> None:
         """Ask a gateway again later that has not answered."""
         gateway.next = now + gateway.patience
-        gateway.patience = min(2 * gateway.patience, _PATIENCE[1])
+        gateway.patience = min(2 * gateway.patience, _MOST_PATIENCE)
         self.gone(gateway, why)
 
     def gone(self, gateway: KnownGateway, why: str) -> None:
@@ -136,42 +141,53 @@ class GatewayRoster:
             self._warn(f"gateway {gateway.name} does not answer: {why}")
 
     def admit(self, gateway: KnownGateway, here: Here, now: float, strict: bool) -> None:
-        """Accept a HERE whose devices are allowed. strict: raise UsageError for devices of another
-        gateway.
+        """Accept a HERE, unless its devices are registered for, or those of, another gateway.
+
+        strict: raise UsageError for devices of another gateway.
         """
-        if message := self._not_its_own(gateway, here):
-            self._ignore(gateway, now, message)
+        problem = self._registered_elsewhere(gateway, here)
+        if not problem:
+            problem = self._shared_device(gateway, here)
+            if problem and strict:
+                hint = "give the devices of every site ids of their own (--first-id)"
+                raise UsageError(problem, hint=hint)
+        if problem:
+            self._ignore(gateway, now, problem)
             return
-        for other in self.all.values():
-            twice = np.intersect1d(other.devices, here.devices, assume_unique=True)
-            if other is gateway or not len(twice):
-                continue
-            if other.here is None and not other.registered:  # it was removed
-                other.devices = integers(())
-                continue
-            message = f"gateways {other.name} and {gateway.name} both have device {twice[0]}"
-            if strict:
-                raise UsageError(
-                    message, hint="give the devices of every site ids of their own (--first-id)"
-                )
-            self._ignore(gateway, now, message)
-            return
+
         count, before = len(here.devices), len(gateway.devices)
         if before and gateway.here is not None and before != count:
             self._warn(f"gateway {gateway.name} now has {counted(count, 'device')}, not {before}")
-        gateway.first = here.last if gateway.first is None else gateway.first
-        gateway.devices, gateway.here, gateway.next, gateway.refused = (
-            here.devices,
-            here,
-            now,
-            False,
-        )
-        fields = {name: value for name, value in asdict(here).items() if name != "devices"}
+        if gateway.first is None:
+            gateway.first = here.last
+        gateway.devices = here.devices
+        gateway.here = here
+        gateway.next = now
+        gateway.refused = False
+        fields = asdict(here)
+        del fields["devices"]
         self._tables.gateway_seen(
             gateway.name, here.devices, time.time(), {**fields, "clients": count}
         )
 
-    def _not_its_own(self, gateway: KnownGateway, here: Here) -> str:
+    def _shared_device(self, gateway: KnownGateway, here: Here) -> str:
+        """Which device another gateway has, too, in words; "" if none is.
+
+        Devices of a gateway that was removed are free.
+        """
+        for other in self.all.values():
+            shared = np.intersect1d(other.devices, here.devices, assume_unique=True)
+            if other is gateway or not len(shared):
+                continue
+            was_removed = other.here is None and not other.registered
+            if was_removed:
+                other.devices = integers(())
+                continue
+            return f"gateways {other.name} and {gateway.name} both have device {shared[0]}"
+        return ""
+
+    def _registered_elsewhere(self, gateway: KnownGateway, here: Here) -> str:
+        """Which device is registered for another gateway, in words; "" if none is."""
         for name, allowed in self._registered().items():
             inside = (here.devices >= allowed.start) & (here.devices < allowed.stop)
             wrong = here.devices[~inside if name == gateway.name else inside]
@@ -191,22 +207,28 @@ class GatewayRoster:
         A dishonest one must not use up the numbers: the host ignores a gateway far ahead of all
         others, and uses only the first number that each reports.
         """
-        ours = last_number(self._store)
-        first = {
+        first_claims = {
             gateway.name: gateway.first
             for gateway in self.all.values()
             if gateway.first is not None
         }
-        least = min(first.values(), default=0)
-        if len(first) == 1:
-            least = ours if ours else min(least, wire.CLIENT_AHEAD // 2)
-        most = max(ours, least) + wire.FLEET_AHEAD
-        for name, last in first.items():
-            if last > most and name not in self._doubted:
+        most = self._most_credible(list(first_claims.values()))
+        believed = 0
+        for name, last in first_claims.items():
+            if last <= most:
+                believed = max(believed, last)
+            elif name not in self._doubted:
                 self._doubted.add(name)
-                text = (
-                    f"gateway {name} claims round {last}, which this host has not asked; it is not "
+                self._warn(
+                    f"gateway {name} claims round {last}, which this host has not asked; it is not believed. If it is "
+                    f"right, go on with --after-round {last}"
                 )
-                text += f"believed. If it is right, go on with --after-round {last}"
-                self._warn(text)
-        return max((last for last in first.values() if last <= most), default=0)
+        return believed
+
+    def _most_credible(self, claims: list[int]) -> int:
+        """The largest round number that a gateway may claim. claims: of all gateways."""
+        ours = last_number(self._store)
+        least = min(claims, default=0)
+        if len(claims) == 1:  # nobody else confirms it
+            least = ours if ours else min(least, wire.CLIENT_AHEAD // 2)
+        return max(ours, least) + wire.FLEET_AHEAD

@@ -5,12 +5,12 @@ gets it, and an answer before the host does, so that the same question always ge
 and no device pays twice.
 """
 
+from __future__ import annotations
+
 import math
 import threading
 import time
-from dataclasses import replace
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from tern import __version__, wire
 from terngateway import dealing, messages
@@ -44,6 +44,15 @@ from ternhost.store.store import Store
 
 _TICK = 0.1  # seconds between two looks of an idle gateway for a question
 _LOOK = 1.0  # seconds between two looks at its own fleet
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a round has ended, what the host gets for it, and what that discloses."""
+
+    reply: bytes | None
+    ended: str
+    disclosed: Answered = ()
 
 
 class Gateway:
@@ -187,20 +196,10 @@ class Gateway:
 
     def _objection(self, ask: Ask, here: Here) -> Refused | None:
         """Why a question is refused, or None; a number without a question can still get one."""
+        refused = self._objection_to_number(ask)
+        if refused is not None or ask.number == self._last:
+            return refused
         number = ask.number
-        if number < self._last:
-            return Refused(
-                number, f"round {number} is before round {self._last}, this gateway's last one"
-            )
-        if number == self._last:
-            if ask.digest == self._digest:
-                return None
-            why = "has another question" if self._digest else "was asked by the gateway itself"
-            return Refused(number, f"round {number} {why}", "ask the next round")
-        if (
-            number - self._last > wire.CLIENT_AHEAD
-        ):  # no device would answer it, and numbers only grow
-            return Refused(number, f"round {number} is too far after round {self._last}")
         if ask.individual and not self._single_results and any(map(is_vector, _questions(ask))):
             why = "this gateway does not pass on the results of single devices"
             return Refused(number, why, "ask for --answer label, or start it with --single-results")
@@ -209,9 +208,23 @@ class Gateway:
         known = Members(here.devices)
         for cohort in ask.cohorts:
             ids = integers(cohort.devices)
-            if np.any(strange := known.find(ids) < 0):
-                why = f"device {ids[strange][0]} is no longer on this gateway"
+            gone = ids[known.find(ids) < 0]
+            if len(gone):
+                why = f"device {gone[0]} is no longer on this gateway"
                 return Refused(number, why, "ask the next round")
+        return None
+
+    def _objection_to_number(self, ask: Ask) -> Refused | None:
+        number = ask.number
+        if number < self._last:
+            why = f"round {number} is before round {self._last}, this gateway's last one"
+            return Refused(number, why)
+        if number == self._last and ask.digest != self._digest:
+            why = "has another question" if self._digest else "was asked by the gateway itself"
+            return Refused(number, f"round {number} {why}", "ask the next round")
+        if number - self._last > wire.CLIENT_AHEAD:
+            # No device would answer it, and numbers only grow.
+            return Refused(number, f"round {number} is too far after round {self._last}")
         return None
 
     # Rounds, in the thread of the store
@@ -253,6 +266,7 @@ class Gateway:
         self._driver.stop()
 
     def _look(self) -> None:
+        """See which devices are there, and give them the models that the host has sent."""
         devices = integers(self._driver.devices)
         boards, budgets = self._driver.status.boards, rows_of(self._driver.budgets)
         self._registered = max(len(devices), self._store.device_count())
@@ -272,11 +286,10 @@ class Gateway:
             models, self._models = self._models, []
             self._changed.notify_all()
         self._settle_account()
+        if not self._store.last_round():  # a model belongs to a round
+            return
         for averaged in models:
-            if (
-                self._store.last_round()
-            ):  # a model belongs to a round: before the first there is none
-                self._driver.publish(averaged)
+            self._driver.publish(averaged)
 
     def _settle_account(self) -> None:
         """Compute what all answers have told, which may take a second; a HELLO waits for it."""
@@ -302,50 +315,62 @@ class Gateway:
                 self._changed.notify_all()
 
     def _do(self, ask: Ask, under_way: list[int]) -> None:
+        """Have the devices answer a question, and store the answer before the host gets it."""
         number = ask.number
         self._tables.save_question(number, ask.digest, ask.encode())
-        answer: bytes | None
-        ended = ABANDONED
-        groups = dealing.groups_of(self._tables, number, list(ask.cohorts), self._registered)
-        answered = reports_of(ask.cohorts, groups)
+        outcome = self._outcome_of(ask, number in under_way)
+        if outcome is None:
+            return  # stopped: the question is taken up at the next start
+
+        with self._changed:
+            if self._last != number:  # the host has given it up
+                outcome = _Outcome(None, ABANDONED)
+        discloses = outcome.reply is not None and outcome.ended != ABANDONED
+        with self._store.transaction():
+            self._store.end_round(number, outcome.ended)
+            if outcome.reply is not None:
+                self._tables.save_question(number, ask.digest, outcome.reply)
+            if discloses:
+                self._tables.save_told(number, "", outcome.disclosed)
+                reports = [(report, devices, 1) for report, devices in outcome.disclosed]
+                self._told = self._told.with_reports(reports)
+        with self._changed:
+            self._account_is_due |= discloses
+            if self._last == number:
+                self._to_do, self._answer = None, outcome.reply
+            self._changed.notify_all()
+
+    def _outcome_of(self, ask: Ask, is_under_way: bool) -> _Outcome | None:
+        """The end of a round: an answer or a refusal; None after `stop`.
+
+        No question may end a gateway; a disk that fails does. Raises StorageError.
+        """
+        number = ask.number
         try:
-            self._hold_back(ask, answered)
-            result = self._collect(ask, number in under_way)
-            if result is not None:
-                answered = reports_of(
-                    ask.cohorts, groups, [cohort.reports for cohort in result.cohorts]
-                )
-                self._hold_back(ask, answered)
+            return self._answered(ask, is_under_way)
         except StorageError:
             raise
         except TernError as error:
             if error.message != self._refused:
                 self._refused = error.message
                 self._warn(f"round {number}: {error.message}")
-            answer = Refused(number, error.message, error.hint or "").encode()
-        except (ValueError, LookupError, ArithmeticError) as error:  # no question may end a gateway
+            refused = Refused(number, error.message, error.hint or "")
+        except (ValueError, LookupError, ArithmeticError) as error:
             self._warn(f"round {number}: {type(error).__name__}: {error}")
-            answer = Refused(number, f"the gateway cannot ask that: {error}").encode()
-        else:
-            if result is None:
-                return  # stopped: the question is taken up at the next start
-            answer, ended = answer_to(ask, result).encode(), result.ended
-        with self._changed:
-            if self._last != number:
-                answer, ended = None, ABANDONED
-        tells = answer is not None and ended != ABANDONED
-        with self._store.transaction():
-            self._store.end_round(number, ended)
-            if answer is not None:
-                self._tables.save_question(number, ask.digest, answer)
-            if tells:
-                self._tables.save_told(number, "", answered)
-                self._told = self._told.with_reports((*each, 1) for each in answered)
-        with self._changed:
-            self._account_is_due |= tells
-            if self._last == number:
-                self._to_do, self._answer = None, answer
-            self._changed.notify_all()
+            refused = Refused(number, f"the gateway cannot ask that: {error}")
+        return _Outcome(refused.encode(), ABANDONED)
+
+    def _answered(self, ask: Ask, is_under_way: bool) -> _Outcome | None:
+        """Collect the reports, unless their counts would break a bound. Raises TernError."""
+        groups = dealing.groups_of(self._tables, ask.number, list(ask.cohorts), self._registered)
+        self._hold_back(ask, reports_of(ask.cohorts, groups))
+        result = self._collect(ask, is_under_way)
+        if result is None:
+            return None
+        counts = [cohort.reports for cohort in result.cohorts]
+        disclosed = reports_of(ask.cohorts, groups, counts)
+        self._hold_back(ask, disclosed)
+        return _Outcome(answer_to(ask, result).encode(), result.ended, disclosed)
 
     def _hold_back(self, ask: Ask, answered: Answered) -> None:
         """Raise RefusedError where the counts of these reports would tell the server's owner more
@@ -355,13 +380,12 @@ class Gateway:
             if bound and (why := bound.refuses(self._told, answered)):
                 raise RefusedError(f"held back: {why}", hint=MORE)
 
-    def _collect(self, ask: Ask, under_way: bool) -> RoundResult | None:
+    def _collect(self, ask: Ask, is_under_way: bool) -> RoundResult | None:
         driver, number = self._driver, ask.number
         driver.terms = Terms(ask.quorum, ask.deadline, self._silence)
         questions = _questions(ask)
-        driver.individual = ask.individual and any(
-            is_vector(each) or is_hashed(each) for each in questions
-        )
+        needs_single = any(is_vector(each) or is_hashed(each) for each in questions)
+        driver.individual = ask.individual and needs_single
 
         def on_progress(progress: RoundProgress) -> None:
             with self._changed:
@@ -369,11 +393,9 @@ class Gateway:
                     self._progress = Still(number, progress.reports)
 
         try:
-            if not under_way:
-                driver.open(
-                    number,
-                    list(zip(questions, (part.devices for part in ask.cohorts), strict=True)),
-                )
+            if not is_under_way:
+                devices = [cohort.devices for cohort in ask.cohorts]
+                driver.open(number, list(zip(questions, devices, strict=True)))
             with self._changed:
                 if self._last != number:  # it was superseded before it was open
                     driver.abandon(number)

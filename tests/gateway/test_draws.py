@@ -19,7 +19,7 @@ from terngateway.dealing import draw
 from terngateway.driver import GatewaysDriver
 from terngateway.messages import DEAL, Answer, Ask, Deal, Dealt, Refused
 from terngateway.nats import NatsPost
-from terngateway.planning import Site, largest_epsilon
+from terngateway.planning import PlannedReports, Site, largest_epsilon
 from terngateway.tables import GatewayTables
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, round_body
@@ -230,10 +230,10 @@ def test_a_run_with_groups_keeps_a_bound_that_reckons_with_dishonest_devices(ter
     assert (ran.json["rounds"], ran.json["reports"]) == (5, 600)
     assert 0 < ran.json["toward_server"]["north"]["epsilon"] <= 1
     ids, bound = np.arange(1, 601), Bound(10**6, 1e-6, 0.9)
-    chosen_by_the_host = [(ReportKind(10**6).among(120, Group(600, 120)), ids, 1)]
-    assert 1e6 * float(ran.json["options"]["epsilon"]) > largest_epsilon(
-        Site("north", ids, Disclosures(), [bound]), chosen_by_the_host
-    )
+    site = Site("north", ids, Disclosures(), [bound])
+    report = ReportKind(10**6).among(120, Group(600, 120))
+    if_chosen_by_the_host = largest_epsilon(site, [PlannedReports(report, ids, times=1)])
+    assert 1e6 * float(ran.json["options"]["epsilon"]) > if_chosen_by_the_host
 
 
 def test_a_deal_has_each_device_in_one_group():

@@ -296,8 +296,8 @@ def test_a_lost_gateway_is_awaited_then_left_out_until_it_returns(host, clock):
 
 
 def test_a_host_without_gateways_gives_up_with_an_error(host, monkeypatch):
-    monkeypatch.setattr(driving, "_GREETING", 0.3)
-    monkeypatch.setattr(driving, "_MOST_GREETING", 0.5)
+    monkeypatch.setattr(driving, "GREETING", 0.3)
+    monkeypatch.setattr(driving, "MOST_GREETING", 0.5)
     write_gateways(host.sites, ["north"], port=free_port())
     with pytest.raises(DeviceError, match="no gateway answers"), host.driver():
         pass
