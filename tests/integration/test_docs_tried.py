@@ -75,7 +75,7 @@ INSTEAD = (
     (r"^make demo\b.*", ":"),  # the run named "first" is as long, on the same flights and boards
     (r"^make test\b.*", ":"),  # these tests
     (r"^pip install -e .*", ":"),  # by the set-up of the tests
-    (r"^(tern plan --dataset .*)", r"\1 --runs 1 --reports 500,1000"),  # a plan takes minutes
+    (r"^(tern plan --dataset .*)", r"\1 --runs 2 --reports 500,1000"),  # a plan takes minutes
     (
         r"--firmware \S+",
         "--firmware a0.uf2 --volume a0.volume --yes",

@@ -1,10 +1,7 @@
-"""A board of another package, on the device: a machine whose os.urandom is good."""
+"""A board type, on the device: a machine whose os.urandom is good."""
 
-from tern.boards import Base, this
+from tern.boards import Base
 
 
 class Board(Base):
     name = "own board"
-
-
-this.MODULES["linux"] = __name__

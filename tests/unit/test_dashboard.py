@@ -229,14 +229,12 @@ def test_durations_and_tiles_are_written_for_people():
 
 def test_an_empty_panel_says_why():
     now = Snapshot("s", run=replace(RUN, name="my run", references={}), history=({"round": 1},))
-    assert "tern runs --draw 'my run'" in learning._learning(now, [], None, curves.REPORTS, None)
-    assert "chooses none" in learning._stepped(now, "tau", "range", curves.REPORTS)
+    assert "tern runs --draw 'my run'" in learning.why_no_curve(now, [], None)
+    assert "chooses none" in learning.stepped_picture(now, "tau", "range", curves.REPORTS)
     refused = tuple(entry | {"reports": 0, "refusals": 100} for entry in HISTORY)
     now = replace(NOW, run=replace(RUN, reports=0), history=refused)
-    assert "No report yet" in learning._learning(now, ["auc"], "auc", curves.REPORTS, None), (
-        "no empty axes"
-    )
-    assert "No report yet" in learning._stepped(now, "tau", "range", curves.REPORTS)
+    assert "No report yet" in learning.why_no_curve(now, ["auc"], "auc"), "no empty axes"
+    assert "No report yet" in learning.stepped_picture(now, "tau", "range", curves.REPORTS)
 
 
 def test_a_fleet_whose_budget_is_spent_has_a_banner_with_the_remedy_and_a_tile_that_stands_out():
@@ -399,8 +397,8 @@ def test_a_run_states_at_its_start_the_references_of_its_result(tmp_path, algori
             min(abs(cost / 1e6 - each["epsilon_per_report"]) for each in before["classes"]) < 1e-5
         )
     assert {tally.what for tally in now.tallies} == {what}
-    assert privacy._card(now, 0) == privacy._card(replace(now, tallies=()), 0)
-    assert privacy._card(now, 0)[1] == what, "before the first round, too"
+    assert privacy.card_of_class(now, 0) == privacy.card_of_class(replace(now, tallies=()), 0)
+    assert privacy.card_of_class(now, 0)[1] == what, "before the first round, too"
     spent = sum(cost / 1e6 * n for cost, n in now.paid.items())
     assert sum(entry["spent"] for entry in now.history) == pytest.approx(spent)
 
@@ -476,8 +474,8 @@ def test_the_page_and_the_terminal_agree_about_a_run_that_was_extended():
     assert "10 of 40, 1,000 reports" in terminal
     assert ("rounds ended", "10", "of 40") in words.tiles(shown)
     assert "1.25 is left on the board with the least" in terminal
-    assert "<td>left on the board with the least: 1.25<td>" in privacy._lines(shown)
-    assert "half of 3 heard within a day have 1.75 or more" in privacy._lines(shown)
+    assert "<td>left on the board with the least: 1.25<td>" in privacy.guarantees_table(shown)
+    assert "half of 3 heard within a day have 1.75 or more" in privacy.guarantees_table(shown)
 
 
 def test_a_run_that_is_overdue_is_not_shown_as_running():
@@ -508,17 +506,17 @@ def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
 
     hellos = [{"budget": i * 10_000, "release": "0.2.0"} for i in range(1, 1001)]
     hellos += [{"budget": 2**32 - 1, "release": f"9.{i}"} for i in range(9)]
-    left = fleet._histogram(snapshot(hellos))
+    left = fleet.budgets_picture(snapshot(hellos))
     assert left["xAxis"]["data"][-1] == "more"
     assert min(left["series"][0]["data"][:-1]) > 40, "the others are spread over all bars"
     assert sum(left["series"][0]["data"]) == 1009
-    few = fleet._histogram(snapshot([{"budget": i * 1_000_000} for i in (2, 2, 4)]))
+    few = fleet.budgets_picture(snapshot([{"budget": i * 1_000_000} for i in (2, 2, 4)]))
     assert (few["xAxis"]["data"], few["series"][0]["data"]) == (["2", "4"], [2, 1]), (
         "a bar for each value"
     )
-    assert fleet._histogram(snapshot([{"budget": 0}] * 3)) == "Epsilon left 0: 3 boards."
-    assert fleet._histogram(snapshot([{}])) == "No board reports its budget."
-    releases = fleet._releases(snapshot([{"release": str(i)} for i in range(1000)]))
+    assert fleet.budgets_picture(snapshot([{"budget": 0}] * 3)) == "Epsilon left 0: 3 boards."
+    assert fleet.budgets_picture(snapshot([{}])) == "No board reports its budget."
+    releases = fleet.releases_picture(snapshot([{"release": str(i)} for i in range(1000)]))
     assert len(releases["xAxis"]["data"]) <= 22
     assert sum(releases["series"][0]["data"]) == 1000
 
@@ -537,7 +535,7 @@ def test_reports_are_drawn_by_class_where_cards_differ():
         TallyView(narrow.hex(), (11, 224, 17)),
         TallyView(wide.hex(), (6, 1, 1)),  # a class may be asked in several cohorts
     )
-    drawn = rounds._symbols(Snapshot("s", run=run, tallies=tallies))
+    drawn = rounds.symbols_picture(Snapshot("s", run=run, tallies=tallies))
     of_both = [sorted(cards.output_values(cards.decode(data))) for data in (wide, narrow)]
     of_wide, of_narrow = ([f"{value:.4g}" for value in values] for values in of_both)
     assert of_wide != of_narrow
@@ -548,11 +546,14 @@ def test_reports_are_drawn_by_class_where_cards_differ():
     assert sum(drawn["series"][0]["data"]) == 500
     assert sorted(drawn["series"][0]["data"][:3]) == [71, 86, 91]
     assert drawn["xAxis"]["name"] == "class: reported"
-    assert rounds._symbols(Snapshot("s", run=run, tallies=tallies[:1]))["xAxis"]["data"] == of_wide
-    assert rounds._symbols(Snapshot("s", run=run)) is None
+    assert (
+        rounds.symbols_picture(Snapshot("s", run=run, tallies=tallies[:1]))["xAxis"]["data"]
+        == of_wide
+    )
+    assert rounds.symbols_picture(Snapshot("s", run=run)) is None
     data = card("laplace", 1)  # its many outputs are drawn together with their neighbours
     outputs = range(len(charts.outputs(data)[0]))
-    drawn = rounds._symbols(Snapshot("s", tallies=(TallyView(data.hex(), tuple(outputs)),)))
+    drawn = rounds.symbols_picture(Snapshot("s", tallies=(TallyView(data.hex(), tuple(outputs)),)))
     assert len(drawn["xAxis"]["data"]) <= 64
     assert sum(drawn["series"][0]["data"]) == sum(outputs)
     assert "outputs together" in drawn["xAxis"]["name"]
@@ -618,7 +619,7 @@ def test_the_epsilon_of_a_run_names_its_number_of_rounds():
     ):
         references = {**REFERENCES, "rounds": began, "classes": REFERENCES["classes"][:1]}
         run = replace(RUN, references=references, schedule={"rounds": planned})
-        table = privacy._table(Snapshot("s", run=run))
+        table = privacy.classes_table(Snapshot("s", run=run))
         assert f"<th scope=col class=number>{of_device}, {span}<th" in table
         assert (
             table.index(f"{of_device}, a report") < table.index("mechanism") < table.index("card")
@@ -627,7 +628,7 @@ def test_the_epsilon_of_a_run_names_its_number_of_rounds():
 
 def test_the_table_of_runs_says_what_each_protects():
     run = replace(RUN, guarantees=[promised(2.0, 1.0)])
-    assert "<td>a device with all of its records: with epsilon 2<td" in learning._runs_table([run])
+    assert "<td>a device with all of its records: with epsilon 2<td" in learning.runs_table([run])
 
 
 def test_spent_epsilon_follows_from_the_classes_that_reported():
@@ -651,10 +652,10 @@ def test_each_class_has_spent_the_cost_of_its_own_reports():
     now = Snapshot("s", run=run, paid=paid, demanded=demanded)
     assert curves.spent_by_class(now) == pytest.approx([1000 / 700, 3 * 300 / 300])
     assert curves.spent(now) == pytest.approx(1.9)
-    assert "<td class=number>1.43<td" in privacy._table(now)
+    assert "<td class=number>1.43<td" in privacy.classes_table(now)
     assert (
         "mean of devices: epsilon of a device with all of its records 1.9<td>by 1,300"
-        in privacy._lines(now)
+        in privacy.guarantees_table(now)
     )
     assert curves.spent_by_class(Snapshot("s")) == []
 
@@ -673,7 +674,7 @@ def promised(pure, share, before=0):
 
 def test_the_privacy_of_each_class_is_stated():
     classes = [promised(0.1, 0.3, before=999), promised(4.0, 0.7)]
-    shown = privacy._lines(Snapshot("s", run=replace(RUN, guarantees=classes)))
+    shown = privacy.guarantees_table(Snapshot("s", run=replace(RUN, guarantees=classes)))
     of_device = "a device with all of its records with epsilon"
     for words_of_class in (
         f"30 % of the devices: a report protects {of_device} 0.1<",

@@ -7,10 +7,11 @@ from tern.compat import TYPE_CHECKING
 if TYPE_CHECKING:
     from tern.boards import Base
 
-# Module of each platform, with a class Board. A program may add its own.
-MODULES = {"rp2": "tern.boards.rp2", "esp32": "tern.boards.esp32"}
-
 
 def this_board() -> "Base":
-    module = MODULES.get(sys.platform, "tern.boards.emulated")
-    return __import__(module, None, None, ("Board",)).Board()
+    """The board of the module here that is named after sys.platform, else the emulated one."""
+    try:
+        module = __import__("tern.boards." + sys.platform, None, None, ("Board",))
+    except ImportError:
+        module = __import__("tern.boards.emulated", None, None, ("Board",))
+    return module.Board()

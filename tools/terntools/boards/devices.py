@@ -174,7 +174,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _table(devices: list[dict[str, str | None]]) -> str:
     """A line for each board, below the names of the columns."""
-    rows = [_COLUMNS]
+    rows: list[tuple[str, ...]] = [_COLUMNS]
     for device in devices:
         rows.append(tuple(device[name] or "-" for name in _COLUMNS))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

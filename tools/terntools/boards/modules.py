@@ -247,6 +247,8 @@ def needed(
     waiting = set(roots)
     while waiting:
         name = waiting.pop()
+        if name.endswith("."):  # a text to which the name of a module is added on the board
+            waiting |= {each for each in sources if each.startswith(name)}
         if name in sources and name not in reached and name not in unwanted:
             reached[name] = sources[name]
             package = name.rpartition(".")[0]

@@ -56,8 +56,11 @@ class OnPorts(BoardFleet):
 
     @property
     def anywhere(self) -> str:
-        files = {name: str(Path(name).absolute()) for name in self.names if Path(name).exists()}
-        return f"{self.word}:{','.join(files.get(name, name) for name in self.names)}"
+        names = []
+        for name in self.names:
+            path = Path(name)
+            names.append(str(path.absolute()) if path.exists() else name)
+        return f"{self.word}:{','.join(names)}"
 
     @property
     def ports(self) -> list[str]:
