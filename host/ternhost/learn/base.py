@@ -63,14 +63,14 @@ def clients_of(devices: Sequence[int] | Devices, some: Devices) -> Indices:
     return clients
 
 
-def ranges_of(devices: Sequence[int] | Devices) -> list[list[int]]:
+def ranges_of(devices: Sequence[int] | Devices) -> list[tuple[int, int]]:
     """The devices as ranges: the first and the last of each."""
-    ranges: list[list[int]] = []
-    for device in devices:
+    ranges: list[tuple[int, int]] = []
+    for device in map(int, devices):
         if ranges and ranges[-1][1] == device - 1:
-            ranges[-1][1] = int(device)
+            ranges[-1] = ranges[-1][0], device
         else:
-            ranges.append([int(device), int(device)])
+            ranges.append((device, device))
     return ranges
 
 

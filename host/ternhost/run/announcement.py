@@ -37,13 +37,13 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
     )
     # Boards that are made for this run have spent nothing.
     budgets = () if run.fleet.provisions else driver.budgets
-    if "payments" not in run.state:
-        _look_for_payments(run, budgets, disclosures)
-    disclosures = payments.with_payments(disclosures, run.state["payments"], members, learner.unit)
+    if run.state.payments is None:
+        run.state.payments = _unknown_payments(run, budgets, disclosures)
+    disclosures = payments.with_payments(disclosures, run.state.payments, members, learner.unit)
     before = costs.spent(disclosures.report_counts(of=members), measure)
-    run.state["spent_before"] = before
+    run.state.spent_before = before
     classes = guarantees.of_classes(learner, disclosures, members, float(options.delta))
-    run.state["guarantees"] = [each.as_json() for each in classes]
+    run.state.guarantees = [each.as_json() for each in classes]
     if again:
         return
     if options.reason:
@@ -60,12 +60,14 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
             run.watcher.note(line)
 
 
-def _look_for_payments(run: Run, budgets: Sequence[BoardBudget], disclosures: Disclosures) -> None:
-    """Keep what boards have paid for that the store does not know, and warn of it."""
+def _unknown_payments(
+    run: Run, budgets: Sequence[BoardBudget], disclosures: Disclosures
+) -> list[dict[str, Any]]:
+    """The payments that boards report and the store does not know. Warns of them."""
     found = payments.unknown_payments(run.store, budgets, disclosures)
-    run.state["payments"] = [asdict(payment) for payment in found]
     if warning := payments.warning(found):
         run.watcher.warn(warning)
+    return [asdict(payment) for payment in found]
 
 
 def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosures:
@@ -78,7 +80,7 @@ def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosure
         return Disclosures()
     disclosures = costs.earlier_disclosures(run.store, run.files.name)
     return payments.with_payments(
-        disclosures, run.state.get("payments", ()), members, run.algorithm.unit
+        disclosures, run.state.payments or (), members, run.algorithm.unit
     )
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from ternhost.run import costs, toward_server
 from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
+from ternhost.run.state import RunState
 from ternhost.store import store_file
 from ternhost.store.round_numbers import check_skip, skip
 from ternhost.store.runs import ABANDONED, PREPARING, StoredRun
@@ -87,17 +87,7 @@ def written(
         files = RunFiles(directory, opened.path, directory.name)
         undo.callback(opened.forget_run, files.name)
         skip(opened, options.after_round)
-        state: dict[str, Any] = {
-            "first_round": first,
-            "devices": [],  # first and last id of those that were there when it began
-            # missing: reports that did not come
-            **dict.fromkeys(
-                ("rounds", "reports", "asked", "refusals", "missing", "spent_before"), 0
-            ),
-            "seconds": 0.0,
-            "refusal": None,  # message and hint of a round in which every device refused
-            "algorithm": None,
-        }
+        state = RunState(first_round=first).as_json()
         opened.begin_run(StoredRun(files.name, time.time(), PREPARING, asked, state))
         files.write()
         undo.pop_all()

@@ -68,7 +68,7 @@ def of_run(files: RunFiles) -> Facts:
             raise UsageError(
                 f"{files.store} holds no run {files.name}", hint="'tern runs' lists them"
             )
-        if "guarantees" not in run.state:
+        if run.state.get("guarantees") is None:
             raise UsageError(
                 f"the run {files.name} has asked no device yet",
                 hint="try again after its first round",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from serial.tools import list_ports
 
-_MOUNTS = Path("/proc/mounts")
-_BLOCK_DEVICES = Path("/sys/class/block")
+MOUNTS = Path("/proc/mounts")
+BLOCK_DEVICES = Path("/sys/class/block")
 _FAT_FILE_SYSTEMS = (b"vfat", b"msdos", b"fuseblk", b"exfat")  # their names in /proc/mounts
 
 
@@ -41,8 +41,8 @@ def _devices_of_volume(volume: Path) -> tuple[str, ...]:
     """The devices between this machine and a mounted volume, as Linux names them; none if it does
     not say.
     """
-    for device, folder in mounts(_MOUNTS.read_bytes() if _MOUNTS.exists() else b""):
-        block_device = _BLOCK_DEVICES / Path(device).name
+    for device, folder in mounts(MOUNTS.read_bytes() if MOUNTS.exists() else b""):
+        block_device = BLOCK_DEVICES / Path(device).name
         if folder == volume and block_device.exists():
             return block_device.resolve().parts
     return ()

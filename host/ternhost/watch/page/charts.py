@@ -27,7 +27,7 @@ _SYMBOLS = ("circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _SIZE = 14  # of the font in pixels, as in page.css
 _FEW_POINTS = 30  # have symbols
-_MOST_BARS = 256
+MOST_BARS = 256
 _FEW_OUTPUTS = 16  # are drawn as bars
 _LONGEST = 60  # characters of a name in a tooltip and on an axis
 _LONG = 18  # characters of a name in a legend; two of them fit side by side on a phone
@@ -267,7 +267,7 @@ def card(data: bytes, what: str = VALUE) -> Options:
     Raises UsageError.
     """
     order, names = outputs(data, what)
-    every = max(1, math.ceil(len(names) / _MOST_BARS))
+    every = max(1, math.ceil(len(names) / MOST_BARS))
     starts = np.arange(0, len(order), every)
     series = []
     for i, (name, probabilities) in enumerate(_distributions(data, what).items()):
