@@ -34,9 +34,9 @@ def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
     """The figures for the file, the same in every boot of a build; and all main figures of `tern
     bench latency`.
     """
-    from ternbench import latency, subjects
+    from ternbench import cases, latency, subjects
 
-    case = latency.Case()
+    case = cases.Case()
     with subjects.subject("pico-emulated:1") as on:
         bench = latency.Bench(on)
         figures = latency.main_figures(bench, case, (case.mechanism,), lambda line: None)
@@ -57,9 +57,9 @@ def on_qemu(name: str) -> dict[str, float]:
 
     The instructions of a report are a median of 30, which varies by a few from boot to boot.
     """
-    from ternbench import latency, subjects
+    from ternbench import cases, latency, subjects
 
-    case = latency.Case()
+    case = cases.Case()
     with subjects.subject(f"{name}-emulated:1") as on:
         bench = latency.Bench(on)
         garbage_bytes = bench.heap(case)["garbage_per_report"]

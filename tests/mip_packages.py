@@ -18,8 +18,10 @@ import tern
 from terntools.boards import modules, mpy
 
 PACKAGE = mpy.FIRMWARE / "package.json"
-_SERIAL = (modules.Board("", "rp2", False, aes=False), modules.Board("", "esp32", False, aes=False))
-_BOARDS = (modules.Board("", "rp2", True, aes=False), modules.Board("", "esp32", True, aes=False))
+_NO_PLATFORM = ("__init__", "emulated", "this")
+_PLATFORMS = sorted({path.stem for path in (mpy.LIBRARY / "boards").glob("*.py")} - {*_NO_PLATFORM})
+_SERIAL = tuple(modules.Board("", platform, False, aes=False) for platform in _PLATFORMS)
+_BOARDS = tuple(modules.Board("", platform, True, aes=False) for platform in _PLATFORMS)
 # model and links.beside come with app; boards do not use the others
 _NO_PIECE = ("bench", "host_frames", "links.beside", "model")
 

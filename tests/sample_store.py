@@ -9,7 +9,7 @@ import numpy as np
 from tern import wire
 from ternhost.count.members import integers, pack_ids
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort, Reports, Round
+from ternhost.count.rounds import Reports, StoredCohort, StoredRound
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import mechanisms
 from ternhost.run.options import RunOptions
@@ -92,7 +92,7 @@ def make(parent, count=10_000, rounds=12, planned=20, **options):
 
 def begin_round(store, number, devices, run=NAME):
     """Open a round that asks these devices."""
-    store.open_round(Round(number, [Cohort(BODY, devices)], len(devices), 3600.0, run))
+    store.open_round(StoredRound(number, [StoredCohort(BODY, devices)], len(devices), 3600.0, run))
 
 
 def reports_of(number, payloads):

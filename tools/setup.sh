@@ -82,6 +82,11 @@ with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress(ever
     locked dev
     .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-compile \
         --no-build-isolation --no-deps --editable .
+    # The device library on sys.path itself: a folder `tern`, as `git clone` makes it, would hide the package that the
+    # line above installs, since that is found after all folders.
+    .venv/bin/python -c '
+import pathlib, site
+pathlib.Path(site.getsitepackages()[0], "tern-device-library.pth").write_text(str(pathlib.Path("firmware").resolve()) + "\n")'
     step "3/4 compiling them on all cores: 20 s on two"
     .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true  # some packages hold what is no Python
     step "4/4 waiting for the emulator and the stubs of the type checker"

@@ -9,7 +9,10 @@ Each part is imported when it is first used, so that `import ternhost` is fast."
 
 from typing import TYPE_CHECKING, Any
 
+from ternhost import device_library
 from ternhost.errors import DeviceError, RefusedError, StorageError, TernError, UsageError
+
+device_library.provide()  # for modules that import `tern`: neither of those above does
 
 if TYPE_CHECKING:
     from ternhost.api import Result, certify, collect, design, infer, list_runs, resume, train

@@ -44,7 +44,8 @@ from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import round_body, round_start
 from ternhost.errors import DeviceError
 from ternhost.reach.broker.access import Access
-from ternhost.reach.broker.link import Client, MqttLink
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mqtt_client import Client
 from ternhost.store import store_file
 from ternhost.store.store import Store
 
@@ -255,8 +256,7 @@ async def _in_time(subscribed: asyncio.Event) -> None:
 
 async def _count(access: Access, load: Load, loader: _Loader) -> float:
     """The number of messages that the client library counts in a second."""
-    client = Client(deque(access.hosts), "counter")
-    client.set_auth_credentials(access.user, access.password)
+    client = Client(deque(access.hosts), access.user, access.password)
     counted = 0
     first = last = 0.0
     reported = 0

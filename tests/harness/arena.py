@@ -73,7 +73,9 @@ class Arena:
             self.keys = store.keys()
             self.fleet_key, self.epoch = keys.fleet_key(store)
         broker = self.directory / "broker"
-        self.access = configuration.write_configuration(broker, self.keys, port=free_port())
+        self.access = configuration.write_configuration(
+            broker, self.keys, configuration.BrokerOptions(port=free_port())
+        )
         liar, self._reader = attackers(self.access, broker, "liar", "reader")
         self._liar = Liar(liar, CARD, D, K, seed)
         self._floods, self._slow, self._halted = [], [], []

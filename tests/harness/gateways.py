@@ -29,8 +29,8 @@ from harness.running_gateways import with_nats
 from tern import card as cards
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import decode_body
-from ternhost.count.rounds import Round
-from ternhost.privacy.composing import Report
+from ternhost.count.rounds import StoredRound
+from ternhost.privacy.composing import ReportKind
 from ternhost.provision.boards import board_directories
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.reach.gateway.nats.directories import running, write_gateways
@@ -283,7 +283,7 @@ class Arena:
                 Store(site / "store.sqlite", beside=True) as own,
             ):
                 asked = Counter(
-                    Report.asked(decode_body(cohort.body)).among(clients)
+                    ReportKind.of_question(decode_body(cohort.body)).among(clients)
                     for number, ended, _ in kept.ended_rounds(own)
                     if ended != "abandoned"
                     for cohort in next(
@@ -291,8 +291,8 @@ class Arena:
                     ).cohorts
                 )
                 for told in (host.told(site.name), own.told("")):
-                    assert told.accounts() == [asked], f"{site.name} has another account"
-                assert own.told("").most(1e-6).epsilon <= self.bound
+                    assert told.report_counts() == [asked], f"{site.name} has another account"
+                assert own.told("").largest_loss(1e-6).epsilon <= self.bound
 
 
 def _counts(cohorts):
@@ -312,7 +312,7 @@ def recounted(path, stores, rounds):
             union.add_devices(site.keys())
         for round_ in rounds:
             quorum = sum(len(cohort.devices) for cohort in round_.cohorts)
-            union.open_round(Round(round_.number, round_.cohorts, quorum))
+            union.open_round(StoredRound(round_.number, round_.cohorts, quorum))
             for site in stores:
                 union.add_reports(site.report_batches(round_.number))
         aggregator = Aggregator(union)

@@ -18,7 +18,7 @@ from tern import coordinates, frames, wire
 from ternhost.count import batches
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Averaged, Question, decode_body, question_of, round_body
-from ternhost.count.rounds import Cohort
+from ternhost.count.rounds import StoredCohort
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.broker.access import Access
@@ -240,7 +240,7 @@ def reports_in(frame):
 
 
 _BODY = round_body(HERE, Question(wire.LOGISTIC, [100] * 3, -14, CARD, 1))
-_ASK = Ask(HERE, [Cohort(_BODY, np.arange(1, 9))])
+_ASK = Ask(HERE, [StoredCohort(_BODY, np.arange(1, 9))])
 
 
 def gateways(data):

@@ -240,7 +240,7 @@ class Sites:
 
     def _driver(self, store):
         terms = Terms(deadline=_DEADLINE)
-        link = lambda: MqttLink(self.access)  # noqa: E731
+        link = MqttLink(self.access)
         return BrokerDriver(store, link, terms, standing=True, warn=self.warnings.append)
 
     @staticmethod

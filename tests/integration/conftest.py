@@ -47,6 +47,8 @@ def mosquitto(request, monkeypatch):
 @pytest.fixture
 def running(tmp_path, request):
     """A running broker that knows the KEYS of the test's module."""
-    configuration.write_configuration(tmp_path, request.module.KEYS, port=free_port())
+    configuration.write_configuration(
+        tmp_path, request.module.KEYS, configuration.BrokerOptions(port=free_port())
+    )
     with Mosquitto(tmp_path) as broker:
         yield broker

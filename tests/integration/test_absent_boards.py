@@ -206,7 +206,9 @@ def two_of_one_name(place):
 
 
 def other_authority(place):
-    configuration.write_configuration(place.folder / "other", {}, port=1)
+    configuration.write_configuration(
+        place.folder / "other", {}, configuration.BrokerOptions(port=1)
+    )
     change(place.board, authority="authority.der")
     shutil.copy(place.folder / "other" / "authority.der", place.board)
 

@@ -98,7 +98,9 @@ def test_a_fleet_warns_once_of_a_lost_broker_and_says_that_it_is_back(tmp_path, 
 
 
 def test_the_warning_about_a_broker_without_the_keys_names_a_command_that_helps(tmp_path, start):
-    configuration.write_configuration(tmp_path / "my-broker", {}, port=free_port())
+    configuration.write_configuration(
+        tmp_path / "my-broker", {}, configuration.BrokerOptions(port=free_port())
+    )
     start("broker", "run", "my-broker", "--json").result()
     fleet = start(
         "fleet", "emulate", 2, "--dir", "mine", "--broker", "my-broker", "--clients", 2, "--json"

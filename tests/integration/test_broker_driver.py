@@ -32,14 +32,15 @@ LATER = 2**31  # than the epoch of any fleet key that a host makes before 2088
 
 
 class Boards(MqttLink):
-    """A link to connected boards of `each` clients, which answer without a broker. kept: their
-    HELLOs were retained.
+    """A link to connected boards of `each` clients, which answer without a broker.
+
+    retained: their HELLOs were.
     """
 
-    def __init__(self, devices, each=1, too_soon=0, kept=False):
+    def __init__(self, devices, each=1, too_soon=0, retained=False):
         super().__init__(Access("nowhere", 1, "host", "", None))
         self._each = each
-        self._kept = kept
+        self._retained = retained
         self._first = range(1, devices + 1, each)
         self.announced, self.asked = [], 0
         self.most = 0  # requests at once to one board
@@ -50,7 +51,7 @@ class Boards(MqttLink):
         self.connected = True
         self.on_connect()
         for first in self._first:
-            self._on_hello(name(first), hello(first, self._each, LATER), self._kept)
+            self.say_hello(name(first), hello(first, self._each, LATER), self._retained)
         self.subscribed.set()
 
     async def close(self):
@@ -89,13 +90,19 @@ class Boards(MqttLink):
         self._hear(name(device), answers.report(digest, device, frames.address(frame)[1], b"\0"))
 
     def _hear(self, board, frame):
-        self._on_message(None, f"tern/up/{board}", frame, 1, None)
+        self.receive(f"tern/up/{board}", frame)
+
+    def say_hello(self, board, frame, retained=False):
+        self.receive(f"tern/hello/{board}", frame, retained)
 
 
-def driver(directory, link, devices, **options):
+def driver(directory, link, devices, rotations=0, **options):
+    """A driver of devices with one key, in a store whose fleet key was rotated so often."""
     store = Store(directory / f"{devices}.sqlite")
     store.add_devices(dict.fromkeys(range(1, devices + 1), KEY))
-    return BrokerDriver(store, lambda: link, options.pop("terms", Terms(deadline=60.0)), **options)
+    for _ in range(rotations):
+        fleet_key.rotate_fleet(store)
+    return BrokerDriver(store, link, options.pop("terms", Terms(deadline=60.0)), **options)
 
 
 def ask(broker_driver, number, *cohorts):
@@ -143,8 +150,8 @@ def test_the_store_keeps_hellos_presence_and_spending_of_boards_for_observers(tm
             (name(first), first, 3) for first in range(1, 31, 3)
         ]
         assert all(board.online and board.hello["text"] == "test" for board in boards)
-        link.boards.pop(name(4))
-        link.changed.add(name(4))
+        link.presence.boards.pop(name(4))
+        link.presence.changed.add(name(4))
         broker_driver.wait(0.7)
         assert [board.first for board in broker_driver._store.boards() if not board.online] == [4]
     with Store(tmp_path / "30.sqlite", beside=True) as store:
@@ -152,7 +159,7 @@ def test_the_store_keeps_hellos_presence_and_spending_of_boards_for_observers(tm
         assert all(board.hello["text"] == "test" for board in store.boards())
         assert [board.spent for board in store.boards()] == 10 * [COST]
     broker_driver._store.close()
-    with driver(tmp_path, Boards(30, each=3, kept=True), 30) as broker_driver:
+    with driver(tmp_path, Boards(30, each=3, retained=True), 30) as broker_driver:
         ask(broker_driver, 2, (QUESTION, [1, 2, 7]))
     with Store(tmp_path / "30.sqlite", beside=True) as store:
         # No board has connected again: their retained hellos are read twice.
@@ -180,7 +187,7 @@ def test_devices_that_must_pause_are_asked_again_after_their_pause(tmp_path):
 def test_a_board_that_claims_all_devices_slows_nothing_down(tmp_path):
     link = Boards(50, each=5)
     with driver(tmp_path, link, 50) as broker_driver:
-        link._on_hello("00000001", hello(1, 0xFFFF_FF00, LATER))
+        link.say_hello("00000001", hello(1, 0xFFFF_FF00, LATER))
         broker_driver.wait(0.6)
         assert ask(broker_driver, 1, (QUESTION, range(1, 50))).reports == 49
         assert len(broker_driver.devices) == 50
@@ -244,7 +251,7 @@ class Locked(Boards):
         await super().connect(patience)
         for first in self._first:
             epoch = self.epochs.get(first, self._start_epoch)
-            self._on_hello(name(first), hello(first, self._each, epoch))
+            self.say_hello(name(first), hello(first, self._each, epoch))
 
     def announce(self, frame):
         self.announced.append(frame)
@@ -267,7 +274,7 @@ class Locked(Boards):
         if self._takes:
             self.keys[board] = frames.mask_fleet_key(KEY, epoch, hidden)
         announced = epoch if self._takes else self._start_epoch
-        self._on_hello(board, hello(first, self._each, announced, nonce=epoch))
+        self.say_hello(board, hello(first, self._each, announced, nonce=epoch))
 
     def _hear_announced(self, board, frame):
         first = int(board, 16)
@@ -279,22 +286,14 @@ class Locked(Boards):
             self._hear(board, error)
 
 
-def rotated(directory, link, devices, times=1, **options):
-    broker_driver = driver(directory, link, devices, **options)
-    for _ in range(times):
-        fleet_key.rotate_fleet(broker_driver._store)
-    broker_driver._fleet = fleet_key.fleet_key(broker_driver._store)
-    return broker_driver
-
-
 @pytest.mark.parametrize("delay", [0.0, 1.0])
 def test_boards_with_an_earlier_fleet_key_get_the_new_one(tmp_path, delay):
     """Even if the announcement reaches them before the key."""
     link = Locked(100, each=50, delay=delay)
-    with rotated(tmp_path, link, 100, patience=20.0) as broker_driver:
+    with driver(tmp_path, link, 100, rotations=1, patience=20.0) as broker_driver:
         assert ask(broker_driver, 1, (QUESTION, range(1, 101))).reports == 100
         assert ask(broker_driver, 2, (QUESTION, range(1, 101))).reports == 100
-        new = fleet_key.fleet_key(broker_driver._store).epoch
+        new = broker_driver.fleet.key.epoch
     assert sorted(link.brought) == [(name(1), new), (name(51), new)], "once each"
     assert link.alone == 0
 
@@ -304,10 +303,10 @@ def test_boards_with_an_earlier_fleet_key_get_the_new_one(tmp_path, delay):
 def test_boards_without_the_new_fleet_key_are_asked_under_their_clients_keys(tmp_path, epoch):
     """They get the key once if theirs is earlier; they have more clients than are asked at once."""
     link = Locked(200, each=100, epoch=epoch, takes=False)
-    with rotated(tmp_path, link, 200, patience=0.3) as broker_driver:
+    with driver(tmp_path, link, 200, rotations=1, patience=0.3) as broker_driver:
         broker_driver.wait(2.0)
         assert ask(broker_driver, 1, (QUESTION, range(1, 201))).reports == 200
-        new = fleet_key.fleet_key(broker_driver._store).epoch
+        new = broker_driver.fleet.key.epoch
     assert sorted(link.brought) == ([(name(1), new), (name(101), new)] if epoch < 2 else [])
     assert link.alone >= 200
 
@@ -318,9 +317,11 @@ def test_one_warning_counts_the_boards_with_a_later_fleet_key(tmp_path):
     """
     warnings, link = [], Locked(900, each=100, epoch=LATER)
     link.epochs = {701: 1, 801: 2**32 - 1}
-    with rotated(tmp_path, link, 900, patience=0.3, warn=warnings.append) as broker_driver:
+    with driver(
+        tmp_path, link, 900, rotations=1, patience=0.3, warn=warnings.append
+    ) as broker_driver:
         for frame in (b"", hello(1, 100, LATER)):
-            link._on_hello(name(1), frame)
+            link.say_hello(name(1), frame)
             broker_driver.wait(1.0)
     (message,) = [message for message in warnings if "later fleet key" in message]
     assert message.startswith("a later fleet key than this store's is on 7 boards")
@@ -328,7 +329,7 @@ def test_one_warning_counts_the_boards_with_a_later_fleet_key(tmp_path):
 
 def verified(broker_driver, frame):
     """Check a MODEL with the current fleet key; return its round and its parameters."""
-    _, number, *_, parameters = decode_model(frame, fleet_key.fleet_key(broker_driver._store).key)
+    _, number, *_, parameters = decode_model(frame, broker_driver.fleet.key.key)
     return number, parameters.tolist()
 
 

@@ -56,6 +56,15 @@ def test_the_blocks_end_with_their_exit_codes(page, tmp_path):
 
 # README, read from top to bottom by somebody with one machine and no board.
 
+# README's numbers take ten minutes; these show the same, except with --exhaustive.
+SMALLER = (
+    ("--fleet emulated:8 --reports 20000", "--fleet emulated:2 --reports 500"),
+    ("--fleet simulated:1000000 --reports 1000000", "--fleet simulated:10000 --reports 10000"),
+    ("--fleet simulated:300000", "--fleet simulated:10000"),
+    ("--reports 500 --group 100", "--reports 100 --group 50"),
+    ("--clients 500", "--clients 50"),
+    ("--rounds 20 --toward-server 1", "--rounds 2 --toward-server 1"),
+)
 PORT = "$(cat a0.port)"
 SITES = """cd my-sites
 tern gateway run south --fleet simulated:1000 --first-id 1001 &
@@ -66,7 +75,7 @@ INSTEAD = (
     (r"^make demo\b.*", ":"),  # the run named "first" is as long, on the same flights and boards
     (r"^make test\b.*", ":"),  # these tests
     (r"^pip install -e .*", ":"),  # by the set-up of the tests
-    (r"^(tern plan --dataset .*)", r"\1 --runs 2"),  # by default a plan takes minutes
+    (r"^(tern plan --dataset .*)", r"\1 --runs 1 --reports 500,1000"),  # a plan takes minutes
     (
         r"--firmware \S+",
         "--firmware a0.uf2 --volume a0.volume --yes",
@@ -101,9 +110,12 @@ for_a_while() { rc=0; timeout -s INT 10 "$@" || rc=$?; test $rc = 124; }
 """
 
 
-def add_lines(script, lines):
+def add_lines(script, lines, smaller=SMALLER):
     """Add the shell commands that run these lines of a block of README."""
+    for number, less in smaller:
+        lines = lines.replace(number, less)
     for line in lines.replace("\\\n", " ").splitlines():
+        print(line)
         command, _, comment = line.partition(" #")
         for said, instead in INSTEAD:
             command = re.sub(said, instead, command.strip())

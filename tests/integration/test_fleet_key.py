@@ -80,7 +80,7 @@ class Fleet(rig.OnBroker):
         self.link = Link(self.access)
         return BrokerDriver(
             self.store,
-            lambda: self.link,
+            self.link,
             Terms(deadline=60.0),
             standing=standing,
             patience=30.0,
@@ -101,12 +101,14 @@ class Fleet(rig.OnBroker):
 
         def arrived():
             host.wait(0.1)
-            boards = self.link.boards
+            boards = self.link.presence.boards
             expected = {
                 name: epoch for name, epoch in zip(NAMES, epochs, strict=True) if name in boards
             }
             announced = {name: boards[name].epoch for name in expected}
-            return self.epochs() == epochs and announced == expected and not self.link.changed
+            return (
+                self.epochs() == epochs and announced == expected and not self.link.presence.changed
+            )
 
         wait_for(arrived)
 
@@ -161,7 +163,7 @@ def test_a_round_completes_though_the_key_is_rotated_in_it(fleet):
     with fleet.host() as host:
         assert fleet.round(host, 1) == len(DEVICES)
         late.kill()
-        wait_for(lambda: host.wait(0.1) or len(fleet.link.boards) == BOARDS - 1)
+        wait_for(lambda: host.wait(0.1) or len(fleet.link.presence.boards) == BOARDS - 1)
 
         def rotate():
             new = fleet.beside(keys.rotate_fleet).epoch
@@ -189,7 +191,7 @@ def test_boards_refuse_a_round_under_the_old_key(fleet, raw):
         assert not fleet.link.alone(), "every board has answered the announcement under the new key"
         assert (
             fleet.epochs()
-            == [board.epoch for board in fleet.link.boards.values()]
+            == [board.epoch for board in fleet.link.presence.boards.values()]
             == [new.epoch] * BOARDS
         )
     fleet.store.close()
@@ -209,7 +211,7 @@ def test_boards_that_were_away_get_the_newest_key_and_take_no_earlier_one(fleet,
     away = fleet.emulated.boards[0]
     away.kill()
     with fleet.host() as host:
-        wait_for(lambda: host.wait(0.1) or len(fleet.link.boards) == BOARDS - 1)
+        wait_for(lambda: host.wait(0.1) or len(fleet.link.presence.boards) == BOARDS - 1)
         epochs = []
         for _ in range(2):
             epochs.append(fleet.beside(keys.rotate_fleet).epoch)

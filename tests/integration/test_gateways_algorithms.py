@@ -26,7 +26,7 @@ from harness.running_gateways import gateways
 from tern import card as cards
 from tern.entropy import Stream
 from ternhost.count.questions import decode_body, question_of
-from ternhost.count.rounds import Cohort
+from ternhost.count.rounds import StoredCohort
 from ternhost.datasets import load
 from ternhost.errors import OK, RefusedError
 from ternhost.privacy.accounting import Policy
@@ -303,7 +303,9 @@ def counted_by_one(place, row, directory):
     driver = SimulatedDriver(site.holdings(), CLIENTS, seed, first=site.first_id)
     cohorts = [(cohort.body, np.asarray(cohort.devices, np.int64)) for cohort in row.cohorts]
     is_simulated = [np.isin(ids, driver.devices) for _, ids in cohorts]
-    real = [Cohort(body, ids[~s]) for (body, ids), s in zip(cohorts, is_simulated, strict=True)]
+    real = [
+        StoredCohort(body, ids[~s]) for (body, ids), s in zip(cohorts, is_simulated, strict=True)
+    ]
     stores = [
         Store(place / name, beside=True) for name in ("emulated/store.sqlite", "mqtt/keys.sqlite")
     ]

@@ -21,6 +21,8 @@ from ternhost.errors import REFUSED, UsageError
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
 from terntools.boards import deploy, devices, lock, mpy, provision, provision_command
+from terntools.boards.member import Member, dataset_records
+from terntools.boards.network import Broker
 from terntools.boards.policy import policy
 from terntools.boards.program import Program
 from terntools.boards.repl import Repl, SilenceError
@@ -33,8 +35,8 @@ KEYS = (b"\x03", b"\r\x03", b"\x03\x03\r\x01", b"\r\x03\r\x02\r\x04", bytes(65) 
 
 
 def member(**options):
-    rows = provision.dataset_records("flights", 7, 1)
-    return provision.Member(7, rows, policy("2", "100"), **options)
+    rows = dataset_records("flights", 7, 1)
+    return Member(7, rows, policy("2", "100"), **options)
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +96,8 @@ def type_keys(url, keys, times):
 
 
 def test_tools_say_that_a_board_is_locked(flash, tern, monkeypatch):
-    monkeypatch.setattr("terntools.boards.repl._ENTER_TRIES", 1)
-    monkeypatch.setattr("terntools.boards.repl._HELLO_WAIT", 60.0)
+    monkeypatch.setattr("terntools.boards.repl.ENTER_TRIES", 1)
+    monkeypatch.setattr("terntools.boards.repl.HELLO_WAIT", 60.0)
     with boot_pico(flash) as board:
         assert "is locked" in (message := tern("deploy", board.url, code=REFUSED).err)
         assert "erase its flash" in message
@@ -213,7 +215,7 @@ def test_a_locked_board_with_a_broken_library_gives_no_prompt(tmp_path):
 
 def test_a_locked_board_with_a_broker_closes_its_port(copied):
     with boot_pico(copied) as board:
-        broker = provision.Broker.parse("broker.example")
+        broker = Broker.parse("broker.example")
         with Repl(board.url) as repl, Store(copied.with_name("store.sqlite"), beside=True) as store:
             with pytest.raises(UsageError, match="has no network"):
                 provision.plan(repl, member(lock=True, broker=broker), store)

@@ -69,7 +69,11 @@ async def test_boards_of_another_schema_are_kept_apart(running):
             (None, (nobody, nobody)),
         ):
             await asyncio.to_thread(client.publish, "tern/hello/00000002", hello(flipped))
-            await until(lambda expected=expected: (set(link.boards), link.strangers) == expected)
+            await until(
+                lambda expected=expected: (
+                    (set(link.presence.boards), link.presence.strangers) == expected
+                )
+            )
     client.close()
 
 
@@ -86,7 +90,9 @@ def hello(flipped):
 @asynchronous
 async def test_a_link_names_what_is_wrong_with_its_broker(running, tmp_path):
     access = running.access
-    other = configuration.write_configuration(tmp_path / "other", {}, port=access.port)
+    other = configuration.write_configuration(
+        tmp_path / "other", {}, configuration.BrokerOptions(port=access.port)
+    )
     for changed, message in (
         ({"password": "wrong"}, "refuses this host"),
         ({"authority": other.authority}, "is not the right one"),
@@ -147,7 +153,7 @@ async def test_host_and_boards_try_the_other_nodes_of_a_cluster(tmp_path, microp
     _, boards = rig.on_broker(tmp_path, 3, host=nodes, server="localhost", longest_pause_ms=500)
     with Mosquitto(tmp_path / "broker") as broker, EmulatedFleet(micropython, boards):
         async with connected(dataclasses.replace(broker.access, host=nodes)) as link:
-            await until(lambda: len(link.boards) == 3)
+            await until(lambda: len(link.presence.boards) == 3)
 
 
 @pytest.mark.parametrize("cancelled", [False, True])

@@ -21,7 +21,7 @@ def assert_nothing_is_left(path):
     with Store(path) as store:
         assert store.runs() == []
         assert store.last_round() == 1, "its number stays used"
-        assert not costs.told_before(store, "another")
+        assert not costs.earlier_disclosures(store, "another")
 
 
 def test_boards_on_a_broker(here, tmp_path, micropython):

@@ -86,9 +86,7 @@ class Desk:
         """
         with (
             Store(self.directory / "store.sqlite") as store,
-            BrokerDriver(
-                store, lambda: MqttLink(self.access), Terms(deadline=60), standing=True
-            ) as driver,
+            BrokerDriver(store, MqttLink(self.access), Terms(deadline=60), standing=True) as driver,
         ):
             devices = list(driver.devices)
             questions = [

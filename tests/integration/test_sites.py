@@ -72,7 +72,7 @@ class Bridged:
         raise AssertionError(f"nothing on {topic}")
 
     def driver(self, store, **options):
-        return BrokerDriver(store, lambda: MqttLink(self.access), Terms(), standing=True, **options)
+        return BrokerDriver(store, MqttLink(self.access), Terms(), standing=True, **options)
 
     def close(self):
         for client in self.clients:
@@ -174,13 +174,13 @@ def test_a_hello_that_a_bridge_repeats_is_no_sign_of_life(bridged):
     """A host asks a board that sleeps after its hello, but not after a repetition by its site."""
     bridged.host.close()
     with Store(bridged.store) as store, bridged.driver(store) as driver:
-        boards, board = driver.link.boards, bridged.board(1)
+        boards, board = driver.link.presence.boards, bridged.board(1)
         board.publish("tern/hello/00000001", hello(1), retain=True)
         wait_for(lambda: driver.wait(0.1) or boards)
-        assert not boards["00000001"].kept
+        assert not boards["00000001"].retained
         bridged.site.close()
         bridged.site.start()
-        wait_for(lambda: driver.wait(0.1) or ("00000001" in boards and boards["00000001"].kept))
+        wait_for(lambda: driver.wait(0.1) or ("00000001" in boards and boards["00000001"].retained))
 
 
 def test_a_site_has_only_the_rights_of_its_boards(bridged):

@@ -17,7 +17,8 @@ from ternhost.privacy.accounting import Policy
 from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.store import sleepers, store_file
 from ternhost.store.store import Store
-from terntools.boards.provision import Broker, Member
+from terntools.boards.member import Member
+from terntools.boards.network import Broker
 from terntools.boards.provision_command import run_provision
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue

@@ -247,7 +247,7 @@ class Field:
         self.keys = site.store.keys()
         fleet = keys.fleet_key(site.store)
         self.access = configuration.write_configuration(
-            directory / "broker", self.keys, port=free_port()
+            directory / "broker", self.keys, configuration.BrokerOptions(port=free_port())
         )
         for board in site.directories:
             field.install(board, "old")

@@ -72,10 +72,10 @@ with Repl(sys.argv[1]) as repl:
 
 # The first part of `tern bench latency`, which takes ten times as long.
 TIMED = """
-from ternbench import latency, subjects
+from ternbench import cases, latency, subjects
 
 with subjects.subject("emulated:1") as on:
-    print(latency.Bench(on).report(latency.Case(d=4))["median"])
+    print(latency.Bench(on).report(cases.Case(d=4))["median"])
 """
 
 
@@ -223,6 +223,14 @@ def test_an_sbom_that_does_not_fit_the_schema_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="does not fit the schema"):
         release.write(bom, tmp_path / "sbom")
     assert not (tmp_path / "sbom").exists()
+
+
+def test_tern_works_beside_another_package_called_tern(bare, tmp_path):
+    (tmp_path / "tern").mkdir()
+    (tmp_path / "tern/__init__.py").write_text("whose = 'the user'\n")
+    program = "import tern, ternhost; ternhost.design('duchi', epsilon=1); print(tern.whose)"
+    answer = run(bare.python, "-c", program, cwd=tmp_path)
+    assert answer.stdout == "the user\n", answer.stderr
 
 
 def test_no_module_of_an_extra_is_installed(bare):

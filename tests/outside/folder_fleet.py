@@ -28,7 +28,7 @@ class FolderDriver(ReportsDriver):
     def devices(self):
         return sorted(self.aggregator.devices)
 
-    def collect(self, number, tell):
+    def collect(self, number, on_progress):
         for folder in (self._requests, self._reports):
             folder.mkdir(parents=True, exist_ok=True)
         unanswered = self.aggregator.unanswered(number)
@@ -40,7 +40,7 @@ class FolderDriver(ReportsDriver):
             self.aggregator.accept([path.read_bytes() for path in paths], time.monotonic())
             for path in paths:  # the store has them by now
                 path.unlink()
-            tell(RoundProgress(number, self.aggregator.reports(number), asked))
+            on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
             if result := self.aggregator.ended(number, time.monotonic()):
                 self.check_refusals(result)
                 return self.with_reports(result)

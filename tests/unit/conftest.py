@@ -41,11 +41,11 @@ def store(tmp_path):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Pictures of reports are empty files: drawing one takes half a second."""
-    monkeypatch.setattr("ternhost.run.report.plots.png", lambda figure: b"")
-    monkeypatch.setattr("ternhost.run.report.plots.svg", lambda figure, name: "<svg></svg>")
+    monkeypatch.setattr("ternhost.plots.canvas.png", lambda figure: b"")
+    monkeypatch.setattr("ternhost.plots.canvas.svg", lambda figure, name: "<svg></svg>")
 
 
 @pytest.fixture
 def coarse(monkeypatch):
     """Pictures of reports have few dots, which are drawn sooner."""
-    monkeypatch.setattr("ternhost.run.report.plots.DPI", 30)
+    monkeypatch.setattr("ternhost.plots.canvas.DPI", 30)

@@ -3,14 +3,14 @@
 import pytest
 
 from tern import ledger, sums
-from ternhost.count.telling import Told
+from ternhost.count.disclosures import Disclosures
 from ternhost.errors import RefusedError
 from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.fedsum import FedSum
 from ternhost.privacy import mechanisms
-from ternhost.privacy.accounting import Account, Release
-from ternhost.privacy.composing import Report, together
+from ternhost.privacy.accounting import PrivacyAccount, Release
+from ternhost.privacy.composing import ReportKind, compose
 from ternhost.privacy.sums import epsilon_of
 from ternhost.run import guarantees
 
@@ -20,12 +20,14 @@ def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
         Release("weight", 100_000, values=10, times=3),
         Release("inference result", 1_000_000, times=2),
     )
-    assert Account(plan).user_level == Account(plan, 5_000_000).user_level == 5_000_000
+    assert (
+        PrivacyAccount(plan).user_level == PrivacyAccount(plan, 5_000_000).user_level == 5_000_000
+    )
     with pytest.raises(
         RefusedError,
         match=r"spend epsilon 5, .*has 4.9 left: 3 reports of 10 weights, each weight at epsilon 0.1, 2 reports of",
     ):
-        Account(plan, 4_900_000)
+        PrivacyAccount(plan, 4_900_000)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
     ],
 )
 def test_an_account_is_written_as_a_sentence(values, times, words):
-    account = Account((Release("coordinate", 500_000, values, times),))
+    account = PrivacyAccount((Release("coordinate", 500_000, values, times),))
     total = values * times / 2
     assert account.words() == f"each client spends epsilon {total:g} in total: {words}"
     assert (
@@ -48,17 +50,19 @@ def test_an_account_is_written_as_a_sentence(values, times, words):
 
 
 def test_a_summary_has_the_cost_and_the_budget():
-    summary = Account((Release("gradient", 1_500_000, 2, 4),), 20_000_000).summary()
+    summary = PrivacyAccount((Release("gradient", 1_500_000, 2, 4),), 20_000_000).summary()
     assert (summary["epsilon_user_level"], summary["epsilon_budget"]) == (12, 20)
     assert summary["releases"][0]["values"] == 2
 
 
 def test_a_ledger_in_rho_counts_gaussian_sums_as_they_are_and_prices_pure_reports():
     sum_of = Release("sum", 25_650, times=60, measure=ledger.RHO, gaussian=True)
-    words = Account((sum_of,), who="each record").words()
+    words = PrivacyAccount((sum_of,), who="each record").words()
     assert words.startswith("each record spends rho 1.539 in total: 60 reports")
     assert words.endswith("each at rho 0.02565")
-    pure = Account((sum_of, Release("coordinate", 1_000_000, 2, measure=ledger.RHO)), 3_000_000)
+    pure = PrivacyAccount(
+        (sum_of, Release("coordinate", 1_000_000, 2, measure=ledger.RHO)), 3_000_000
+    )
     assert pure.user_level == 1_539_000 + 2 * sums.rho(1_000_000)
     summary = pure.summary()
     assert (summary["rho_budget"], summary["releases"][1]["rho_each_value"]) == (
@@ -73,23 +77,23 @@ def test_a_ledger_in_rho_counts_gaussian_sums_as_they_are_and_prices_pure_report
     with pytest.raises(
         RefusedError, match=r"each client would spend rho 1.539, and its budget has 1.5 left"
     ):
-        Account((sum_of,), 1_500_000)
+        PrivacyAccount((sum_of,), 1_500_000)
     with pytest.raises(RefusedError, match="count epsilon"):
         Release("sum", 1, gaussian=True)
     with pytest.raises(ValueError, match="two measures"):
-        Account((sum_of, Release("coordinate", 1)))
+        PrivacyAccount((sum_of, Release("coordinate", 1)))
 
 
 def test_a_life_of_many_reports_has_its_exact_epsilon():
-    report = Report.of(mechanisms.design("three-outputs", "0.1").decode())
-    told = Told()
+    report = ReportKind.of(mechanisms.design("three-outputs", "0.1").decode())
+    told = Disclosures()
     told.add(report, range(1, 6), 900)
     told.add(report, [3], 90)
     learner = FedSGD(
         FedSGD.Options(dataset="iris", epsilon="0.1", reports=100), Population(devices=10)
     )
     (promised,) = guarantees.of_classes(learner, told, range(1, 11), 1e-6)
-    assert promised.life.bounds.epsilon == together({report: 1000}, 1e-6).exact
+    assert promised.life.bounds.epsilon == compose({report: 1000}, 1e-6).exact
     assert promised.words() == [
         "this run protects a device with all of its records with epsilon 1",
         "all runs so far together protect a device with all of its records with epsilon 100, or 19.4 at delta 1e-06, "
@@ -99,7 +103,9 @@ def test_a_life_of_many_reports_has_its_exact_epsilon():
 
 def test_a_life_of_one_run_is_that_of_the_run():
     learner = FedSum(FedSum.Options(dataset="iris", life="2", records=9), Population(devices=10))
-    assert guarantees.words_of(guarantees.of_classes(learner, Told(), range(1, 11), 1e-6)) == [
+    assert guarantees.words_of(
+        guarantees.of_classes(learner, Disclosures(), range(1, 11), 1e-6)
+    ) == [
         "this run protects one record of a device with epsilon 1.87 at delta 1e-06 (that it was there) and 4.02 at "
         "delta 1e-06 (what it says)"
     ]

@@ -15,8 +15,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from ternhost.count.telling import Told, draws_delta
-from ternhost.privacy.composing import Report
+from ternhost.count.disclosures import Disclosures, draws_delta
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 from ternhost.reach.toward_server import Bound
 
@@ -55,9 +55,9 @@ class Site:
     @cache  # noqa: B019
     def keeps(self, account):
         """Whether the gateway answers a round, after which the victim has these reports."""
-        told = Told()
+        told = Disclosures()
         for mixed, group in account:
-            told.add(Report(round(self.epsilon * MICRO)).among(mixed, group), VICTIM)
+            told.add(ReportKind(round(self.epsilon * MICRO)).among(mixed, group), VICTIM)
         return self.bound.keeps(told)
 
 

@@ -12,12 +12,12 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 
 from tern.ledger import EPSILON, RHO
 from ternhost import datasets, errors
-from ternhost.count.telling import Told
+from ternhost.count.disclosures import Disclosures
 from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.designs import class_of
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import Policy
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.provision import boards as provision
 from ternhost.reach.driver import BoardBudget
 from ternhost.reach.ports.driver import BoardsDriver
@@ -57,7 +57,7 @@ def funds(left_by_board, budgets=None, told=None, members=None, shares=("2",)):
             for i, left in enumerate(left_by_board, 1)
         ]
     members = np.arange(1, len(left_by_board) + 1) if members is None else np.array(members)
-    return Funds.of(learner, members, budgets, told or Told())
+    return Funds.of(learner, members, budgets, told or Disclosures())
 
 
 def test_each_device_has_what_its_board_says():
@@ -76,7 +76,7 @@ def test_a_ledger_of_the_wrong_measure_cannot_pay():
 
 def test_the_other_devices_of_a_board_differ_by_what_the_store_knows():
     # Each had 10. By the store, device 1 has paid 2, device 2 nothing, device 3 has paid 5.
-    told = Told().also([(Report(2), [1], 1), (Report(5), [3], 1)])
+    told = Disclosures().with_reports([(ReportKind(2), [1], 1), (ReportKind(5), [3], 1)])
     board = [BoardBudget(range(1, 4), 3, EPSILON, 8, 2, 1)]
     assert funds([0] * 3, board, told).left.tolist() == [8, 10, 5]
 
@@ -273,7 +273,7 @@ def test_the_classes_of_a_run_pay_each_for_itself():
     learner = cls(cls.Options(epsilons="1:0.5,4:0.5", reports=200), Population(devices=200))
     ids = np.arange(1, 201)
     budgets = [BoardBudget(range(1, 201), 200, EPSILON, 2_000_000, 0, 1)]
-    found = Funds.of(learner, ids, budgets, Told())
+    found = Funds.of(learner, ids, budgets, Disclosures())
     prices = [[1_000_000, None], [4_000_000, None]]
     assert found.devices[found.able(prices)].sum() == np.count_nonzero(
         class_of(ids, (0.5, 0.5), 1) == 0

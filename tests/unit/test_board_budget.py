@@ -26,10 +26,10 @@ def test_what_is_left_and_what_was_spent_are_told_together():
 
 
 def test_what_is_left_and_what_was_spent_are_the_budget_that_is_promised():
-    promised = devices.promise(hello(1_500_000, 500_000))
+    promised = devices.guarantee_of(hello(1_500_000, 500_000))
     words = "the budget for life protects a device with all of its records with epsilon 2"
     assert promised.words() == words
-    assert devices.promise(hello(0, 0)) is None, "its ledger cannot be read"
+    assert devices.guarantee_of(hello(0, 0)) is None, "its ledger cannot be read"
 
 
 def test_a_budget_for_life_of_records_is_told_with_both_numbers():
@@ -38,7 +38,7 @@ def test_a_budget_for_life_of_records_is_told_with_both_numbers():
             frames.encode_hello, 0, 7, 1, 311_064, 0, 0, 0, 0, 0, 0, 1, 0, ledger.RHO, 1, "a; b; c"
         )
     )
-    assert devices.promise(told).numbers() == (
+    assert devices.guarantee_of(told).numbers() == (
         "with epsilon 4 at delta 1e-06 (that it was there) and 8.83 at delta 1e-06 (what it says)"
     )
 

@@ -21,6 +21,7 @@ from ternhost.provision.boards import fleet_file
 from ternhost.reach.addresses import AUTHORITY
 from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access, host_file
+from ternhost.reach.broker.configuration import BrokerOptions
 from ternhost.reach.broker.mosquitto import configure_if_missing
 from ternhost.store import store_file
 from ternhost.store.store import Store
@@ -79,7 +80,7 @@ def test_writing_again_keeps_authority_and_host_and_takes_new_keys(tmp_path):
     first = configuration.write_configuration(tmp_path, KEYS)
     authority = (tmp_path / AUTHORITY).read_bytes()
     second = configuration.write_configuration(
-        tmp_path, {9: bytes(32)}, names=("broker.local", "10.0.0.7"), port=1234
+        tmp_path, {9: bytes(32)}, BrokerOptions(("broker.local", "10.0.0.7"), port=1234)
     )
     assert (second.password, second.host, second.port) == (first.password, "broker.local", 1234)
     assert (tmp_path / AUTHORITY).read_bytes() == authority
@@ -123,7 +124,7 @@ def test_an_invalid_configuration_is_refused_and_nothing_is_written(tmp_path):
         ({"prefix": 65 * "a"}, "cannot begin"),
     ):
         with pytest.raises(UsageError, match=message):
-            configuration.write_configuration(tmp_path / "new", KEYS, **options)
+            configuration.write_configuration(tmp_path / "new", KEYS, BrokerOptions(**options))
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
@@ -294,7 +295,7 @@ def users(directory):
 
 def test_a_cluster_has_a_directory_for_each_node_and_the_rights_of_mosquitto(tmp_path):
     access = configuration.write_configuration(
-        tmp_path, KEYS, names=NODES, nats=True, prefix="farm/a"
+        tmp_path, KEYS, BrokerOptions(NODES, nats=True, prefix="farm/a")
     )
     assert access.hosts == [*NODES]
     for node in NODES:

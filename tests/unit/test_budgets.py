@@ -12,7 +12,7 @@ from tern.ledger import EPSILON, RHO
 from ternhost.reach.driver import NOT_TOLD, BoardBudget, least
 from ternhost.reach.gateway.budgets import budgets_of, rows_of
 from ternhost.reach.gateway.messages import MOST_BUDGETS
-from ternhost.reach.sightings import Sightings
+from ternhost.reach.sightings import Sighting, Sightings
 
 BOARD = range(7, 10)  # its devices
 PRICES = {EPSILON: 100, RHO: 5}
@@ -36,12 +36,12 @@ def sightings(store, rounds):
 
 def say(sightings, left, spent, measure=EPSILON, **how):
     hello = {"budget": left, "spent": spent, "measure": measure, "unit": 60}
-    sightings.saw("a board", BOARD, time.monotonic(), hello=hello, **how)
+    sightings.note(Sighting("a board", BOARD, time.monotonic(), hello=hello, **how))
 
 
 def test_a_board_that_has_said_nothing_has_no_budget(sightings):
     assert sightings.budget(BOARD) is None
-    sightings.saw("a board", BOARD, time.monotonic())
+    sightings.note(Sighting("a board", BOARD, time.monotonic()))
     assert sightings.budget(BOARD) is None
 
 
@@ -90,14 +90,14 @@ def test_observers_read_the_same_from_the_store(sightings, store):
     assert (row.budget_left, row.paid, row.measure) == (800, 200, EPSILON)
 
 
-@pytest.mark.parametrize(("kept", "left"), [(True, 800), (False, 900)])
-def test_a_hello_from_before_this_host_includes_what_an_earlier_host_counted(store, kept, left):
+@pytest.mark.parametrize(("retained", "left"), [(True, 800), (False, 900)])
+def test_a_hello_from_before_this_host_includes_what_an_earlier_host_counted(store, retained, left):
     earlier = Sightings(store, last_round=lambda: 3)
     say(earlier, 900, 100)
     earlier.answered([(4, 7)], costs)
     earlier.write()
     later = Sightings(store, last_round=lambda: 9)
-    say(later, 900, 100, kept=kept)
+    say(later, 900, 100, retained=retained)
     assert later.budget(BOARD).left == left
 
 
@@ -119,7 +119,7 @@ def test_a_board_that_is_heard_without_a_hello_keeps_what_it_has_paid(store):
     earlier.answered([(4, 7)], costs)
     earlier.write()
     later = Sightings(store, last_round=lambda: 9)
-    later.saw("a board", BOARD, time.monotonic())
+    later.note(Sighting("a board", BOARD, time.monotonic()))
     later.write()
     assert store.boards()[0].budget_left == 800
 

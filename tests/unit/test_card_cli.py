@@ -14,10 +14,10 @@ import pytest
 from tern import card as cards
 from tern.card import T
 from ternhost import errors
+from ternhost.plots import canvas
 from ternhost.privacy import shuffling
 from ternhost.privacy.cards import picture
 from ternhost.privacy.mechanisms import design, parse_epsilon
-from ternhost.run.report import plots
 
 KEYS = {
     "mechanism",
@@ -344,7 +344,7 @@ def test_an_account_over_rounds_that_makes_no_sense_is_refused(tern, words, says
 )
 def test_the_picture_of_rounds_shows_the_rows(tern, monkeypatch, words, drawn):
     shown = []
-    monkeypatch.setattr(plots, "save", lambda figure, path: shown.append(figure))
+    monkeypatch.setattr(canvas, "save", lambda figure, path: shown.append(figure))
     result = _account(tern, f"duchi --epsilon 1 --rounds 15 {words} --plot a.png")
     ((axes,),) = (figure.axes for figure in shown)
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")

@@ -17,7 +17,7 @@ from harness.cells import add, end, fail
 
 from ternhost.cli import main
 from ternhost.errors import StorageError, UsageError
-from ternhost.experiments.cells import KEPT, Cell, Kept, cores, tables
+from ternhost.planning.cells import KEPT, Cell, Kept, cores, tables
 
 OPTIONS = {"experiment": "sums", "seed": 1}
 

@@ -15,13 +15,13 @@ from ternhost import datasets
 from ternhost.count import estimate
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
-from ternhost.experiments.rounds import simulate
 from ternhost.learn import collect
 from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, Options
 from ternhost.learn.designs import K_RULES
 from ternhost.learn.means import Means, fieller
 from ternhost.learn.schedule import Schedule
+from ternhost.planning.simulation import simulate
 from ternhost.privacy import certify, mechanisms
 from ternhost.run import costs
 from ternhost.run.report import collecting

@@ -25,7 +25,7 @@ from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.fedsgd import FedSGD, Options
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy import cards, mechanisms
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Guarantee, Span
 from ternhost.run import costs
 from ternhost.run.guarantees import OfClass
@@ -663,7 +663,7 @@ def promised(pure, share, before=0):
     """The guarantees of a class of devices, as a store has them: one report in this run, and so
     many before.
     """
-    report = Report(round(pure * 1e6))
+    report = ReportKind(round(pure * 1e6))
     of = [
         Guarantee.of(span, {report: times}, 1e-6, share)
         for span, times in ((Span.REPORT, 1), (Span.RUN, 1), (Span.LIFE, 1 + before))

@@ -12,7 +12,7 @@ from sample_store import reports_of
 
 from tern import wire
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort, Round, Tally
+from ternhost.count.rounds import StoredCohort, StoredRound, Tally
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy import mechanisms
 from ternhost.store import read_only, schema
@@ -55,7 +55,9 @@ def store(store):
 
 
 def a_round(store, number, run="first"):
-    store.open_round(Round(number, [Cohort(BODY, range(1, DEVICES + 1))], DEVICES, 60.0, run))
+    store.open_round(
+        StoredRound(number, [StoredCohort(BODY, range(1, DEVICES + 1))], DEVICES, 60.0, run)
+    )
 
 
 def ended_round(store, number, **figures):

@@ -11,28 +11,21 @@ import pytest
 import simulating
 
 from tern.fixed import ONE
-from ternhost import datasets, experiments
+from ternhost import datasets
 from ternhost.datasets import synthetic
 from ternhost.errors import StorageError, UsageError
-from ternhost.experiments import (
-    baseline,
-    coordinates,
-    erm,
-    mean,
-    perturbing,
-    reports_needed,
-    rounds,
-    variance,
-)
-from ternhost.experiments.base import Contender, Options, Outcome
-from ternhost.experiments.papers import hao
-from ternhost.experiments.statistics import beyond_noise, enough, mean_and_error, summaries, winners
 from ternhost.learn import judging
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.planning import simulation as rounds
+from ternhost.planning.statistics import beyond_noise, enough, mean_and_error, summaries, winners
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import lhp, lower_bound
 from ternhost.vectorised import gradients
+from ternpapers import baseline, experiments, perturbing
+from ternpapers.base import Contender, Options, Outcome
+from ternpapers.experiments import coordinates, erm, mean, reports_needed, variance
+from ternpapers.papers import hao
 
 SMALL = {
     "mean": "breast-cancer",
@@ -57,7 +50,7 @@ def test_an_experiment_runs_and_writes_its_files(name, tmp_path, monkeypatch):
         monkeypatch.setattr(*SMALLER[name])
     messages, optimisers = [], list(OPTIMISERS)
     options = Options(SMALL.get(name), 1, True, progress=messages.append, workers=1)
-    cells = experiments._experiment(name, None).cells(options)
+    cells = experiments.named(name, None).cells(options)
     assert len(pickle.loads(pickle.dumps(cells))) == len(
         cells
     )  # for other processes: see test_cells

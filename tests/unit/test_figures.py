@@ -26,7 +26,8 @@ def test_library_compiles(architecture):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "pico")) for name in mpy.BOARDS]
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != "pico")) for name in KEPT["mpy_bytes"]],
 )
 def test_the_modules_of_a_board_keep_their_sizes(name):
     modules = figures.sizes_of(mpy.BOARDS[name])

@@ -14,8 +14,9 @@ import pytest
 from tern import wire
 from tern.fixed import ONE
 from ternhost import vectorised
+from ternhost.count.cohort import Cohort
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import COMPLETE, Cohort, CohortInFlight, RoundResult
+from ternhost.count.rounds import COMPLETE, RoundResult, StoredCohort
 from ternhost.datasets import Holdings
 from ternhost.privacy import cards, certify, composing, mechanisms
 from ternhost.reach.gateway import messages
@@ -33,7 +34,7 @@ def card_of(name, epsilon):
 
 
 def claim(card, rounds, delta, mixed=0):
-    return composing.composed({composing.Report.of(card).among(mixed): rounds}, delta)
+    return composing.compose_exactly({composing.ReportKind.of(card).among(mixed): rounds}, delta)
 
 
 def laws_of(card):
@@ -139,7 +140,7 @@ def answered(card, value, held, devices, runs, number):
     records[0] = value
     driver = SimulatedDriver(Holdings(records, ids - 1), devices, SEED)
     driver.open(number, [(question, ids)] * runs)
-    ask = messages.Ask(number, [Cohort(round_body(number, question), ids)] * runs)
+    ask = messages.Ask(number, [StoredCohort(round_body(number, question), ids)] * runs)
     answer = messages.decode(answer_to(ask, driver.collect(number)).encode())
     return np.concatenate([cohort.counts for cohort in check(answer, ask)])
 
@@ -158,12 +159,12 @@ def test_answers_of_a_gateway_tell_what_is_claimed_and_not_much_less():
 
 def test_an_answer_is_the_same_in_whatever_order_the_devices_report():
     body = round_body(1, Question(wire.VALUES, [1, 1], 0, card_of("three-outputs", 1).data, 1))
-    ask = messages.Ask(1, [Cohort(body, np.arange(1, 7))])
+    ask = messages.Ask(1, [StoredCohort(body, np.arange(1, 7))])
     cells = np.array([0, 5, 2, 2, 4, 3])[:, None]
     sent = []
     for order in (cells, cells[::-1], np.sort(cells, axis=0)):
-        cohort = CohortInFlight(body, 6)
+        cohort = Cohort(body, 6)
         for cell in order:
-            cohort.add(cell[None])
+            cohort.count(cell[None])
         sent.append(answer_to(ask, RoundResult(1, COMPLETE, 6, 6, {}, [cohort.result()])).encode())
     assert sent[0] == sent[1] == sent[2]

@@ -12,11 +12,11 @@ from harness import in_process  # noqa: F401 - its fleet
 from harness.running_gateways import Running, gateways
 
 from tern import wire
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort
-from ternhost.count.telling import Told
+from ternhost.count.rounds import StoredCohort
 from ternhost.learn.schedule import Terms
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.gateway import messages
@@ -58,7 +58,7 @@ def site(tmp_path):
 
 def asks(gateway, number, devices):
     """The reply to a question to these devices."""
-    cohort = Cohort(round_body(number, QUESTION), np.sort(np.asarray(devices)))
+    cohort = StoredCohort(round_body(number, QUESTION), np.sort(np.asarray(devices)))
     return messages.decode(gateway.ask(Ask(number, [cohort], hold=30.0)))
 
 
@@ -227,7 +227,7 @@ def test_a_run_with_groups_keeps_a_bound_that_reckons_with_dishonest_devices(ter
     assert (ran.json["rounds"], ran.json["reports"]) == (5, 600)
     assert 0 < ran.json["toward_server"]["north"]["epsilon"] <= 1
     ids, bound = np.arange(1, 601), Bound(10**6, 1e-6, 0.9)
-    chosen_by_the_host = [(Report(10**6).among(120, Group(600, 120)), ids, 1)]
+    chosen_by_the_host = [(ReportKind(10**6).among(120, Group(600, 120)), ids, 1)]
     assert 1e6 * float(ran.json["options"]["epsilon"]) > largest_epsilon(
-        Site("north", ids, Told(), [bound]), chosen_by_the_host
+        Site("north", ids, Disclosures(), [bound]), chosen_by_the_host
     )

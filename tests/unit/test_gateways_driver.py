@@ -66,9 +66,9 @@ class Host:
             self.store, post(self.sites), terms, warn=self.warnings.append, **options
         )
 
-    def round(self, driver, number, devices=DEVICES, **tell):
+    def round(self, driver, number, devices=DEVICES, **on_progress):
         driver.open(number, [(QUESTION, devices)])
-        result = driver.collect(number, **tell)
+        result = driver.collect(number, **on_progress)
         self.store.end_round(number, result.ended)
         return result
 
@@ -129,13 +129,13 @@ def test_counts_are_the_sum_over_the_gateways(host):
     assert host.warnings == ["round 6: no gateway is asked for 1 device"]
     # The rounds that gateways were asked show what devices have spent.
     cost, dearer = cards.decode(CARD).epsilon, cards.decode(costly.card).epsilon
-    before, own = (costs.told_before(host.store, run) for run in ("another", "one"))
+    before, own = (costs.earlier_disclosures(host.store, run) for run in ("another", "one"))
     for devices, spent in (
         (DEVICES[:7], 4 * cost),
         (DEVICES[12:20], 2 * cost + dearer),
         ([999], cost),
     ):
-        assert costs.spent(before.accounts(of=devices), EPSILON) == spent
+        assert costs.spent(before.report_counts(of=devices), EPSILON) == spent
     assert not own
 
 
@@ -169,12 +169,12 @@ def test_a_restarted_host_does_not_ask_a_gateway_that_has_answered(host):
         with host.driver() as driver:
             driver.open(5, [(QUESTION, DEVICES)])
 
-            def tell(progress):
+            def on_progress(progress):
                 progress_reports.append(progress.reports)
                 if progress.reports >= 29:
                     driver.stop()
 
-            assert driver.collect(5, tell) is None
+            assert driver.collect(5, on_progress) is None
         assert progress_reports[-1] == 29  # 20 that count, and 9 that south says it has
         sites["north"].asked.clear()
         open_gate.set()
@@ -275,10 +275,10 @@ def test_a_lost_gateway_is_awaited_then_left_out_until_it_returns(host, clock):
             if progress.reports == 20:  # all of those that are there
                 south_again.enter_context(gateways(host.sites, {"south": TWO["south"]}))
 
-        result = host.round(driver, 1, tell=start_south)
+        result = host.round(driver, 1, on_progress=start_south)
         assert (result.ended, result.reports) == ("complete", 50)
         south_again.close()
-        result = host.round(driver, 2, tell=clock.jump)
+        result = host.round(driver, 2, on_progress=clock.jump)
         assert (result.ended, result.reports) == ("deadline", 20)
         left_out = "south has not answered, and is left out with its 30 devices"
         assert any(left_out in warning for warning in host.warnings)
@@ -355,7 +355,7 @@ def test_a_gateway_that_claims_an_impossibly_late_round_is_not_believed(host, la
 def test_a_gateway_that_never_answers_delays_two_rounds_at_most(host, clock):
     with gateways(host.sites, TWO, {"south": never_answers}), host.driver() as driver:
         for number in range(1, 6):
-            result = host.round(driver, number, tell=clock.jump)
+            result = host.round(driver, number, on_progress=clock.jump)
             assert (result.ended, result.reports) == ("deadline", 20)
             clock.jump()
             if number == 1:
@@ -392,7 +392,7 @@ def test_devices_of_gateways_that_all_refused_have_told_nothing(host):
         with pytest.raises(AllRefused, match="more than they allow"):
             driver.collect(1)
     host.store.end_round(1, "abandoned")  # as a run that is taken back ends it
-    assert not costs.told_before(host.store, "another")
+    assert not costs.earlier_disclosures(host.store, "another")
 
 
 def test_a_host_learns_what_boards_of_gateways_have_left_and_spent(host):

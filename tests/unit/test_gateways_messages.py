@@ -12,9 +12,10 @@ import pytest
 
 from tern import card as cards
 from tern import wire
+from ternhost.count.cohort import Cohort
 from ternhost.count.members import pack_ids
 from ternhost.count.questions import Averaged, Question, round_body
-from ternhost.count.rounds import Cohort, CohortInFlight, Refusal, RoundResult
+from ternhost.count.rounds import Refusal, RoundResult, StoredCohort
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
@@ -32,7 +33,7 @@ def ids(*devices):
 
 def ask(*devices, question=None, **fields):
     question = question or Question(wire.LOGISTIC, [100] * 3, -14, CARD, 1)
-    return Ask(NUMBER, [Cohort(round_body(NUMBER, question), ids(*devices))], **fields)
+    return Ask(NUMBER, [StoredCohort(round_body(NUMBER, question), ids(*devices))], **fields)
 
 
 def answer(question, counts, reports, refusals=(), results=()):
@@ -169,7 +170,7 @@ def test_too_many_devices_in_several_cohorts_are_refused_before_they_are_inflate
 
     def message(*sizes):
         parts = np.split(np.arange(sum(sizes)) + 1, np.cumsum(sizes)[:-1])
-        return Ask(NUMBER, [Cohort(body, devices) for devices in parts]).encode()
+        return Ask(NUMBER, [StoredCohort(body, devices) for devices in parts]).encode()
 
     assert messages.decode(message(400, 400, 200)).asked == 1000
     inflated, unpack_ids = [], messages.unpack_ids
@@ -265,7 +266,7 @@ def test_refusals_are_sent_by_reason_without_device_ids():
     question = ask(*range(1, 200))
     refusals = {device: Refusal(device, NUMBER, 6, device % 100) for device in range(1, 101)}
     refusals[150] = Refusal(150, NUMBER, 7, 3)
-    cohort = CohortInFlight(question.cohorts[0].body, 199)
+    cohort = Cohort(question.cohorts[0].body, 199)
     answered = answer_to(
         question, RoundResult(NUMBER, "complete", 199, 0, refusals, [cohort.result()])
     )

@@ -17,7 +17,7 @@ from tern import wire
 from ternhost.count.batches import unpack
 from ternhost.count.estimate import supports
 from ternhost.count.questions import Averaged, Question, round_body
-from ternhost.count.rounds import Cohort, Round
+from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.errors import StorageError, TernError, UsageError
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories
@@ -63,7 +63,7 @@ def running(tmp_path):
 
 def ask(number, devices=DEVICES, card=CARD, hold=30.0, question=None, **fields):
     question = question or Question(wire.LOGISTIC, [100] * D, -14, card, 1)
-    cohort = Cohort(round_body(number, question), np.array(devices, np.int64))
+    cohort = StoredCohort(round_body(number, question), np.array(devices, np.int64))
     return Ask(number, [cohort], hold=hold, **fields)
 
 
@@ -188,7 +188,7 @@ def test_a_restart_answers_the_last_question_and_abandons_rounds_before(running,
     with Store(
         tmp_path / "site" / "store.sqlite"
     ) as store:  # as it is left by a kill at that moment
-        store.open_round(Round(7, ask(7).cohorts, 10, None, "gateway"))
+        store.open_round(StoredRound(7, ask(7).cohorts, 10, None, "gateway"))
         for question in (ask(7), ask(8)):
             store.save_question(question.number, question.digest, question.encode())
     assert messages.decode(running().ask(ask(8))).reports == [10]
@@ -379,7 +379,7 @@ TOLD = [785_300, 1_144_580, 1_425_300]
 def told(gateway):
     """What the gateway's account says, micro-epsilon at 1e-6, which its next HERE says, too."""
     with Store(gateway.directory / "store.sqlite", beside=True) as store:
-        found = 1e6 * store.told("").most(1e-6).epsilon
+        found = 1e6 * store.told("").largest_loss(1e-6).epsilon
     wait_for(lambda: messages.decode(gateway.ask(Hello())).told == math.ceil(found))
     return found
 

@@ -15,7 +15,7 @@ from tern import card as cards
 from tern import ledger
 from ternhost.privacy import gaussian_curve, sums
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import Report, composed
+from ternhost.privacy.composing import ReportKind, compose_exactly
 from ternhost.privacy.guarantee import Bounds, Guarantee, Reader, Span, believed, rounded
 from ternhost.privacy.mechanisms import NAMES, design
 from ternhost.privacy.projection import design as projected
@@ -25,7 +25,7 @@ SUM = {"radius": 0.5, "clipped": 24, "kept": -8, "units": 500, "values": 6}
 
 
 def of_sum(unit, norm, cost=200_000):
-    return Report.of(cards.decode(sums.design(cost=cost, norm=norm, unit=unit, **SUM).card))
+    return ReportKind.of(cards.decode(sums.design(cost=cost, norm=norm, unit=unit, **SUM).card))
 
 
 def card_of(name):
@@ -39,7 +39,7 @@ VALUES = [name for name in NAMES if name not in ("auto", "projection")]
 @pytest.mark.parametrize("name", VALUES)
 def test_a_report_of_values_protects_the_device_with_the_epsilon_of_its_card(name):
     card = card_of(name)
-    found = Guarantee.of(Span.REPORT, {Report.of(card): 1}, DELTA)
+    found = Guarantee.of(Span.REPORT, {ReportKind.of(card): 1}, DELTA)
     assert cards.certify(card)
     assert (found.unit, found.content) == (0, None)
     assert found.bounds.pure == card.epsilon / MICRO
@@ -50,7 +50,7 @@ def test_a_report_of_values_protects_the_device_with_the_epsilon_of_its_card(nam
 
 
 def test_a_projection_protects_the_device_with_the_epsilon_of_its_card():
-    report = Report.of(cards.decode(projected(2 * MICRO, 5, 1.0).card))
+    report = ReportKind.of(cards.decode(projected(2 * MICRO, 5, 1.0).card))
     found = Guarantee.of(Span.REPORT, {report: 1}, DELTA)
     assert found.bounds.pure == pytest.approx(2, abs=1e-3)
     assert found.words() == "a report protects a device with all of its records with epsilon 2"
@@ -83,7 +83,7 @@ def test_sums_over_a_device_protect_it_once(norm):
 
 def test_sums_over_records_are_told_with_both_numbers():
     rho = sums.rho_of(4, DELTA)
-    report = Report(rho, gaussian=True, alone=True, unit=1, normal=rho)
+    report = ReportKind(rho, gaussian=True, alone=True, unit=1, normal=rho)
     words = Guarantee.of(Span.RUN, {report: 1}, DELTA).words()
     assert words == (
         "this run protects one record of a device with epsilon 3.74 at delta 1e-06 (that it was there) and "
@@ -92,7 +92,7 @@ def test_sums_over_records_are_told_with_both_numbers():
 
 
 def test_where_sums_over_records_and_reports_about_the_device_are_together_only_records_are_protected():
-    both = {of_sum(1, 2): 3, Report.of(card_of("three-outputs")): 1}
+    both = {of_sum(1, 2): 3, ReportKind.of(card_of("three-outputs")): 1}
     found = Guarantee.of(Span.LIFE, both, DELTA)
     assert found.unit == 1
     assert found.bounds.epsilon > 1.9
@@ -115,7 +115,9 @@ def test_a_sum_over_longer_runs_costs_a_short_run_what_changing_the_longer_ones_
 
 
 def test_numbers_at_delta_of_reports_that_were_not_fixed_before_have_a_condition():
-    reports = {Report.of(cards.decode(design("three-outputs", epsilon_micro=100_000).card)): 365}
+    reports = {
+        ReportKind.of(cards.decode(design("three-outputs", epsilon_micro=100_000).card)): 365
+    }
     condition = "if no run was chosen by the results of earlier ones"
     assert condition not in Guarantee.of(Span.RUN, reports, DELTA).words()
     assert Guarantee.of(Span.RUN, reports, DELTA, fixed=False).words().endswith(condition)
@@ -123,13 +125,13 @@ def test_numbers_at_delta_of_reports_that_were_not_fixed_before_have_a_condition
 
 
 def test_sums_of_pure_epsilons_need_no_condition():
-    assert Guarantee.of(Span.LIFE, {Report(MICRO): 3}, DELTA).words() == (
+    assert Guarantee.of(Span.LIFE, {ReportKind(MICRO): 3}, DELTA).words() == (
         "all runs so far together protect a device with all of its records with epsilon 3"
     )
 
 
 def test_a_report_about_the_device_costs_the_content_of_a_record_no_more():
-    both = {of_sum(1, 1): 1, Report.of(card_of("three-outputs")): 1}
+    both = {of_sum(1, 1): 1, ReportKind.of(card_of("three-outputs")): 1}
     found = Guarantee.of(Span.RUN, both, DELTA)
     alone = Guarantee.of(Span.RUN, {of_sum(1, 1): 1}, DELTA)
     of_device = card_of("three-outputs").epsilon / MICRO
@@ -137,9 +139,11 @@ def test_a_report_about_the_device_costs_the_content_of_a_record_no_more():
 
 
 def test_many_reports_are_told_with_their_sum_and_with_what_is_proved_at_delta():
-    reports = {Report.of(cards.decode(design("three-outputs", epsilon_micro=100_000).card)): 365}
+    reports = {
+        ReportKind.of(cards.decode(design("three-outputs", epsilon_micro=100_000).card)): 365
+    }
     found = Guarantee.of(Span.LIFE, reports, DELTA)
-    assert found.bounds.epsilon == composed(reports, DELTA) < found.bounds.pure
+    assert found.bounds.epsilon == compose_exactly(reports, DELTA) < found.bounds.pure
     assert found.words() == (
         "all runs so far together protect a device with all of its records with epsilon 36.5, or "
         f"{rounded(found.bounds.epsilon)} at delta 1e-06, if no run was chosen by the results of earlier ones"
@@ -147,7 +151,7 @@ def test_many_reports_are_told_with_their_sum_and_with_what_is_proved_at_delta()
 
 
 def test_a_second_number_that_is_hardly_smaller_is_left_out():
-    bounds = Bounds.of({Report(2 * MICRO): 1}, DELTA)
+    bounds = Bounds.of({ReportKind(2 * MICRO): 1}, DELTA)
     assert (bounds, bounds.words) == (Bounds(2.0, 2.0, DELTA, 0.0), "2")
 
 
@@ -182,7 +186,7 @@ def test_a_budget_is_told_for_whatever_it_pays_for(measure, amount, unit, words)
 
 
 def test_the_share_of_a_class_is_told():
-    words = Guarantee.of(Span.RUN, {Report(MICRO): 1}, DELTA, share=0.6).words()
+    words = Guarantee.of(Span.RUN, {ReportKind(MICRO): 1}, DELTA, share=0.6).words()
     assert (
         words
         == "60 % of the devices: this run protects a device with all of its records with epsilon 1"
@@ -202,10 +206,10 @@ def test_the_owner_of_the_server_is_named():
 @pytest.mark.parametrize(
     "reports",
     [
-        {Report(MICRO): 3},
+        {ReportKind(MICRO): 3},
         {of_sum(1, 2): 3},
         {of_sum(60, 1): 3},
-        {of_sum(0, 2): 1, Report(MICRO): 1},
+        {of_sum(0, 2): 1, ReportKind(MICRO): 1},
     ],
     ids=["values", "records", "runs", "device"],
 )
@@ -217,7 +221,7 @@ def test_json_keeps_the_exact_numbers(reports):
 def test_json_names_the_neighbours():
     known = [
         Guarantee.of(Span.RUN, {report: 1}, DELTA).as_json()
-        for report in (of_sum(1, 2), Report(MICRO))
+        for report in (of_sum(1, 2), ReportKind(MICRO))
     ]
     assert [each["neighbours"] for each in known] == ["presence", "replacement"]
 
@@ -244,7 +248,7 @@ def test_people_read_numbers_that_are_rounded_up(number, words):
 
 def test_no_number_in_words_is_below_the_certified_one():
     for cost in range(100_000, 3_000_000, 71_317):
-        found = Guarantee.of(Span.REPORT, {Report(cost): 1}, DELTA)
+        found = Guarantee.of(Span.REPORT, {ReportKind(cost): 1}, DELTA)
         told = float(re.search(r"epsilon ([\d.]+)", found.words())[1])
         assert cost / MICRO <= told < 1.01 * cost / MICRO
 
@@ -254,14 +258,14 @@ def test_odds_beyond_epsilon_are_less_likely_than_is_told():
     happens.
     """
     rho = sums.rho_of(1, DELTA)
-    report = Report(rho, gaussian=True, alone=True, unit=1, normal=rho)
+    report = ReportKind(rho, gaussian=True, alone=True, unit=1, normal=rho)
     found = Guarantee.of(Span.RUN, {report: 1}, DELTA)
     shift = math.sqrt(2 * rho / MICRO)
     grows = 0.5 * math.erfc((found.bounds.epsilon / shift - shift / 2) / math.sqrt(2))
     shrinks = 0.5 * math.erfc((found.bounds.epsilon / shift + shift / 2) / math.sqrt(2))
     true = grows + shrinks
     assert true <= found.bounds.exceeded < 3 * true
-    assert Guarantee.of(Span.REPORT, {Report(MICRO): 1}, DELTA).bounds.exceeded == 0
+    assert Guarantee.of(Span.REPORT, {ReportKind(MICRO): 1}, DELTA).bounds.exceeded == 0
 
 
 def test_what_is_believed_follows_from_the_odds():
@@ -301,6 +305,6 @@ def test_the_guide_says_how_often_odds_move_further_than_the_smaller_epsilons():
     ).groups()
     for life, bound in zip((1, 2, 4), map(float, told), strict=True):
         rho = sums.rho_of(life, DELTA)
-        report = Report(rho, gaussian=True, alone=True, unit=1, normal=rho)
+        report = ReportKind(rho, gaussian=True, alone=True, unit=1, normal=rho)
         exceeded = Guarantee.of(Span.RUN, {report: 1}, DELTA).bounds.exceeded
         assert exceeded <= bound < 1.03 * exceeded

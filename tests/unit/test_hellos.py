@@ -8,14 +8,16 @@ import pytest
 from framing import hello
 
 from tern import absence
-from ternhost.learn.schedule import Terms
+from ternhost.count.aggregator import Aggregator
 from ternhost.provision import keys
 from ternhost.reach import absence as reach_absence
 from ternhost.reach.broker.access import Access
-from ternhost.reach.broker.driver import BrokerDriver
+from ternhost.reach.broker.health import FleetHealth
 from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.roster import BoardRoster
+from ternhost.reach.broker.state import FleetState
 from ternhost.reach.links import read_hello
-from ternhost.reach.sightings import Sightings
+from ternhost.reach.sightings import Sighting, Sightings
 from ternhost.store.boards import hello_fields
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +26,7 @@ ACCESS = Access("localhost", 8883, "tern-host", "secret", None)
 
 def say(link, first, clients=1, live=True):
     """Have the link hear the hello of a board."""
-    retain = {} if live else {"retain": 1}
-    link._on_message(None, f"tern/hello/{first:08x}", hello(first, clients), 1, retain)
+    link.receive(f"tern/hello/{first:08x}", hello(first, clients), retained=not live)
 
 
 @pytest.fixture
@@ -35,35 +36,36 @@ def store(store):
 
 
 def test_a_board_without_a_key_leaves_no_row(store):
-    driver = BrokerDriver(store, lambda: MqttLink(ACCESS), Terms(), standing=True)
-    driver.link = MqttLink(ACCESS)
+    aggregator = Aggregator(store)
+    roster = BoardRoster(aggregator.devices)
+    fleet = FleetState(MqttLink(ACCESS), aggregator, roster, keys.fleet_key(store), print)
+    health = FleetHealth(fleet, store, Sightings(store), standing=True)
     for first in (1, 9, *range(100, 200)):
-        say(driver.link, first)
-    driver._look_at_boards(time.monotonic())
-    driver._note_heard()
+        say(fleet.link, first)
+    health.note_changes(roster.update(fleet.link, 0.0), 0.0)
+    health.store_sightings()
     assert [board.first for board in store.boards()] == [1, 9]
-    driver._runner.close()
 
 
 @pytest.fixture
 def link(monkeypatch):
     """A link that knows the ids of two sites. Its clock stands still."""
-    link = MqttLink(ACCESS, sites=lambda: {"lab": range(1, 100), "shed": range(200, 300)})
-    link.site_ids.renew()
+    link = MqttLink(ACCESS, site_ids=lambda: {"lab": range(1, 100), "shed": range(200, 300)})
+    link.presence.site_ids.renew()
     link.now = 1000.0
-    monkeypatch.setattr("ternhost.reach.broker.link.time.monotonic", lambda: link.now)
+    monkeypatch.setattr("ternhost.reach.broker.presence.time.monotonic", lambda: link.now)
     return link
 
 
 def return_site(link, site, retained=False):
     """Have the link hear that a site's bridge is connected again."""
-    link._on_message(None, f"tern/site/{site}", b"1", 1, {"retain": 1} if retained else {})
+    link.receive(f"tern/site/{site}", b"1", retained)
 
 
 def kept(link, first, live=True):
     """True if the link takes the hello of that board for one that a broker had kept."""
     say(link, first, live=live)
-    return link.boards[f"{first:08x}"].kept
+    return link.presence.boards[f"{first:08x}"].retained
 
 
 def test_a_returning_site_affects_only_its_own_boards(link):
@@ -98,19 +100,19 @@ def test_a_board_has_no_clients_beyond_the_ids_of_its_site(link):
     site_ends = (90, 5, 95), (90, 500, 100), (99, 2, 100), (100, 500, 200), (250, 2**31, 300)
     for first, clients, stop in (*site_ends, (300, 50, 350)):
         say(link, first, clients)
-        assert link.boards[f"{first:08x}"].clients == range(first, stop)
+        assert link.presence.boards[f"{first:08x}"].clients == range(first, stop)
 
 
 def test_a_board_reported_gone_too_late_is_back_with_its_next_message(link):
     say(link, 7, 3)
-    before = dict(link.boards)
-    link._on_message(None, "tern/hello/00000007", b"", 1, {})
-    assert not link.boards
-    link._on_message(None, "tern/up/00000008", b"of another", 1, None)
-    assert not link.boards
-    link.changed.clear()
-    link._on_message(None, "tern/up/00000007", b"a report", 1, None)
-    assert (link.boards, link.changed) == (before, {"00000007"})
+    before = dict(link.presence.boards)
+    link.receive("tern/hello/00000007", b"")
+    assert not link.presence.boards
+    link.receive("tern/up/00000008", b"of another")
+    assert not link.presence.boards
+    link.presence.changed.clear()
+    link.receive("tern/up/00000007", b"a report")
+    assert (link.presence.boards, link.presence.changed) == (before, {"00000007"})
 
 
 # A run goes on where notes of hellos cannot be written: they decide nothing
@@ -125,7 +127,7 @@ def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_la
         )  # at least as many as there are: the file cannot grow
         for first in range(stop - 99, stop):
             name, ids = f"{first:08x}", range(first, first + 1)
-            sightings.saw(name, ids, time.monotonic(), hello=fields, error="gone")
+            sightings.note(Sighting(name, ids, time.monotonic(), hello=fields, error="gone"))
             sightings.write()
         sightings.forget()
         assert warnings[-1].startswith("the state of boards is stored later: ")

@@ -23,23 +23,36 @@ FLOORS = (
     {"watch"},
     {"api"},
     {"experiments"},
+    {"planning"},
     {"statement"},
     {"run"},
     {"reach"},
     {"learn", "provision"},
     {"store"},
     {"count"},
+    {"plots"},
     {"privacy", "datasets"},
     {"vectorised"},
-    {"errors", "registry", "options", "files", "cache", "extras", "text", "command", "terminal"},
+    {
+        "errors",
+        "registry",
+        "options",
+        "device_library",
+        "files",
+        "cache",
+        "extras",
+        "text",
+        "command",
+        "terminal",
+    },
 )
 # The same for the tools.
 TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})
 # The ways of reaching devices. Registries name them, and their commands are in them. Other
-# importers are only the experiments, which run on simulated clients, and the tools, whose boards
+# importers are only the plans, which run on simulated clients, and the tools, whose boards
 # are on ports.
 WAYS = ("ports", "broker", "gateway", "simulated")
-BESIDE = {"ternhost.experiments": "simulated"} | dict.fromkeys(
+BESIDE = {"ternhost.planning": "simulated"} | dict.fromkeys(
     [
         "terntools.boards",
         "ternbench",
@@ -319,7 +332,7 @@ TAKEN_AWAY = {
     ),
     "broker": ("broker sites hellos", "broker"),
     "gateway": ("gateways_messages gateway_init", "gateway"),
-    "simulated": ("simulated hiera", "plan"),
+    "simulated": ("simulated hiera", "experiment plan"),
 }
 # Common modules are imported once; each way is hidden in forks of that process.
 _HIDE = """

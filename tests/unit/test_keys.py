@@ -17,7 +17,7 @@ from ternhost.count.questions import Question, round_body
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import keys
-from ternhost.reach.broker.roster import BoardOnBroker
+from ternhost.reach.broker.roster import BoardKey
 from ternhost.store.store import Store
 
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
@@ -92,9 +92,8 @@ def test_a_restored_store_uses_no_epoch_again(store, tmp_path, monkeypatch):
     (tmp_path / "copy.sqlite").chmod(0o600)
     before = revoke("store.sqlite", 3, 60)
     after = revoke("copy.sqlite", 1, 120)
-    board = BoardOnBroker()
-    board.there, board.epoch, board.answers = True, before.epoch, before.epoch
-    assert board.lacks(after.epoch), "and takes the new key"
+    board_key = BoardKey(before.epoch, answered_epoch=before.epoch)
+    assert board_key.lacks(after.epoch), "and takes the new key"
     mask = bytes(
         a ^ b for a, b in zip(before.frame(2, device_keys[2])[9:41], before.key, strict=True)
     )

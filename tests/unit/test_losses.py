@@ -19,8 +19,8 @@ from scipy import special
 from spec.cards import sum_card
 
 from tern import wire
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, decode_body, round_body
-from ternhost.count.telling import Told
 from ternhost.errors import UsageError
 from ternhost.privacy import (
     cards,
@@ -34,7 +34,7 @@ from ternhost.privacy import (
     sums,
 )
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.reach.toward_server import Bound
 
 THREE = ("three-outputs", 1)
@@ -54,12 +54,12 @@ def card(name, epsilon, *levels):
 
 
 def report(*named):
-    return Report.of(card(*named))
+    return ReportKind.of(card(*named))
 
 
 def any_mechanism(epsilon):
     """A report of which only the epsilon is known."""
-    return Report(round(epsilon * MICRO))
+    return ReportKind(round(epsilon * MICRO))
 
 
 def rows(*named):
@@ -69,7 +69,7 @@ def rows(*named):
 
 
 def exact(reports, delta=1e-6):
-    return composing.composed(reports, delta)
+    return composing.compose_exactly(reports, delta)
 
 
 # Alone
@@ -169,7 +169,7 @@ def test_a_card_composes_as_googles_accountant_says(name, r, delta):
 
 
 def test_a_thousand_reports_of_a_tenth_cost_a_fifth_of_what_their_sum_says():
-    found = composing.together({report("three-outputs", 0.1): 1000}, 1e-6)
+    found = composing.compose({report("three-outputs", 0.1): 1000}, 1e-6)
     assert found.pure == 100
     assert found.zcdp == pytest.approx(20.54, abs=0.01)
     assert found.epsilon == found.exact == pytest.approx(19.345, abs=0.01)
@@ -185,7 +185,7 @@ def test_one_report_costs_its_card_at_any_delta_that_is_small(named):
 @pytest.mark.parametrize("mixed", [0, 5])
 def test_no_card_costs_more_than_any_mechanism_of_its_epsilon(named, mixed):
     one = report(*named)
-    found = [exact({each.among(mixed): 5}, 1e-4) for each in (one, Report(one.cost))]
+    found = [exact({each.among(mixed): 5}, 1e-4) for each in (one, ReportKind(one.cost))]
     assert found[0] <= found[1] * (1 + 1e-4)
 
 
@@ -340,10 +340,10 @@ def test_counts_have_the_renyi_divergence_of_their_blanket_at_most(clients, epsi
 def test_a_filter_is_stricter_than_exact_composition_and_not_by_much(epsilon, clients, rounds):
     report = any_mechanism(epsilon).among(clients)
     true = exact({report: rounds})
-    told = Told().also([(report, range(1, clients + 1), rounds)])
+    told = Disclosures().with_reports([(report, range(1, clients + 1), rounds)])
     assert not Bound(round(true * MICRO)).keeps(told)
     assert Bound(round(1.12 * true * MICRO)).keeps(told)
-    assert Bound(1).keeps(told.of([]))
+    assert Bound(1).keeps(told.of_devices([]))
 
 
 def test_a_filter_covers_rounds_that_are_no_more_telling_than_the_first():
@@ -352,12 +352,16 @@ def test_a_filter_covers_rounds_that_are_no_more_telling_than_the_first():
     )
     bound = Bound(round(1.12 * exact({first: 2}) * MICRO))
     for report, kept in ((first, True), (fewer, False), (dearer, False)):
-        assert bound.keeps(Told().also([(first, [1], 1), (report, [1], 1)])) == kept
-    assert bound.keeps(Told().also([(first, [1], 2), (dearer, [2], 1)])), "another device's"
+        assert bound.keeps(Disclosures().with_reports([(first, [1], 1), (report, [1], 1)])) == kept
+    assert bound.keeps(Disclosures().with_reports([(first, [1], 2), (dearer, [2], 1)])), (
+        "another device's"
+    )
 
 
 def test_a_filter_allows_what_local_epsilons_allow():
-    told = Told().also([(any_mechanism(1).among(2), [1], 3), (any_mechanism(0.5), [1], 2)])
+    told = Disclosures().with_reports(
+        [(any_mechanism(1).among(2), [1], 3), (any_mechanism(0.5), [1], 2)]
+    )
     assert Bound(4 * MICRO).keeps(told)
     assert not Bound(4 * MICRO - 1).keeps(told)
 
@@ -393,7 +397,7 @@ def test_kinds_of_reports_cost_more_together_than_apart_and_less_than_their_sum(
         {report("three-outputs", 0.1): 300},
         {report(*THREE).among(50): 30},
         {report("projection", 2).among(30): 5},
-        {Report.of(card("laplace", 0.5), values=4): 2},
+        {ReportKind.of(card("laplace", 0.5), values=4): 2},
     ]
     apart = [exact(kind, 1e-6) for kind in kinds]
     halves = [exact(kind, 1e-6 / len(kinds)) for kind in kinds]
@@ -407,8 +411,10 @@ def test_sums_and_hashes_are_never_mixed():
     """Neighbours of a sum differ by one unit, so that others' reports are no blanket; a hash is
     each device's own.
     """
-    laplace = Report.of(cards.decode(sum_card(MICRO, 1, 1, 64, 1 << 14, 32, -32, t=96, bits=12)))
-    gaussian = Report.of(
+    laplace = ReportKind.of(
+        cards.decode(sum_card(MICRO, 1, 1, 64, 1 << 14, 32, -32, t=96, bits=12))
+    )
+    gaussian = ReportKind.of(
         cards.decode(sum_card(MICRO, 2, 1, 64, 1 << 14, 32, -32, t=64, c=40, bits=8, coarse=2))
     )
     for one in (laplace, gaussian):
@@ -416,31 +422,31 @@ def test_sums_and_hashes_are_never_mixed():
     asked = [
         Question(wire.CATEGORIES, [1], 0, card("grr", 1).data, 1, range=range_) for range_ in (0, 1)
     ]
-    plain, hashed = (Report.asked(decode_body(round_body(1, each))) for each in asked)
+    plain, hashed = (ReportKind.of_question(decode_body(round_body(1, each))) for each in asked)
     assert hashed.among(1000) == hashed
     assert plain.among(1000).mixed == 1000
 
 
 def test_of_noise_whose_curve_is_not_known_only_rho_is_known():
-    found = composing.together({Report(20_000, gaussian=True): 3}, 1e-6)
+    found = composing.compose({ReportKind(20_000, gaussian=True): 3}, 1e-6)
     assert (found.pure, found.exact) == (None, None)
     assert found.epsilon == found.zcdp == sums.epsilon_of(60_000, 1e-6)
 
 
 def test_with_gaussian_noise_and_other_reports_the_rhos_add_up_and_so_do_the_epsilons():
     others = {report(*THREE): 2}
-    found = composing.together({Report(20_000, gaussian=True): 3, **others}, 1e-6)
+    found = composing.compose({ReportKind(20_000, gaussian=True): 3, **others}, 1e-6)
     assert found.pure is None
     assert found.zcdp == sums.epsilon_of(60_000 + 2 * report(*THREE).rho, 1e-6)
     apart = composing.pure_sum(others) + sums.epsilon_of(60_000, 1e-6)
-    in_halves = composing.composed(others, 5e-7) + sums.epsilon_of(60_000, 5e-7)
+    in_halves = composing.compose_exactly(others, 5e-7) + sums.epsilon_of(60_000, 5e-7)
     assert found.exact == min(apart, in_halves)
 
 
 def test_a_large_pure_report_beside_gaussian_noise_costs_its_epsilon_and_no_more():
     rho = sums.rho_of(1, 1e-6)
-    noise = Report(rho, gaussian=True, unit=1, normal=rho)
-    found = composing.together({noise: 1, Report(4_300_000): 1}, 1e-6)
+    noise = ReportKind(rho, gaussian=True, unit=1, normal=rho)
+    found = composing.compose({noise: 1, ReportKind(4_300_000): 1}, 1e-6)
     assert found.epsilon <= 4.3 + 0.928 < found.zcdp
 
 
@@ -463,7 +469,7 @@ def test_a_row_of_the_guide_is_rounded_up_from_what_is_computed(row):
         map(float, row[2].split("|")),
     )
     one = report("three-outputs", epsilon)
-    local = composing.together({one: rounds}, 1e-6)
+    local = composing.compose({one: rounds}, 1e-6)
     mixed = [exact({one.among(devices): rounds}) for devices in (100, 1000)]
     for found, told in zip((local.pure, local.zcdp, local.exact, *mixed), figures, strict=True):
         assert found * (1 - 1e-9) <= told <= 1.01 * found
@@ -487,7 +493,7 @@ def test_the_rho_of_a_tiny_report_is_overstated_as_the_guide_says():
         ({any_mechanism(1e-6).among(10**6): 1}, 0.1, 0.0),
         ({any_mechanism(60): 3}, 1e-6, 180),
         ({any_mechanism(1000): 3}, 1e-6, 3000),
-        ({Report.of(card("three-outputs", 8), values=16).among(50): 1}, 1e-300, 16 * 8),
+        ({ReportKind.of(card("three-outputs", 8), values=16).among(50): 1}, 1e-300, 16 * 8),
         ({any_mechanism(1).among(1): 0}, 1e-6, 0.0),
         ({}, 1e-6, 0.0),
     ],
@@ -532,4 +538,4 @@ def test_a_point_of_the_grid_is_never_above_its_loss(step):
 def test_a_delta_beyond_its_range_is_refused():
     for delta in (0.0, 1.0, math.nan):
         with pytest.raises(UsageError, match="delta"):
-            composing.together({report(*THREE): 1}, delta)
+            composing.compose({report(*THREE): 1}, delta)

@@ -12,10 +12,10 @@ from designing import worst, worst_variance
 from tern import card as cards
 from ternhost import errors
 from ternhost.errors import UsageError
-from ternhost.experiments import discretisation, perturbing
 from ternhost.learn.designs import Mechanised
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import duchi, hybrid, optimal, piecewise, shipped
+from ternpapers import discretisation, perturbing
 
 # Certified lower bounds of the worst variance, which another program computed.
 REFERENCE_BOUNDS = {1.0: 3.9905405, 2.0: 0.8653499, 3.0: 0.303943}

@@ -18,6 +18,7 @@ from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration, mosquitto
 from ternhost.reach.broker.access import CONFIG
 from ternhost.reach.broker.broker_log import TEXTS, BrokerLog
+from ternhost.reach.broker.keeper import KeeperTimes
 from ternhost.reach.broker.mosquitto_files import LOG, PID
 
 
@@ -108,41 +109,35 @@ def test_an_unreachable_address_does_not_count_as_a_started_broker(replaced, mon
         mosquitto.Mosquitto(place)
 
 
-def kept(place, count):
+def kept(place, count, times):
     """The messages of a Mosquitto that is kept running, until there are `count`."""
     messages = []
     with mosquitto.Mosquitto(place) as running:
-        running.keep(messages.append)
+        running.keep(messages.append, times)
         wait_for(lambda: len(messages) >= count, 20)
     return messages
 
 
-def test_the_pause_before_a_restart_is_short_again_after_healthy_time(replaced, monkeypatch):
+def test_the_pause_before_a_restart_is_short_again_after_healthy_time(replaced):
     place = replaced(
         "socket.create_server(('127.0.0.1', port)).accept()[0].close()\ntime.sleep(0.5)"
     )
-    monkeypatch.setattr(mosquitto, "_PAUSE", 0.01)
-    monkeypatch.setattr(mosquitto, "_LOOK_EVERY", 0.01)
-    monkeypatch.setattr(mosquitto, "_HEALTHY", 0.1)
-    assert kept(place, 3)[:3] == 3 * [
+    times = KeeperTimes(first_pause=0.01, look_every=0.01, healthy=0.1)
+    assert kept(place, 3, times)[:3] == 3 * [
         "mosquitto has ended with exit code 0; it is restarted in 0.01 s"
     ]
 
 
-def test_the_error_says_why_mosquitto_has_ended_after_its_log_was_emptied(replaced, monkeypatch):
+def test_the_error_says_why_mosquitto_has_ended_after_its_log_was_emptied(replaced):
     place = replaced(
         "listener = socket.create_server(('127.0.0.1', port))\nlistener.accept()\nlistener.accept()\n"
         "time.sleep(0.5)\nprint('9: Error: out of memory', flush=True)\nsys.exit(1)"
     )
     (place / LOG).write_text("1: Error: of another day\n" * 10)
-    for name, value in {
-        "_LOOK_EVERY": 0.01,
-        "_ASK_EVERY": 0.3,
-        "_LARGEST_LOG": 100,
-        "_PAUSE": 60.0,
-    }.items():
-        monkeypatch.setattr(mosquitto, name, value)
-    assert kept(place, 1) == ["mosquitto has ended: Error: out of memory; it is restarted in 60 s"]
+    times = KeeperTimes(look_every=0.01, ask_every=0.3, largest_log=100, first_pause=60.0)
+    assert kept(place, 1, times) == [
+        "mosquitto has ended: Error: out of memory; it is restarted in 60 s"
+    ]
 
 
 NEW = "New connection from {0}:{1} on port 8883."

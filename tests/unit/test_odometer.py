@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from ternhost.privacy.composing import Report, composed
+from ternhost.privacy.composing import ReportKind, compose_exactly
 
 EPSILON = 0.1  # of a report of randomised response
 DELTA = 1e-6
@@ -46,7 +46,9 @@ def figures():
 
 @pytest.mark.parametrize("reports", [10, 100, 1000])
 def test_the_figures_are_those_that_tern_states(reports, figures):
-    assert composed({Report(100_000): reports}, DELTA) == pytest.approx(figures[reports], rel=0.01)
+    assert compose_exactly({ReportKind(100_000): reports}, DELTA) == pytest.approx(
+        figures[reports], rel=0.01
+    )
 
 
 def test_the_best_rule_for_stopping_exceeds_delta_as_the_guide_says(figures):

@@ -22,7 +22,6 @@ from tern.client import Client
 from ternhost import datasets
 from ternhost.cli import main
 from ternhost.errors import INTERRUPTED, REFUSED
-from ternhost.experiments import Options, variance
 from ternhost.files import write_file
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.optimisers import OPTIMISERS
@@ -32,6 +31,7 @@ from ternhost.provision.boards import epsilon_spent, provision_from
 from ternhost.reach.fleet import KINDS
 from ternhost.registry import Registry
 from ternhost.run.run import Run
+from ternpapers.experiments import Options, variance
 
 OUTSIDE = Path(__file__).parent.parent / "outside"
 TRAIN = ["train", "--dataset", "iris", "--reports", "100", "--group", "10", "--epsilon", "8"]

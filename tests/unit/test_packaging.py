@@ -24,11 +24,18 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
-SOURCES = {"tern": "firmware", "ternhost": "host", "ternbench": "tools", "terntools": "tools"}
-LISTED = {  # without packages that were taken away
+FOLDERS = PROJECT["tool"]["setuptools"]["package-dir"]
+BESIDE_CORE = {"ternbench", "terngateway", "ternpapers"}  # packages that can be taken away
+TAKEN_AWAY = {name for name in BESIDE_CORE & FOLDERS.keys() if not (ROOT / FOLDERS[name]).is_dir()}
+SOURCES = {
+    name: Path(folder).parent
+    for name, folder in FOLDERS.items()
+    if Path(folder).name == name and name not in TAKEN_AWAY
+}
+LISTED = {
     package
     for package in PROJECT["tool"]["setuptools"]["packages"]
-    if package.partition(".")[0] != "ternbench" or (ROOT / "tools/ternbench").is_dir()
+    if package.partition(".")[0] not in TAKEN_AWAY
 }
 DATA = {
     "ternfirmware",

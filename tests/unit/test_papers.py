@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ternhost import experiments
 from ternhost.cli import build_parser
-from ternhost.experiments import baseline, comparison, figure, perturbing
-from ternhost.experiments.base import Options
-from ternhost.experiments.papers import hao
 from ternhost.privacy import mechanisms
+from ternpapers import baseline, comparison, experiments, figure, perturbing
+from ternpapers.base import Options
+from ternpapers.papers import hao
 
 ROOT = Path(__file__).parents[2]
 ERRATA = (ROOT / "shared_specs/errata.md").read_text()

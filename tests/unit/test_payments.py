@@ -13,11 +13,11 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from tern import wire
 from tern.ledger import EPSILON, RHO
 from ternhost import datasets
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort, Round
-from ternhost.count.telling import Told
+from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.privacy.accounting import Policy
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.mechanisms import design
 from ternhost.provision import boards as provision
 from ternhost.reach.driver import BoardBudget
@@ -38,11 +38,11 @@ def board(first, spent, clients=1, measure=EPSILON):
 
 def asked(store, number, devices):
     """Store a round that asked these devices, and in which none has reported yet."""
-    store.open_round(Round(number, [Cohort(round_body(number, QUESTION), devices)], 1))
+    store.open_round(StoredRound(number, [StoredCohort(round_body(number, QUESTION), devices)], 1))
 
 
 def told(devices, times=1):
-    return Told().also([(Report(COST), devices, times)])
+    return Disclosures().with_reports([(ReportKind(COST), devices, times)])
 
 
 # What is unknown
@@ -54,7 +54,7 @@ def test_what_accepted_reports_explain_is_known(store):
 
 def test_a_lost_report_was_paid_for_and_the_store_explains_it(store):
     asked(store, 1, [1])
-    (found,) = unknown_payments(store, [board(1, COST)], Told())
+    (found,) = unknown_payments(store, [board(1, COST)], Disclosures())
     assert (found.amount, found.beyond_this_store) == (COST, False)
     assert payments.warning([found]) == ""
 
@@ -80,17 +80,17 @@ def test_a_payment_counts_for_all_devices_of_its_board_and_for_no_others(store):
 
 
 def test_a_payment_in_rho_has_no_pure_epsilon(store):
-    found = unknown_payments(store, [board(1, 900, measure=RHO)], Told())
-    most = with_payments(Told(), map(asdict, found), [1], 0).most(1e-6)
+    found = unknown_payments(store, [board(1, 900, measure=RHO)], Disclosures())
+    most = with_payments(Disclosures(), map(asdict, found), [1], 0).most(1e-6)
     assert most.pure is None
     assert most.epsilon > 0
 
 
 def test_the_accounts_of_many_boards_stay_small(store):
     boards = [board(i, 1000 + i) for i in range(1, 3001)]
-    found = unknown_payments(store, boards, Told())
+    found = unknown_payments(store, boards, Disclosures())
     assert len(found) <= 64, "a run keeps them with every round"
-    after = with_payments(Told(), map(asdict, found), range(1, 3001), 0)
+    after = with_payments(Disclosures(), map(asdict, found), range(1, 3001), 0)
     spent = np.array([each.spent for each in boards])
     assert np.all(after.prices(range(1, 3001), EPSILON) >= spent)
     assert len(after.accounts()) <= 16

@@ -7,10 +7,12 @@ import pytest
 
 from ternhost import datasets
 from ternhost.errors import UsageError
-from ternhost.experiments import existing, lasting, planning
-from ternhost.experiments.rounds import figure_of, sgd, simulate
-from ternhost.experiments.statistics import mean_and_error
 from ternhost.learn.fedsum import Options
+from ternhost.planning import existing
+from ternhost.planning import one_report as planning
+from ternhost.planning import years as lasting
+from ternhost.planning.simulation import figure_of, sgd, simulate
+from ternhost.planning.statistics import mean_and_error
 from ternhost.privacy import composing, mechanisms, sums
 
 
@@ -199,7 +201,7 @@ TWO_YEARS = lasting.Lasting(2, "1h", "10")
 
 def told(epsilon, rounds):
     design = mechanisms.design("three-outputs", epsilon_micro=epsilon, use=mechanisms.GRADIENTS)
-    return composing.together({composing.Report.of(design.decode()): rounds}, 1e-6)
+    return composing.compose({composing.ReportKind.of(design.decode()): rounds}, 1e-6)
 
 
 def test_rounds_of_years_share_a_budget_by_each_ledger_and_by_exact_composition():

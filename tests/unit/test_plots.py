@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 import ternhost.privacy.cards
 from tern import card as cards
-from ternhost.experiments.pictures import Curve, Panel, draw
+from ternhost.plots import accounts, canvas, runs
+from ternhost.plots import cards as card_plots
+from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy import base, certify, mechanisms
-from ternhost.run.report import plots
 
 
 def decoded(name, epsilon=2, levels=None):
@@ -27,18 +28,22 @@ def accuracy(rounds=30):
         "measure": "accuracy on held-out records",
         "floor": "always the majority",
     }
-    return plots.judged(private, 0.9, 0.76, reports=range(100, 100 * rounds + 1, 100), **words)
+    return runs.judged(private, 0.9, 0.76, reports=range(100, 100 * rounds + 1, 100), **words)
 
 
 FIGURES = {
     "accuracy": accuracy,
     "one round": lambda: accuracy(1),
-    "bytes": lambda: plots.frame_bytes({"a": 1, "b": 112}, 17),
-    "spent": lambda: plots.epsilon_spent({0.0: 5, 2.0: 100}, 2.0, "epsilon of a record"),
-    "three levels": lambda: plots.card_distribution(decoded("three-outputs"), "three"),
-    "fifteen levels": lambda: plots.card_distribution(decoded("pm-sub", levels=15)),
-    "a hierarchy": lambda: plots.card_distribution(cards.decode(mechanisms.design("lhp", 2).card)),
-    "laplace": lambda: plots.card_distribution(cards.decode(base.laplace(3, 160, 8, -200, 200))),
+    "bytes": lambda: runs.frame_bytes({"a": 1, "b": 112}, 17),
+    "spent": lambda: accounts.epsilon_spent({0.0: 5, 2.0: 100}, 2.0, "epsilon of a record"),
+    "three levels": lambda: card_plots.card_distribution(decoded("three-outputs"), "three"),
+    "fifteen levels": lambda: card_plots.card_distribution(decoded("pm-sub", levels=15)),
+    "a hierarchy": lambda: card_plots.card_distribution(
+        cards.decode(mechanisms.design("lhp", 2).card)
+    ),
+    "laplace": lambda: card_plots.card_distribution(
+        cards.decode(base.laplace(3, 160, 8, -200, 200))
+    ),
 }
 
 
@@ -51,7 +56,7 @@ def test_axes_are_named_and_figures_can_be_saved(name, tmp_path, coarse):
         axes.get_ylabel() or [t.get_text() for t in axes.get_yticklabels()] for axes in figure.axes
     ]
     assert any(named)
-    plots.save(figure, tmp_path / "figure.png")
+    canvas.save(figure, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -73,13 +78,13 @@ def test_accuracy_shows_the_three_lines():
 
 def test_a_baseline_that_would_flatten_the_curve_is_left_out():
     words = {"label": "private", "measure": "AUC on held-out records", "floor": "guessing"}
-    axes = plots.judged([0.89, 0.9], 0.91, 0.5, reports=[100, 200], **words).axes[0]
+    axes = runs.judged([0.89, 0.9], 0.91, 0.5, reports=[100, 200], **words).axes[0]
     assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == [
         "without privacy",
         "private",
     ]
     assert axes.get_ylim()[0] > 0.88
-    refused = plots.judged([0.89, 0.9], 0.91, 0.5, reports=[100, 100], **words)
+    refused = runs.judged([0.89, 0.9], 0.91, 0.5, reports=[100, 100], **words)
     assert not refused.axes[0].child_axes, (
         "rounds without reports have no place on an axis of reports"
     )
@@ -87,15 +92,15 @@ def test_a_baseline_that_would_flatten_the_curve_is_left_out():
 
 def test_a_card_of_very_many_outputs_is_a_picture_of_few_lines():
     card = cards.decode(base.laplace(1, 1600, 8, -10_000, 10_000))
-    figure = plots.card_distribution(card, "laplace")
+    figure = card_plots.card_distribution(card, "laplace")
     for axes in figure.axes:
         (stems,) = [found for found in axes.collections if isinstance(found, LineCollection)]
         assert len(stems.get_paths()) <= 400
     highest = max(path.vertices[1][1] for path in stems.get_paths())
-    assert highest == pytest.approx(plots._losses(card).max()), (
+    assert highest == pytest.approx(card_plots.losses(card).max()), (
         "of some neighbours, the highest is drawn"
     )
-    assert len(plots.svg(figure, "card")) < 1_000_000
+    assert len(canvas.svg(figure, "card")) < 1_000_000
     assert figure._suptitle.get_position()[0] == 0.5, "its title is centred"
     assert figure._suptitle.get_horizontalalignment() == "center"
 
@@ -108,18 +113,18 @@ def test_bars_show_the_bytes_of_frames():
 
 def test_a_card_of_few_levels_is_drawn_exactly():
     card = decoded("three-outputs")
-    (upper,) = plots.card_distribution(card, inputs=(-1, 0.25)).axes
+    (upper,) = card_plots.card_distribution(card, inputs=(-1, 0.25)).axes
     heights = [bar.get_height() for bar in upper.patches]
     expected = [float(p) for v in (-16384, 4096) for p in certify.distribution(card, v)]
     assert heights == pytest.approx(expected, abs=1e-12)
     exact = float(np.log(float(sampler_walk.likelihood_ratio(card))))
-    assert plots._losses(card) == pytest.approx([exact] * 3, abs=1e-9), (
+    assert card_plots.losses(card) == pytest.approx([exact] * 3, abs=1e-9), (
         "a panel of equal bars is left out"
     )
     assert exact <= card.epsilon / 1e6
     card = decoded("pdpm")
-    _, lower = plots.card_distribution(card).axes
-    assert [bar.get_height() for bar in lower.patches] == pytest.approx(plots._losses(card))
+    _, lower = card_plots.card_distribution(card).axes
+    assert [bar.get_height() for bar in lower.patches] == pytest.approx(card_plots.losses(card))
     exact = float(np.log(float(sampler_walk.likelihood_ratio(card))))
     assert max(bar.get_height() for bar in lower.patches) == pytest.approx(exact, abs=1e-9)
 
@@ -130,21 +135,21 @@ def test_laplace_in_floats_equals_the_exact_distribution():
         exact = [float(p) for p in certify.distribution(card, v)]
         assert ternhost.privacy.cards.distribution(card, v) == pytest.approx(exact, abs=1e-14)
     knots = np.array([certify.at_knot(card, i) for i in range(len(certify.knots(card)))], float)
-    assert plots._losses(card) == pytest.approx(np.log(knots.max(axis=0) / knots.min(axis=0)))
+    assert card_plots.losses(card) == pytest.approx(np.log(knots.max(axis=0) / knots.min(axis=0)))
 
 
 def test_bars_differ_without_colour():
-    shades = (plots._LIGHT, plots._MIDDLE, plots._DARK)
+    shades = (canvas.LIGHT, canvas.MIDDLE, canvas.DARK)
     grey = [np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) for colour in shades]
     assert min(np.abs(np.diff(grey))) > 0.1
-    assert len(set(plots._HATCHES)) == len(plots._SHADES) == 5
+    assert len(set(canvas.HATCHES)) == len(canvas.SHADES) == 5
 
 
 @pytest.mark.parametrize(("name", "levels"), [("hm-tp", None), ("pm-sub", 15)])
 def test_many_outputs_are_drawn_as_stems_of_exact_probabilities(name, levels):
     card = decoded(name, levels=levels)
     for axes, v in zip(
-        plots.card_distribution(card, inputs=(-0.5, 1)).axes[:2], (-8192, 16384), strict=True
+        card_plots.card_distribution(card, inputs=(-0.5, 1)).axes[:2], (-8192, 16384), strict=True
     ):
         (stems,) = [
             collection for collection in axes.collections if isinstance(collection, LineCollection)

@@ -21,8 +21,8 @@ from tern.entropy import POSITION
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.count import estimate
+from ternhost.count.cohort import Cohort
 from ternhost.count.questions import Question, cost_of, decode_body, round_body
-from ternhost.count.rounds import CohortInFlight
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import projections
@@ -227,11 +227,11 @@ def test_reports_average_to_the_mean_of_clipped_vectors(radius):
 def test_reports_of_devices_add_up_to_counts_and_vectors():
     question = _question()
     body = round_body(3, question)
-    cohort, other, n = CohortInFlight(body, 90), CohortInFlight(body, 90), 90
+    cohort, other, n = Cohort(body, 90), Cohort(body, 90), 90
     symbols = np.random.default_rng(1).integers(0, 64, (n, 1))
-    cells = cohort.cells(digests(n), symbols)
-    cohort.add(cells[:50])
-    cohort.add(cells[50:])
+    cells = cohort.increments(digests(n), symbols)
+    cohort.count(cells[:50])
+    cohort.count(cells[50:])
     result = cohort.result()
     assert (result.counts.shape, int(result.counts.sum()), result.reports) == ((1, 64), n, n)
     assert (result.counts[0] == np.bincount(symbols[:, 0], minlength=64)).all()

@@ -78,7 +78,7 @@ def assert_nothing_is_left(rounds=1):
         assert store.runs() == []
         assert not store.open_rounds()
         assert store.last_round() == rounds
-        assert not costs.told_before(store, "another")
+        assert not costs.earlier_disclosures(store, "another")
         assert not costs.asked_of(store), "a device that refused for good has paid nothing"
 
 

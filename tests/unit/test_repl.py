@@ -25,9 +25,9 @@ SMALL_FLASH = (
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch):
-    monkeypatch.setattr(repl, "_ENTER_TRIES", 1)
-    monkeypatch.setattr(repl, "_MOST_TALK", 0.5)
-    monkeypatch.setattr(repl, "_HELLO_WAIT", 0.5)
+    monkeypatch.setattr(repl, "ENTER_TRIES", 1)
+    monkeypatch.setattr(repl, "MOST_TALK", 0.5)
+    monkeypatch.setattr(repl, "HELLO_WAIT", 0.5)
 
 
 @pytest.mark.parametrize("visits", [False, True])

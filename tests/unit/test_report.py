@@ -10,7 +10,7 @@ import pytest
 from tern import card as cards
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy import mechanisms
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Guarantee, Span
 from ternhost.run.guarantees import OfClass
 from ternhost.run.report import page as report
@@ -20,7 +20,7 @@ from ternhost.run.result import load
 
 def promised(unit=0):
     """The guarantees of a run of one report of epsilon 2, before which there was another."""
-    report = Report(cards.decode(mechanisms.design("three-outputs", 2).card).epsilon, unit=unit)
+    report = ReportKind(cards.decode(mechanisms.design("three-outputs", 2).card).epsilon, unit=unit)
     of = [
         Guarantee.of(*each, 1e-6) for each in ((Span.REPORT, {report: 1}), (Span.RUN, {report: 1}))
     ]

@@ -19,7 +19,7 @@ from harness.in_process import InProcessLink
 
 from ternhost import datasets, errors
 from ternhost.cli import main
-from ternhost.count.rounds import Cohort, Round
+from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import boards as provision
 from ternhost.reach.ports.driver import BoardsDriver
@@ -245,7 +245,7 @@ def test_a_run_that_is_refused_late_leaves_nothing(words, message, command, here
 def test_a_run_that_the_store_refuses_leaves_it_unchanged(command, here):
     assert command("train", *SIMULATED, "--store", "s.sqlite", "--name", "a")[0] == 0
     with Store("s.sqlite") as store:
-        store.open_round(Round(2**30 - 2, [Cohort(b"body", [1])], 1))
+        store.open_round(StoredRound(2**30 - 2, [StoredCohort(b"body", [1])], 1))
         store.end_round(2**30 - 2, ABANDONED)
     _, refused, _ = command(
         "train", *SIMULATED, "--store", "s.sqlite", "--name", "b", code=errors.USAGE

@@ -65,7 +65,7 @@ def test_only_the_clients_that_were_asked_have_told(words, tern, store):
     command, *rest = words.split()
     tern(command, *FLEET, *rest, "--store", "f.sqlite")
     with store() as opened:
-        told = costs.told_before(opened, tern_run(opened, "another"))
+        told = costs.earlier_disclosures(opened, tern_run(opened, "another"))
         assert np.count_nonzero(told.prices(range(1, 51), 0)) == 10
 
 

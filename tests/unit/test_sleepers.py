@@ -14,9 +14,11 @@ from ternhost.errors import UsageError
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
-from ternhost.reach.broker.asking import Asking
-from ternhost.reach.broker.link import Said
+from ternhost.reach.broker.postponed import PostponedDevices
+from ternhost.reach.broker.presence import BoardHello, Presence
 from ternhost.reach.broker.roster import AWAKE, BoardRoster
+from ternhost.reach.broker.round_requests import RoundRequests
+from ternhost.reach.broker.state import FleetState
 from ternhost.reach.refusals import explain
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import _long_enough
@@ -88,17 +90,20 @@ class Line:
     connected = True
 
     def __init__(self, boards=()):
-        self.boards = dict(boards)
-        self.changed, self.asked, self.announced = set(self.boards), [], 0
+        self.presence = Presence(dict)
+        self.presence.boards.update(boards)
+        self.presence.changed.update(boards)
+        self.asked, self.announced = [], 0
 
-    def says(self, device, kept=False):
-        """A board of one device says hello, or the broker sends a `kept` hello of it."""
-        self.boards[f"{device:08x}"] = Said(range(device, device + 1), 1, 0, kept)
-        self.changed.add(f"{device:08x}")
+    def says(self, device, retained=False):
+        """A board of one device says hello, or the broker sends a `retained` HELLO of it."""
+        hello = BoardHello(range(device, device + 1), 1, retained=retained)
+        self.presence.boards[f"{device:08x}"] = hello
+        self.presence.changed.add(f"{device:08x}")
 
     def leaves(self, device):
-        del self.boards[f"{device:08x}"]
-        self.changed.add(f"{device:08x}")
+        del self.presence.boards[f"{device:08x}"]
+        self.presence.changed.add(f"{device:08x}")
 
     def announce(self, frame):
         self.announced += bool(frame)
@@ -109,24 +114,22 @@ class Line:
 
 @pytest.fixture
 def site(store):
-    """A line, a roster, and `begin(number, *cohorts)`, which begins a round and returns its Asking."""
+    """A line, a roster, and `begin(number, *cohorts)`, which begins a round and returns its requests."""
     line, aggregator = Line(), Aggregator(store)
     roster = BoardRoster(aggregator.devices, sleepers.wakes(store))
-    roster.connected(time.monotonic())
+    roster.note_connection(time.monotonic())
+    state = FleetState(line, aggregator, roster, keys.fleet_key(store), lambda message: None)
 
     def begin(number, *cohorts):
         aggregator.open(number, cohorts, time.monotonic(), None, 4000)
-        return Asking(
-            number, aggregator, roster, line, keys.fleet_key(store), 2.0, lambda message: None
-        )
+        return RoundRequests(number, state, 2.0)
 
     return line, roster, begin
 
 
 def look(line, roster, asking, now):
-    new, again, _ = roster.look(line, now)
-    asking.deal(new + again)
-    asking.feed()
+    asking.assign(roster.update(line, now).arrived)
+    asking.ask()
 
 
 def an_hour(asking):
@@ -134,22 +137,22 @@ def an_hour(asking):
     now = time.monotonic()
     for later in range(0, 3600, 40):
         asking.ask_again(now + later)
-        asking.feed()
+        asking.ask()
 
 
 def test_a_sleeping_device_is_asked_only_after_its_hello(site):
     """A question that waits at the broker could be answered after the round."""
     line, roster, begin = site
     asking = begin(1, (QUESTION, [SLEEPS]), (OTHER, [STAYS]))  # neither was ever online
-    asking.feed()
+    asking.ask()
     an_hour(asking)
     assert set(line.asked) == {STAYS}
     line.asked.clear()
-    line.says(SLEEPS, kept=True)  # hours ago
+    line.says(SLEEPS, retained=True)  # hours ago
     line.says(STAYS)
-    roster.look(line, time.monotonic())
+    roster.update(line, time.monotonic())
     asking = begin(2, (QUESTION, [SLEEPS]), (OTHER, [STAYS]))
-    asking.feed()
+    asking.ask()
     assert line.asked == [STAYS]
     an_hour(asking)
     assert SLEEPS not in line.asked
@@ -168,7 +171,7 @@ def test_a_sleeping_device_reads_the_announcement_and_is_not_asked_too(site):
     line, roster, begin = site
     line.says(SLEEPS)
     line.says(STAYS)
-    roster.look(line, time.monotonic())
+    roster.update(line, time.monotonic())
     asking = begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
     assert line.announced == 1
     an_hour(asking)
@@ -180,18 +183,18 @@ def test_a_sleeping_device_is_left_out_much_later_than_a_silent_one(site):
     line.says(SLEEPS)
     line.says(STAYS)
     now = time.monotonic()
-    roster.look(line, now)
+    roster.update(line, now)
     asking = begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
     assert not roster.asleep(now + AWAKE - 1)
     sleeping = [roster.boards[f"{SLEEPS:08x}"]]
     assert roster.asleep(now + AWAKE + 1) == sleeping, "it has left, and its hello stays"
     line.leaves(SLEEPS)
-    roster.look(line, now + 1)
+    roster.update(line, now + 1)
     assert roster.asleep(now + 1) == sleeping
-    asking.leave_out(now + 3600, Terms())
+    asking.leave_out_silent_boards(now + 3600, Terms().silence)
     left_out = {name for name, board in roster.boards.items() if board.left_out}
     assert left_out == {f"{STAYS:08x}"}
-    asking.leave_out(now + 2 * 3600, Terms())
+    asking.leave_out_silent_boards(now + 2 * 3600, Terms().silence)
     assert roster.boards[f"{SLEEPS:08x}"].left_out
 
 
@@ -208,18 +211,18 @@ def fleet(tmp_path):
     with Store(tmp_path / "store.sqlite") as store:
         keys.add(store, ALL)
         aggregator = Aggregator(store)
-        boards = {f"{device:08x}": Said(range(device, device + 1), 1) for device in HONEST}
-        line = Line({**boards, "00000001": Said(range(1, 1_000_000), 1)})
+        boards = {f"{device:08x}": BoardHello(range(device, device + 1), 1) for device in HONEST}
+        line = Line({**boards, "00000001": BoardHello(range(1, 1_000_000), 1)})
         roster = BoardRoster(aggregator.devices)
-        roster.connected(time.monotonic())
-        roster.look(line, time.monotonic())
+        roster.note_connection(time.monotonic())
+        roster.update(line, time.monotonic())
         question = Question(wire.LOGISTIC, [0] * 28, -14, mechanisms.design("duchi", 2).card, 1)
 
         def ask(number, warnings):
             aggregator.open(number, [(question, roster.claimed)], time.monotonic(), None, 120)
-            return Asking(
-                number, aggregator, roster, line, keys.fleet_key(store), 2.0, warnings.append
-            )
+            key = keys.fleet_key(store)
+            state = FleetState(line, aggregator, roster, key, warnings.append)
+            return RoundRequests(number, state, 2.0)
 
         yield aggregator, roster, ask
 
@@ -228,26 +231,25 @@ def test_a_silent_board_that_claims_devices_of_others_does_not_end_their_round(f
     aggregator, roster, ask = fleet
     warnings = []
     asking = ask(1, warnings)
-    asking.leave_out(time.monotonic() + Terms().silence / 2, Terms())
+    asking.leave_out_silent_boards(time.monotonic() + Terms().silence / 2, Terms().silence)
     for board in roster.boards.values():
-        board.heard += 1000 * (board.name != "00000001")
-    asking.leave_out(time.monotonic() + Terms().silence + 1, Terms())
+        board.last_heard += 1000 * (board.name != "00000001")
+    asking.leave_out_silent_boards(time.monotonic() + Terms().silence + 1, Terms().silence)
     assert warnings == [
         "round 1: board 00000001 has been silent for 30 s, and is left out with its 20 devices until it answers again"
     ]
     assert aggregator.unanswered(1) == list(HONEST)
     asking = ask(2, warnings)
     assert aggregator.unanswered(2) == list(HONEST)
-    asking.answered(HONEST, time.monotonic())
+    asking.note_answers(HONEST, time.monotonic())
     assert roster.boards["00000001"].left_out, "only others have answered"
     assert len(warnings) == 1
 
 
-def test_a_board_pauses_for_a_day_at_most(fleet):
-    _, _, ask = fleet
-    asking, now = ask(1, []), time.monotonic()
-    asking.put_off(Refusal(2, 1, wire.ERR_TOO_SOON, 2**32 - 1), now)
-    assert asking._waits == {2: now + 86_400}
+def test_a_board_pauses_for_a_day_at_most():
+    postponed = PostponedDevices()
+    postponed.add(Refusal(2, 1, wire.ERR_TOO_SOON, 2**32 - 1), 1000.0)
+    assert postponed.until == {2: 1000.0 + 86_400}
 
 
 def test_the_number_of_one_device_is_not_recommended_alone():

@@ -21,7 +21,7 @@ from ternhost import datasets, errors
 from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Bounds, Guarantee, Span
 from ternhost.provision import boards as provision
 from ternhost.run.guarantees import classes_of
@@ -33,8 +33,8 @@ from ternhost.store.store import Store
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("here", "coarse")
 CARD = mechanisms.design("three-outputs", 1).card
-REPORT = Report.of(cards.decode(CARD))
-SUMS = Report(30_000, gaussian=True, unit=60)
+REPORT = ReportKind.of(cards.decode(CARD))
+SUMS = ReportKind(30_000, gaussian=True, unit=60)
 TRAIN = ["train", "--dataset", "iris", "--fleet", "simulated:30", "--no-report", "--quiet"]
 
 
@@ -325,7 +325,7 @@ def test_a_store_whose_devices_are_nobodys_says_so_first(fleet, tern):
 
 
 def test_classes_of_equal_share_have_their_own_rows():
-    cheap, dear = Report(MICRO), Report(4 * MICRO)
+    cheap, dear = ReportKind(MICRO), ReportKind(4 * MICRO)
     promised = [
         Guarantee.of(span, {report: times}, 1e-6, 0.5)
         for report in (cheap, dear)

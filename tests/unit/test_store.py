@@ -16,7 +16,7 @@ from harness import kept
 from sample_store import reports_of
 
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import Cohort, Round, Tally
+from ternhost.count.rounds import StoredCohort, StoredRound, Tally
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy import mechanisms
 from ternhost.store import store_file
@@ -26,8 +26,8 @@ from ternhost.store.store import Store
 
 CARD = mechanisms.design("three-outputs", "2").card
 KEYS = {1: bytes(32), 2: b"k" * 32, 4_000_000_000: b"m" * 32}
-COHORTS = [Cohort(b"first", [1, 4_000_000_000]), Cohort(b"second", [2])]
-ROUND = Round(1, COHORTS, quorum=2, deadline=1.5, run="a")
+COHORTS = [StoredCohort(b"first", [1, 4_000_000_000]), StoredCohort(b"second", [2])]
+ROUND = StoredRound(1, COHORTS, quorum=2, deadline=1.5, run="a")
 RUN = StoredRun("a", 1.0, RUNNING, {"directory": "runs/a"}, {"rounds": 0})
 
 
@@ -86,7 +86,7 @@ def test_the_end_of_a_round_and_the_state_of_its_run_are_one_commit(store):
     assert kept.weights(store, 1) == b"weights"
     assert store.run("a").state == {"rounds": 1}
     assert store.history("a") == [store.last_entry("a")] == [{"round": 1, "reports": 2}]
-    store.open_round(Round(2, [Cohort(b"third", [1])], 1))
+    store.open_round(StoredRound(2, [StoredCohort(b"third", [1])], 1))
     store._db.execute("INSERT INTO history SELECT run, 2, entry, began, finished FROM history")
     with pytest.raises(StorageError):  # the history has a round 2 already: nothing of this is kept
         store.end_run_round("a", 2, "complete", {"rounds": 2}, {}, b"other")
@@ -147,7 +147,7 @@ def test_a_report_counts_once(store):
 
 
 def test_only_the_owner_of_the_lock_adds_reports_and_only_of_devices_that_were_asked(path, store):
-    store.open_round(Round(1, [Cohort(b"body", [1])], 1))
+    store.open_round(StoredRound(1, [StoredCohort(b"body", [1])], 1))
     with pytest.raises(StorageError, match="not asked in round 1"):
         add(store, 1, {1: b"a", 2: b"b"})
     assert store.report_count(1) == 0
@@ -157,7 +157,11 @@ def test_only_the_owner_of_the_lock_adds_reports_and_only_of_devices_that_were_a
 
 def test_reports_of_an_ended_round_are_one_row_for_each_length(store):
     devices = range(1, 1001)
-    store.open_round(Round(1, [Cohort(b"short", devices[:500]), Cohort(b"long", devices[500:])], 1))
+    store.open_round(
+        StoredRound(
+            1, [StoredCohort(b"short", devices[:500]), StoredCohort(b"long", devices[500:])], 1
+        )
+    )
     expected = {device: bytes((device % 256,)) * (1 if device <= 500 else 3) for device in devices}
     order = random.Random(1).sample(devices, 1000)
     for start in range(0, 1000, 7):
@@ -175,7 +179,7 @@ def test_a_report_takes_few_bytes(path, store):
     empty = path.stat().st_size
     rounds, devices = 2, range(1, 20_001)
     for number in range(1, rounds + 1):
-        store.open_round(Round(number, [Cohort(b"body", devices)], 1))
+        store.open_round(StoredRound(number, [StoredCohort(b"body", devices)], 1))
         order = random.Random(number).sample(devices, len(devices))
         for start in range(0, len(order), 200):
             add(store, number, dict.fromkeys(order[start : start + 200], b"a"))
@@ -254,9 +258,9 @@ import resource, sys
 import numpy as np
 from ternhost.errors import StorageError
 from ternhost.store.store import Store
-from ternhost.count.rounds import Cohort, Reports, Round
+from ternhost.count.rounds import Reports, StoredCohort, StoredRound
 store = Store(sys.argv[1])
-store.open_round(Round(1, [Cohort(b"body", range(1, 1000001))], 1))
+store.open_round(StoredRound(1, [StoredCohort(b"body", range(1, 1000001))], 1))
 committed = 0
 resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
 try:
@@ -288,7 +292,7 @@ def test_a_round_keeps_its_times_and_the_counts_of_its_cohorts(store):
     question = Question(1, [0, 5], -20, CARD, 1)
     body = round_body(1, question)
     store.begin_run(RUN)
-    store.open_round(Round(1, [Cohort(body, [1, 2])], 2, run="a"))
+    store.open_round(StoredRound(1, [StoredCohort(body, [1, 2])], 2, run="a"))
     counts = np.arange(6).reshape(2, 3)
     before = time.time()
     tallies = [Tally(body, 2, 1, counts)]

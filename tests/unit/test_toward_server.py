@@ -10,8 +10,8 @@ from harness import in_process  # noqa: F401 - its fleet
 from harness.running_gateways import gateways
 
 from ternhost import errors
-from ternhost.count.telling import Told
-from ternhost.privacy.composing import Report
+from ternhost.count.disclosures import Disclosures
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 from ternhost.privacy.guarantee import rounded
 from ternhost.reach.toward_server import Bound
@@ -58,7 +58,7 @@ def test_a_run_tells_at_each_site_what_card_account_says(tern):
 
 @pytest.mark.slow
 def test_the_largest_epsilon_that_keeps_a_bound_counts_earlier_runs(tern):
-    told = Told()
+    told = Disclosures()
     with sites(300, 40) as started:
         for bound in (1, 1.5):
             ran = tern(*TRAIN, "--toward-server", str(bound), "--rounds", "2", code=errors.SHORT)
@@ -68,8 +68,10 @@ def test_the_largest_epsilon_that_keeps_a_bound_counts_earlier_runs(tern):
                 in ran.err
             )
             for share, kept in ((1, True), (1.01, False)):
-                report = Report(round(1e6 * share * epsilon)).among(300)
-                assert Bound(round(1e6 * bound)).keeps(told.also([(report, [1], 2)])) is kept
+                report = ReportKind(round(1e6 * share * epsilon)).among(300)
+                assert (
+                    Bound(round(1e6 * bound)).keeps(told.with_reports([(report, [1], 2)])) is kept
+                )
             with Store("sites/server/store.sqlite", beside=True) as store:
                 told = store.told("north")
             assert list(ran.json["toward_server"]) == ["north"]
@@ -80,8 +82,8 @@ def test_the_largest_epsilon_that_keeps_a_bound_counts_earlier_runs(tern):
 
 def everybody(bounds, left=None, n=300, told=None):
     ids = np.arange(1, n + 1)
-    site = Site("north", ids, told or Told(), bounds, left)
-    return largest_epsilon(site, [(Report(10**6).among(n, Group(n, n)), ids, 2)])
+    site = Site("north", ids, told or Disclosures(), bounds, left)
+    return largest_epsilon(site, [(ReportKind(10**6).among(n, Group(n, n)), ids, 2)])
 
 
 def test_an_epsilon_keeps_all_bounds_and_what_boards_have_left():
@@ -96,7 +98,7 @@ def test_an_epsilon_keeps_all_bounds_and_what_boards_have_left():
     )
     assert 0.998 * 10**6 <= everybody([Bound(10**6)], left=2 * 10**6) <= 10**6, "for two rounds"
     assert everybody([Bound(10**6)], left=1) == 0
-    spent = Told().also([(Report(10**6, alone=True), [300], 1)])
+    spent = Disclosures().with_reports([(ReportKind(10**6, alone=True), [300], 1)])
     assert everybody([Bound(10**6)], told=spent) == 0, "one device has told it all"
 
 

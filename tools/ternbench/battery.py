@@ -1,5 +1,6 @@
-"""How long a battery lasts on a board that wakes for each round: a model of "wakes" in
-shared_specs/currents.json.
+"""How long a battery lasts on a board that wakes for each round.
+
+A model of the table "wakes" in shared_specs/currents.json.
 """
 
 import json
@@ -11,16 +12,14 @@ from typing import Any, Self
 from ternbench import current_model
 from ternhost.errors import UsageError
 
-_MONTH = 365.25 / 12 * 24  # hours
-_YEAR = 365.25 * 24
-SLEEP, SELF = "sleep", "self-discharge"
+_HOURS_A_YEAR = 365.25 * 24
+_HOURS_A_MONTH = _HOURS_A_YEAR / 12
+SLEEP, SELF_DISCHARGE = "sleep", "self-discharge"
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a wake: milliseconds, and milliampere out of the battery. source: where the figures
-    are from.
-    """
+    """A part of a wake: milliseconds, milliampere out of the battery, and where both are from."""
 
     ms: float
     ma: float
@@ -28,13 +27,15 @@ class Phase:
 
     @property
     def charge(self) -> float:
+        """Milliampere seconds."""
         return self.ma * self.ms / 1000
 
 
 @dataclass(frozen=True)
 class Life:
-    """A battery's: milliampere on average by phase, "sleep" and "self-discharge" among them, and
-    how long it lasts.
+    """The life of a battery: its average current in milliampere by phase, and its years.
+
+    SLEEP and SELF_DISCHARGE are among the phases.
     """
 
     milliampere: dict[str, float]
@@ -47,10 +48,10 @@ class Life:
 
 @dataclass(frozen=True)
 class Wakes:
-    """A board that wakes for a round, and sleeps in between; sleep: mA; longest: s of one sleep,
-    None: no limit.
+    """A board that wakes for a round, and sleeps in between.
 
-    self_discharge: share of the battery's capacity per month.
+    sleep: milliampere asleep. longest: seconds of one sleep at most; None: no limit. volts: of the
+    battery. self_discharge: share of its capacity in a month.
     """
 
     name: str
@@ -67,40 +68,45 @@ class Wakes:
 
     @property
     def charge(self) -> float:
+        """Milliampere seconds of a wake."""
         return sum(phase.charge for phase in self.phases.values())
 
     def with_ms(self, times: Mapping[str, float]) -> Self:
-        """With other times of some phases, in milliseconds.
+        """The same wakes with other times of some phases, in milliseconds.
 
         Raises UsageError for a phase that there is not.
         """
-        if unknown := sorted(times.keys() - self.phases.keys()):
+        unknown = sorted(times.keys() - self.phases.keys())
+        if unknown:
             hint = f"it has {', '.join(self.phases)}: --awake-ms join=800"
             raise UsageError(f"a wake has no phase {unknown[0]!r}", hint)
-        changed = {
-            name: replace(self.phases[name], ms=ms, source="given") for name, ms in times.items()
-        }
-        return replace(self, phases={**self.phases, **changed})
+        phases = dict(self.phases)
+        for name, ms in times.items():
+            phases[name] = replace(phases[name], ms=ms, source="given")
+        return replace(self, phases=phases)
 
     def life(self, capacity: float, interval: float) -> Life:
-        """With a battery of `capacity` mAh and a wake every `interval` seconds. Raises UsageError.
+        """The life of a battery of `capacity` mAh with a wake every `interval` seconds.
 
-        Self-discharge takes the same charge each month; the years end when the battery is empty."""
+        Self-discharge takes the same charge each month. The years end when the battery is empty.
+        Raises UsageError if a wake takes longer than the interval.
+        """
         if interval <= self.awake_s:
-            hint = "give a longer --interval-s"
-            raise UsageError(
-                f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s", hint
-            )
-        parts = {name: phase.charge / interval for name, phase in self.phases.items()}
-        if self.longest:  # it wakes in between, to sleep again
-            between = math.ceil(interval / self.longest) - 1
-            parts["boot"] = parts.get("boot", 0) * (1 + between)
-        parts[SLEEP] = self.sleep * (interval - self.awake_s) / interval
-        parts[SELF] = capacity * self.self_discharge / _MONTH
-        return Life(parts, capacity / sum(parts.values()) / _YEAR)
+            text = f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s"
+            raise UsageError(text, "give a longer --interval-s")
+
+        milliampere = {name: phase.charge / interval for name, phase in self.phases.items()}
+        if self.longest:  # it boots also in between, to sleep again
+            boots = math.ceil(interval / self.longest)
+            milliampere["boot"] = milliampere.get("boot", 0) * boots
+        milliampere[SLEEP] = self.sleep * (interval - self.awake_s) / interval
+        milliampere[SELF_DISCHARGE] = capacity * self.self_discharge / _HOURS_A_MONTH
+        hours = capacity / sum(milliampere.values())
+        return Life(milliampere, hours / _HOURS_A_YEAR)
 
 
 def figures() -> dict[str, Any]:
+    """The table "wakes": "boards" by name, and the usual "battery"."""
     return dict(json.loads(current_model.FIGURES.read_text())["wakes"])
 
 
@@ -119,35 +125,57 @@ def load(
     if board not in table["boards"]:
         hint = f"there are figures for {', '.join(table['boards'])}"
         raise UsageError(f"no figures are known for {board}", hint)
-    of, battery = table["boards"][board], table["battery"]
-    if sleep not in of["sleeps"]:
-        raise UsageError(
-            f"{of['name']} has no sleep {sleep!r}", hint=f"it has {', '.join(of['sleeps'])}"
-        )
-    volts = battery["volts"] if volts is None else volts
+    entry = table["boards"][board]
+    if sleep not in entry["sleeps"]:
+        hint = f"it has {', '.join(entry['sleeps'])}"
+        raise UsageError(f"{entry['name']} has no sleep {sleep!r}", hint)
+    if volts is None:
+        volts = table["battery"]["volts"]
+    if self_discharge is None:
+        self_discharge = table["battery"]["self_discharge"]
 
-    def out_of_the_battery(figure: Mapping[str, Any]) -> float:
-        ma: float = figure["ma"]
-        return ma * figure["volts"] / volts if of["converter"] == "switching" else ma
-
+    is_switching = entry["converter"] == "switching"
     phases = {}
-    for name, phase in of["phases"].items():
-        current = of["currents"][phase["current"]]
+    for name, phase in entry["phases"].items():
+        current = entry["currents"][phase["current"]]
+        ma = _out_of_battery(current, volts, is_switching)
         source = f"{_source(phase)}; current: {_source(current)}"
-        phases[name] = Phase(phase["ms"], out_of_the_battery(current), source)
-    asleep = of["sleeps"][sleep]
+        phases[name] = Phase(phase["ms"], ma, source)
+
+    asleep = entry["sleeps"][sleep]
     # A timer that cuts the supply is before the converter.
-    drawn = asleep["ma"] if sleep == "timer" else out_of_the_battery(asleep)
-    rate = battery["self_discharge"] if self_discharge is None else self_discharge
-    return Wakes(of["name"], phases, drawn, _source(asleep), asleep.get("longest_s"), volts, rate)
+    is_converted = is_switching and sleep != "timer"
+    return Wakes(
+        name=entry["name"],
+        phases=phases,
+        sleep=_out_of_battery(asleep, volts, is_converted),
+        sleep_source=_source(asleep),
+        longest=asleep.get("longest_s"),
+        volts=volts,
+        self_discharge=self_discharge,
+    )
+
+
+def _out_of_battery(current: Mapping[str, Any], volts: float, is_converted: bool) -> float:
+    """The milliampere that the battery gives for a current of the board.
+
+    A switching converter keeps the power, a linear regulator the current.
+    """
+    if is_converted:
+        return float(current["ma"] * current["volts"] / volts)
+    return float(current["ma"])
 
 
 def _source(figure: Mapping[str, Any]) -> str:
-    page = f", page {figure['page']}" if "page" in figure else ""
-    parts = {
-        "source": f"{figure.get('source')}{page}",
-        "measured_by": f"measured by {figure.get('measured_by')}",
-        "assumed": "assumed",
-        "what": figure.get("what", ""),
-    }
-    return "; ".join(text for name, text in parts.items() if figure.get(name))
+    """Where a figure of the table is from, for people."""
+    parts = []
+    if figure.get("source"):
+        page = f", page {figure['page']}" if "page" in figure else ""
+        parts.append(f"{figure['source']}{page}")
+    if figure.get("measured_by"):
+        parts.append(f"measured by {figure['measured_by']}")
+    if figure.get("assumed"):
+        parts.append("assumed")
+    if figure.get("what"):
+        parts.append(figure["what"])
+    return "; ".join(parts)

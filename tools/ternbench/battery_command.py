@@ -1,15 +1,19 @@
 """`tern bench battery`: how long a battery lasts on a board that wakes for each round."""
 
 import argparse
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ternbench import battery
+from ternbench.battery import Life, Wakes
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
 from terntools.terminal import require_positive
+
+_MAX_MS = 1e9
 
 
 def add_action(actions: Any) -> None:
@@ -18,7 +22,7 @@ def add_action(actions: Any) -> None:
     tern bench battery --chip pico-w --sleep timer --awake-ms join=2500 --plot battery.png"""
     parser = add_command(actions, "battery", summary, example, _run)
     boards = battery.figures()["boards"]
-    sleeps = "; ".join(f"{name}: {', '.join(of['sleeps'])}" for name, of in boards.items())
+    sleeps = "; ".join(f"{name}: {', '.join(board['sleeps'])}" for name, board in boards.items())
     add_option(parser, "--chip", "kind of board", required=True, choices=tuple(boards))
     add_option(parser, "--interval-s S", "seconds from one wake to the next", 3600.0)
     add_option(parser, "--capacity-mah MAH", "capacity of the battery in mAh", 2000.0)
@@ -26,42 +30,53 @@ def add_action(actions: Any) -> None:
     phases = ", ".join(boards["esp32"]["phases"])
     add_option(parser, "--awake-ms PHASE=MS...", f"duration of a phase in milliseconds: {phases}")
     add_option(parser, "--volts V", "voltage of the battery (default: 3.7)", type=float)
-    lost = (
-        "share of the capacity that self-discharge loses in a month (default: 0.025, lithium-ion)"
-    )
-    add_option(parser, "--self-discharge SHARE", lost, type=float)
+    text = "share of the capacity that self-discharge loses in a month"
+    text += " (default: 0.025, lithium-ion)"
+    add_option(parser, "--self-discharge SHARE", text, type=float)
     add_option(parser, "--sources", "add the source of each figure")
     add_option(parser, "--plot FILE.png", "also draw into this file where the charge goes")
 
 
 def _times(words: list[str]) -> dict[str, float]:
+    """The milliseconds of --awake-ms by phase. Raises UsageError."""
     times = {}
     for word in words:
-        name, _, value = word.partition("=")
+        phase, _, value = word.partition("=")
         try:
-            times[name] = float(value)
+            ms = float(value)
         except ValueError:
-            times[name] = -1.0
-        if not 0 <= times[name] < 1e9:
-            raise UsageError(
-                f"--awake-ms must be PHASE=MS, not {word!r}", hint="such as --awake-ms join=800"
-            )
+            ms = math.nan
+        if not 0 <= ms < _MAX_MS:
+            hint = "such as --awake-ms join=800"
+            raise UsageError(f"--awake-ms must be PHASE=MS, not {word!r}", hint)
+        times[phase] = ms
     return times
 
 
 def _run(args: argparse.Namespace) -> int:
     require_positive(args, "interval_s", "capacity_mah", "volts")
     if args.self_discharge is not None and not 0 <= args.self_discharge < 1:
-        raise UsageError(
-            f"--self-discharge must be a share from 0 to below 1, not {args.self_discharge:g}"
-        )
+        text = f"--self-discharge must be a share from 0 to below 1, not {args.self_discharge:g}"
+        raise UsageError(text)
     wakes = battery.load(
         args.chip, args.sleep, volts=args.volts, self_discharge=args.self_discharge
     )
     wakes = wakes.with_ms(_times(args.awake_ms))
     life = wakes.life(args.capacity_mah, args.interval_s)
-    phases = {name: {**asdict(phase), "mas": phase.charge} for name, phase in wakes.phases.items()}
-    result = {
+    result = _result(args, wakes, life)
+    if args.plot:
+        _draw(args, life)
+        result["plot"] = args.plot
+    print_result(result, _text(args, wakes, life), args.json)
+    return errors.OK
+
+
+def _result(args: argparse.Namespace, wakes: Wakes, life: Life) -> dict[str, Any]:
+    """The output of --json."""
+    phases = {}
+    for name, phase in wakes.phases.items():
+        phases[name] = {**asdict(phase), "mas": phase.charge}
+    return {
         "board": args.chip,
         "sleep": args.sleep,
         "interval_s": args.interval_s,
@@ -79,44 +94,54 @@ def _run(args: argparse.Namespace) -> int:
         "years": life.years,
         "modelled": True,
     }
-    if args.plot:
-        from ternbench import plots  # loads matplotlib
-        from ternhost.run.report import plots as report
-
-        report.check_place(Path(args.plot))
-        bar = {f"{args.chip}, {args.sleep}, every {args.interval_s:g} s": life.milliampere}
-        panel = plots.Panel(
-            "Where a battery's charge goes (modelled)", "microampere on average", bar, 1000
-        )
-        report.save(plots.page([panel]), Path(args.plot))
-        result["plot"] = args.plot
-    print_result(result, _text(result, wakes, life, args.sources), args.json)
-    return errors.OK
 
 
-def _text(result: dict[str, Any], wakes: battery.Wakes, life: battery.Life, sources: bool) -> str:
+def _draw(args: argparse.Namespace, life: Life) -> None:
+    """Draw the file of --plot. Raises UsageError and StorageError."""
+    from ternbench import plots  # loads matplotlib
+    from ternhost.plots import canvas
+
+    path = Path(args.plot)
+    canvas.check_place(path)
+    name = f"{args.chip}, {args.sleep}, every {args.interval_s:g} s"
+    panel = plots.Panel(
+        title="Where a battery's charge goes (modelled)",
+        unit="microampere on average",
+        bars={name: life.milliampere},
+        scale=1000,
+    )
+    canvas.save(plots.page([panel]), path)
+
+
+def _text(args: argparse.Namespace, wakes: Wakes, life: Life) -> str:
+    """The result for people."""
+    interval = f"a wake every {args.interval_s:g} s"
+    supply = f"{args.capacity_mah:g} mAh at {wakes.volts:g} V"
+    years = f"{life.years:.2f} years (modelled), {1000 * life.average:.0f} uA on average"
     lines = [
-        f"{wakes.name}, a wake every {result['interval_s']:g} s, {result['capacity_mah']:g} mAh at {wakes.volts:g} V: "
-        f"{life.years:.2f} years (modelled), {1000 * life.average:.0f} uA on average",
+        f"{wakes.name}, {interval}, {supply}: {years}",
         f"  a wake takes {wakes.awake_s:.1f} s and {wakes.charge:.0f} mAs:",
     ]
-    lines += [
-        f"  {name:15} {phase.ms:6.0f} ms x {phase.ma:5.1f} mA = {phase.charge:6.1f} mAs "
-        f"{1000 * life.milliampere[name]:9.1f} uA"
-        for name, phase in wakes.phases.items()
-    ]
-    asleep = result["sleep"] + ", asleep"
-    lines.append(f"  {asleep:46} {1000 * life.milliampere[battery.SLEEP]:9.1f} uA")
-    lines.append(f"  {battery.SELF:46} {1000 * life.milliampere[battery.SELF]:9.1f} uA")
-    if wakes.longest is not None and result["interval_s"] > wakes.longest:
-        most = f"{wakes.longest:g} s at a time"
+    for name, phase in wakes.phases.items():
+        charge = f"{phase.ms:6.0f} ms x {phase.ma:5.1f} mA = {phase.charge:6.1f} mAs"
+        lines.append(f"  {name:15} {charge} {1000 * life.milliampere[name]:9.1f} uA")
+
+    asleep = f"{args.sleep}, asleep"
+    sleep_microampere = 1000 * life.milliampere[battery.SLEEP]
+    lost_microampere = 1000 * life.milliampere[battery.SELF_DISCHARGE]
+    lines.append(f"  {asleep:46} {sleep_microampere:9.1f} uA")
+    lines.append(f"  {battery.SELF_DISCHARGE:46} {lost_microampere:9.1f} uA")
+    if wakes.longest is not None and args.interval_s > wakes.longest:
+        limit = f"{wakes.longest:g} s at a time"
         lines.append(
-            f"  it cannot sleep longer than {most}: it would wake in between, and sleep again"
+            f"  it cannot sleep longer than {limit}: it would wake in between, and sleep again"
         )
-    if not sources:
+
+    if args.sources:
+        lines += [f"  {name}: {phase.source}" for name, phase in wakes.phases.items()]
+        lines.append(f"  {asleep}: {wakes.sleep_source}")
+        share = f"{100 * wakes.self_discharge:g} %"
+        lines.append(f"  {battery.SELF_DISCHARGE}: {share} of its capacity a month")
+    else:
         lines.append("  --sources adds where each figure is from")
-        return "\n".join(lines)
-    lines += [f"  {name}: {phase.source}" for name, phase in wakes.phases.items()]
-    lines.append(f"  {asleep}: {wakes.sleep_source}")
-    lines.append(f"  {battery.SELF}: {100 * wakes.self_discharge:g} % of its capacity a month")
     return "\n".join(lines)

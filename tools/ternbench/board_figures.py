@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ternbench import latency
+from ternbench.cases import Case
 from ternbench.subjects import BoardSubject, subject
 from ternhost import errors
 from ternhost.cli import main
@@ -21,7 +22,7 @@ _READS_NO_BOARD = ("csv", "model")  # "meters" that cannot see a board asleep
 
 def of_reports(board: MappedBoard) -> dict[str, float]:
     """Time, memory and flash that reports take on a board."""
-    case = latency.Case()
+    case = Case()
     with subject(board.fleet) as device:
         bench = latency.Bench(device)
         heap = bench.heap(replace(case, d=_HEAP_DIMENSION))

@@ -5,7 +5,7 @@ Whatever comes of it is modelled.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ SOURCE = "modelled from datasheet currents, not measured"
 
 @dataclass(frozen=True)
 class LinkCurrent:
-    """A link: milliampere that it adds while bytes pass, bits a second, bits a byte, bytes that
-    every message adds.
+    """A link: milliampere that it adds while bytes pass, its speed, and what a byte takes.
+
+    overhead_bytes: what every message adds to its content.
     """
 
     ma: float
@@ -27,79 +28,118 @@ class LinkCurrent:
     bits_per_byte: float
     overhead_bytes: int = 0
 
-    def seconds(self, n: int) -> float:
-        return (n + self.overhead_bytes) * self.bits_per_byte / self.bits_per_second
+    def seconds(self, content_bytes: int) -> float:
+        """How long a message takes."""
+        bits = (content_bytes + self.overhead_bytes) * self.bits_per_byte
+        return bits / self.bits_per_second
+
+
+@dataclass(frozen=True)
+class ReportEnergies:
+    """Microjoules of a report: of computing it, and of the link."""
+
+    computing: float
+    link: float
+
+    @property
+    def total(self) -> float:
+        return self.computing + self.link
 
 
 @dataclass(frozen=True)
 class ChipCurrents:
-    """The currents of a chip, in milliampere, and where each figure is from."""
+    """The currents of a chip, in milliampere, and the source of "active" and "sleep"."""
 
     name: str
     volts: float
     active_ma: float
     sleep_ma: float
-    links: dict[str, LinkCurrent]
-    sources: dict[str, str]
+    links: Mapping[str, LinkCurrent]
+    sources: Mapping[str, str]
 
     def compute_microjoules(self, seconds: float) -> float:
         return self.volts * self.active_ma * seconds * 1000
 
-    def report_microjoules(self, figures: Mapping[str, Any]) -> tuple[float, float]:
-        """Energy of computing and of the link for a report over serial; figures: of
-        latency.Bench.figures.
-        """
-        line, serial = (figures["receive"] + figures["send"]) / 1e6, self.links["serial"]
-        on_line = serial.seconds(figures["bytes_in"]) + serial.seconds(figures["bytes_out"])
-        link = self.compute_microjoules(line) + self.volts * serial.ma * on_line * 1000
-        return self.compute_microjoules(figures["median"] / 1e6 - line), link
-
     def sleep_microjoules(self, seconds: float) -> float:
         return self.volts * self.sleep_ma * seconds * 1000
 
+    def report_energies(self, figures: Mapping[str, Any]) -> ReportEnergies:
+        """The energies of a report over serial. figures: of `latency.Bench.figures`.
+
+        The processor works also while bytes pass: that counts for the link.
+        """
+        serial = self.links["serial"]
+        link_seconds = (figures["receive"] + figures["send"]) / 1e6
+        wire_seconds = serial.seconds(figures["bytes_in"]) + serial.seconds(figures["bytes_out"])
+        wire_microjoules = self.volts * serial.ma * wire_seconds * 1000
+        computing_seconds = figures["median"] / 1e6 - link_seconds
+        return ReportEnergies(
+            computing=self.compute_microjoules(computing_seconds),
+            link=self.compute_microjoules(link_seconds) + wire_microjoules,
+        )
+
 
 def chips() -> dict[str, Any]:
+    """The table of chips, by the names of their descriptions in lower case, such as "rp2040"."""
     boards: dict[str, Any] = json.loads(FIGURES.read_text())["boards"]
     return boards
 
 
 def load(chip: str | None) -> ChipCurrents:
-    """The model of a chip, such as "rp2040". Raises UsageError."""
-    if chip not in chips():
-        hint = f"there are currents for {', '.join(chips())}"
+    """The currents of a chip, such as "rp2040". Raises UsageError."""
+    table = chips()
+    if chip not in table:
+        hint = f"there are currents for {', '.join(table)}"
         raise UsageError(f"no currents are known for {chip or 'this'}", hint)
-    of = chips()[chip]
-    figures = [field.name for field in fields(LinkCurrent)]
-    links = {
-        name: LinkCurrent(**{figure: link[figure] for figure in figures if figure in link})
-        for name, link in of["links"].items()
-    }
-    sources = {
-        name: f"{of[name]['source']}, page {of[name]['page']}" for name in ("active", "sleep")
-    }
+
+    entry = table[chip]
+    links = {}
+    for name, link in entry["links"].items():
+        links[name] = LinkCurrent(
+            ma=link["ma"],
+            bits_per_second=link["bits_per_second"],
+            bits_per_byte=link["bits_per_byte"],
+            overhead_bytes=link.get("overhead_bytes", 0),
+        )
+    sources = {}
+    for name in ("active", "sleep"):
+        sources[name] = f"{entry[name]['source']}, page {entry[name]['page']}"
     return ChipCurrents(
-        of["name"], of["volts"], of["active"]["ma"], of["sleep"]["ma"], links, sources
+        name=entry["name"],
+        volts=entry["volts"],
+        active_ma=entry["active"]["ma"],
+        sleep_ma=entry["sleep"]["ma"],
+        links=links,
+        sources=sources,
     )
 
 
 def by_link(
     model: ChipCurrents, reports: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, float]]:
-    """Microjoules of "computing" and "link" for reports (latency.Bench.figures) over serial, and to
-    send by Wi-Fi.
+    """Microjoules of "computing" and "link": of reports over serial, and of sending by Wi-Fi.
+
+    reports: of `latency.Bench.figures`.
     """
-    energies = {
-        f"serial: {one['name']}": dict(
-            zip(("computing", "link"), model.report_microjoules(one), strict=True)
-        )
-        for one in reports
-    }
+    bars: dict[str, dict[str, float]] = {}
+    for report in reports:
+        energies = model.report_energies(report)
+        bars[f"serial: {report['name']}"] = {
+            "computing": energies.computing,
+            "link": energies.link,
+        }
+
+    sizes = {}
+    for report in reports:
+        sizes[f"{report['bytes_out']} bytes"] = report["bytes_out"]
+    for report in reports:
+        sizes[f"float32 x {report['d']}"] = report["bytes_float32"]
+
     esp32 = load("esp32")
     wifi = esp32.links["wifi"]
-    sizes = {f"{one['bytes_out']} bytes": one["bytes_out"] for one in reports}
-    sizes |= {f"float32 x {one['d']}": one["bytes_float32"] for one in reports}
-    for name, n in sizes.items():
+    for size, content_bytes in sizes.items():
         # What the link draws, and the processor while it waits for it.
-        joules = esp32.volts * (wifi.ma + esp32.active_ma) * wifi.seconds(n) * 1000
-        energies[f"Wi-Fi (ESP32), sending alone: {name}"] = {"link": joules}
-    return energies
+        ma = wifi.ma + esp32.active_ma
+        microjoules = esp32.volts * ma * wifi.seconds(content_bytes) * 1000
+        bars[f"Wi-Fi (ESP32), sending alone: {size}"] = {"link": microjoules}
+    return bars

@@ -17,145 +17,86 @@ from typing import Any
 import numpy as np
 
 from tern import card as cards
-from tern import frames, host_frames, ledger, storage, wire
+from tern import host_frames, ledger, storage, wire
 from tern.fixed import ONE
+from ternbench.cases import OVERHEAD, Case
 from ternbench.subjects import INSTRUCTIONS, MICROSECONDS, Subject, subject
 from ternhost.errors import UsageError
 from ternhost.learn import projections
-from ternhost.learn.observations import DIRECTION
 from ternhost.learn.parameters import LINEAR_MODELS
-from ternhost.privacy import mechanisms, projection, sums
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_files, fleet_file
 from ternhost.reach import fleet
 from terntools.boards import mpy
 from terntools.emulators.fleets import OnFirmware
 
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
 
 DEVICE = 1
 WINDOWS, ITERATIONS, WARM_UP = 5, 10, 3
 MAIN_ITERATIONS = 80  # of the main case at a port: garbage is collected after 250 reports
 MECHANISMS = ("three-outputs", "duchi", "pm-sub")
 DIMENSIONS = (28, 100)
-OVERHEAD: int = (
-    frames.end_of(wire.REPORT_FIELDS) + wire.TAG_BYTES
-)  # bytes of a REPORT's header and tag
-_BUDGET = 1_000_000_000
-_RENEWAL = 12  # reports of k = 1 from one new key of the generator to the next, which makes garbage
-
-# The parts of an answer as they are shown, in order, and the timed calls that each adds and
-# subtracts. What remains of an answer are the steps between them.
-PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "tag": (("question", "tag"), ()),
-    "decode": (("decode", "certify"), ()),  # a card is certified in its first report alone
-    "gradient": (("gradient",), ()),
-    "coordinates": (("coordinates",), ()),
-    "entropy": (("refill", "end of report"), ()),
-    "sampling": (("sample",), ("refill",)),
-    "packing": (("encode",), ("tag",)),
-    "ledger": (("ledger load", "ledger pay"), ()),
-}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A mechanism at an epsilon of the whole report, a model, k of d coordinates; or a sum of
-    `records`, at a rho.
-    """
-
-    mechanism: str = "three-outputs"
-    epsilon: str = "2"
-    d: int = 28
-    k: int = 1
-    model: str = "logistic"
-    records: int = 0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.k <= self.d <= wire.MAX_DIMENSION:
-            text = f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, not {self.k} and {self.d}"
-            hint = "--d is how many coordinates there are, --k how many of them a device reports"
-            raise UsageError(text, hint)
-        if self.mechanism == projections.NAME and self.k > 1:
-            text = f"a projection tells one direction of all --d coordinates: --k must be 1, not {self.k}"
-            raise UsageError(text, "leave out --k")
-
-    @property
-    def label(self) -> str:
-        over = f" sum of {self.records} records" if self.records else ""
-        return f"{self.mechanism}{over}, {projections.part(self.mechanism, self.k)} {self.d}, {self.model}"
-
-    @property
-    def values(self) -> int:
-        return self.k + bool(self.records)
-
-    @property
-    def report_bytes(self) -> int:
-        """The bytes of a REPORT, before COBS."""
-        return OVERHEAD + int(frames.packed_size(cards.decode(self.card).symbols, self.values))
-
-    @property
-    def range(self) -> int:
-        """Of the question."""
-        if self.mechanism == projections.NAME:
-            return self._projection().range
-        return 4 if self.records else 0
-
-    def _projection(self) -> projection.ProjectionDesign:
-        return projection.design(mechanisms.parse_epsilon(self.epsilon), self.d, DIRECTION)
-
-    @property
-    def card(self) -> bytes:
-        if self.mechanism == projections.NAME:
-            return self._projection().card
-        micro = mechanisms.parse_epsilon(self.epsilon)
-        if self.records:
-            more = {
-                "unit": 1,
-                "units": self.records,
-                "values": self.values,
-                "clipped": 92,
-                "kept": -36,
-            }
-            return sums.design(cost=micro, radius=0.5, **more).card
-        levels = 255 if self.mechanism.startswith("pm") else None
-        return mechanisms.design(self.mechanism, levels=levels, epsilon_micro=micro // self.k).card
-
-
 SUMS = tuple(Case("gaussian", "0.02", 28, 28, records=records) for records in (32, 500))
+_BUDGET = 1_000_000_000
+_EXPONENT = -14  # of the question's parameters: they are from -2 to 2
+_LONG_SUM = 100  # records of a sum that takes long
+_RENEWAL = 12  # reports of k = 1 from one new key of the generator to the next, which makes garbage
 
 # Clocks of the ESP32-C3 and C6, and of the ESP32, S2 and S3. None of them ends more than one
 # instruction a cycle.
 CLOCKS_MHZ = (160, 240)
-# SHA-256 and AES are hardware on those chips, and software here.
+# Parts of a report that are hardware on those chips (SHA-256 and AES), and software here.
 _HARDWARE = ("tag", "entropy", "coordinates")
 
 
+@dataclass(frozen=True)
+class Part:
+    """A part of a report's time: the timed calls that it adds up, and those that it takes off."""
+
+    added: tuple[str, ...]
+    subtracted: tuple[str, ...] = ()
+    wrapped: tuple[str, ...] = ()  # further timed calls within those that are added
+
+
+# The parts as they are shown, in order. What remains of a report are the steps between them.
+PARTS = {
+    "tag": Part(("question", "tag")),
+    "decode": Part(("decode", "certify")),  # a card is certified in its first report alone
+    "gradient": Part(("gradient",)),
+    "coordinates": Part(("coordinates",)),
+    "entropy": Part(("refill", "end of report")),
+    "sampling": Part(("sample",), subtracted=("refill",)),
+    "packing": Part(("encode",), subtracted=("tag",), wrapped=("pack",)),
+    "ledger": Part(("ledger load", "ledger pay")),
+}
+
+
 class Bench:
-    def __init__(self, on: Subject) -> None:
-        self.device = on
-        self._key = bytes(range(wire.KEY_BYTES))  # of a device that is none: the same in every run
+    """Measures reports on one device. Times are in `device.unit`."""
+
+    def __init__(self, device: Subject) -> None:
+        self.device = device
+        self._key = bytes(range(wire.KEY_BYTES))  # of no real device: the same in every run
         self._round = 0
 
     def prepare(self, case: Case) -> None:
         """Provision the device for a case, in a folder of its own with a budget of its own."""
-        shape = max(1, case.records), case.d + 1
-        rows = (
-            (7919 * np.arange(math.prod(shape)) % (2 * ONE) - ONE).astype(np.int16).reshape(shape)
-        )
-        policy = Policy(_BUDGET, _BUDGET, ledger.RHO if case.records else ledger.EPSILON)
-        protects = (
-            {storage.FLEET: fleet_file(bytes(wire.KEY_BYTES), unit=1)} if case.records else {}
-        )
-        self.device.install({**board_files(DEVICE, [self._key], rows, policy), **protects})
+        kind = ledger.RHO if case.records else ledger.EPSILON
+        policy = Policy(_BUDGET, _BUDGET, kind)
+        files = board_files(DEVICE, [self._key], _rows(case), policy)
+        if case.records:
+            files = {**files, storage.FLEET: fleet_file(bytes(wire.KEY_BYTES), unit=1)}
+        self.device.install(files)
         self._round = 0
         self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
 
     def messages(self, case: Case, n: int) -> list[bytes]:
-        rounds = []
-        out = bytearray(wire.MAX_FRAME)
+        """The next n ROUNDs, each a new one for the device."""
         card = case.card
         parameters = [(4801 * j) % 65536 - 32768 for j in range(case.d)]
+        out = bytearray(wire.MAX_FRAME)
+        messages = []
         for _ in range(n):
             self._round += 1
             size = host_frames.encode_round(
@@ -167,29 +108,27 @@ class Bench:
                 parameters,
                 card,
                 case.values,
-                -14,
+                _EXPONENT,
                 case.range,
             )
-            rounds.append(bytes(out[:size]))
-        return rounds
+            messages.append(bytes(out[:size]))
+        return messages
 
     def report(self, case: Case, iterations: int = ITERATIONS) -> dict[str, Any]:
-        """Times of whole reports and their parts; iterations: in a window, at a port."""
+        """Times of whole reports and of their parts. iterations: in a window, at a port."""
         self.prepare(case)
-        link = {}
+        link: dict[str, float] = {}
         if self.device.has_port:
-            served = [self.device.serve(self.messages(case, iterations)) for _ in range(WINDOWS)]
-            windows = [[sum(times) for times in window] for window in served]
-            times = zip(*itertools.chain.from_iterable(served), strict=True)
-            receive, answer, send = map(median, times)
-            link = {"receive": receive, "send": send}
+            windows, answer, link = self._serve_windows(case, iterations)
         else:
             windows = [self.answers(case)[0] for _ in range(WINDOWS)]
-            answer = median(time for window in windows for time in window)
-        totals = [time for window in windows for time in window]
+            answer = median(itertools.chain.from_iterable(windows))
+
         parts = self._parts(case)
         parts["steps"] = max(0.0, answer - sum(parts.values()))
-        parts |= {"link": sum(link.values())} if link else {}
+        if link:
+            parts["link"] = sum(link.values())
+        totals = list(itertools.chain.from_iterable(windows))
         means = [fmean(window) for window in windows]
         return {
             "answer": answer,
@@ -201,95 +140,128 @@ class Bench:
             "breakdown": {name: round(value, 1) for name, value in parts.items()},
         }
 
+    def _serve_windows(
+        self, case: Case, iterations: int
+    ) -> tuple[list[list[int]], float, dict[str, float]]:
+        """Reports over the port: their times by window; medians of the answer and of the link."""
+        windows = []
+        steps = []  # receiving, answering, and sending of each report
+        for _ in range(WINDOWS):
+            served = self.device.serve(self.messages(case, iterations))
+            windows.append([sum(times) for times in served])
+            steps += served
+        receive, answer, send = (median(times) for times in zip(*steps, strict=True))
+        return windows, answer, {"receive": receive, "send": send}
+
     def figures(self, case: Case) -> dict[str, Any]:
-        """report() with the case, the noise of a value, and bytes: of ROUND, REPORT, and a report
-        of float32.
+        """report() with the case, the bytes of its frames, and the time of a value's noise.
+
+        bytes_float32: of a report that would send d floats.
         """
-        iterations = 2 if case.records > 100 else ITERATIONS
-        report = {"name": case.label, **asdict(case), **self.report(case, iterations)}
-        noise = (report["breakdown"]["sampling"] + report["breakdown"]["entropy"]) / case.values
-        sizes = {"bytes_in": len(self.messages(case, 1)[0]), "bytes_out": case.report_bytes}
-        return {**report, **sizes, "bytes_float32": OVERHEAD + 4 * case.d, "noise": noise}
+        iterations = 2 if case.records > _LONG_SUM else ITERATIONS
+        report = self.report(case, iterations)
+        parts = report["breakdown"]
+        return {
+            "name": case.label,
+            **asdict(case),
+            **report,
+            "bytes_in": len(self.messages(case, 1)[0]),
+            "bytes_out": case.report_bytes,
+            "bytes_float32": OVERHEAD + 4 * case.d,
+            "noise": (parts["sampling"] + parts["entropy"]) / case.values,
+        }
 
     def answers(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
-        """How long each of ITERATIONS reports took on a prepared device, and each call of the
-        watched parts.
-        """
-        times, parts = self.device.call(f"answer({self.messages(case, ITERATIONS)!r})")
-        return times, parts
+        """The times of ITERATIONS reports on a prepared device, and of each watched call in them."""
+        times, calls = self.device.call(f"answer({self.messages(case, ITERATIONS)!r})")
+        return times, calls
 
     def _parts(self, case: Case) -> dict[str, float]:
+        """The time of each of PARTS in a report."""
+        # What timing a call adds to its own time, and to the time of its caller.
         inside, outside = self.device.call("overhead()")
         self.prepare(case)
         self.device.call("watch()")
-        _, timed = self.answers(case)
-        calls = {label: len(times) / ITERATIONS for label, times in timed.items()}
-        mean = {
-            label: median(times) * calls[label] - inside * calls[label]
-            for label, times in timed.items()
-        }
-        # Nested parts were timed with their wrappers.
+        _, times_of_calls = self.answers(case)
+
+        calls = {}  # in a report
+        spent = {}  # in a report
+        for label, times in times_of_calls.items():
+            calls[label] = len(times) / ITERATIONS
+            spent[label] = median(times) * calls[label] - inside * calls[label]
+
         parts = {}
-        for name, (plus, minus) in PARTS.items():
-            value = sum(mean.get(label, 0.0) for label in plus) - sum(
-                mean.get(label, 0.0) for label in minus
-            )
-            wrapped = [*minus, "pack"] if name == "packing" else minus
-            parts[name] = max(
-                0.0, value - outside * sum(calls.get(label, 0.0) for label in wrapped)
-            )
+        for name, part in PARTS.items():
+            added = sum(spent.get(label, 0.0) for label in part.added)
+            subtracted = sum(spent.get(label, 0.0) for label in part.subtracted)
+            nested = (*part.subtracted, *part.wrapped)
+            nested_calls = sum(calls.get(label, 0.0) for label in nested)
+            parts[name] = max(0.0, added - subtracted - outside * nested_calls)
         return parts
 
     def burst(self, case: Case, n: int) -> float:
-        """Make n reports, each with the marker set; the seconds that they took."""
+        """Make n reports, each with the marker set. Returns the seconds that they took."""
         (message,) = self.messages(case, 1)
-        return (
-            float(sum(self.device.call(f"answer(rounds({message!r}, {self._key!r}, {n}))")[0]))
-            / 1e6
-        )
+        times, _ = self.device.call(f"answer(rounds({message!r}, {self._key!r}, {n}))")
+        return float(sum(times)) / 1e6
 
     def units(self, card: bytes, name: str) -> float:
-        """The median time of a case of tern.bench, a unit."""
+        """The median time of a case of tern.bench, for one of its units."""
         return float(median(self.device.call(f"case({name!r}, {WINDOWS}, {card!r})")))
 
     def heap(self, case: Case) -> dict[str, int]:
-        """Bytes of heap: free before and with the client, garbage of a report on average, and the
-        most in use.
-        """
+        """Bytes of the heap: free before and with the client, garbage of a report, the most in use."""
         self.prepare(case)
-        before, free = self.device.call("heap")
-        made = [self.device.call(f"garbage({self.messages(case, _RENEWAL)!r})") for _ in range(2)]
-        garbage = math.ceil(sum(garbage for garbage, _ in made) / (2 * _RENEWAL))
-        used = max(used for _, used in made)
+        free_before, free = self.device.call("heap")
+        garbage_bytes = 0
+        used_bytes = []
+        for _ in range(2):
+            messages = self.messages(case, _RENEWAL)
+            garbage, used = self.device.call(f"garbage({messages!r})")
+            garbage_bytes += garbage
+            used_bytes.append(used)
+        garbage_per_report = math.ceil(garbage_bytes / (2 * _RENEWAL))
         return {
-            "free_before": before,
+            "free_before": free_before,
             "free": free,
-            "garbage_per_report": garbage,
-            "peak": used + garbage,
+            "garbage_per_report": garbage_per_report,
+            "peak": max(used_bytes) + garbage_per_report,
         }
 
 
-def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS) -> dict[str, Any]:
+def _rows(case: Case) -> Any:
+    """Records of the device that have all values of the range: an array of Q1.14."""
+    shape = max(1, case.records), case.d + 1
+    values = 7919 * np.arange(math.prod(shape)) % (2 * ONE) - ONE
+    return values.astype(np.int16).reshape(shape)
+
+
+def measure(
+    spec: str, case: Case, say: Say, mechanisms: Sequence[str] = MECHANISMS
+) -> dict[str, Any]:
     """All figures of `tern bench latency`.
 
-    On an emulated board the main ones come from two boots, which must agree to the microsecond, or
-    in instructions within `runs_differ_by`, a share. Raises UsageError without mpy-cross.
+    On an emulated board the main ones come from two boots, which must agree to the microsecond; in
+    instructions they may differ by the share `runs_differ_by`. Raises UsageError without mpy-cross.
     """
     library = mpy.compile_set(mpy.BOARDS["pico"])  # first, since the compiler may be missing
-    with subject(spec) as on:
-        bench = Bench(on)
-        result = main_figures(bench, case, names, say)
-        result["reports"] = _reports(bench, case, names, say)
-    result["identical_runs"] = result["runs_differ_by"] = None
+    with subject(spec) as device:
+        bench = Bench(device)
+        result = main_figures(bench, case, mechanisms, say)
+        result["reports"] = _reports(bench, case, mechanisms, say)
+
+    result["identical_runs"] = None
+    result["runs_differ_by"] = None
     if isinstance(fleet.parse(spec), OnFirmware):
         say("booting once more: the figures must be the same")
-        with subject(spec) as on:
-            again = main_figures(Bench(on), case, names, say)
+        with subject(spec) as device:
+            again = main_figures(Bench(device), case, mechanisms, say)
         if result["unit"] == MICROSECONDS:
             result["identical_runs"] = all(result[name] == again[name] for name in again)
         else:
             name = f"{INSTRUCTIONS}_per_report"
             result["runs_differ_by"] = abs(again[name]["median"] / result[name]["median"] - 1)
+
     result["mpy_bytes"] = sum(map(len, library.values()))
     result["method"] = {
         "windows": WINDOWS,
@@ -301,43 +273,56 @@ def measure(spec: str, case: Case, say: Tell, names: Sequence[str] = MECHANISMS)
     return result
 
 
-def plan(spec: str, case: Case, names: Sequence[str] = MECHANISMS) -> list[float]:
-    """The relative durations of the steps that measure() tells, as they are on an emulated Pico."""
-    main = [2, 10, *[1] * len(names), 1]
-    again = [9, *main] if isinstance(fleet.parse(spec), OnFirmware) else []
-    return [*main, *[5 + one.records // 10 for one in _cases(case, names)], *again]
+def plan(spec: str, case: Case, mechanisms: Sequence[str] = MECHANISMS) -> list[float]:
+    """The relative durations of the steps that measure() says, as on an emulated Pico."""
+    each_mechanism = [1] * len(mechanisms)
+    main_steps = [2, 10, *each_mechanism, 1]
+    report_steps = [5 + report.records // 10 for report in _cases(case, mechanisms)]
+    steps: list[float] = [*main_steps, *report_steps]
+    if isinstance(fleet.parse(spec), OnFirmware):
+        steps += [9, *main_steps]
+    return steps
 
 
-def main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> dict[str, Any]:
-    say(f"{bench.device.name}: heap")
+def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> dict[str, Any]:
+    """The figures of one report, of a coordinate of each mechanism, and of the heap."""
+    device = bench.device
+    unit = device.unit
+    say(f"{device.name}: heap")
     heap = bench.heap(replace(case, d=max(100, case.d), k=1))
     say("a report, and where its time goes")
     report = bench.report(case, MAIN_ITERATIONS)
-    coordinate, plain = {}, {}
-    for name in names:
+
+    coordinate = {}
+    plain_coordinate = {}
+    for name in mechanisms:
         say(f"a coordinate: {name}")
         card = Case(name, case.epsilon).card
         coordinate[name] = bench.units(card, "sample")
-        plain[name] = bench.units(card, "plain")
-    in_c = None
+        plain_coordinate[name] = bench.units(card, "plain")
+
     say("the same with the sampler in C, if this board can run it")
-    if bench.device.use_native():
-        in_c = {name: bench.units(Case(name, case.epsilon).card, "sample") for name in names}
+    native_coordinate = None
+    if device.use_native():
+        native_coordinate = {}
+        for name in mechanisms:
+            native_coordinate[name] = bench.units(Case(name, case.epsilon).card, "sample")
+
     card = case.card
-    unit = bench.device.unit
+    about_case = {
+        "name": case.label,
+        **asdict(case),
+        "card_bytes": len(card),
+        "symbols": cards.decode(card).symbols,
+    }
     return {
-        "device": bench.device.name,
-        "chip": bench.device.chip,
+        "device": device.name,
+        "chip": device.chip,
         "unit": unit,
-        "case": {
-            "name": case.label,
-            **asdict(case),
-            "card_bytes": len(card),
-            "symbols": cards.decode(card).symbols,
-        },
+        "case": about_case,
         f"{unit}_per_coordinate": coordinate,
-        f"{unit}_per_coordinate_plain_float": plain,
-        f"{unit}_per_coordinate_native_c": in_c,
+        f"{unit}_per_coordinate_plain_float": plain_coordinate,
+        f"{unit}_per_coordinate_native_c": native_coordinate,
         f"entropy_{unit}_per_byte": bench.units(card, "entropy"),
         f"{unit}_per_report": report,
         "us_per_report_at_least": at_least(report) if unit == INSTRUCTIONS else None,
@@ -347,17 +332,23 @@ def main_figures(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> d
 
 
 def at_least(report: Mapping[str, Any]) -> dict[str, float]:
-    """Least microseconds for a report's instructions, by clock.
+    """The least microseconds for a report's instructions, by clock.
 
-    SHA-256 and AES, hardware on an ESP32, are left out.
+    SHA-256 and AES, which are hardware on an ESP32, are left out.
     """
-    counted = sum(value for part, value in report["breakdown"].items() if part not in _HARDWARE)
-    return {f"{mhz} MHz": counted / mhz for mhz in CLOCKS_MHZ}
+    instructions = 0.0
+    for part, value in report["breakdown"].items():
+        if part not in _HARDWARE:
+            instructions += value
+    return {f"{mhz} MHz": instructions / mhz for mhz in CLOCKS_MHZ}
 
 
-def _cases(case: Case, names: Sequence[str]) -> list[Case]:
-    of_coordinates = [name for name in (case.mechanism, *names) if name != projections.NAME]
-    cases = [replace(case, mechanism=name, k=k) for name in of_coordinates for k in (1, case.d)]
+def _cases(case: Case, mechanisms: Sequence[str]) -> list[Case]:
+    """The reports to compare with each other: around `case`, and two sums."""
+    cases = []
+    for name in (case.mechanism, *mechanisms):
+        if name != projections.NAME:
+            cases += [replace(case, mechanism=name, k=k) for k in (1, case.d)]
     with contextlib.suppress(UsageError):  # there is none at the least epsilons
         projections.designed(case.epsilon, case.d)
         cases.append(replace(case, mechanism=projections.NAME, k=1))
@@ -366,9 +357,9 @@ def _cases(case: Case, names: Sequence[str]) -> list[Case]:
     return list(dict.fromkeys((*cases, *SUMS)))
 
 
-def _reports(bench: Bench, case: Case, names: Sequence[str], say: Tell) -> list[dict[str, Any]]:
+def _reports(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> list[dict[str, Any]]:
     figures = []
-    for one in _cases(case, names):
-        say(f"a report: {one.label}")
-        figures.append(bench.figures(one))
+    for report in _cases(case, mechanisms):
+        say(f"a report: {report.label}")
+        figures.append(bench.figures(report))
     return figures

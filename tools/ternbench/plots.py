@@ -1,6 +1,4 @@
-"""The page of pictures of `tern bench`: where the time of a report goes, its energy by link, and
-its bytes.
-"""
+"""The page of pictures of `tern bench`: where the time, the energy and the bytes of a report go."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +6,10 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ternhost.run.report.plots import blank, dress, legend_above
+from ternhost.plots.canvas import blank, dress, legend_above
 
-# Grey levels and hatches that stay apart in print.
-_STYLES = (
+# Colour and hatch of each part of a bar: grey levels and hatches that stay apart in print.
+STYLES = (
     ("#14406b", ""),
     ("#4f83b5", "//"),
     ("#a9bfd3", "||"),
@@ -24,66 +22,75 @@ _STYLES = (
     ("#333333", "++"),
     ("#ffffff", "//"),
 )
+_TWO_STYLES = (STYLES[0], STYLES[7])
 _WIDTH = 8.0  # inches
-_ROW = 0.36
-_COLUMNS = 4  # of a legend
+_HEIGHT_OF_PANEL = 1.3  # inches, without its bars
+_HEIGHT_OF_BAR = 0.36
+_LEGEND_COLUMNS = 4
 
-Rows = Mapping[str, Mapping[str, float]]  # a bar's name -> part -> value
+Bars = Mapping[str, Mapping[str, float]]  # the name of a bar -> part -> value
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Stacked bars: the parts of each, in other units, and their `scale` to `unit`; digits: of a
-    bar's total.
-    """
+    """Stacked bars. A value times `scale` is in `unit`; the total of a bar is shown with `digits`."""
 
     title: str
     unit: str
-    rows: Rows
+    bars: Bars
     scale: float = 1.0
     digits: int = 0
 
 
-def energy(rows: Rows, source: str) -> Panel:
-    return Panel(f"Energy of a report ({source})", "microjoules", rows)
+def energy_panel(bars: Bars, source: str) -> Panel:
+    """The energy of reports, in microjoules."""
+    return Panel(f"Energy of a report ({source})", "microjoules", bars)
 
 
 def page(panels: Sequence[Panel]) -> Figure:
-    heights = [1.3 + _ROW * len(panel.rows) for panel in panels]
+    """The panels below each other, each as high as its bars need."""
+    heights = [_HEIGHT_OF_PANEL + _HEIGHT_OF_BAR * len(panel.bars) for panel in panels]
     figure = blank(_WIDTH, sum(heights))
-    places = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, panel in zip(places, panels, strict=True):
+    rows = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+    for axes, panel in zip(rows[:, 0], panels, strict=True):
         _draw(axes, panel)
     return figure
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
     dress(axes)
-    names = list(panel.rows)
-    parts = list(dict.fromkeys(part for row in panel.rows.values() for part in row))
-    styles = (_STYLES[0], _STYLES[7]) if len(parts) <= 2 else _STYLES
-    left = [0.0] * len(names)
+    parts = _parts_of(panel.bars)
+    styles = _TWO_STYLES if len(parts) <= len(_TWO_STYLES) else STYLES
+    names = list(panel.bars)
+    ends = [0.0] * len(names)
     for part, (colour, hatch) in zip(parts, styles, strict=False):
-        values = [panel.scale * panel.rows[name].get(part, 0.0) for name in names]
+        values = [panel.scale * bar.get(part, 0.0) for bar in panel.bars.values()]
         axes.barh(
             names,
             values,
-            left=left,
+            left=ends,
             color=colour,
             hatch=hatch,
             edgecolor="#222222",
             linewidth=0.6,
             label=part,
         )
-        left = [a + b for a, b in zip(left, values, strict=True)]
-    for name, total in zip(names, left, strict=True):
+        ends = [end + value for end, value in zip(ends, values, strict=True)]
+
+    for name, total in zip(names, ends, strict=True):
         axes.annotate(f" {total:,.{panel.digits}f}", (total, name), va="center", fontsize="small")
-    axes.set_xlim(0, 1.12 * max(left))
+    axes.set_xlim(0, 1.12 * max(ends))
     axes.invert_yaxis()
     axes.set_xlabel(panel.unit)
-    _set_title(axes, panel.title, 10 + 15 * -(-len(parts) // _COLUMNS))
-    legend_above(axes, _COLUMNS)
+    legend_rows = -(-len(parts) // _LEGEND_COLUMNS)
+    title_pad = 10 + 15 * legend_rows
+    axes.set_title(panel.title, pad=title_pad, loc="left", fontsize="medium", fontweight="bold")
+    legend_above(axes, _LEGEND_COLUMNS)
 
 
-def _set_title(axes: Axes, text: str, above: float) -> None:
-    axes.set_title(text, pad=above, loc="left", fontsize="medium", fontweight="bold")
+def _parts_of(bars: Bars) -> list[str]:
+    """The parts of all bars, each once, in the order of their first appearance."""
+    parts: dict[str, None] = {}
+    for bar in bars.values():
+        parts.update(dict.fromkeys(bar))
+    return list(parts)

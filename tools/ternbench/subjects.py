@@ -1,6 +1,4 @@
-"""Subjects of the latency bench: a board at a port, an emulated board, or the emulated device of
-this machine.
-"""
+"""What the latency bench measures: a board at a port, an emulated board, or the emulated device."""
 
 import contextlib
 import json
@@ -28,24 +26,31 @@ from terntools.testing import board_program
 
 PROGRAM = Path(__file__).with_name("latency_program.py")
 DIRECTORY = "/bench"
-MICROSECONDS, INSTRUCTIONS = "us", "instructions"  # what figures are in, and so part of their names
+# What a subject's figures are in, which is also part of their names.
+MICROSECONDS, INSTRUCTIONS = "us", "instructions"
 
 _MODULES = ("bench", "sums", "projection")  # that the program imports
+_PROCESSOR_OF_SAMPLER = "armv6m"  # a Pico's
+_VALUE = "value"  # begins the line of a result
 _SEED = 1
-_BENCH_TIMEOUT = 120.0
+_BENCH_TIMEOUT = 120.0  # seconds
 
 
 class Subject(ABC):
-    """Something that runs the program."""
+    """Something that runs latency_program.py.
+
+    name: for people. has_port: whether `serve` works. unit: of its clock. chip: its key in
+    shared_specs/currents.json, if it is a chip.
+    """
 
     name: str
     has_port: bool
     unit = MICROSECONDS
-    chip: str | None = None  # as in shared_specs/currents.json, if it is a chip
+    chip: str | None = None
 
     @abstractmethod
     def install(self, files: Mapping[str, bytes]) -> None:
-        """Put files under DIRECTORY and start the program over them."""
+        """Put files under DIRECTORY, and start the program over them."""
 
     @abstractmethod
     def call(self, expression: str) -> Any:
@@ -54,25 +59,26 @@ class Subject(ABC):
     def serve(self, messages: Sequence[bytes]) -> list[list[int]]:
         """Send frames to the device's port while the program serves it.
 
-        See latency_program.serve.
+        Returns for each: the microseconds of receiving, of answering, and of sending.
         """
         raise NotImplementedError
 
     def use_native(self) -> bool:
-        """Let the sampler be the one in C until the next install(); False where that is not built
-        or cannot run.
+        """Let the sampler be the one in C until the next install().
+
+        Returns False if that is not built, or cannot run here.
         """
         return False
 
 
 class BoardSubject(Subject):
-    """A board, through its REPL: real, or the emulated Pico."""
+    """A board at its REPL: real, or the emulated Pico."""
 
     has_port = True
     _clock = "ticks_us"
 
     def __init__(self, repl: Repl, marker: int | None = None) -> None:
-        """marker: number of the pin that marks windows for a meter, where the board has no other."""
+        """marker: number of the pin that marks windows for a meter; None: the board's usual one."""
         self._repl = repl
         self._marker = marker
         self.machine = board_program.install(repl, PROGRAM, _MODULES)
@@ -94,32 +100,38 @@ class BoardSubject(Subject):
     def serve(self, messages: Sequence[bytes]) -> list[list[int]]:
         with self._repl.program(f"times = serve({len(messages)})", "ready") as exchange:
             for message in messages:
-                out = bytearray(frames.cobs_size(len(message)))
-                n = frames.cobs_encode(message, len(message), out)
-                exchange(bytes(out[:n]), b"\x00")
+                exchange(_encoded(message), b"\x00")
         times = self._repl.evaluate("times")
-        return [times[i : i + 3] for i in range(0, len(times), 3)]
+        return [times[start : start + 3] for start in range(0, len(times), 3)]
 
     def sleep(self, seconds: float) -> None:
-        """Put the board into deep sleep, after which it starts anew; return a second later."""
+        """Put the board into deep sleep, after which it starts anew. Returns a second later."""
+        milliseconds = round(1000 * seconds)
         with contextlib.suppress(SilenceError):
-            self._repl.run(f"import machine\nmachine.deepsleep({round(1000 * seconds)})", 1.0)
+            self._repl.run(f"import machine\nmachine.deepsleep({milliseconds})", 1.0)
 
     def use_native(self) -> bool:
         entry = cache.find_entry(SAMPLER)
-        if entry is None or self.machine.processor != "armv6m":  # a Pico's
+        if entry is None or self.machine.processor != _PROCESSOR_OF_SAMPLER:
             return False
         (name,) = SAMPLER.products
-        module = {f"/lib/{name}": (entry / name).read_bytes()}
-        deploy.apply(self._repl, deploy.compare(self._repl, module))
+        files = {f"/lib/{name}": (entry / name).read_bytes()}
+        deploy.apply(self._repl, deploy.compare(self._repl, files))
         self._repl.run("use_native()", _BENCH_TIMEOUT)
         return True
+
+
+def _encoded(message: bytes) -> bytes:
+    """A message in COBS, without the 0 that ends a frame."""
+    out = bytearray(frames.cobs_size(len(message)))
+    size = frames.cobs_encode(message, len(message), out)
+    return bytes(out[:size])
 
 
 class CountingSubject(BoardSubject):
     """A machine of QEMU whose clock counts an instruction as a nanosecond.
 
-    Its port would have it wait for this one.
+    It has no port here: waiting for this computer would count, too.
     """
 
     has_port = False
@@ -128,13 +140,14 @@ class CountingSubject(BoardSubject):
 
 
 class UnixSubject(Subject):
-    """The 32-bit MicroPython of the emulated device; this machine's clock times it. No port."""
+    """The 32-bit MicroPython of the emulated device, timed by this machine's clock."""
 
     has_port = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._interpreter = micropython.find_micropython()
+        self._is_watched = False
         self.name = "emulated device (times of this machine)"
 
     def install(self, files: Mapping[str, bytes]) -> None:
@@ -142,57 +155,65 @@ class UnixSubject(Subject):
             target = self._folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
-        self._state = ""
+        self._is_watched = False
 
     def call(self, expression: str) -> Any:
-        # A process a question: the ledger carries on from one to the next.
+        """The value of an expression, in a process of its own.
+
+        The ledger, a file, carries on from one process to the next.
+        """
         if expression == "watch()":
-            self._state += "watch()\n"
+            self._is_watched = True
             return None
-        text = (
-            "from latency_program import *\n"
-            f"heap = setup({str(self._folder)!r})\n{self._state}"
-            f"import json\nprint('value', json.dumps({expression}))\n"
-        )
+        lines = ["from latency_program import *", f"heap = setup({str(self._folder)!r})"]
+        if self._is_watched:
+            lines.append("watch()")
+        lines += ["import json", f"print({_VALUE!r}, json.dumps({expression}))"]
+        command = micropython.device_command(self._interpreter, "-c", "\n".join(lines))
+
         path = os.pathsep.join((str(FIRMWARE), str(PROGRAM.parent), ".frozen"))
-        command = micropython.device_command(self._interpreter, "-c", text)
-        own: dict[str, Any] = {"env": {**os.environ, "MICROPYPATH": path}, "cwd": self._folder}
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=_BENCH_TIMEOUT, **own
+        finished = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_BENCH_TIMEOUT,
+            env={**os.environ, "MICROPYPATH": path},
+            cwd=self._folder,
         )
-        for line in answer.stdout.splitlines():
-            if line.startswith("value "):
-                return json.loads(line.removeprefix("value "))
-        last = (answer.stderr.strip() or answer.stdout).splitlines()[-1:]
-        raise UsageError(f"the emulated device failed: {last}")
+        for line in finished.stdout.splitlines():
+            if line.startswith(f"{_VALUE} "):
+                return json.loads(line.removeprefix(f"{_VALUE} "))
+        errors = finished.stderr.strip() or finished.stdout
+        raise UsageError(f"the emulated device failed: {errors.splitlines()[-1:]}")
 
 
 @contextmanager
 def subject(spec: str, marker: int | None = None) -> Iterator[Subject]:
-    """The device of a fleet of one, such as `pico-emulated:1`.
+    """The device of a fleet of one, such as `pico-emulated:1`. Raises UsageError and DeviceError."""
+    parsed = fleet.parse(spec)
+    if parsed.count != 1 or parsed.simulated:
+        hint = "such as --fleet pico-emulated:1"
+        raise UsageError(f"--fleet must be one board, not {spec}", hint)
 
-    Raises UsageError and DeviceError.
-    """
-    named = fleet.parse(spec)
-    if named.count != 1 or named.simulated:
-        raise UsageError(
-            f"--fleet must be one board, not {spec}", hint="such as --fleet pico-emulated:1"
-        )
     with contextlib.ExitStack() as stack:
-        if isinstance(named, OnFirmware) and named.firmware in qemu.MACHINES:
-            if not qemu.MACHINES[named.firmware].counts:
-                hint = "take --fleet rv32-emulated:1"
-                raise UsageError(f"the clock of {named.text} counts no instructions", hint)
-            machine = stack.enter_context(
-                qemu.boot(named.firmware, seed=_SEED, count_instructions=True)
-            )
-            yield CountingSubject(stack.enter_context(Repl(machine.url)))
-        elif isinstance(named, OnFirmware):
-            pico = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True))
-            yield BoardSubject(stack.enter_context(Repl(pico.url)))
-        elif isinstance(named, OnPorts):
-            repl = stack.enter_context(Repl(named.ports[0], visits=True))
+        if isinstance(parsed, OnFirmware):
+            yield _emulated_board(parsed, stack)
+        elif isinstance(parsed, OnPorts):
+            repl = stack.enter_context(Repl(parsed.ports[0], visits=True))
             yield BoardSubject(repl, marker=marker)
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))
             yield UnixSubject(Path(folder))
+
+
+def _emulated_board(parsed: OnFirmware, stack: contextlib.ExitStack) -> BoardSubject:
+    """Boot an emulated board for as long as `stack` is open. Raises UsageError and DeviceError."""
+    machine = qemu.MACHINES.get(parsed.firmware)
+    if machine is None:
+        pico = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True))
+        return BoardSubject(stack.enter_context(Repl(pico.url)))
+    if not machine.counts:
+        hint = "take --fleet rv32-emulated:1"
+        raise UsageError(f"the clock of {parsed.text} counts no instructions", hint)
+    board = stack.enter_context(qemu.boot(parsed.firmware, seed=_SEED, count_instructions=True))
+    return CountingSubject(stack.enter_context(Repl(board.url)))

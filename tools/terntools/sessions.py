@@ -1,13 +1,11 @@
-"""A session of measurements: a folder sessions/<time>/ with its log, its figures as JSON and its
-pictures.
-"""
+"""A session of measurements or tests: a folder sessions/<time>/ with its log and its results."""
 
 from __future__ import annotations
 
 import json
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -22,8 +20,9 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """The folder of one session, made with the first line of its log, so that a wrong command
-    leaves none.
+    """The folder of one session.
+
+    It is made with the first line of the log, so that a command that is refused leaves none.
     """
 
     def __init__(self, parent: str | Path = "sessions") -> None:
@@ -31,53 +30,61 @@ class Session:
 
     @cached_property
     def directory(self) -> Path:
+        """The folder. Raises StorageError if it cannot be made."""
         made = new_directory(parent=self._parent, hint="name another place with --sessions")
-        about = (
-            f"tern {version('tern-ldp')}, {platform.platform()}, Python {platform.python_version()}"
-        )
-        _log(made, about)
+        tern_version = version("tern-ldp")
+        python_version = platform.python_version()
+        _log(made, f"tern {tern_version}, {platform.platform()}, Python {python_version}")
         return made
 
     def finish(
         self,
         name: str,
-        result: dict[str, Any],
+        result: Mapping[str, Any],
         text: str,
-        pictures: dict[str, Figure],
+        pictures: Mapping[str, Figure],
         as_json: bool,
     ) -> None:
-        """Write and print the figures and the text for people; write the pictures.
+        """Write the result as NAME.json and NAME.txt, write the pictures, and print the result.
 
-        Raises StorageError.
+        text: the result for people. as_json: print it for programs. Raises StorageError.
         """
-        from ternhost.run.report import plots  # takes long to import
+        from ternhost.plots import canvas  # takes long to import
 
         (self.directory / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         (self.directory / f"{name}.txt").write_text(text + "\n")
         for title, figure in pictures.items():
-            plots.save(figure, self.directory / f"{title}.png")
-        result = {**result, "directory": str(self.directory)}
-        print_result(result, f"{text}\nall of it is in {self.directory}", as_json)
+            canvas.save(figure, self.directory / f"{title}.png")
+        printed = {**result, "directory": str(self.directory)}
+        print_result(printed, f"{text}\nall of it is in {self.directory}", as_json)
 
 
-class Telling(Progress):
-    """The progress of a session, on standard error. What it says is also logged."""
+class SessionProgress(Progress):
+    """The progress of a session, on standard error and in its log."""
 
     def __init__(self, session: Session, plan: Sequence[float] = ()) -> None:
-        """plan: relative durations of the steps that say() begins, for an estimate of the time
-        left.
-        """
+        """plan: relative durations of the steps that say() begins, to estimate the time left."""
         super().__init__()
-        self._session, self._plan = session, plan
-        self._began: list[float] = []
+        self._session = session
+        self._plan = plan
+        self._step_starts: list[float] = []
 
     def say(self, text: str) -> None:
         _log(self._session.directory, text)
-        self._began.append(time.monotonic())
-        if done := sum(self._plan[: len(self._began) - 1]):
-            left = (self._began[-1] - self._began[0]) * (sum(self._plan) - done) / done
-            text += f" (about {duration(left)} left)"
+        self._step_starts.append(time.monotonic())
+        seconds_left = self._seconds_left()
+        if seconds_left is not None:
+            text += f" (about {duration(seconds_left)} left)"
         super().say(text)
+
+    def _seconds_left(self) -> float | None:
+        """By the share of the plan that is done; None before the second step, and without a plan."""
+        steps_done = len(self._step_starts) - 1
+        done = sum(self._plan[:steps_done])
+        if not done:
+            return None
+        elapsed = self._step_starts[-1] - self._step_starts[0]
+        return elapsed * (sum(self._plan) - done) / done
 
 
 def _log(directory: Path, line: str) -> None:

@@ -9,10 +9,9 @@ if TYPE_CHECKING:
 
 
 def this_board() -> "Base":
-    if sys.platform == "rp2":
-        from tern.boards.rp2 import Board
-    elif sys.platform == "esp32":
-        from tern.boards.esp32 import Board
-    else:
-        from tern.boards.emulated import Board
-    return Board()
+    """The board of the module here that is named after sys.platform, else the emulated one."""
+    try:
+        module = __import__("tern.boards." + sys.platform, None, None, ("Board",))
+    except ImportError:
+        module = __import__("tern.boards.emulated", None, None, ("Board",))
+    return module.Board()

@@ -46,7 +46,6 @@ _OWN = {
     "card": "ternhost.cli.card",
     "cache": "ternhost.cli.cache",
     "plan": "ternhost.cli.plan",
-    "experiment": "ternhost.cli.experiment",
     "serve": "ternhost.cli.serve",
     "broker": "ternhost.reach.broker.commands",
     "gateway": "ternhost.reach.gateway.commands",

@@ -20,7 +20,7 @@ from ternhost.errors import OK, UsageError
 from ternhost.options import exclude, require
 from ternhost.privacy import cards, certify, composing, mechanisms, shuffling, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import rounded
 from ternhost.privacy.shuffling import Shuffled
 from ternhost.privacy.units import parse_unit, protected
@@ -97,10 +97,10 @@ class _Asked:
             return None
         return certify.valued(self.card)
 
-    def report(self, values: int) -> Report:
+    def report(self, values: int) -> ReportKind:
         if self.card is None:
-            return Report(values * self.cost, values=values)
-        made = Report.of(self.card, values)
+            return ReportKind(values * self.cost, values=values)
+        made = ReportKind.of(self.card, values)
         return replace(made, cost=made.values * self.cost)  # the card may claim more than it takes
 
 
@@ -179,9 +179,9 @@ def _run_rounds(args: argparse.Namespace) -> int:
     )
     spent = {} if args.reports is not None else _spent_by(asked, args)
     if args.plot:
-        from ternhost.run.report import plots  # loads matplotlib
+        from ternhost.plots import accounts, canvas  # loads matplotlib
 
-        plots.check_place(Path(args.plot))
+        canvas.check_place(Path(args.plot))
     rows = _rows(asked, args)
     last, name = rows[-1], " + ".join(one.name for one in asked)
     least = min(bound for key, bound in last.items() if key != "rounds" and bound is not None)
@@ -210,10 +210,12 @@ def _run_rounds(args: argparse.Namespace) -> int:
     if args.plot:
         curves = {label: [row[key] for row in rows] for label, key in reversed(_columns(rows))}
         of = "" if args.reports is None else f", {_honest(args):,} reports a round"
-        title = f"{plots.plain(name)}{of}, delta {args.delta:g}"
+        title = f"{canvas.plain(name)}{of}, delta {args.delta:g}"
         across = "reports of a device" if args.reports is None else "rounds"
-        figure = plots.epsilons([row["rounds"] for row in rows], across, "epsilon", curves, title)
-        plots.save(figure, Path(args.plot))
+        figure = accounts.epsilons(
+            [row["rounds"] for row in rows], across, "epsilon", curves, title
+        )
+        canvas.save(figure, Path(args.plot))
     print_result(result, "\n".join(words), args.json)
     return OK
 
@@ -239,12 +241,12 @@ def _rows(asked: Sequence[_Asked], args: argparse.Namespace) -> list[dict[str, A
         for r in _ladder(most):
             progress.step(f"{r:,} of {most:,}")
             times = [-(-one.rounds * r // most) for one in asked]
-            local: Counter[Report] = Counter()
-            mixed: Counter[Report] = Counter()
+            local: Counter[ReportKind] = Counter()
+            mixed: Counter[ReportKind] = Counter()
             for one, n in zip(asked, times, strict=True):
                 local[one.report(1)] += n * args.values
                 mixed[one.report(args.values).among(honest)] += n
-            found = composing.together(local, args.delta)
+            found = composing.compose(local, args.delta)
             row = {
                 "rounds": sum(times),
                 "pure": found.pure,
@@ -252,7 +254,7 @@ def _rows(asked: Sequence[_Asked], args: argparse.Namespace) -> list[dict[str, A
                 "exact": found.exact,
             }
             if args.reports is not None:
-                behind = min(composing.composed(mixed, args.delta), found.epsilon)
+                behind = min(composing.compose_exactly(mixed, args.delta), found.epsilon)
                 row["behind"] = (
                     behind if sum(times) > 1 else min(behind, direct)
                 )  # no grid raises `direct`
@@ -308,9 +310,9 @@ def _run_one_round(args: argparse.Namespace) -> int:
     (one,) = _asked(args)
     card, honest = one.as_values, _honest(args)
     if args.plot:
-        from ternhost.run.report import plots  # loads matplotlib
+        from ternhost.plots import accounts, canvas  # loads matplotlib
 
-        plots.check_place(Path(args.plot))
+        canvas.check_place(Path(args.plot))
     account = shuffling.account(one.cost, honest, args.delta, card, args.values)
     if args.plot:
         ladder = {round(honest * 10 ** (i / 2)) for i in range(-4, 3) if i}
@@ -325,8 +327,8 @@ def _run_one_round(args: argparse.Namespace) -> int:
         names["local: without a shuffler"] = "local"
         drawn = {label: [getattr(at, name) for at in curve] for label, name in names.items()}
         up = "central epsilon, behind a shuffler"
-        plots.save(
-            plots.epsilons([at.reports for at in curve], "reports", up, drawn, title),
+        canvas.save(
+            accounts.epsilons([at.reports for at in curve], "reports", up, drawn, title),
             Path(args.plot),
         )
     bounds = ("local", "closed", "any_mechanism", "card")
@@ -402,7 +404,7 @@ def _run_ledger(args: argparse.Namespace) -> int:
     else:
         hint = "--rho, --epsilon or a card; or --reports, for a shuffler"
         raise UsageError("what is spent is missing", hint)
-    spent = _spent({Report(total, gaussian=True): 1}, rounds, 0, args, presence=True)
+    spent = _spent({ReportKind(total, gaussian=True): 1}, rounds, 0, args, presence=True)
     print_result({"what": "all reports", **spent}, _ledger_words("all reports", spent), args.json)
     return OK
 
@@ -416,7 +418,7 @@ def _spent_by(asked: Sequence[_Asked], args: argparse.Namespace) -> dict[str, An
         raise UsageError(
             "these cards protect different units", "account for each, or name one with --unit"
         )
-    reports: Counter[Report] = Counter()
+    reports: Counter[ReportKind] = Counter()
     for one in asked:
         reports[one.report(args.values)] += one.rounds
     unit = max(units, default=0)
@@ -425,7 +427,11 @@ def _spent_by(asked: Sequence[_Asked], args: argparse.Namespace) -> dict[str, An
 
 
 def _spent(
-    reports: Mapping[Report, int], rounds: int, unit: int, args: argparse.Namespace, presence: bool
+    reports: Mapping[ReportKind, int],
+    rounds: int,
+    unit: int,
+    args: argparse.Namespace,
+    presence: bool,
 ) -> dict[str, Any]:
     """What these reports mean for each of so many rounds, for a unit, and for a device.
 
@@ -447,7 +453,7 @@ def _spent(
     of_unit = {replace(report, unit=unit): times for report, times in reports.items()}
 
     def epsilon(steps: int) -> float:
-        return composing.together(composing.for_steps(of_unit, steps), args.delta).epsilon
+        return composing.compose(composing.for_steps(of_unit, steps), args.delta).epsilon
 
     told_twice = presence and unit > 0
     return {

@@ -134,13 +134,14 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
-    from ternhost.run.report import plots  # loads matplotlib
+    from ternhost.plots import canvas  # loads matplotlib
+    from ternhost.plots import cards as card_plots
 
     if card.shape != PROJECTION:
         certify.valued(card)
     title = "{shape} card, epsilon {epsilon_certified}, {levels} outputs".format_map(description)
-    plots.check_place(path)
-    plots.save(plots.card_distribution(card, title), path)
+    canvas.check_place(path)
+    canvas.save(card_plots.card_distribution(card, title), path)
 
 
 def run_list(args: argparse.Namespace) -> int:

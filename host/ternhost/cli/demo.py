@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     words += [f"--reports={args.reports}", f"--epsilon={args.epsilon}", *["--json"] * args.json]
     code = running.run(build_parser(["train"]).parse_args(["train", *words]))
     if code == OK and not args.json:
-        from ternhost.experiments.rounds import default, simulate  # needs simulated fleets
+        from ternhost.planning.simulation import default, simulate  # needs simulated fleets
 
         data = datasets.load(_DATASET)
         found = simulate(default(data, args.reports, 1, "logistic", args.epsilon), 1).figures()[

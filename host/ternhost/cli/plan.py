@@ -10,15 +10,16 @@ from typing import Any
 from ternhost import datasets
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.experiments import existing, lasting
-from ternhost.experiments.existing import Existing
-from ternhost.experiments.lasting import Lasting
-from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.planning import LADDER, RUNS, Planned, plan, words
 from ternhost.learn.fedsum import Options
 from ternhost.learn.judging import TRIVIAL, WORDS
 from ternhost.learn.parameters import MODELS
 from ternhost.options import exclude, flag, options_of, require
+from ternhost.planning import existing
+from ternhost.planning import years as lasting
+from ternhost.planning.existing import Existing
+from ternhost.planning.one_report import LADDER, RUNS, Planned, plan, words
+from ternhost.planning.years import Lasting
+from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 from ternhost.text import counted
@@ -112,9 +113,9 @@ def run(args: argparse.Namespace) -> int:
             **named,
         )
     if args.plot:
-        from ternhost.run.report import plots  # loads matplotlib
+        from ternhost.plots import canvas  # loads matplotlib
 
-        plots.check_place(Path(args.plot))
+        canvas.check_place(Path(args.plot))
     with Progress("plan") as progress:
         if isinstance(planned, Existing):
             result, tell, panel = (
@@ -125,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             result, tell, panel = plan(planned, progress.step), words, _panel
     if args.plot:
-        plots.save(draw([panel(result)]), Path(args.plot))
+        canvas.save(draw([panel(result)]), Path(args.plot))
     print_result(result, "\n".join(tell(result)), args.json)
     return OK
 

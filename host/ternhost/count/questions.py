@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tern import card as cards
 from tern import frames, host_frames, ledger, wire
 from ternhost.errors import UsageError
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 
 _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 
@@ -117,8 +117,8 @@ def values_of(question: Question) -> int:
 
 
 def cost_of(request: frames.Round, measure: int = ledger.EPSILON) -> int:
-    """The price of a report to a ledger of this measure, in millionths, as `Report.price`."""
-    return Report.asked(request).price(measure)
+    """The price of a report to a ledger of this measure, in millionths, as `ReportKind.price`."""
+    return ReportKind.of_question(request).price(measure)
 
 
 def report_bytes(symbols: int) -> int:

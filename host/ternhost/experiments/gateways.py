@@ -8,22 +8,24 @@ clients stand for those of three gateways, whose counts add up to the same.
 
 import numpy as np
 
-from ternhost.count.telling import Told
-from ternhost.experiments.base import DATASET, Options, Outcome, load
-from ternhost.experiments.cells import Cell, Row, Tables
-from ternhost.experiments.pictures import Curve, Panel, draw
-from ternhost.experiments.reports_needed import trained_by
-from ternhost.experiments.rounds import default, figure_of, optimal_figures, simulate
-from ternhost.experiments.statistics import averaged, pick
+from ternhost.count.disclosures import Disclosures
 from ternhost.learn import judging
 from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.learning import Learning
 from ternhost.learn.parameters import MODELS
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.simulation import default, figure_of, optimal_figures, simulate
+from ternhost.planning.statistics import averaged, pick
+from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.reach.toward_server import Bound
 from ternhost.run.toward_server import Site, largest_epsilon
+from ternpapers.base import DATASET, Options, Outcome, load
+from ternpapers.experiments.reports_needed import trained_by
+
+SUMMARY = "models that keep an epsilon toward the owner of the server, or toward everybody"
 
 SITES, ROUNDS = 3, 20
 BOUND = Bound(MICRO)
@@ -40,8 +42,8 @@ def chosen(devices: int) -> float:
     ROUNDS rounds.
     """
     ids = np.arange(1, devices + 1)
-    site = Site("site", ids, Told(), [BOUND])
-    return largest_epsilon(site, [(Report(MICRO).among(devices), ids, ROUNDS)]) / MICRO
+    site = Site("site", ids, Disclosures(), [BOUND])
+    return largest_epsilon(site, [(ReportKind(MICRO).among(devices), ids, ROUNDS)]) / MICRO
 
 
 def cells(options: Options) -> list[Cell]:

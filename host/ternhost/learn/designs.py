@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from ternhost.count.telling import Account
+from ternhost.count.disclosures import ReportCounts
 from ternhost.datasets import Indices
 from ternhost.errors import UsageError
 from ternhost.options import option, require
@@ -20,7 +20,7 @@ from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
 from ternhost.privacy.cards import decode, load
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 
 T = TypeVar("T")
 
@@ -308,12 +308,12 @@ class ReportDesign:
         return Policy(max(self.epsilon, self.cost), max(self.epsilon, self.cost))
 
     @property
-    def report(self) -> Report:
+    def report(self) -> ReportKind:
         """What one report tells."""
-        made = Report.of(self.card, self.k)
-        return made if made.cost == self.cost else Report(self.cost)
+        made = ReportKind.of(self.card, self.k)
+        return made if made.cost == self.cost else ReportKind(self.cost)
 
-    def told(self, times: int) -> Account:
+    def report_counts(self, times: int) -> ReportCounts:
         """What this number of reports tells."""
         return {self.report: times}
 

@@ -16,10 +16,10 @@ import numpy as np
 from tern import card as cards
 from tern.ledger import RHO
 from tern.wire import MAX_DIMENSION
+from ternhost.count.disclosures import ReportCounts
 from ternhost.count.estimate import sums_of
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
-from ternhost.count.telling import Account
 from ternhost.datasets import Dataset, Holdings
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
@@ -34,7 +34,7 @@ from ternhost.options import require
 from ternhost.privacy import gaussian_curve, sums
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.units import UNIT_HELP, parse_unit
 
 _STEPS = 128  # grid steps of a radius
@@ -97,13 +97,15 @@ class SumDesign(ReportDesign):
     def policy(self) -> Policy:
         return Policy(self.epsilon, self.epsilon, RHO)
 
-    def told(self, times: int) -> Account:
+    def report_counts(self, times: int) -> ReportCounts:
         """All reports of a run together, as one that spends the whole budget: their cards differ
         from round to round.
         """
         body = sums.of(self.card)
         normal = gaussian_curve.rho_of_cards(self.epsilon, body)
-        return {Report(self.epsilon, gaussian=True, alone=True, unit=body.unit, normal=normal): 1}
+        return {
+            ReportKind(self.epsilon, gaussian=True, alone=True, unit=body.unit, normal=normal): 1
+        }
 
     def release(self, times: int) -> Release:
         return Release("sums over units", self.cost, 1, times, RHO, True, self.epsilon)

@@ -58,7 +58,7 @@ class Release:
 
 
 @dataclass
-class Account:
+class PrivacyAccount:
     """The releases of a client in a run (of each client, if all are alike), and its budget if it
     has one. All are in one measure; `delta` is that of a total in rho.
 

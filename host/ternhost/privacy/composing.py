@@ -1,5 +1,5 @@
-"""What reports tell together: to a reader who knows the sender of each, or who sees the counts of a
-gateway alone.
+"""The privacy loss of many reports together: to a reader who knows the sender of each, or who sees
+only sums over several devices.
 
 Three accounts of the same reports: pure epsilons add up; so do rhos of zCDP; and the distributions
 of the privacy loss, made from the cards' integers, compose exactly (docs/guides/accounting.md has
@@ -28,27 +28,35 @@ from ternhost.privacy.laws import (
     profile,
     randomised_response,
 )
-from ternhost.privacy.losses import LESS, MOST, Losses, at, both_sides, epsilon, least
+from ternhost.privacy.losses import (
+    LESS,
+    MOST,
+    LossDistribution,
+    at,
+    both_sides,
+    epsilon,
+    least,
+)
 
 _CELLS = 96  # of a grid, up to the least of the largest losses
 _FEWER_CELLS = 32  # of one for a Renyi divergence
 _MOST_CELLS = 4096  # up to the largest
 _MOST_POINTS = 2 * _CELLS  # of a profile, about; straight lines between them are above it
 _MOST_SPREAD = 400_000  # of the sum, about a twentieth of its transform
-_TAIL = 1e-3  # the share of delta that losses beyond a gateway's grid may take
+_TAIL = 1e-3  # the share of delta that losses beyond the grid of mixed reports may take
+_ROUNDED_UP = 1 + 1e-12  # above the errors of floats in a logarithm
 
 
 @dataclass(frozen=True)
-class Report:
-    """A report that costs `cost`, micro-epsilon (gaussian: micro-rho), for all its `values`
-    together.
+class ReportKind:
+    """What accounting knows of a report: the cost of all its `values` together, and how it is drawn.
 
-    card: of each value, or none where all that is known is the cost. mixed: how many reports a
-    gateway adds up, this one among them; 0: the reader knows who sent it. group: the devices that
-    were asked for these, some of which may be dishonest; None: all of `mixed` are honest. alone:
-    mixing hides nothing of it. unit: of a sum, the records of a run that it protects; 0: the whole
-    device. normal: the micro-rho of normal noise that tells at least as much as its Gaussian noise;
-    0: none is known.
+    cost: in micro-epsilon (gaussian: micro-rho). card: of each value, or empty where only the cost
+    is known. mixed: how many reports an intermediary adds up, this one among them; 0: the reader
+    knows who sent it. alone: mixing hides nothing of it. unit: of a sum, the records of a run that
+    it protects; 0: the whole device. normal: the micro-rho of normal noise that discloses at least
+    as much as its Gaussian noise; 0: none is known. group: the devices that were asked for these,
+    some of which may be dishonest; None: all of `mixed` are honest.
     """
 
     cost: int
@@ -64,46 +72,43 @@ class Report:
     @classmethod
     def of(cls, card: cards.Card, values: int = 1, whole: bool = False) -> Self:
         """A report of so many values. whole: the card's epsilon covers all values together."""
+        cost = int(card.epsilon)
         if card.shape == cards.SUM:
             body = sums.of(card)
             normal = gaussian_curve.rho_of_card(body)
-            return cls(
-                int(card.epsilon),
-                gaussian=body.norm == 2,
-                alone=True,
-                unit=body.unit,
-                normal=normal,
-            )
+            return cls(cost, gaussian=body.norm == 2, alone=True, unit=body.unit, normal=normal)
         if whole:
-            return cls(int(card.epsilon))
+            return cls(cost)
         if card.shape == cards.PROJECTION:
-            return cls(
-                int(card.epsilon), projection.with_radius(card, 1)
-            )  # the radius tells nothing
-        return cls(values * int(card.epsilon), card.data if are_known(card) else b"", values)
+            # The radius changes no probability: all cards that differ in it are one kind.
+            return cls(cost, projection.with_radius(card, 1))
+        known_card = card.data if are_known(card) else b""
+        return cls(values * cost, known_card, values)
 
     @classmethod
-    def asked(cls, request: frames.Round) -> Self:
-        """The report that a question wants."""
-        whole = request.model == wire.SOFTMAX and request.k > 1
-        found = cls.of(cards.decode(bytes(request.card)), int(request.k), whole)
-        hashed = (
-            request.model == wire.CATEGORIES and request.range > 0
-        )  # by a hash of each device's own
-        return replace(found, alone=found.alone or hashed)
+    def of_question(cls, question: frames.Round) -> Self:
+        """The report that a question asks for."""
+        whole = question.model == wire.SOFTMAX and question.k > 1
+        kind = cls.of(cards.decode(bytes(question.card)), int(question.k), whole)
+        # Each device then hashes its category by a hash of its own.
+        hashed = question.model == wire.CATEGORIES and question.range > 0
+        return replace(kind, alone=kind.alone or hashed)
 
     def among(self, reports: int, group: Group | None = None) -> Self:
-        """The same behind a gateway that adds up so many reports. group: of whom; None: all of them
-        are honest.
+        """The same report where an intermediary adds up so many.
+
+        group: of whom; None: all of them are honest.
         """
-        hidden = not self.alone and self.cost <= MOST * MICRO
-        if not hidden:
+        is_hidden = not self.alone and self.cost <= MOST * MICRO
+        if not is_hidden:
             return self
-        return replace(self, mixed=min(max(0, reports), shuffling.MOST_REPORTS), group=group)
+        mixed = min(max(0, reports), shuffling.MOST_REPORTS)
+        return replace(self, mixed=mixed, group=group)
 
     def among_honest(self, share: float, delta: float) -> Self:
-        """The same among the reports that are honest if this share of a site's devices is, but with
-        a probability of `delta` over all draws of a gateway.
+        """The same report among the honest ones, where this share of a site's devices is honest.
+
+        delta: the probability, over all random draws of groups, that fewer are honest.
         """
         if self.group is None:
             return self
@@ -114,20 +119,27 @@ class Report:
         return {**asdict(self), "card": self.card.hex()}
 
     @classmethod
-    def from_json(cls, known: Mapping[str, Any]) -> Self:
-        group = known["group"] and Group(**known["group"])
-        return cls(**{**known, "card": bytes.fromhex(known["card"]), "group": group})
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The kind of which `as_json` gave these fields."""
+        group = None
+        if fields["group"]:
+            group = Group(**fields["group"])
+        return cls(**{**fields, "card": bytes.fromhex(fields["card"]), "group": group})
 
     @property
     def worst(self) -> Self:
         """A mixed report of the worst mechanism that costs as much; others are as they are."""
-        return replace(self, card=b"", values=1) if self.mixed else self
+        if not self.mixed:
+            return self
+        return replace(self, card=b"", values=1)
 
     @property
     def rho(self) -> int:
-        """Micro-rho."""
-        each = self.cost // self.values
-        return self.cost if self.gaussian else self.values * sums.rho_of_pure(each)
+        """Its cost in micro-rho."""
+        if self.gaussian:
+            return self.cost
+        cost_of_value = self.cost // self.values
+        return self.values * sums.rho_of_pure(cost_of_value)
 
     def price(self, measure: int) -> int:
         """What a ledger of this measure pays, in millionths.
@@ -149,7 +161,8 @@ class Report:
         return replace(self, cost=steps**2 * self.cost, normal=steps**2 * self.normal)
 
     @property
-    def _laws(self) -> list[Part]:
+    def laws(self) -> list[Part]:
+        """The laws of one draw at extreme inputs; of the worst mechanism where they are not known."""
         if self.card and self.times == self.values:
             return parts(cards.decode(self.card))
         return randomised_response(self.cost / self.times / MICRO)
@@ -160,74 +173,82 @@ class Report:
         return 1 if self.mixed else self.values
 
     def largest(self, tail: float) -> float:
-        """A loss beyond which one draw has at most `tail`."""
+        """A loss beyond which one draw has at most the probability `tail`."""
         return _largest(self, tail)
 
-    def losses(self, step: float, tail: float) -> Losses:
+    def losses(self, step: float, tail: float) -> LossDistribution:
         """The privacy losses of one draw, on a grid. Not for Gaussian noise."""
         return _losses(self, step, tail)
 
 
 @lru_cache(maxsize=256)
-def _largest(report: Report, tail: float) -> float:
-    laws = report._laws
-    local = math.log(greatest_ratio(laws)) * (1 + 1e-12) + 2 * LESS
+def _largest(report: ReportKind, tail: float) -> float:
+    laws = report.laws
+    local_epsilon = math.log(greatest_ratio(laws)) * _ROUNDED_UP + 2 * LESS
     if not report.mixed:
-        return local
-    if shuffling.delta_at(laws, local, 0.0, report.mixed) <= tail:
+        return local_epsilon
+
+    def is_beyond(loss: float) -> bool:
+        return shuffling.delta_at(laws, local_epsilon, loss, report.mixed) <= tail
+
+    if is_beyond(0.0):
         return 0.0
-    return least(
-        0.0, local, 0.02, lambda e: shuffling.delta_at(laws, local, e, report.mixed) <= tail
-    )
+    return least(0.0, local_epsilon, 0.02, is_beyond)
 
 
 @lru_cache(maxsize=256)
-def _losses(report: Report, step: float, tail: float) -> Losses:
-    return Losses.of_profile(both_sides(_points(report, step, tail), step), step)
+def _losses(report: ReportKind, step: float, tail: float) -> LossDistribution:
+    return LossDistribution.of_profile(both_sides(_points(report, step, tail), step), step)
 
 
-def _points(report: Report, step: float, tail: float) -> list[tuple[int, Fraction]]:
+def _points(report: ReportKind, step: float, tail: float) -> list[tuple[int, Fraction]]:
     """The profile's points at losses of 0 and more, up to one that has at most `tail` beyond it."""
-    laws, last = report._laws, math.ceil(report.largest(tail) / step * (1 - 1e-12))
-    local = math.log(greatest_ratio(laws)) * (1 + 1e-12)
+    laws = report.laws
+    local_epsilon = math.log(greatest_ratio(laws)) * _ROUNDED_UP
+    last = math.ceil(report.largest(tail) / step * (1 - 1e-12))
+    stride = max(1, last // _MOST_POINTS)
+
     points = []
-    for i in (*range(0, last, max(1, last // _MOST_POINTS)), last):
+    for i in (*range(0, last, stride), last):
         g = at(i, step)
-        delta = (
-            shuffling.delta_of(laws, local, g, report.mixed) if report.mixed else profile(laws, g)
-        )
+        delta: float | Fraction
+        if report.mixed:
+            delta = shuffling.delta_of(laws, local_epsilon, g, report.mixed)
+        else:
+            delta = profile(laws, g)
         points.append((i, min(Fraction(1), Fraction(delta))))
     return points
 
 
 @lru_cache(maxsize=4096)
-def renyi(report: Report, alpha: float) -> float:
-    """At least the Renyi divergence of order `alpha` that a report can have between two inputs of
-    its device.
-    """
-    zcdp = alpha * report.rho / MICRO
-    plain = zcdp if report.gaussian else min(report.cost / MICRO, zcdp)
+def renyi(report: ReportKind, alpha: float) -> float:
+    """At least the Renyi divergence of order `alpha` of a report between two inputs of its device."""
+    plain = alpha * report.rho / MICRO
+    if not report.gaussian:
+        plain = min(report.cost / MICRO, plain)
     if not report.mixed:
         return plain
-    laws = report._laws
-    local = math.log(greatest_ratio(laws)) * (1 + 1e-12)
+
+    local_epsilon = math.log(greatest_ratio(report.laws)) * _ROUNDED_UP
     # Beyond the grid the profile is a line to the largest loss, which is to count for nothing.
-    tail = max(shuffling.LEAST_DELTA, _TAIL * math.exp(-alpha * local) / report.mixed)
-    step = max(report.largest(tail) / _FEWER_CELLS, local / _MOST_SPREAD)
-    points = _points(report, step, tail)
-    losses = Losses.of_profile(
-        both_sides([*points, (math.ceil(local / step) + 1, Fraction(0))], step), step
-    )
+    tail = max(shuffling.LEAST_DELTA, _TAIL * math.exp(-alpha * local_epsilon) / report.mixed)
+    step = max(report.largest(tail) / _FEWER_CELLS, local_epsilon / _MOST_SPREAD)
+    beyond = (math.ceil(local_epsilon / step) + 1, Fraction(0))
+    points = [*_points(report, step, tail), beyond]
+    losses = LossDistribution.of_profile(both_sides(points, step), step)
     draws = losses.draws(1)
-    moment = float(np.logaddexp.reduce(np.log(draws.masses) + (alpha - 1) * step * draws.at))
-    return min(plain, moment / (alpha - 1) * (1 + 1e-9) + 1e-12)
+    log_terms = np.log(draws.masses) + (alpha - 1) * step * draws.at
+    log_moment = float(np.logaddexp.reduce(log_terms))
+    return min(plain, log_moment / (alpha - 1) * (1 + 1e-9) + 1e-12)
 
 
 @dataclass(frozen=True)
-class Together:
-    """The epsilon of reports together: pure (None with Gaussian noise), and at delta by zCDP and
-    exactly (None: not known, where the grid of Gaussian noise is coarse). Of Gaussian noise and
-    other reports together, "exactly" is the sum of what is proved of each kind.
+class PrivacyLoss:
+    """The epsilon of reports together, by three accounts.
+
+    pure: at delta 0; None with Gaussian noise. zcdp: at `delta` by zCDP. exact: at `delta` by the
+    distributions of the loss; None where the grid of Gaussian noise is coarse. Of Gaussian noise and
+    other reports together, `exact` is the sum of what is proved of each kind.
     """
 
     pure: float | None
@@ -238,81 +259,100 @@ class Together:
     @property
     def epsilon(self) -> float:
         """At delta, the least that is proved."""
-        return min(each for each in (self.pure, self.zcdp, self.exact) if each is not None)
+        proved = (self.pure, self.zcdp, self.exact)
+        return min(each for each in proved if each is not None)
 
 
-def together(reports: Mapping[Report, int], delta: float) -> Together:
-    """What so many reports of each kind tell, mixed or not.
+def compose(reports: Mapping[ReportKind, int], delta: float) -> PrivacyLoss:
+    """The privacy loss of so many reports of each kind, mixed or not.
 
-    Raises UsageError for a delta beyond 0 and 1.
+    Raises UsageError for a delta that is not between 0 and 1.
     """
-    zcdp = sums.epsilon_of(sum(times * report.rho for report, times in reports.items()), delta)
+    zcdp = sums.epsilon_of(_rho_sum(reports), delta)
     noise = {report: times for report, times in reports.items() if report.gaussian}
     if not noise:
-        return Together(pure_sum(reports), zcdp, composed(reports, delta), delta)
+        return PrivacyLoss(pure_sum(reports), zcdp, compose_exactly(reports, delta), delta)
+
     others = {report: times for report, times in reports.items() if not report.gaussian}
     if not others:
         is_known = all(report.normal for report in noise)
-        return Together(None, zcdp, _of_gaussian(noise, delta) if is_known else None, delta)
+        exact = _epsilon_of_gaussian(noise, delta) if is_known else None
+        return PrivacyLoss(None, zcdp, exact, delta)
+
+    # Either the others take no part of delta, or half of it.
     half = delta / 2
-    apart = (
-        pure_sum(others) + _of_gaussian(noise, delta),
-        composed(others, half) + _of_gaussian(noise, half),
-    )
-    return Together(None, zcdp, min(apart), delta)
+    others_pure = pure_sum(others) + _epsilon_of_gaussian(noise, delta)
+    others_at_half = compose_exactly(others, half) + _epsilon_of_gaussian(noise, half)
+    return PrivacyLoss(None, zcdp, min(others_pure, others_at_half), delta)
 
 
-def pure_sum(reports: Mapping[Report, int]) -> float:
+def pure_sum(reports: Mapping[ReportKind, int]) -> float:
     """The epsilon at delta 0 of reports without Gaussian noise."""
     return sum(times * report.cost for report, times in reports.items()) / MICRO
 
 
-def _of_gaussian(reports: Mapping[Report, int], delta: float) -> float:
-    """The epsilon at `delta` of reports with Gaussian noise: by Theorem 6 where it can be, else by
-    their rho.
+def _rho_sum(reports: Mapping[ReportKind, int]) -> int:
+    return sum(times * report.rho for report, times in reports.items())
+
+
+def _epsilon_of_gaussian(reports: Mapping[ReportKind, int], delta: float) -> float:
+    """The epsilon at `delta` of reports with Gaussian noise.
+
+    By Theorem 6 of docs/guides/accounting.md where it can be, else by their rho.
     """
-    by_rho = sums.epsilon_of(sum(times * report.rho for report, times in reports.items()), delta)
+    by_rho = sums.epsilon_of(_rho_sum(reports), delta)
     if not all(report.normal for report in reports):
         return by_rho
     normal = sum(times * report.normal for report, times in reports.items())
     return min(by_rho, gaussian_curve.epsilon_of(normal, delta))
 
 
-def for_steps(reports: Mapping[Report, int], steps: int) -> dict[Report, int]:
-    """The reports, each as `Report.for_steps`."""
-    changed: dict[Report, int] = {}
+def for_steps(reports: Mapping[ReportKind, int], steps: int) -> dict[ReportKind, int]:
+    """The reports, each as `ReportKind.for_steps`."""
+    changed: dict[ReportKind, int] = {}
     for report, times in reports.items():
         apart = report.for_steps(steps)
         changed[apart] = changed.get(apart, 0) + times
     return changed
 
 
-def composed(reports: Mapping[Report, int], delta: float) -> float:
+def compose_exactly(reports: Mapping[ReportKind, int], delta: float) -> float:
     """The epsilon at `delta` of so many reports of each kind, mixed or not, none of them Gaussian."""
-    return _composed(frozenset(reports.items()), delta)
+    return _compose_exactly(frozenset(reports.items()), delta)
 
 
 @lru_cache(maxsize=1024)
-def _composed(kinds: frozenset[tuple[Report, int]], delta: float) -> float:
+def _compose_exactly(kinds: frozenset[tuple[ReportKind, int]], delta: float) -> float:
     reports = dict(kinds)
     draws = {report: times * report.times for report, times in reports.items() if times}
-    pure = sum(times * report.cost for report, times in reports.items()) / MICRO
+    pure = pure_sum(reports)
     if any(report.cost > report.times * MOST * MICRO for report in draws):
         return pure
     if not draws:
         return 0.0
+
     tail = 10.0 ** math.floor(math.log10(_TAIL * delta / sum(draws.values())))
-    extents = [report.largest(tail) for report in draws]
-    if not max(extents):
+    step = _common_step(draws, tail)
+    if not step:
         return 0.0
-    spread = math.sqrt(
-        sum(draws[report] * each**2 for report, each in zip(draws, extents, strict=True))
-    )
-    step = max(
-        min(filter(None, extents)) / _CELLS, max(extents) / _MOST_CELLS, spread / _MOST_SPREAD
-    )
-    found: dict[Losses, int] = {}
+
+    distributions: dict[LossDistribution, int] = {}
     for report, times in draws.items():
         losses = report.losses(step, tail)
-        found[losses] = found.get(losses, 0) + times
-    return min(epsilon(found, delta), pure)
+        distributions[losses] = distributions.get(losses, 0) + times
+    return min(epsilon(distributions, delta), pure)
+
+
+def _common_step(draws: Mapping[ReportKind, int], tail: float) -> float:
+    """The grid step of the losses of these draws; 0 if no loss is above 0."""
+    extents = [report.largest(tail) for report in draws]
+    largest = max(extents)
+    if not largest:
+        return 0.0
+    smallest = min(extent for extent in extents if extent)
+    variance = sum(draws[report] * extent**2 for report, extent in zip(draws, extents, strict=True))
+    return max(
+        smallest / _CELLS,
+        largest / _MOST_CELLS,
+        math.sqrt(variance) / _MOST_SPREAD,
+    )

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tern import ledger
 from ternhost.privacy import gaussian_curve, sums
-from ternhost.privacy.composing import Report, for_steps, pure_sum, together
+from ternhost.privacy.composing import ReportKind, compose, for_steps, pure_sum
 from ternhost.privacy.units import protected
 
 _DIGITS = 3  # of a number for people
@@ -70,9 +70,9 @@ class Bounds:
     exceeded: float | None = None
 
     @classmethod
-    def of(cls, reports: Mapping[Report, int], delta: float) -> Self:
+    def of(cls, reports: Mapping[ReportKind, int], delta: float) -> Self:
         """The bounds of so many reports of each kind."""
-        found = together(reports, delta)
+        found = compose(reports, delta)
         if found.pure is not None and found.epsilon >= _LESS * found.pure:
             return cls(found.pure, found.pure, delta, 0.0)
         return cls(found.pure, found.epsilon, delta, _exceeded(reports, found.epsilon))
@@ -88,7 +88,7 @@ class Bounds:
         return f"{rounded(self.pure)}, or {at_delta}"
 
 
-def _exceeded(reports: Mapping[Report, int], epsilon: float) -> float:
+def _exceeded(reports: Mapping[ReportKind, int], epsilon: float) -> float:
     """At most the probability that the loss of these reports is above epsilon, or below -epsilon.
 
     Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data set, whose
@@ -105,7 +105,7 @@ def _exceeded(reports: Mapping[Report, int], epsilon: float) -> float:
     return min(1.0, bound * (1 + math.exp(-epsilon)))
 
 
-def _exceeded_by_noise(noise: Mapping[Report, int], epsilon: float) -> float:
+def _exceeded_by_noise(noise: Mapping[ReportKind, int], epsilon: float) -> float:
     """At most the probability that the loss of these reports, all with Gaussian noise, is above
     epsilon.
     """
@@ -143,7 +143,7 @@ class Guarantee:
     def of(
         cls,
         span: Span,
-        reports: Mapping[Report, int],
+        reports: Mapping[ReportKind, int],
         delta: float,
         share: float = 1.0,
         fixed: bool | None = None,
@@ -176,9 +176,9 @@ class Guarantee:
         span: LIFE for what a ledger has paid so far.
         """
         if measure == ledger.RHO:
-            paid = Report(budget, gaussian=True, unit=unit)
+            paid = ReportKind(budget, gaussian=True, unit=unit)
         else:
-            paid = Report(budget, unit=unit)
+            paid = ReportKind(budget, unit=unit)
         return cls.of(span, {paid: 1}, delta)
 
     @classmethod
@@ -267,14 +267,14 @@ class Guarantee:
         )
 
 
-def _about(reports: Mapping[Report, int], unit: int) -> Mapping[Report, int]:
+def _about(reports: Mapping[ReportKind, int], unit: int) -> Mapping[ReportKind, int]:
     """The same reports, each at what it costs one run of `unit` records, the shortest that any of
     them protects.
 
     Such a run lies in one run of a longer report if the shorter length divides the longer one, and
     else in at most two. It changes each of these, which is two steps (ledger.md, Neighbours).
     """
-    found: Counter[Report] = Counter()
+    found: Counter[ReportKind] = Counter()
     for report, times in reports.items():
         if report.unit in (0, unit):
             found[report] += times

@@ -19,28 +19,27 @@ REASONS: Mapping[int, tuple[str, str]] = {
 
 
 def refuses(error: BaseException | None) -> bool:
-    """Whether what ended a connection is an answer of the broker that it will give again, or no
-    broker.
-    """
+    """Whether a connection ended by an answer of the broker that it will give again, or no broker."""
     reason = getattr(error, "reason", 0)
     return reason in (absence.NO_BROKER, absence.CREDENTIALS, absence.DECLINED)
 
 
 def describe(fields: Mapping[str, Any]) -> str:
-    """The absence in the fields of a HELLO, such as "was away 3 min 2 s: connection lost"; empty if
-    nothing failed.
+    """The absence in the fields of a HELLO; empty if nothing failed.
+
+    Such as "was away 3 min 2 s: connection lost".
     """
     reason, seconds = fields.get("absent"), fields.get("absent_seconds", 0)
     if not reason:
-        return (
-            f"connecting to its broker for {duration(seconds)}" if fields.get("absent_now") else ""
-        )
-    words, remedy = REASONS.get(
-        reason, (f"reason {reason}, unknown here", "update this host's tern")
-    )
+        is_connecting = fields.get("absent_now")
+        return f"connecting to its broker for {duration(seconds)}" if is_connecting else ""
+    unknown = f"reason {reason}, unknown here", "update this host's tern"
+    words, remedy = REASONS.get(reason, unknown)
     if fields["absent_now"]:
         return f"not on its broker for {duration(seconds)}: {words}; {remedy}"
-    return f"was away{f' {duration(seconds)}' * bool(seconds)}: {words}"
+    if seconds:
+        return f"was away {duration(seconds)}: {words}"
+    return f"was away: {words}"
 
 
 def require_at_port(name: str, hello: Hello) -> Hello:
@@ -50,7 +49,10 @@ def require_at_port(name: str, hello: Hello) -> Hello:
     """
     fields = hello_fields(hello)
     if "absent" in fields:
-        text = f"the board on {name} answers its broker, and at its port only HELLO; {describe(fields)}"
+        text = f"the board on {name} answers its broker, and at its port only HELLO"
+        away = describe(fields)
+        if away:
+            text += f"; {away}"
         hint = "reach it through the broker: --fleet mqtt:DIR; or provision it without --broker"
-        raise RefusedError(text.rstrip("; "), hint)
+        raise RefusedError(text, hint)
     return hello

@@ -1,6 +1,4 @@
-"""Names and addresses of brokers and of the server of sites, and the files of their certificate
-authority.
-"""
+"""Names and addresses of brokers and of the server of sites, and their authority's files."""
 
 import ipaddress
 import re
@@ -10,19 +8,15 @@ from ternhost.errors import UsageError
 
 AUTHORITY = "authority.pem"
 DEVICE_AUTHORITY = "authority.der"  # for boards
-LOOPBACK = {
-    "0.0.0.0": "127.0.0.1",
-    "::": "::1",
-}  # address that listens everywhere -> address on this machine
+# Address that listens everywhere -> address on this machine
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 _NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9:])?")
 _LONGEST_NAME = 63  # characters; a certificate's common name takes one more
 
 
 def check_reached(names: Sequence[str], address: str, port: int) -> None:
-    """Raise UsageError where a broker, or the server of sites, cannot have these names, or cannot
-    listen there.
-    """
+    """Raise UsageError where a server cannot have these names, or cannot listen there."""
     for name in (*names, address):
         if not _NAME.fullmatch(name) or (":" in name and not is_address(name)):
             raise UsageError(
@@ -36,6 +30,7 @@ def check_reached(names: Sequence[str], address: str, port: int) -> None:
 
 
 def is_address(text: str) -> bool:
+    """Whether the text is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

@@ -1,6 +1,4 @@
-"""Certificates on P-256: a fleet's authority, and those of its brokers, or of NATS servers, sites
-and their host.
-"""
+"""Certificates on P-256: of a fleet's authority, brokers, NATS servers, sites and their host."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -29,16 +27,15 @@ _NOT_AFTER = datetime(2049, 12, 31)
 
 
 def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
-    """Write the fleet's authority and a certificate on P-256, which boards can check. of: names the
-    server's files.
+    """Write the fleet's authority, if it has none, and the certificate of a server.
+
+    of: the name of the server's files.
     """
     path = directory / _AUTHORITY_KEY
-    written = (directory / AUTHORITY).exists() and (directory / DEVICE_AUTHORITY).exists()
-    if not written:  # or an earlier call was interrupted
+    is_written = (directory / AUTHORITY).exists() and (directory / DEVICE_AUTHORITY).exists()
+    if not is_written:  # or an earlier call was interrupted
         key = private_key(path) if path.exists() else write_key(path)
-        _write_authority(
-            directory, _certificate(f"tern {of} authority", key.public_key(), key, None, ())
-        )
+        _write_authority(directory, _authority_certificate(f"tern {of} authority", key))
     _write_certificate(directory, names, directory, of)
 
 
@@ -75,8 +72,9 @@ def private_key(path: Path) -> PrivateKey:
 
 
 def client_certificate(name: str, key: PublicKey, signer: Path) -> bytes:
-    """In PEM, the certificate of a client, with which nobody can be a server. signer: directory of
-    the authority.
+    """The certificate of a client, in PEM, with which nobody can be a server.
+
+    signer: the directory of the authority.
     """
     return _signed(name, key, (), signer).public_bytes(Encoding.PEM)
 
@@ -87,10 +85,8 @@ def names_of(certificate: Path) -> list[str]:
     Raises OSError and ValueError.
     """
     extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
-    return [
-        str(name.value)
-        for name in extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    ]
+    alternatives = extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return [str(name.value) for name in alternatives.value]
 
 
 def _write_authority(directory: Path, authority: x509.Certificate) -> None:
@@ -104,36 +100,65 @@ def _write_certificate(directory: Path, names: Sequence[str], signer: Path, of: 
 
 
 def _signed(name: str, key: PublicKey, names: Sequence[str], signer: Path) -> x509.Certificate:
+    """A certificate that the authority in the directory `signer` has signed.
+
+    names: of a server; none for a client.
+    """
     authority = x509.load_pem_x509_certificate((signer / AUTHORITY).read_bytes())
-    return _certificate(name, key, private_key(signer / _AUTHORITY_KEY), authority.subject, names)
-
-
-def _certificate(
-    name: str, key: PublicKey, signer: PrivateKey, issuer: x509.Name | None, names: Sequence[str]
-) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    signing = issuer is None
-    number = x509.random_serial_number()
-    builder = x509.CertificateBuilder(
-        issuer or subject, subject, key, number, _NOT_BEFORE, _NOT_AFTER
-    )
-    extensions: list[tuple[x509.ExtensionType, bool]] = [  # (extension, critical)
-        (x509.BasicConstraints(signing, 0 if signing else None), True),
-        (x509.SubjectKeyIdentifier.from_public_key(key), False),
-        (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False),
-        (
-            x509.KeyUsage(not signing, False, False, False, False, signing, signing, False, False),
-            True,
-        ),
-    ]
+    authority_key = private_key(signer / _AUTHORITY_KEY)
+    builder = _builder(_subject(name), authority.subject, key, authority_key)
+    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+    builder = builder.add_extension(_key_usage(signing=False), critical=True)
     if names:
-        alternatives = [
-            x509.IPAddress(ipaddress.ip_address(name)) if is_address(name) else x509.DNSName(name)
-            for name in names
-        ]
-        extensions.append((x509.SubjectAlternativeName(alternatives), False))
-    elif not signing:
-        extensions.append((x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False))
-    for extension, critical in extensions:
-        builder = builder.add_extension(extension, critical)
-    return builder.sign(signer, hashes.SHA256())
+        alternatives = [_alternative_name(name) for name in names]
+        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+    else:
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+        builder = builder.add_extension(usage, critical=False)
+    return builder.sign(authority_key, hashes.SHA256())
+
+
+def _authority_certificate(name: str, key: PrivateKey) -> x509.Certificate:
+    builder = _builder(_subject(name), _subject(name), key.public_key(), key)
+    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
+    builder = builder.add_extension(_key_usage(signing=True), critical=True)
+    return builder.sign(key, hashes.SHA256())
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: PublicKey, issuer_key: PrivateKey
+) -> x509.CertificateBuilder:
+    """The parts that all certificates have."""
+    builder = x509.CertificateBuilder()
+    builder = builder.subject_name(subject).issuer_name(issuer).public_key(key)
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(_NOT_BEFORE).not_valid_after(_NOT_AFTER)
+    subject_id = x509.SubjectKeyIdentifier.from_public_key(key)
+    builder = builder.add_extension(subject_id, critical=False)
+    issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    return builder.add_extension(issuer_id, critical=False)
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _alternative_name(name: str) -> x509.GeneralName:
+    if is_address(name):
+        return x509.IPAddress(ipaddress.ip_address(name))
+    return x509.DNSName(name)
+
+
+def _key_usage(signing: bool) -> x509.KeyUsage:
+    """The usage of an authority's key, which signs certificates, or of any other key."""
+    return x509.KeyUsage(
+        digital_signature=not signing,
+        key_cert_sign=signing,
+        crl_sign=signing,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

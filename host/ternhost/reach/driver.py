@@ -71,7 +71,7 @@ class RoundProgress:
     asked: int
 
 
-Tell = Callable[[RoundProgress], None]
+OnProgress = Callable[[RoundProgress], None]
 Warn = Callable[[str], None]
 
 
@@ -153,7 +153,7 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def collect(self, number: int, tell: Tell) -> RoundResult | None:
+    def collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
         """Ask until the round ends; None after `stop`.
 
         Raises TernError where no device can be reached any more.

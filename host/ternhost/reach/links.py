@@ -39,7 +39,7 @@ Events = queue.SimpleQueue[Received]
 HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
 
 
-# By scheme, the class of its links, which gets the whole port and the queue.
+# Scheme -> the class of its links, which gets the whole port and the queue.
 _OWN = {"": "ternhost.reach.ports.link:SerialLink"}
 SCHEMES: Registry[Callable[[str, Events], Link]] = Registry("link", "tern.links", _OWN)
 
@@ -75,22 +75,26 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
     """Raise RefusedError, saying which side to update, unless the board has this host's wire
     version and schema.
     """
-    version, schema = wire.VERSION, wire.SCHEMA
-    if hello.version < version:
-        advice = "update the board: install this host's tern library on it"
-    elif hello.version > version:
-        advice = "update this host: install a newer tern"
-    elif hello.schema != schema:
-        advice = "install the same version of tern on the board and on this host"
+    if hello.version < wire.VERSION:
+        hint = "update the board: install this host's tern library on it"
+    elif hello.version > wire.VERSION:
+        hint = "update this host: install a newer tern"
+    elif hello.schema != wire.SCHEMA:
+        hint = "install the same version of tern on the board and on this host"
     else:
         return
-    text = f"the board on {name} speaks another schema (wire version {hello.version}, schema "
-    text += f"{hello.schema.hex()}; here version {version}, schema {schema.hex()})"
-    raise RefusedError(text, advice)
+    raise RefusedError(
+        f"the board on {name} speaks another schema (wire version {hello.version}, schema "
+        f"{hello.schema.hex()}; here version {wire.VERSION}, schema {wire.SCHEMA.hex()})",
+        hint,
+    )
 
 
 def drain(items: queue.SimpleQueue[T], timeout: float | None) -> list[T]:
-    """The items on a queue; if it is empty, wait for one, up to `timeout` seconds (None: for ever)."""
+    """The items on a queue; if it is empty, wait for one.
+
+    timeout: seconds to wait at most; None: for ever.
+    """
     drained: list[T] = []
     with suppress(queue.Empty):
         drained.append(items.get(timeout=timeout))
@@ -112,10 +116,9 @@ class Link(ABC):
         self.name = name
         self._events = events
         self._lost: DeviceError | None = None
-        self._hellos: queue.SimpleQueue[bytes | None] = (
-            queue.SimpleQueue()
-        )  # None: the link is lost
-        self._awaits_hello = False  # else a HELLO is not kept
+        # HELLOs; None: the link is lost.
+        self._hellos: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._awaits_hello = False  # else a HELLO is dropped
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
@@ -139,8 +142,9 @@ class Link(ABC):
         return nonce
 
     def heard(self, received: Iterable[bytes]) -> None:
-        """Pass on frames of the board, in order; an empty one was damaged, and the aggregator
-        counts it.
+        """Pass on frames of the board, in order.
+
+        An empty one was damaged; the aggregator counts it.
         """
         answers = []
         for frame in received:
@@ -168,9 +172,10 @@ class Link(ABC):
         # A fixed number of questions: a delayed host must not give up a board that answers.
         for _ in range(math.ceil(timeout / HELLO_EVERY)):
             self._awaits_hello = True
-            reply = self._hello(self.ask_hello(), min(timeout, HELLO_EVERY))
+            nonce = self.ask_hello()
+            reply = self._wait_for_hello(nonce, min(timeout, HELLO_EVERY))
             try:
-                hello = read_hello(reply or b"")
+                hello = read_hello(reply)
             except frames.FrameError:
                 continue
             check_schema(self.name, hello)
@@ -180,7 +185,8 @@ class Link(ABC):
         )
         raise DeviceError(f"no tern device answers on {self.name}", hint)
 
-    def _hello(self, nonce: int, timeout: float) -> bytes | None:
+    def _wait_for_hello(self, nonce: int, timeout: float) -> bytes:
+        """The HELLO that answers a request; empty if none comes in time. Raises DeviceError."""
         end = time.monotonic() + timeout
         try:
             while True:  # takes a reply that is there, however late it is
@@ -191,6 +197,6 @@ class Link(ABC):
                 if reply[1:5] == nonce.to_bytes(4, "little"):
                     return reply
         except queue.Empty:
-            return None
+            return b""
         finally:
             self._awaits_hello = False

@@ -3,11 +3,43 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 from tern import wire
-from ternhost.count.rounds import RoundResult
+from ternhost.count.rounds import Refusal, RoundResult
 from ternhost.errors import RefusedError
 from ternhost.reach.driver import Warn
+
+# By names of tern.wire: (words, remedy)
+_TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())
+REMEDIES: dict[int, tuple[str, str]] = {
+    getattr(wire, name): (*texts,) for name, texts in _TEXTS.items() if name.startswith("ERR_")
+}
+"""By error code, what a refusal means, with fields to fill in, and its remedy."""
+WHEN_SPENT = REMEDIES[wire.ERR_BUDGET][1]
+"""What to do when a budget is spent."""
+
+# Reasons that do not change while a run asks the same: nothing was drawn, and nothing paid.
+_FINAL = frozenset(
+    {
+        wire.ERR_CARD,
+        wire.ERR_NOT_CERTIFIED,
+        wire.ERR_POLICY,
+        wire.ERR_BUDGET,
+        wire.ERR_MODEL,
+        wire.ERR_SLOT,
+        wire.ERR_UNIT,
+        wire.ERR_MEASURE,
+    }
+)
+
+
+class Explanation(NamedTuple):
+    """The most frequent error code of a round's refusals, its meaning, and a remedy."""
+
+    code: int
+    words: str
+    hint: str | None
 
 
 class Refusals:
@@ -25,102 +57,93 @@ class Refusals:
         if result.refusals and not result.reports:
             raise AllRefused(result)
         if result.refusals:
-            if wire.ERR_OLD_ROUND not in self._warned and (later := later_rounds(result)):
+            self._warn_once(result)
+        elif not result.reports and forged:
+            raise RefusedError(
+                f"no device reported in round {result.number}: they have other keys than this store",
+                hint="use their store, or give each its key in this one: tern provision BOARD "
+                "--store FILE --device ID",
+            )
+
+    def _warn_once(self, result: RoundResult) -> None:
+        """Warn of each reason once in a run: most devices will refuse again."""
+        if wire.ERR_OLD_ROUND not in self._warned:
+            later = later_rounds(result)
+            if later:
                 self._warned.add(wire.ERR_OLD_ROUND)
                 words, hint = later
-                self._warn(f"round {result.number}: {words}" + (f"; {hint}" if hint else ""))
-            code, words, _ = explain(result)
-            if code not in self._warned:  # once in a run: most devices will refuse again
-                self._warned.add(code)
+                if hint:
+                    words += f"; {hint}"
                 self._warn(f"round {result.number}: {words}")
-        elif not result.reports and forged:
-            text = (
-                f"no device reported in round {result.number}: they have other keys than this store"
-            )
-            hint = "use their store, or give each its key in this one: tern provision BOARD --store FILE --device ID"
-            raise RefusedError(text, hint=hint)
-
-
-def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
-    """A warning of devices that claim unasked rounds, and a remedy, with a number only where most
-    of them agree.
-    """
-    claimed = sorted(
-        refusal.detail
-        for refusal in result.refusals.values()
-        if refusal.code == wire.ERR_OLD_ROUND and refusal.detail > result.number
-    )
-    if not claimed:
-        return None
-    number = claimed[len(claimed) // 2]
-    words = (
-        f"{len(claimed)} of {result.asked} devices say that they have seen round {number} already, "
-        "which this store has not asked; they are not believed"
-    )
-    if 2 * len(claimed) <= result.asked or number - result.number > wire.CLIENT_AHEAD:
-        return words, None
-    return words, f"if the store was restored from a copy, go on with --after-round {number}"
+        explanation = explain(result)
+        if explanation.code not in self._warned:
+            self._warned.add(explanation.code)
+            self._warn(f"round {result.number}: {explanation.words}")
 
 
 class AllRefused(RefusedError):
     """All devices that answered have refused: gives the most frequent reason and a remedy."""
 
     def __init__(self, result: RoundResult) -> None:
-        _, words, hint = explain(result)
-        super().__init__(words, hint=hint)
+        explanation = explain(result)
+        super().__init__(explanation.words, hint=explanation.hint)
         self.result = result
 
 
-# Reasons that do not change while a run asks the same: nothing was drawn, and nothing paid.
-_FINAL = frozenset(
-    {
-        wire.ERR_CARD,
-        wire.ERR_NOT_CERTIFIED,
-        wire.ERR_POLICY,
-        wire.ERR_BUDGET,
-        wire.ERR_MODEL,
-        wire.ERR_SLOT,
-        wire.ERR_UNIT,
-        wire.ERR_MEASURE,
-    }
-)
+def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
+    """A warning of devices that claim later rounds than this store has asked, and a remedy.
+
+    The remedy names a number only if most of the devices agree.
+    """
+    claimed_rounds = []
+    for refusal in result.refusals.values():
+        if refusal.code == wire.ERR_OLD_ROUND and refusal.detail > result.number:
+            claimed_rounds.append(refusal.detail)
+    if not claimed_rounds:
+        return None
+    count = len(claimed_rounds)
+    median = sorted(claimed_rounds)[count // 2]
+    words = (
+        f"{count} of {result.asked} devices say that they have seen round {median} already, "
+        "which this store has not asked; they are not believed"
+    )
+    most_agree = 2 * count > result.asked
+    if not most_agree or median - result.number > wire.CLIENT_AHEAD:
+        return words, None
+    return words, f"if the store was restored from a copy, go on with --after-round {median}"
 
 
 def nobody_will_report(result: RoundResult) -> bool:
-    """Whether every device that was asked has refused for a reason that will not change, so that
-    nobody has paid.
+    """Whether every device of a round has refused for a reason that will not change.
 
-    A device that was silent may have paid. One without records may get some, but another dimension
-    stays.
+    Then nobody has paid. A device that was silent may have paid.
     """
     if result.reports or len(result.refusals) < result.asked:
         return False
-    return all(
-        refusal.code in _FINAL or (refusal.code == wire.ERR_DATA and refusal.detail > 0)
-        for refusal in result.refusals.values()
-    )
+    return all(_is_final(refusal) for refusal in result.refusals.values())
 
 
-def explain(result: RoundResult) -> tuple[int, str, str | None]:
-    """The most frequent code among the refusals of a round, its meaning, and a remedy."""
-    code, count = Counter(refusal.code for refusal in result.refusals.values()).most_common(1)[0]
-    one = next(refusal for refusal in result.refusals.values() if refusal.code == code)
-    if code == wire.ERR_OLD_ROUND and (later := later_rounds(result)):
-        return code, *later
-    words = {"amount": one.detail / 1e6, "detail": one.detail, "number": result.number}
-    what, hint = REMEDIES.get(code, (wire.error_name(code), None))
-    if (code, one.detail) == (wire.ERR_LEDGER, wire.OLD_LEDGER):
-        what, hint = _TEXTS["OLD_LEDGER"]
-    told = f"{count} of {result.asked} devices refuse: {what.format(**words)}"
-    return code, told, hint and hint.format(**words)
+def _is_final(refusal: Refusal) -> bool:
+    # A device without records may get some, but another dimension stays.
+    has_other_dimension = refusal.code == wire.ERR_DATA and refusal.detail > 0
+    return refusal.code in _FINAL or has_other_dimension
 
 
-_TEXTS = json.loads(
-    Path(__file__).with_suffix(".json").read_text()
-)  # by names of tern.wire: (words, remedy)
-REMEDIES: dict[int, tuple[str, str]] = {
-    getattr(wire, name): (*texts,) for name, texts in _TEXTS.items() if name.startswith("ERR_")
-}
-"""By error code, what a refusal means, with fields to fill in, and its remedy."""
-WHEN_SPENT = REMEDIES[wire.ERR_BUDGET][1]
-"""What to do when a budget is spent."""
+def explain(result: RoundResult) -> Explanation:
+    """Explain the most frequent refusal of a round."""
+    codes = Counter(refusal.code for refusal in result.refusals.values())
+    code, count = codes.most_common(1)[0]
+    example = next(refusal for refusal in result.refusals.values() if refusal.code == code)
+    if code == wire.ERR_OLD_ROUND:
+        later = later_rounds(result)
+        if later:
+            return Explanation(code, *later)
+
+    fields = {"amount": example.detail / 1e6, "detail": example.detail, "number": result.number}
+    meaning, hint = REMEDIES.get(code, (wire.error_name(code), None))
+    if code == wire.ERR_LEDGER and example.detail == wire.OLD_LEDGER:
+        meaning, hint = _TEXTS["OLD_LEDGER"]
+    words = f"{count} of {result.asked} devices refuse: {meaning.format(**fields)}"
+    if hint:
+        hint = hint.format(**fields)
+    return Explanation(code, words, hint)

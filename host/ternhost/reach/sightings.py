@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ternhost.errors import StorageError
@@ -11,8 +11,24 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
 
 # Least seconds between two writes of when boards were heard, and for each board of a large fleet.
-_EVERY, _EACH = 5.0, 0.001
-_NOTHING: dict[str, Any] = {}
+_EVERY = 5.0
+_EVERY_FOR_A_BOARD = 0.001
+
+# (round, devices, measure) -> the cost of a report of each device, in millionths
+Costs = Callable[[int, Sequence[int], int], Iterable[int]]
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What a driver has noticed about a board."""
+
+    name: str
+    clients: range
+    heard: float  # on the monotonic clock
+    online: bool = True
+    hello: Mapping[str, Any] = field(default_factory=dict)  # as in BoardRow; empty: unchanged
+    retained: bool = False  # the HELLO was sent before this host came
+    error: str | None = None  # of a failure
 
 
 class _Account:
@@ -40,66 +56,77 @@ class Sightings:
         warn: Warn = lambda message: None,
         last_round: Callable[[], int] = lambda: 0,
     ) -> None:
-        """warn: gets a sentence when writes begin to fail. last_round: the number of the last round
-        that was opened.
-        """
+        """warn: gets a sentence when writes begin to fail. last_round: the number of the last round."""
+        self.version = 0  # of what boards say of their budgets: it grows with each change
         self._store = store
         self._warn = warn
         self._last_round = last_round
-        self._refused = False
-        self._seen: dict[str, BoardRow] = {}
+        self._write_failed = False
+        self._unwritten: dict[str, BoardRow] = {}
         self._accounts: dict[int, _Account] = {}  # by first device of a board
-        self._stored: dict[int, BoardRow] | None = (
-            None  # by first device, as they were before this host
-        )
-        self.version = 0  # of what boards say of their budgets: it grows with each change
-        self._written = time.monotonic()
+        self._rows_before: dict[int, BoardRow] | None = None  # by first device, before this host
+        self._last_write = time.monotonic()
 
-    def due(self, boards: int, ended: bool = False) -> bool:
-        """Whether it is time to write when each of `boards` boards was heard. ended: a round has
-        ended.
-        """
-        return time.monotonic() - self._written > max(0.0 if ended else _EVERY, _EACH * boards)
+    # What boards say
 
-    def saw(
-        self,
-        name: str,
-        clients: range,
-        heard: float,
-        *,
-        online: bool = True,
-        hello: Mapping[str, Any] = _NOTHING,
-        kept: bool = False,
-        error: str | None = None,
-    ) -> None:
-        """Note a board. heard: on the monotonic clock. hello: as in BoardRow; empty: unchanged.
-        kept: that was said before this host came. error: of a failure.
-        """
-        self._take_hello(clients.start, hello, kept)
-        before = self._seen.get(name)
-        errors = (before.errors if before else 0) + (error is not None)
-        at = time.time() - (time.monotonic() - heard)
+    def note(self, sighting: Sighting) -> None:
+        """Note that a board was heard, or has failed."""
+        self._take_hello(sighting)
+        hello = sighting.hello
+        error = sighting.error
+        errors = 0 if error is None else 1
+        before = self._unwritten.get(sighting.name)
         if before:
-            hello, error = hello or before.hello, error or before.error
-        self._seen[name] = BoardRow(
-            name, clients.start, len(clients), online, at, hello, errors, error
+            hello = hello or before.hello
+            error = error or before.error
+            errors += before.errors
+        silence = time.monotonic() - sighting.heard
+        self._unwritten[sighting.name] = BoardRow(
+            sighting.name,
+            sighting.clients.start,
+            len(sighting.clients),
+            sighting.online,
+            heard=time.time() - silence,
+            hello=hello,
+            errors=errors,
+            error=error,
         )
 
-    def _take_hello(self, first: int, hello: Mapping[str, Any], kept: bool) -> None:
-        known = self._accounts.get(first)
-        if known is None or (hello and known.hello != hello):
-            paid = self._paid_since(first, hello) if kept or not hello else 0
-            self._accounts[first] = _Account(hello, self._last_round(), paid)
-            self.version += 1
+    def _take_hello(self, sighting: Sighting) -> None:
+        first, hello = sighting.clients.start, sighting.hello
+        account = self._accounts.get(first)
+        is_known = account is not None and (not hello or account.hello == hello)
+        if is_known:
+            return
+        is_old = sighting.retained or not hello
+        paid = self._paid_before(first, hello) if is_old else 0
+        self._accounts[first] = _Account(hello, self._last_round(), paid)
+        self.version += 1
 
-    def _paid_since(self, first: int, hello: Mapping[str, Any]) -> int:
-        """What the device has paid since that HELLO, or since the last one, by what an earlier host
-        has stored.
-        """
-        if self._stored is None:
-            self._stored = {board.first: board for board in self._store.boards()}
-        stored = self._stored.get(first)
-        return stored.spent if stored is not None and hello in ({}, stored.hello) else 0
+    def _paid_before(self, first: int, hello: Mapping[str, Any]) -> int:
+        """What a device has paid since its HELLO, by what an earlier host has stored."""
+        if self._rows_before is None:
+            self._rows_before = {row.first: row for row in self._store.boards()}
+        row = self._rows_before.get(first)
+        if row is None:
+            return 0
+        is_same_hello = not hello or hello == row.hello
+        return row.spent if is_same_hello else 0
+
+    def answered(self, reports: Iterable[tuple[int, int]], costs: Costs) -> None:
+        """Note accepted reports (round, device)."""
+        # By round and measure, the first devices of boards.
+        paying: dict[tuple[int, int], list[int]] = {}
+        for number, device in reports:
+            account = self._accounts.get(device)
+            if account is not None and number > account.last_round:
+                measure = int(account.hello.get("measure") or 0)
+                paying.setdefault((number, measure), []).append(device)
+        for (number, measure), devices in paying.items():
+            for device, cost in zip(devices, costs(number, devices, measure), strict=True):
+                self._accounts[device].paid += cost
+        if paying:
+            self.version += 1
 
     def budget(self, clients: range) -> BoardBudget | None:
         """What the board with these devices says of its budget; None where it says nothing."""
@@ -107,54 +134,60 @@ class Sightings:
         if account is None:
             return None
         row = BoardRow(
-            "", clients.start, len(clients), True, 0.0, account.hello, spent=account.paid
+            name="",
+            first=clients.start,
+            clients=len(clients),
+            online=True,
+            heard=0.0,
+            hello=account.hello,
+            spent=account.paid,
         )
         if row.budget_left is None or row.paid is None:
             return None
         return BoardBudget(
-            clients, len(clients), row.measure, row.budget_left, row.paid, clients.start, row.unit
+            devices=clients,
+            count=len(clients),
+            measure=row.measure,
+            left=row.budget_left,
+            spent=row.paid,
+            first=clients.start,
+            unit=row.unit,
         )
 
-    def answered(
-        self,
-        reports: Iterable[tuple[int, int]],
-        costs: Callable[[int, Sequence[int], int], Iterable[int]],
-    ) -> None:
-        """Note accepted reports (round, device). costs(round, devices, measure): the cost of each."""
-        paying: dict[
-            tuple[int, int], list[int]
-        ] = {}  # by round and measure, the first devices of boards
-        for number, device in reports:
-            account = self._accounts.get(device)
-            if account is not None and number > account.last_round:
-                measure = int(account.hello.get("measure") or 0)
-                paying.setdefault((number, measure), []).append(device)
-        self.version += bool(paying)
-        for (number, measure), devices in paying.items():
-            for device, cost in zip(devices, costs(number, devices, measure), strict=True):
-                self._accounts[device].paid += cost
+    # The store
+
+    def due(self, boards: int, ended: bool = False) -> bool:
+        """Whether it is time to write when each of `boards` boards was heard.
+
+        ended: a round has ended, so only a large fleet waits.
+        """
+        pause = _EVERY_FOR_A_BOARD * boards
+        if not ended:
+            pause = max(_EVERY, pause)
+        return time.monotonic() - self._last_write > pause
 
     def write(self) -> None:
-        if self._seen:
-            rows = [
-                replace(row, spent=self._accounts[row.first].paid) for row in self._seen.values()
-            ]
+        """Write the changes into the store; if that fails, they wait."""
+        if self._unwritten:
+            rows = []
+            for row in self._unwritten.values():
+                rows.append(replace(row, spent=self._accounts[row.first].paid))
             self._try(lambda: self._store.boards_seen(rows))
-            if not self._refused:
-                self._seen = {}
-        self._written = time.monotonic()
+            if not self._write_failed:
+                self._unwritten = {}
+        self._last_write = time.monotonic()
 
     def forget(self) -> None:
         """Write that all boards are offline."""
         self.write()
         self._try(self._store.boards_offline)
 
-    def _try(self, note: Callable[[], None]) -> None:
+    def _try(self, write: Callable[[], None]) -> None:
         try:
-            note()
+            write()
         except StorageError as error:
-            if not self._refused:
+            if not self._write_failed:
                 self._warn(f"the state of boards is stored later: {error.message}")
-            self._refused = True
+            self._write_failed = True
         else:
-            self._refused = False
+            self._write_failed = False

@@ -13,16 +13,16 @@ from typing import Self
 import numpy as np
 
 from tern import ledger
+from ternhost.count.disclosures import Disclosures, ReportCounts, draws_delta
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
-from ternhost.count.rounds import Cohort
-from ternhost.count.telling import Account, Told, draws_delta
+from ternhost.count.rounds import StoredCohort
 from ternhost.errors import UsageError
 from ternhost.files import read_object
 from ternhost.options import require
 from ternhost.privacy import shuffling, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
-from ternhost.privacy.composing import Report, composed, renyi
+from ternhost.privacy.composing import ReportKind, compose_exactly, renyi
 from ternhost.privacy.groups import Group
 from ternhost.privacy.laws import randomised_response
 from ternhost.privacy.shuffling import MOST_REPORTS
@@ -35,7 +35,7 @@ _SPARE = 1.01
 _ALL = 10**6 * MICRO  # stands for no bound
 _MEMBERS = ("toward_server", "delta", "honest")
 
-Answered = list[tuple[Report, Integers]]
+Answered = list[tuple[ReportKind, Integers]]
 """The reports of a round's cohorts, each among as many as there are, and the devices that were asked for them."""
 
 
@@ -111,14 +111,16 @@ class Bound:
     def _converted(self, divergence: float, alpha: float) -> float:
         return sums.epsilon_of_renyi(divergence, alpha, self._half)
 
-    def keeps(self, told: Told, devices: Sequence[int] | Integers | None = None) -> bool:
+    def keeps(
+        self, disclosures: Disclosures, devices: Sequence[int] | Integers | None = None
+    ) -> bool:
         """Whether no more was told of these devices, even if a host chose its questions by earlier
         answers: for each of them one of three filters holds (docs/guides/accounting.md, Theorem 5).
         """
-        accounts = told.worst(self.honest, devices, self._draws)
+        accounts = disclosures.worst_report_counts(self.honest, devices, self._draws)
         return all(self._holds(first, account) for first, account in accounts)
 
-    def _holds(self, first: Report | None, account: Account) -> bool:
+    def _holds(self, first: ReportKind | None, account: ReportCounts) -> bool:
         most = self.epsilon / MICRO
         exact = [report for report in account if not report.gaussian]
         if (
@@ -134,29 +136,29 @@ class Bound:
         cover = replace(first, mixed=math.ceil(_COVER * first.mixed))
         if not all(each.cost <= cover.cost and each.mixed >= cover.mixed > 0 for each in exact):
             return False
-        return composed({cover: sum(account.values())}, self._half) <= most
+        return compose_exactly({cover: sum(account.values())}, self._half) <= most
 
-    def refuses(self, told: Told, answered: Answered) -> str:
+    def refuses(self, disclosures: Disclosures, answered: Answered) -> str:
         """Why these reports would break the bound, after all that was told before; "" if they keep
         it.
         """
         devices = np.concatenate([integers(()), *(ids for _, ids in answered)])
-        if self.keeps(told.also((*each, 1) for each in answered), devices):
+        if self.keeps(disclosures.with_reports((*each, 1) for each in answered), devices):
             return ""
         text = f"could tell the owner of the server more about a device than {self}, the bound"
         for report, ids in answered:
-            if not self.keeps(Told().also([(report, ids, 1)])):
+            if not self.keeps(Disclosures().with_reports([(report, ids, 1)])):
                 return f"the counts of this round {text}: {self._too_few(report)}"
         return f"the counts of this round and of those before it {text}"
 
-    def spent(self, told: Told, answered: Answered) -> str:
+    def spent(self, disclosures: Disclosures, answered: Answered) -> str:
         """As `refuses`, where rounds before are the reason: by themselves these reports keep the
         bound.
         """
-        alone = self.keeps(Told().also((*each, 1) for each in answered))
-        return self.refuses(told, answered) if alone else ""
+        alone = self.keeps(Disclosures().with_reports((*each, 1) for each in answered))
+        return self.refuses(disclosures, answered) if alone else ""
 
-    def _too_few(self, report: Report) -> str:
+    def _too_few(self, report: ReportKind) -> str:
         """Why one report breaks the bound by itself, in words."""
         epsilon = f"a report of epsilon {report.cost / MICRO:g}"
         honest = report.among_honest(self.honest, self._draws).mixed
@@ -168,7 +170,7 @@ class Bound:
             return f"{text}there are {honest:,}"
         return f"{text}of these {report.mixed:,} only {honest:,} are sure to be honest"
 
-    def _enough(self, report: Report) -> int | None:
+    def _enough(self, report: ReportKind) -> int | None:
         """A number of honest reports that hides this one, at most a few per cent too large; None:
         no number does.
         """
@@ -190,7 +192,7 @@ class Bound:
 
 
 def reports_of(
-    cohorts: Sequence[Cohort], groups: Sequence[Group], reports: Iterable[int] | None = None
+    cohorts: Sequence[StoredCohort], groups: Sequence[Group], reports: Iterable[int] | None = None
 ) -> Answered:
     """groups: which devices each cohort asks. reports: of each cohort; None: every device reports.
 
@@ -204,9 +206,9 @@ def reports_of(
     ]
 
 
-def _report(body: bytes, reports: int, group: Group) -> Report:
+def _report(body: bytes, reports: int, group: Group) -> ReportKind:
     request = decode_body(body)
-    report = Report.asked(request)
+    report = ReportKind.of_question(request)
     if report.unit:  # a sum over runs of records protects these, and a device not at all
-        return Report(_ALL)
+        return ReportKind(_ALL)
     return report.among(reports, group)

@@ -19,14 +19,14 @@ import numpy.typing as npt
 from tern import wire
 from tern.fixed import MAX_EPSILON
 from tern.ledger import EPSILON, RHO
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, Members, integers
-from ternhost.count.telling import Told
 from ternhost.errors import RefusedError, TernError
 from ternhost.learn.base import ALGORITHMS, Devices, Learner
 from ternhost.learn.designs import class_of
 from ternhost.options import flag, names_of
 from ternhost.privacy import sums
-from ternhost.privacy.accounting import MEASURES, Account
+from ternhost.privacy.accounting import MEASURES, PrivacyAccount
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.guarantee import rounded
 from ternhost.reach.driver import BoardBudget
@@ -57,12 +57,16 @@ class Funds:
 
     @classmethod
     def of(
-        cls, learner: Learner, members: Integers, budgets: Sequence[BoardBudget], told: Told
+        cls,
+        learner: Learner,
+        members: Integers,
+        budgets: Sequence[BoardBudget],
+        disclosures: Disclosures,
     ) -> Funds:
-        """members: the devices of the run. told: what they have told before, by the store."""
+        """members: the devices of the run. disclosures: what they have disclosed before, by the store."""
         shares = [design.share for design in learner.designs]
         ids = np.sort(members)
-        left, measure = _left_by_device(ids, budgets, told)
+        left, measure = _left_by_device(ids, budgets, disclosures)
         known = left >= 0
         parts = [
             (
@@ -96,7 +100,7 @@ class Funds:
 
 
 def _left_by_device(
-    ids: Integers, budgets: Sequence[BoardBudget], told: Told
+    ids: Integers, budgets: Sequence[BoardBudget], disclosures: Disclosures
 ) -> tuple[Integers, npt.NDArray[np.int64]]:
     """What each of these devices (ascending) has left, millionths, and the measure of its ledger;
     -1: not known.
@@ -111,8 +115,8 @@ def _left_by_device(
         return left, measures
     members = Members(ids)
     firsts = integers([budget.first for budget in named if budget.first is not None])
-    paid = {measure: told.prices(ids, measure) for measure in (EPSILON, RHO)}
-    paid_by_firsts = {measure: told.prices(firsts, measure) for measure in (EPSILON, RHO)}
+    paid = {measure: disclosures.prices(ids, measure) for measure in (EPSILON, RHO)}
+    paid_by_firsts = {measure: disclosures.prices(firsts, measure) for measure in (EPSILON, RHO)}
     for i, budget in enumerate(named):
         at = members.find(integers(budget.devices))
         at = at[at >= 0]
@@ -144,13 +148,13 @@ def require(
     budgets: Sequence[BoardBudget],
     devices: int,
     members: Sequence[int] | Devices,
-    told: Told,
+    disclosures: Disclosures,
     before: int,
 ) -> None:
     """Warn where some devices cannot pay for the whole run.
 
-    budgets: what boards say. devices: how many can be asked. members: those of the run. told: what
-    they have told before it, by the store; before: what that cost, at most.
+    budgets: what boards say. devices: how many can be asked. members: those of the run. disclosures: what
+    they have disclosed before it, by the store; before: what that cost, at most.
 
     Raises RefusedError where that exceeds a named budget, or where fewer than half of the devices
     whose budget is known can pay. A served run has no end: there, one device that may pay for a
@@ -160,7 +164,7 @@ def require(
     learner = run.algorithm
     if not learner.designs or not budgets:
         return
-    funds = Funds.of(learner, integers(members), budgets, told)
+    funds = Funds.of(learner, integers(members), budgets, disclosures)
     if not funds.known:
         return
     if run.schedule is not None:
@@ -179,7 +183,7 @@ def require(
         )
 
 
-def _require_named_budget(accounts: Sequence[Account], before: int) -> None:
+def _require_named_budget(accounts: Sequence[PrivacyAccount], before: int) -> None:
     for account in accounts:
         if account.budget is not None and before + account.user_level > account.budget:
             raise RefusedError(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tern import ledger, wire
-from ternhost.count.telling import Told
+from ternhost.count.disclosures import Disclosures
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
 from ternhost.learn.schedule import Schedule
@@ -112,7 +112,7 @@ class Plan:
 
     options: RunOptions
     learner: Learner
-    told: Told
+    disclosures: Disclosures
     sites: Mapping[str, float]
 
 
@@ -127,7 +127,7 @@ def planned(options: RunOptions, store: str | Path | None) -> Plan:
             raise UsageError("--store must name the store with the devices' keys")
         learner = learner_class(options.learning, population(kind, schedule, None))
         _check(learner, kind, options, first)
-        return Plan(options, learner, Told(), {})
+        return Plan(options, learner, Disclosures(), {})
     with Store(path, create=False, beside=True) as opened:
         clients = population(kind, schedule, opened)
         learner = learner_class(options.learning, clients)
@@ -138,13 +138,13 @@ def planned(options: RunOptions, store: str | Path | None) -> Plan:
             )
             learner = learner_class(options.learning, clients)
         _check(learner, kind, options, first)
-        told = Told() if kind.provisions else costs.asked_of(opened, kind.simulated)
+        disclosures = Disclosures() if kind.provisions else costs.asked_of(opened, kind.simulated)
         after = (
             toward_server.planned(learner, sites, opened, options)
             if sites and not learner.unit
             else {}
         )
-    return Plan(options, learner, told, after)
+    return Plan(options, learner, disclosures, after)
 
 
 def population(

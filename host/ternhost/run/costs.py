@@ -11,16 +11,16 @@ import numpy as np
 
 from tern import wire
 from tern.ledger import EPSILON, RHO
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
-from ternhost.count.rounds import Cohort, Round
-from ternhost.count.telling import Told
+from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.learn.base import Devices, Learner, most_turns
 from ternhost.learn.designs import class_of
 from ternhost.privacy import sums
-from ternhost.privacy.accounting import Account, Policy
+from ternhost.privacy.accounting import Policy, PrivacyAccount
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.units import protected
 from ternhost.store.store import Store
 
@@ -51,7 +51,7 @@ def measure(learner: Learner) -> int:
     return max((design.policy.measure for design in learner.designs), default=EPSILON)
 
 
-def accounts(learner: Learner, budget: int | None) -> list[Account]:
+def accounts(learner: Learner, budget: int | None) -> list[PrivacyAccount]:
     """The account of a device of each class. budget: micro-epsilon.
 
     Raises RefusedError beyond the budget.
@@ -61,7 +61,7 @@ def accounts(learner: Learner, budget: int | None) -> list[Account]:
     if learner.unit:
         who = protected(learner.unit)
     return [
-        Account(
+        PrivacyAccount(
             (each.release(learner.times),),
             budget,
             who.format(each.epsilon / MICRO, 100 * each.share),
@@ -112,34 +112,36 @@ def is_simulated(store: Store, run: str) -> bool:
     return stored is not None and bool(stored.asked.get("simulated"))
 
 
-def told_before(store: Store, run: str) -> Told:
+def earlier_disclosures(store: Store, run: str) -> Disclosures:
     """What devices have told in other runs of this store, by accepted reports: lost ones may have
     told more.
     """
     counted = store.counted_reports()
-    told = Told()
+    disclosures = Disclosures()
     for other in store.rounds(is_simulated(store, run)):
         if other.run != run:
             for cohort, ids in _reported(store, other, counted):
-                told.add(Report.asked(decode_body(cohort.body)), ids)
-    return told
+                disclosures.add(ReportKind.of_question(decode_body(cohort.body)), ids)
+    return disclosures
 
 
-def asked_of(store: Store, simulated: bool = False, run: str | None = None) -> Told:
+def asked_of(store: Store, simulated: bool = False, run: str | None = None) -> Disclosures:
     """What the devices of this store were asked to tell in all of its rounds, or in those of a run,
     whether a report arrived or not. simulated: its simulated clients instead.
     """
-    asked = Told()
+    asked = Disclosures()
     for round_ in store.rounds(simulated):
         if run is None or round_.run == run:
             for cohort in round_.cohorts:
-                asked.add(Report.asked(decode_body(cohort.body)), integers(cohort.devices))
+                asked.add(
+                    ReportKind.of_question(decode_body(cohort.body)), integers(cohort.devices)
+                )
     return asked
 
 
 def _reported(
-    store: Store, round_: Round, counted: Mapping[int, Sequence[int]]
-) -> Iterator[tuple[Cohort, Integers]]:
+    store: Store, round_: StoredRound, counted: Mapping[int, Sequence[int]]
+) -> Iterator[tuple[StoredCohort, Integers]]:
     """Each cohort of a round, and its devices that have reported, if there are any. counted: as
     `counted_reports`.
 
@@ -161,7 +163,7 @@ def _reported(
             yield cohort, ids
 
 
-def spent(accounts: Iterable[Mapping[Report, int]], measure: int) -> int:
+def spent(accounts: Iterable[Mapping[ReportKind, int]], measure: int) -> int:
     """The most that any of these has cost a ledger of this measure, millionths.
 
     One in epsilon refuses what costs rho.

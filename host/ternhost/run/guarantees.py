@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from ternhost.count.telling import Account, Told
+from ternhost.count.disclosures import Disclosures, ReportCounts
 from ternhost.learn.base import Devices, Learner
 from ternhost.learn.designs import ReportDesign, by_class, ends
 from ternhost.privacy.guarantee import Guarantee, Span
@@ -46,15 +46,19 @@ def classes_of(result: Mapping[str, Any]) -> list[OfClass]:
 
 
 def of_classes(
-    learner: Learner, told: Told, members: Sequence[int] | Devices, delta: float, fixed: bool = True
+    learner: Learner,
+    disclosures: Disclosures,
+    members: Sequence[int] | Devices,
+    delta: float,
+    fixed: bool = True,
 ) -> list[OfClass]:
-    """What a run promises the devices of each class. told: what they have told before, in other
+    """What a run promises the devices of each class. disclosures: by these devices before, in other
     runs. fixed: whether the number of its reports was fixed before the first one.
     """
-    before: dict[int, list[Account]] = {}
-    if told:
+    before: dict[int, list[ReportCounts]] = {}
+    if disclosures:
         for i, _, devices in by_class(learner.designs, members, learner.options.seed):
-            before[i] = told.accounts(of=devices)
+            before[i] = disclosures.report_counts(of=devices)
     return [
         _of_class(design, learner.times, before.get(i) or [{}], delta, fixed)
         for i, design in enumerate(learner.designs)
@@ -62,9 +66,9 @@ def of_classes(
 
 
 def _of_class(
-    design: ReportDesign, times: int, before: Sequence[Account], delta: float, fixed: bool
+    design: ReportDesign, times: int, before: Sequence[ReportCounts], delta: float, fixed: bool
 ) -> OfClass:
-    of_run = design.told(times)
+    of_run = design.report_counts(times)
     report = Guarantee.of(Span.REPORT, {design.report: 1}, delta, design.share)
     run = Guarantee.of(Span.RUN, of_run, delta, design.share, fixed)
     lives = [

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from tern.ledger import EPSILON, RHO
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers
-from ternhost.count.telling import Told
 from ternhost.learn.base import Devices
 from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.reach.driver import BoardBudget, Left
 from ternhost.run import costs
 from ternhost.store.store import Store
@@ -48,9 +48,11 @@ class Payment:
         return self.paid > self.asked
 
 
-def unknown_payments(store: Store, budgets: Sequence[BoardBudget], told: Told) -> list[Payment]:
-    """The payments that boards speak of, beyond what devices have `told` by accepted reports."""
-    found = [*_of_boards(budgets, told), *_of_sites(budgets, told)]
+def unknown_payments(
+    store: Store, budgets: Sequence[BoardBudget], disclosures: Disclosures
+) -> list[Payment]:
+    """The payments that boards speak of, beyond what accepted reports have disclosed."""
+    found = [*_of_boards(budgets, disclosures), *_of_sites(budgets, disclosures)]
     if not found:
         return []
     asked = costs.asked_of(store)
@@ -61,7 +63,9 @@ def unknown_payments(store: Store, budgets: Sequence[BoardBudget], told: Told) -
     return _joined(_rounded_up(more))
 
 
-def _of_boards(budgets: Sequence[BoardBudget], told: Told) -> Iterable[tuple[Payment, Integers]]:
+def _of_boards(
+    budgets: Sequence[BoardBudget], disclosures: Disclosures
+) -> Iterable[tuple[Payment, Integers]]:
     """Of each board that has paid more, the payment and the device that says so."""
     for measure in (EPSILON, RHO):
         boards = [
@@ -70,7 +74,9 @@ def _of_boards(budgets: Sequence[BoardBudget], told: Told) -> Iterable[tuple[Pay
             if each.first is not None and each.measure == measure and each.spent
         ]
         firsts = integers([board.first for board in boards if board.first is not None])
-        for board, first, known in zip(boards, firsts, told.prices(firsts, measure), strict=True):
+        for board, first, known in zip(
+            boards, firsts, disclosures.prices(firsts, measure), strict=True
+        ):
             if board.spent > known:
                 ids = integers(board.devices)
                 amount = board.spent - int(known)
@@ -78,7 +84,9 @@ def _of_boards(budgets: Sequence[BoardBudget], told: Told) -> Iterable[tuple[Pay
                 yield payment, integers((first,))
 
 
-def _of_sites(budgets: Sequence[BoardBudget], told: Told) -> Iterable[tuple[Payment, Integers]]:
+def _of_sites(
+    budgets: Sequence[BoardBudget], disclosures: Disclosures
+) -> Iterable[tuple[Payment, Integers]]:
     """Of each site with a board that has paid more than any of its devices by this store, the
     payment and them all.
     """
@@ -95,7 +103,7 @@ def _of_sites(budgets: Sequence[BoardBudget], told: Told) -> Iterable[tuple[Paym
             most[site] = budget
     for budget in most.values():
         ids = integers(budget.devices)
-        known = int(told.prices(ids, budget.measure).max())
+        known = int(disclosures.prices(ids, budget.measure).max())
         if budget.spent > known:
             amount = budget.spent - known
             yield (
@@ -150,9 +158,12 @@ def _together(rows: Sequence[Payment]) -> Payment:
 
 
 def with_payments(
-    told: Told, rows: Iterable[Mapping[str, Any]], members: Sequence[int] | Devices, unit: int
-) -> Told:
-    """`told` with these payments (`asdict`) of the members.
+    disclosures: Disclosures,
+    rows: Iterable[Mapping[str, Any]],
+    members: Sequence[int] | Devices,
+    unit: int,
+) -> Disclosures:
+    """`disclosures` with these payments (`asdict`) of the members.
 
     Of such a report only the price is known. It is taken to protect `unit`, as the reports of the
     run do that asks.
@@ -163,9 +174,9 @@ def with_payments(
         payment = Payment(**row)
         start, end = np.searchsorted(ids, (payment.first, payment.last + 1))
         if end > start:
-            report = Report(payment.amount, gaussian=payment.measure == RHO, unit=unit)
+            report = ReportKind(payment.amount, gaussian=payment.measure == RHO, unit=unit)
             more.append((report, ids[start:end], 1))
-    return told.also(more)
+    return disclosures.with_reports(more)
 
 
 def warning(found: Sequence[Payment]) -> str:

@@ -49,7 +49,7 @@ def _toward_server(run: Run) -> dict[str, Any]:
     """What the counts of each gateway that was asked have told in all rounds of the store."""
     names = [gateway.name for gateway in run.store.gateways()] if run.fleet.by_gateways else []
     delta, honest = float(run.options.delta), run.options.honest
-    told = {name: run.store.told(name).most(delta, honest).epsilon for name in names}
+    told = {name: run.store.told(name).largest_loss(delta, honest).epsilon for name in names}
     return toward_server.told(
         {name: epsilon for name, epsilon in told.items() if epsilon}, run.options
     )

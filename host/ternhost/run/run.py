@@ -24,7 +24,7 @@ from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet, refusals
 from ternhost.reach.driver import Cohorts, Driver, RoundProgress
 from ternhost.reach.fleet import Fleet, RunContext
-from ternhost.run import begin, costs, guarantees, plugins, telling
+from ternhost.run import announcement, begin, costs, guarantees, plugins
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.directory import RunFiles
@@ -295,7 +295,7 @@ class Run(Closing):
             self.watcher.note(f"found {where}{counted(len(driver.devices), 'client')}")
         under_way = driver.resume()
         if not self.state["rounds"]:
-            telling.before_first_round(self, driver, members, again=bool(under_way))
+            announcement.announce_costs(self, driver, members, again=bool(under_way))
         starts = 0.0
         most_refused = math.inf if self.schedule is None else _MOST_REFUSED
         while not (self.algorithm.done or self._stopped or self._refused >= most_refused):
@@ -361,12 +361,12 @@ class Run(Closing):
             driver.publish(averaged)
 
     def _collect(self, driver: Driver, number: int) -> RoundResult | None:
-        def tell(progress: RoundProgress) -> None:
+        def on_progress(progress: RoundProgress) -> None:
             event = PROGRESS if progress.reports else ROUND
             self.watcher.status(self._now(event, number, progress.asked, progress.reports))
 
         try:
-            return driver.collect(number, tell)
+            return driver.collect(number, on_progress)
         except refusals.AllRefused as error:
             if self._is_pointless(error.result):
                 raise
@@ -422,14 +422,14 @@ class Run(Closing):
 
     def _now(self, event: str, number: int, asked: int, reports: int) -> Status:
         assert self._driver is not None
-        told = {"event": event, "number": number, "asked": asked, "reports": reports}
+        round_facts = {"event": event, "number": number, "asked": asked, "reports": reports}
         return Status(
             round=self.state["rounds"] + 1,
             rounds=self.algorithm.rounds,
             total_reports=self.state["reports"] + reports,
             wanted_reports=self.algorithm.reports,
             seconds=time.monotonic() - self._started,
-            **{**told, **vars(self._driver.status)},
+            **{**round_facts, **vars(self._driver.status)},
         )
 
     def _interrupted(self) -> InterruptedByUser:
@@ -480,8 +480,13 @@ class Run(Closing):
             self.algorithm.times = costs.most_asked(
                 self.store, self.files.name, rounds, group, devices
             )
-            told, delta = telling.told_before(self, self._asked), float(self.options.delta)
-            classes = guarantees.of_classes(self.algorithm, told, self._asked, delta, fixed=False)
+            disclosures, delta = (
+                announcement.disclosures_before(self, self._asked),
+                float(self.options.delta),
+            )
+            classes = guarantees.of_classes(
+                self.algorithm, disclosures, self._asked, delta, fixed=False
+            )
             self.state["guarantees"] = [each.as_json() for each in classes]
             self.accounts = costs.accounts(self.algorithm, None)
             for account in self.accounts:

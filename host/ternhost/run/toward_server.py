@@ -9,14 +9,14 @@ from typing import Any
 
 from tern import ledger
 from tern.fixed import MAX_EPSILON
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers
-from ternhost.count.telling import Told
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.base import Learner
 from ternhost.learn.designs import by_class, ends
 from ternhost.options import names_of
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 from ternhost.reach.toward_server import MORE, Bound
 from ternhost.run import guarantees
@@ -32,7 +32,7 @@ _DIGITS = 3
 _MEANS_NOTHING = 1000  # an epsilon
 _HORIZON = 10_000  # draws of a run without an end, for a plan
 
-Plan = list[tuple[Report, Integers, int]]
+Plan = list[tuple[ReportKind, Integers, int]]
 """Of each class at a site: a report, by the worst mechanism, among those of a round; its devices; rounds of each."""
 
 
@@ -42,7 +42,7 @@ class Site:
 
     name: str
     devices: Integers
-    told: Told
+    told: Disclosures
     bounds: Sequence[Bound]  # of the run and of the site
     left: int | None = None  # micro-epsilon on its boards
     registered: int = 0  # its devices, also those that cannot be asked now
@@ -76,7 +76,7 @@ def plan(learner: Learner, site: Site, everybody: int, options: RunOptions) -> P
     drawn = learner.draws_groups and any(bound.honest < 1 for bound in site.bounds)
     found = []
     for _, design, devices in by_class(learner.designs, site.devices, learner.options.seed):
-        report = design.report if design.report.gaussian else Report(design.cost)
+        report = design.report if design.report.gaussian else ReportKind(design.cost)
         asked, pool, draw = _group_size(share, len(devices), learner.rounds, drawn)
         reports = math.floor(options.terms.quorum * asked)
         group = site.group(asked, pool, draw)
@@ -138,7 +138,9 @@ def largest_epsilon(site: Site, rows: Plan) -> int:
     most = min(MAX_EPSILON, MAX_EPSILON if site.left is None else site.left // times)
 
     def kept(epsilon: int) -> bool:
-        told = site.told.also((replace(report, cost=epsilon), ids, n) for report, ids, n in rows)
+        told = site.told.with_reports(
+            (replace(report, cost=epsilon), ids, n) for report, ids, n in rows
+        )
         return all(bound.keeps(told, site.devices) for bound in site.bounds)
 
     if most < _LEAST or not kept(_LEAST):
@@ -179,9 +181,9 @@ def planned(
     devices = sum(len(ids) for ids in sites.values())
     after = {}
     for site in sites_of(sites, store, options):
-        whole = site.told.also(plan(learner, site, devices, options))
+        whole = site.told.with_reports(plan(learner, site, devices, options))
         if all(bound.keeps(whole, site.devices) for bound in site.bounds):
-            after[site.name] = whole.most(
+            after[site.name] = whole.largest_loss(
                 float(options.delta), options.honest, site.devices
             ).epsilon
     return after

@@ -18,9 +18,9 @@ from tern import card as cards
 from tern import frames, wire
 from tern.ledger import EPSILON, RHO
 from ternhost import datasets
+from ternhost.count.disclosures import Disclosures, ReportCounts
 from ternhost.count.members import integers
 from ternhost.count.questions import decode_body, report_bytes
-from ternhost.count.telling import Account, Told
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Learner
@@ -78,7 +78,7 @@ def of_run(files: RunFiles) -> Facts:
         learner = ALGORITHMS.named(options.algorithm)
         delta = float(options.delta)
         asked = costs.asked_of(store, simulated, files.name)
-        accounts = asked.accounts()
+        accounts = asked.report_counts()
         promised = guarantees.classes_of(run.state)
         endless = run.asked["schedule"] is not None
         if endless and accounts:  # there were more rounds since it began
@@ -109,12 +109,14 @@ def of_run(files: RunFiles) -> Facts:
         )
 
 
-def _of_rounds(store: Store, accounts: Sequence[Account], simulated: bool, delta: float) -> OfClass:
+def _of_rounds(
+    store: Store, accounts: Sequence[ReportCounts], simulated: bool, delta: float
+) -> OfClass:
     """What the rounds so far tell of the device of which they tell most, and what all rounds of the
     store do.
     """
     reports = {report for account in accounts for report in account}
-    every = costs.asked_of(store, simulated).accounts()
+    every = costs.asked_of(store, simulated).report_counts()
     return OfClass(
         _worst(Guarantee.of(Span.REPORT, {report: 1}, delta) for report in reports),
         _worst(Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts),
@@ -196,7 +198,7 @@ def _features(directory: Path) -> Sequence[str]:
     return ()
 
 
-def _some_device(asked: Told) -> int | None:
+def _some_device(asked: Disclosures) -> int | None:
     devices = asked.devices
     return int(devices[0]) if len(devices) else None
 
@@ -220,7 +222,7 @@ def _reported(data: bytes, k: int) -> Reported:
 
 
 def _together(
-    accounts: Sequence[Account], unit: int, records: int | None, delta: float
+    accounts: Sequence[ReportCounts], unit: int, records: int | None, delta: float
 ) -> Bounds | None:
     """What is proved of all records of a device, where a run of records is protected and their
     number is known.
@@ -244,11 +246,12 @@ def _sites(store: Store, kind: Fleet, options: RunOptions) -> tuple[list[Guarant
     if not kind.by_gateways:
         return [], []
     names = [gateway.name for gateway in store.gateways()]
-    told = {
-        name: store.told(name).most(float(options.delta), options.honest).epsilon for name in names
+    epsilons = {
+        name: store.told(name).largest_loss(float(options.delta), options.honest).epsilon
+        for name in names
     }
     known = toward_server.told(
-        {name: epsilon for name, epsilon in told.items() if epsilon}, options
+        {name: epsilon for name, epsilon in epsilons.items() if epsilon}, options
     )
     return guarantees.toward_server(known), [
         name for name, site in known.items() if site["epsilon"] is None
@@ -286,7 +289,7 @@ def _options(options: RunOptions) -> dict[str, str]:
 
 
 def _budgets_of_run(
-    store: Store, kind: Fleet, options: RunOptions, accounts: Sequence[Account]
+    store: Store, kind: Fleet, options: RunOptions, accounts: Sequence[ReportCounts]
 ) -> list[Guarantee]:
     """What ledgers allow for life, as boards say it; of simulated clients, what the run allows.
     accounts: of the run.
@@ -330,7 +333,9 @@ def of_store(path: Path) -> Facts:
         simulated = bool(runs) and all(run.asked.get("simulated") for run in runs)
         asked = costs.asked_of(store, simulated)
         boards = store.boards()
-        accounts = _with_payments(store, asked).accounts() if not simulated else asked.accounts()
+        accounts = (
+            _with_payments(store, asked).report_counts() if not simulated else asked.report_counts()
+        )
         unit = _unit_of(accounts, [board.unit for board in boards])
         life = (
             [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)]
@@ -374,7 +379,7 @@ def of_store(path: Path) -> Facts:
         )
 
 
-def _with_payments(store: Store, asked: Told) -> Told:
+def _with_payments(store: Store, asked: Disclosures) -> Disclosures:
     """What the devices were asked to tell, and what their boards have paid beyond that."""
     budgets = [
         BoardBudget(
@@ -393,10 +398,10 @@ def _with_payments(store: Store, asked: Told) -> Told:
     devices = np.unique(
         np.concatenate([asked.devices, *(integers(each.devices) for each in budgets)])
     )
-    return payments.with_payments(asked, rows, devices, _unit_of(asked.accounts()))
+    return payments.with_payments(asked, rows, devices, _unit_of(asked.report_counts()))
 
 
-def _unit_of(accounts: Sequence[Account], boards: Sequence[int] = ()) -> int:
+def _unit_of(accounts: Sequence[ReportCounts], boards: Sequence[int] = ()) -> int:
     """The unit that a store's reports protect; without reports, that of its boards."""
     units = [report.unit for account in accounts for report in account]
     return min((unit for unit in (units or boards) if unit), default=0)
@@ -411,14 +416,18 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
     Raises TernError as the run would.
     """
     plan = begin.planned(options, store)
-    options, learner, told = plan.options, plan.learner, plan.told
+    options, learner, disclosures = plan.options, plan.learner, plan.disclosures
     kind, delta = fleet.parse(options.fleet), float(options.delta)
-    promised = guarantees.of_classes(learner, told, told.devices, delta)
+    promised = guarantees.of_classes(learner, disclosures, disclosures.devices, delta)
     sites = toward_server.told(plan.sites, options)
     records = getattr(learner.options, "records", None)
     endless = learner.rounds is None and not learner.once
-    held = _held(vars(learner.options), int(told.devices[0]) if told else 1, _features_of(learner))
-    accounts = [design.told(learner.times) for design in learner.designs]
+    held = _held(
+        vars(learner.options),
+        int(disclosures.devices[0]) if disclosures else 1,
+        _features_of(learner),
+    )
+    accounts = [design.report_counts(learner.times) for design in learner.designs]
     spans = [[each.report] if endless else _spans(each) for each in promised]
     return Facts(
         kind=Kind.PLAN,

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 
 from tern import wire
 from ternhost.files import storage_errors, write_file
+from ternhost.plots import accounts, canvas
 from ternhost.privacy.guarantee import Span
 from ternhost.run.report import page as report
-from ternhost.run.report import plots
 from ternhost.statement import sentences
 from ternhost.statement.evidence import EVIDENCE, Evidence, Key
 from ternhost.statement.facts import Facts
@@ -70,7 +70,7 @@ def picture(facts: Facts) -> Figure | None:
         rows[f"{about}\nwas it there?" if each.unit else about] = each.bounds.epsilon
         if each.content is not None:
             rows[f"{about}\nwhat does it say?"] = each.content.epsilon
-    return plots.beliefs(list(rows.items()), sentences.PRIORS) if rows else None
+    return accounts.beliefs(list(rows.items()), sentences.PRIORS) if rows else None
 
 
 # HTML
@@ -85,7 +85,7 @@ def html(facts: Facts) -> str:
         body.append(f"<h2>{escape(section.title)}</h2>")
         body += [_part_as_html(part, numbers) for part in section.parts]
         if section.title == sentences.HOW_WELL and (figure := picture(facts)) is not None:
-            drawn = plots.svg(figure, "beliefs").replace(
+            drawn = canvas.svg(figure, "beliefs").replace(
                 "<svg", "<svg role=img aria-label='beliefs'", 1
             )
             body.append(f"<figure>{drawn}<figcaption>{as_html(_CAPTION)}</figcaption></figure>")
@@ -205,7 +205,7 @@ def write(facts: Facts, directory: Path) -> dict[str, str]:
     """
     contents = {HTML: html(facts).encode(), MARKDOWN: markdown(facts).encode()}
     if (figure := picture(facts)) is not None:
-        contents[PICTURE] = plots.png(figure)
+        contents[PICTURE] = canvas.png(figure)
     with storage_errors("name another folder: --output DIR", f"{directory} cannot be made"):
         directory.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
-from ternhost.count.telling import Told
-from ternhost.privacy.composing import Report
+from ternhost.privacy.composing import ReportKind
 from ternhost.store.database import Database
 
 _TOLD_ROWS = "SELECT report, devices FROM told"
@@ -72,7 +72,7 @@ class GatewayTables(Database):
         )
 
     def save_told(
-        self, number: int, gateway: str, answered: Iterable[tuple[Report, Integers]]
+        self, number: int, gateway: str, answered: Iterable[tuple[ReportKind, Integers]]
     ) -> None:
         """Store what the counts of a gateway's cohorts tell in a round, in place of what was stored
         before. gateway: "" in its own store.
@@ -85,24 +85,24 @@ class GatewayTables(Database):
             self._db.execute("DELETE FROM told WHERE round = ? AND gateway = ?", (number, gateway))
             self._db.executemany("INSERT INTO told VALUES (?, ?, ?, ?, ?)", rows)
 
-    def told_in(self, number: int, gateway: str) -> list[tuple[Report, Integers]]:
+    def told_in(self, number: int, gateway: str) -> list[tuple[ReportKind, Integers]]:
         """What was stored by `save_told` for this round."""
         rows = self._rows(
             f"{_TOLD_ROWS} WHERE gateway = ? AND round = ? ORDER BY position", gateway, number
         )
         return [
-            (Report.from_json(json.loads(text)), integers(unpack_ids(devices)))
+            (ReportKind.from_json(json.loads(text)), integers(unpack_ids(devices)))
             for text, devices in rows
         ]
 
-    def told(self, gateway: str) -> Told:
+    def told(self, gateway: str) -> Disclosures:
         """What the counts of a gateway have told in all rounds, oldest first."""
-        told = Told()
+        disclosures = Disclosures()
         for text, devices in self._rows(
             f"{_TOLD_ROWS} WHERE gateway = ? ORDER BY round, position", gateway
         ):
-            told.add(Report.from_json(json.loads(text)), unpack_ids(devices))
-        return told
+            disclosures.add(ReportKind.from_json(json.loads(text)), unpack_ids(devices))
+        return disclosures
 
     def gateways_offline(self) -> None:
         self._write("UPDATE gateway SET online = 0")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
-from ternhost.count.rounds import Cohort, Reports, Round, Tally
+from ternhost.count.rounds import Reports, StoredCohort, StoredRound, Tally
 from ternhost.errors import StorageError
 from ternhost.store.boards import BoardTable
 from ternhost.store.gateways import GatewayTables
@@ -73,7 +73,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         )
         self._db.executemany(statement, ((time.time(), device) for device in devices))
 
-    def keys_before(self, round_: Round) -> dict[int, bytes]:
+    def keys_before(self, round_: StoredRound) -> dict[int, bytes]:
         """The former keys, with which a round was opened, of devices whose key has changed since or
         was revoked.
         """
@@ -86,12 +86,12 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
 
     # Rounds
 
-    def open_round(self, round_: Round) -> None:
+    def open_round(self, round_: StoredRound) -> None:
         """Store a round before the first request for it is sent."""
         with self.transaction():
             self._add_round(round_, time.time())
 
-    def _add_round(self, round_: Round, began: float | None) -> None:
+    def _add_round(self, round_: StoredRound, began: float | None) -> None:
         number = round_.number
         row = number, round_.quorum, round_.deadline, round_.run, began
         cohorts = [
@@ -115,11 +115,11 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             known = self._last_packed[position] = ids.copy(), pack_ids(ids)
         return known[1]
 
-    def open_rounds(self) -> list[Round]:
+    def open_rounds(self) -> list[StoredRound]:
         """The rounds that have not ended, oldest first."""
         return self._rounds("WHERE ended IS NULL")
 
-    def rounds(self, simulated: bool = False) -> list[Round]:
+    def rounds(self, simulated: bool = False) -> list[StoredRound]:
         """The rounds that asked devices, or else simulated clients, oldest first.
 
         Both have ids from 1 on.
@@ -129,22 +129,24 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
             return self._rounds(f"WHERE run IN ({of_simulated})")
         return self._rounds(f"WHERE run IS NULL OR run NOT IN ({of_simulated})")
 
-    def _rounds(self, where: str) -> list[Round]:
+    def _rounds(self, where: str) -> list[StoredRound]:
         rows = self._rows(
             f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number"
         )
         unpacked: dict[bytes, Sequence[int]] = {}  # many rounds ask the same devices
-        return [Round(number, self._cohorts(number, unpacked), *rest) for number, *rest in rows]
+        return [
+            StoredRound(number, self._cohorts(number, unpacked), *rest) for number, *rest in rows
+        ]
 
     def _cohorts(
         self, number: int, unpacked: dict[bytes, Sequence[int]] | None = None
-    ) -> list[Cohort]:
+    ) -> list[StoredCohort]:
         known = {} if unpacked is None else unpacked
         cohorts = []
         for body, packed in self._rows(_COHORTS, number):
             if packed not in known:
                 known[packed] = unpack_ids(packed)
-            cohorts.append(Cohort(body, known[packed]))
+            cohorts.append(StoredCohort(body, known[packed]))
         return cohorts
 
     def last_round(self) -> int:
@@ -230,9 +232,11 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         with self.transaction():
             if devices:
                 bodies = [tally.body for tally in tallies]
-                cohorts = [Cohort(body, ids) for body, ids in zip(bodies, devices, strict=True)]
+                cohorts = [
+                    StoredCohort(body, ids) for body, ids in zip(bodies, devices, strict=True)
+                ]
                 asked = sum(len(ids) for ids in devices)
-                self._add_round(Round(number, cohorts, asked, run=name), began)
+                self._add_round(StoredRound(number, cohorts, asked, run=name), began)
             self._end(number, ended)
             self._db.execute("UPDATE run SET state = ? WHERE name = ?", (json.dumps(state), name))
             row = name, number, json.dumps(entry), began, time.time()

@@ -16,14 +16,17 @@ from ternhost.store.snapshot import RunView, Snapshot
 MOST = 400  # points
 ROUNDS, REPORTS, EPSILON = "rounds", "reports", "epsilon spent"
 Point = tuple[float, float]
+History = Sequence[Mapping[str, Any]]  # an entry for each round that has ended
 
 _interval_of = lru_cache(maxsize=1 << 16)(judging.interval_of)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure (`measure`) against an axis (`by`). low, high: 95 % interval. optimum: the value
-    without privacy, baseline: the value without features. None where unknown.
+    """A figure (`measure`) against an axis (`by`).
+
+    low, high: 95 % interval. optimum: the value without privacy, baseline: the value without
+    features. None where unknown.
     """
 
     measure: str
@@ -35,7 +38,10 @@ class Curve:
     baseline: float | None = None
 
 
-def measures(run: RunView | None, history: Sequence[Mapping[str, Any]]) -> list[str]:
+# What a run has
+
+
+def measures(run: RunView | None, history: History) -> list[str]:
     """The figures of a run, the most important one first."""
     if run is not None and run.references.get("measures"):
         return list(run.references["measures"])
@@ -46,6 +52,41 @@ def devices_of(run: RunView | None, registered: int) -> int:
     """The number of devices of a run: those with a key, else those emulated or simulated for it."""
     references = run.references if run else {}
     return registered or int(references.get("clients") or references.get("devices") or 0)
+
+
+def interval(run: RunView | None, measure: str, value: float) -> tuple[float, float] | None:
+    """The 95 % interval of a figure on the held-out records.
+
+    None where the figure does not determine it.
+    """
+    judged = run.references.get("judged") if run else None
+    if not judged:
+        return None
+    return _interval_of(measure, value, judged["records"], judged["positive"])
+
+
+def compared_with(run: RunView | None, measure: str) -> tuple[float | None, float | None]:
+    """The value of a figure without privacy, and without features; None where it is not known."""
+    references = run.references if run else {}
+    optimum = references.get("optimum", {}).get(measure)
+    baseline = references.get("baseline", {}).get(measure)
+    return optimum, baseline
+
+
+def word(measure: str) -> str:
+    """The display name of a figure."""
+    return judging.WORDS.get(measure, measure.replace("_", " "))
+
+
+def reasons(history: History) -> Counter[str]:
+    """The number of refusals in these rounds, by reason."""
+    refusals: Counter[str] = Counter()
+    for entry in history:
+        refusals.update(entry.get("reasons") or {})
+    return refusals
+
+
+# What devices have spent
 
 
 def cost_of_report(run: RunView | None) -> float:
@@ -60,17 +101,19 @@ def spent(now: Snapshot) -> float | None:
     A report of an open round counts with the mean cost of the last round, or else of all classes.
     Lost or refused reports may have cost as much.
     """
-    report_cost, devices = cost_of_report(now.run), devices_of(now.run, now.devices)
+    report_cost = cost_of_report(now.run)
+    devices = devices_of(now.run, now.devices)
     if now.run is None or not report_cost or not devices:
         return None
-    if now.history and now.history[-1]["reports"]:
-        report_cost = now.history[-1]["spent"] / now.history[-1]["reports"]
+    last_round = now.history[-1] if now.history else {}
+    if last_round.get("reports"):
+        report_cost = last_round["spent"] / last_round["reports"]
     elif in_rho(now.run):
         report_cost = float(now.run.classes[0]["rho_per_report"])
     paid = sum(cost * reports for cost, reports in now.paid.items()) / MICRO
-    return as_epsilon(
-        now.run, (paid + (now.accepted - sum(now.paid.values())) * report_cost) / devices
-    )
+    reports_in_open_rounds = now.accepted - sum(now.paid.values())
+    amount = paid + reports_in_open_rounds * report_cost
+    return as_epsilon(now.run, amount / devices)
 
 
 def in_rho(run: RunView | None) -> bool:
@@ -80,9 +123,9 @@ def in_rho(run: RunView | None) -> bool:
 
 def as_epsilon(run: RunView | None, amount: float) -> float:
     """What a device has spent in a run, in the run's own measure, as an epsilon."""
-    return (
-        _epsilon_of(round(amount * MICRO), run.options["delta"]) if run and in_rho(run) else amount
-    )
+    if run is None or not in_rho(run):
+        return amount
+    return _epsilon_of(round(amount * MICRO), run.options["delta"])
 
 
 @lru_cache(maxsize=1 << 13)
@@ -96,75 +139,80 @@ def spent_by_class(now: Snapshot) -> list[float | None]:
     The share of a class among the requests estimates its share of the devices. Classes with equal
     costs are counted together.
     """
-    costs = [float(each["epsilon_per_report"]) for each in now.run.classes] if now.run else []
-    devices, requests = devices_of(now.run, now.devices), sum(now.demanded.values())
-    if now.run is None or not devices:
+    if now.run is None:
+        return []
+    costs = [float(each["epsilon_per_report"]) for each in now.run.classes]
+    devices = devices_of(now.run, now.devices)
+    if not devices:
         return [None] * len(costs)
-    epsilons, demanded = dict.fromkeys(costs, 0.0), dict.fromkeys(costs, 0)
-    for cost, reports in now.paid.items():
-        # The parts of a question differ a little in cost.
-        nearest = min(costs, key=lambda of_class: abs(of_class - cost / MICRO))
-        epsilons[nearest] += reports * cost / MICRO
-        demanded[nearest] += now.demanded[cost]
-    return [
-        as_epsilon(now.run, epsilons[cost] * requests / devices / demanded[cost])
-        if demanded[cost]
-        else None
-        for cost in costs
-    ]
+    paid = dict.fromkeys(costs, 0.0)
+    requests = dict.fromkeys(costs, 0)
+    for micro_cost, reports in now.paid.items():
+        cost = micro_cost / MICRO
+        nearest = _nearest(costs, cost)  # the parts of a question differ a little in cost
+        paid[nearest] += reports * cost
+        requests[nearest] += now.demanded[micro_cost]
+    all_requests = sum(now.demanded.values())
+    spent: list[float | None] = []
+    for cost in costs:
+        if requests[cost]:
+            devices_of_class = devices * requests[cost] / all_requests
+            spent.append(as_epsilon(now.run, paid[cost] / devices_of_class))
+        else:
+            spent.append(None)
+    return spent
+
+
+def _nearest(costs: Sequence[float], cost: float) -> float:
+    return min(costs, key=lambda of_class: abs(of_class - cost))
+
+
+# Curves
 
 
 def axes(run: RunView | None, registered: int) -> list[str]:
     """The possible x axes of a curve."""
-    return [REPORTS, ROUNDS] + [EPSILON] * bool(cost_of_report(run) and devices_of(run, registered))
+    possible = [REPORTS, ROUNDS]
+    if cost_of_report(run) and devices_of(run, registered):
+        possible.append(EPSILON)
+    return possible
 
 
-def positions(
-    run: RunView | None, history: Sequence[Mapping[str, Any]], by: str, registered: int
-) -> list[float]:
+def positions(run: RunView | None, history: History, by: str, registered: int) -> list[float]:
     """The position of each round on an axis: rounds, reports, or mean epsilon spent per device."""
     if by == ROUNDS:
         return [float(i) for i in range(1, len(history) + 1)]
     if by == REPORTS:
         return list(accumulate(float(entry.get("reports", 0)) for entry in history))
     devices = max(1, devices_of(run, registered))
-    return [
-        as_epsilon(run, spent / devices)
-        for spent in accumulate(entry["spent"] for entry in history)
-    ]
+    totals = accumulate(entry["spent"] for entry in history)
+    return [as_epsilon(run, total / devices) for total in totals]
 
 
 def curve(
     run: RunView | None,
-    history: Sequence[Mapping[str, Any]],
+    history: History,
     measure: str,
     by: str = REPORTS,
     registered: int = 0,
     most: int = MOST,
 ) -> Curve:
-    """The curve of a figure. registered: the number of devices with a key."""
-    at = positions(run, history, by, registered)
-    shown = [
-        i for i in chosen(len(history), most) if isinstance(history[i].get(measure), (int, float))
-    ]
-    points = tuple((at[i], float(history[i][measure])) for i in shown)
-    intervals = [(x, ends) for x, y in points if (ends := interval(run, measure, y))]
-    low, high = (tuple((x, ends[i]) for x, ends in intervals) for i in (0, 1))
-    return Curve(measure, by, points, low, high, *compared_with(run, measure))
-
-
-def interval(run: RunView | None, measure: str, value: float) -> tuple[float, float] | None:
-    """The 95 % interval of a figure on the held-out records; None where the figure does not
-    determine it.
-    """
-    judged = run.references.get("judged") if run else None
-    return _interval_of(measure, value, judged["records"], judged["positive"]) if judged else None
-
-
-def compared_with(run: RunView | None, measure: str) -> tuple[float | None, float | None]:
-    """The value of a figure without privacy, and without features; None where it is not known."""
-    references = run.references if run else {}
-    return references.get("optimum", {}).get(measure), references.get("baseline", {}).get(measure)
+    """The curve of a figure, in at most `most` points. registered: the number of devices with a key."""
+    position = positions(run, history, by, registered)
+    points: list[Point] = []
+    low: list[Point] = []
+    high: list[Point] = []
+    for i in chosen(len(history), most):
+        value = history[i].get(measure)
+        if not isinstance(value, (int, float)):
+            continue
+        points.append((position[i], float(value)))
+        ends = interval(run, measure, float(value))
+        if ends:
+            low.append((position[i], ends[0]))
+            high.append((position[i], ends[1]))
+    optimum, baseline = compared_with(run, measure)
+    return Curve(measure, by, tuple(points), tuple(low), tuple(high), optimum, baseline)
 
 
 def chosen(count: int, most: int = MOST) -> list[int]:
@@ -174,19 +222,10 @@ def chosen(count: int, most: int = MOST) -> list[int]:
     return [i * (count - 1) // (most - 1) for i in range(most)]
 
 
-def series(history: Sequence[Mapping[str, Any]], name: str, at: Sequence[float]) -> list[Point]:
+def series(history: History, name: str, at: Sequence[float]) -> list[Point]:
     """The parameter of that name (tau, rate) by round."""
-    return [(at[i], float(history[i][name])) for i in chosen(len(history)) if name in history[i]]
-
-
-def reasons(history: Sequence[Mapping[str, Any]]) -> Counter[str]:
-    """The number of refusals in these rounds, by reason."""
-    refusals: Counter[str] = Counter()
-    for entry in history:
-        refusals.update(entry.get("reasons") or {})
-    return refusals
-
-
-def word(measure: str) -> str:
-    """The display name of a figure."""
-    return judging.WORDS.get(measure, measure.replace("_", " "))
+    points = []
+    for i in chosen(len(history)):
+        if name in history[i]:
+            points.append((at[i], float(history[i][name])))
+    return points

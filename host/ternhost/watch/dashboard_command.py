@@ -16,6 +16,7 @@ _PATIENCE = 5.0  # seconds that the other process has to end
 
 
 def add_parser(subparsers: object) -> None:
+    """Add `tern dashboard`."""
     summary = "show a run in the browser of this machine, during the run or afterwards"
     example = """tern dashboard
         tern dashboard my-fleet/store.sqlite --port 8700
@@ -31,6 +32,7 @@ def add_parser(subparsers: object) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Serve the page of a store until Ctrl-C."""
     extras.require("nicegui")
     from ternhost.store.reader import Reader
     from ternhost.watch import stores
@@ -44,25 +46,27 @@ def run(args: argparse.Namespace) -> int:
         from ternhost.watch.page.page import add_to
 
         live = LiveStore(reader)
-        made = server.listening(args.port)
+        listener = server.listening(args.port)
 
         def ready(url: str) -> None:
             result = {"url": url, "store": str(path)}
             print_result(result, f"{path} is shown on {url} until Ctrl-C", args.json)
 
-        server.serve(
-            made, lambda app: add_to(app, live), ready, sys.stdin if args.while_stdin else None
-        )
+        until = sys.stdin if args.while_stdin else None
+        server.serve(listener, lambda app: add_to(app, live), ready, until)
     return OK
 
 
 @contextmanager
 def shown_beside(run: Path, port: int | None = None, quiet: bool = False) -> Iterator[None]:
-    """Serve the page of a run in another process, which ends when this one closes its standard
-    input, even by crashing. quiet: print its address on standard error.
+    """Serve the page of a run in another process while the context is open.
+
+    The process ends when this one closes its standard input, even by crashing. quiet: print its
+    address on standard error.
     """
-    options = ["--while-stdin", *([] if port is None else ["--port", str(port)])]
-    command = [sys.executable, "-m", "ternhost", "dashboard", str(run), *options]
+    command = [sys.executable, "-m", "ternhost", "dashboard", str(run), "--while-stdin"]
+    if port is not None:
+        command += ["--port", str(port)]
     output = sys.stderr if quiet else None
     # A session of its own: Ctrl-C ends the rounds, and only then the page.
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, start_new_session=True)

@@ -29,20 +29,18 @@ _LONGEST_VALUE = 60
 
 @dataclass(frozen=True)
 class FleetView:
-    """Numbers of boards by time since their last message, connection state, release, random
-    generator ("failed": a health test of its source has failed) and last error. least_budget: least
-    epsilon left on a board heard within a day.
-    """
+    """Numbers of boards, by what they say or how they are."""
 
-    ages: Mapping[str, int]
-    states: Mapping[str, int]
+    ages: Mapping[str, int]  # by the time since their last message
+    states: Mapping[str, int]  # by connection state
     releases: Mapping[str, int]
-    generators: Mapping[str, int]
-    errors: Mapping[str, int]
-    least_budget: float | None
+    generators: Mapping[str, int]  # "failed": a health test of its source has failed
+    errors: Mapping[str, int]  # by their last error
+    least_budget: float | None  # least epsilon left on a board heard within a day
 
     @property
     def boards(self) -> int:
+        """The number of all boards."""
         return sum(self.states.values())
 
 
@@ -55,16 +53,35 @@ def states(of: Sequence[BoardRow] | Sequence[GatewayView]) -> dict[str, int]:
 def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
     """The figures of these boards. now: seconds since 1970."""
     ages = dict.fromkeys((*AGES, OLDER), 0)
+    releases: Counter[str] = Counter()
+    generators = dict.fromkeys(_GENERATORS.values(), 0)
+    errors: Counter[str] = Counter()
     for board in boards:
-        ages[next((age for age, most in AGES.items() if now - board.heard <= most), OLDER)] += 1
-    releases = [board.hello.get("release") for board in boards]
-    generators = Counter(name for board in boards if (name := generator(board)) is not None)
-    of_release = _most(Counter(str(release) for release in releases if release is not None))
-    of_generator = dict.fromkeys(_GENERATORS.values(), 0) | dict(generators)
-    of_error = _most(Counter(board.error for board in boards if board.error is not None))
+        ages[_age(now - board.heard)] += 1
+        release = board.hello.get("release")
+        if release is not None:
+            releases[str(release)] += 1
+        name = generator(board)
+        if name is not None:
+            generators[name] = generators.get(name, 0) + 1
+        if board.error is not None:
+            errors[board.error] += 1
     return FleetView(
-        ages, states(boards), of_release, of_generator, of_error, least_budget(boards, now)
+        ages=ages,
+        states=states(boards),
+        releases=_most_frequent(releases),
+        generators=generators,
+        errors=_most_frequent(errors),
+        least_budget=least_budget(boards, now),
     )
+
+
+def _age(seconds: float) -> str:
+    """The shortest of the ages that is not less than this time."""
+    for age, most in AGES.items():
+        if seconds <= most:
+            return age
+    return OLDER
 
 
 def generator(board: BoardRow) -> str | None:
@@ -111,28 +128,27 @@ def least_budget(boards: Sequence[BoardRow], now: float) -> float | None:
 
 
 def worst(boards: Sequence[BoardRow], now: float, most: int) -> list[BoardRow]:
-    """The boards that need attention first: failed generator, offline, most errors, smallest
-    budget.
+    """The boards that need attention first.
+
+    Those with a failed generator, then offline ones, most errors, smallest budget.
     """
 
     def order(board: BoardRow) -> tuple[bool, bool, int, float]:
         left = budget(board)
-        return (
-            not failed(board),
-            board.online,
-            -board.errors,
-            float("inf") if left is None else left,
-        )
+        if left is None:
+            left = float("inf")
+        return not failed(board), board.online, -board.errors, left
 
     return sorted(boards, key=order)[:most]
 
 
-def _most(counted: Counter[str]) -> dict[str, int]:
-    """The most frequent values, and the sum of the others, so that lying boards cannot add values
-    without limit.
+def _most_frequent(counts: Counter[str]) -> dict[str, int]:
+    """The most frequent values, and the sum of the others.
+
+    So lying boards cannot add values without limit.
     """
     frequent: dict[str, int] = {}
-    for value, count in counted.most_common():
+    for value, count in counts.most_common():
         name = visible(value)[:_LONGEST_VALUE]
         if name not in frequent and len(frequent) >= _MOST_VALUES:
             name = OTHER

@@ -1,7 +1,7 @@
-"""Publishes a fleet's figures, and no data of a board, to Home Assistant by retained messages of
-MQTT discovery.
+"""Publishes a fleet's figures, and no data of a board, to Home Assistant.
 
-Format: https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload
+It sends retained messages of MQTT discovery, see
+https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload
 """
 
 import json
@@ -24,11 +24,10 @@ from ternhost.watch.fleet_view import least_budget
 
 ONLINE, OFFLINE = b"online", b"offline"
 _STATE = "home_assistant"  # in the store: the topics with retained messages
-_LONGEST = (
-    wire.MAX_FRAME - 64
-)  # bytes of a message: a broker drops a connection with a longer packet
+# Bytes of a message: a broker drops a connection with a longer packet.
+_LONGEST = wire.MAX_FRAME - 64
 _EVERY = 5.0  # seconds between two messages within a round
-_SELDOM = 50  # pauses between reads of the store, in units of the duration of a read
+_PAUSES = 50  # between two reads of the store, each as long as a read
 
 # The sensors of every fleet: name -> display name, unit, icon.
 _SENSORS = {
@@ -53,15 +52,19 @@ class HomeAssistant:
         """
         topics = parse(text).home_topics()
         if topics is None:
-            place = text.removeprefix("mqtt:") if text.startswith("mqtt:") else "my-broker"
-            text = "--home-assistant needs a fleet on a broker that lets Home Assistant see it"
-            raise UsageError(text, f"let it: tern broker config {place} --home-assistant")
-        self._topics, prefix = topics, topics.prefix
-        self._state, self._availability = f"{prefix}/fleet/state", f"{prefix}/fleet/availability"
-        self._id = f"tern_{prefix}"
+            directory = text.removeprefix("mqtt:") if text.startswith("mqtt:") else "my-broker"
+            raise UsageError(
+                "--home-assistant needs a fleet on a broker that lets Home Assistant see it",
+                f"let it: tern broker config {directory} --home-assistant",
+            )
+        self._topics = topics
+        self._state_topic = f"{topics.prefix}/fleet/state"
+        self._availability_topic = f"{topics.prefix}/fleet/availability"
         self._values: dict[str, Any] = dict.fromkeys(_SENSORS)
-        self._last = -_EVERY  # time of the last message
-        self._read = self._took = 0.0  # time and duration of the last read of the store
+        self._sensors: tuple[str, ...] = ()  # the values that fit into the discovery message
+        self._last_message = -_EVERY  # time
+        self._last_read = 0.0  # of the store: time
+        self._read_seconds = 0.0  # its duration
 
     def begin(
         self,
@@ -69,74 +72,90 @@ class HomeAssistant:
         figures: Mapping[str, float],
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """Publish a served fleet. figures: of its last round. warn: called where the broker
-        refuses.
+        """Publish a served fleet.
+
+        figures: of its last round. warn: called where the broker refuses.
         """
         self._store = store
-        store.save_state({_STATE: [self._topics.discovery, self._state, self._availability]})
-        self._notices = self._topics.notices((self._availability, OFFLINE), warn)
+        topics = [self._topics.discovery, self._state_topic, self._availability_topic]
+        store.save_state({_STATE: topics})
+        self._notices = self._topics.notices((self._availability_topic, OFFLINE), warn)
         self._values |= figures
-        self._configure()
-        self._put()
-        self._notices.put(self._availability, ONLINE)
+        self._publish_discovery()
+        self._publish_state()
+        self._notices.put(self._availability_topic, ONLINE)
 
     def update(self, status: Status) -> None:
         """Publish a status, at the end of a round and every few seconds within one."""
         ended = status.event == END
-        if not ended and time.monotonic() - self._last < _EVERY:
+        if not ended and time.monotonic() - self._last_message < _EVERY:
             return
-        known = set(self._values)
-        self._values |= {name: getattr(status, name) for name in _OF_STATUS} | {
-            "round": status.number
-        }
+        names_before = set(self._values)
+        self._values["round"] = status.number
+        for name in _OF_STATUS:
+            self._values[name] = getattr(status, name)
         if ended:
             self._values |= status.figures
-        if set(self._values) != known:
-            self._configure()
-        self._put()
+        if set(self._values) != names_before:
+            self._publish_discovery()
+        self._publish_state()
 
     def end(self) -> None:
         """Publish that the fleet is not served now; Home Assistant keeps the last figures."""
-        self._notices.close({self._availability: OFFLINE})
+        self._notices.close({self._availability_topic: OFFLINE})
 
-    def _put(self) -> None:
-        self._last = time.monotonic()
-        if self._last - self._read >= _SELDOM * self._took:
+    def _publish_state(self) -> None:
+        now = self._last_message = time.monotonic()
+        if now - self._last_read >= _PAUSES * self._read_seconds:
             self._values["budget"] = least_budget(self._store.boards(), time.time())
-            self._read = time.monotonic()
-            self._took = self._read - self._last
-        self._notices.put(self._state, _packed({name: self._values[name] for name in self._shown}))
+            self._last_read = time.monotonic()
+            self._read_seconds = self._last_read - now
+        state = {name: self._values[name] for name in self._sensors}
+        self._notices.put(self._state_topic, _packed(state))
 
-    def _configure(self) -> None:
-        components: dict[str, Any] = {}
+    def _publish_discovery(self) -> None:
+        """Describe the fleet and as many of its values as fit into a message."""
         release = version("tern-ldp")
-        device = {
-            "ids": [self._id],
-            "name": f"{self._topics.prefix} fleet",
-            "mf": "tern",
-            "sw": release,
-        }
-        topics = {"state_topic": self._state, "availability_topic": self._availability}
+        fleet_id = f"tern_{self._topics.prefix}"
+        components: dict[str, Any] = {}
         config = {
-            "dev": device,
+            "dev": {
+                "ids": [fleet_id],
+                "name": f"{self._topics.prefix} fleet",
+                "mf": "tern",
+                "sw": release,
+            },
             "o": {"name": "tern", "sw": release},
             "cmps": components,
-            **topics,
+            "state_topic": self._state_topic,
+            "availability_topic": self._availability_topic,
             "qos": 1,
         }
         for name in self._values:
-            title = visible(WORDS.get(name, name.replace("_", " "))).capitalize()
-            words, unit, icon = _SENSORS.get(name, (title, None, "mdi:chart-line"))
-            # A name is no part of the template: an algorithm of one's own may call a figure
-            # anything.
-            template = f"{{{{ value_json[{json.dumps(name, ensure_ascii=False)}] }}}}"
-            sensor = {"p": "sensor", "name": words, "unique_id": f"{self._id}_{name}"}
-            sensor |= {"value_template": template, "state_class": "measurement", "icon": icon}
-            components[name] = sensor | ({"unit_of_measurement": unit} if unit else {})
+            components[name] = _sensor(name, fleet_id)
             if len(_packed(config)) > _LONGEST:
                 del components[name]
-        self._shown = tuple(components)
+        self._sensors = tuple(components)
         self._notices.put(self._topics.discovery, _packed(config))
+
+
+def _sensor(name: str, fleet_id: str) -> dict[str, Any]:
+    """The description of a value for Home Assistant."""
+    title = visible(WORDS.get(name, name.replace("_", " "))).capitalize()
+    display_name, unit, icon = _SENSORS.get(name, (title, None, "mdi:chart-line"))
+    # A name is no part of the template: an algorithm of one's own may call a figure anything.
+    key = json.dumps(name, ensure_ascii=False)
+    sensor = {
+        "p": "sensor",
+        "name": display_name,
+        "unique_id": f"{fleet_id}_{name}",
+        "value_template": f"{{{{ value_json[{key}] }}}}",
+        "state_class": "measurement",
+        "icon": icon,
+    }
+    if unit:
+        sensor["unit_of_measurement"] = unit
+    return sensor
 
 
 def _packed(values: Mapping[str, Any]) -> bytes:
@@ -145,8 +164,9 @@ def _packed(values: Mapping[str, Any]) -> bytes:
 
 @contextmanager
 def shown(home: HomeAssistant | None, run: Run, warn: Callable[[str], None]) -> Iterator[None]:
-    """Publish a run while it goes on; without `home`, remove the retained messages of an earlier
-    start.
+    """Publish a run while the context is open.
+
+    Without `home`, remove the retained messages of an earlier start.
     """
     if home is None:
         _forget(run.options.fleet, run.store, warn)
@@ -160,13 +180,18 @@ def shown(home: HomeAssistant | None, run: Run, warn: Callable[[str], None]) -> 
 
 
 def _forget(text: str, store: Store, warn: Callable[[str], None]) -> None:
-    kept = store.state(_STATE)
-    if not kept:
+    """Remove the messages that a broker retains for Home Assistant. text: the name of the fleet."""
+    topics = store.state(_STATE)
+    if not topics:
         return
-    if topics := parse(text).home_topics():
-        *_, availability = kept
-        if not topics.notices((availability, b""), warn).close(dict.fromkeys(kept, b"")):
-            later = "its messages cannot be removed now; the next start tries again"
-            warn(f"Home Assistant still shows this fleet: {later}")
+    access = parse(text).home_topics()
+    if access:
+        *_, availability = topics
+        removed = access.notices((availability, b""), warn).close(dict.fromkeys(topics, b""))
+        if not removed:
+            warn(
+                "Home Assistant still shows this fleet: its messages cannot be removed now; the "
+                "next start tries again"
+            )
             return
     store.save_state({_STATE: None})

@@ -1,5 +1,6 @@
-"""Which requests a server on a loopback port answers: those for this address, from no page of
-another site.
+"""Which requests a server on a loopback port answers.
+
+Those for this address, from no page of another site.
 """
 
 from collections.abc import Iterable
@@ -15,16 +16,20 @@ def is_welcome(port: int, headers: Iterable[tuple[str, str]], socket: bool = Fal
     and frames of other sites, which browsers mark by Sec-Fetch-Site: other sites may only link
     here.
     """
-    hosts = [f"{name}:{port}" for name in (ADDRESS, "localhost")]
     values: dict[str, list[str]] = {}
     for name, value in headers:
         values.setdefault(name.lower(), []).append(value.lower())
-    right_host = values.get("host") in [[host] for host in hosts]
-    right_origin = {*values.get("origin", ())} <= {f"http://{host}" for host in hosts}
+    hosts = f"{ADDRESS}:{port}", f"localhost:{port}"
+    if values.get("host") not in [[host] for host in hosts]:
+        return False
+    origins = set(values.get("origin", ()))
+    if not origins <= {f"http://{host}" for host in hosts}:
+        return False
+
     # A browser of before 2023 sends no Sec-Fetch-Site; curl and Prometheus never do.
-    here = {*values.get("sec-fetch-site", ())} <= {"none", "same-origin"}
-    link = (values.get("sec-fetch-mode"), values.get("sec-fetch-dest")) == (
-        ["navigate"],
-        ["document"],
-    )
-    return right_host and right_origin and (here or (link and not socket))
+    sites = set(values.get("sec-fetch-site", ()))
+    if sites <= {"none", "same-origin"}:
+        return True
+    is_navigation = values.get("sec-fetch-mode") == ["navigate"]
+    opens_a_page = values.get("sec-fetch-dest") == ["document"]
+    return is_navigation and opens_a_page and not socket

@@ -35,21 +35,9 @@ from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 _MINUTE, _HOUR = 60.0, 3600.0
 # Upper bounds of the histogram of round durations, seconds: from a simulated fleet to devices that
 # wake once a day.
-_DURATIONS = (
-    0.1,
-    0.3,
-    1.0,
-    3.0,
-    10.0,
-    30.0,
-    _MINUTE,
-    5 * _MINUTE,
-    15 * _MINUTE,
-    _HOUR,
-    4 * _HOUR,
-    12 * _HOUR,
-    30 * _HOUR,
-)
+_SHORT = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_LONG = (_MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, 30 * _HOUR)
+_DURATIONS = _SHORT + _LONG
 # Name -> text, and the value in a status.
 _GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
     "round": ("Number of the current or last round", lambda status: status.number),
@@ -68,92 +56,127 @@ _GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
 
 
 class Metrics:
-    """Serves the last status that `update` received, and the figures of the store that `add_store`
-    names.
-    """
+    """Serves the last status that `update` received, and the figures of stores."""
 
     def __init__(self, port: int) -> None:
         """port: 0 for any free one; `port` is the one in use. Raises OSError where it is taken."""
-        self._registry = registry = CollectorRegistry()
-        self._gauges = [
-            (Gauge(f"tern_{name}", text, registry=registry), value)
-            for name, (text, value) in _GAUGES.items()
-        ]
-        self._boards: Gauge | None = (
-            None  # only for a fleet on a broker: 0 would be wrong for one on ports
-        )
-        text = "When the last round ended, or this process began"
-        self._ended = Gauge("tern_last_round_ended_timestamp_seconds", text, registry=registry)
-        self._ended.set_to_current_time()
-        text = "Figures of the model after the last round"
-        self._figures = Gauge("tern_figure", text, ["name"], registry=registry)
-        text = "Parameters that the algorithm chose for the last round"
-        self._chosen = Gauge("tern_chosen", text, ["name"], registry=registry)
-        text = "Frames from devices since this process began, by outcome"
-        self._frames = Counter("tern_frames", text, ["fate"], registry=registry)
-        text = "Reports that devices have refused since this process began, by reason"
-        self._refused = Counter("tern_refused_reports", text, ["reason"], registry=registry)
-        for reason in wire.ERRORS:  # so that the first refusal is an increase
-            self._refused.labels(reason)
-        text = "Durations of the rounds that have ended since this process began"
-        name = "tern_round_duration_seconds"
-        self._rounds = Histogram(name, text, registry=registry, buckets=_DURATIONS)
-        self._frames_before: dict[str, int] = {}
-        self._began: tuple[int, float] | None = None  # number and start of the current round
-        self.server, _ = start_http_server(port, ADDRESS, registry)
+        self._registry = CollectorRegistry()
+        self._run = _RunMetrics(self._registry)
+        self.server, _ = start_http_server(port, ADDRESS, self._registry)
         self.port: int = self.server.server_port
         self.server.set_app(
             _only_here(self.server.get_app(), self.port)
-        )  # before there is any figure
+        )  # before there is a figure
 
     def add_store(self, store: str | Path, run: str | None = None) -> None:
         """Also serve the figures of a store, read at each scrape."""
         self._registry.register(_StoreCollector(store, run))
+
+    def update(self, status: Status) -> None:
+        """Serve this status from now on."""
+        self._run.update(status)
 
     def close(self) -> None:
         """Stop serving."""
         self.server.shutdown()
         self.server.server_close()
 
-    def update(self, status: Status) -> None:
-        """Serve this status from now on."""
-        for gauge, value in self._gauges:
-            gauge.set(float(value(status)))
-        if status.boards is not None:
-            if self._boards is None:
-                text = "Boards that are connected to the broker"
-                self._boards = Gauge("tern_boards", text, registry=self._registry)
-            self._boards.set(float(status.boards))
-        for fate, count in status.frames.items():
-            self._frames.labels(fate).inc(count - self._frames_before.get(fate, 0))
-            self._frames_before[fate] = count
-        if self._began is None or self._began[0] != status.number:
-            self._began = status.number, time.monotonic()
-        if status.event == END:
-            self._end(status)
-
-    def _end(self, status: Status) -> None:
-        assert self._began is not None
-        self._rounds.observe(time.monotonic() - self._began[1])
-        self._ended.set_to_current_time()
-        for gauge, values in ((self._figures, status.figures), (self._chosen, status.chosen)):
-            for name, value in values.items():
-                gauge.labels(name).set(value)
-        for reason, count in status.reasons.items():
-            self._refused.labels(reason).inc(count)
-
 
 def _only_here(app: Any, port: int) -> Any:
+    """A WSGI app that answers only requests from this machine, and from no other site."""
+
     def answer(environ: Mapping[str, Any], start_response: Any) -> Any:
-        sent = {
-            name[5:].replace("_", "-"): environ[name] for name in environ if name[:5] == "HTTP_"
-        }
-        if is_welcome(port, sent.items()):
+        headers = []
+        for name, value in environ.items():
+            if name.startswith("HTTP_"):
+                headers.append((name.removeprefix("HTTP_").replace("_", "-"), value))
+        if is_welcome(port, headers):
             return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
         return [REFUSED]
 
     return answer
+
+
+class _RunMetrics:
+    """The figures of the run in this process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._gauges = [
+            (Gauge(f"tern_{name}", text, registry=registry), value)
+            for name, (text, value) in _GAUGES.items()
+        ]
+        self._boards: Gauge | None = None  # only on a broker: 0 would be wrong on ports
+        self._ended = Gauge(
+            "tern_last_round_ended_timestamp_seconds",
+            "When the last round ended, or this process began",
+            registry=registry,
+        )
+        self._ended.set_to_current_time()
+        self._figures = Gauge(
+            "tern_figure",
+            "Figures of the model after the last round",
+            ["name"],
+            registry=registry,
+        )
+        self._chosen = Gauge(
+            "tern_chosen",
+            "Parameters that the algorithm chose for the last round",
+            ["name"],
+            registry=registry,
+        )
+        self._frames = Counter(
+            "tern_frames",
+            "Frames from devices since this process began, by outcome",
+            ["fate"],
+            registry=registry,
+        )
+        self._refused = Counter(
+            "tern_refused_reports",
+            "Reports that devices have refused since this process began, by reason",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in wire.ERRORS:  # so that the first refusal is an increase
+            self._refused.labels(reason)
+        self._rounds = Histogram(
+            "tern_round_duration_seconds",
+            "Durations of the rounds that have ended since this process began",
+            registry=registry,
+            buckets=_DURATIONS,
+        )
+        self._frames_before: dict[str, int] = {}
+        self._current: tuple[int, float] | None = None  # number and start of the current round
+
+    def update(self, status: Status) -> None:
+        for gauge, value in self._gauges:
+            gauge.set(float(value(status)))
+        if status.boards is not None:
+            self._set_boards(status.boards)
+        for fate, count in status.frames.items():
+            self._frames.labels(fate).inc(count - self._frames_before.get(fate, 0))
+            self._frames_before[fate] = count
+        if self._current is None or self._current[0] != status.number:
+            self._current = status.number, time.monotonic()
+        if status.event == END:
+            self._end_round(status, begin=self._current[1])
+
+    def _set_boards(self, boards: int) -> None:
+        if self._boards is None:
+            text = "Boards that are connected to the broker"
+            self._boards = Gauge("tern_boards", text, registry=self._registry)
+        self._boards.set(float(boards))
+
+    def _end_round(self, status: Status, begin: float) -> None:
+        self._rounds.observe(time.monotonic() - begin)
+        self._ended.set_to_current_time()
+        for name, value in status.figures.items():
+            self._figures.labels(name).set(value)
+        for name, value in status.chosen.items():
+            self._chosen.labels(name).set(value)
+        for reason, count in status.reasons.items():
+            self._refused.labels(reason).inc(count)
 
 
 class _StoreCollector(Collector):
@@ -185,19 +208,23 @@ class _StoreCollector(Collector):
 
 
 def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
-    failed = "as they report it; failed: a health test of its source has failed"
-    for name, text, label, values in (
-        ("heard", "Boards by the time since their last message", "age", fleet.ages),
-        ("by_state", "Boards by connection state", "state", fleet.states),
-        ("by_release", "Boards by release, as they report it", "release", fleet.releases),
-        ("by_entropy", f"Boards by their random generator, {failed}", "state", fleet.generators),
-        ("by_error", "Boards that have failed, by their last error", "error", fleet.errors),
-    ):
-        yield _family(f"tern_boards_{name}", text, label, values)
+    text = "Boards by the time since their last message"
+    yield _family("tern_boards_heard", text, "age", fleet.ages)
+    yield _family("tern_boards_by_state", "Boards by connection state", "state", fleet.states)
+    text = "Boards by release, as they report it"
+    yield _family("tern_boards_by_release", text, "release", fleet.releases)
+    text = (
+        "Boards by their random generator, as they report it; failed: a health test of its source "
+        "has failed"
+    )
+    yield _family("tern_boards_by_entropy", text, "state", fleet.generators)
+    text = "Boards that have failed, by their last error"
+    yield _family("tern_boards_by_error", text, "error", fleet.errors)
     if fleet.least_budget is not None:
         text = (
-            "Least epsilon left to the first device of a board heard within a day, as the board reports it; of a "
-            "ledger in rho the epsilon at delta 1e-06, which does not add up with what was spent"
+            "Least epsilon left to the first device of a board heard within a day, as the board "
+            "reports it; of a ledger in rho the epsilon at delta 1e-06, which does not add up with "
+            "what was spent"
         )
         yield GaugeMetricFamily("tern_budget_left_least_epsilon", text, fleet.least_budget)
 
@@ -216,37 +243,42 @@ def _of_gateways(shown: Snapshot) -> Iterator[Metric]:
 def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
     if shown.run is None:
         return
-    if (most := shown.run.costliest) is not None:
-        text = f"Largest cost of a report: {words.epsilon_of(shown.run)}"
-        yield GaugeMetricFamily("tern_report_epsilon", text, most)
-    if (spent := curves.spent(shown)) is not None:
-        text = (
-            f"Spent in this run by accepted reports, mean of devices: {words.epsilon_of(shown.run)}"
-        )
+    unit = words.epsilon_of(shown.run)
+    if shown.run.costliest is not None:
+        text = f"Largest cost of a report: {unit}"
+        yield GaugeMetricFamily("tern_report_epsilon", text, shown.run.costliest)
+    spent = curves.spent(shown)
+    if spent is not None:
+        text = f"Spent in this run by accepted reports, mean of devices: {unit}"
         yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent)
     yield from _of_guarantees([OfClass.from_json(each) for each in shown.run.guarantees])
 
 
 def _of_guarantees(classes: Sequence[OfClass]) -> Iterator[Metric]:
-    """The guarantee of the class of devices that loses most, for each span, and each question about
-    what is protected.
+    """The guarantee of the class of devices that loses most.
+
+    For each span of time, and each question about what is protected.
     """
     text = (
-        "What is proved of a report, of this run, and of all runs so far (at a delta: if none was chosen by the results"
-        " of earlier ones), for the devices that lose most"
+        "What is proved of a report, of this run, and of all runs so far (at a delta: if none was "
+        "chosen by the results of earlier ones), for the devices that lose most"
     )
     family = GaugeMetricFamily(
         "tern_guarantee_epsilon", text, labels=["span", "protects", "question", "delta"]
     )
     for span in (Span.REPORT, Span.RUN, Span.LIFE):
-        found = worst(classes, span)
-        if found is None:
+        guarantee = worst(classes, span)
+        if guarantee is None:
             continue
-        questions = {"what its records are": found.bounds}
-        if found.content is not None:
-            questions = {"that it was there": found.bounds, "what it says": found.content}
-        for question, bounds in questions.items():
-            labels = [span.value, found.protects, question, f"{bounds.delta:g}"]
+        if guarantee.content is None:
+            bounds_by_question = {"what its records are": guarantee.bounds}
+        else:
+            bounds_by_question = {
+                "that it was there": guarantee.bounds,
+                "what it says": guarantee.content,
+            }
+        for question, bounds in bounds_by_question.items():
+            labels = [span.value, guarantee.protects, question, f"{bounds.delta:g}"]
             family.add_metric(labels, bounds.epsilon)
     if family.samples:
         yield family

@@ -10,8 +10,10 @@ Shown = tuple[Path, str | None]  # a store, and the name of a run in it where th
 
 
 def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
-    """Find the store of a file, of a run's directory or name, or of the newest run in a directory
-    (default: `parent`). Raises UsageError, StorageError.
+    """Find the store that a text names.
+
+    It names a file, a run's directory or name, or a directory with runs, of which the newest is
+    meant (default: `parent`). Raises UsageError, StorageError.
     """
     path = parent if text is None else Path(text)
     for directory in (path, parent / path):
@@ -29,7 +31,7 @@ def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
         raise UsageError(
             f"there is no run or store {str(text)!r}", hint="'tern runs' lists the runs"
         )
-    runs = sorted(path.glob(f"*/{RUN_NAME}"), key=lambda run: run.stat().st_mtime)
+    runs = _runs_in(path)
     if not runs:
         raise UsageError(
             f"there is no run in {path}", hint="begin one (tern train --help), or name a store"
@@ -37,22 +39,25 @@ def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
     return _of_run(runs[-1].parent)
 
 
+def _runs_in(directory: Path) -> list[Path]:
+    """The files of the runs in a directory, the newest last."""
+    return sorted(directory.glob(f"*/{RUN_NAME}"), key=lambda run: run.stat().st_mtime)
+
+
 def _of_run(directory: Path) -> Shown:
-    place = RunFiles.read(directory)
-    if not place.store.is_file():
+    files = RunFiles.read(directory)
+    if not files.store.is_file():
         raise StorageError(
-            f"the store of {directory} is not at {place.store}", hint="name the store itself"
+            f"the store of {directory} is not at {files.store}", hint="name the store itself"
         )
-    return place.store, place.name
+    return files.store, files.name
 
 
 def beside(store: Path) -> list[Path]:
     """That store and the stores of the runs in the same directory, the newest last."""
     stores = {store.resolve(): store}
     with suppress(OSError):
-        for path in sorted(
-            store.parent.parent.glob(f"*/{RUN_NAME}"), key=lambda run: run.stat().st_mtime
-        ):
+        for path in _runs_in(store.parent.parent):
             with suppress(UsageError, StorageError):
                 other = RunFiles.read(path.parent).store
                 if other.is_file():

@@ -1,12 +1,12 @@
 """A summary of a store for people and programs, as `tern watch` shows it."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ternhost.store.boards import BoardRow
-from ternhost.store.snapshot import OpenRound, RunView, Snapshot
+from ternhost.store.snapshot import GatewayView, OpenRound, RunView, Snapshot
 from ternhost.text import counted
 from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
@@ -29,38 +29,35 @@ _OF_RUN = (
 
 @dataclass(frozen=True)
 class Summary:
-    """A run at a time (seconds since 1970), its fleet and its cost.
+    """A run, its fleet and its cost, at a time."""
 
-    round: the open one; last: the history entry of the last ended one. interval: 95 %, of the last
-    value of `curve`. epsilon, None where unknown: the largest cost of a report (`report`), the mean
-    spent per device in this run by accepted reports (`spent`), the most spent before it (`before`),
-    and the least left on a board (`left`). waiting: gateways that the open round waits for;
-    offline: disconnected gateways.
-    """
-
-    at: float
+    at: float  # seconds since 1970
     store: str
-    note: (
-        str | None
-    )  # why it is not up to date, that the run is overdue, or that all devices refuse
+    # Why it is not up to date, that the run is overdue, or that all devices refuse.
+    note: str | None
     run: RunView | None = None
-    rounds: int | None = None
+    rounds: int | None = None  # planned
     round: OpenRound | None = None
-    last: Mapping[str, Any] = field(default_factory=dict)
+    last: Mapping[str, Any] = field(default_factory=dict)  # the entry of the last ended round
     figures: Mapping[str, float] = field(default_factory=dict)
-    interval: tuple[float, float] | None = None
+    interval: tuple[float, float] | None = None  # 95 %, of the last value of `curve`
     curve: Curve | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
     fleet: FleetView | None = None
     worst: tuple[BoardRow, ...] = ()
     gateways: Mapping[str, int] = field(default_factory=dict)
+    # None where unknown: the largest cost of a report (`report`), the mean spent per device in this
+    # run by accepted reports (`spent`), the most spent before it (`before`), and the least left on
+    # a board (`left`).
     epsilon: Mapping[str, float | None] = field(default_factory=dict)
-    waiting: tuple[str, ...] = ()
-    offline: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()  # gateways that the open round waits for
+    offline: tuple[str, ...] = ()  # disconnected gateways
 
     def as_json(self) -> dict[str, Any]:
         """For JSON, with only the main fields of the run."""
-        run = self.run and {name: getattr(self.run, name) for name in _OF_RUN}
+        run = None
+        if self.run:
+            run = {name: getattr(self.run, name) for name in _OF_RUN}
         boards = [{**asdict(board), "hello": dict(board.hello)} for board in self.worst]
         return {**asdict(self), "run": run, "worst": boards}
 
@@ -68,24 +65,17 @@ class Summary:
 def summary_of(shown: Snapshot) -> Summary:
     """The summary of a snapshot."""
     now = time.time()
-    run, history = shown.run, shown.history
+    run = shown.run
     if run is None:
         return Summary(now, shown.store, shown.note)
-    last = history[-1] if history else {}
-    measures = [name for name in curves.measures(run, history) if name in last]
-    curve = interval = None
+    last = shown.history[-1] if shown.history else {}
+    measures = [name for name in curves.measures(run, shown.history) if name in last]
+    curve = None
     if measures:
-        curve = curves.curve(run, history, measures[0], registered=shown.devices, most=_MOST_POINTS)
-        if curve.low and curve.high:
-            interval = curve.low[-1][1], curve.high[-1][1]
+        curve = curves.curve(
+            run, shown.history, measures[0], registered=shown.devices, most=_MOST_POINTS
+        )
     fleet = fleet_of(shown.boards, now) if shown.boards else None
-    gateways = {}
-    if shown.gateways:
-        gateways = {
-            **states(shown.gateways),
-            "answered": sum(each.answered for each in shown.gateways),
-        }
-    costs = {"report": run.costliest, "spent": curves.spent(shown), "before": run.epsilon_before}
     return Summary(
         at=now,
         store=shown.store,
@@ -95,32 +85,51 @@ def summary_of(shown: Snapshot) -> Summary:
         round=shown.open[-1] if shown.open else None,
         last=last,
         figures={name: float(last[name]) for name in measures},
-        interval=interval,
+        interval=_last_interval(curve),
         curve=curve,
-        reasons=dict(curves.reasons(history).most_common()),
+        reasons=dict(curves.reasons(shown.history).most_common()),
         fleet=fleet,
         worst=tuple(worst(shown.boards, now, _MOST_BOARDS)),
-        gateways=gateways,
-        epsilon={**costs, "left": fleet.least_budget if fleet else None},
-        waiting=tuple(
-            gateway.name for gateway in shown.gateways if gateway.asked and not gateway.answered
-        ),
-        offline=tuple(gateway.name for gateway in shown.gateways if not gateway.online),
+        gateways=_counts_of_gateways(shown.gateways),
+        epsilon={
+            "report": run.costliest,
+            "spent": curves.spent(shown),
+            "before": run.epsilon_before,
+            "left": fleet.least_budget if fleet else None,
+        },
+        waiting=tuple(each.name for each in shown.gateways if each.asked and not each.answered),
+        offline=tuple(each.name for each in shown.gateways if not each.online),
     )
+
+
+def _last_interval(curve: Curve | None) -> tuple[float, float] | None:
+    if curve is None or not curve.low or not curve.high:
+        return None
+    return curve.low[-1][1], curve.high[-1][1]
+
+
+def _counts_of_gateways(gateways: Sequence[GatewayView]) -> dict[str, int]:
+    if not gateways:
+        return {}
+    return {**states(gateways), "answered": sum(each.answered for each in gateways)}
 
 
 def said(entry: Mapping[str, Any], which: str, figures: Iterable[str], fleet: str = "") -> str:
-    """An ended round, called `which`, in one line. figures: the names of those to print. fleet:
-    text to append.
+    """An ended round, called `which`, in one line.
+
+    figures: the names of those to print. fleet: text to append.
     """
-    reasons = entry.get("reasons") or {}
     line = f"{which}: {entry.get('reports', 0)} of {counted(entry.get('asked', 0), 'report')}"
     line += f", {counted(entry.get('refusals', 0), 'refusal')}"
-    line += f" ({breakdown(reasons)})" if reasons else ""
-    line += (f", {entry['ended']}" if entry.get("ended") else "") + fleet
-    return line + "".join(
-        f"; {curves.word(name)} {entry[name]:.4f}" for name in figures if name in entry
-    )
+    if entry.get("reasons"):
+        line += f" ({breakdown(entry['reasons'])})"
+    if entry.get("ended"):
+        line += f", {entry['ended']}"
+    line += fleet
+    for name in figures:
+        if name in entry:
+            line += f"; {curves.word(name)} {entry[name]:.4f}"
+    return line
 
 
 def breakdown(counts: Mapping[str, int]) -> str:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ternhost.errors import OK, StorageError, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.run.directory import RUNS
 from ternhost.store.reader import Reader
-from ternhost.store.snapshot import Snapshot
+from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.terminal import can_redraw, heeding_interrupts, sleep_while_read
 from ternhost.text import visible
 from ternhost.watch import curves, stores, words
@@ -25,6 +25,7 @@ Show = Callable[[Snapshot], None]
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern watch`."""
     summary = "show a run and its fleet in the terminal, until Ctrl-C"
     example = """tern watch my-broker/store.sqlite
         tern watch --once --json
@@ -42,13 +43,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if written := {name: path for name in _FILES if (path := getattr(args, name))}:
-        for name, path in written.items():
-            with storage_errors("name another file", path):
-                write_file(Path(path), (files("ternhost.watch") / _FILES[name]).read_bytes())
-        print_result(
-            written, "\n".join(f"{name}: {path}" for name, path in written.items()), args.json
-        )
+    """Write the files that are asked for, or show a run until Ctrl-C."""
+    if args.grafana or args.alerts:
+        _write_files(args)
         return OK
     if not 0.1 <= args.interval <= 3600:
         raise UsageError(f"--interval must be 0.1 to 3600 seconds, not {args.interval:g}")
@@ -61,36 +58,59 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
+def _write_files(args: argparse.Namespace) -> None:
+    written = {}
+    for name, file in _FILES.items():
+        path = getattr(args, name)
+        if path:
+            written[name] = path
+            with storage_errors("name another file", path):
+                write_file(Path(path), (files("ternhost.watch") / file).read_bytes())
+    text = "\n".join(f"{name}: {path}" for name, path in written.items())
+    print_result(written, text, args.json)
+
+
 def _snapshots(args: argparse.Namespace) -> Iterator[Snapshot]:
-    """Snapshots of the named run, again and again: another run may have begun, or there is none
-    yet.
+    """Snapshots of the named run, again and again.
+
+    Another run may have begun meanwhile, or there is none yet.
     """
-    reader: Reader | None = None
-    meant: stores.Shown | None = None
-    try:
+    with closing(_NewestReader(args.run)) as newest:
         while True:
             try:
-                now = stores.chosen(args.run)
+                newest.find()
             except (UsageError, StorageError):
-                if args.once or (
-                    reader is None and args.run is not None and not Path(args.run).exists()
-                ):
+                is_wrong_name = args.run is not None and not Path(args.run).exists()
+                if args.once or (newest.reader is None and is_wrong_name):
                     raise
-                if reader is None:
-                    yield Snapshot(args.run or str(RUNS))
+            if newest.reader is not None:
+                yield newest.reader.snapshot()
             else:
-                if now != meant:
-                    if reader is not None:
-                        reader.close()
-                    reader, meant = Reader(*now), now
-            if reader is not None:
-                yield reader.snapshot()
+                yield Snapshot(args.run or str(RUNS))
             if args.once:
                 return
             sleep_while_read(args.interval, sys.stdout)
-    finally:
-        if reader is not None:
-            reader.close()
+
+
+class _NewestReader:
+    """A reader of the store that an argument names, which may name another one later."""
+
+    def __init__(self, run: str | None) -> None:
+        self._run = run
+        self._shown: stores.Shown | None = None
+        self.reader: Reader | None = None  # of the last store that was there
+
+    def find(self) -> None:
+        """Look which store is named now. Raises UsageError and StorageError if there is none."""
+        shown = stores.chosen(self._run)
+        if shown != self._shown:
+            self.close()
+            self.reader = Reader(*shown)
+            self._shown = shown
+
+    def close(self) -> None:
+        if self.reader is not None:
+            self.reader.close()
 
 
 @contextmanager
@@ -107,6 +127,7 @@ def _showing(args: argparse.Namespace) -> Iterator[Show]:
 
 
 def _as_json() -> Show:
+    """An object whenever something has changed."""
     last: tuple[str, int, str | None] | None = None
 
     def show(shown: Snapshot) -> None:
@@ -146,29 +167,39 @@ def _live() -> Iterator[Show]:
 
 def _by_line() -> Show:
     """A line for the last round, for each round that ends from now on, and for each new note."""
-    noted: str | None = None
-    # The store, run, start of the run, and round of the last line.
-    before: tuple[tuple[str, str, float] | None, int] = None, 0
+    return _Lines().show
 
-    def say(line: str | None) -> None:
-        nonlocal noted
-        if line is not None and line != noted:
-            print_line(visible(line))
-        noted = line
 
-    def show(shown: Snapshot) -> None:
-        nonlocal before
+class _Lines:
+    """Prints what has happened since the last snapshot, in lines."""
+
+    def __init__(self) -> None:
+        self._note: str | None = None
+        self._run: tuple[str, str, float] | None = None  # store, run, and start of the run
+        self._last_round = 0  # of which there is a line
+
+    def show(self, shown: Snapshot) -> None:
         if shown.run is None:
-            say(shown.note or f"waiting for a run in {shown.store}")
+            self._show_note(shown.note or f"waiting for a run in {shown.store}")
             return
-        say(shown.note)
+        self._show_note(shown.note)
+        self._begin_run(shown, shown.run)
         figures = curves.measures(shown.run, shown.history)
-        run = shown.store, shown.run.name, shown.run.began
-        if run != before[0] or (shown.history and shown.history[-1]["round"] < before[1]):
-            before = run, shown.history[-2]["round"] if len(shown.history) > 1 else 0
         for count, entry in enumerate(shown.history, 1):
-            if entry["round"] > before[1]:
-                print_line(visible(said(entry, words.of_rounds(count, shown.run.planned), figures)))
-                before = run, entry["round"]
+            if entry["round"] > self._last_round:
+                which = words.of_rounds(count, shown.run.planned)
+                print_line(visible(said(entry, which, figures)))
+                self._last_round = entry["round"]
 
-    return show
+    def _show_note(self, note: str | None) -> None:
+        if note is not None and note != self._note:
+            print_line(visible(note))
+        self._note = note
+
+    def _begin_run(self, shown: Snapshot, run: RunView) -> None:
+        """If this is another run than before, begin with its last round."""
+        identity = shown.store, run.name, run.began
+        went_back = bool(shown.history) and shown.history[-1]["round"] < self._last_round
+        if identity != self._run or went_back:
+            self._run = identity
+            self._last_round = shown.history[-2]["round"] if len(shown.history) > 1 else 0

@@ -12,11 +12,14 @@ from ternhost.watch.fleet_view import states
 
 Tile = tuple[str, str, str]  # name, value, explanation
 REFUSALS = "refusals"
-_QUIET = "nothing written for {}: the run may have been killed; the figures are from before"
+_SILENT = "nothing written for {}: the run may have been killed; the figures are from before"
 _SPENT = (
-    "They have told as much as they may for life, and keep this promise by refusing. Devices with budget left may go "
-    "on: see Fleet, or 'tern device list'."
+    "They have told as much as they may for life, and keep this promise by refusing. Devices with "
+    "budget left may go on: see Fleet, or 'tern device list'."
 )
+
+
+# The run
 
 
 def title(now: Snapshot) -> str:
@@ -28,13 +31,16 @@ def lead(now: Snapshot) -> str:
     """Algorithm, data and fleet of the run."""
     if now.run is None:
         return f"{now.store}: begin a run with 'tern train' or 'tern serve', and it is shown here"
-    what = now.run.options.get("dataset") if now.run.options.get("dimension") is None else None
-    return f"{now.run.algorithm} on {what or 'records of the devices'}, fleet {now.run.fleet}"
+    data = None
+    if now.run.options.get("dimension") is None:
+        data = now.run.options.get("dataset")
+    return f"{now.run.algorithm} on {data or 'records of the devices'}, fleet {now.run.fleet}"
 
 
 def reckoned(run: RunView) -> str:
-    """The rounds that `epsilon_run` of its classes covers: those planned at its start; there may be
-    more by now.
+    """The rounds that `epsilon_run` of its classes covers, such as "in 40 rounds".
+
+    They are those planned at its start; there may be more by now.
     """
     rounds = run.references.get("rounds")
     if rounds is None:
@@ -43,39 +49,50 @@ def reckoned(run: RunView) -> str:
 
 
 def epsilon_of(run: RunView) -> str:
-    """What the epsilons of a run are about: "epsilon of one record of a device, that it was there,
-    at delta 1e-06".
+    """What the epsilons of a run are about.
+
+    Such as "epsilon of one record of a device, that it was there, at delta 1e-06".
     """
     unit = parse_unit(run.options.get("unit") or "device")
     text = f"epsilon of {protected(unit)}"
     if unit:
         text += ", that it was there"
-    if delta := run.options.get("delta"):
+    delta = run.options.get("delta")
+    if delta:
         text += f", at delta {float(delta):g}, as ledgers count it"
     return text
 
 
 def of_rounds(count: int, rounds: int | None) -> str:
     """Which round of a run it is: "round 9 of 40"; without an end "round 9"."""
-    return f"round {count:,}" + (f" of {rounds:,}" if rounds else "")
+    text = f"round {count:,}"
+    if rounds:
+        text += f" of {rounds:,}"
+    return text
 
 
 def status(now: Snapshot) -> str:
     """The status of the run, for a badge."""
-    return "waiting" if now.run is None else now.run.status + _when(now)
+    return "waiting" if now.run is None else now.run.status + _if_silent(now)
 
 
 def tone(now: Snapshot) -> str:
-    """The class of the badge: "good" for a run under way, "warn" for one that has stopped before
-    its end.
+    """The class of the badge.
+
+    "good" for a run under way, "warn" for one that has stopped before its end.
     """
     if now.run is None or now.run.status == FINISHED:
         return ""
-    return "good" if now.run.status in (PREPARING, RUNNING) and not _when(now) else "warn"
+    under_way = now.run.status in (PREPARING, RUNNING)
+    return "good" if under_way and not _if_silent(now) else "warn"
 
 
-def _when(now: Snapshot) -> str:
+def _if_silent(now: Snapshot) -> str:
+    """What follows a state that may have changed since the run last wrote it."""
     return "" if now.silent(time.time()) is None else " when last written"
+
+
+# The figures at the top
 
 
 def tiles(now: Snapshot) -> list[Tile]:
@@ -83,44 +100,67 @@ def tiles(now: Snapshot) -> list[Tile]:
     run = now.run
     if run is None:
         return [("devices with a key", f"{now.devices:,}", "")]
-    coming = f"{now.coming:,} of them in the round under way" if now.open else "each counted once"
-    shown = [
-        (
-            "rounds ended",
-            f"{run.rounds:,}",
-            f"of {run.planned:,}" if run.planned else "no end planned",
-        ),
-        ("reports accepted", f"{now.accepted:,}", coming),
+    planned = f"of {run.planned:,}" if run.planned else "no end planned"
+    arriving = f"{now.coming:,} of them in the round under way" if now.open else "each counted once"
+    return [
+        ("rounds ended", f"{run.rounds:,}", planned),
+        ("reports accepted", f"{now.accepted:,}", arriving),
+        *_figure_tile(now),
+        *_epsilon_tile(now, run),
+        *_devices_tile(now),
+        *_gateways_tile(now),
+        (REFUSALS, f"{run.refusals:,}", "by devices, see Round"),
     ]
+
+
+def _figure_tile(now: Snapshot) -> list[Tile]:
+    measures = curves.measures(now.run, now.history)
+    if not measures:
+        return []
+    name = measures[0]
     last = now.history[-1] if now.history else {}
-    for name in curves.measures(run, now.history)[:1]:
-        best, _ = curves.compared_with(run, name)
-        known = "" if best is None else f"without privacy {best:.4f}"
-        shown.append((curves.word(name), f"{last[name]:.4f}" if name in last else "–", known))
-    devices = curves.devices_of(run, now.devices)
-    if (spent := curves.spent(now)) is not None:
-        costs = [device_class["epsilon_per_report"] for device_class in run.classes]
-        each = " to ".join(rounded(cost) for cost in sorted({min(costs), max(costs)}))
-        known = f"{epsilon_of(run)}; by accepted reports, {each} each"
-        shown.append(("epsilon spent, mean of devices", rounded(spent), known))
+    value = f"{last[name]:.4f}" if name in last else "–"
+    optimum, _ = curves.compared_with(now.run, name)
+    comparison = "" if optimum is None else f"without privacy {optimum:.4f}"
+    return [(curves.word(name), value, comparison)]
+
+
+def _epsilon_tile(now: Snapshot, run: RunView) -> list[Tile]:
+    spent = curves.spent(now)
+    if spent is None:
+        return []
+    costs = {device_class["epsilon_per_report"] for device_class in run.classes}
+    each = " to ".join(rounded(cost) for cost in sorted({min(costs), max(costs)}))
+    explanation = f"{epsilon_of(run)}; by accepted reports, {each} each"
+    return [("epsilon spent, mean of devices", rounded(spent), explanation)]
+
+
+def _devices_tile(now: Snapshot) -> list[Tile]:
     if now.boards:
-        online, known = states(now.boards)["online"], f"of {len(now.boards):,} ever seen"
-        shown.append((f"boards online{_when(now)}", f"{online:,}", known))
-    elif devices:
-        shown.append(
+        online = states(now.boards)["online"]
+        return [
+            (f"boards online{_if_silent(now)}", f"{online:,}", f"of {len(now.boards):,} ever seen")
+        ]
+    devices = curves.devices_of(now.run, now.devices)
+    if devices:
+        return [
             ("devices", f"{devices:,}", "registered" if now.devices else "simulated or emulated")
-        )
-    if now.gateways:
-        online = states(now.gateways)["online"]
-        shown.append((f"gateways online{_when(now)}", f"{online:,}", f"of {len(now.gateways):,}"))
-    shown.append((REFUSALS, f"{run.refusals:,}", "by devices, see Round"))
-    return shown
+        ]
+    return []
+
+
+def _gateways_tile(now: Snapshot) -> list[Tile]:
+    if not now.gateways:
+        return []
+    online = states(now.gateways)["online"]
+    return [(f"gateways online{_if_silent(now)}", f"{online:,}", f"of {len(now.gateways):,}")]
+
+
+# What is wrong
 
 
 def refusing(now: Snapshot) -> str | None:
-    """The most frequent reason why the last ended round had only refusals, with a remedy; else
-    None.
-    """
+    """Why the last ended round had only refusals, mostly, with a remedy; else None."""
     last = now.history[-1] if now.history else {}
     if last.get("reports") or not last.get("reasons"):
         return None
@@ -133,17 +173,22 @@ def refusing(now: Snapshot) -> str | None:
 
 
 def old(now: Snapshot) -> str | None:
-    """The note for a snapshot that is out of date, a run that is silent or has no process, or a
-    fleet that refuses.
+    """The note above everything, or None.
+
+    A snapshot may be out of date, a run silent or without a process, or a fleet may refuse.
     """
-    if now.note is None:
-        if now.run is not None and now.run.status == STOPPED:
-            return "the process of this run is gone: 'tern runs' shows the command that goes on with it"
-        silent = now.silent(time.time())
-        return refusing(now) if silent is None else _QUIET.format(duration(silent))
-    if not now.read:
-        return f"{now.note}: nothing has been read yet"
-    return f"{now.note}: the figures are {duration(max(0.0, time.time() - now.read))} old"
+    if now.note is not None:
+        if not now.read:
+            return f"{now.note}: nothing has been read yet"
+        age = max(0.0, time.time() - now.read)
+        return f"{now.note}: the figures are {duration(age)} old"
+    if now.run is not None and now.run.status == STOPPED:
+        return "the process of this run is gone: 'tern runs' shows the command that goes on with it"
+    silence = now.silent(time.time())
+    return refusing(now) if silence is None else _SILENT.format(duration(silence))
+
+
+# Time
 
 
 def time_of(opened: OpenRound, now: float) -> str:
@@ -151,12 +196,11 @@ def time_of(opened: OpenRound, now: float) -> str:
     if opened.began is None:
         return ""
     gone = max(0.0, now - opened.began)
+    text = f"for {duration(gone)}"
     if opened.deadline is None:
-        return f"for {duration(gone)}"
+        return text
     left = opened.deadline - gone
-    return f"for {duration(gone)}, " + (
-        f"{duration(left)} left" if left > 0 else "past its deadline"
-    )
+    return f"{text}, {duration(left)} left" if left > 0 else f"{text}, past its deadline"
 
 
 def ago(when: float | None) -> str:

@@ -1,19 +1,23 @@
 """INA226 and INA228 (Texas Instruments) on the I2C bus of a second Pico, which runs ina_logger.py.
 
-Rows of 12 bytes, several in each line of base64, hold registers: microseconds u32, bus voltage i32,
-shunt voltage i32. Bit 30 of the bus voltage is the marker.
+The logger sends lines of base64. Each holds several rows of 12 bytes with registers of the chip:
+microseconds u32, bus voltage i32, shunt voltage i32. Bit 30 of the bus voltage is the marker.
 """
 
+import argparse
 import binascii
 import contextlib
 import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 
-from ternbench.energy import LOST_HINT, Trace
+from ternbench.meters import ports
+from ternbench.meters.instrument import Instrument
+from ternbench.traces import LOST_HINT, Trace
 from ternhost.errors import DeviceError
 from terntools.boards.repl import Repl
 
@@ -28,71 +32,88 @@ _TICKS = 1 << 30  # ticks_us wraps there
 
 @dataclass(frozen=True)
 class Chip:
-    """How a chip's registers count (their tables in the two datasheets): volts a bit of bus and
-    shunt voltage, and the largest shunt voltage.
+    """How a chip's registers count, by the tables of its datasheet.
+
+    bus and shunt: volts of one bit of the bus voltage and of the shunt voltage. max_shunt: the
+    largest shunt voltage, in bits. usual_ohms: the shunt of most breakouts.
     """
 
     name: str
     bus: float
     shunt: float
-    full: int
+    max_shunt: int
+    usual_ohms: float
 
 
 CHIPS = {
-    "ina226": Chip("INA226", 1.25e-3, 2.5e-6, (1 << 15) - 1),
-    "ina228": Chip("INA228", 195.3125e-6, 312.5e-9, (1 << 19) - 1),
+    "ina226": Chip("INA226", 1.25e-3, 2.5e-6, max_shunt=(1 << 15) - 1, usual_ohms=0.1),
+    "ina228": Chip("INA228", 195.3125e-6, 312.5e-9, max_shunt=(1 << 19) - 1, usual_ohms=0.015),
 }
 
 
-class Ina:
-    """A logger on a Pico at `port`; `ohms` is the shunt of the breakout (0.1 on most for INA226,
-    0.015 for INA228).
-    """
+class Ina226(Instrument):
+    """A logger on a Pico at `port`, with a shunt of so many ohms."""
 
-    def __init__(self, port: str, chip: str, ohms: float) -> None:
-        self.chip = CHIPS[chip]
+    kind: ClassVar[str] = "ina226"
+
+    def __init__(self, port: str, ohms: float | None = None) -> None:
+        self.chip = CHIPS[self.kind]
         self.source = f"measured with an {self.chip.name}"
-        self._kind = chip
-        self._ohms = ohms
         self._port = port
+        self._ohms = self.chip.usual_ohms if ohms is None else ohms
+
+    @classmethod
+    def add_options(cls, options: argparse._ArgumentGroup) -> None:
+        text = "ina226, ina228: shunt resistance (default: 0.1, 0.015)"
+        options.add_argument("--shunt", metavar="OHMS", type=float, help=text)
+
+    @classmethod
+    def from_options(cls, args: argparse.Namespace) -> Self:
+        return cls(ports.meter_port(args), args.shunt)
 
     def record(self, seconds: float) -> Trace:
+        output = bytearray()
         with Repl(self._port) as repl:
             repl.run(LOGGER.read_text())
-            data = bytearray()
-            program = f"log({self._kind!r}, {_ADDRESS}, {round(1000 * seconds)})"
+            program = f"log({self.kind!r}, {_ADDRESS}, {round(1000 * seconds)})"
             with repl.program(program, _READY, timeout=seconds + 10) as exchange:
                 end = time.monotonic() + seconds + 5
-                while not data.endswith(_END) and time.monotonic() < end:
-                    data += exchange(b"", b"\n")
-        if not data.endswith(_END):
-            raise DeviceError(
-                f"the logger on {self._port} stopped in its recording", hint=LOST_HINT
-            )
-        return decode(bytes(data), self.chip, self._ohms)
+                while not output.endswith(_END) and time.monotonic() < end:
+                    output += exchange(b"", b"\n")
+        if not output.endswith(_END):
+            text = f"the logger on {self._port} stopped in its recording"
+            raise DeviceError(text, hint=LOST_HINT)
+        return decode(bytes(output), self.chip, self._ohms)
+
+
+class Ina228(Ina226):
+    kind = "ina228"
+
+    @classmethod
+    def add_options(cls, options: argparse._ArgumentGroup) -> None:
+        """The option --shunt is added once, by Ina226."""
 
 
 def decode(data: bytes, chip: Chip, ohms: float) -> Trace:
-    """The trace of the logger's lines of rows; damaged lines are left out. Raises DeviceError."""
+    """The trace of the logger's lines; damaged lines are left out. Raises DeviceError."""
     rows: list[tuple[int, int, int]] = []
     for line in data.splitlines():
         with contextlib.suppress(binascii.Error, struct.error):
             rows += ROW.iter_unpack(binascii.a2b_base64(line))
     if len(rows) < 2:
-        raise DeviceError(
-            "the logger sent no samples", hint="is the INA wired to GP4 (SDA) and GP5 (SCL)?"
-        )
-    table = np.array(rows, np.int64)
-    ticks = np.cumsum(np.concatenate(([0], np.diff(table[:, 0]) % _TICKS)))
-    keep = np.concatenate(([True], np.diff(ticks) > 0))
-    marker = (table[:, 1] & _MARKER) != 0
-    bus = (table[:, 1] & (_MARKER - 1)) * chip.bus
-    amperes = (table[:, 2] * chip.shunt / ohms).astype(np.float64)
-    clipped = abs(table[:, 2]) >= chip.full
+        hint = "is the INA wired to GP4 (SDA) and GP5 (SCL)?"
+        raise DeviceError("the logger sent no samples", hint)
+
+    ticks, bus, shunt = np.array(rows, np.int64).T
+    steps = np.diff(ticks) % _TICKS
+    microseconds = np.concatenate(([0], np.cumsum(steps)))
+    is_later = np.concatenate(([True], steps > 0))
+    volts = (bus & (_MARKER - 1)) * chip.bus
+    amperes = shunt * chip.shunt / ohms
     return Trace(
-        ticks[keep] / 1e6,
-        amperes[keep],
-        bus.astype(np.float64)[keep],
-        marker[keep],
-        clipped=clipped[keep],
+        seconds=microseconds[is_later] / 1e6,
+        amperes=amperes.astype(np.float64)[is_later],
+        volts=volts.astype(np.float64)[is_later],
+        marker=(bus[is_later] & _MARKER) != 0,
+        clipped=abs(shunt[is_later]) >= chip.max_shunt,
     )

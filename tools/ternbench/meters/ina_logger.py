@@ -1,6 +1,5 @@
 # mypy: ignore-errors
-"""Runs on a second Pico (MicroPython): sends rows of an INA226 or INA228 and a marker pin, see
-ina.py.
+"""Runs on a second Pico: sends rows of an INA226 or INA228 and a marker pin, see ina.py.
 
 SDA is GP4, SCL is GP5, the marker GP2.
 """
@@ -12,10 +11,17 @@ from binascii import b2a_base64
 
 from machine import I2C, Pin
 
-_ROWS = 16
+_ROW = "<Iii"
+_ROW_BYTES = 12
+_ROWS = 16  # of a line
+_MARKER = 1 << 30
 
 
-def _start(bus, kind, address):
+def configure(bus, kind, address):
+    """Start conversions; return the registers of the bus voltage and of the shunt voltage.
+
+    A register: its number, bytes, how far its value is shifted, and whether it is signed.
+    """
     # Continuous shunt and bus conversions, as short as the chip has them, no averaging.
     if kind == "ina226":
         bus.writeto_mem(address, 0x00, b"\x40\x07")
@@ -25,7 +31,7 @@ def _start(bus, kind, address):
     return (0x05, 3, 4, False), (0x04, 3, 4, True)
 
 
-def _read(bus, address, register, buffer):
+def read_register(bus, address, register, buffer):
     number, size, shift, signed = register
     view = memoryview(buffer)[:size]
     bus.readfrom_mem_into(address, number, view)
@@ -38,24 +44,25 @@ def _read(bus, address, register, buffer):
 
 
 def log(kind, address, milliseconds):
+    """Send a line whenever _ROWS rows are full, and "end" after so long."""
     bus = I2C(0, sda=Pin(4), scl=Pin(5), freq=400_000)  # the fastest that both chips take
     marker = Pin(2, Pin.IN, Pin.PULL_DOWN)
-    volts, shunt = _start(bus, kind, address)
-    rows = bytearray(12 * _ROWS)
+    bus_register, shunt_register = configure(bus, kind, address)
+    rows = bytearray(_ROW_BYTES * _ROWS)
     buffer = bytearray(3)
     write = sys.stdout.buffer.write
     print("ready")
     start = time.ticks_ms()
-    n = 0
+    end_of_rows = 0
     while time.ticks_diff(time.ticks_ms(), start) < milliseconds:
-        bus_voltage = _read(bus, address, volts, buffer) & 0x3FFFFFFF
+        bus_voltage = read_register(bus, address, bus_register, buffer) & (_MARKER - 1)
         if marker():
-            bus_voltage |= 1 << 30
-        struct.pack_into(
-            "<Iii", rows, n, time.ticks_us(), bus_voltage, _read(bus, address, shunt, buffer)
-        )
-        n += 12
-        if n == len(rows):
+            bus_voltage |= _MARKER
+        microseconds = time.ticks_us()
+        shunt_voltage = read_register(bus, address, shunt_register, buffer)
+        struct.pack_into(_ROW, rows, end_of_rows, microseconds, bus_voltage, shunt_voltage)
+        end_of_rows += _ROW_BYTES
+        if end_of_rows == len(rows):
             write(b2a_base64(rows))
-            n = 0
+            end_of_rows = 0
     write(b"end\n")

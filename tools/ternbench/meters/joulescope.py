@@ -1,68 +1,81 @@
-"""Joulescope JS110 and JS220, through the joulescope package (Apache-2.0, an optional extra:
-`energy`).
+"""Joulescope JS110 and JS220, through the package joulescope (Apache-2.0, in the extra `energy`).
 
 The marker is the input IN0, the lowest bit of the JS110's raw current samples.
 """
 
+import argparse
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from ternbench.energy import Trace
+from ternbench.meters.instrument import Instrument
+from ternbench.traces import Trace
 from ternhost import extras
 from ternhost.errors import DeviceError
 
-_FIELDS = ["current", "voltage", "current_lsb", "current_range"]
+_SIGNALS = ["current", "voltage", "current_lsb", "current_range"]
 RANGES = {"2A": 2.0, "180mA": 0.18, "18mA": 0.018, "1.8mA": 0.0018}  # amperes
+_DEVICE_RANGES = {"2A": "2 A", "180mA": "180 mA", "18mA": "18 mA", "1.8mA": "1.8 mA"}
 
 
-class Joulescope:
+class Joulescope(Instrument):
     """The only Joulescope that is plugged in."""
 
     source = "measured with a Joulescope"
 
-    def __init__(self, scale: str | None = None) -> None:
-        """scale: a fixed range of RANGES, instead of the automatic ones."""
+    def __init__(self, fixed_range: str | None = None) -> None:
+        """fixed_range: one of RANGES; None: the device chooses.
+
+        Raises UsageError without the package, and DeviceError unless one Joulescope is there.
+        """
         extras.require("joulescope")
         import joulescope
 
-        self._scale = scale
+        self._range = fixed_range
         try:
             self._device: Any = joulescope.scan_require_one(config="auto")
-        except (
-            Exception
-        ) as error:  # the package raises plain RuntimeError, and others of its backends
-            raise DeviceError(
-                f"no Joulescope is found: {error}", hint="plug in exactly one"
-            ) from error
+        except Exception as error:  # the package raises RuntimeError, and errors of its backends
+            text = f"no Joulescope is found: {error}"
+            raise DeviceError(text, hint="plug in exactly one") from error
+
+    @classmethod
+    def add_options(cls, options: argparse._ArgumentGroup) -> None:
+        text = "joulescope: fixed range of the current"
+        options.add_argument("--range", choices=tuple(RANGES), help=text)
+
+    @classmethod
+    def from_options(cls, args: argparse.Namespace) -> Self:
+        return cls(args.range)
 
     def record(self, seconds: float) -> Trace:
         with self._device as device:
             device.parameter_set("current_lsb", "gpi0")
-            if self._scale:
-                device.parameter_set(
-                    "i_range", self._scale.replace("mA", " mA").replace("2A", "2 A")
-                )
-            data = device.read(
-                contiguous_duration=seconds, out_format="samples_get", fields=_FIELDS
+            if self._range is not None:
+                device.parameter_set("i_range", _DEVICE_RANGES[self._range])
+            samples = device.read(
+                contiguous_duration=seconds, out_format="samples_get", fields=_SIGNALS
             )
-        return from_samples(data, RANGES.get(self._scale or "", math.inf))
+        max_amperes = math.inf if self._range is None else RANGES[self._range]
+        return from_samples(samples, max_amperes)
 
 
-def from_samples(data: Any, most: float = math.inf) -> Trace:
-    """The trace of what `read(out_format="samples_get")` returns; most: the amperes where a fixed
-    range ends.
+def from_samples(samples: Any, max_amperes: float = math.inf) -> Trace:
+    """The trace of what the package's `read(out_format="samples_get")` returns.
+
+    max_amperes: the end of a fixed range.
     """
-    signals = [np.asarray(data["signals"][name]["value"], np.float64) for name in _FIELDS]
-    good = np.isfinite(signals[0]) & np.isfinite(signals[1])  # missing samples are NaN
-    amperes, volts, marker, ranges = (signal[good] for signal in signals)
-    rate = float(data["time"]["output_sampling_frequency"]["value"])
+    signals = []
+    for name in _SIGNALS:
+        signals.append(np.asarray(samples["signals"][name]["value"], np.float64))
+    is_there = np.isfinite(signals[0]) & np.isfinite(signals[1])  # missing samples are NaN
+    amperes, volts, marker, ranges = (signal[is_there] for signal in signals)
+    rate = float(samples["time"]["output_sampling_frequency"]["value"])
     return Trace(
-        np.flatnonzero(good) / rate,
-        amperes,
-        volts,
-        marker > 0.5,
-        ranges.astype(np.int64),
-        amperes >= most,
+        seconds=np.flatnonzero(is_there) / rate,
+        amperes=amperes,
+        volts=volts,
+        marker=marker > 0.5,
+        ranges=ranges.astype(np.int64),
+        clipped=amperes >= max_amperes,
     )

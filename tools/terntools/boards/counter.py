@@ -1,6 +1,7 @@
 """The counter of a board's chip, to which its ledger may be bound (ledger.md)."""
 
 import ast
+from typing import NamedTuple
 
 from tern.storage import MAX_AHEAD
 from ternhost.errors import UsageError
@@ -22,35 +23,53 @@ except ImportError:
 """
 
 
-def look(repl: Repl) -> tuple[int, int, int]:
-    """The last step begun, the last one done, and the number of steps.
+class Fuses(NamedTuple):
+    """The state of a counter."""
 
-    Raises UsageError where there are none.
-    """
-    found: tuple[int, int, int] | None = ast.literal_eval(repl.run(_LOOK).strip())
-    if found is None:
+    begun: int  # the last step that was begun
+    done: int  # the last step that was done
+    total: int  # steps that the chip has
+
+
+def look(repl: Repl) -> Fuses:
+    """The state of the board's counter. Raises UsageError where there is none."""
+    state: tuple[int, int, int] | None = ast.literal_eval(repl.run(_LOOK).strip())
+    if state is None:
         hint = f"tern deploy {repl.name} --with counter"
         raise UsageError(f"the board on {repl.name} lacks the module for its counter", hint)
-    if not found:
+    if not state:
         raise UsageError(
-            f"the board on {repl.name} has no counter: its chip has no fuses for one, or they are protected or in use",
-            hint="leave out --counter; firmware/BOARDS.md lists the chips (A counter against old copies)",
+            f"the board on {repl.name} has no counter: its chip has no fuses for one, or they are "
+            "protected or in use",
+            hint="leave out --counter; firmware/BOARDS.md lists the chips "
+            "(A counter against old copies)",
         )
-    return found
+    return Fuses(*state)
 
 
 def plan(repl: Repl, policy: Policy, reserve: int) -> tuple[int, int]:
     """The step of a new ledger, and how many steps are left then.
 
-    Raises UsageError if they cannot pay the budget.
+    reserve: reports that are paid for in one step. Raises UsageError if the steps that are left
+    cannot pay the budget.
     """
-    begun, _, total = look(repl)
-    left = max(0, total - begun - 1)
-    wanted = policy.budget // policy.largest
-    if left * reserve < wanted:
-        enough = -(-wanted // left) if left else 0
-        text = f"the counter on {repl.name} has {counted(left, 'step')} left, which pay for {left * reserve} "
-        text += f"reports with --reserve {reserve}, and the budget is for {wanted} or more"
-        others = "name a smaller --budget, or take another chip"
-        raise UsageError(text, f"--reserve {enough}" if 0 < enough <= MAX_AHEAD else others)
-    return begun + 1, left
+    fuses = look(repl)
+    left = max(0, fuses.total - fuses.begun - 1)
+    reports = policy.budget // policy.largest
+    if left * reserve < reports:
+        text = (
+            f"the counter on {repl.name} has {counted(left, 'step')} left, which pay for "
+            f"{left * reserve} reports with --reserve {reserve}, and the budget is for {reports} "
+            "or more"
+        )
+        raise UsageError(text, hint=_remedy(left, reports))
+    return fuses.begun + 1, left
+
+
+def _remedy(left: int, reports: int) -> str:
+    """How so many steps can pay for that many reports, for a hint."""
+    if left:
+        enough = -(-reports // left)  # rounded up
+        if enough <= MAX_AHEAD:
+            return f"--reserve {enough}"
+    return "name a smaller --budget, or take another chip"

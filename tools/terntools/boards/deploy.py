@@ -1,6 +1,4 @@
-"""Put the device library on a board: compiled for its processor, only what differs, and main.py
-last.
-"""
+"""Put the device library on a board: compiled for its processor, only what differs, main.py last."""
 
 import argparse
 import ast
@@ -29,7 +27,7 @@ LIBRARY = "/lib/tern"
 MAIN = "/main.py"
 PROGRAM = "/lib/main.py"  # started by the loader
 UPDATE = "update"  # the module whose boards have a loader
-_FIRST_SECONDS = 3.0  # of a program, in which it shows whether it starts
+FIRST_SECONDS = 3.0  # of a program, in which it shows whether it starts
 HELLO_WAIT = 20.0  # seconds until a board that was started says hello
 
 # By the index of the processor in sys.implementation._mpy (MicroPython, "MicroPython .mpy files").
@@ -53,7 +51,8 @@ _NATIVE_VERSION = 3
 _MIN_MICROPYTHON = "1.23"
 
 
-# From now on the files in /lib run; the package number stays, so that no older package comes back.
+# Lets the files in /lib run from now on. The number of the last package stays in boot.bin, so that
+# no older package comes back.
 _SETTLE = """
 try:
     with open("/boot.bin", "rb") as file:
@@ -69,7 +68,7 @@ if len(data) == 14:
 """
 
 
-# ends the names of a board's old files while it gets new ones; then its main.py is this:
+# Ends the names of a board's old files while it gets new ones. Its main.py is _UNDOER then.
 UNDO = ".undo"
 _UNDOER = b"""# The deployment was interrupted: the program before it comes back.
 RENAMED = {}
@@ -99,40 +98,58 @@ class TooOldError(UsageError):
     """The board's MicroPython cannot take what mpy-cross makes."""
 
 
+# Tells the code of what it runs, sys.platform, its description, its version, whether it has a
+# network, and whether it has AES.
+_TELL_MACHINE = """
+import sys
+try:
+    import network
+    has_network = True
+except ImportError:
+    has_network = False
+try:
+    from cryptolib import aes
+    has_aes = True
+except ImportError:
+    has_aes = False
+about = sys.implementation
+code = getattr(about, '_mpy', 0)
+description = getattr(about, '_machine', '')
+_tell((code, sys.platform, description, tuple(about[1][:3]), has_network, has_aes))
+"""
+
+
 @dataclass(frozen=True)
 class Machine:
-    """The board that gets the files: processor as mpy-cross calls it, sys.platform, and its
-    description.
-    """
+    """The board that gets the files."""
 
-    processor: str
-    platform: str
+    processor: str  # as mpy-cross calls it
+    platform: str  # sys.platform
     description: str
-    version: str
+    version: str  # of MicroPython
     network: bool
     aes: bool
 
     @classmethod
     def of(cls, repl: Repl) -> Self:
         """Ask the board. Raises TooOldError."""
-        answer = repl.value(
-            "import sys\n"
-            "try:\n import network\n _n = True\n"
-            "except ImportError:\n _n = False\n"
-            "try:\n from cryptolib import aes\n _a = True\n"
-            "except ImportError:\n _a = False\n"
-            "_i = sys.implementation\n"
-            "_m = getattr(_i, '_machine', '')\n"
-            "_tell((getattr(_i, '_mpy', 0), sys.platform, _m, tuple(_i[1][:3]), _n, _a))\n"
-        )
-        code, platform, description, version, network, aes = answer
-        processor = _PROCESSORS[code >> 10 & 15] if code >> 10 & 15 < len(_PROCESSORS) else None
-        if (code & 0xFF, code >> 8 & 3) != (_MPY_VERSION, _NATIVE_VERSION) or processor is None:
-            text = f"the MicroPython on {repl.name} ({'.'.join(map(str, version))}) cannot run native code "
-            text += f"that mpy-cross makes (its .mpy version is {code & 0xFF}.{code >> 8 & 3}, needed is "
-            text += f"{_MPY_VERSION}.{_NATIVE_VERSION})"
-            raise TooOldError(text, f"flash MicroPython {_MIN_MICROPYTHON} or later: tern flash")
-        return cls(processor, platform, description, ".".join(map(str, version)), network, aes)
+        code, platform, description, numbers, network, aes = repl.value(_TELL_MACHINE)
+        version = ".".join(map(str, numbers))
+        mpy_version = code & 0xFF
+        native_version = code >> 8 & 3
+        processor_index = code >> 10 & 15
+        processor = None
+        if processor_index < len(_PROCESSORS):
+            processor = _PROCESSORS[processor_index]
+        is_current = (mpy_version, native_version) == (_MPY_VERSION, _NATIVE_VERSION)
+        if not is_current or processor is None:
+            raise TooOldError(
+                f"the MicroPython on {repl.name} ({version}) cannot run native code that mpy-cross "
+                f"makes (its .mpy version is {mpy_version}.{native_version}, needed is "
+                f"{_MPY_VERSION}.{_NATIVE_VERSION})",
+                hint=f"flash MicroPython {_MIN_MICROPYTHON} or later: tern flash",
+            )
+        return cls(processor, platform, description, version, network, aes)
 
 
 @dataclass(frozen=True)
@@ -157,9 +174,8 @@ class Changes:
         """The changes in one line."""
         steps = []
         if self.move:
-            steps.append(
-                f"rename what hides the library ({', '.join(self.move)}), adding {hiding.MOVED}"
-            )
+            paths = ", ".join(self.move)
+            steps.append(f"rename what hides the library ({paths}), adding {hiding.MOVED}")
         if self.write:
             steps.append(f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})")
         if self.remove:
@@ -169,11 +185,13 @@ class Changes:
 
     def lines(self) -> list[str]:
         """A line for each file, and the note."""
-        lines = [
-            f"rename {path} to {path}{hiding.MOVED}: it hides the library" for path in self.move
-        ]
-        lines += [f"write  {path}  {len(data):,} bytes" for path, data in self.write.items()]
-        lines += [f"remove {path}" for path in self.remove]
+        lines = []
+        for path in self.move:
+            lines.append(f"rename {path} to {path}{hiding.MOVED}: it hides the library")
+        for path, data in self.write.items():
+            lines.append(f"write  {path}  {len(data):,} bytes")
+        for path in self.remove:
+            lines.append(f"remove {path}")
         if self.note:
             lines.append(self.note)
         return lines
@@ -184,37 +202,46 @@ def library_files(
 ) -> dict[str, bytes]:
     """The files for `machine`, by path, main.py last.
 
-    Raises UsageError where mpy-cross is not installed.
-
     whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program:
-    the user's.
+    the user's. Raises UsageError where mpy-cross is not installed.
     """
-    board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
-    texts = program.texts if program else ()
-    compiled = mpy.compile_set(board, whole, more, texts)
-    files = {f"/lib/{path}": data for path, data in sorted(mpy.files_of(compiled).items())}
+    program_texts = program.texts if program else ()
+    takes_updates = UPDATE in more
+    for text in program_texts:
+        if f"tern.{UPDATE}" in modules.imports(text):
+            takes_updates = True
+    # A board that takes updates has a loader as main.py, which starts the program in /lib.
+    folder = "/lib/" if takes_updates else "/"
     program = program or Program(mpy.MAIN.read_bytes())
-    loader = UPDATE in more or any(f"tern.{UPDATE}" in modules.imports(text) for text in texts)
-    folder = "/lib/" if loader else "/"
-    files |= {folder + path: data for path, data in program.modules.items()}
-    return {
-        **files,
-        folder + "main.py": program.main,
-        **({MAIN: mpy.LOADER.read_bytes()} if loader else {}),
-    }
+
+    board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
+    compiled = mpy.compile_set(board, whole, more, program_texts)
+    files = {}
+    for path, data in sorted(mpy.files_of(compiled).items()):
+        files[f"/lib/{path}"] = data
+    for path, data in program.modules.items():
+        files[folder + path] = data
+    files[folder + "main.py"] = program.main
+    if takes_updates:
+        files[MAIN] = mpy.LOADER.read_bytes()
+    return files
 
 
 def digest(data: bytes) -> str:
+    """The digest of a file's bytes, as Repl.hashes tells it for a file on a board."""
     return hashlib.sha256(data).digest()[:8].hex()
 
 
 def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) -> Changes:
     """Changes after which the board holds `files`, and nothing else under the folder `prune`."""
-    there = repl.hashes(list(files))
-    write = {path: data for path, data in files.items() if there.get(path) != digest(data)}
-    there_too = repl.directory(prune) if prune else ()
-    stale = sorted(path for path in there_too if path not in files and not path.endswith(UNDO))
-    return Changes(write, tuple(stale), files.get(MAIN, b""))
+    hashes = repl.hashes(list(files))
+    changed = {path: data for path, data in files.items() if hashes.get(path) != digest(data)}
+    stale = []
+    if prune:
+        for path in sorted(repl.directory(prune)):
+            if path not in files and not path.endswith(UNDO):
+                stale.append(path)
+    return Changes(changed, tuple(stale), files.get(MAIN, b""))
 
 
 def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) -> None:
@@ -237,18 +264,17 @@ def install(
 ) -> None:
     """Make the changes; the board's compiler is checked before, and the library after.
 
-    Raises MiscompiledError.
-
     Until then main.py would put the old files back: after an interruption the board runs the
     program before, and no wrong report is sent. The board ends at its prompt, with a fresh heap.
+    Raises MiscompiledError.
     """
     if changes:
         self_check.require_compiler(repl, machine.processor)
-    renamed = hiding.new_paths(repl, changes.move)
-    first = {path: data for path, data in changes.write.items() if path != MAIN}
-    kept = _keep_for_undo(repl, [*first, *changes.remove], renamed)
-    hiding.rename(repl, renamed)
-    apply(repl, Changes(first, changes.remove), progress)
+    new_names = hiding.new_paths(repl, changes.move)
+    all_but_main = {path: data for path, data in changes.write.items() if path != MAIN}
+    kept = _keep_for_undo(repl, [*all_but_main, *changes.remove], new_names)
+    hiding.rename(repl, new_names)
+    apply(repl, Changes(all_but_main, changes.remove), progress)
     try:
         self_check.require_library(repl)
     except MiscompiledError:
@@ -261,20 +287,18 @@ def install(
 
 
 def _keep_for_undo(repl: Repl, paths: Iterable[str], renamed: Mapping[str, str]) -> list[str]:
-    """Make main.py the program that puts these files back. renamed: new names of others, which it
-    takes back, too.
+    """Make main.py the program that puts these files back.
 
-    Return the names that they have until then; that of the old main.py is the last one.
+    renamed: new names of other files, which it takes back, too. Returns the names that the files
+    have until then; that of the old main.py is the last one.
     """
-    there = set(repl.directory("/"))
-    old_main = repl.read_file(MAIN) if MAIN in there else b""
-    kept = {path for path in there if path.endswith(UNDO)}
+    on_board = set(repl.directory("/"))
+    old_main = repl.read_file(MAIN) if MAIN in on_board else b""
+    kept = {path for path in on_board if path.endswith(UNDO)}
     first_line_of_undoer, _, _ = _UNDOER.partition(b"\n")
-    was_interrupted = old_main.startswith(
-        first_line_of_undoer
-    )  # then the kept files are still to come back
-    if was_interrupted:
-        renamed = {**_renamed_before(old_main), **renamed}
+    was_interrupted = old_main.startswith(first_line_of_undoer)
+    if was_interrupted:  # then the kept files are still to come back
+        renamed = {**renamed_before(old_main), **renamed}
     else:
         for path in kept:
             repl.remove(path)
@@ -282,20 +306,25 @@ def _keep_for_undo(repl: Repl, paths: Iterable[str], renamed: Mapping[str, str])
         if old_main:
             repl.write_file(MAIN + UNDO, old_main)
             kept.add(MAIN + UNDO)
-    repl.write_file(MAIN, _UNDOER.replace(b"{}", repr(dict(renamed)).encode(), 1))
-    moved = [path for path in paths if path in there and path + UNDO not in kept]
+
+    repl.write_file(MAIN, undoer(renamed))
+    moved = [path for path in paths if path in on_board and path + UNDO not in kept]
     repl.run(f"import os\nfor path in {moved!r}:\n os.rename(path, path + '{UNDO}')")
     kept.update(path + UNDO for path in moved)
     return sorted(kept, key=lambda path: path == MAIN + UNDO)
 
 
-def _renamed_before(undoer: bytes) -> dict[str, str]:
-    """The new names by path that an interrupted deployment gave, by the program that it left as
-    main.py.
+def undoer(renamed: Mapping[str, str]) -> bytes:
+    """The main.py that undoes an interrupted deployment. renamed: new names by path."""
+    return _UNDOER.replace(b"{}", repr(dict(renamed)).encode(), 1)
 
-    A deployment of an earlier release gave none.
+
+def renamed_before(main: bytes) -> dict[str, str]:
+    """The new names by path that an interrupted deployment gave; none if an earlier release made it.
+
+    main: the main.py that it left.
     """
-    _, is_there, rest = undoer.partition(b"\nRENAMED = ")
+    _, is_there, rest = main.partition(b"\nRENAMED = ")
     if not is_there:
         return {}
     renamed: dict[str, str] = ast.literal_eval(rest.partition(b"\n")[0].decode())
@@ -307,16 +336,19 @@ def plan(
 ) -> tuple[Machine, Changes]:
     """The board, and the changes that `tern deploy` makes.
 
-    Modules of mpy.CHOICES that are there stay, up to date.
-
-    Until its next reset the board imports nothing from its root. Raises TooOldError, and UsageError
-    for a firmware with another release of tern in it.
+    Modules of mpy.CHOICES that are there stay, up to date. Until its next reset the board imports
+    nothing from its root. whole, more, program: as in library_files(). Raises TooOldError, and
+    UsageError for a firmware with another release of tern in it.
     """
     hiding.ignore_root(repl)
     machine = Machine.of(repl)
-    there = repl.directory(LIBRARY)
     if not whole:
-        more = [name for name in mpy.CHOICES if name in more or f"{LIBRARY}/{name}.mpy" in there]
+        on_board = repl.directory(LIBRARY)
+        wanted = list(more)
+        more = []
+        for name in mpy.CHOICES:
+            if name in wanted or f"{LIBRARY}/{name}.mpy" in on_board:
+                more.append(name)
     files = library_files(machine, whole, more, program)
     changes = compare(repl, files, prune=LIBRARY)
     return machine, replace(changes, move=hiding.find(repl, files))
@@ -329,10 +361,7 @@ def confirm_renaming(changes: Changes) -> None:
 
 
 def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:
-    """The hello of the board on `port`, which has just been started.
-
-    Raises DeviceError and RefusedError.
-    """
+    """The hello of a board that was just started. Raises DeviceError and RefusedError."""
     try:
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
             return link.hello(timeout or HELLO_WAIT)
@@ -342,9 +371,7 @@ def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello
 
 
 def _why(port: str) -> str:
-    """How main.py ends, by starting it at the prompt, for the end of a message; "" where this does
-    not show.
-    """
+    """How main.py ends when it is started at the prompt, for a message; "" if that is not known."""
     try:
         with Repl(port, visits=True) as repl:
             _, traceback = repl.execute("import main", timeout=5.0)
@@ -355,15 +382,27 @@ def _why(port: str) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    example = "tern deploy a0\ntern deploy a0 --with local\ntern deploy a0 --main my_program.py\n"
-    example += "tern deploy socket://127.0.0.1:7777 --json"
+    example = """tern deploy a0
+        tern deploy a0 --with local
+        tern deploy a0 --main my_program.py
+        tern deploy socket://127.0.0.1:7777 --json"""
     summary = "install or update the device library on a board"
     parser = add_command(subparsers, "deploy", summary, example, _run)
     devices.add_board(parser)
-    added = f"also install this module and its imports: {', '.join(mpy.CHOICES)}; those added before stay"
-    add_option(parser, "--with MODULE...", added, choices=mpy.CHOICES, dest="more")
-    text = "install this program as main.py, with the modules beside it that it imports (default: one that only serves "
-    add_option(parser, "--main FILE", text + "the host)")
+    add_option(
+        parser,
+        "--with MODULE...",
+        f"also install this module and its imports: {', '.join(mpy.CHOICES)}; "
+        "those added before stay",
+        choices=mpy.CHOICES,
+        dest="more",
+    )
+    add_option(
+        parser,
+        "--main FILE",
+        "install this program as main.py, with the modules beside it that it imports (default: one "
+        "that only serves the host)",
+    )
     add_options(parser)
     text = f"rename files that hide the library without asking: /tern becomes /tern{hiding.MOVED}"
     add_option(parser, "--yes", text)
@@ -382,8 +421,9 @@ def run_deploy(
     program: Program | None = None,
     yes: bool = False,
 ) -> dict[str, Any]:
-    """Deploy to the board on `port`, start it, and return a summary, with its hello unless it runs
-    a user's program.
+    """Deploy to the board on `port`, start it, and return a summary.
+
+    It has the board's hello, unless the board runs a user's program.
 
     whole, more, program: as in library_files(). yes: rename what hides the library without asking.
     Raises UsageError if the user does not agree, and TernError for a program that stops as soon as
@@ -396,7 +436,7 @@ def run_deploy(
             confirm_renaming(changes)
         install(repl, machine, changes, bar.update)
         repl.start_main()
-        output = repl.listen(_FIRST_SECONDS) if program else ""
+        output = repl.listen(FIRST_SECONDS) if program else ""
     summary: dict[str, Any] = {
         "port": port,
         "machine": machine.description,
@@ -415,30 +455,32 @@ def run_deploy(
 
 
 def _require_running(program: Program, port: str, output: str) -> None:
-    """Raise TernError, with the last lines of the traceback, if the first output of a program shows
-    that it stopped.
-    """
+    """Raise TernError if the first output of a program shows that it stopped."""
     _, crashed, after_crash = output.partition("Traceback (most recent call last):")
     if not crashed:
         return
     traceback, _, _ = after_crash.partition("\nMicroPython v")
     last_lines = "\n  ".join(traceback.strip("\r\n").split("\r\n")[-4:])
-    text = f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n  {last_lines}"
     raise TernError(
-        text, f"correct it and deploy it again: tern deploy {port} --main {program.name}"
+        f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n"
+        f"  {last_lines}",
+        hint=f"correct it and deploy it again: tern deploy {port} --main {program.name}",
     )
 
 
 def _run(args: argparse.Namespace) -> int:
     program = read(args.main) if args.main else None
     result = run_deploy(names.resolve(args.board), args.whole, args.more, program, args.yes)
-    text = f"  files written: {len(result['written'])} ({result['bytes']:,} bytes), removed: {len(result['removed'])}"
+    written, removed = len(result["written"]), len(result["removed"])
+    files = f"  files written: {written} ({result['bytes']:,} bytes), removed: {removed}"
     if program is not None:
-        copied = f" with {', '.join(program.modules)}" if program.modules else ""
-        text = f"{args.main} is main.py on {result['port']}{copied}, and has been started\n{text}"
+        with_modules = f" with {', '.join(program.modules)}" if program.modules else ""
+        head = f"{args.main} is main.py on {result['port']}{with_modules}, and has been started"
+        text = f"{head}\n{files}"
     else:
-        n = result["clients"]
-        clients = counted(n, "client") if n else "not provisioned: tern provision"
-        text = f"{result['hello']}\n{text}; {devices.heap(result['heap_free'])}; {clients}"
+        clients = "not provisioned: tern provision"
+        if result["clients"]:
+            clients = counted(result["clients"], "client")
+        text = f"{result['hello']}\n{files}; {devices.heap(result['heap_free'])}; {clients}"
     print_result(result, text, args.json)
     return errors.OK

@@ -36,27 +36,26 @@ _ENTROPY = {
 
 
 _SPENT = (
-    "its budget is spent: the device has told as much as it may for life, and keeps this promise by refusing; "
-    "others may go on ('tern device list')"
+    "its budget is spent: the device has told as much as it may for life, and keeps this promise by "
+    "refusing; others may go on ('tern device list')"
 )
 
 
 @contextmanager
 def boards(spec: str) -> Iterator[list[str]]:
-    """The ports of a fleet, for a while.
+    """The ports of the boards of a fleet, for a while.
 
-    Emulated boards are fresh, with one client. Raises UsageError, DeviceError.
+    Emulated boards are fresh, with one client. Raises UsageError and DeviceError.
     """
     named = fleet.parse(spec)
     with tempfile.TemporaryDirectory(prefix="tern-") as scratch:
         directories = board_directories(Path(scratch), named.count) if named.provisions else []
         record = np.full((1, 3), fixed.ONE, np.int16)
-        for i, directory in enumerate(directories):
-            provision_board(
-                directory, i + 1, list(new_keys([i + 1]).values()), record, Policy(MICRO, MICRO)
-            )
-        with named.boards(directories, whole=True) as there:
-            yield list(there.ports)
+        for device, directory in enumerate(directories, 1):
+            keys = list(new_keys([device]).values())
+            provision_board(directory, device, keys, record, Policy(MICRO, MICRO))
+        with named.boards(directories, whole=True) as running:
+            yield list(running.ports)
 
 
 def info(port: str) -> dict[str, Any]:
@@ -100,17 +99,20 @@ def ping(port: str, count: int = 5) -> dict[str, Any]:
 
     Raises as `info` does.
     """
+    milliseconds = []
     with closing(open_link(port, SimpleQueue())) as link:
         link.hello()  # the first may find it still starting
-        times = []
         for _ in range(count):
             start = time.perf_counter()
             link.hello()
-            times.append(1000 * (time.perf_counter() - start))
-    return {
-        "port": port,
-        "ms": {"n": count, "median": median(times), "min": min(times), "max": max(times)},
+            milliseconds.append(1000 * (time.perf_counter() - start))
+    statistics = {
+        "n": count,
+        "median": median(milliseconds),
+        "min": min(milliseconds),
+        "max": max(milliseconds),
     }
+    return {"port": port, "ms": statistics}
 
 
 _TESTED_ON = {
@@ -143,32 +145,41 @@ def run_info(args: argparse.Namespace) -> int:
         boards_info = [info(port) for port in ports]
     lines = []
     for board in boards_info:
-        first, count = board["first_device"], board["clients"]
-        ids = (
-            f"devices {first} to {first + count - 1}; of the first:"
-            if count > 1
-            else f"device {first};"
-        )
-        lines.append(f"{board['port']}: {board['build']}")
-        lines.append(
-            f"  {ids if count else 'not provisioned;'} {board['budget']}; "
-            f"{devices.heap(board['heap_free_bytes'])}; schema {board['schema']}"
-        )
-        if board["guarantee"]:
-            lines.append(f"  {Guarantee.from_json(board['guarantee']).words()}")
-        lines.append(
-            f"  entropy {board['entropy']}, tested on {_TESTED_ON[board['entropy_assessed']]}"
-        )
-        counts = [
-            counted(board[f"{what}s"], what)
-            for what in ("exception", "restart")
-            if board[f"{what}s"]
-        ]
-        since = f"since power on {' and '.join(counts)}" if counts else ""
-        spent = _SPENT if board["budget_spent"] else ""
-        lines += [f"  {note}" for note in (spent, since, board["absence"]) if note]
+        lines += _info_lines(board)
     print_result({"boards": boards_info}, "\n".join(lines), args.json)
     return OK
+
+
+def _info_lines(board: dict[str, Any]) -> list[str]:
+    """What `info` tells of a board, for people."""
+    first, count = board["first_device"], board["clients"]
+    if count == 0:
+        ids = "not provisioned;"
+    elif count == 1:
+        ids = f"device {first};"
+    else:
+        ids = f"devices {first} to {first + count - 1}; of the first:"
+    heap = devices.heap(board["heap_free_bytes"])
+    lines = [
+        f"{board['port']}: {board['build']}",
+        f"  {ids} {board['budget']}; {heap}; schema {board['schema']}",
+    ]
+    if board["guarantee"]:
+        lines.append(f"  {Guarantee.from_json(board['guarantee']).words()}")
+    tested_on = _TESTED_ON[board["entropy_assessed"]]
+    lines.append(f"  entropy {board['entropy']}, tested on {tested_on}")
+    if board["budget_spent"]:
+        lines.append(f"  {_SPENT}")
+    incidents = []
+    for name in ("exception", "restart"):
+        times = board[f"{name}s"]
+        if times:
+            incidents.append(counted(times, name))
+    if incidents:
+        lines.append(f"  since power on {' and '.join(incidents)}")
+    if board["absence"]:
+        lines.append(f"  {board['absence']}")
+    return lines
 
 
 def run_ping(args: argparse.Namespace) -> int:
@@ -176,10 +187,12 @@ def run_ping(args: argparse.Namespace) -> int:
         raise UsageError(f"--count must be 1 or more, not {args.count}")
     with boards(devices.fleet_of(args)) as ports:
         answers = [ping(port, args.count) for port in ports]
-    lines = [
-        f"{board['port']}: {counted(board['ms']['n'], 'answer')}, median {board['ms']['median']:.2f} ms "
-        f"({board['ms']['min']:.2f} to {board['ms']['max']:.2f})"
-        for board in answers
-    ]
+    lines = []
+    for board in answers:
+        times = board["ms"]
+        lines.append(
+            f"{board['port']}: {counted(times['n'], 'answer')}, median {times['median']:.2f} ms "
+            f"({times['min']:.2f} to {times['max']:.2f})"
+        )
     print_result({"boards": answers}, "\n".join(lines), args.json)
     return OK

@@ -16,26 +16,43 @@ from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
 from ternhost.text import counted
 
-_STAYS = "the fleet's key stays; a thief of a device's key has it too: see 'tern device rotate --fleet-key'"
+_STAYS = (
+    "the fleet's key stays; a thief of a device's key has it too: see 'tern device rotate "
+    "--fleet-key'"
+)
 
 
 def add_actions(actions: Any) -> None:
-    summary = "make a key for each device, and keep it in a store, which is made if it is missing"
-    example = "tern device add 1-20 --store my-fleet/store.sqlite --keys new-keys"
-    add = add_command(actions, "add", summary, example, run_add)
-    summary = "make new keys for devices, or a new fleet key; the old ones are refused from the next round on"
-    example = "tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys\n"
-    example += "tern device rotate --fleet-key --store my-fleet/store.sqlite"
-    rotate = add_command(actions, "rotate", summary, example, run_rotate)
-    summary = "revoke the keys of devices: their reports are refused from now on, and the others get a new fleet key"
-    example = "tern device revoke 7 12-15 --store my-fleet/store.sqlite"
-    revoke = add_command(actions, "revoke", summary, example, run_revoke)
-    example = "tern device list --store my-fleet/store.sqlite"
+    """Add the commands to those of `tern device`."""
+    add = add_command(
+        actions,
+        "add",
+        "make a key for each device, and keep it in a store, which is made if it is missing",
+        "tern device add 1-20 --store my-fleet/store.sqlite --keys new-keys",
+        run_add,
+    )
+    rotate = add_command(
+        actions,
+        "rotate",
+        "make new keys for devices, or a new fleet key; the old ones are refused from the next "
+        "round on",
+        """tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys
+        tern device rotate --fleet-key --store my-fleet/store.sqlite""",
+        run_rotate,
+    )
+    revoke = add_command(
+        actions,
+        "revoke",
+        "revoke the keys of devices: their reports are refused from now on, and the others get a "
+        "new fleet key",
+        "tern device revoke 7 12-15 --store my-fleet/store.sqlite",
+        run_revoke,
+    )
     show = add_command(
         actions,
         "list",
         "list the devices of a store, and what boards said of their budgets",
-        example,
+        "tern device list --store my-fleet/store.sqlite",
         run_list,
     )
     for parser in (add, rotate, revoke, show):
@@ -44,25 +61,31 @@ def add_actions(actions: Any) -> None:
         add_option(
             parser, "--keys DIR", "also write each key, 32 bytes, into DIR/<id, 8 hex digits>.key"
         )
-    for parser in (add, rotate, revoke):
-        several = "*" if parser is rotate else "+"
+    for parser, how_many in ((add, "+"), (rotate, "*"), (revoke, "+")):
         parser.add_argument(
-            "devices", nargs=several, metavar="ID", help="ids, or ranges such as 10-19"
+            "devices", nargs=how_many, metavar="ID", help="ids, or ranges such as 10-19"
         )
-    text = "make a new fleet key, which the host sends to its boards over their broker"
-    add_option(rotate, "--fleet-key", text)
+    add_option(
+        rotate,
+        "--fleet-key",
+        "make a new fleet key, which the host sends to its boards over their broker",
+    )
 
 
 def run_add(args: argparse.Namespace) -> int:
     devices = keys.parse_ids(args.devices)
     with Store(args.store, beside=True) as store:
-        again = sorted(store.revoked().keys() & devices)
-        made = keys.add(store, devices)
-    if again:
+        revoked = sorted(store.revoked().keys() & devices)
+        device_keys = keys.add(store, devices)
+    if revoked:
         warn(
-            f"device {again[0]} had a key before: 'tern provision --again' counts what it has spent"
+            f"device {revoked[0]} had a key before: 'tern provision --again' counts what it has "
+            "spent"
         )
-    return _made(args, made, "added")
+    _write(args.keys, device_keys)
+    result = {"added": list(device_keys), "store": args.store, "keys": args.keys}
+    print_result(result, _head("added", device_keys, args.keys), args.json)
+    return OK
 
 
 def run_rotate(args: argparse.Namespace) -> int:
@@ -70,41 +93,54 @@ def run_rotate(args: argparse.Namespace) -> int:
         raise UsageError(
             "--keys writes the keys of devices, and none is named", hint="name the devices"
         )
-    devices = keys.parse_ids(args.devices) if args.devices or not args.fleet_key else []
+    devices = []
+    if args.devices or not args.fleet_key:
+        devices = keys.parse_ids(args.devices)
     with Store(args.store, create=False, beside=True) as store, store.transaction():
-        made = keys.rotate(store, devices) if devices else {}
+        device_keys = keys.rotate(store, devices) if devices else {}
         fleet = keys.rotate_fleet(store) if args.fleet_key else None
-    return _made(args, made, "rotated", fleet)
+    _write(args.keys, device_keys)
 
-
-def _made(
-    args: argparse.Namespace, made: dict[int, bytes], word: str, fleet: FleetKey | None = None
-) -> int:
-    if args.keys:
-        _write(Path(args.keys), made)
-    text = f"{word}: {counted(len(made), 'device')}"
-    text += (f"; keys in {args.keys}" if args.keys else "") + (_of_fleet(fleet) if fleet else "")
-    if word == "rotated" and made:
-        text += "\n  give each board its new key before the next round, which refuses the old one: "
-        text += f"tern provision BOARD --store {args.store} --device {min(made)}"
-    if word == "rotated" and not fleet:
+    result = {"rotated": list(device_keys), "store": args.store, "keys": args.keys}
+    text = _head("rotated", device_keys, args.keys)
+    if fleet:
+        result["fleet_epoch"] = fleet.epoch
+        text += _fleet_text(fleet)
+    if device_keys:
+        text += (
+            "\n  give each board its new key before the next round, which refuses the old one: "
+            f"tern provision BOARD --store {args.store} --device {min(device_keys)}"
+        )
+    if not fleet:
         text += f"\n  {_STAYS}"
-    result = {word: list(made), "store": args.store, "keys": args.keys}
-    print_result({**result, "fleet_epoch": fleet.epoch} if fleet else result, text, args.json)
+    print_result(result, text, args.json)
     return OK
 
 
-def _of_fleet(fleet: FleetKey) -> str:
-    return f"; the fleet has a new key (epoch {fleet.epoch}), which a host brings to the boards on its broker"
+def _head(verb: str, device_keys: dict[int, bytes], directory: str | None) -> str:
+    """How many keys were made, for people."""
+    text = f"{verb}: {counted(len(device_keys), 'device')}"
+    return f"{text}; keys in {directory}" if directory else text
 
 
-def _write(directory: Path, made: dict[int, bytes]) -> None:
-    with storage_errors(
-        "the store has the keys; 'rotate' makes new ones", f"cannot write to {directory}"
-    ):
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for device, key in made.items():
-            with open(directory / f"{device:08x}.key", "wb", opener=private) as file:
+def _fleet_text(fleet: FleetKey) -> str:
+    """That a fleet has a new key, for people."""
+    return (
+        f"; the fleet has a new key (epoch {fleet.epoch}), which a host brings to the boards on its "
+        "broker"
+    )
+
+
+def _write(directory: str | None, device_keys: dict[int, bytes]) -> None:
+    """Write each key into a file of a directory, if one is named. Raises StorageError."""
+    if not directory:
+        return
+    folder = Path(directory)
+    hint = "the store has the keys; 'rotate' makes new ones"
+    with storage_errors(hint, f"cannot write to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for device, key in device_keys.items():
+            with open(folder / f"{device:08x}.key", "wb", opener=private) as file:
                 file.write(key)
 
 
@@ -112,11 +148,10 @@ def run_revoke(args: argparse.Namespace) -> int:
     devices = keys.parse_ids(args.devices)
     with Store(args.store, create=False, beside=True) as store:
         fleet = keys.revoke(store, devices)
-    text = f"revoked: {counted(len(devices), 'device')}; 'tern broker config' takes their passwords away too"
-    text += _of_fleet(fleet)
-    print_result(
-        {"revoked": devices, "store": args.store, "fleet_epoch": fleet.epoch}, text, args.json
-    )
+    text = f"revoked: {counted(len(devices), 'device')}; "
+    text += f"'tern broker config' takes their passwords away too{_fleet_text(fleet)}"
+    result = {"revoked": devices, "store": args.store, "fleet_epoch": fleet.epoch}
+    print_result(result, text, args.json)
     return OK
 
 
@@ -126,19 +161,22 @@ def run_list(args: argparse.Namespace) -> int:
         boards = {board.first: board for board in store.boards()}
     lines, rows = [], []
     for device in devices:
-        line = f"{device.id:>10}  "
-        line += f"revoked {_when(device.revoked)}" if device.revoked is not None else "has a key"
-        line += f", wakes every {device.wake} s" if device.wake else ""
-        line += f", heard {_when(device.heard)}" if device.heard else ""
-        row = {
+        row: dict[str, Any] = {
             "id": device.id,
             "revoked": device.revoked,
             "wake_s": device.wake,
             "heard": device.heard,
         }
-        if (board := boards.get(device.id)) is not None:
+        line = f"{device.id:>10}  "
+        line += "has a key" if device.revoked is None else f"revoked {_when(device.revoked)}"
+        if device.wake:
+            line += f", wakes every {device.wake} s"
+        if device.heard:
+            line += f", heard {_when(device.heard)}"
+        board = boards.get(device.id)
+        if board is not None:
             row |= _budget(board)
-            line += _budget_words(board)
+            line += _budget_text(board)
         lines.append(line)
         rows.append(row)
     print_result({"devices": rows}, "\n".join(lines) or "no devices", args.json)
@@ -146,24 +184,27 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def _budget(board: BoardRow) -> dict[str, float]:
-    """What the first device of a board has left and has spent, for JSON, as far as the board has
-    said it.
-    """
-    amounts = {"left": board.budget_left, "spent": board.paid}
-    name = MEASURES[board.measure]
-    return {
-        f"{name}_{what}": amount / MICRO for what, amount in amounts.items() if amount is not None
-    }
+    """What the first device of a board has left and has spent, as far as the board has said it."""
+    measure = MEASURES[board.measure]
+    amounts = {}
+    if board.budget_left is not None:
+        amounts[f"{measure}_left"] = board.budget_left / MICRO
+    if board.paid is not None:
+        amounts[f"{measure}_spent"] = board.paid / MICRO
+    return amounts
 
 
-def _budget_words(board: BoardRow) -> str:
+def _budget_text(board: BoardRow) -> str:
     """The same for people. A board says it for its first device alone."""
     if board.budget_left is None or board.paid is None:
         return ""
-    words = f", {MEASURES[board.measure]} left {board.budget_left / MICRO:g}, spent {board.paid / MICRO:g}"
-    others = f" (its board has {counted(board.clients, 'device')})" if board.clients > 1 else ""
-    return f"{words}{others}, as of {_when(board.heard)}"
+    left, spent = board.budget_left / MICRO, board.paid / MICRO
+    text = f", {MEASURES[board.measure]} left {left:g}, spent {spent:g}"
+    if board.clients > 1:
+        text += f" (its board has {counted(board.clients, 'device')})"
+    return f"{text}, as of {_when(board.heard)}"
 
 
 def _when(seconds: float) -> str:
+    """A time of time.time(), for people."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -18,13 +18,16 @@ from terntools.terminal import Bar
 
 
 def add_actions(actions: Any) -> None:
-    summary = "read the records on a board as CSV, remove or add records; the board's program is interrupted "
-    summary += "and restarted"
-    example = (
-        "tern device records a0 --output mine.csv\ntern device records a0 --clear --fill mine.csv"
-    )
+    """Add the command to those of `tern device`."""
     parser = add_command(
-        actions, "records", summary, example, _run, "print one JSON object, and no records"
+        actions,
+        "records",
+        "read the records on a board as CSV, remove or add records; the board's program is "
+        "interrupted and restarted",
+        """tern device records a0 --output mine.csv
+        tern device records a0 --clear --fill mine.csv""",
+        _run,
+        "print one JSON object, and no records",
     )
     devices.add_board(parser)
     add_option(
@@ -35,48 +38,48 @@ def add_actions(actions: Any) -> None:
         "--clear",
         "after reading, remove the records that the board's program has collected",
     )
-    text = "append the records of a CSV file: a row holds features, then the label, in [-1, 1]"
-    add_option(parser, "--fill FILE", text)
+    add_option(
+        parser,
+        "--fill FILE",
+        "append the records of a CSV file: a row holds features, then the label, in [-1, 1]",
+    )
     add_option(parser, "--classes", "labels are class numbers from 0")
 
 
 def _run(args: argparse.Namespace) -> int:
-    rows = own.read_csv(args.fill, classes=args.classes) if args.fill else None
-    if rows is not None:
-        records.check_fits(rows)
+    new_rows = own.read_csv(args.fill, classes=args.classes) if args.fill else None
+    if new_rows is not None:
+        records.check_fits(new_rows)
     port = names.resolve(args.board)
-    # It may just have been started again, by this command: what is written there is checked all the
-    # same.
-    speaks = rows is not None and devices.identify(port, deploy.HELLO_WAIT).tern is not None
+    answered_before = False
+    if new_rows is not None:
+        # It may just have been started again, by this command: what is written there is checked all
+        # the same.
+        answered_before = devices.identify(port, deploy.HELLO_WAIT).tern is not None
     with records.opened(port) as repl:
-        with Bar("reading records") as bar:
-            try:
-                held = records.read(repl, bar.update)
-            except UsageError:
-                if args.output or not args.clear:
-                    raise
-                held = records.Held(None, None)  # damaged, and to be removed
+        held = _read(repl, may_be_damaged=args.clear and not args.output)
         if args.output:
             _write(Path(args.output), held.rows, args.classes)
-        if rows is not None:
-            _check_width(repl, rows, held)
+        if new_rows is not None:
+            _check_width(repl, new_rows, held)
         if args.clear:
             repl.remove_tree(records.FOLDER)
-        if rows is not None:
+        if new_rows is not None:
             with Bar("writing records") as bar:
-                files = records.segments(rows, 0 if args.clear else held.last)
+                files = records.segments(new_rows, 0 if args.clear else held.last)
                 deploy.apply(repl, deploy.Changes(files, ()), bar.update)
-    if speaks and rows is not None:
-        _wait(port, rows)
-    count = 0 if held.rows is None else len(held.rows)
-    features = None if held.rows is None else held.rows.shape[1] - 1
-    result = {"port": port, "source": held.source, "records": count, "features": features}
-    result |= {
-        "output": args.output,
-        "cleared": args.clear,
-        "filled": 0 if rows is None else len(rows),
-    }
-    if not (args.output or args.clear or args.fill or args.json) and held.rows is not None:
+    if answered_before and new_rows is not None:
+        _require_answer(port, new_rows)
+
+    result: dict[str, Any] = {"port": port, "source": held.source, "records": 0, "features": None}
+    if held.rows is not None:
+        result["records"] = len(held.rows)
+        result["features"] = held.rows.shape[1] - 1
+    result["output"] = args.output
+    result["cleared"] = args.clear
+    result["filled"] = 0 if new_rows is None else len(new_rows)
+    only_shown = not (args.output or args.clear or args.fill or args.json)
+    if only_shown and held.rows is not None:
         sys.stdout.write(records.csv_of(held.rows, classes=args.classes))
         print(_summary(result), file=sys.stderr)
     else:
@@ -84,36 +87,55 @@ def _run(args: argparse.Namespace) -> int:
     return OK
 
 
+def _read(repl: Repl, may_be_damaged: bool) -> records.Held:
+    """The records of the board; none where they are damaged and are only to be removed."""
+    with Bar("reading records") as bar:
+        try:
+            return records.read(repl, bar.update)
+        except UsageError:
+            if may_be_damaged:
+                return records.Held(None, None)
+            raise
+
+
 def _check_width(repl: Repl, rows: Rows, held: records.Held) -> None:
-    # A program whose Recorder finds records of another size does not start.
+    """Raise UsageError if the board has collected records of another size than these.
+
+    A program whose Recorder finds records of another size does not start.
+    """
     collected = held.rows if held.source == records.FOLDER else None
-    if collected is not None and collected.shape[1] != rows.shape[1]:
-        raise UsageError(
-            f"the board on {repl.name} holds records of {collected.shape[1] - 1} features, and the file of "
-            f"{rows.shape[1] - 1}",
-            hint=f"where its program's Recorder is of {rows.shape[1] - 1}, remove the others first: --clear alone",
-        )
+    if collected is None or collected.shape[1] == rows.shape[1]:
+        return
+    features = rows.shape[1] - 1
+    raise UsageError(
+        f"the board on {repl.name} holds records of {collected.shape[1] - 1} features, and the "
+        f"file of {features}",
+        hint=f"where its program's Recorder is of {features}, remove the others first: "
+        "--clear alone",
+    )
 
 
-def _wait(port: str, rows: Rows) -> None:
+def _require_answer(port: str, rows: Rows) -> None:
+    """Raise DeviceError if the board, which answered before, does not any more."""
     try:
         deploy.wait_for_hello(port)
     except DeviceError as error:
-        hint = f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes what was "
-        hint += f"put there, and what was collected: tern device records {port} --clear"
+        hint = (
+            f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes "
+            f"what was put there, and what was collected: tern device records {port} --clear"
+        )
         raise DeviceError(f"{error.message}; before, it answered", hint) from error
 
 
 def _write(path: Path, rows: Rows | None, classes: bool) -> None:
+    """Write records as CSV, readable for their owner alone. Raises StorageError."""
+    text = "" if rows is None else records.csv_of(rows, classes=classes)
     with storage_errors("name another --output", f"cannot write {path}"):
-        write_file(
-            path,
-            b"" if rows is None else records.csv_of(rows, classes=classes).encode(),
-            secret=True,
-        )
+        write_file(path, text.encode(), secret=True)
 
 
 def _summary(result: dict[str, Any]) -> str:
+    """What was read, removed and written, in a line for people."""
     parts = []
     if result["records"]:
         features = counted(result["features"], "feature")

@@ -27,14 +27,16 @@ _BANNER = re.compile(rb"MicroPython (\S+) on [^;]*; ([^\r\n]+)\r?\n")
 
 
 def add_board(parser: argparse.ArgumentParser) -> None:
+    """The argument that names one board."""
     parser.add_argument("board", metavar="BOARD", help=names.NAMES)
 
 
 def add_board_or_fleet(
     parser: argparse.ArgumentParser, fleets: str, default: str | None = None
 ) -> None:
-    """Options that name one board, or a fleet. fleets: the help of --fleet; default: a fleet where
-    neither is named.
+    """Options that name one board, or a fleet.
+
+    fleets: the help of --fleet. default: the fleet where neither is named.
     """
     named = parser.add_mutually_exclusive_group(required=default is None)
     named.add_argument("board", nargs="?", metavar="BOARD", help=names.NAMES)
@@ -47,42 +49,41 @@ def fleet_of(args: argparse.Namespace) -> str:
 
 
 def heap(free: int | None) -> str:
-    """The free heap that a board tells, for people.
-
-    A program with records of its own does not tell it.
-    """
+    """The free heap in bytes that a board tells, for people; a program of one's own may not tell it."""
     return f"heap free {free:,} bytes" if free else "heap free: not told"
 
 
 def budget(hello: Any) -> dict[str, Any]:
-    """What is left of the budget of a board's first device, and spent, by its measure; what it
-    protects, and how well.
+    """The budget of a board's first device, for JSON.
 
-    The guarantee is None where the board cannot read its ledger.
+    It has what is left of it and spent, in its measure, what it protects, and its guarantee, which
+    is None where the board cannot read its ledger.
     """
     measure = MEASURES[hello.measure or 0]
-    promised = promise(hello)
+    guarantee = guarantee_of(hello)
     return {
         f"{measure}_left": (hello.budget or 0) / MICRO,
         f"{measure}_spent": (hello.spent or 0) / MICRO,
         "protects": protected(hello.unit or 0),
-        "guarantee": None if promised is None else promised.as_json(),
+        "guarantee": None if guarantee is None else guarantee.as_json(),
     }
 
 
-def promise(hello: Any) -> Guarantee | None:
-    """What the budget of a board's first device promises for life; None where the board cannot read
-    its ledger.
-    """
-    whole = (hello.budget or 0) + (hello.spent or 0)
-    return Guarantee.of_budget(whole, hello.measure or 0, hello.unit or 0, DELTA) if whole else None
+def guarantee_of(hello: Any) -> Guarantee | None:
+    """The guarantee for life of a board's first device; None where it cannot read its ledger."""
+    whole_budget = (hello.budget or 0) + (hello.spent or 0)
+    if not whole_budget:
+        return None
+    return Guarantee.of_budget(whole_budget, hello.measure or 0, hello.unit or 0, DELTA)
 
 
 def budget_text(hello: Any) -> str:
-    """The same for people: "epsilon left 1.5, spent 0.5"."""
+    """The budget of a board's first device, for people: "epsilon left 1.5, spent 0.5"."""
     left, spent = (hello.budget or 0) / MICRO, (hello.spent or 0) / MICRO
-    of = f" for {protected(hello.unit)}" if hello.unit else ""
-    return f"{MEASURES[hello.measure or 0]} left {left:g}, spent {spent:g}{of}"
+    text = f"{MEASURES[hello.measure or 0]} left {left:g}, spent {spent:g}"
+    if hello.unit:
+        text += f" for {protected(hello.unit)}"
+    return text
 
 
 def is_spent(hello: Any) -> bool:
@@ -99,14 +100,33 @@ class Identity:
     tern: str | None
 
 
+_NOTHING = Identity(None, None, None)
+
+
 def identify(port: str, patience: float = 1.5) -> Identity:
     """Ask the board on `port` for its identity, without interrupting its program.
 
-    Raises DeviceError and UsageError.
-
     MicroPython's prompt prints its version at Ctrl-B, a running tern answers a hello within
-    `patience` seconds; anything else stays silent.
+    `patience` seconds; anything else stays silent. Raises DeviceError and UsageError.
     """
+    banner = _BANNER.search(_answer_to_ctrl_b(port))
+    if banner:
+        version, board = (visible(part.decode(errors="replace")) for part in banner.groups())
+        return Identity(board.strip(), version, None)
+    with closing(open_link(port, SimpleQueue())) as link:
+        try:
+            text = link.hello(patience).text or ""
+        except RefusedError:
+            return Identity(None, None, "another wire schema")
+        except DeviceError:
+            return _NOTHING
+    board, firmware, version = (part.strip() for part in (text + ";;").split(";")[:3])
+    firmware = firmware.removeprefix("micropython ")
+    return Identity(board, firmware, version.removeprefix("tern ") or None)
+
+
+def _answer_to_ctrl_b(port: str) -> bytes:
+    """What a board prints at Ctrl-B, within .6 s."""
     answer = b""
     try:
         with open_port(port, BAUD) as line:
@@ -116,29 +136,20 @@ def identify(port: str, patience: float = 1.5) -> Identity:
                 answer += line.read(line.in_waiting or 1)
     except PORT_ERRORS as error:
         raise DeviceError(f"the board on {port} went away", hint="check its cable") from error
-    if banner := _BANNER.search(answer):
-        version, board = (visible(part.decode(errors="replace")) for part in banner.groups())
-        return Identity(board.strip(), version, None)
-    with closing(open_link(port, SimpleQueue())) as link:
-        try:
-            text = link.hello(patience).text or ""
-        except RefusedError:
-            return Identity(None, None, "another wire schema")
-        except DeviceError:
-            return Identity(None, None, None)
-    board, firmware, version = (part.strip() for part in (text + ";;").split(";")[:3])
-    return Identity(
-        board, firmware.removeprefix("micropython "), version.removeprefix("tern ") or None
-    )
+    return answer
 
 
 def _row(device: names.Device, ask: bool) -> dict[str, str | None]:
-    identity = Identity(None, None, None)
+    """A board in the list: what USB says of it, and what it says itself if it is asked."""
+    identity = _NOTHING
     if ask and device.family != names.INSTRUMENT:
         with suppress(TernError):  # busy, or gone meanwhile: it is still on the list
             identity = identify(device.port)
-    row = asdict(device) | {"firmware": identity.firmware, "tern": identity.tern}
-    return row | {"board": identity.board or device.board}
+    row = asdict(device)
+    row["board"] = identity.board or device.board
+    row["firmware"] = identity.firmware
+    row["tern"] = identity.tern
+    return row
 
 
 _COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
@@ -154,13 +165,21 @@ def add_parser(subparsers: Any) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     devices = [_row(device, not args.no_ask) for device in names.find()]
-    rows = [_COLUMNS] + [tuple(device[name] or "-" for name in _COLUMNS) for device in devices]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-    lines = [
-        "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    text = _table(devices)
     if not devices:
-        lines = ["no board found: is it plugged in, with a cable that carries data?"]
-    print_result({"devices": devices}, "\n".join(lines), args.json)
+        text = "no board found: is it plugged in, with a cable that carries data?"
+    print_result({"devices": devices}, text, args.json)
     return errors.OK
+
+
+def _table(devices: list[dict[str, str | None]]) -> str:
+    """A line for each board, below the names of the columns."""
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    for device in devices:
+        rows.append(tuple(device[name] or "-" for name in _COLUMNS))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

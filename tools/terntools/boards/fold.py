@@ -12,7 +12,6 @@ A private name, with one underscore, becomes the same short one in every module 
 
 import ast
 import functools
-import importlib
 import io
 import re
 import string
@@ -22,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
+from ternhost import device_library
 from ternhost.errors import TernError
 
 # Refusals: their text, the last argument or the one before the detail, is for people at a host.
@@ -242,7 +242,7 @@ def _constants(module: _Module) -> Constants:
     names = [name for name in map(_assigned, module.tree.body) if name and module.bound[name] == 1]
     if not names:
         return {}
-    here = importlib.import_module(module.name)
+    here = device_library.module(module.name)
     values = {name: getattr(here, name) for name in names}
     values = {name: value for name, value in values.items() if type(value) in (int, str, bytes)}
     return {**values, **_ON_DEVICE.get(module.name, {})}

@@ -18,7 +18,7 @@ from ternhost.reach.broker.roster import BoardRoster
 from ternhost.reach.links import open_link
 from ternhost.store.boards import hello_fields
 from ternhost.store.store import Store
-from terntools.boards.provision import Member
+from terntools.boards.member import Member
 from terntools.boards.repl import Repl
 
 _CONNECTING = 5.0  # seconds until this machine is connected to the broker
@@ -27,21 +27,20 @@ _ANSWER = 5.0  # seconds until the board answers at its port
 
 
 def start(repl: Repl, member: Member, store: Path, authority: Path | None, seconds: float) -> str:
-    """Start the board of a member with a broker, whose directory is where its authority or the
-    store is; write the board's password there, and wait for its hello. Returns a sentence about it.
-    Raises DeviceError where none comes in time, and UsageError where the board would use other
-    topics than the broker's fleet.
+    """Start the board of a member with a broker, and wait until its broker hears it.
+
+    The broker's directory is where the store or the authority is; the board's password is written
+    there. Returns a sentence about the board. Raises DeviceError where no hello comes in time, and
+    UsageError where the board would use other topics than the broker's fleet.
     """
-    known = {path.parent: path.parent / HOST for path in (store, authority) if path is not None}
-    brokers = {place: Access.load(file) for place, file in known.items() if file.exists()}
-    directory = next(
-        (place for place in brokers if _is_of(brokers[place], store)), next(iter(brokers), None)
-    )
-    if directory is None:
+    found = _broker_beside(store, authority)
+    if found is None:
         repl.start_main()
-        text = "nobody has looked whether the broker hears it (there is no host.json beside --authority or "
-        return f"{text}--store): 'tern serve' says so"
-    access = brokers[directory]
+        return (
+            "nobody has looked whether the broker hears it (there is no host.json beside "
+            "--authority or --store): 'tern serve' says so"
+        )
+    directory, access = found
     assert member.broker
     if (member.broker.prefix or "tern") != access.prefix:
         text = f"the topics of the fleet on the broker of {directory} begin with {access.prefix!r}"
@@ -52,47 +51,89 @@ def start(repl: Repl, member: Member, store: Path, authority: Path | None, secon
     if not seconds:
         repl.start_main()
         return "nobody has looked whether the broker hears it: 'tern serve' says so"
-    head = f"device {member.device} has its files, but its broker does not hear it: "
-    with ExitStack() as stack:
-        runner = stack.enter_context(asyncio.Runner())
-        link = MqttLink(access)
-        stack.callback(lambda: runner.run(link.close()))
-        try:
-            keys = stack.enter_context(Store(store, create=False))
-            runner.run(link.connect(_CONNECTING))
-            runner.run(link.subscribed.wait())
-        except StorageError:  # a host serves it, and notes there whom it hears
-            keys = stack.enter_context(Store(store, create=False, beside=True))
-        except DeviceError as error:
-            repl.start_main()
-            raise DeviceError(head + error.message, hint=error.hint) from error
-        key, began = keys.keys().get(member.device), time.time()
-        absent = AbsentBoards(keys, directory, lambda device: key, past=0.0)
-        repl.start_main()
-        repl.close()
-        while time.time() - began < seconds:
-            if runner.run(_is_heard(link, keys, member.device, began)):
-                return "its broker hears it"
-        _, lines = absent.describe(link, BoardRoster([member.device]), time.monotonic())
-    lines[0] = f"{head}no hello in {seconds:g} s"
+
+    reasons = _start_and_listen(repl, member.device, store, directory, seconds)
+    if reasons is None:
+        return "its broker hears it"
+    lines = [f"{_head(member.device)}no hello in {seconds:g} s"]
     with suppress(TernError), closing(open_link(repl.name, SimpleQueue())) as port:
-        if said := absence.describe(hello_fields(port.hello(_ANSWER))):
-            lines.insert(1, f"the board says: {said}")
+        board_says = absence.describe(hello_fields(port.hello(_ANSWER)))
+        if board_says:
+            lines.append(f"the board says: {board_says}")
+    lines += reasons
     raise DeviceError("\n  ".join(lines), hint="docs/guides/absent.md lists what to check")
 
 
+def _head(device: int) -> str:
+    """How an error about a board begins that its broker does not hear."""
+    return f"device {device} has its files, but its broker does not hear it: "
+
+
+def _broker_beside(store: Path, authority: Path | None) -> tuple[Path, Access] | None:
+    """The directory of a broker beside the store or the authority, and the host's access to it.
+
+    That of the broker of this store, if there are two; None if there is none.
+    """
+    first = None
+    for path in (store, authority):
+        if path is None or not (path.parent / HOST).exists():
+            continue
+        access = Access.load(path.parent / HOST)
+        if _is_of(access, store):
+            return path.parent, access
+        if first is None:
+            first = path.parent, access
+    return first
+
+
+def _start_and_listen(
+    repl: Repl, device: int, store: Path, directory: Path, seconds: float
+) -> list[str] | None:
+    """Start the board, and listen for its hello on the broker; None once there is one.
+
+    Otherwise lines that say why not, as far as the broker shows. Raises DeviceError where the
+    broker does not answer this machine; the board is started nevertheless.
+    """
+    with ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        link = MqttLink(Access.load(directory / HOST))
+        stack.callback(lambda: runner.run(link.close()))
+        try:
+            opened = stack.enter_context(Store(store, create=False))
+            runner.run(link.connect(_CONNECTING))
+            runner.run(link.subscribed.wait())
+        except StorageError:  # a host serves it, and notes there whom it hears
+            opened = stack.enter_context(Store(store, create=False, beside=True))
+        except DeviceError as error:
+            repl.start_main()
+            raise DeviceError(_head(device) + error.message, hint=error.hint) from error
+
+        key, start_time = opened.keys().get(device), time.time()
+        absent = AbsentBoards(opened, directory, lambda device: key, past=0.0)
+        repl.start_main()
+        repl.close()
+        while time.time() - start_time < seconds:
+            if runner.run(_is_heard(link, opened, device, start_time)):
+                return None
+        _, lines = absent.describe(link, BoardRoster([device]), time.monotonic())
+        return lines[1:]  # the first says only that it is absent
+
+
 def _is_of(access: Access, store: Path) -> bool:
-    # Whether a broker is that of this store.
+    """Whether a broker is that of this store."""
     path = Path(access.store or "")
     return path.is_file() and store.exists() and store.samefile(path)
 
 
-async def _is_heard(link: MqttLink, keys: Store, device: int, began: float) -> bool:
+async def _is_heard(link: MqttLink, store: Store, device: int, start_time: float) -> bool:
+    """Whether the board has said hello since `start_time` (of time.time()); waits a moment.
+
+    Without a connection of its own, this reads what the host that serves the store has noted.
+    """
     if not link.connected:
         await asyncio.sleep(_LOOK_EVERY)
-        return any(
-            row.first == device and row.online and row.heard > began for row in keys.boards()
-        )
+        rows = [board for board in store.boards() if board.first == device]
+        return any(board.online and board.heard > start_time for board in rows)
     await link.take(_LOOK_EVERY)
-    said = link.boards.get(mqtt.name(device))
-    return said is not None and not said.kept
+    hello = link.presence.boards.get(mqtt.name(device))
+    return hello is not None and not hello.retained

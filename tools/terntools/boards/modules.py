@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 Sources = Mapping[str, str]  # name of a module, with dots -> its text
 
+_LIBRARY = "tern."
 _NETWORK = {"socket", "network"}
 _BOARDS = "tern.boards."
 _ANY_BOARD = "tern.boards.this"
@@ -27,164 +28,198 @@ _BRINGS = re.compile(r'^BRINGS = "(.+)"', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Board:
-    """The properties of a board that decide its modules: its processor for mpy-cross, sys.platform,
-    a network, AES.
-    """
+    """The properties of a board that decide its modules."""
 
-    processor: str
-    platform: str
+    processor: str  # as mpy-cross calls it
+    platform: str  # sys.platform
     network: bool
     aes: bool = True
 
 
 @functools.lru_cache(maxsize=1000)
 def imports(source: str) -> frozenset[str]:
-    """The imports of a module, at its top or later, and its names: modules, and `module.name` out
-    of one.
+    """The modules that a module imports, at its top or later, or names in its text.
+
+    Of `from a import b` it has "a" and "a.b", since b may be a module.
     """
-    return frozenset(_names(ast.walk(ast.parse(source))))
+    return frozenset(_imported_names(ast.walk(ast.parse(source))))
 
 
-def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+@functools.lru_cache(maxsize=1000)
+def _imports_at_top(source: str) -> frozenset[str]:
+    """The same, without what is imported within functions and blocks."""
+    return frozenset(_imported_names(ast.parse(source).body))
+
+
+def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The modules that these nodes of a syntax tree import or name in a text."""
     for node in nodes:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            for alias in node.names:
+                yield alias.name
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and str(node.value).startswith("tern."):
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Constant) and str(node.value).startswith(_LIBRARY):
             yield str(node.value)
 
 
 def guarded(source: str) -> set[str]:
     """The imports of a module that may fail with ImportError."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)) if "ImportError" in source else ():
-        if isinstance(node, ast.Try) and any(
-            handler.type and "ImportError" in ast.unparse(handler.type) for handler in node.handlers
-        ):
-            names.update(name for part in node.body for name in _names(ast.walk(part)))
+    if "ImportError" not in source:  # which saves the time for its syntax tree
+        return names
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Try) and _catches_import_error(node):
+            for statement in node.body:
+                names.update(_imported_names(ast.walk(statement)))
     return names
+
+
+def _catches_import_error(statement: ast.Try) -> bool:
+    for handler in statement.handlers:
+        if handler.type is not None and "ImportError" in ast.unparse(handler.type):
+            return True
+    return False
 
 
 def on_demand(sources: Sources) -> tuple[str, ...]:
     """The modules that the library can do without, without `tern.`, sorted."""
-    optional = set().union(*map(guarded, sources.values())) & sources.keys()
-    return tuple(sorted(name.removeprefix("tern.") for name in optional))
+    optional: set[str] = set()
+    for source in sources.values():
+        optional |= guarded(source)
+    return _short_names(optional & sources.keys())
+
+
+def beyond(sources: Sources, program: str) -> tuple[str, ...]:
+    """The modules that no client needs and that are not on demand, without `tern.`, sorted.
+
+    program: the text of the main.py that starts a client.
+    """
+    others = sources.keys() - needed(sources, imports(program)).keys()
+    return _short_names(name for name in others if not name.startswith(_BOARDS))
+
+
+def _short_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of modules without `tern.`, sorted."""
+    return tuple(sorted(name.removeprefix(_LIBRARY) for name in names))
 
 
 def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
-    """These modules and all that they need: modules that they import at their top or bring, and so
-    on.
-    """
+    """These modules and all that they need: what they import at their top or bring, and so on."""
     reached: set[str] = set()
-    left = set(names) & sources.keys()
-    while left:
-        reached |= left
-        left = {other for name in left for other in _top(sources[name]) | _brought(sources[name])}
-        left &= sources.keys() - reached
+    new = set(names) & sources.keys()
+    while new:
+        reached |= new
+        next_ones: set[str] = set()
+        for name in new:
+            next_ones |= _imports_at_top(sources[name]) | _brought_by(sources[name])
+        new = next_ones & sources.keys() - reached
     return reached
 
 
 def brought(sources: Sources, names: Iterable[str]) -> set[str]:
-    given = set(names) & sources.keys()
-    return given | {other for name in given for other in _brought(sources[name])} & sources.keys()
+    """Those of these modules that there are, and the modules that they bring."""
+    result = set(names) & sources.keys()
+    for name in list(result):
+        result |= _brought_by(sources[name]) & sources.keys()
+    return result
 
 
-def _brought(source: str) -> set[str]:
+def _brought_by(source: str) -> set[str]:
+    """The modules that the constant BRINGS of a module names."""
     constant = _BRINGS.search(source)
-    return {f"tern.{name}" for name in constant[1].split(", ")} if constant else set()
-
-
-def beyond(sources: Sources, program: str) -> tuple[str, ...]:
-    """The modules to which neither the client, which `program` starts, nor one on demand comes,
-    without `tern.`.
-    """
-    rest = sources.keys() - needed(sources, imports(program)).keys()
-    return tuple(
-        sorted(name.removeprefix("tern.") for name in rest if not name.startswith(_BOARDS))
-    )
+    if constant is None:
+        return set()
+    return {f"{_LIBRARY}{name}" for name in constant[1].split(", ")}
 
 
 def public(source: str) -> set[str]:
     """The public classes of a module, and their public methods."""
-    return {
-        part.name
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-        for part in (node, *node.body)
-        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and not part.name.startswith("_")
-    }
+    names = set()
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+            continue
+        names.add(node.name)
+        for member in node.body:
+            if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(member.name)
+    return {name for name in names if not name.startswith("_")}
 
 
 def lacking(sources: Sources, program: str) -> list[str]:
     """Names that a program takes from these modules and that they lack, such as "tern.wire.ROUND"."""
-    lack: list[str] = []
-    known: dict[str, str] = {}  # what a module is called in the program -> its name
     tree = ast.parse(program)
-
-    def take(module: str, name: str) -> None:
-        if f"{module}.{name}" not in sources and name not in _bound(sources[module]):
-            lack.append(f"{module}.{name}")
-
+    lack: list[str] = []
+    modules: dict[str, str] = {}  # the module that a name of the program stands for
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.module
-            and node.module.partition(".")[0] == "tern"
-        ):
+        if isinstance(node, ast.ImportFrom) and _is_of_library(node.module):
+            assert node.module
             for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                if node.module in sources:
-                    take(node.module, alias.name)
-                else:
-                    lack.append(whole)
-                if whole in sources:
-                    known[alias.asname or alias.name] = whole
+                name = f"{node.module}.{alias.name}"
+                if not _has(sources, node.module, alias.name):
+                    lack.append(name)
+                if name in sources:
+                    modules[alias.asname or alias.name] = name
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in sources:
-                    known[alias.asname or alias.name] = alias.name
-                elif alias.name.partition(".")[0] == "tern":
+                    modules[alias.asname or alias.name] = alias.name
+                elif _is_of_library(alias.name):
                     lack.append(alias.name)
+
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in known:
-            take(known[ast.unparse(node.value)], node.attr)
+        if isinstance(node, ast.Attribute):
+            module = modules.get(ast.unparse(node.value))
+            if module is not None and not _has(sources, module, node.attr):
+                lack.append(f"{module}.{node.attr}")
     return lack
 
 
-def _bound(source: str) -> set[str]:
-    bound = set()
+def _is_of_library(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0] == "tern"
+
+
+def _has(sources: Sources, module: str, name: str) -> bool:
+    """Whether a module binds a name, or is a package with a module of this name."""
+    if f"{module}.{name}" in sources:
+        return True
+    return module in sources and name in _bound_names(sources[module])
+
+
+def _bound_names(source: str) -> set[str]:
+    """The names that a module defines, assigns or imports anywhere."""
+    names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    return bound
-
-
-@functools.lru_cache(maxsize=1000)
-def _top(source: str) -> frozenset[str]:
-    return frozenset(_names(ast.parse(source).body))
+            for alias in node.names:
+                names.add((alias.asname or alias.name).partition(".")[0])
+    return names
 
 
 def networked(sources: Sources) -> set[str]:
     """The modules that are of no use without a network."""
-    tops = {name: _top(source) for name, source in sources.items()}
-    users = {
-        name: {other for other in sources if name in imports(sources[other])} for name in sources
-    }
+    importers: dict[str, set[str]] = {name: set() for name in sources}
+    for importer, source in sources.items():
+        for name in imports(source) & sources.keys():
+            importers[name].add(importer)
+
     useless: set[str] = set()
-
-    def is_useless(name: str) -> bool:
-        return bool(tops[name] & (_NETWORK | useless)) or set() < users[name] <= useless
-
-    while more := set(filter(is_useless, sources.keys() - useless)):
+    while True:
+        more = set()
+        for name in sources.keys() - useless:
+            needs_network = _imports_at_top(sources[name]) & (_NETWORK | useless)
+            serves_only_useless = importers[name] and importers[name] <= useless
+            if needs_network or serves_only_useless:
+                more.add(name)
+        if not more:
+            return useless
         useless |= more
-    return useless
 
 
 def usable(sources: Sources, board: Board) -> dict[str, str]:
@@ -195,21 +230,27 @@ def usable(sources: Sources, board: Board) -> dict[str, str]:
     its_own = _BOARDS + board.platform
     if its_own not in sources:
         its_own = _BOARDS + "emulated"
-    unusable |= {name for name in sources if name.startswith(_BOARDS)} - {its_own, _ANY_BOARD}
+    for name in sources:
+        if name.startswith(_BOARDS) and name not in (its_own, _ANY_BOARD):
+            unusable.add(name)
     return {name: source for name, source in sources.items() if name not in unusable}
 
 
 def needed(
     sources: Sources, roots: Iterable[str], unwanted: Collection[str] = ()
 ) -> dict[str, str]:
-    """The modules that the `roots` among them need, with their packages, without the unwanted;
-    sorted.
+    """The modules that `roots` need, themselves and packages included, sorted by name.
+
+    unwanted: modules to leave out, with what only they need.
     """
     reached: dict[str, str] = {}
-    left = set(roots)
-    while left:
-        name = left.pop()
+    waiting = set(roots)
+    while waiting:
+        name = waiting.pop()
+        if name.endswith("."):  # a text to which the name of a module is added on the board
+            waiting |= {each for each in sources if each.startswith(name)}
         if name in sources and name not in reached and name not in unwanted:
             reached[name] = sources[name]
-            left |= {name.rpartition(".")[0]} | imports(sources[name])
+            package = name.rpartition(".")[0]
+            waiting |= {package} | imports(sources[name])
     return dict(sorted(reached.items()))

@@ -1,6 +1,4 @@
-"""How a board reaches its host: a broker, or a link of one's own, in the files that provisioning
-writes.
-"""
+"""How a board reaches its host: the files of a broker, or of a link of one's own."""
 
 from __future__ import annotations
 
@@ -45,56 +43,71 @@ class Broker:
         prefix: str | None = None,
     ) -> Broker:
         """Read HOST[:PORT], or HOST,...[:PORT] of a cluster, and the files. Raises UsageError."""
-        host, colon, port = (
-            address.rpartition(":") if not address.endswith("]") else (address, "", "")
-        )
-        if not colon:
-            host, port = address, str(_MQTT_TLS_PORT if authority else _MQTT_PORT)
-        if not _HOSTS.fullmatch(host) or not (port.isdecimal() and 1 <= int(port) <= 65535):
-            raise UsageError(
-                f"--broker must be HOST[:PORT], not {address!r}", hint="such as broker.local"
-            )
+        host, port = _parse_address(address, with_tls=authority is not None)
         if prefix is not None:
             from ternhost.reach.broker.access import check_prefix
 
             check_prefix(prefix)
         secret = _read_secret(wifi_secret_file) if wifi_secret_file else None
-        if ssid is not None and not 1 <= len(ssid.encode()) <= 32:
-            raise UsageError(f"--ssid must have 1 to 32 bytes, not {len(ssid.encode())}")
-        if secret is not None and ssid is None:
-            raise UsageError(
-                "a Wi-Fi password needs a network", hint="name the network with --ssid"
-            )
-        if secret is not None and not 8 <= len(secret) <= 64:
-            raise UsageError(
-                "the Wi-Fi password must have 8 to 63 characters", hint="WPA2 asks for that"
-            )
+        _check_wifi(ssid, secret)
         certificate = read_file(authority) if authority else None
         if certificate is not None and certificate[:1] != b"\x30":
             raise UsageError(
                 f"{authority} is not a certificate in DER", hint=f"use the broker's {AUTHORITY}"
             )
-        return cls(re.sub(r"[\[\]]", "", host), int(port), certificate, ssid, secret, prefix)
+        return cls(host, port, certificate, ssid=ssid, wifi_secret=secret, prefix=prefix)
 
     def files(self, wake: int | None = None) -> dict[str, bytes]:
-        """The files for the board. wake: as of Member."""
-        config = {
-            "host": self.host,
-            "port": self.port,
-            "wake_s": wake,
-            "authority": self.authority and AUTHORITY,
-            "ssid": self.ssid,
-            "wifi_password": self.wifi_secret,
-            "prefix": self.prefix,
-        }
-        named = {name: value for name, value in config.items() if value is not None}
-        files = {"/" + AUTHORITY: self.authority} if self.authority is not None else {}
-        return {**files, "/" + MQTT: json.dumps(named).encode()}
+        """The files for the board. wake: seconds from one wake to the next, if it sleeps."""
+        config: dict[str, object] = {"host": self.host, "port": self.port}
+        if wake is not None:
+            config["wake_s"] = wake
+        if self.authority is not None:
+            config["authority"] = AUTHORITY
+        if self.ssid is not None:
+            config["ssid"] = self.ssid
+        if self.wifi_secret is not None:
+            config["wifi_password"] = self.wifi_secret
+        if self.prefix is not None:
+            config["prefix"] = self.prefix
+
+        files = {}
+        if self.authority is not None:
+            files["/" + AUTHORITY] = self.authority
+        files["/" + MQTT] = json.dumps(config).encode()
+        return files
+
+
+def _parse_address(address: str, with_tls: bool) -> tuple[str, int]:
+    """Host, without the brackets of an IPv6 address, and port. Raises UsageError."""
+    host, colon, port = address, "", ""
+    if not address.endswith("]"):  # behind which no port stands
+        host, colon, port = address.rpartition(":")
+    if not colon:
+        host, port = address, str(_MQTT_TLS_PORT if with_tls else _MQTT_PORT)
+    if not _HOSTS.fullmatch(host) or not (port.isdecimal() and 1 <= int(port) <= 65535):
+        raise UsageError(
+            f"--broker must be HOST[:PORT], not {address!r}", hint="such as broker.local"
+        )
+    return re.sub(r"[\[\]]", "", host), int(port)
+
+
+def _check_wifi(ssid: str | None, secret: str | None) -> None:
+    """Raise UsageError for a network or a password that Wi-Fi does not have."""
+    if ssid is not None and not 1 <= len(ssid.encode()) <= 32:
+        raise UsageError(f"--ssid must have 1 to 32 bytes, not {len(ssid.encode())}")
+    if secret is not None and ssid is None:
+        raise UsageError("a Wi-Fi password needs a network", hint="name the network with --ssid")
+    if secret is not None and not 8 <= len(secret) <= 64:
+        raise UsageError(
+            "the Wi-Fi password must have 8 to 63 characters", hint="WPA2 asks for that"
+        )
 
 
 def read_link(files: Sequence[str]) -> dict[str, bytes]:
-    """The files of a link of one's own, name on the board -> content, from NAME=FILE. Raises
-    UsageError.
+    """The files of a link of one's own by their name on the board, from NAME=FILE.
+
+    Raises UsageError.
     """
     link = {}
     for text in files:
@@ -109,11 +122,8 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
                 f"--link cannot be {name}, of tern's own link", hint="name a broker: --broker"
             )
         link[name] = read_file(Path(path))
-        try:
-            if name.endswith(".json") and not isinstance(json.loads(link[name]), dict):
-                raise ValueError("it is not an object")
-        except ValueError as error:
-            raise UsageError(f"{path} is not a JSON object: {error}") from error
+        if name.endswith(".json"):
+            _require_object(link[name], path)
     if link and not any(name.endswith(".json") for name in link):
         raise UsageError(
             "--link names no .json file", hint="a board finds its link by the name of that file"
@@ -121,7 +131,18 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
     return link
 
 
+def _require_object(data: bytes, path: str) -> None:
+    """Raise UsageError for a file that holds no JSON object."""
+    try:
+        is_object = isinstance(json.loads(data), dict)
+    except ValueError as error:
+        raise UsageError(f"{path} is not a JSON object: {error}") from error
+    if not is_object:
+        raise UsageError(f"{path} is not a JSON object: it is not an object")
+
+
 def _read_secret(path: Path) -> str:
+    """The Wi-Fi password in a file. Raises UsageError."""
     try:
         return read_file(path).decode("utf-8-sig").strip("\r\n")
     except UnicodeDecodeError:  # which holds the secret, and so is not kept as the cause

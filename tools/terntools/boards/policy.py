@@ -1,6 +1,4 @@
-"""What a device allows, from the words of a command line: the largest cost of a report, and a
-budget for life.
-"""
+"""What a device allows: the largest cost of a report, and a budget for life."""
 
 from decimal import Decimal
 
@@ -18,36 +16,47 @@ def policy(
 ) -> Policy:
     """The limits of a device, which counts rho if `delta` or `budget_rho` is named, else epsilon.
 
-    Raises UsageError.
-
-    largest: None for epsilon 2, or for a whole budget in rho.
+    largest: of a report; None for epsilon 2, or for a whole budget in rho. budget: epsilon for
+    life, by adding up, or with `delta` as (epsilon, delta). Raises UsageError.
     """
     if budget_rho is not None and (budget is not None or delta is not None):
         raise UsageError(
             "--budget-rho is a budget by itself", hint="leave out --budget and --delta"
         )
     total = str(_BUDGET if budget is None else budget)
-    rho = None
     if delta is not None:
         epsilon = parse_epsilon(total, MAX_BUDGET, "--budget") / MICRO
         rho = sums.rho_of(epsilon, sums.parse_delta(delta))
         total = f"rho {rho / MICRO:g}"
+        limits = _in_rho(largest, rho)
     elif budget_rho is not None:
-        rho = parse_epsilon(budget_rho, MAX_BUDGET, "--budget-rho")
         total = budget_rho
-    if rho is not None:
-        parsed = Policy(
-            parse_epsilon(largest, MAX_BUDGET, "--largest") if largest else rho, rho, RHO
-        )
+        limits = _in_rho(largest, parse_epsilon(budget_rho, MAX_BUDGET, "--budget-rho"))
     else:
-        allowed = parse_epsilon(largest or _LARGEST, option="--largest")
-        parsed = Policy(allowed, parse_epsilon(total, MAX_BUDGET, "--budget"))
-        if Decimal(total.strip()) * MICRO != parsed.budget:
-            text = f"--budget must be a whole number of millionths, not {total!r}"
-            raise UsageError(text, hint="such as 100")
-    if parsed.largest > parsed.budget:
+        limits = _in_epsilon(largest, total)
+    if limits.largest > limits.budget:
         raise UsageError(
-            f"--largest must be at most --budget, the device's budget for life ({total}), not {largest}",
+            f"--largest must be at most --budget, the device's budget for life ({total}), "
+            f"not {largest}",
             hint="--budget = --largest x the number of reports pays for that many",
         )
-    return parsed
+    return limits
+
+
+def _in_rho(largest: str | None, rho: int) -> Policy:
+    """The limits with a budget of `rho` millionths."""
+    largest_rho = parse_epsilon(largest, MAX_BUDGET, "--largest") if largest else rho
+    return Policy(largest_rho, rho, RHO)
+
+
+def _in_epsilon(largest: str | None, total: str) -> Policy:
+    """The limits with a budget in epsilon, which adds up."""
+    limits = Policy(
+        parse_epsilon(largest or _LARGEST, option="--largest"),
+        parse_epsilon(total, MAX_BUDGET, "--budget"),
+    )
+    if Decimal(total.strip()) * MICRO != limits.budget:
+        raise UsageError(
+            f"--budget must be a whole number of millionths, not {total!r}", hint="such as 100"
+        )
+    return limits

@@ -1,6 +1,4 @@
-"""A user's program for a board: its main.py, the modules beside it that it imports, and the library
-that it needs.
-"""
+"""A user's program for a board: its main.py, what it imports, and the library that it needs."""
 
 import ast
 from collections.abc import Iterable, Mapping
@@ -28,17 +26,16 @@ _FROZEN = "aioespnow apa106 dht ds18x20 mip neopixel ntptime onewire requests um
 
 @dataclass(frozen=True)
 class Program:
-    """A program. modules: their content by path below its folder; missing: imports that are
-    nowhere.
-    """
+    """A program of the user's."""
 
     main: bytes
-    modules: Mapping[str, bytes] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
+    modules: Mapping[str, bytes] = field(default_factory=dict)  # content by path below its folder
+    missing: tuple[str, ...] = ()  # imports that are nowhere
     name: str = "main.py"  # of its file
 
     @property
     def texts(self) -> tuple[str, ...]:
+        """The texts of main.py and of the modules."""
         return tuple(data.decode() for data in (self.main, *self.modules.values()))
 
 
@@ -51,41 +48,51 @@ def read_file(path: str | Path) -> bytes:
 
 
 def read(path: str | Path) -> Program:
-    """The program in a file, with the modules and packages beside it that it imports, directly or
-    through others. Warns of imports that are neither there nor in MicroPython or tern. Raises
-    UsageError, also for a file that is not Python.
+    """The program in a file, with the modules and packages beside it that it needs.
+
+    Those are its imports, and theirs. Warns of imports that are neither there nor in MicroPython or
+    tern. Raises UsageError, also for a file that is not Python.
     """
-    main, folder = _python(path), Path(path).parent
+    main = _python(path)
+    folder = Path(path).parent
     copied: dict[str, bytes] = {}
     missing: set[str] = set()
-    left, known = (
-        [main],
-        {"tern", "main", *(u + name for name in _BUILT_IN.split() for u in ("", "u"))},
-    )
-    while left:
-        source = left.pop().decode()
-        optional = {*_FROZEN.split(), *map(_top, modules.guarded(source))}
-        names = {*map(_top, modules.imports(source))} - known
-        known |= names
+    seen = {"tern", "main", *_BUILT_IN.split()}
+    seen |= {f"u{name}" for name in _BUILT_IN.split()}  # MicroPython's other names for them
+    waiting = [main]
+    while waiting:
+        source = waiting.pop().decode()
+        may_be_absent = {*_FROZEN.split(), *map(_top, modules.guarded(source))}
+        names = set(map(_top, modules.imports(source))) - seen
+        seen |= names
         for name in names:
-            files = [*(folder / name).rglob("*.py")] or [*folder.glob(f"{name}.py")]
-            beside = {file.relative_to(folder).as_posix(): _python(file) for file in files}
-            copied |= beside
-            left += beside.values()
-            missing |= {name} - optional if not beside else set()
+            files = _files_of(folder, name)
+            copied |= files
+            waiting += files.values()
+            if not files and name not in may_be_absent:
+                missing.add(name)
     if missing:
         warn(
-            f"{path} imports {', '.join(sorted(missing))}: neither a file beside it nor a module of MicroPython or tern"
-            "\n  it stops there unless the board has this module in its firmware or in /lib (mpremote mip install)"
+            f"{path} imports {', '.join(sorted(missing))}: neither a file beside it nor a module of "
+            "MicroPython or tern\n  it stops there unless the board has this module in its firmware "
+            "or in /lib (mpremote mip install)"
         )
     return Program(main, dict(sorted(copied.items())), tuple(sorted(missing)), str(path))
 
 
+def _files_of(folder: Path, name: str) -> dict[str, bytes]:
+    """The files of a package or module in a folder, by their path below it; none: it is not there."""
+    paths = list((folder / name).rglob("*.py")) or list(folder.glob(f"{name}.py"))
+    return {path.relative_to(folder).as_posix(): _python(path) for path in paths}
+
+
 def _top(name: str) -> str:
+    """The package of a module, or the module itself."""
     return name.partition(".")[0]
 
 
 def _python(path: str | Path) -> bytes:
+    """The bytes of a Python file. Raises UsageError for another one."""
     data = read_file(path)
     try:
         ast.parse(data.decode())
@@ -103,10 +110,8 @@ def program_files(
 ) -> dict[str, bytes]:
     """The files of a program on `machine`, one of MACHINES, by path in its folder.
 
-    Raises UsageError.
-
-    program: it must import tern.update; more: further modules of the library; others: the user's
-    files.
+    program: it must import tern.update. more: further modules of the library. others: the user's
+    files. Raises UsageError.
     """
     try:
         for name, text in zip((program.name, *program.modules), program.texts, strict=True):
@@ -115,7 +120,8 @@ def program_files(
         raise UsageError(f"{program.name} is not a program for MicroPython: {error}") from error
     if "tern.update" not in modules.imports(program.texts[0]):
         raise UsageError(
-            f"{program.name} does not import tern.update: it would take no further package, and be rolled back",
+            f"{program.name} does not import tern.update: it would take no further package, "
+            "and be rolled back",
             hint="give its App an Update(board), out of tern.update: docs/guides/application.md",
         )
     more = [*more, *_ALWAYS]

@@ -27,13 +27,11 @@ _ANEW = "remove them all with --clear"
 
 @dataclass(frozen=True)
 class Held:
-    """The records of a board: the oldest first (None: no records), their place, and the last
-    segment's number.
-    """
+    """The records of a board."""
 
-    rows: Rows | None
-    source: str | None
-    last: int = 0
+    rows: Rows | None  # the oldest first; None: no records
+    source: str | None  # the folder or file that holds them
+    last: int = 0  # the last segment's number
 
 
 @contextmanager
@@ -46,10 +44,8 @@ def opened(port: str) -> Iterator[Repl]:
         try:
             repl = stack.enter_context(Repl(port, visits=True))
         except RefusedError as error:
-            hint = error.hint
-            raise RefusedError(
-                f"the board on {port} is locked: its records cannot be read", hint
-            ) from error
+            text = f"the board on {port} is locked: its records cannot be read"
+            raise RefusedError(text, error.hint) from error
         yield repl
 
 
@@ -73,16 +69,20 @@ def read(repl: Repl, progress: FileProgress | None = None) -> Held:
             raise UsageError(
                 f"the segments on {repl.name} hold records of several sizes", hint=_ANEW
             )
-        segments_by_number.sort(key=lambda one: one[0])
-        numbers, parts = zip(*segments_by_number, strict=True)
-        return Held(np.concatenate(parts), FOLDER, numbers[-1])
+        segments_by_number.sort(key=lambda segment: segment[0])
+        last_number, _ = segments_by_number[-1]
+        rows = np.concatenate([rows for _, rows in segments_by_number])
+        return Held(rows, FOLDER, last_number)
     if _PATH not in repl.directory("/"):
         return Held(None, None)
     return Held(_provisioned(repl.read_file(_PATH)), _PATH)
 
 
 def _segment(path: str, data: bytes) -> tuple[int, Rows]:
-    # Its number and its whole records; none of a file that was only begun.
+    """The number of a segment and its whole records; none of a file that was only begun.
+
+    Raises UsageError for a damaged one.
+    """
     if len(data) < recorder.SEGMENT_BYTES:
         return 0, np.zeros((0, 2), np.int16)
     magic, d, number, count = struct.unpack_from(recorder.SEGMENT_HEADER, data)
@@ -92,25 +92,25 @@ def _segment(path: str, data: bytes) -> tuple[int, Rows]:
 
 
 def _provisioned(data: bytes) -> Rows:
+    """The records in records.bin. Raises UsageError for a damaged one."""
     if len(data) >= storage.RECORDS_BYTES:
         magic, d, count = struct.unpack_from(storage.RECORDS_HEADER, data)
-        if (
-            magic == storage.MAGIC
-            and d
-            and len(data) == storage.RECORDS_BYTES + 2 * count * (d + 1)
-        ):
+        size = storage.RECORDS_BYTES + 2 * count * (d + 1)
+        if magic == storage.MAGIC and d and len(data) == size:
             return _rows(data, storage.RECORDS_BYTES, d)
     raise UsageError(f"{_PATH} on the board is damaged", hint="provision it again: tern provision")
 
 
 def _rows(data: bytes, start: int, d: int) -> Rows:
+    """The whole records of d features from `start` on."""
     count = (len(data) - start) // (2 * d + 2)
     return np.frombuffer(data, "<i2", count * (d + 1), start).reshape(count, d + 1)
 
 
 def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
-    """Files of segments that hold `rows`: path on the board -> content. last: number of the last
-    one that is there.
+    """Files of segments that hold `rows`: path on the board -> content.
+
+    last: number of the last segment that is there.
     """
     d = rows.shape[1] - 1
     most = (recorder.SEGMENT_MOST - recorder.SEGMENT_BYTES) // (2 * d + 2)
@@ -124,8 +124,9 @@ def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
 
 
 def csv_of(rows: Rows, *, classes: bool = False) -> str:
-    """The records as `own.read_csv` takes them: decimals in [-1, 1], or with `classes` the label a
-    class's number.
+    """The records as `own.read_csv` takes them: decimals in [-1, 1].
+
+    classes: the label is the number of a class.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -140,6 +141,9 @@ def csv_of(rows: Rows, *, classes: bool = False) -> str:
 def check_fits(rows: Rows) -> None:
     """Raise UsageError where these are more records, or larger ones, than a device holds."""
     if not 1 <= len(rows) <= MOST or not 1 <= rows.shape[1] - 1 <= wire.MAX_DIMENSION:
-        held = f"{counted(len(rows), 'record')} of {counted(rows.shape[1] - 1, 'feature')}"
-        most = f"at most {MOST} records of 1 to {wire.MAX_DIMENSION} features, the constant one included"
-        raise UsageError(f"a device cannot hold {held}", hint=most)
+        size = f"{counted(len(rows), 'record')} of {counted(rows.shape[1] - 1, 'feature')}"
+        raise UsageError(
+            f"a device cannot hold {size}",
+            hint=f"at most {MOST} records of 1 to {wire.MAX_DIMENSION} features, the constant one "
+            "included",
+        )

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from random import choice
@@ -58,20 +59,22 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
     """
     from ternhost.reach.broker.access import BOARDS
 
-    kept, keys = place / BOARDS, store or access.store
-    in_file = not store and kept.exists()
-    if not in_file and not (keys and Path(keys).exists()):
-        hint = "have the owner of the broker write them: tern broker config DIR --relay SITE; or name the "
-        hint += "--store"
-        raise UsageError(f"there are no passwords of boards in {place}", hint)
+    password_file = place / BOARDS
+    if not store and password_file.exists():
+        return lambda first: read_object(password_file).get(mqtt.name(first))
+
+    key_store = store or access.store
+    if not key_store or not Path(key_store).exists():
+        raise UsageError(
+            f"there are no passwords of boards in {place}",
+            hint="have the owner of the broker write them: tern broker config DIR --relay SITE; or "
+            "name the --store",
+        )
 
     def password_of(first: int) -> str | None:
-        if not in_file:
-            assert keys
-            with Store(keys, create=False, beside=True) as opened:
-                key = opened.keys().get(first)
-            return mqtt.password(key) if key else None
-        return read_object(kept).get(mqtt.name(first))
+        with Store(key_store, create=False, beside=True) as opened:
+            key = opened.keys().get(first)
+        return mqtt.password(key) if key else None
 
     return password_of
 
@@ -91,6 +94,7 @@ class _Inbox(SimpleQueue[Received]):
             self._rope.send(b"\0")
 
     def take(self) -> list[Received]:
+        """All that has come, at once."""
         with suppress(BlockingIOError):
             self.bell.recv(4096)
         return drain(self, 0)
@@ -106,9 +110,10 @@ class _Port(SerialLink):
     AFTER_LOSS = "it is opened again when it is back"
 
     def heard(self, received: Any) -> None:
-        received = list(received)
-        super().heard(received)
-        if hellos := [frame for frame in received if frame[:1] == bytes((wire.HELLO,))]:
+        frames = list(received)
+        super().heard(frames)
+        hellos = [frame for frame in frames if frame[:1] == bytes((wire.HELLO,))]
+        if hellos:
             self._events.put(Received(self, hellos))
 
 
@@ -127,10 +132,29 @@ class _Line(Connection):
             select((line, self._bell), (), (), timeout_ms / 1000)
 
 
+@dataclass(frozen=True)
+class _Question:
+    """A frame from the broker that the board answers by a HELLO with its nonce."""
+
+    frame: bytes
+    sent_at: float  # of time.monotonic()
+
+    def __bool__(self) -> bool:
+        return bool(self.frame)
+
+    def is_answered_by(self, hello: bytes) -> bool:
+        """Whether a HELLO has the nonce of this question; the link's own questions have others."""
+        if not self.frame:
+            return False
+        start = 1 if self.frame[0] == wire.HELLO_REQUEST else 5
+        return hello[1:5] == self.frame[start : start + 4]
+
+
+_NO_QUESTION = _Question(b"", 0.0)
+
+
 class Relay:
-    """Relays the board on a port, in a thread, until `close`; board and broker may go and come back
-    meanwhile.
-    """
+    """Relays the board on a port, in a thread, until `close`; both ends may go and come back."""
 
     def __init__(self, port: str, access: Access, passwords: Passwords, tell: Tell) -> None:
         """port: a name of `names.NAMES`. tell: gets a sentence for each change of state."""
@@ -157,6 +181,7 @@ class Relay:
         self._thread.join()
 
     def say(self, text: str) -> None:
+        """Tell a sentence about the state, unless it is the last one."""
         if text != self._state:
             self._state = text
             self._tell(f"{self.port}: {text}")
@@ -166,23 +191,21 @@ class Relay:
             try:
                 self._relay()
             except TernError as error:
-                self.say(error.message + (f"\n  {error.hint}" if error.hint else ""))
+                hint = f"\n  {error.hint}" if error.hint else ""
+                self.say(error.message + hint)
             self.end.wait(_RETRY)
 
     def _relay(self) -> None:
+        """Relay frames until the board is gone. Raises TernError."""
         with closing(_Inbox()) as inbox, closing(_Port(names.resolve(self.port), inbox)) as link:
             first = require_at_port(self.port, link.hello()).first or 0
             inbox.take()
-            password = self._passwords(first) if first else None
+            hint = "make it a member: tern up; then run 'tern broker config' again"
+            if not first:
+                raise DeviceError("the board has no key", hint)
+            password = self._passwords(first)
             if password is None:
-                text = (
-                    f"board {mqtt.name(first)} has no password here"
-                    if first
-                    else "the board has no key"
-                )
-                raise DeviceError(
-                    text, hint="make it a member: tern up; then run 'tern broker config' again"
-                )
+                raise DeviceError(f"board {mqtt.name(first)} has no password here", hint)
             _Passage(self, link, inbox, first, password).run()
 
 
@@ -190,41 +213,46 @@ class _Passage:
     """The traffic between a board and the broker, as long as the board is there."""
 
     def __init__(self, relay: Relay, link: _Port, inbox: _Inbox, first: int, password: str) -> None:
-        """relay: ends the traffic, and gets its state, again and again. first: the board's first
-        client.
-        """
-        self._link, self._inbox, self._end, self._say = link, inbox, relay.end, relay.say
-        access = relay.access
+        """relay: ends the traffic, and gets its state. first: the id of the board's first client."""
+        self._relay = relay
+        self._link = link
+        self._inbox = inbox
         self._name = mqtt.name(first)
-        hello = mqtt.HELLO % (access.prefix, self._name)
-        self._session = Session(
-            lambda: _Line(
-                inbox.bell, host := choice(access.hosts), access.port, relay.context, host
-            ),
-            self._name.encode(),
-            self._name.encode(),
-            password.encode(),
-            keep_alive=_KEEP_ALIVE,
-            will=(hello.encode(), b""),
-            window=_WINDOW,
-            slot=wire.MAX_FRAME + _TOPIC,
-        )
-        self._broker = mqtt.Mqtt(self._session, access.prefix, self._name, _LONGEST_PAUSE_MS)
+        self._session = self._new_session(password)
+        self._broker = mqtt.Mqtt(self._session, relay.access.prefix, self._name, _LONGEST_PAUSE_MS)
         for kind in _DOWN:
             self._broker.admit(kind)
-        self._where = f"the broker at {access.host} port {access.port}"
         self._up: deque[bytes] = deque()
         self._down: deque[bytes] = deque()
-        self._owing = b""  # the frame that the board must answer with a HELLO before it gets more
-        self._nonce = 0  # of that HELLO
-        self._asked = 0.0
+        self._question = _NO_QUESTION  # that the board must answer by a HELLO before it gets more
         self._heard = time.monotonic()
         self._checked = self._heard
 
+    def _new_session(self, password: str) -> Session:
+        """The board's session with the broker, whose will is an empty hello."""
+        access, inbox, context = self._relay.access, self._inbox, self._relay.context
+
+        def connect() -> _Line:
+            host = choice(access.hosts)
+            return _Line(inbox.bell, host, access.port, context, host)
+
+        name = self._name.encode()
+        hello_topic = mqtt.HELLO % (access.prefix, self._name)
+        return Session(
+            connect,
+            name,
+            name,
+            password.encode(),
+            keep_alive=_KEEP_ALIVE,
+            will=(hello_topic.encode(), b""),
+            window=_WINDOW,
+            slot=wire.MAX_FRAME + _TOPIC,
+        )
+
     def run(self) -> None:
-        """Raises DeviceError once the board is gone."""
+        """Pass frames on. Raises DeviceError once the board is gone."""
         try:
-            while not self._end.is_set():
+            while not self._relay.end.is_set():
                 for received in self._inbox.take():
                     if received.error:
                         raise received.error
@@ -232,28 +260,36 @@ class _Passage:
                         self._take(frame)
                 self._publish()
                 self._fetch()
-                self._look()
+                self._tell_state()
+                self._check_board()
         finally:
             self._session.close()  # not disconnect: its will is to be published
 
     def _take(self, frame: bytes) -> None:
+        """Take a frame of the board. A HELLO that answers only the link's own question stays here."""
         self._heard = time.monotonic()
         if frame[:1] == bytes((wire.HELLO,)):
-            # Others answer the link, which counts credits anew.
-            if self._owing and frame[1:5] == self._nonce.to_bytes(4, "little"):
-                self._owing = b""
+            if self._question.is_answered_by(frame):
+                self._question = _NO_QUESTION
                 self._up.append(frame)
         elif frame and frame[0] in _UP:
             self._up.append(frame)
 
+    def _may_publish(self) -> bool:
+        """Whether a frame waits for the broker, and the broker can take it."""
+        has_room = self._session.connected and self._broker.waiting() < _WINDOW - 1
+        return bool(self._up) and has_room
+
     def _publish(self) -> None:
-        while self._up and self._session.connected and self._broker.waiting() < _WINDOW - 1:
+        """Send the board's frames to the broker, as far as it can take them."""
+        while self._may_publish():
             frame = self._up.popleft()
             self._broker.send(frame, len(frame))
 
     def _fetch(self) -> None:
-        busy = self._owing or self._link.backlog() > _BACKLOG
-        if self._down and not busy:
+        """Pass a frame of the broker on, or wait for one; with the board busy, only shortly."""
+        is_busy = bool(self._question) or self._link.backlog() > _BACKLOG
+        if self._down and not is_busy:
             self._send(self._down.popleft())
             return
         frame = None
@@ -263,32 +299,38 @@ class _Passage:
                 self._up.clear()  # once asked again, the board repeats its answers
         if frame is not None:
             self._down.append(bytes(frame))
-        elif not (self._up and self._session.connected and self._broker.waiting() < _WINDOW - 1):
-            self._session.wait(20 if busy else _WAIT_MS)
+        elif not self._may_publish():
+            self._session.wait(20 if is_busy else _WAIT_MS)
 
     def _send(self, frame: bytes) -> None:
+        """Send a frame to the board. Some ask for a HELLO."""
         if frame[0] in (wire.HELLO_REQUEST, wire.FLEET_KEY):
-            self._owing, self._asked = frame, time.monotonic()
-            at = 1 if frame[0] == wire.HELLO_REQUEST else 5
-            self._nonce = int.from_bytes(frame[at : at + 4], "little")
+            self._question = _Question(frame, time.monotonic())
         self._link.send(frame)
 
-    def _look(self) -> None:
-        now = time.monotonic()
+    def _tell_state(self) -> None:
+        """Say how the board is connected to the broker. Raises DeviceError if it is refused."""
+        access = self._relay.access
+        broker = f"the broker at {access.host} port {access.port}"
+        error = self._broker.error
         if self._session.connected:
-            self._say(f"board {self._name} is on {self._where}")
-        elif refuses(self._broker.error):  # its password may be another by now
-            hint = "give it the board's password: tern broker config"
+            self._relay.say(f"board {self._name} is on {broker}")
+        elif refuses(error):  # its password may be another by now
             raise DeviceError(
-                f"{self._where} does not let board {self._name} in: {self._broker.error}", hint
+                f"{broker} does not let board {self._name} in: {error}",
+                hint="give it the board's password: tern broker config",
             )
-        elif self._broker.error:
-            self._say(f"board {self._name} waits for {self._where}: {self._broker.error}")
-        if self._owing and now - self._asked > _AGAIN:
-            self._send(self._owing)
-        quiet = now - self._heard
-        if quiet > _SILENT:
+        elif error:
+            self._relay.say(f"board {self._name} waits for {broker}: {error}")
+
+    def _check_board(self) -> None:
+        """Ask a quiet board whether it is there. Raises DeviceError after a long silence."""
+        now = time.monotonic()
+        if self._question and now - self._question.sent_at > _AGAIN:
+            self._send(self._question.frame)
+        silence = now - self._heard
+        if silence > _SILENT:
             raise DeviceError(f"board {self._name} does not answer", hint="press its reset button")
-        if quiet > _QUIET and now - self._checked > _QUIET:
+        if silence > _QUIET and now - self._checked > _QUIET:
             self._checked = now
             self._link.send(hello_request()[1])

@@ -38,13 +38,11 @@ def _run(args: argparse.Namespace) -> int:
         try:
             for board in boards:
                 relays.append(Relay(board, access, passwords, warn))
-            what = "1 board is" if len(boards) == 1 else f"{len(boards)} boards are"
-            text = (
-                f"{what} relayed to the broker at {access.host} port {access.port}; Ctrl-C ends it"
-            )
-            print_result(
-                {"ports": boards, "host": access.host, "port": access.port}, text, args.json
-            )
+            subject = "1 board is" if len(boards) == 1 else f"{len(boards)} boards are"
+            text = f"{subject} relayed to the broker at {access.host} port {access.port}; "
+            text += "Ctrl-C ends it"
+            result = {"ports": boards, "host": access.host, "port": access.port}
+            print_result(result, text, args.json)
             while True:
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:

@@ -20,16 +20,16 @@ from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 from terntools.boards import heard
 
 _RAW_PROMPT = b"raw REPL; CTRL-B to exit\r\n>"
-_ENTER_TRIES = 5
+ENTER_TRIES = 5
 _CHUNK = 1536  # bytes of a file in one command
 TIMEOUT = 20.0  # seconds without output after which a command is given up
 _HANDSHAKE = 10.0  # seconds that an answer of raw paste may take
-_HELLO_WAIT = 3.0  # seconds in which a locked board answers its host
+HELLO_WAIT = 3.0  # seconds in which a locked board answers its host
 _ARM_WAIT = 2.0  # seconds without output in which a board runs _ARM
 _MOST_ENTERING = (
     45.0  # seconds until a port that prints on and on, and gives no prompt, is given up
 )
-_MOST_TALK = 5.0  # seconds beyond a timeout after which a port that never falls silent is given up
+MOST_TALK = 5.0  # seconds beyond a timeout after which a port that never falls silent is given up
 _MOST_TIMES = 3  # code that prints on and on is given up after so many times its timeout
 _MOST_SECONDS = 3600  # that code may run
 _MOST_SECONDS_TALKING = 300  # that a program may run which waits for the host
@@ -97,7 +97,7 @@ def _is_locked(port: str) -> bool:
     """Whether a board that gives no prompt answers its host: then it is locked."""
     try:
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
-            link.hello(_HELLO_WAIT)
+            link.hello(HELLO_WAIT)
     except RefusedError:  # it speaks another release's language
         return True
     except TernError:
@@ -175,7 +175,7 @@ class Repl:
         printed = b""
         end = time.monotonic() + _MOST_ENTERING
         with self._turn:
-            for attempt in range(tries or _ENTER_TRIES):
+            for attempt in range(tries or ENTER_TRIES):
                 if time.monotonic() > end:
                     break
                 self._interrupt()
@@ -552,10 +552,10 @@ class Repl:
         """What the board prints up to and with `ending`, or until the host has waited long enough.
 
         timeout: seconds without a byte. limit: seconds in all, for a port that never falls silent
-        (default: `timeout` and `_MOST_TALK`). Raises GoneError, with what was printed.
+        (default: `timeout` and `MOST_TALK`). Raises GoneError, with what was printed.
         """
         if limit is None:
-            limit = timeout + _MOST_TALK
+            limit = timeout + MOST_TALK
         data = bytearray()
         start = time.monotonic()
         last_byte_at = start
@@ -579,13 +579,13 @@ class Repl:
 
     def _drain(self, quiet: float) -> None:
         """Take what the board prints until it has been silent for `quiet` seconds; no longer than
-        `_MOST_TALK` more.
+        `MOST_TALK` more.
         """
         start = time.monotonic()
         last_byte_at = start
         while True:
             now = time.monotonic()
-            if now - last_byte_at >= quiet or now - start >= quiet + _MOST_TALK:
+            if now - last_byte_at >= quiet or now - start >= quiet + MOST_TALK:
                 return
             if self._receive():
                 last_byte_at = time.monotonic()

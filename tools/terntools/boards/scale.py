@@ -1,8 +1,8 @@
-"""`tern scale`: finds the scale of tern.features.Window from public recordings, never from a
-fleet's measurements.
+"""`tern scale`: finds the scale of tern.features.Window from public recordings.
 
-FILE.csv has a sample per line, one to three columns; a first line may name them, and an empty line
-ends a recording. A scale runs from the 2 % quantile over all windows to the 98 % quantile.
+A fleet's measurements are never used, since the scale is public. FILE.csv has a sample per line,
+one to three columns; a first line may name them, and an empty line ends a recording. A scale runs
+from the 2 % quantile over all windows to the 98 % quantile.
 """
 
 import argparse
@@ -63,7 +63,9 @@ def scale_of(
 ) -> list[tuple[int, int]]:
     """(low, high) of each feature over the windows of these recordings.
 
-    Raises UsageError where there are too few.
+    n: samples in a window. hop: samples from window to window; None: half a window. length: also
+    the features of the vector's length. Raises UsageError where there are too few windows, and
+    ValueError for a window that is impossible.
     """
     raw_features = []
     for samples in recordings:
@@ -75,22 +77,25 @@ def scale_of(
             if window.push(*sample):
                 window.features(out)
                 raw_features.append(list(window.raw))
-    if len(raw_features) < 1 / LOW:
-        hint = f"record {1 / LOW:.0f} or more"
-        raise UsageError(f"{len(raw_features)} windows of {n} samples are too few", hint)
-    low, high = np.quantile(np.array(raw_features), (LOW, HIGH), axis=0)
-    return [
-        (int(a), max(int(a) + 1, int(b))) for a, b in zip(np.floor(low), np.ceil(high), strict=True)
-    ]
+    fewest = 1 / LOW
+    if len(raw_features) < fewest:
+        raise UsageError(
+            f"{len(raw_features)} windows of {n} samples are too few",
+            hint=f"record {fewest:.0f} or more",
+        )
+    lows, highs = np.quantile(np.array(raw_features), (LOW, HIGH), axis=0)
+    scale = []
+    for low, high in zip(np.floor(lows), np.ceil(highs), strict=True):
+        scale.append((int(low), max(int(low) + 1, int(high))))  # never empty
+    return scale
 
 
 def names(count: int, length: bool) -> list[str]:
-    axes = count // len(KINDS) - length
-    return [
-        f"{kind} of {axis}"
-        for axis in (*_AXES[:axes], *(["the length"] * length))
-        for kind in KINDS
-    ]
+    """The names of `count` features, in their order."""
+    axes = list(_AXES[: count // len(KINDS) - length])
+    if length:
+        axes.append("the length")
+    return [f"{kind} of {axis}" for axis in axes for kind in KINDS]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -114,10 +119,9 @@ def _run(args: argparse.Namespace) -> int:
         scale = scale_of(read(args.file, args.times), args.window, args.hop, args.length)
     except ValueError as error:  # of the Window
         raise UsageError(str(error)) from error
-    lines = [
-        f"    ({low}, {high}),  # {name}"
-        for (low, high), name in zip(scale, names(len(scale), args.length), strict=True)
-    ]
-    text = "\n".join(("SCALE = (  # public: from recordings that everybody may see", *lines, ")"))
+    lines = ["SCALE = (  # public: from recordings that everybody may see"]
+    for (low, high), name in zip(scale, names(len(scale), args.length), strict=True):
+        lines.append(f"    ({low}, {high}),  # {name}")
+    text = "\n".join([*lines, ")"])
     print_result({"scale": scale}, text, args.json)
     return OK

@@ -1,5 +1,4 @@
-"""Checks a board's computations before it is trusted, since a miscompiled library computes wrong
-gradients silently.
+"""Checks a board's computations before it is trusted: a miscompiled library is silently wrong.
 
 Compiled programs run beside plain twins on the board (constructs.py); the deployed library's
 reports of fixed records and randomness must equal those made here (answers.py).
@@ -38,20 +37,23 @@ _SECONDS = 30.0
 
 # Known faults of compilers, by the constructs that show them.
 _FAULTS: dict[str, str] = json.loads(Path(__file__).with_name("faults.json").read_text())
-_KNOWN = {name: fault for fault, names in _FAULTS.items() for name in names.split()}
+_FAULT_OF: dict[str, str] = {}
+for _fault, _names in _FAULTS.items():
+    _FAULT_OF.update(dict.fromkeys(_names.split(), _fault))
 
 # Output of a board that crashes or restarts: QEMU's machines, ESP-IDF, MicroPython.
 _CRASHES = ("crash: ", "Guru Meditation", "Fatal exception", "PANIC", "MicroPython v")
 
 _DEVICE = 7
 _KEY = bytes(range(wire.KEY_BYTES))  # of a device that is none
-_D = 20
+_DIMENSION = 20  # of the records' features and the models' parameters
 _EXPONENT = -14
-_BUDGET = 1_000_000_000
-_INPUTS = 64
-# A card for each of the sampler's leaves, and every model's gradient.
+_BUDGET = 1_000_000_000  # millionths; enough for all reports
+_INPUTS = 64  # that each card's mechanism gets
+_RECORDS = 5
+# Mechanism, model and values of each report: one for each of the sampler's leaves and each model.
 _REPORTS = (
-    ("three-outputs", wire.LOGISTIC, _D),
+    ("three-outputs", wire.LOGISTIC, _DIMENSION),
     ("pm-sub", wire.SVM, 7),
     ("laplace", wire.LINEAR, 5),
     ("hm-tp", wire.LOGISTIC, 3),
@@ -73,6 +75,7 @@ def source(plain: bool = False) -> str:
 
 @cache
 def _twin() -> ModuleType:
+    """The plain programs as a module of this interpreter."""
     module = ModuleType(_PLAIN)
     # It inherits that annotations are not evaluated, as on a device.
     exec(compile(source(plain=True), f"{_PLAIN}.py", "exec"), module.__dict__)
@@ -83,125 +86,144 @@ def _twin() -> ModuleType:
 def expected() -> str:
     """The last line of a board that is right, by what the plain twins compute here."""
     lines: list[str] = []
-    _twin().run(_twin(), _twin(), lambda *words: lines.append(" ".join(map(str, words))))
+
+    def say(*words: object) -> None:
+        lines.append(" ".join(map(str, words)))
+
+    _twin().run(_twin(), _twin(), say)
     return lines[-1]
 
 
 def faults(output: str, exception: str = "") -> list[str]:
-    """Explain the output of constructs.run(), and a crash or exception after it: a line for each
-    known cause.
+    """Explain the output of constructs.run(), and a crash or exception after it.
 
-    Each line names the constructs that show its cause. Empty if all were right.
+    A line for each cause names the constructs that show it. Empty if all were right.
     """
-    begun, last = "", ""
-    shown_by: dict[str, list[str]] = {}  # cause -> constructs
-    for word, _, rest in (line.partition(" ") for line in output.splitlines()):
+    running, last = "", ""
+    constructs: dict[str, list[str]] = {}  # by the cause that they show
+    for line in output.splitlines():
+        word, _, rest = line.partition(" ")
         if word == "begin":
-            begun = rest
+            running = rest
         elif word == "end":
-            last = f"{word} {rest}"
+            last = line
         elif word == "wrong":
-            shown_by.setdefault(_KNOWN.get(rest, "not what its plain twin computes"), []).append(
-                rest
-            )
-    lines = [f"{', '.join(names)}: {cause}" for cause, names in shown_by.items()]
+            cause = _FAULT_OF.get(rest, "not what its plain twin computes")
+            constructs.setdefault(cause, []).append(rest)
+
+    lines = [f"{', '.join(names)}: {cause}" for cause, names in constructs.items()]
     if not last:
-        why = exception or _KNOWN.get(begun, "")
-        lines.append(f"{begun or 'loading the programs'} stopped it" + (f": {why}" if why else ""))
+        what = running or "loading the programs"
+        why = exception or _FAULT_OF.get(running, "")
+        lines.append(f"{what} stopped it: {why}" if why else f"{what} stopped it")
     elif last != expected():
         lines.append("interpreter: even the plain twins compute something else than here")
     return lines
 
 
 def _run(repl: Repl, files: dict[str, bytes], code: str) -> tuple[str, str]:
-    """Output of `code` beside these files on the board, and the last line of its traceback; none
-    after a crash.
+    """Run `code` beside these files: its output, and the last line of its traceback.
 
-    The board is reset, and left as it was unless it crashes. Raises TernError, also where it may
-    have been unplugged.
+    After a crash there is no traceback. The board is reset, and left as it was unless it crashes.
+    Raises TernError, also where the board may have been unplugged.
     """
     with _on_board(repl, files):
         try:
             output, traceback = repl.execute(code, _SECONDS)
-        except SilenceError as silence:
-            if isinstance(silence, GoneError) and not any(
-                sign in silence.output for sign in _CRASHES
-            ):
+        except GoneError as gone:
+            if not _shows_crash(gone.output):
                 raise
+            return gone.output, ""
+        except SilenceError as silence:
             return silence.output, ""
     return output, traceback.strip().rpartition("\n")[2]
 
 
+def _shows_crash(output: str) -> bool:
+    return any(sign in output for sign in _CRASHES)
+
+
 def require_compiler(repl: Repl, processor: str) -> None:
-    """Raise MiscompiledError where what mpy-cross makes for `processor` does not compute right on
-    this board.
+    """Raise MiscompiledError where mpy-cross does not compile right for this board.
+
+    processor: as mpy-cross calls it.
     """
-    texts = {_PLAIN: source(plain=True), _NATIVE: source()}
-    files = {
-        f"{name}.mpy": mpy.compiled(text, processor, f"{name}.py", optimise=True)
-        for name, text in texts.items()
-    }
+    files = {}
+    for name, text in ((_PLAIN, source(plain=True)), (_NATIVE, source())):
+        files[f"{name}.mpy"] = mpy.compiled(text, processor, f"{name}.py", optimise=True)
     code = f"import {_PLAIN}, {_NATIVE}\n{_PLAIN}.run({_NATIVE}, {_PLAIN})\n"
     output, exception = _run(repl, files, hiding.IGNORE_ROOT + code)
-    if lines := faults(output, exception):
+    lines = faults(output, exception)
+    if lines:
         what = "does not suit" if exception else "miscompiles for"
         raise MiscompiledError(
-            f"{mpy.compiler_version()} {what} the board on {repl.name} ({processor}): {'; '.join(lines)}",
-            hint="its reports would be wrong, so nothing was deployed; install the compiler that tern was tested with: "
-            f"python -m pip install {mpy.COMPILER}",
+            f"{mpy.compiler_version()} {what} the board on {repl.name} ({processor}): "
+            f"{'; '.join(lines)}",
+            hint="its reports would be wrong, so nothing was deployed; install the compiler that "
+            f"tern was tested with: python -m pip install {mpy.COMPILER}",
         )
 
 
 def _cards() -> list[bytes]:
-    return [
-        mechanisms.design(name, "1", levels=15 if name == "pm-sub" else None).card
-        for name, _, _ in _REPORTS
-    ]
+    """The cards of the reports."""
+    cards = []
+    for mechanism, _, _ in _REPORTS:
+        levels = 15 if mechanism == "pm-sub" else None
+        cards.append(mechanisms.design(mechanism, "1", levels=levels).card)
+    return cards
 
 
 def _rows() -> list[list[int]]:
-    return [[(7919 * (21 * i + j)) % (2 * ONE) - ONE for j in range(_D + 1)] for i in range(5)]
+    """Records of the device (Q1.14), which look random: their features, then their labels."""
+    columns = _DIMENSION + 1
+    return [
+        [(7919 * (21 * row + column)) % (2 * ONE) - ONE for column in range(columns)]
+        for row in range(_RECORDS)
+    ]
 
 
 def _parameters(number: int) -> list[int]:
-    return [(4801 * j * number) % 65536 - 32768 for j in range(_D)]
+    """Parameters of the model in round `number` (int16), which look random."""
+    return [(4801 * i * number) % 65536 - 32768 for i in range(_DIMENSION)]
 
 
 def _rounds() -> list[bytes]:
-    made = []
+    """The ROUND frame of each report."""
+    frames = []
     out = bytearray(wire.MAX_FRAME)
     for number, (card, (_, model, k)) in enumerate(zip(_cards(), _REPORTS, strict=True), 1):
-        values = _parameters(number)
-        n = host_frames.encode_round(
-            out, _KEY, _DEVICE, number, model, values, card, k, _EXPONENT, batch=3
+        parameters = _parameters(number)
+        size = host_frames.encode_round(
+            out, _KEY, _DEVICE, number, model, parameters, card, k, _EXPONENT, batch=3
         )
-        made.append(bytes(out[:n]))
-    return made
+        frames.append(bytes(out[:size]))
+    return frames
 
 
 def board_files() -> dict[str, bytes]:
     """The files of the device that answers the ROUNDs: path below its directory -> content."""
-    return boards.board_files(
-        _DEVICE, [_KEY], np.array(_rows(), np.int16), Policy(_BUDGET, _BUDGET)
-    )
+    rows = np.array(_rows(), np.int16)
+    return boards.board_files(_DEVICE, [_KEY], rows, Policy(_BUDGET, _BUDGET))
 
 
 def program(directory: str) -> str:
-    """The text that prints, with answers.py, what the library makes; the device's files are in
-    `directory`.
+    """The program that prints, with answers.py, what the library computes.
+
+    directory: where the device's files are.
     """
     lines = ["from answers import of_card, of_gradient, of_rounds"]
-    lines += [f"print(of_card({card!r}, {_INPUTS}))" for card in _cards()]
-    lines += [
-        f"print(of_gradient({model}, {_parameters(model)!r}, {_EXPONENT}, {_rows()!r}))"
-        for model in (wire.LINEAR, wire.LOGISTIC, wire.SVM)
-    ]
-    lines.append(f"for _a in of_rounds({directory!r}, {_rounds()!r}): print(_a)")
+    for card in _cards():
+        lines.append(f"print(of_card({card!r}, {_INPUTS}))")
+    for model in (wire.LINEAR, wire.LOGISTIC, wire.SVM):
+        arguments = f"{model}, {_parameters(model)!r}, {_EXPONENT}, {_rows()!r}"
+        lines.append(f"print(of_gradient({arguments}))")
+    lines.append(f"for line in of_rounds({directory!r}, {_rounds()!r}): print(line)")
     return "\n".join(lines)
 
 
 @cache
 def expected_answers() -> tuple[str, ...]:
+    """The lines that `program` prints here, from the source of the library."""
     with tempfile.TemporaryDirectory(prefix="tern-check-") as folder:
         for path, data in board_files().items():
             target = Path(folder, path)
@@ -213,10 +235,7 @@ def expected_answers() -> tuple[str, ...]:
 
 
 def library_answers(repl: Repl) -> tuple[str, ...]:
-    """The lines that `program` prints on a board; an exception comes last.
-
-    See _run for what it does to the board.
-    """
+    """The lines that `program` prints on a board, which is reset; an exception comes last."""
     files = {f"board/{path}": data for path, data in board_files().items()}
     files["answers.py"] = Path(answers.__file__).read_bytes()
     output, exception = _run(repl, files, program(f"{_FOLDER}/board"))
@@ -224,15 +243,13 @@ def library_answers(repl: Repl) -> tuple[str, ...]:
 
 
 def has_module(repl: Repl, name: str) -> bool:
-    """Whether it is on the board, however it came there: deployed, compiled by the board, or
-    frozen.
-    """
+    """Whether a module is on the board: deployed, compiled by the board, or frozen."""
     _, traceback = repl.execute(f"import {name}", _SECONDS)
     return "ImportError" not in traceback
 
 
 def require_library(repl: Repl) -> None:
-    """Raise MiscompiledError where the library on the board makes anything else than it makes here."""
+    """Raise MiscompiledError where the library on the board computes anything else than here."""
     for there, here in zip_longest(library_answers(repl), expected_answers(), fillvalue="nothing"):
         if there != here:
             kind = here.split()[0]
@@ -243,9 +260,7 @@ def require_library(repl: Repl) -> None:
 
 @contextlib.contextmanager
 def _on_board(repl: Repl, files: dict[str, bytes]) -> Iterator[None]:
-    """Files in a folder of their own, first where the board looks for modules, while the context is
-    open.
-    """
+    """Put files where the board looks for modules first, while the context is open."""
     repl.soft_reset()
     try:
         for path, data in files.items():

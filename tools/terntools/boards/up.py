@@ -18,9 +18,17 @@ from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
 from ternhost.text import visible
-from terntools.boards import deploy, devices, flash, heard, provision, provision_command
+from terntools.boards import (
+    deploy,
+    devices,
+    flash,
+    heard,
+    member_options,
+    provision,
+    provision_command,
+)
 from terntools.boards.deploy import Changes
-from terntools.boards.provision import Member
+from terntools.boards.member import Member
 from terntools.boards.repl import NoPromptError, Repl, SilenceError
 from terntools.terminal import Bar
 
@@ -52,12 +60,11 @@ class Plan:
             return ["nothing to do"]
         lines: list[str] = []
         for step, changes in (("deploy", self.library), ("provision", self.membership)):
+            texts: list[str] = []
             if files:
                 texts = changes.lines()
             elif changes:
                 texts = [changes.text()]
-            else:
-                texts = []
             lines += [f"{step:10} {text}" for text in texts]
         return lines
 
@@ -95,9 +102,11 @@ def make_plan(
 
 
 def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
-    machine, changes = deploy.plan(repl, whole, more=member.modules)
+    """The plan for a board that runs MicroPython."""
+    machine, library = deploy.plan(repl, whole, more=member.modules)
     with Store(store, beside=True) as opened:
-        return Plan(None, machine, changes, provision.plan(repl, member, opened))
+        membership = provision.plan(repl, member, opened)
+    return Plan(machine=machine, library=library, membership=membership)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -111,45 +120,37 @@ def add_parser(subparsers: Any) -> None:
     flash.add_options(parser)
     add_option(parser, "--reflash", "flash the board even if its MicroPython is recent enough")
     deploy.add_options(parser)
-    provision_command.add_options(parser, required=True)
+    member_options.add_options(parser, required=True)
     add_option(parser, "--yes", "change the board without asking")
     add_option(parser, "--verbose", "list each file of the plan")
 
 
 def _run(args: argparse.Namespace) -> int:
-    member = provision_command.member_of(args)
+    member = member_options.member_of(args)
     firmware = flash.read_firmware(args.firmware) if args.firmware else None
-    store = Path(args.store)
     a_board_waits = bool(flash.find_volumes(args.volume))  # in its boot loader, without a port
     port = names.resolve(args.board, may_be_absent=a_board_waits)
     plan = make_plan(
-        port, member, store, volume=args.volume, reflash=args.reflash, whole=args.whole
+        port,
+        member,
+        Path(args.store),
+        volume=args.volume,
+        reflash=args.reflash,
+        whole=args.whole,
     )
     if plan.flash and firmware is None:
         raise UsageError(
             f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named",
             hint=flash.SOURCES,
         )
-    print(
-        "\n".join(f"  {visible(line)}" for line in plan.lines(args.verbose or args.json)),
-        file=sys.stderr,
-    )
+    for line in plan.lines(args.verbose or args.json):
+        print(f"  {visible(line)}", file=sys.stderr)
     if plan and not args.yes:
         confirm()
+
     if plan.flash and firmware:
         flash.run_flash(port, firmware, args)
-    with Bar("writing") as bar, Repl(port, visits=True) as repl:
-        left = plan if plan.machine else _plan_files(repl, member, store, args.whole)
-        assert left.machine is not None
-        shown = (
-            plan.machine is not None
-        )  # before flashing, the plan could not show what hides the library
-        if left.library.move and not shown and not args.yes:
-            deploy.confirm_renaming(left.library)
-        deploy.install(repl, left.machine, left.library, bar.update)
-        with Store(store, beside=True) as opened:
-            provision.apply(repl, left.membership, member, opened, bar.update)
-        broker_hears = provision_command.start(repl, member, store, args.authority, args.wait)
+    broker_hears = _write_files(port, plan, member, args)
     result: dict[str, Any] = {
         "port": port,
         "device": member.device,
@@ -161,15 +162,33 @@ def _run(args: argparse.Namespace) -> int:
     text = f"device {member.device} on {port} is up"
     if member.link_name == "serial":  # else its port is silent from now on
         hello = deploy.wait_for_hello(port)
-        result |= {
-            "hello": hello.text,
-            "clients": hello.clients,
-            "heap_free": hello.heap,
-            **devices.budget(hello),
-        }
+        result["hello"] = hello.text
+        result["clients"] = hello.clients
+        result["heap_free"] = hello.heap
+        result |= devices.budget(hello)
         text += f": {hello.text}; {devices.budget_text(hello)}; {devices.heap(hello.heap)}"
     elif broker_hears:
         result["heard"] = broker_hears
         text += f", and {broker_hears}"
     print_result(result, text, args.json)
     return errors.OK
+
+
+def _write_files(port: str, plan: Plan, member: Member, args: argparse.Namespace) -> str | None:
+    """Bring library and membership to the board, and start it as `provision_command.start` does.
+
+    For a board that was just flashed, they are planned only now.
+    """
+    store = Path(args.store)
+    with Bar("writing") as bar, Repl(port, visits=True) as repl:
+        was_flashed = plan.machine is None
+        if was_flashed:
+            plan = _plan_files(repl, member, store, args.whole)
+        assert plan.machine is not None
+        # The plan before flashing could not show what hides the library.
+        if was_flashed and plan.library.move and not args.yes:
+            deploy.confirm_renaming(plan.library)
+        deploy.install(repl, plan.machine, plan.library, bar.update)
+        with Store(store, beside=True) as opened:
+            provision.apply(repl, plan.membership, member, opened, bar.update)
+        return provision_command.start(repl, member, store, args.authority, args.wait)

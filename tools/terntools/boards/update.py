@@ -1,5 +1,4 @@
-"""Brings packages to boards, over a broker or a port, and sees them started or rolled back
-(shared_specs/update.md).
+"""Brings packages to boards and sees them started or rolled back (shared_specs/update.md).
 
 The board says which byte it wants next, so that an interrupted transfer goes on from there.
 """
@@ -41,17 +40,15 @@ LAST = (
 
 @dataclass
 class Transfer:
-    """One package on its way to one board. state: of the last UPDATED, None before; first: of the
-    first UPDATED.
-    """
+    """One package on its way to one board."""
 
     device: int
     key: bytes
     number: int
     package: bytes
-    wanted: int = 0
-    state: int | None = None
-    first: int | None = None
+    wanted: int = 0  # the byte that the board wants next
+    state: int | None = None  # of the last UPDATED; None before
+    first: int | None = None  # the state of the first UPDATED
     error: str = ""  # the board's last one; not authenticated
 
     def frame(self) -> bytes:
@@ -85,12 +82,10 @@ class Transfer:
 
 
 def _is_for(device: int, frame: bytes) -> bool:
-    # An ERROR of the board names none.
-    named = int.from_bytes(frame[1:5], "little")
-    return frame[:1] in (bytes((wire.UPDATED,)), bytes((wire.ERROR,))) and named in (
-        device,
-        wire.BOARD,
-    )
+    """Whether a frame is an UPDATED or an ERROR of this device; an ERROR of the board names none."""
+    kinds = (bytes((wire.UPDATED,)), bytes((wire.ERROR,)))
+    named_device = int.from_bytes(frame[1:5], "little")
+    return frame[:1] in kinds and named_device in (device, wire.BOARD)
 
 
 class BrokerPost:
@@ -114,6 +109,7 @@ class BrokerPost:
         await self._link.close()
 
     async def _read(self) -> None:
+        """Give each frame to whoever waits for an answer of its device."""
         while True:
             await self._link.wait(60.0)
             for frame in await self._link.take(0.0):
@@ -123,11 +119,10 @@ class BrokerPost:
 
     def boards(self) -> list[int]:
         """The first clients of the boards that are there."""
-        known = {
-            *self._link.boards,
-            *self._link.strangers,
-        }  # of another schema: to be updated all the more
-        return sorted(int(name, 16) for name in known)
+        presence = self._link.presence
+        # Strangers are boards of another schema: to be updated all the more.
+        board_names = {*presence.boards, *presence.strangers}
+        return sorted(int(name, 16) for name in board_names)
 
     async def ask(self, device: int, frame: bytes) -> None:
         """Send `frame` to the board of `device`."""
@@ -141,16 +136,11 @@ class BrokerPost:
         return None
 
     async def greet(self) -> None:
-        """Let a board on trial reach its host: nothing to do, since it says hello whenever it
-        connects.
-        """
+        """Nothing: a board on trial says hello whenever it connects."""
 
 
 class PortPost:
-    """Reaches the one board on a port, as BrokerPost does.
-
-    It may be gone for a while, as on USB when it restarts.
-    """
+    """Reaches the one board on a port; it may be gone for a while, as on USB when it restarts."""
 
     def __init__(self, port: str) -> None:
         self._port = port
@@ -166,15 +156,21 @@ class PortPost:
         self._link.close()
 
     def boards(self) -> list[int]:
+        """The first client of the board; none if it has no key yet."""
         return [self._first] if self._first else []
 
     async def ask(self, device: int, frame: bytes) -> None:
+        """Send `frame` to the board; earlier answers do not count any more."""
         self._heard.clear()
         self._link.send(frame)
 
     async def answer(self, device: int, timeout: float) -> bytes | None:
+        """The next UPDATED or ERROR that names `device`, None where none comes in time."""
         end = time.monotonic() + timeout
-        while (left := end - time.monotonic()) > 0:
+        while True:
+            left = end - time.monotonic()
+            if left <= 0:
+                break
             if self._heard:
                 return self._heard.popleft()
             try:
@@ -188,7 +184,7 @@ class PortPost:
         return None
 
     async def greet(self) -> None:
-        """Ask a board on trial for its hello; a restarted one counts its credits from 0 after that."""
+        """Ask a board on trial for its hello, after which a restarted one counts credits from 0."""
         with suppress(DeviceError, RefusedError):
             await asyncio.to_thread(self._link.hello, 0.5)
 
@@ -212,36 +208,48 @@ async def bring(
 ) -> int | None:
     """Bring a package to its board; return its last state, None where the board fell silent.
 
-    patience: seconds without progress until the package is written; trial: seconds to restart and
-    be confirmed. A board with the whole package reports no progress: up to `work` of its answers
-    count as progress.
+    patience: seconds without progress until the package is written. trial: seconds to restart and
+    be confirmed. tell: gets the transfer after each answer. A board with the whole package reports
+    no progress: so many of its answers count as progress as it may need to write and verify it.
     """
+    size = len(transfer.package)
     end = time.monotonic() + patience
-    most = -1  # bytes that it has received
-    work = 500 + len(transfer.package) // WORK  # answers; the old library sends some, too
+    most_received = -1  # bytes
+    answers_of_work = 500 + size // WORK  # the old library sends some, too
     while time.monotonic() < end:
-        request = transfer.frame()
-        await post.ask(transfer.device, request)
-        before = transfer.state
-        by = time.monotonic() + min(ANSWER, patience)
-        heard = False
-        while not heard and (left := by - time.monotonic()) > 0:
-            answer = await post.answer(transfer.device, left)
-            heard = answer is not None and transfer.take(request, answer)
-        if not heard:
+        state_before = transfer.state
+        if not await _exchange(post, transfer, min(ANSWER, patience)):
             continue
         tell(transfer)
         if transfer.state in LAST:
             return transfer.state
+
         if transfer.state == wire.RECEIVING:
-            if transfer.wanted > most or (transfer.wanted == len(transfer.package) and work > 0):
+            has_all = transfer.wanted == size
+            if transfer.wanted > most_received or (has_all and answers_of_work > 0):
                 end = time.monotonic() + patience
-            most = max(most, transfer.wanted)
-            work -= transfer.wanted == len(transfer.package)
+            most_received = max(most_received, transfer.wanted)
+            if has_all:
+                answers_of_work -= 1
             continue
-        if before in (None, wire.RECEIVING):
+
+        if state_before in (None, wire.RECEIVING):
             end = time.monotonic() + trial
         if transfer.state == wire.TRIAL:
             await post.greet()
         await asyncio.sleep(POLL)
     return None
+
+
+async def _exchange(post: Post, transfer: Transfer, seconds: float) -> bool:
+    """Send the next UPDATE; whether the board has answered it within some seconds."""
+    request = transfer.frame()
+    await post.ask(transfer.device, request)
+    end = time.monotonic() + seconds
+    while True:
+        left = end - time.monotonic()
+        if left <= 0:
+            return False
+        answer = await post.answer(transfer.device, left)
+        if answer is not None and transfer.take(request, answer):
+            return True

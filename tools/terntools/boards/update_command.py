@@ -1,6 +1,4 @@
-"""`tern update`: bring the library and the program to boards in the field, and see them started or
-rolled back.
-"""
+"""`tern update`: bring library and program to boards in the field, which start it or roll it back."""
 
 from __future__ import annotations
 
@@ -30,17 +28,19 @@ if TYPE_CHECKING:
 _MACHINE = "machine %d"  # in a store, by device: the last known kind of its board
 _SILENT = "silent"
 _ADVICE = {
-    _SILENT: "check that it is there, and that its program has an Update(board); one that has none, such as tern's own "
-    "main.py, takes it at the desk: tern deploy BOARD --main FILE",
-    wire.UPDATES[
-        wire.OLD
-    ]: "it has had a later package: use that host's store, or set this machine's clock",
-    wire.UPDATES[wire.DAMAGED]: "try it once more; if it stays so, its flash is worn out",
-    wire.UPDATES[wire.FULL]: "its flash has no room for a second program: send a smaller one",
-    wire.UPDATES[
-        wire.ROLLED_BACK
-    ]: "it did not reach its host with the new program, and runs the one before",
+    _SILENT: "check that it is there, and that its program has an Update(board); one that has none, "
+    "such as tern's own main.py, takes it at the desk: tern deploy BOARD --main FILE",
+    wire.UPDATES[wire.OLD]: (
+        "it has had a later package: use that host's store, or set this machine's clock"
+    ),
+    wire.UPDATES[wire.DAMAGED]: ("try it once more; if it stays so, its flash is worn out"),
+    wire.UPDATES[wire.FULL]: ("its flash has no room for a second program: send a smaller one"),
+    wire.UPDATES[wire.ROLLED_BACK]: (
+        "it did not reach its host with the new program, and runs the one before"
+    ),
 }
+_CONFIRMED = wire.UPDATES[wire.CONFIRMED]
+_DESK = "bring it the program at the desk: tern deploy BOARD --main FILE"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -81,8 +81,7 @@ def run(args: argparse.Namespace) -> int:
     require_positive(args, "patience", "trial")
     if args.at_once < 1:
         raise UsageError(f"--at-once must be 1 or more, not {args.at_once}")
-    everybody = args.devices == ["all"]
-    named = [] if everybody else keys.parse_ids(args.devices)
+    named = [] if args.devices == ["all"] else keys.parse_ids(args.devices)
     access = None
     if args.broker:
         from ternhost.reach.broker.access import Access, host_file
@@ -94,89 +93,100 @@ def run(args: argparse.Namespace) -> int:
     with Store(path, create=False, beside=True) as store, Bar("updating") as bar:
         update = _Update(args, store, bar)
         update.check(named)
-        done = asyncio.run(update.run(named, access))
-    failed = [one for one in done if one["state"] != wire.UPDATES[wire.CONFIRMED]]
-    lines = [_line(one) for one in done]
-    left = len(update.devices) - len(done)
+        results = asyncio.run(update.run(named, access))
+
+    failed = [result for result in results if result["state"] != _CONFIRMED]
+    left = len(update.devices) - len(results)
+    lines = [_line(result) for result in results]
     if left:
         boards = counted(left, "board")
         lines.append(f"left as they are: {boards}; --keep-going goes on after one that failed")
     if update.asleep:
         asleep = ", ".join(map(str, update.asleep))
         lines.append(f"boards that sleep take no package, and were left out: {asleep}")
-    result = {"boards": done, "failed": len(failed), "left": left, "asleep": update.asleep}
-    result |= {"modules": list(update.program.modules), "missing": list(update.program.missing)}
-    print_result(result, "\n".join(lines), args.json)
+    summary = {
+        "boards": results,
+        "failed": len(failed),
+        "left": left,
+        "asleep": update.asleep,
+        "modules": list(update.program.modules),
+        "missing": list(update.program.missing),
+    }
+    print_result(summary, "\n".join(lines), args.json)
     if not failed:
         return OK
-    return NO_DEVICE if all(one["state"] == _SILENT for one in failed) else errors.FAILED
+    all_silent = all(result["state"] == _SILENT for result in failed)
+    return NO_DEVICE if all_silent else errors.FAILED
 
 
-def _line(one: dict[str, Any]) -> str:
-    line = (
-        f"device {one['device']}: package {one['package']} ({one['bytes']:,} bytes) {one['state']}"
-    )
-    if one["error"]:
-        line += f"; its last error: {one['error']}"
-    return f"{line}\n  {_ADVICE[one['state']]}" if one["state"] in _ADVICE else line
+def _line(result: dict[str, Any]) -> str:
+    """What became of one board, for people."""
+    text = f"device {result['device']}: package {result['package']} ({result['bytes']:,} bytes) "
+    text += result["state"]
+    if result["error"]:
+        text += f"; its last error: {result['error']}"
+    advice = _ADVICE.get(result["state"])
+    return f"{text}\n  {advice}" if advice else text
 
 
 class _Update:
-    """The updates of one command. devices: to be updated; asleep: left out, since they sleep."""
+    """The updates of one command."""
 
     def __init__(self, args: argparse.Namespace, store: Store, bar: Bar) -> None:
         self._args = args
         self._store = store
         self._bar = bar
         self._keys = store.keys()
-        self._asleep = sleepers.wakes(store)
-        self._contents: dict[str, bytes] = {}
+        self._wakes = sleepers.wakes(store)
+        self._contents: dict[str, bytes] = {}  # of a package, by the machine
         self._post: Post
         self.program = program.read(args.main)
-        self.devices: list[int] = []
-        self.asleep: list[int] = []
+        self.devices: list[int] = []  # to be updated
+        self.asleep: list[int] = []  # left out, since they sleep
 
     def check(self, devices: Sequence[int]) -> None:
-        """Raise UsageError for a device that sleeps, or without a key or a machine; make the
-        packages.
+        """Make the packages of these devices.
+
+        Raises UsageError for a device that sleeps, or without a key or a machine.
         """
         for device in devices:
             if device not in self._keys:
                 raise UsageError(
                     f"device {device} has no key in this store", hint="see 'tern device list'"
                 )
-            if device in self._asleep:
-                text = f"the board of device {device} sleeps (--wake-s {self._asleep[device]}): no wake is "
-                text += "long enough for a package"
+            if device in self._wakes:
                 raise UsageError(
-                    text, "bring it the program at the desk: tern deploy BOARD --main FILE"
+                    f"the board of device {device} sleeps (--wake-s {self._wakes[device]}): no "
+                    "wake is long enough for a package",
+                    hint=_DESK,
                 )
             self._content(self._machine(device))
 
     def _machine(self, device: int) -> str:
-        known = self._args.machine or self._store.state(_MACHINE % device)
-        if known not in program.MACHINES:
+        """The kind of a device's board, as the command or the store names it. Raises UsageError."""
+        machine = self._args.machine or self._store.state(_MACHINE % device)
+        if machine not in program.MACHINES:
             hint = f"name it once: --machine {', '.join(program.MACHINES)}"
             raise UsageError(f"the kind of device {device}'s board is unknown", hint)
-        return str(known)
+        return str(machine)
 
     def _content(self, machine: str) -> bytes:
+        """The content of the package for this kind of board. Raises UsageError."""
         if machine not in self._contents:
             others = {Path(name).name: program.read_file(name) for name in self._args.files}
             if len(others) < len(self._args.files) or MAIN in others:
-                hint = "rename one of them"
-                raise UsageError(
-                    f"two files would have one name on the board, of --file and {MAIN}", hint
-                )
+                text = f"two files would have one name on the board, of --file and {MAIN}"
+                raise UsageError(text, hint="rename one of them")
             files = program.program_files(machine, self.program, self._args.more, others)
             self._contents[machine] = update_package.content(files)
         return self._contents[machine]
 
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
-        """Update these boards, or all that are there; the result of each that was begun.
+        """Update these boards, or all that are connected; the result of each that was begun.
 
-        It updates the first alone, then several at once, until one fails."""
-        done: list[dict[str, Any]] = []
+        It updates the first alone, then several at once, until one fails. access: to a broker;
+        None for the board on a port. Raises TernError.
+        """
         if access:
             from ternhost.reach.broker.link import MqttLink
 
@@ -184,38 +194,53 @@ class _Update:
         else:
             self._post = PortPost(names.resolve(self._args.board))
         async with self._post as post:
-            there = post.boards()
-            known = [device for device in there if device in self._keys]
-            self.devices = list(devices) or [
-                device for device in known if device not in self._asleep
-            ]
-            if not devices:
-                self.asleep = [device for device in known if device in self._asleep]
-            if not self.devices:
-                text = "no board of this store is connected" + " except boards that sleep" * bool(
-                    known
-                )
-                raise DeviceError(text, hint="see 'tern device list'")
-            if not access and self.devices != there:
-                board = f"device {there[0]}" if there else "no device yet"
+            connected = post.boards()
+            self.devices = list(devices) or self._awake(connected)
+            if not access and self.devices != connected:
+                board = f"device {connected[0]}" if connected else "no device yet"
                 raise UsageError(
                     f"the board on {self._args.board} is {board}", hint="name it, or say all"
                 )
             self.check(self.devices)
             if self._args.machine:
-                self._store.save_state(
-                    {_MACHINE % device: self._args.machine for device in self.devices}
-                )
-            left, failed = self.devices, False
-            while left and (self._args.keep_going or not failed):
-                count = self._args.at_once if done else 1
-                results = await asyncio.gather(*map(self._one, left[:count]))
-                left = left[count:]
-                failed |= any(one["state"] != wire.UPDATES[wire.CONFIRMED] for one in results)
-                done += results
-        return done
+                machines = {_MACHINE % device: self._args.machine for device in self.devices}
+                self._store.save_state(machines)
+            return await self._update_all()
 
-    async def _one(self, device: int) -> dict[str, Any]:
+    def _awake(self, connected: Sequence[int]) -> list[int]:
+        """Those of the connected boards that are of this store and do not sleep.
+
+        Notes the others as asleep. Raises DeviceError if there are none.
+        """
+        registered = [device for device in connected if device in self._keys]
+        self.asleep = [device for device in registered if device in self._wakes]
+        awake = [device for device in registered if device not in self._wakes]
+        if not awake:
+            text = "no board of this store is connected"
+            if registered:
+                text += " except boards that sleep"
+            raise DeviceError(text, hint="see 'tern device list'")
+        return awake
+
+    async def _update_all(self) -> list[dict[str, Any]]:
+        """Update the boards, one first, then several at once, until one fails."""
+        results: list[dict[str, Any]] = []
+        waiting = self.devices
+        has_failed = False
+        while waiting and (self._args.keep_going or not has_failed):
+            count = self._args.at_once if results else 1
+            new = await asyncio.gather(*map(self._update, waiting[:count]))
+            waiting = waiting[count:]
+            results += new
+            has_failed = any(result["state"] != _CONFIRMED for result in results)
+        return results
+
+    async def _update(self, device: int) -> dict[str, Any]:
+        """Update one board.
+
+        A package that the board refuses, since it has tried the same one before, goes once more
+        under another number.
+        """
         content = self._content(self._machine(device))
         for again in (False, True):
             number = update_package.number_for(self._store, device, content, again)
@@ -223,21 +248,21 @@ class _Update:
             transfer = Transfer(device, key, number, update_package.sealed(key, number, content))
             self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")
             state = await bring(
-                self._post, transfer, self._args.patience, self._args.trial, self._tell
+                self._post, transfer, self._args.patience, self._args.trial, self._show
             )
-            # The same content was tried before, under this number: once more, then, under another.
             if transfer.first not in (wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL):
                 break
-        word = _SILENT if state is None else wire.UPDATES[state]
-        self._bar.say(f"device {device}: {word}")
+        state_name = _SILENT if state is None else wire.UPDATES[state]
+        self._bar.say(f"device {device}: {state_name}")
         return {
             "device": device,
             "package": transfer.number,
             "bytes": len(transfer.package),
-            "state": word,
+            "state": state_name,
             "error": transfer.error,
         }
 
-    def _tell(self, transfer: Transfer) -> None:
+    def _show(self, transfer: Transfer) -> None:
+        """Show how far a transfer is."""
         if transfer.state == wire.RECEIVING:
             self._bar.update(transfer.wanted, len(transfer.package))

@@ -26,7 +26,7 @@ from ternhost.errors import TernError, UsageError
 from ternhost.reach.ports.link import open_port
 from ternhost.terminal import Progress, duration
 from terntools.emulators import catalogue
-from terntools.sessions import Session, Telling
+from terntools.sessions import Session, SessionProgress
 from terntools.terminal import require_positive
 from terntools.testing import expectations, folders
 from terntools.testing.hardware import MappedBoard, read_map
@@ -308,7 +308,7 @@ def _run(args: argparse.Namespace) -> int:
         expectations.read(history)
     require_tests(tests)
     session = Session(args.sessions)
-    with Telling(session) as progress:
+    with SessionProgress(session) as progress:
         results = run(
             args.hardware_map, session.directory, tests, args.timeout, args.board, progress
         )
@@ -334,7 +334,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _draw(history: Path, as_json: bool) -> int:
-    from ternhost.run.report.plots import save
+    from ternhost.plots.canvas import save
     from terntools.testing import history_plot  # loads matplotlib
 
     if not (series := expectations.read(history)):

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ternhost.run.report.plots import blank, dress, legend_above
+from ternhost.plots.canvas import blank, dress, legend_above
 
 _WIDTH = 8.0  # inches
 _HEIGHT = 2.4  # inches, of a panel

@@ -1,12 +1,11 @@
-"""Tells which boards of a store its broker does not hear, why, and what to do; again when that
-changes.
-"""
+"""Finds the boards of a store that its broker does not hear, and says why and what to do."""
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from tern.links import mqtt
 from ternhost.learn.base import ranges_of
@@ -19,11 +18,45 @@ from ternhost.store import sleepers
 from ternhost.store.store import Store
 from ternhost.terminal import duration
 
-_EVERY = 3.0  # seconds between two looks
+_EVERY = 3.0  # seconds between two checks
 _GRACE = 3.0  # seconds in which a board connects again, or a connected one says hello
-_MOST, _MOST_LINES = 200, 10  # absent devices that it looks at; lines
+_MOST_DEVICES = 200  # absent ones that it looks at
+_MOST_LINES = 10
 
-Facts = set[tuple[object, ...]]
+
+class AbsenceReport(NamedTuple):
+    """What is wrong: facts, to compare with those of the last report, and lines for people."""
+
+    facts: set[tuple[object, ...]]
+    lines: list[str]
+
+
+class _View(NamedTuple):
+    """What is known at the time of a check."""
+
+    link: MqttLink
+    roster: BoardRoster
+    log: BrokerLog | None  # None where it cannot be read
+    now: float
+
+
+class _KnownBoards:
+    """The boards that were ever heard, by the first of their devices."""
+
+    def __init__(self, clients: Iterable[range]) -> None:
+        self._stops = {board.start: board.stop for board in clients}
+        self._firsts = sorted(self._stops)
+
+    def first_of(self, device: int) -> int:
+        """The first device of the board of `device`.
+
+        A device whose board was never heard may be on a board of its own.
+        """
+        at = bisect_right(self._firsts, device) - 1
+        if at < 0:
+            return device
+        first = self._firsts[at]
+        return first if device < self._stops[first] else device
 
 
 class AbsentBoards:
@@ -37,132 +70,183 @@ class AbsentBoards:
         warn: Warn | None = None,
         past: float = 60.0,
     ) -> None:
-        """directory: of the broker, where it is known. key: the present key of a device. past: as
-        of BrokerLog.
+        """directory: of the broker, where it is known. key: the present key of a device.
+
+        past: seconds, as of BrokerLog.
         """
-        self._store = store
+        self._store_path = store.path
         self._stored = {row.first: row for row in store.boards()}
+        self._known = _KnownBoards(())
         self._directory = directory
         self._log = BrokerLog(directory, past) if directory else None
         self._key = key
         self._warn: Warn = warn or (lambda message: None)
-        self._since: dict[int, float] = {}  # when each absent board was missed first
-        self._told: Facts = set()
-        self._due = 0.0
+        self._missed_since: dict[int, float] = {}  # by the first device of each absent board
+        self._reported: set[tuple[object, ...]] = set()
+        self._next_check = 0.0
 
-    def look(self, link: MqttLink, roster: BoardRoster, now: float) -> None:
-        """Warn of absent boards and refused clients of a broker in a known directory, once for each
-        reason.
+    def check(self, link: MqttLink, roster: BoardRoster, now: float) -> None:
+        """Warn of absent boards and refused clients, once for each reason.
+
+        Only for a broker whose directory is known.
         """
-        if now < self._due or not link.connected or not self._directory:
+        if now < self._next_check or not link.connected or not self._directory:
             return
-        facts, lines = self.describe(link, roster, now)
-        self._due = now + _EVERY
-        if facts - self._told:
-            self._warn("\n  ".join(lines))
-        elif self._told and not facts:
+        report = self.describe(link, roster, now)
+        self._next_check = now + _EVERY
+        if report.facts - self._reported:
+            self._warn("\n  ".join(report.lines))
+        elif self._reported and not report.facts:
             self._warn("the broker hears a board for each device")
-        self._told = facts
+        self._reported = report.facts
 
-    def describe(self, link: MqttLink, roster: BoardRoster, now: float) -> tuple[Facts, list[str]]:
-        """What there is to tell: the facts, and lines about them."""
+    def describe(self, link: MqttLink, roster: BoardRoster, now: float) -> AbsenceReport:
+        """Describe everything that keeps the broker from hearing the devices of the store."""
         log = self._log if self._log and self._log.read() else None
-        self._ends = {row.first: row.first + row.clients for row in self._stored.values()}
-        self._ends |= {board.clients.start: board.clients.stop for board in roster.boards.values()}
-        self._firsts = sorted(self._ends)
-        facts: Facts = set()
-        reasons: dict[str, list[int]] = {}
-        missed = now if self._due else now - _GRACE
-        absent: dict[int, list[int]] = {}  # by the first device of their board
-        for device in islice(self._absent(roster), _MOST):
-            absent.setdefault(self._first(device), []).append(device)
-        self._since = {first: self._since.get(first, missed) for first in absent}
+        view = _View(link, roster, log, now)
+        stored = [range(row.first, row.first + row.clients) for row in self._stored.values()]
+        claimed = [board.clients for board in roster.boards.values()]
+        self._known = _KnownBoards([*stored, *claimed])
+
+        facts: set[tuple[object, ...]] = set()
+        devices_by_reason: dict[str, list[int]] = {}
+        for first, devices in self._missing(view).items():
+            reason = self._reason(first, view)
+            devices_by_reason.setdefault(reason, []).extend(devices)
+            facts.add((first, reason))
+
+        lines = [self._line(devices, why, view) for why, devices in devices_by_reason.items()]
+        for problem in self._other_problems(view):
+            facts.add((problem,))
+            lines.append(problem)
+        if devices_by_reason:
+            count = sum(map(len, devices_by_reason.values()))
+            total = len(roster.devices)
+            head = f"{count} of {total} devices are on no board that the broker hears"
+            lines.insert(0, head)
+            if log is None:
+                lines.append(self._text("other", "log"))
+        if len(lines) > _MOST_LINES:
+            lines = [*lines[:_MOST_LINES], "and more"]
+        return AbsenceReport(facts, lines)
+
+    # Who is absent
+
+    def _missing(self, view: _View) -> dict[int, list[int]]:
+        """The devices of absent boards, by the first device of each board.
+
+        Boards that sleep are not missing, nor those that had no time yet to connect.
+        """
+        absent: dict[int, list[int]] = {}
+        for device in islice(_absent_devices(view.roster), _MOST_DEVICES):
+            absent.setdefault(self._known.first_of(device), []).append(device)
+
+        is_first_check = not self._next_check
+        missed_at = view.now - _GRACE if is_first_check else view.now
+        self._missed_since = {first: self._missed_since.get(first, missed_at) for first in absent}
+        missing = {}
         for first, devices in absent.items():
-            wake = roster.wakes.get(first)
-            asleep = wake and self._silence(first, roster, now) < sleepers.least_deadline((wake,))
-            if now - self._since[first] >= _GRACE and not asleep:
-                reason = self._reason(first, link, log)
-                reasons.setdefault(reason, []).extend(devices)
-                facts.add((first, reason))
-        lines = []
-        for reason, devices in reasons.items():
-            silence = min(self._silence(self._first(device), roster, now) for device in devices)
-            heard = (
-                "never heard" if silence == float("inf") else f"last heard {duration(silence)} ago"
-            )
-            lines.append(f"{_listed(devices)}: {heard}; {reason}")
-        others = list(self._others(link, roster, log))
-        facts |= {(line,) for line in others}
-        lines += others
-        if reasons:
-            count = sum(map(len, reasons.values()))
-            lines.insert(
-                0, f"{count} of {len(roster.devices)} devices are on no board that the broker hears"
-            )
-            lines += [] if log else [self._text("other", "log")]
-        return facts, lines[:_MOST_LINES] + ["and more"] * (len(lines) > _MOST_LINES)
+            had_time = view.now - self._missed_since[first] >= _GRACE
+            if had_time and not self._may_sleep(first, view):
+                missing[first] = devices
+        return missing
 
-    def _absent(self, roster: BoardRoster) -> Iterator[int]:
-        there = sum(
-            len(roster.known(board.clients)) for board in roster.boards.values() if board.there
-        )
-        if there < len(roster.devices):
-            for device in roster.devices:
-                if not any(board.there for board in roster.of(device)):
-                    yield device
+    def _may_sleep(self, first: int, view: _View) -> bool:
+        wake_interval = view.roster.wake_intervals.get(first)
+        if not wake_interval:
+            return False
+        return self._silence(first, view) < sleepers.least_deadline((wake_interval,))
 
-    def _first(self, device: int) -> int:
-        # Of its board; a device whose board was never heard may be on a board of its own.
-        at = bisect_right(self._firsts, device) - 1
-        return self._firsts[at] if at >= 0 and device < self._ends[self._firsts[at]] else device
+    def _silence(self, first: int, view: _View) -> float:
+        """Seconds since a board was heard; infinite if it never was."""
+        board = view.roster.boards.get(mqtt.name(first))
+        if board:
+            return view.now - board.last_heard
+        if first in self._stored:
+            return time.time() - self._stored[first].heard
+        return float("inf")
 
-    def _silence(self, first: int, roster: BoardRoster, now: float) -> float:
-        # Seconds since a board was heard.
-        if board := roster.boards.get(mqtt.name(first)):
-            return now - board.heard
-        return time.time() - self._stored[first].heard if first in self._stored else float("inf")
+    # Why, in words
 
-    def _reason(self, first: int, link: MqttLink, log: BrokerLog | None) -> str:
-        name, key = mqtt.name(first), self._key(first)
-        away = (site for site, there in link.sites.items() if not there)
-        site = next((site for site in away if link.site_ids.may_speak(site, first)), None)
-        if name in link.strangers:
-            reason = "version"
-        elif (
-            self._directory and key and not has_password(self._directory, name, mqtt.password(key))
-        ):
-            reason = "password"
-        elif site:
-            reason = "site"
-        elif log and name in log.connected:
-            reason = "hello" if time.time() - log.connected[name] > _GRACE else "joined"
-        elif log:
-            reason = "ended" if name in log.ended else "login"
+    def _line(self, devices: list[int], reason: str, view: _View) -> str:
+        silence = min(self._silence(self._known.first_of(device), view) for device in devices)
+        if silence == float("inf"):
+            heard = "never heard"
         else:
-            reason = "silent"
-        how = log and log.ended.get(name)
-        return self._text("absent", reason, site=site, how=how, prefix=link.access.prefix)
+            heard = f"last heard {duration(silence)} ago"
+        return f"{_listed(devices)}: {heard}; {reason}"
+
+    def _reason(self, first: int, view: _View) -> str:
+        name = mqtt.name(first)
+        site = _disconnected_site(first, view.link)
+        ending = view.log.ended.get(name) if view.log else None
+        reason = "site" if site else self._reason_at_broker(name, view.log)
+        if name in view.link.presence.strangers:
+            reason = "version"
+        elif self._lacks_password(name, self._key(first)):
+            reason = "password"
+        prefix = view.link.access.prefix
+        return self._text("absent", reason, site=site, how=ending, prefix=prefix)
+
+    def _reason_at_broker(self, name: str, log: BrokerLog | None) -> str:
+        if log is None:
+            return "silent"
+        if name in log.connected:
+            seconds = time.time() - log.connected[name]
+            return "hello" if seconds > _GRACE else "joined"
+        return "ended" if name in log.ended else "login"
+
+    def _lacks_password(self, name: str, key: bytes | None) -> bool:
+        """Whether the broker, if its files are known, lacks the password of a board's key."""
+        if not self._directory or not key:
+            return False
+        return not has_password(self._directory, name, mqtt.password(key))
+
+    def _other_problems(self, view: _View) -> Iterator[str]:
+        """Lines about boards without a key, refused clients, and boards that share a name."""
+        if not view.roster.devices:
+            yield self._text("other", "store", store=self._store_path)
+        for name, hello in islice(view.link.presence.boards.items(), _MOST_DEVICES):
+            first = hello.clients.start
+            if self._key(first) is None:
+                yield self._text("other", "key", name=name, device=first)
+        if view.log is None:
+            return
+        for address, reason in view.log.refused:
+            yield self._text("refused", reason, at=address and f" at {address}")
+        for name in view.log.shared:
+            yield self._text("other", "shared", name=name)
 
     def _text(self, kind: str, reason: str, **fields: object) -> str:
-        return "\n    ".join(TEXTS[kind][reason]).format(dir=self._directory, **fields)
+        text = "\n    ".join(TEXTS[kind][reason])
+        return text.format(dir=self._directory, **fields)
 
-    def _others(self, link: MqttLink, roster: BoardRoster, log: BrokerLog | None) -> Iterator[str]:
-        # Boards without a key, refused clients, and boards that share a name.
-        if not roster.devices:
-            yield self._text("other", "store", store=self._store.path)
-        for name, said in islice(link.boards.items(), _MOST):
-            if self._key(said.clients.start) is None:
-                yield self._text("other", "key", name=name, device=said.clients.start)
-        for address, reason in log.refused if log else ():
-            yield self._text("refused", reason, at=address and f" at {address}")
-        for name in log.shared if log else ():
-            yield self._text("other", "shared", name=name)
+
+def _absent_devices(roster: BoardRoster) -> Iterator[int]:
+    claimed = 0
+    for board in roster.boards.values():
+        if board.connected:
+            claimed += len(roster.registered(board.clients))
+    if claimed < len(roster.devices):
+        for device in roster.devices:
+            if not any(board.connected for board in roster.boards_of(device)):
+                yield device
+
+
+def _disconnected_site(first: int, link: MqttLink) -> str | None:
+    """The site of a board, if its broker is not connected."""
+    for site, connected in link.presence.sites.items():
+        if not connected and link.presence.site_ids.may_speak(site, first):
+            return site
+    return None
 
 
 def _listed(devices: list[int]) -> str:
-    spans = [
-        f"{first}-{last}" if last > first else f"{first}"
-        for first, last in ranges_of(sorted(devices))
-    ]
-    text = ", ".join(spans[:_MOST_LINES]) + ", ..." * (len(spans) > _MOST_LINES)
-    return f"device{'s' * (len(devices) > 1)} {text}"
+    spans = []
+    for first, last in ranges_of(sorted(devices)):
+        spans.append(f"{first}-{last}" if last > first else f"{first}")
+    text = ", ".join(spans[:_MOST_LINES])
+    if len(spans) > _MOST_LINES:
+        text += ", ..."
+    noun = "devices" if len(devices) > 1 else "device"
+    return f"{noun} {text}"

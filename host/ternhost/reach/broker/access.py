@@ -1,5 +1,6 @@
-"""How to reach a broker: host.json of the directory that 'tern broker config' writes; and the names
-of its files.
+"""How to reach a broker, in host.json of the directory that 'tern broker config' writes.
+
+Also the names of the broker's files.
 """
 
 import json
@@ -48,17 +49,20 @@ class Rights:
 
     @classmethod
     def below(cls, prefix: str, write: str, read: str, denied: str = "") -> Self:
-        """Rights to these topics of a fleet, in words."""
-        return cls(
-            *([f"{prefix}/{topic}" for topic in words.split()] for words in (write, read, denied))
-        )
+        """Rights to topics of a fleet, which are named without its prefix, divided by spaces."""
 
-    def lines(self, kind: str = "topic") -> str:
-        """In Mosquitto's access list. kind: of the lines."""
-        ways = {"write": self.write, "read": self.read, "deny": self.denied}
-        return "".join(
-            f"{kind} {way} {topic}\n" for way, topics in ways.items() for topic in topics
-        )
+        def topics(names: str) -> list[str]:
+            return [f"{prefix}/{name}" for name in names.split()]
+
+        return cls(topics(write), topics(read), topics(denied))
+
+    def lines(self, keyword: str = "topic") -> str:
+        """Lines of Mosquitto's access list, which begin with "topic" or "pattern"."""
+        text = ""
+        for way, topics in (("write", self.write), ("read", self.read), ("deny", self.denied)):
+            for topic in topics:
+                text += f"{keyword} {way} {topic}\n"
+        return text
 
 
 @dataclass(frozen=True)
@@ -75,16 +79,19 @@ class Access:
 
     def save(self, path: Path) -> None:
         """Write it as host.json, or a file like that, with the authority beside. Raises OSError."""
-        store = self.store and os.path.relpath(self.store, path.parent)
-        whole = asdict(replace(self, authority=self.authority and AUTHORITY, store=store))
-        write_file(path, json.dumps(whole, indent=1).encode() + b"\n", secret=True)
+        authority = AUTHORITY if self.authority else None
+        store = os.path.relpath(self.store, path.parent) if self.store else None
+        relative = replace(self, authority=authority, store=store)
+        write_file(path, json.dumps(asdict(relative), indent=1).encode() + b"\n", secret=True)
 
     @property
     def hosts(self) -> list[str]:
+        """The nodes of a cluster, or the one host."""
         return self.host.split(",")
 
     @property
     def is_cluster(self) -> bool:
+        """Whether the broker has several nodes."""
         return "," in self.host
 
     @classmethod
@@ -93,18 +100,19 @@ class Access:
         path = Path(path)
         try:
             access = cls(**read_object(path, f"make it: tern broker config {path.parent}"))
-            authority = access.authority and str(path.parent / access.authority)
-            store = access.store and os.path.normpath(path.parent / access.store)
-            return replace(access, authority=authority, store=store)
+            if access.authority:
+                access = replace(access, authority=str(path.parent / access.authority))
+            if access.store:
+                access = replace(access, store=os.path.normpath(path.parent / access.store))
+            return access
         except (ValueError, TypeError) as error:
             raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
 
 
 def host_file(place: str | Path) -> Path:
     """The host.json of a broker, which is named by its directory or by that file."""
-    place = Path(place)
-    return (
-        place
-        if not place.is_dir() and (place.exists() or place.suffix == ".json")
-        else place / HOST
-    )
+    path = Path(place)
+    if path.is_dir():
+        return path / HOST
+    is_file = path.exists() or path.suffix == ".json"
+    return path if is_file else path / HOST

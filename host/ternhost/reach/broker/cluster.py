@@ -24,19 +24,17 @@ PID = "nats.pid"
 _USERS = "users.conf"
 _ROUTES = "routes"  # the file with the password of the nodes among themselves
 _LEAST = 3  # nodes: of two, neither goes on alone
-_COST = 4  # of bcrypt, the least: the passwords are random and have 128 bits
-_BY_MQTT = {"allowed_connection_types": ["MQTT"]}
+_BCRYPT_COST = 4  # the least: the passwords are random and have 128 bits
 
 
 def check(hosts: Sequence[str], *prefixes: str | bool | None) -> None:
-    """Raise UsageError where there are too few nodes for a cluster, or NATS has no topics with one
-    of the prefixes.
-    """
+    """Raise UsageError for too few nodes, or a prefix with which NATS has no topics."""
     require("bcrypt")
     if len(set(hosts)) < _LEAST:
         raise UsageError(
             f"a cluster has {_LEAST} nodes or more, not {len(set(hosts))}: most of them must run at any time",
-            hint="name each node: tern broker config DIR --for nats --name n1.local --name n2.local --name n3.local",
+            hint="name each node: tern broker config DIR --for nats --name n1.local "
+            "--name n2.local --name n3.local",
         )
     for prefix in prefixes:
         if "." in str(prefix):
@@ -47,28 +45,33 @@ def check(hosts: Sequence[str], *prefixes: str | bool | None) -> None:
 
 def write_nodes(directory: Path, access: Access) -> None:
     """Write the configuration of each node, and its copies of the certificates. Raises OSError."""
-    path, port = directory / _ROUTES, access.port + 1
+    path = directory / _ROUTES
     if not path.exists():
         write_file(path, secrets.token_urlsafe(16).encode(), secret=True)
     password = path.read_text()
-    routes = "\n    ".join(
-        f"nats://node:{password}@{bracketed(name)}:{port}" for name in access.hosts
-    )
     for name in access.hosts:
         node = directory / NODES / name
         node.mkdir(parents=True, exist_ok=True, mode=0o700)
-        listens = {"name": name, "address": bracketed(name) if is_address(name) else "0.0.0.0"}
-        ports = access.port, port
-        conf = template(CONFIG).format(**listens, ports=ports, password=password, routes=routes)
-        if not access.authority:
-            conf = re.sub(r" +tls .*\n", "", conf)
-        write_file(node / CONFIG, conf.encode(), secret=True)
-        for file in (AUTHORITY, CERTIFICATE, KEY) if access.authority else ():
-            write_file(node / file, (directory / file).read_bytes(), secret=True)
+        write_file(node / CONFIG, _node_conf(name, access, password).encode(), secret=True)
+        if access.authority:
+            for file in (AUTHORITY, CERTIFICATE, KEY):
+                write_file(node / file, (directory / file).read_bytes(), secret=True)
 
 
-def _subject(topic: str, user: str) -> str:
-    return topic.replace("%u", user).replace("/", ".").replace("+", "*").replace("#", ">")
+def _node_conf(name: str, access: Access, password: str) -> str:
+    """The configuration of a node. password: of the nodes among themselves."""
+    route_port = access.port + 1
+    routes = [f"nats://node:{password}@{bracketed(host)}:{route_port}" for host in access.hosts]
+    conf = template(CONFIG).format(
+        name=name,
+        address=bracketed(name) if is_address(name) else "0.0.0.0",
+        ports=(access.port, route_port),
+        password=password,
+        routes="\n    ".join(routes),
+    )
+    if not access.authority:
+        conf = re.sub(r" +tls .*\n", "", conf)
+    return conf
 
 
 def write_users(
@@ -77,38 +80,57 @@ def write_users(
     rights: Mapping[Access, Rights],
     passwords: Iterable[tuple[str, str]],
 ) -> None:
-    """Write the users of all nodes. rights: of all but boards; passwords: (user, password).
+    """Write the users of all nodes.
 
-    Raises OSError.
-
-    A hash that fits its password stays, since a node drops the connection of a user that has
-    changed.
+    rights: of all but boards; passwords: (user, password). A hash that fits its password stays,
+    since a node drops the connection of a user that has changed. Raises OSError.
     """
-    import bcrypt
-
     nodes = [directory / NODES / name for name in access.hosts]
-    known = nodes[0] / _USERS
-    lines = known.read_text().splitlines()[1:-1] if known.exists() else []
-    hashes = {user["user"]: user["password"] for user in map(json.loads, lines)}
-    by_user = {access.user: of_user for access, of_user in rights.items()}
+    hashes = _hashes(nodes[0] / _USERS)
+    rights_by_user = {account.user: own for account, own in rights.items()}
     text = "users: [\n"
     for user, password in passwords:
-        secret, coded = password.encode(), hashes.get(user, "")
-        if not (coded and bcrypt.checkpw(secret, coded.encode())):
-            coded = bcrypt.hashpw(secret, bcrypt.gensalt(_COST)).decode()
-        own = by_user.get(user) or board_rights(access.prefix)
-        publish, subscribe = (
-            [_subject(topic, user) for topic in topics] for topics in (own.write, own.read)
-        )
-        # '#' takes the level above, too; a message at QoS 1 reaches a client through a subject of
-        # the server's own.
-        subscribe += [subject[:-2] for subject in subscribe if subject.endswith(".>")] + [
-            "$MQTT.sub.*"
-        ]
-        permissions = {"publish": publish, "subscribe": subscribe}
-        text += (
-            json.dumps({"user": user, "password": coded, "permissions": permissions, **_BY_MQTT})
-            + "\n"
-        )
+        own_rights = rights_by_user.get(user) or board_rights(access.prefix)
+        entry = {
+            "user": user,
+            "password": _hash(password, hashes.get(user)),
+            "permissions": _permissions(own_rights, user),
+            "allowed_connection_types": ["MQTT"],
+        }
+        text += json.dumps(entry) + "\n"
+    text += "]\n"
     for node in nodes:
-        write_file(node / _USERS, (text + "]\n").encode(), secret=True)
+        write_file(node / _USERS, text.encode(), secret=True)
+
+
+def _hashes(path: Path) -> dict[str, str]:
+    """The password hashes of the users in a node's file."""
+    if not path.exists():
+        return {}
+    users = [json.loads(line) for line in path.read_text().splitlines()[1:-1]]
+    return {user["user"]: user["password"] for user in users}
+
+
+def _hash(password: str, old_hash: str | None) -> str:
+    import bcrypt
+
+    secret = password.encode()
+    if old_hash and bcrypt.checkpw(secret, old_hash.encode()):
+        return old_hash
+    return bcrypt.hashpw(secret, bcrypt.gensalt(_BCRYPT_COST)).decode()
+
+
+def _permissions(rights: Rights, user: str) -> dict[str, list[str]]:
+    publish = [_subject(topic, user) for topic in rights.write]
+    subscribe = [_subject(topic, user) for topic in rights.read]
+    # '#' takes the level above, too.
+    subscribe += [subject.removesuffix(".>") for subject in subscribe if subject.endswith(".>")]
+    # A message at QoS 1 reaches a client through a subject of the server's own.
+    subscribe.append("$MQTT.sub.*")
+    return {"publish": publish, "subscribe": subscribe}
+
+
+def _subject(topic: str, user: str) -> str:
+    """The NATS subject of an MQTT topic; %u stands for the user."""
+    subject = topic.replace("%u", user).replace("/", ".")
+    return subject.replace("+", "*").replace("#", ">")

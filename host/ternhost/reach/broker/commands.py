@@ -1,6 +1,4 @@
-"""`tern broker`: configures a fleet's broker, Mosquitto or a cluster of NATS, and runs Mosquitto
-for a first try.
-"""
+"""`tern broker`: configures a fleet's broker, Mosquitto or a cluster of NATS, and runs Mosquitto."""
 
 import argparse
 import time
@@ -22,122 +20,136 @@ from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted
 
-_CHECK_EVERY = 0.5
+_CHECK_EVERY = 0.5  # seconds between two looks for new passwords
 
-
-def add_parser(subparsers: Any) -> None:
-    summary = "configure a broker for a fleet, Mosquitto or a cluster of NATS, or run Mosquitto"
-    parser = add_command(subparsers, "broker", summary, "tern broker config my-broker")
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    summary = "write the configuration, passwords, rights and certificates into DIR; again, without options, for new "
-    summary += "keys"
-    example = """tern broker config my-broker --name broker.local --address 0.0.0.0
+_CONFIG_EXAMPLES = """tern broker config my-broker --name broker.local --address 0.0.0.0
         mosquitto -c my-broker/mosquitto.conf
         tern serve --fleet mqtt:my-broker
         tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99
         tern broker config my-cluster --for nats --name n1.local --name n2.local --name n3.local"""
-    config = add_command(actions, "config", summary, example, run_config)
-    config.add_argument("directory", metavar="DIR", help="directory of the broker")
-    text = "file with the devices' keys, made if it is missing (default: as before, or DIR/store.sqlite)"
-    add_option(config, "--store FILE", text)
-    text = "the broker: one Mosquitto, or a cluster of NATS servers, which survives the loss of one, in DIR/nodes "
-    text += "(default: as before, or mosquitto)"
-    add_option(config, "--for", text, dest="kind", choices=("mosquitto", "nats"))
-    text = "name or address at which boards reach the broker, for its certificate; the host uses the first; for a "
-    text += "cluster, name each node (default: localhost, 127.0.0.1; for a cluster 127.0.0.1, 127.0.0.2, 127.0.0.3)"
-    add_option(config, "--name HOST...", text)
-    add_option(config, "--address A", "address to listen on (default: 127.0.0.1; 0.0.0.0 for all)")
-    add_option(config, "--port P", f"port to listen on (default: {PORT})", type=int)
-    add_option(config, "--prefix T", "prefix of all topics (default: tern)")
-    text = "encrypt connections (default: yes); --no-tls is for boards without TLS, on a separate network"
-    config.add_argument("--tls", action=argparse.BooleanOptionalAction, help=text)
-    home = config.add_mutually_exclusive_group()
-    text = "let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX of its discovery topics "
-    text += "(default: homeassistant)"
-    add_option(home, "--home-assistant PREFIX", text, nargs="?", const="homeassistant")
-    text = "no longer let Home Assistant see the fleet; run 'tern serve' without --home-assistant first, which removes "
-    text += "the fleet from it"
-    home.add_argument(
-        "--no-home-assistant", dest="home_assistant", action="store_false", default=None, help=text
+_HELP = {
+    "store": "file with the devices' keys, made if it is missing (default: as before, or "
+    "DIR/store.sqlite)",
+    "for": "the broker: one Mosquitto, or a cluster of NATS servers, which survives the loss of "
+    "one, in DIR/nodes (default: as before, or mosquitto)",
+    "name": "name or address at which boards reach the broker, for its certificate; the host uses "
+    "the first; for a cluster, name each node (default: localhost, 127.0.0.1; for a cluster "
+    "127.0.0.1, 127.0.0.2, 127.0.0.3)",
+    "tls": "encrypt connections (default: yes); --no-tls is for boards without TLS, on a separate "
+    "network",
+    "home_assistant": "let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX "
+    "of its discovery topics (default: homeassistant)",
+    "no_home_assistant": "no longer let Home Assistant see the fleet; run 'tern serve' without "
+    "--home-assistant first, which removes the fleet from it",
+    "bridge": "give the site its own broker, bridged to this one: its boards talk to it, the host "
+    "to this one",
+    "relay": "give the site its boards' passwords, with which 'tern relay' connects boards on USB "
+    "to a broker",
+    "boards": "ids that the site's devices may have (default: any; a narrow range is safer)",
+    "site_name": "like --name, for the site's broker (default: localhost, 127.0.0.1)",
+    "site_address": "address on which the site's broker listens (default: 127.0.0.1)",
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `tern broker` with its actions."""
+    summary = "configure a broker for a fleet, Mosquitto or a cluster of NATS, or run Mosquitto"
+    parser = add_command(subparsers, "broker", summary, "tern broker config my-broker")
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    _add_config(actions)
+    summary = (
+        "run Mosquitto for DIR until Ctrl-C; a missing configuration is made, new passwords are "
+        "loaded"
     )
-    site = config.add_argument_group(
-        "sites", "places apart from the host: copy DIR/sites/SITE there"
-    )
-    text = "give the site its own broker, bridged to this one: its boards talk to it, the host to this one"
-    add_option(site, "--bridge SITE", text)
-    text = "give the site its boards' passwords, with which 'tern relay' connects boards on USB to a broker"
-    add_option(site, "--relay SITE", text)
-    text = "ids that the site's devices may have (default: any; a narrow range is safer)"
-    add_option(site, "--boards FIRST-LAST", text)
-    text = "like --name, for the site's broker (default: localhost, 127.0.0.1)"
-    add_option(site, "--site-name HOST...", text)
-    add_option(
-        site, "--site-address A", "address on which the site's broker listens (default: 127.0.0.1)"
-    )
-    add_option(site, "--site-port P", f"port of the site's broker (default: {PORT})", type=int)
-    summary = "run Mosquitto for DIR until Ctrl-C; a missing configuration is made, new passwords are loaded"
     run = add_command(actions, "run", summary, "tern broker run my-broker", run_run)
     run.add_argument("directory", metavar="DIR", help="directory of the broker")
 
 
+def _add_config(actions: Any) -> None:
+    summary = (
+        "write the configuration, passwords, rights and certificates into DIR; again, without "
+        "options, for new keys"
+    )
+    config = add_command(actions, "config", summary, _CONFIG_EXAMPLES, run_config)
+    config.add_argument("directory", metavar="DIR", help="directory of the broker")
+    add_option(config, "--store FILE", _HELP["store"])
+    add_option(config, "--for", _HELP["for"], dest="kind", choices=("mosquitto", "nats"))
+    add_option(config, "--name HOST...", _HELP["name"])
+    add_option(config, "--address A", "address to listen on (default: 127.0.0.1; 0.0.0.0 for all)")
+    add_option(config, "--port P", f"port to listen on (default: {PORT})", type=int)
+    add_option(config, "--prefix T", "prefix of all topics (default: tern)")
+    config.add_argument("--tls", action=argparse.BooleanOptionalAction, help=_HELP["tls"])
+    home = config.add_mutually_exclusive_group()
+    add_option(
+        home,
+        "--home-assistant PREFIX",
+        _HELP["home_assistant"],
+        nargs="?",
+        const="homeassistant",
+    )
+    home.add_argument(
+        "--no-home-assistant",
+        dest="home_assistant",
+        action="store_false",
+        default=None,
+        help=_HELP["no_home_assistant"],
+    )
+    site = config.add_argument_group(
+        "sites", "places apart from the host: copy DIR/sites/SITE there"
+    )
+    add_option(site, "--bridge SITE", _HELP["bridge"])
+    add_option(site, "--relay SITE", _HELP["relay"])
+    add_option(site, "--boards FIRST-LAST", _HELP["boards"])
+    add_option(site, "--site-name HOST...", _HELP["site_name"])
+    add_option(site, "--site-address A", _HELP["site_address"])
+    add_option(site, "--site-port P", f"port of the site's broker (default: {PORT})", type=int)
+
+
+# tern broker config
+
+
 def run_config(args: argparse.Namespace) -> int:
-    named = {
+    """Configure a broker, and one of its sites if one is named."""
+    directory = Path(args.directory)
+    is_cluster = args.kind == "nats" or (directory / cluster.NODES).exists()
+    if is_cluster and (args.address or args.bridge):
+        raise UsageError(
+            "--address and --bridge are for Mosquitto: nodes of a cluster listen on their own "
+            "address, without bridges",
+            hint="boards of a site connect to the cluster itself, and those on USB with --relay",
+        )
+    site_options = _site_options(args)
+    if site_options:
+        check_site(directory, site_options["name"])  # before anything is written
+    access = configuration.configure(
+        args.directory,
+        args.store,
+        home_assistant=args.home_assistant,
+        nats=args.kind == "nats" if args.kind else None,
+        **_broker_options(args),
+    )
+    if site_options:
+        site = configuration.add_site(args.directory, **site_options)
+        for warning in _warnings(site, access):
+            warn(warning)
+    reloaded = reload(args.directory)
+    result = _result(args.directory, access)
+    sites = load_all(directory)
+    result["sites"] = [_site_result(args.directory, site) for site in sites]
+    print_result(result, _config_text(result, access, reloaded), args.json)
+    return OK
+
+
+def _broker_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The given options for `configuration.configure`."""
+    options = {
         "names": args.name or None,
         "address": args.address,
         "port": args.port,
         "prefix": args.prefix,
+        "tls": args.tls,
     }
-    options = {
-        name: value for name, value in {**named, "tls": args.tls}.items() if value is not None
-    }
-    nats = args.kind == "nats" or (Path(args.directory) / cluster.NODES).exists()
-    if nats and (args.address or args.bridge):
-        raise UsageError(
-            "--address and --bridge are for Mosquitto: nodes of a cluster listen on their own address, without bridges",
-            hint="boards of a site connect to the cluster itself, and those on USB with --relay",
-        )
-    site = _site_options(args)
-    if site:
-        check_site(Path(args.directory), site["name"])  # before anything is written
-    options |= {"home_assistant": args.home_assistant, "nats": args.kind and args.kind == "nats"}
-    access = configuration.configure(args.directory, args.store, **options)
-    if site:
-        made = configuration.add_site(args.directory, **site)
-        for warning in _warnings(made, access):
-            warn(warning)
-    reloaded = reload(args.directory)
-    start = f"mosquitto -c {args.directory}/{CONFIG}, or tern broker run {args.directory}"
-    if access.is_cluster:
-        start = f"nats-server -c nats.conf in each of {args.directory}/{cluster.NODES}/*, on its machine"
-    result = _result(args.directory, access)
-    result["sites"] = [
-        _site_result(args.directory, each) for each in load_all(Path(args.directory))
-    ]
-    devices = counted(result["devices"], "device")
-    text = f"{args.directory}: passwords of {devices} and the host; keys are in {access.store}\n"
-    if reloaded:
-        text += "  the running broker has taken the new passwords"
-    else:
-        text += f"  start the broker: {start}\n  a broker elsewhere takes new passwords, once copied to it, on SIGHUP"
-    if (Path(args.directory) / HOME_ASSISTANT).exists():
-        text += f"\n  Home Assistant reaches it with user and password of {args.directory}/{HOME_ASSISTANT}"
-        text += "; publish the fleet to it: tern serve --home-assistant"
-    for each in result["sites"]:
-        text += "\n  " + _site_text(each)
-    print_result(result, text, args.json)
-    return OK
-
-
-def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
-    if site.bridge and not central.authority:
-        yield (
-            f"without TLS an eavesdropper between the broker of site {site.name} and the central one learns "
-            "its password and all messages of boards: bridge them over a VPN, or configure the broker with --tls"
-        )
-    if central.host in HERE:
-        yield f"at site {site.name}, {central.host} is not the central broker: add --name HOST --address 0.0.0.0"
-    if site.bridge and set(site.names) <= HERE:
-        yield f"boards of {site.name} find it at {site.names[0]} only: add --site-name HOST --site-address 0.0.0.0"
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -147,20 +159,69 @@ def _site_options(args: argparse.Namespace) -> dict[str, Any]:
         "names": args.site_name or None,
         "address": args.site_address,
         "port": args.site_port,
+        "boards": None if args.boards is None else parse_range(args.boards),
     }
-    options["boards"] = None if args.boards is None else parse_range(args.boards)
     if len(sites) > 1:
         raise UsageError(
             "one site at a time: --bridge and --relay name two", hint="run the command twice"
         )
     if sites:
-        kinds = {"bridge": args.bridge is not None, "relay": args.relay is not None}
-        return {"name": sites.pop(), **kinds, **options}
+        options["name"] = sites.pop()
+        options["bridge"] = args.bridge is not None
+        options["relay"] = args.relay is not None
+        return options
     if any(value is not None for value in options.values()):
         raise UsageError(
             "--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE"
         )
     return {}
+
+
+def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
+    """Warnings about a site that is open to others, or cannot be reached."""
+    if site.bridge and not central.authority:
+        yield (
+            f"without TLS an eavesdropper between the broker of site {site.name} and the central "
+            "one learns its password and all messages of boards: bridge them over a VPN, or "
+            "configure the broker with --tls"
+        )
+    if central.host in HERE:
+        yield (
+            f"at site {site.name}, {central.host} is not the central broker: add --name HOST "
+            "--address 0.0.0.0"
+        )
+    if site.bridge and set(site.names) <= HERE:
+        yield (
+            f"boards of {site.name} find it at {site.names[0]} only: add --site-name HOST "
+            "--site-address 0.0.0.0"
+        )
+
+
+def _config_text(result: dict[str, Any], access: Access, reloaded: bool) -> str:
+    directory = result["directory"]
+    devices = counted(result["devices"], "device")
+    text = f"{directory}: passwords of {devices} and the host; keys are in {access.store}\n"
+    if reloaded:
+        text += "  the running broker has taken the new passwords"
+    else:
+        text += (
+            f"  start the broker: {_start_command(directory, access)}\n"
+            "  a broker elsewhere takes new passwords, once copied to it, on SIGHUP"
+        )
+    if (Path(directory) / HOME_ASSISTANT).exists():
+        text += (
+            f"\n  Home Assistant reaches it with user and password of {directory}/{HOME_ASSISTANT}"
+            "; publish the fleet to it: tern serve --home-assistant"
+        )
+    for site in result["sites"]:
+        text += "\n  " + _site_text(site)
+    return text
+
+
+def _start_command(directory: str, access: Access) -> str:
+    if access.is_cluster:
+        return f"nats-server -c nats.conf in each of {directory}/{cluster.NODES}/*, on its machine"
+    return f"mosquitto -c {directory}/{CONFIG}, or tern broker run {directory}"
 
 
 def _site_result(directory: str, site: BrokerSite) -> dict[str, Any]:
@@ -179,25 +240,34 @@ def _site_text(site: dict[str, Any]) -> str:
     return text
 
 
+# tern broker run
+
+
 def run_run(args: argparse.Namespace) -> int:
+    """Run the Mosquitto of a directory until Ctrl-C."""
     access = configure_if_missing(args.directory)
     if not (Path(args.directory) / CONFIG).exists():
-        hint = "a site with only --relay has none, and 'tern relay' connects its boards to the central one; "
-        hint += f"nodes of a cluster run without tern: {cluster.CONFIG} in each directory of "
-        hint += f"DIR/{cluster.NODES} says how"
-        raise UsageError(f"{args.directory} has no Mosquitto", hint)
+        raise UsageError(
+            f"{args.directory} has no Mosquitto",
+            hint="a site with only --relay has none, and 'tern relay' connects its boards to the "
+            f"central one; nodes of a cluster run without tern: {cluster.CONFIG} in each directory "
+            f"of DIR/{cluster.NODES} says how",
+        )
     passwords = Path(args.directory) / PASSWORDS
     written = passwords.stat().st_mtime_ns
+    text = f"the broker listens at {access.host} port {access.port}"
     with heeding_interrupts(), Mosquitto(args.directory) as running:
-        keys = f"; keys are in {access.store}" if _devices(access) is not None else ""
-        text = f"the broker listens at {access.host} port {access.port}{keys}; Ctrl-C ends it"
+        if _devices(access) is not None:
+            text += f"; keys are in {access.store}"
+        text += "; Ctrl-C ends it"
         try:
             print_result(_result(args.directory, access), text, args.json)
             running.keep(warn)
             while True:
                 time.sleep(_CHECK_EVERY)
-                if (now := passwords.stat().st_mtime_ns) != written:
-                    written = now
+                last_written = passwords.stat().st_mtime_ns
+                if last_written != written:
+                    written = last_written
                     running.reload()
         except KeyboardInterrupt:
             return OK
@@ -209,7 +279,7 @@ def _result(directory: str, access: Access) -> dict[str, Any]:
 
 
 def _devices(access: Access) -> int | None:
-    # Of its store; None for a site, which has its store elsewhere.
+    """The number of devices of its store; None for a site, which has its store elsewhere."""
     if access.store is None or not Path(access.store).exists():
         return None
     with Store(access.store, create=False, beside=True) as store:

@@ -7,7 +7,7 @@ client's id is its user name, so that no board can take over another's session.
 import getpass
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,57 +24,82 @@ from ternhost.store.store import Store
 HOST_USER = "tern-host"
 
 
+@dataclass(frozen=True)
+class BrokerOptions:
+    """What kind of broker it is, and how it is reached."""
+
+    names: Sequence[str] = ()  # at which boards reach it; of a cluster, of each node; (): here
+    address: str = "127.0.0.1"  # to listen on; the nodes of a cluster listen at `names`
+    port: int = mosquitto_files.PORT
+    prefix: str = "tern"  # of all topics
+    tls: bool = True
+    nats: bool = False  # a cluster of NATS servers instead of Mosquitto
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """The names, or those of this machine."""
+        if self.names:
+            return self.names
+        return cluster.HERE if self.nats else ("localhost", "127.0.0.1")
+
+
+DEFAULTS = BrokerOptions()
+
+
+# Writing
+
+
 def write_configuration(
     directory: str | Path,
     keys: Mapping[int, bytes],
+    options: BrokerOptions = DEFAULTS,
     *,
-    names: Sequence[str] = (),
-    address: str = "127.0.0.1",
-    port: int = mosquitto_files.PORT,
-    prefix: str = "tern",
-    tls: bool = True,
     store: str | Path | None = None,
     home_assistant: str | bool | None = None,
-    nats: bool = False,
 ) -> Access:
     """Write the broker's files and host.json; an existing authority, host password and store stay.
 
-    keys: by the first client of each board. names: host names and addresses under which boards
-    reach the broker. home_assistant: the prefix of discovery topics; False: hide the fleet again.
-    nats: a cluster, whose nodes are at `names`, and listen there. Raises StorageError and
-    UsageError.
+    keys: by the first client of each board. home_assistant: the prefix of discovery topics; False:
+    hide the fleet again. Raises StorageError and UsageError.
     """
-    names = names or (cluster.HERE if nats else ("localhost", "127.0.0.1"))
-    check_reached(
-        names, address, port + nats
-    )  # the nodes of a cluster use the next port among themselves
-    check_prefix(prefix)
-    home_access.check(directory, home_assistant, prefix)
-    if nats:
-        cluster.check(names, prefix, home_assistant)
+    _check(directory, options, home_assistant)
     directory = Path(directory).absolute()
-    if not nats and any(character.isspace() for character in str(directory)):
-        raise UsageError(
-            f"{directory}: Mosquitto takes no path with a space", hint="name another directory"
-        )
     with storage_errors():
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if tls:
+        if options.tls:
             from ternhost.reach.certificates import write_certificates  # they need an extra
 
-            write_certificates(directory, names)
-        host = ",".join(names) if nats else names[0]
-        access = Access(host, port, HOST_USER, "", AUTHORITY if tls else None, prefix)
+            write_certificates(directory, options.hosts)
+        host = ",".join(options.hosts) if options.nats else options.hosts[0]
+        authority = AUTHORITY if options.tls else None
+        access = Access(host, options.port, HOST_USER, "", authority, options.prefix)
         _write_host(directory / HOST, access, store)
-        if nats:
+        if options.nats:
             cluster.write_nodes(directory, access)
         else:
-            boards, user = len(keys), getpass.getuser()
-            mosquitto_files.write_conf(
-                directory, address=address, port=port, boards=boards, tls=tls, user=user
-            )
+            listener = mosquitto_files.Listener(options.address, options.port, options.tls)
+            user = getpass.getuser()
+            mosquitto_files.write_conf(directory, listener, boards=len(keys), user=user)
         _write_users(directory, keys, home_assistant, anew=True)
     return Access.load(directory / HOST)
+
+
+def _check(
+    directory: str | Path, options: BrokerOptions, home_assistant: str | bool | None
+) -> None:
+    last_port = options.port
+    if options.nats:
+        last_port += 1  # the nodes of a cluster use it among themselves
+    check_reached(options.hosts, options.address, last_port)
+    check_prefix(options.prefix)
+    home_access.check(directory, home_assistant, options.prefix)
+    path = Path(directory).absolute()
+    if options.nats:
+        cluster.check(options.hosts, options.prefix, home_assistant)
+    elif any(character.isspace() for character in str(path)):
+        raise UsageError(
+            f"{path}: Mosquitto takes no path with a space", hint="name another directory"
+        )
 
 
 def _write_users(
@@ -86,29 +111,38 @@ def _write_users(
     """Write the access list and the passwords of all users, and the files of the sites."""
     for path, access in home_access.users(directory, home_assistant).items():
         _write_host(path, access, None)
-    host, home = Access.load(directory / HOST), home_access.load(directory)
+    host = Access.load(directory / HOST)
+    home = home_access.load(directory)
     rights = {host: Rights.below(host.prefix, "round model down/+", "up/+ hello/+ site/+")}
-    rights |= home.rights if home else {}
-    written = sites.write(directory, keys, anew)
+    if home:
+        rights |= home.rights
+    all_sites = sites.write(directory, keys, anew)
     passwords = [(access.user, access.password) for access in rights]
-    passwords += [(site.user, site.password) for site in written if site.bridge]
+    passwords += [(site.user, site.password) for site in all_sites if site.bridge]
     passwords += [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
     if host.is_cluster:
         cluster.write_users(directory, host, rights, passwords)
         return
-    users = "".join(
-        f"user {access.user}\n{of_user.lines()}\n" for access, of_user in rights.items()
-    )
-    users += "".join(site.access_list(host.prefix, keys) for site in written)
-    mosquitto_files.write_access_list(directory, users, host.prefix)
+    sections = ""
+    for access, own_rights in rights.items():
+        sections += f"user {access.user}\n{own_rights.lines()}\n"
+    for site in all_sites:
+        sections += site.access_list(host.prefix, keys)
+    mosquitto_files.write_access_list(directory, sections, host.prefix)
     mosquitto_files.write_password_file(directory, passwords)
 
 
 def _write_host(path: Path, access: Access, store: str | Path | None) -> None:
-    old = Access.load(path) if path.exists() else None
-    password = old.password if old else secrets.token_urlsafe(16)
-    store = store or (old.store if old else None)
+    """Write host.json, or a file like that; an existing password and store stay."""
+    password = secrets.token_urlsafe(16)
+    if path.exists():
+        old = Access.load(path)
+        password = old.password
+        store = store or old.store
     replace(access, password=password, store=str(store) if store else None).save(path)
+
+
+# Configuring, again and again
 
 
 def configure(
@@ -121,61 +155,99 @@ def configure(
 ) -> Access:
     """Configure a broker for the devices of a store, which is made if it is missing.
 
-    Without options, an existing configuration changes only in its passwords, its access list and
-    its memory. Raises StorageError and UsageError.
+    options: of `BrokerOptions`; omitted ones stay as they are. Without options, an existing
+    configuration changes only in its passwords, its access list and its memory. Raises StorageError
+    and UsageError.
     """
     directory = Path(directory)
     if sites.is_site(directory):
-        central = directory.resolve().parent.parent
-        if store or options or home_assistant is not None or not (central / CONFIG).exists():
-            hint = "run 'tern broker config' on that broker's directory, and copy the site's anew"
-            raise UsageError(f"{directory} is the site of another broker, which writes it", hint)
-        configure(central)
-        return Access.load(directory / HOST)
+        has_options = bool(store or options or home_assistant is not None)
+        return _configure_site(directory, has_options)
     old = Access.load(directory / HOST) if (directory / HOST).exists() else None
     if old and nats not in (None, old.is_cluster):
-        hint = f"name another directory, with the same keys: tern broker config OTHER --store {old.store} "
-        hint += "--for ..."
-        raise UsageError(f"{directory} has another kind of broker already", hint)
-    nats = old.is_cluster if old else nats
-    path = Path(store or (old and old.store) or directory / store_file.NAME)
-    keys: dict[int, bytes] = {}
-    if path.exists():
-        with Store(path, create=False, beside=True) as existing:
-            keys = existing.keys()
-    if old and old.store and not options and (old.is_cluster or (directory / CONFIG).exists()):
-        home_access.check(directory, home_assistant, old.prefix)
-        if nats:
-            cluster.check(old.hosts, home_assistant)
-        with storage_errors():
-            _write_host(directory / HOST, old, path)
-            _write_users(directory, keys, home_assistant)
-            if not nats:
-                mosquitto_files.update_memory(directory, len(keys))
+        raise UsageError(
+            f"{directory} has another kind of broker already",
+            hint="name another directory, with the same keys: "
+            f"tern broker config OTHER --store {old.store} --for ...",
+        )
+    path = _store_path(directory, store, old)
+    keys = _keys(path)
+    is_written = old is not None and (old.is_cluster or (directory / CONFIG).exists())
+    if old and old.store and is_written and not options:
+        _update(directory, replace(old, store=str(path)), keys, home_assistant)
     else:
-        if old:
-            before = {
-                "names": mosquitto_files.names(directory, old),
-                "port": old.port,
-                "prefix": old.prefix,
-            }
-            if listener := mosquitto_files.listening(directory):
-                before["address"] = listener[0]
-            options = {**before, "tls": old.authority is not None, **options}
-        options["nats"] = bool(nats)
-        write_configuration(directory, keys, store=path, home_assistant=home_assistant, **options)
+        nats = old.is_cluster if old else bool(nats)
+        before = _options_before(directory, old) if old else {}
+        all_options = BrokerOptions(**{**before, **options, "nats": nats})
+        write_configuration(directory, keys, all_options, store=path, home_assistant=home_assistant)
     if not path.exists():
         Store(path, beside=True).close()
     return Access.load(directory / HOST)
 
 
+def _configure_site(directory: Path, has_options: bool) -> Access:
+    """Configure the central broker of a site, and so the site's, too."""
+    central = directory.resolve().parent.parent
+    if has_options or not (central / CONFIG).exists():
+        hint = "run 'tern broker config' on that broker's directory, and copy the site's anew"
+        raise UsageError(f"{directory} is the site of another broker, which writes it", hint)
+    configure(central)
+    return Access.load(directory / HOST)
+
+
+def _store_path(directory: Path, store: str | Path | None, old: Access | None) -> Path:
+    if store:
+        return Path(store)
+    if old and old.store:
+        return Path(old.store)
+    return directory / store_file.NAME
+
+
+def _keys(path: Path) -> dict[int, bytes]:
+    """The keys of a store; none if it does not exist."""
+    if not path.exists():
+        return {}
+    with Store(path, create=False, beside=True) as store:
+        return store.keys()
+
+
+def _options_before(directory: Path, old: Access) -> dict[str, Any]:
+    options = {
+        "names": mosquitto_files.names(directory, old),
+        "port": old.port,
+        "prefix": old.prefix,
+        "tls": old.authority is not None,
+    }
+    listener = mosquitto_files.listening(directory)
+    if listener:
+        options["address"], _ = listener
+    return options
+
+
+def _update(
+    directory: Path,
+    access: Access,
+    keys: Mapping[int, bytes],
+    home_assistant: str | bool | None,
+) -> None:
+    """Write what depends on the keys into an existing configuration."""
+    home_access.check(directory, home_assistant, access.prefix)
+    if access.is_cluster:
+        cluster.check(access.hosts, home_assistant)
+    with storage_errors():
+        _write_host(directory / HOST, access, access.store)
+        _write_users(directory, keys, home_assistant)
+        if not access.is_cluster:
+            mosquitto_files.update_memory(directory, len(keys))
+
+
 def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:
-    """Add or change a site with the options of `sites.describe`.
+    """Add or change a site with the options of `sites.save`.
 
     Raises StorageError and UsageError.
     """
     directory = Path(directory)
     with storage_errors():
-        site = sites.describe(directory, name, **options)
+        site = sites.save(directory, name, **options)
     configure(directory)
     return site

@@ -37,7 +37,8 @@ class OnBroker(Fleet):
 
     @property
     def _access(self) -> Access:
-        if sites.is_site(directory := self._host_file.parent):
+        directory = self._host_file.parent
+        if sites.is_site(directory):
             hint = "name the directory of the central broker, which 'tern broker config' made"
             raise UsageError(f"{directory} is a site: its broker lets no host in", hint)
         return Access.load(self._host_file)
@@ -54,10 +55,13 @@ class OnBroker(Fleet):
         from ternhost.reach.broker.driver import BrokerDriver
         from ternhost.reach.broker.link import MqttLink
 
-        access, directory = self._access, self._host_file.parent
-
-        def link() -> MqttLink:
-            return MqttLink(access, sites=lambda: sites.ids(directory))
-
-        parts = context.store, link, context.terms, context.patience, directory
-        return BrokerDriver(*parts, **context.driver_options)
+        directory = self._host_file.parent
+        link = MqttLink(self._access, site_ids=lambda: sites.ids(directory))
+        return BrokerDriver(
+            context.store,
+            link,
+            context.terms,
+            patience=context.patience,
+            directory=directory,
+            **context.driver_options,
+        )

@@ -25,8 +25,9 @@ PUBLISHER_USER, HOME_USER = "tern-publisher", "home-assistant"
 
 @dataclass(frozen=True)
 class HomeAccess:
-    """How tern reaches a broker to publish its fleet, and how Home Assistant does: with the prefix
-    of discovery.
+    """How tern reaches a broker to publish its fleet, and how Home Assistant does.
+
+    The prefix of `home` is that of discovery topics.
     """
 
     publisher: Access
@@ -40,7 +41,8 @@ class HomeAccess:
     @property
     def discovery(self) -> str:
         """The topic that describes the fleet to Home Assistant."""
-        return f"{self.home.prefix}/device/{self.prefix.replace('/', '_').replace('.', '_')}/config"
+        fleet_id = self.prefix.replace("/", "_").replace(".", "_")
+        return f"{self.home.prefix}/device/{fleet_id}/config"
 
     @property
     def rights(self) -> dict[Access, Rights]:
@@ -64,36 +66,43 @@ def load(directory: str | Path) -> HomeAccess | None:
 
     Raises UsageError and StorageError.
     """
-    paths = [Path(directory) / name for name in (PUBLISHER, HOME_ASSISTANT)]
-    return HomeAccess(*map(Access.load, paths)) if all(path.exists() for path in paths) else None
+    publisher = Path(directory) / PUBLISHER
+    home = Path(directory) / HOME_ASSISTANT
+    if not publisher.exists() or not home.exists():
+        return None
+    return HomeAccess(Access.load(publisher), Access.load(home))
 
 
 def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> None:
-    """Raise UsageError for an invalid prefix, or if it and the fleet's overlap: one could read the
-    other's topics.
+    """Raise UsageError for an invalid prefix, or one that overlaps with the fleet's.
+
+    If they overlap, Home Assistant could read topics of the fleet. discovery: the prefix of its
+    discovery topics; None: as before. fleet: the prefix of the fleet's topics.
     """
     discovery = _prefix(directory, discovery)
     if not isinstance(discovery, str):
         return
     check_prefix(discovery)
     if f"{discovery}/".startswith(f"{fleet}/") or f"{fleet}/".startswith(f"{discovery}/"):
-        text = (
-            f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with "
-        )
-        text += f"{fleet!r}: it could read more than it may"
         raise UsageError(
-            text, "choose another --home-assistant prefix, or another --prefix for the fleet"
+            f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with "
+            f"{fleet!r}: it could read more than it may",
+            "choose another --home-assistant prefix, or another --prefix for the fleet",
         )
 
 
 def _prefix(directory: str | Path, discovery: str | bool | None) -> str | bool | None:
-    return before.home.prefix if discovery is None and (before := load(directory)) else discovery
+    """The prefix of discovery topics: the given one, or else the one of before."""
+    if discovery is None:
+        before = load(directory)
+        return before.home.prefix if before else None
+    return discovery
 
 
 def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
-    """The files of the two users, for this prefix of discovery topics; None: as before.
+    """The files of the two users, for this prefix of discovery topics.
 
-    False removes them.
+    None: as before. False removes the files.
     """
     discovery = _prefix(directory, discovery)
     if discovery is False:

@@ -8,7 +8,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,38 +19,32 @@ from ternhost.reach.addresses import LOOPBACK
 from ternhost.reach.broker import cluster
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.keeper import DEFAULT_TIMES, Keeper, KeeperTimes
 from ternhost.reach.broker.mosquitto_files import LOG, PID, PORT, listening
 from ternhost.reach.broker.sites import SITES, is_site
 
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
-_LOOK_EVERY = 0.5  # seconds between two looks whether it still runs
-_ASK_EVERY = (
-    30.0  # and whether it still answers: Mosquitto 2.0.11 sometimes hangs after a bridge was cut
-)
-_LARGEST_LOG = 16 << 20  # bytes of its log, which is emptied then
-_HUNG = 15.0  # seconds that an answer may take
 _CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"  # anonymous
-_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds before a restart
 _PORTS = range(10_000, 30_000)
-_HEALTHY = 300.0  # seconds without a restart after which the pause is short again
 _STAMP = re.compile(r"^\d+: ")  # of a line of its log
-_given: set[int] = set()  # by free_port
+_given_ports: set[int] = set()  # by free_port
 
 
 def free_port() -> int:
     """A free port of the loopback interface, outside the range from which systems assign ports."""
     while True:
         port = secrets.choice(_PORTS)
-        if port in _given:
+        if port in _given_ports:
             continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            _given.add(port)
+            _given_ports.add(port)
             return port
 
 
 def listens(address: str, port: int) -> bool:
+    """Whether something listens at that address."""
     try:
         socket.create_connection((address, port), timeout=1).close()
     except OSError:
@@ -60,14 +53,16 @@ def listens(address: str, port: int) -> bool:
 
 
 def reload(directory: str | Path) -> bool:
-    """Have a directory's running Mosquitto read passwords and access list again; return whether it
-    could. So do the brokers of its sites here, and first a site's central broker, which would
-    otherwise lose messages that the bridge passes on too early. Needs /proc and the user of the
-    brokers.
+    """Have a directory's running broker read its passwords and rights again.
+
+    So do the brokers of its sites here, and first a site's central broker, which would otherwise
+    lose messages that the bridge passes on too early. Return whether it could. Needs /proc and the
+    user of the brokers.
     """
     directory = Path(directory).resolve()
-    if is_site(directory) and (directory.parent.parent / CONFIG).exists():
-        _hang_up(directory.parent.parent)
+    central = directory.parent.parent
+    if is_site(directory) and (central / CONFIG).exists():
+        _hang_up(central)
     reloaded = _hang_up(directory)
     for site in sorted((directory / SITES).glob("*")):
         _hang_up(site)
@@ -77,11 +72,11 @@ def reload(directory: str | Path) -> bool:
 
 
 def _hang_up(directory: Path, pid_file: str = PID, program: str = "mosquitto") -> bool:
+    """Send SIGHUP to the broker of a directory; return whether it runs."""
     with suppress(OSError, ValueError):
         pid = int((directory / pid_file).read_text())
-        if (
-            Path(f"/proc/{pid}/comm").read_text() == f"{program}\n"
-        ):  # no later process has its number
+        running = Path(f"/proc/{pid}/comm").read_text()
+        if running == f"{program}\n":  # no later process has its number
             os.kill(pid, signal.SIGHUP)
             return True
     return False
@@ -109,20 +104,24 @@ class Mosquitto(Closing):
         self.access = Access.load(self.directory / HOST)
         self._listener = listener(self.directory)
         self._process: subprocess.Popen[bytes] | None = None
-        self._logged = 0  # bytes of the log that are older than the process
-        self._keeper: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._log_start = 0  # bytes of the log that are older than the process
+        self._keeper: Keeper | None = None
         self.start()
 
     @property
     def pid(self) -> int | None:
+        """The process id; None while there is no process."""
         return self._process.pid if self._process else None
 
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process that has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
-        """Start the process again after `stop` or `kill`."""
-        binary = shutil.which(
-            "mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
-        )
+        """Start the process, also again after `kill`. Raises DeviceError."""
+        search_path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+        binary = shutil.which("mosquitto", path=search_path)
         if binary is None:
             hint = "apt-get install --no-install-recommends mosquitto"
             raise DeviceError("mosquitto is not installed", hint)
@@ -130,121 +129,111 @@ class Mosquitto(Closing):
         if listens(address, port):
             hint = "end it, or name another port: tern broker config DIR --port"
             raise DeviceError(f"another program listens on port {port} already", hint)
-        with open(self.directory / LOG, "ab") as out:
-            self._logged = out.seek(0, os.SEEK_END)
+        with open(self.directory / LOG, "ab") as log:
+            self._log_start = log.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(
                 [binary, "-c", CONFIG],
                 cwd=self.directory,  # paths in a site's configuration are relative
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,  # its parent handles Ctrl-C, and ends it last
             )
+        self._wait_until_it_answers()
+
+    def _wait_until_it_answers(self) -> None:
         end = time.monotonic() + _START_TIMEOUT
-        while not self.answers(1.0, closed=False):
-            if self._process.poll() is not None or time.monotonic() > end:
-                error = self._ended("mosquitto does not start")
+        while not self.answers(1.0):
+            if not self.runs or time.monotonic() > end:
+                error = self.failure("mosquitto does not start")
                 self.kill()
                 raise error
             time.sleep(0.01)
-        if self._process.poll() is not None:  # another process listens
-            raise self._ended("mosquitto has ended")
+        if not self.runs:  # another process listens
+            raise self.failure("mosquitto has ended")
 
-    def _ended(self, message: str) -> DeviceError:
-        # Only the errors in its log: other lines do not say why.
+    def failure(self, message: str) -> DeviceError:
+        """An error that says why the process has ended, by its log or its exit code."""
         log = self.directory / LOG
-        lines: list[str] = []
-        with suppress(OSError), open(log, "rb") as file:
-            file.seek(self._logged)
-            lines = file.read().decode(errors="replace").splitlines()
-        errors = [error for line in lines if (error := _STAMP.sub("", line)).startswith("Error")]
+        errors = self._errors_in_log()
         code = self._process.poll() if self._process else None
         if errors:
             message += f": {errors[-1]}"
+        elif code is not None and code < 0:
+            message += f": {signal.Signals(-code).name}"
         elif code is not None:
-            message += f": {signal.Signals(-code).name}" if code < 0 else f" with exit code {code}"
+            message += f" with exit code {code}"
         return DeviceError(message, hint=f"see {log}")
 
-    def answers(self, timeout: float, closed: bool = True) -> bool:
-        """Whether it answers a connection within `timeout` seconds. closed: the result where its
-        port is closed.
-        """
+    def _errors_in_log(self) -> list[str]:
+        """The errors that the process has logged: other lines do not say why it has ended."""
         try:
-            line = socket.create_connection(self._listener, timeout)
-        except OSError as error:
-            return closed and not isinstance(error, TimeoutError)
-        with line:
+            with open(self.directory / LOG, "rb") as log:
+                log.seek(self._log_start)
+                text = log.read().decode(errors="replace")
+        except OSError:
+            return []
+        messages = [_STAMP.sub("", line) for line in text.splitlines()]
+        return [message for message in messages if message.startswith("Error")]
+
+    def limit_log(self, largest: int) -> None:
+        """Empty the log if it has more than `largest` bytes."""
+        log = self.directory / LOG
+        with suppress(OSError):
+            if log.stat().st_size > largest:
+                os.truncate(log, 0)
+                self._log_start = 0
+
+    def answers(self, timeout: float) -> bool | None:
+        """Whether it answers a connection within `timeout` seconds; None if its port is closed."""
+        try:
+            connection = socket.create_connection(self._listener, timeout)
+        except TimeoutError:
+            return False
+        except OSError:
+            return None
+        with connection:
             try:
-                self._greet(line)
+                self._greet(connection)
             except TimeoutError:
                 return False
             except OSError:  # it refuses this as a client
                 pass
         return True
 
-    def _greet(self, line: socket.socket) -> None:
-        # Completes the handshake, since it sometimes logs one that breaks off as an error. Raises
-        # OSError.
+    def _greet(self, connection: socket.socket) -> None:
+        """Complete the handshake: Mosquitto sometimes logs one that breaks off as an error.
+
+        Raises OSError.
+        """
         if self.access.authority:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE  # it gets no data
-            with context.wrap_socket(line) as secure:
+            with context.wrap_socket(connection) as secure:
                 secure.unwrap()
         else:
-            line.sendall(_CONNECT)
-            line.recv(1)
+            connection.sendall(_CONNECT)
+            connection.recv(1)
 
-    def keep(self, tell: Callable[[str], None]) -> None:
-        """Restart it from now on when it ends or hangs, after growing pauses. tell: gets a sentence
-        each time.
+    def keep(self, report: Callable[[str], None], times: KeeperTimes = DEFAULT_TIMES) -> None:
+        """Restart it from now on when it ends or hangs, after growing pauses.
+
+        report: gets a sentence each time.
         """
-        keeper = threading.Thread(target=self._keep, args=(tell,), daemon=True)
+        keeper = Keeper(self, report, times)
         keeper.start()
         self._keeper = keeper  # only now that it can be joined: Ctrl-C may come at any time
 
-    def _keep(self, tell: Callable[[str], None]) -> None:
-        pause, problem = _PAUSE, ""
-        checked = started = time.monotonic()
-        while not self._stopping.wait(_LOOK_EVERY):
-            if self._process and self._process.poll() is None:
-                problem = ""
-                if time.monotonic() - checked < _ASK_EVERY:
-                    continue
-                with suppress(OSError):
-                    if (self.directory / LOG).stat().st_size > _LARGEST_LOG:
-                        os.truncate(self.directory / LOG, 0)
-                        self._logged = 0
-                answers = self.answers(_HUNG)
-                checked = time.monotonic()
-                if answers or self._stopping.is_set():
-                    continue
-                self.kill()
-                failure = "mosquitto hangs"
-            else:
-                failure = problem or self._ended("mosquitto has ended").message
-            if time.monotonic() - started > _HEALTHY:
-                pause = _PAUSE
-            with suppress(OSError):  # where a disk is full, the keeper goes on
-                tell(f"{failure}; it is restarted in {pause:g} s")
-            if self._stopping.wait(pause):
-                return
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            try:
-                self.start()
-            except (DeviceError, OSError) as error:
-                problem = str(error)
-            started = time.monotonic()
-
     def reload(self) -> None:
+        """Have it read its passwords and its access list again."""
         if self._process:
             self._process.send_signal(signal.SIGHUP)
 
     def close(self) -> None:
         """Stop it cleanly: it saves its retained messages and sessions."""
-        self._stopping.set()
         if self._keeper:
-            self._keeper.join()
+            self._keeper.stop()
         if self._process:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -252,6 +241,7 @@ class Mosquitto(Closing):
         self.kill()
 
     def kill(self) -> None:
+        """End the process at once."""
         if self._process:
             self._process.kill()
             self._process.wait()
@@ -259,22 +249,25 @@ class Mosquitto(Closing):
 
 
 def configure_if_missing(directory: str | Path) -> Access:
-    """Load a broker's access, or configure a new broker for this machine, on port 8883 or a free
-    one. Raises StorageError and UsageError.
+    """Load a broker's access, or configure a new broker for this machine.
+
+    It listens on port 8883, or a free one. Raises StorageError and UsageError.
     """
     directory = Path(directory)
     if (directory / HOST).exists():
         return Access.load(directory / HOST)
-    return configure(directory, port=free_port() if listens("127.0.0.1", PORT) else PORT)
+    is_taken = listens("127.0.0.1", PORT)
+    return configure(directory, port=free_port() if is_taken else PORT)
 
 
 @contextmanager
 def ensure_running(
-    directory: str | Path, tell: Callable[[str], None] = lambda message: None
+    directory: str | Path, report: Callable[[str], None] = lambda message: None
 ) -> Iterator[Access]:
-    """Configure a directory's broker, if it has none, and run it, unless something listens already,
-    while the context is open. `tell` hears of restarts. Raises DeviceError, StorageError and
-    UsageError.
+    """Run a directory's broker while the context is open, unless something listens already.
+
+    A missing configuration is made. report: gets a sentence when it is restarted. Raises
+    DeviceError, StorageError and UsageError.
     """
     directory = Path(directory)
     access = configure_if_missing(directory)
@@ -282,5 +275,5 @@ def ensure_running(
         yield access
         return
     with Mosquitto(directory) as running:
-        running.keep(tell)
+        running.keep(report)
         yield access

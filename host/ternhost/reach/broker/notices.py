@@ -1,5 +1,6 @@
-"""Retained status messages for observers, sent by a separate thread, so that no round waits for
-them.
+"""Retained status messages for observers.
+
+They are sent by a separate thread, so that no round waits for them.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from ternhost.errors import TernError
 from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.link import MqttLink
 
-_LEAVING = 5.0  # seconds until the last messages have arrived
+_LEAVE_TIMEOUT = 5.0  # seconds until the last messages have arrived
 
 
 class _NoticeLink(MqttLink):
@@ -30,22 +31,24 @@ class _NoticeLink(MqttLink):
     def renew(self) -> None:
         super().renew()
         topic, payload = self._will
-        self._client._will_message = gmqtt.Message(topic, payload, qos=1, retain=True)
+        self.client._will_message = gmqtt.Message(topic, payload, qos=1, retain=True)
 
     def subscribe(self) -> None:
         pass
 
     def keep(self, topic: str, payload: bytes) -> None:
-        self._publish(topic, payload, retain=True)
+        """Have the broker retain a message."""
+        self.publish(topic, payload, retain=True)
 
     async def arrived(self) -> None:
         """Wait until the broker has acknowledged everything."""
-        await self._queue.wait_empty()
+        await self.client.queue.wait_empty()
 
 
 class Notices:
-    """Keeps the latest message of each topic retained, also after a reconnection; waits for a
-    broker that is down.
+    """Keeps the latest message of each topic retained, also after a reconnection.
+
+    It waits for a broker that is down.
     """
 
     def __init__(
@@ -54,7 +57,10 @@ class Notices:
         will: tuple[str, bytes],
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """will: (topic, payload) that the broker retains if this process is lost."""
+        """will: (topic, payload) that the broker retains if this process is lost.
+
+        warn: called if the broker refuses this host.
+        """
         self._warn = warn
         self._latest: dict[str, bytes] = {}
         self._link = _NoticeLink(access, will, self._send_all)
@@ -73,11 +79,12 @@ class Notices:
         for topic, payload in last.items():
             self.put(topic, payload)
         with suppress(TimeoutError):  # a new connection gets a last chance
-            self._connecting.result(max(0.0, self._began + _LEAVING - time.monotonic()))
+            left = self._began + _LEAVE_TIMEOUT - time.monotonic()
+            self._connecting.result(max(0.0, left))
         self._connecting.cancel()
         leaving = asyncio.run_coroutine_threadsafe(self._leave(), self._loop)
         try:
-            return leaving.result(2 * _LEAVING)
+            return leaving.result(2 * _LEAVE_TIMEOUT)
         except TimeoutError:
             return False
         finally:
@@ -95,7 +102,7 @@ class Notices:
         arrived = False
         if self._link.connected:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._link.arrived(), _LEAVING)
+                await asyncio.wait_for(self._link.arrived(), _LEAVE_TIMEOUT)
                 arrived = True
         with suppress(Exception):
             await self._link.close()

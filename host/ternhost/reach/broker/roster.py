@@ -3,148 +3,189 @@
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.presence import BoardHello
 from ternhost.store.fleet_key import OWN_KEY_ONLY
 
-GREETING = 3.0  # seconds after a new connection in which the broker sends the hellos
-AWAKE = 10.0  # seconds after its hello in which a sleeping board can be asked
+GREETING = 3.0  # seconds after a new connection in which the broker sends the HELLOs
+AWAKE = 10.0  # seconds after its HELLO in which a sleeping board can be asked
+
+
+@dataclass
+class BoardKey:
+    """What the HELLOs of a board say about its copy of the fleet key."""
+
+    epoch: int = 0
+    answered_epoch: int = 0  # of the last FLEET_KEY that it has answered
+    sent: bool = False  # a FLEET_KEY that it has not taken yet
+    warned_ahead: bool = False
+
+    def lacks(self, epoch: int) -> bool:
+        """Whether it is of an earlier epoch, and the board has not declined this one."""
+        return self.epoch < epoch and self.answered_epoch != epoch
+
+    def is_ahead(self, epoch: int) -> bool:
+        """Whether it is of a later epoch; true once."""
+        if self.warned_ahead or self.epoch == OWN_KEY_ONLY or self.epoch <= epoch:
+            return False
+        self.warned_ahead = True
+        return True
+
+    def takes(self, epoch: int) -> bool:
+        """Whether the board has taken the FLEET_KEY that was sent; true once."""
+        if not self.sent or self.epoch != epoch:
+            return False
+        self.sent = False
+        return True
+
+
+@dataclass
+class BoardRound:
+    """The devices of a board in the open round."""
+
+    unanswered: set[int] = field(default_factory=set)
+    given_up: set[int] = field(default_factory=set)  # when the board was left out
+    queue: deque[int] = field(default_factory=deque)  # to be asked
+    in_flight: set[int] = field(default_factory=set)  # asked, and not answered
 
 
 class BoardOnBroker:
-    """A board, and its devices that have not answered.
-
-    The one without a name stands for unknown boards.
-    """
+    """A board. The one without a name stands for unknown boards."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.clients = range(0)
-        self.epoch = 0  # of its fleet key
-        self.answers = 0  # epoch of the last FLEET_KEY that it has answered
-        self.key_sent = False  # a FLEET_KEY that it has not taken yet
-        self.warned_ahead = False
-        self.there = False
+        self.key = BoardKey()
+        self.round = BoardRound()
+        self.connected = False
         self.left_out = False  # the rounds go on without it until it answers again
-        self.expected: set[int] = set()  # its devices that have not answered
-        self.given_up: set[int] = set()
-        self.to_ask: deque[int] = deque()
-        self.under_way: set[int] = set()
-        self.heard = 0.0
-        self.wake = 0  # seconds between its wakes; 0: it does not sleep
-        self.greeted = -AWAKE  # time of its hello
+        self.last_heard = 0.0
+        self.last_hello = -AWAKE
+        self.wake_interval = 0  # seconds between its wakes; 0: it does not sleep
 
     def can_be_asked(self, now: float) -> bool:
         """Whether it gets a question now: a sleeping board may get it only after the round."""
-        return not self.wake or now - self.greeted < AWAKE
-
-    def lacks(self, epoch: int) -> bool:
-        """Whether it has an earlier fleet key, and has not declined this one."""
-        return self.there and self.epoch < epoch != self.answers
-
-    def is_ahead(self, epoch: int) -> bool:
-        """Whether it has a later fleet key; true once."""
-        ahead = self.there and epoch < self.epoch != OWN_KEY_ONLY and not self.warned_ahead
-        self.warned_ahead = self.warned_ahead or ahead
-        return ahead
-
-    def takes(self, epoch: int) -> bool:
-        """Whether it has taken the FLEET_KEY; true once."""
-        taken = self.key_sent and self.epoch == epoch
-        self.key_sent = self.key_sent and not taken
-        return taken
+        return not self.wake_interval or now - self.last_hello < AWAKE
 
 
 Boards = list[BoardOnBroker]
 
 
+class RosterChanges(NamedTuple):
+    """The boards that have come or gone."""
+
+    new: Boards
+    returned: Boards
+    gone: Boards
+
+    @property
+    def arrived(self) -> Boards:
+        """Those that are new, and those that are back."""
+        return self.new + self.returned
+
+
 class BoardRoster:
     """The boards of a broker. False claims cost no more memory than the devices of the store."""
 
-    def __init__(self, devices: Collection[int], wakes: Mapping[int, int] | None = None) -> None:
-        """wakes: seconds between two wakes, for devices that sleep."""
+    def __init__(
+        self, devices: Collection[int], wake_intervals: Mapping[int, int] | None = None
+    ) -> None:
+        """wake_intervals: seconds between two wakes, for devices that sleep."""
         self.boards: dict[str, BoardOnBroker] = {}
-        self.nowhere = [BoardOnBroker()]  # holds the devices that no board claims
-        self._claims: dict[int, list[BoardOnBroker]] = {}  # of two claims one is a lie
-        self._doubtful: set[str] = set()  # boards from before the connection was lost
+        self.unknown_board = BoardOnBroker()  # holds the devices that no board claims
         self.connected_at = 0.0
-        self._sure_at = 0.0  # from then on, doubtful boards without a hello are gone
-        self.know(devices, wakes or {})
+        self._claims: dict[int, Boards] = {}  # of two claims one is a lie
+        self._doubtful: set[str] = set()  # boards from before the connection was lost
+        self._sure_at = 0.0  # from then on, doubtful boards without a HELLO are gone
+        self.register(devices, wake_intervals or {})
 
-    def know(self, devices: Collection[int], wakes: Mapping[int, int]) -> None:
+    def register(self, devices: Collection[int], wake_intervals: Mapping[int, int]) -> None:
         """Set the devices with a key, and the wake intervals of those that sleep."""
         self.devices = sorted(devices)
-        self.wakes = {device: seconds for device, seconds in wakes.items() if device in devices}
+        self.wake_intervals = {
+            device: seconds for device, seconds in wake_intervals.items() if device in devices
+        }
         self._claims = {}
         for board in self.boards.values():
             self._claim(board, board.clients)
 
-    def all(self) -> list[BoardOnBroker]:
+    def all(self) -> Boards:
         """Every board, and the one that stands for unknown boards."""
-        return [*self.boards.values(), *self.nowhere]
+        return [*self.boards.values(), self.unknown_board]
 
-    def of(self, device: int) -> list[BoardOnBroker]:
+    def boards_of(self, device: int) -> Boards:
         """The boards that claim a device: if there are several, the true one will answer."""
-        return self._claims.get(device) or self.nowhere
+        return self._claims.get(device) or [self.unknown_board]
 
     @property
     def claimed(self) -> list[int]:
-        """The devices on known boards."""
+        """The devices that some board claims."""
         return [device for device in self.devices if self._claims.get(device)]
 
-    def connected(self, now: float) -> None:
-        """The host has a new connection: silence counts from now, and hellos come again."""
+    def registered(self, clients: range) -> list[int]:
+        """The devices with a key among these clients."""
+        start = bisect_left(self.devices, clients.start)
+        stop = bisect_left(self.devices, clients.stop)
+        return self.devices[start:stop]
+
+    def asleep(self, now: float) -> Boards:
+        """The boards that sleep now. (The HELLO of one that disconnected stays at the broker.)"""
+        sleepers = [board for board in self.boards.values() if board.wake_interval]
+        return [board for board in sleepers if not (board.connected and board.can_be_asked(now))]
+
+    def silence(self, board: BoardOnBroker, now: float) -> float:
+        """Seconds of silence of a board, while the host could hear it."""
+        return now - max(board.last_heard, self.connected_at)
+
+    def note_connection(self, now: float) -> None:
+        """The host has a new connection: silence counts from now, and HELLOs come again."""
         self._sure_at = now + GREETING if self.connected_at else now
         self.connected_at = now
 
-    def asleep(self, now: float) -> list[BoardOnBroker]:
-        """The boards that sleep now. (The hello of one that disconnected stays at the broker.)"""
-        sleepers = [board for board in self.boards.values() if board.wake]
-        return [board for board in sleepers if not (board.there and board.can_be_asked(now))]
-
-    def silent(self, board: BoardOnBroker, now: float) -> float:
-        """Seconds of silence of a board, while the host could hear it."""
-        return now - max(board.heard, self.connected_at)
-
-    def look(self, link: MqttLink, now: float) -> tuple[Boards, Boards, Boards]:
-        """Update the boards from `link`: those that are new, those that are back, and those that
-        are gone.
-        """
-        self._doubtful |= link.changed
-        link.changed = set()
-        new: list[BoardOnBroker] = []
-        again: list[BoardOnBroker] = []
-        gone: list[BoardOnBroker] = []
-        for name in self._doubtful & link.boards.keys():
+    def update(self, link: MqttLink, now: float) -> RosterChanges:
+        """Update the boards from their HELLOs; return which have come or gone."""
+        presence = link.presence
+        changes = RosterChanges([], [], [])
+        self._doubtful |= presence.changed
+        presence.changed = set()
+        for name in self._doubtful & presence.boards.keys():
             board = self.boards.setdefault(name, BoardOnBroker(name))
-            (again if board.clients and not board.there else new).append(board)
-            claimed = link.boards[name]
-            if board.clients != claimed.clients:
-                self._claim(board, claimed.clients)
-            board.epoch, board.answers = claimed.epoch, claimed.answers
-            if not claimed.kept:
-                board.greeted = now
-            board.there, board.left_out, board.heard = True, False, now
-        self._doubtful -= link.boards.keys()
+            if board.clients and not board.connected:
+                changes.returned.append(board)
+            else:
+                changes.new.append(board)
+            self._greet(board, presence.boards[name], now)
+        self._doubtful -= presence.boards.keys()
+
         if self._doubtful and link.connected and now >= self._sure_at:
-            known = [self.boards[name] for name in self._doubtful & self.boards.keys()]
-            gone = [board for board in known if board.there]
-            for board in gone:
-                board.there = False
+            for name in self._doubtful & self.boards.keys():
+                board = self.boards[name]
+                if board.connected:
+                    board.connected = False
+                    changes.gone.append(board)
             self._doubtful.clear()
-        return new, again, gone
+        return changes
+
+    def _greet(self, board: BoardOnBroker, hello: BoardHello, now: float) -> None:
+        if board.clients != hello.clients:
+            self._claim(board, hello.clients)
+        board.key.epoch = hello.epoch
+        board.key.answered_epoch = hello.answered_epoch
+        board.connected = True
+        board.left_out = False
+        board.last_heard = now
+        if not hello.retained:
+            board.last_hello = now
 
     def _claim(self, board: BoardOnBroker, clients: range) -> None:
-        for device in self.known(board.clients):
+        for device in self.registered(board.clients):
             if board in self._claims.get(device, ()):
                 self._claims[device].remove(board)
         board.clients = clients
         # By the first: a real board has one client.
-        board.wake = self.wakes.get(clients.start, 0)
-        for device in self.known(clients):
+        board.wake_interval = self.wake_intervals.get(clients.start, 0)
+        for device in self.registered(clients):
             self._claims.setdefault(device, []).append(board)
-
-    def known(self, clients: range) -> list[int]:
-        """The devices of the store among these."""
-        start, stop = (bisect_left(self.devices, end) for end in (clients.start, clients.stop))
-        return self.devices[start:stop]

@@ -1,9 +1,11 @@
-"""Sites of a fleet: with a broker bridged to the central one, or with a relay for boards on USB. A
-site's directory, to be copied there, holds neither a device key nor the key of the certificate
+"""Sites of a fleet: with a broker bridged to the central one, or with a relay for boards on USB.
+
+A site's directory, to be copied there, holds neither a device key nor the key of the certificate
 authority.
 """
 
 import json
+import math
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +34,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 HERE = {"localhost", "127.0.0.1", "::1"}
 
 # Mosquitto searches a list from its beginning: the most frequent topics are first.
-_OF_BOARDS = (
+_BOARD_TOPICS = (
     "topic write {prefix}/up/",
     "topic read {prefix}/down/",
     "topic write {prefix}/hello/",
@@ -60,10 +62,12 @@ class BrokerSite:
 
     @property
     def ids(self) -> range:
+        """The ids that its devices may have."""
         return range(self.first, self.last + 1)
 
     @property
     def has_ids(self) -> bool:
+        """Whether its devices may have only some of all ids."""
         return (self.first, self.last) != (1, LAST)
 
     def keys(self, keys: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -74,15 +78,22 @@ class BrokerSite:
         """Its section of the central broker's access list."""
         if not self.bridge:
             return ""
-        boards = (
-            [mqtt.name(device) for device in sorted(self.keys(keys))] if self.has_ids else ["+"]
-        )
-        lines = [f"{topic}{board}\n" for topic in _OF_BOARDS for board in boards]
+        boards = ["+"]
+        if self.has_ids:
+            boards = [mqtt.name(device) for device in sorted(self.keys(keys))]
         rights = Rights.below(prefix, f"site/{self.name}", "round model").lines()
-        return f"user {self.user}\n{rights}{''.join(lines).format(prefix=prefix)}\n"
+        text = f"user {self.user}\n{rights}"
+        for topic in _BOARD_TOPICS:
+            for board in boards:
+                text += f"{topic.format(prefix=prefix)}{board}\n"
+        return text + "\n"
+
+
+# Reading
 
 
 def is_site(directory: Path) -> bool:
+    """Whether the directory is that of a site."""
     return (directory / SITE).exists()
 
 
@@ -95,16 +106,17 @@ def load_all(directory: Path) -> list[BrokerSite]:
 
 
 def ids(directory: Path) -> dict[str, range]:
-    """Load the ids of sites that have a broker and own ids, without unreadable sites, so that the
-    host goes on.
+    """Load the ids of sites that have a broker and own ids.
+
+    Unreadable sites are left out, so that the host goes on.
     """
-    by_site = {}
+    ids_by_site = {}
     for path in (directory / SITES).glob(f"*/{SITE}"):
         with suppress(StorageError, UsageError):
             site = _load(path)
             if site.bridge and site.has_ids:
-                by_site[site.name] = site.ids
-    return by_site
+                ids_by_site[site.name] = site.ids
+    return ids_by_site
 
 
 def _load(path: Path) -> BrokerSite:
@@ -115,53 +127,62 @@ def _load(path: Path) -> BrokerSite:
 
 
 class SiteIds:
-    """The ids of sites and their latest returns, so that no site's broker speaks for another's
-    boards: an access list limits its topics, which name the first client of a board, but not its
-    HELLOs.
+    """The ids of sites and their latest returns.
+
+    With them, no site's broker speaks for another's boards: an access list limits its topics, which
+    name the first client of a board, but not its HELLOs.
     """
 
     def __init__(self, load: Callable[[], Ids] = dict) -> None:
         """load: reads the current ids; called when a site is back, or the host is connected."""
         self._load = load
         self._ids: Ids = {}
-        self._back: dict[str, float] = {}  # time of the last return, by name
+        self._returns: dict[str, float] = {}  # time of the last return, by name
 
     def renew(self) -> None:
-        """Sites may have been added."""
+        """Read the ids again: sites may have been added."""
         self._ids = self._load()
 
-    def back(self, site: str, now: float) -> None:
-        """A site's broker claims to be connected again; counts once in a while only, since anybody
-        can claim it.
+    def note_return(self, site: str, now: float) -> None:
+        """Note that a site's broker claims to be connected again.
+
+        It counts once in a while only, since anybody can claim it.
         """
-        if now - self._back.get(site, -_AGAIN) >= _AGAIN:
+        last_return = self._returns.get(site, -math.inf)
+        if now - last_return >= _AGAIN:
             self.renew()
-            self._back[site] = now
+            self._returns[site] = now
 
     def resent(self, first: int, now: float) -> bool:
-        """Whether a message of the board with this first client may be old: its site has just
-        returned.
+        """Whether a message of the board with this first client may be old.
+
+        It may be if its site has just returned.
         """
         return any(
-            now - then < RESENT and self.may_speak(site, first) for site, then in self._back.items()
+            now - last_return < RESENT and self.may_speak(site, first)
+            for site, last_return in self._returns.items()
         )
 
     def may_speak(self, site: str, device: int) -> bool:
-        # A site without ids may speak for any board that is at no other.
+        """Whether a site's broker may speak for a device.
+
+        A site without ids may speak for any board that is at no other.
+        """
         if site in self._ids:
             return device in self._ids[site]
         return not any(device in ids for ids in self._ids.values())
 
     def cut(self, clients: range) -> range:
-        """The clients that a board claims, up to the first that belongs to another site than its
-        first client.
-        """
+        """The clients that a board claims, up to the first of another site than its first client."""
         stop = clients.stop
         for ids in self._ids.values():
             for end in (ids.start, ids.stop):
                 if clients.start < end:
                     stop = min(stop, end)
         return range(clients.start, stop)
+
+
+# Writing
 
 
 def check(directory: Path, name: str) -> None:
@@ -175,12 +196,13 @@ def check(directory: Path, name: str) -> None:
 
 
 def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
-    # Two brokers share neither names nor ids of devices.
+    """Raise UsageError if two brokers share a name, or the id of a device."""
     others = [other for other in load_all(directory) if other.name != site.name and other.bridge]
+    central_names = mosquitto_files.names(directory, central)
     for name in site.names:
         if name in HERE:
             continue
-        if name in mosquitto_files.names(directory, central):
+        if name in central_names:
             raise UsageError(
                 f"{name} is the central broker", hint="give the site another name: --site-name"
             )
@@ -192,36 +214,40 @@ def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
     check_apart({each.name: each.ids for each in (site, *others) if each.has_ids})
 
 
-def describe(
+def save(
     directory: Path,
     name: str,
     *,
     bridge: bool = False,
     relay: bool = False,
     boards: range | None = None,
-    **options: Any,
+    **broker_options: Any,
 ) -> BrokerSite:
-    """Store the options of a site; omitted ones stay. boards: the ids of its devices. options:
-    names, address and port of its broker. Raises UsageError.
+    """Store the options of a site; omitted ones stay.
+
+    boards: the ids of its devices. broker_options: names, address and port of its broker. Raises
+    UsageError.
     """
     check(directory, name)
     central = Access.load(directory / HOST)
     path = directory / SITES / name / SITE
-    site = _load(path) if path.exists() else BrokerSite(name, secrets.token_urlsafe(16))
-    options = {option: value for option, value in options.items() if value is not None}
-    bridge, relay = bridge or site.bridge, relay or site.relay
-    if options and not bridge:
+    old = _load(path) if path.exists() else BrokerSite(name, secrets.token_urlsafe(16))
+    changes = {option: value for option, value in broker_options.items() if value is not None}
+    bridge = bridge or old.bridge
+    relay = relay or old.relay
+    if changes and not bridge:
         raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
-    boards, before = boards or site.ids, list(site.names)
-    site = replace(site, bridge=bridge, relay=relay, first=boards[0], last=boards[-1], **options)
+    ids = boards or old.ids
+    site = replace(old, bridge=bridge, relay=relay, first=ids[0], last=ids[-1], **changes)
     check_reached(site.names, site.address, site.port)
     if site.bridge:
         _check_apart(site, directory, central)
+
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     (path.parent / CONFIG).unlink(missing_ok=True)
-    if before != list(site.names):
+    if list(old.names) != list(site.names):
         (path.parent / CERTIFICATE).unlink(missing_ok=True)  # `write` makes one for the new names
-    write_file(path, json.dumps(asdict(site), indent=1).encode() + b"\n", secret=True)
+    write_file(path, _json(asdict(site)), secret=True)
     return site
 
 
@@ -242,18 +268,31 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
     access = Access.load(central / HOST)
     directory = central / SITES / site.name
     passwords = [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
-    # How boards reach their broker. The user is empty: only the host, at the central broker, asks
-    # boards. The path of the store is right as long as the directory is not moved.
-    host, port = (site.names[0], site.port) if site.bridge else (access.host, access.port)
-    replace(access, host=host, port=port, user="", password="").save(directory / HOST)
+    _write_host(site, access, directory)
     if site.relay:
-        write_file(
-            directory / BOARDS, json.dumps(dict(passwords), indent=1).encode() + b"\n", secret=True
-        )
+        write_file(directory / BOARDS, _json(dict(passwords)), secret=True)
     if access.authority:
         write_file(directory / AUTHORITY, Path(access.authority).read_bytes())
-    if not site.bridge:
-        return
+    if site.bridge:
+        _write_broker(site, access, central, passwords)
+
+
+def _write_host(site: BrokerSite, access: Access, directory: Path) -> None:
+    """Write how boards of a site reach their broker.
+
+    The user is empty: only the host, at the central broker, asks boards. The path of the store is
+    right as long as the directory is not moved.
+    """
+    host, port = access.host, access.port
+    if site.bridge:
+        host, port = site.names[0], site.port
+    replace(access, host=host, port=port, user="", password="").save(directory / HOST)
+
+
+def _write_broker(
+    site: BrokerSite, access: Access, central: Path, passwords: Sequence[tuple[str, str]]
+) -> None:
+    directory = central / SITES / site.name
     if access.authority and not (directory / CERTIFICATE).exists():
         from ternhost.reach.certificates import write_site_certificates  # they need an extra
 
@@ -261,13 +300,15 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
     mosquitto_files.write_password_file(directory, passwords)
     mosquitto_files.write_access_list(directory, "", access.prefix)
     if (directory / CONFIG).exists():
-        mosquitto_files.update_memory(directory, len(keys))
+        mosquitto_files.update_memory(directory, len(passwords))
         return
-    tls_lines = (
-        f"bridge_cafile {AUTHORITY}\nbridge_tls_version tlsv1.2\n" if access.authority else ""
-    )
+    tls_lines = ""
+    if access.authority:
+        tls_lines = f"bridge_cafile {AUTHORITY}\nbridge_tls_version tlsv1.2\n"
     bridge = template("bridge.conf").format(site=site, access=access, tls=tls_lines)
-    address, port, tls = site.address, site.port, access.authority is not None
-    mosquitto_files.write_conf(
-        directory, address=address, port=port, boards=len(keys), tls=tls, user=None, bridge=bridge
-    )
+    listener = mosquitto_files.Listener(site.address, site.port, access.authority is not None)
+    mosquitto_files.write_conf(directory, listener, boards=len(passwords), bridge=bridge)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=1).encode() + b"\n"

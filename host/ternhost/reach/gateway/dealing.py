@@ -11,7 +11,7 @@ import os
 import numpy as np
 
 from ternhost.count.members import Integers, Members, id_bytes
-from ternhost.count.rounds import Cohort
+from ternhost.count.rounds import StoredCohort
 from ternhost.privacy.groups import Group
 from ternhost.reach.gateway.messages import LENGTH, Deal, Dealt, Refused
 from ternhost.store.store import Store
@@ -70,7 +70,7 @@ def wrong_groups(dealt: Dealt, deal: Deal) -> str:
     return ""
 
 
-def groups_of(store: Store, number: int, cohorts: list[Cohort], site: int) -> list[Group]:
+def groups_of(store: Store, number: int, cohorts: list[StoredCohort], site: int) -> list[Group]:
     """For each cohort of a question: who may be in it. site: the number of the site's devices."""
     found = []
     for cohort in cohorts:

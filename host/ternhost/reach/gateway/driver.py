@@ -16,12 +16,19 @@ import numpy as np
 
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import Averaged, round_body
-from ternhost.count.rounds import DEADLINE, QUORUM, Cohort, Round, RoundResult
+from ternhost.count.rounds import DEADLINE, QUORUM, RoundResult, StoredCohort, StoredRound
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.groups import Group
-from ternhost.reach.driver import BoardBudget, Cohorts, Devices, FleetStatus, RoundProgress, Tell
+from ternhost.reach.driver import (
+    BoardBudget,
+    Cohorts,
+    Devices,
+    FleetStatus,
+    OnProgress,
+    RoundProgress,
+)
 from ternhost.reach.gateway import messages
 from ternhost.reach.gateway.budgets import budgets_of
 from ternhost.reach.gateway.dealing import wrong_groups
@@ -145,7 +152,7 @@ class GatewaysDriver(StoredDriver):
     def _compare_told(self, name: str, here: Here) -> None:
         """Warn where a gateway's counts have told more than this store knows."""
         at = Bound.read(here.toward_server) or Bound(0)
-        ours = self._store.told(name).most(at.delta, at.honest).epsilon
+        ours = self._store.told(name).largest_loss(at.delta, at.honest).epsilon
         if (theirs := here.told / MICRO) > _MORE_THAN_ROUNDING * ours:
             text = f"gateway {name} says that its counts have told epsilon {theirs:.4g} at delta {at.delta:g}, and this"
             self._warn(
@@ -372,14 +379,14 @@ class GatewaysDriver(StoredDriver):
 
     def open(self, number: int, cohorts: Cohorts) -> None:
         cohorts_asked = [
-            Cohort(round_body(number, question), integers(ids)) for question, ids in cohorts
+            StoredCohort(round_body(number, question), integers(ids)) for question, ids in cohorts
         ]
         devices = [cohort.devices for cohort in cohorts_asked]
         asked = sum(map(len, devices))
         distinct = np.unique(np.concatenate([integers(()), *devices]))
         if not all(map(len, devices)) or len(distinct) < max(asked, 1):
             raise UsageError("a round must ask at least one device, and none twice")
-        round_ = Round(
+        round_ = StoredRound(
             number, cohorts_asked, self.terms.reports(asked), self.terms.deadline, self._run
         )
         known = self._roster.all.values()
@@ -424,7 +431,9 @@ class GatewaysDriver(StoredDriver):
                     self._warn(text)
         return spent
 
-    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
+    def collect(
+        self, number: int, on_progress: OnProgress = lambda progress: None
+    ) -> RoundResult | None:
         round_ = self._rounds[number]
         self._begin(round_, time.monotonic())
         shown = -1
@@ -442,7 +451,7 @@ class GatewaysDriver(StoredDriver):
             self._receive(_TICK, round_)
             if round_.so_far != shown:
                 shown = round_.so_far
-                tell(RoundProgress(number, shown, round_.asked))
+                on_progress(RoundProgress(number, shown, round_.asked))
         return None
 
     def _begin(self, round_: RoundAtGateways, now: float) -> None:

@@ -20,7 +20,7 @@ from tern import card as cards
 from tern import frames, ledger, wire
 from ternhost.count.members import Integers, id_bytes, pack_ids, unpack_ids
 from ternhost.count.questions import Averaged, decode_body
-from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, Cohort
+from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, StoredCohort
 from ternhost.reach.gateway.post import MOST_TEXT
 
 PROTOCOL = 3
@@ -67,7 +67,7 @@ class Ask:
     """
 
     number: int
-    cohorts: Sequence[Cohort]  # with ascending ids
+    cohorts: Sequence[StoredCohort]  # with ascending ids
     individual: bool = False  # single results are wanted, or the supports of hashed answers
     categories: Sequence[
         int
@@ -413,7 +413,7 @@ def _devices(blob: bytes, most: int = MOST_DEVICES) -> Integers:
 
 def _ask(head: dict[str, Any], blobs: Sequence[bytes]) -> Ask:
     _require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
-    cohorts: list[Cohort] = []
+    cohorts: list[StoredCohort] = []
     left = MOST_DEVICES  # for all cohorts
     for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
         try:
@@ -425,7 +425,7 @@ def _ask(head: dict[str, Any], blobs: Sequence[bytes]) -> Ask:
         devices = _devices(packed, left)
         _require(len(devices) > 0, "a cohort has no devices")
         left -= len(devices)
-        cohorts.append(Cohort(body, devices))
+        cohorts.append(StoredCohort(body, devices))
     all_devices = np.concatenate([cohort.devices for cohort in cohorts])
     _require(len(np.unique(all_devices)) == len(all_devices), "a device is asked twice")
     _require(

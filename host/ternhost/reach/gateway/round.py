@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tern import wire
 from ternhost.count import estimate, rounds
+from ternhost.count.cohort import Cohort
 from ternhost.count.members import Integers, Members, inflate, integers
 from ternhost.count.questions import Question
 from ternhost.learn.schedule import Terms
@@ -103,7 +104,7 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
     checked = []
     for i, (reports, cohort) in enumerate(zip(answer.reports, ask.cohorts, strict=True)):
         _require(reports <= len(cohort.devices), "has more reports than devices were asked")
-        empty = rounds.CohortInFlight(cohort.body)
+        empty = Cohort(cohort.body)
         counts = _integers(answer.counts[i], empty.size).reshape(empty.rows, empty.card.symbols)
         _require(counts >= 0, "has counts below 0")
         # A report names k coordinates, none of them twice. (No sum overflows: no summand is beyond
@@ -142,7 +143,7 @@ def _supports(answer: Answer, i: int, reports: int, categories: int) -> rounds.C
     return supports
 
 
-def _vectors(answer: Answer, i: int, reports: int, asked: rounds.CohortInFlight) -> rounds.Counts:
+def _vectors(answer: Answer, i: int, reports: int, asked: Cohort) -> rounds.Counts:
     _require(bool(answer.results), "lacks the vectors of a projection")
     vectors = _integers(answer.results[i], asked.d)
     length = float(np.sqrt(np.square(vectors.astype(np.float64)).sum()))
@@ -153,9 +154,7 @@ def _vectors(answer: Answer, i: int, reports: int, asked: rounds.CohortInFlight)
     return vectors
 
 
-def _results(
-    answer: Answer, i: int, reports: int, asked: rounds.CohortInFlight, counts: rounds.Counts
-) -> Rows:
+def _results(answer: Answer, i: int, reports: int, asked: Cohort, counts: rounds.Counts) -> Rows:
     _require(bool(answer.results), "lacks the single results")
     rows = _integers(answer.results[i], reports * asked.k).reshape(reports, asked.k)
     _require(asked.d == asked.k, "has single results of unknown coordinates")
@@ -192,7 +191,7 @@ def without_names(
 
 
 def parts(
-    round_: rounds.Round,
+    round_: rounds.StoredRound,
     gateways: Mapping[str, Integers],
     terms: Terms,
     categories: Sequence[int] | None = None,
@@ -206,7 +205,7 @@ def parts(
         members = Members(devices)
         by_cohort = [cohort[members.find(cohort) >= 0] for cohort in wanted]
         if there := [i for i, ids in enumerate(by_cohort) if len(ids)]:
-            cohorts = [rounds.Cohort(round_.cohorts[i].body, by_cohort[i]) for i in there]
+            cohorts = [rounds.StoredCohort(round_.cohorts[i].body, by_cohort[i]) for i in there]
             sizes = [] if categories is None else [categories[i] for i in there]
             single = categories is not None
             asks[name] = Ask(round_.number, cohorts, single, sizes, terms.quorum, terms.deadline)
@@ -216,7 +215,7 @@ def parts(
 class RoundAtGateways:
     """The questions of a round by gateway (`asks`), and their answers, each of which counts once."""
 
-    def __init__(self, round_: rounds.Round, asks: Mapping[str, Ask], now: float) -> None:
+    def __init__(self, round_: rounds.StoredRound, asks: Mapping[str, Ask], now: float) -> None:
         self.number = round_.number
         self.begun = now
         self.asks = dict(asks)
@@ -239,7 +238,7 @@ class RoundAtGateways:
         return LENGTH.pack(len(ask)) + ask + answer
 
     @classmethod
-    def stored(cls, round_: rounds.Round, exchanges: Mapping[str, bytes], now: float) -> Self:
+    def stored(cls, round_: rounds.StoredRound, exchanges: Mapping[str, bytes], now: float) -> Self:
         """The round from its exchanges in the store.
 
         Raises MessageError for data of another version.
@@ -292,13 +291,13 @@ class RoundAtGateways:
         )
 
     def result(self, ended: str) -> rounds.RoundResult:
-        by_index: list[list[tuple[rounds.Cohort, CohortAnswer]]] = [[] for _ in self._cohorts]
+        by_index: list[list[tuple[rounds.StoredCohort, CohortAnswer]]] = [[] for _ in self._cohorts]
         for name, by_cohort in self._answers.items():
             for cohort, answer in zip(self.asks[name].cohorts, by_cohort, strict=True):
                 by_index[self._index(cohort)].append((cohort, answer))
         cohorts = []
         for asked, answers in zip(self._cohorts, by_index, strict=True):
-            total = rounds.CohortInFlight(asked.body, len(asked.devices))
+            total = Cohort(asked.body, len(asked.devices))
             single, supports = [], None
             for cohort, answer in answers:
                 total.counts += answer.counts.reshape(-1)
@@ -317,7 +316,7 @@ class RoundAtGateways:
             self.number, ended, self.asked, self.reports, dict(self._refusals), cohorts
         )
 
-    def _index(self, cohort: rounds.Cohort) -> int:
+    def _index(self, cohort: rounds.StoredCohort) -> int:
         # Two cohorts may have the same question, but never the same devices.
         first = integers(cohort.devices[:1])
         return next(

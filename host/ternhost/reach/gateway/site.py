@@ -281,7 +281,7 @@ class Gateway:
         if not self._account_is_due:
             return
         at = self._bound or Bound(0)
-        told = math.ceil(self._told.most(at.delta, at.honest).epsilon * MICRO)
+        told = math.ceil(self._told.largest_loss(at.delta, at.honest).epsilon * MICRO)
         self._epsilon_told = min(told, messages.MOST_TOLD)
         with self._changed:
             assert self._here is not None
@@ -338,7 +338,7 @@ class Gateway:
                 self._store.save_question(number, ask.digest, answer)
             if tells:
                 self._store.save_told(number, "", answered)
-                self._told = self._told.also((*each, 1) for each in answered)
+                self._told = self._told.with_reports((*each, 1) for each in answered)
         with self._changed:
             self._account_is_due |= tells
             if self._last == number:
@@ -361,7 +361,7 @@ class Gateway:
             is_vector(each) or is_hashed(each) for each in questions
         )
 
-        def tell(progress: RoundProgress) -> None:
+        def on_progress(progress: RoundProgress) -> None:
             with self._changed:
                 if self._last == number:
                     self._progress = Still(number, progress.reports)
@@ -375,7 +375,7 @@ class Gateway:
             with self._changed:
                 if self._last != number:  # it was superseded before it was open
                     driver.abandon(number)
-            return driver.collect(number, tell)
+            return driver.collect(number, on_progress)
         except AllRefused as error:
             return error.result
 

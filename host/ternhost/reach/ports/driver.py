@@ -13,15 +13,16 @@ from typing import Self, Unpack
 
 from tern import frames, wire
 from tern.storage import MAX_PAUSE
-from ternhost.count.aggregator import Accepted
+from ternhost.count.outcomes import Accepted
 from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import BoardBudget, RoundProgress, Tell
+from ternhost.reach.driver import BoardBudget, OnProgress, RoundProgress
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, drain
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
+from ternhost.reach.sightings import Sighting
 from ternhost.reach.stored import DriverOptions, ReportsDriver
 from ternhost.store import kept_model
 from ternhost.store.store import Store
@@ -79,8 +80,16 @@ class BoardsDriver(ReportsDriver):
 
     def _saw(self, *boards: BoardOnPort, error: str | None = None) -> None:
         for board in boards:
-            seen = board.port, board.clients, board.heard
-            self._sightings.saw(*seen, online=not board.left_out, hello=board.hello, error=error)
+            self._sightings.note(
+                Sighting(
+                    board.port,
+                    board.clients,
+                    board.heard,
+                    online=not board.left_out,
+                    hello=board.hello,
+                    error=error,
+                )
+            )
         self._sightings.write()
 
     def _map_devices(self) -> None:
@@ -128,7 +137,9 @@ class BoardsDriver(ReportsDriver):
 
     # Rounds
 
-    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
+    def collect(
+        self, number: int, on_progress: OnProgress = lambda progress: None
+    ) -> RoundResult | None:
         """Raises DeviceError where no board is left, AllRefused for refusals without reports, and
         StorageError.
         """
@@ -142,7 +153,7 @@ class BoardsDriver(ReportsDriver):
                     self._give_up(number, given_up, why)
             self._receive(number)
             now = time.monotonic()
-            tell(RoundProgress(number, self.aggregator.reports(number), asked))
+            on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
             if result := self.aggregator.ended(number, now):
                 if self._sightings.due(len(self.boards), ended=True):
                     self._saw(*self.boards)

@@ -21,7 +21,7 @@ from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, Round
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Cohorts, Devices, Driver, RoundProgress, Tell, is_label
+from ternhost.reach.driver import Cohorts, Devices, Driver, OnProgress, RoundProgress, is_label
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.vectorised import RandomLanes, random_bits
@@ -124,7 +124,9 @@ class SimulatedDriver(Driver):
     def open(self, number: int, cohorts: Cohorts) -> None:
         self._cohorts[number] = cohorts
 
-    def collect(self, number: int, tell: Tell = lambda progress: None) -> RoundResult | None:
+    def collect(
+        self, number: int, on_progress: OnProgress = lambda progress: None
+    ) -> RoundResult | None:
         """The draws depend only on the seed, the round and the cohort.
 
         Gradients need clients with one record; local training and sums use all records. Raises
@@ -156,7 +158,7 @@ class SimulatedDriver(Driver):
                 if self.individual:
                     symbols.append(drawn.astype(np.int64))
                 done += len(part)
-                tell(RoundProgress(number, done, asked))
+                on_progress(RoundProgress(number, done, asked))
             n = len(devices)
             answers = None
             if self.individual:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ternhost.plots import canvas, runs
 from ternhost.privacy.guarantee import rounded
-from ternhost.run.report import plots
 from ternhost.run.report.page import (
     Page,
     Row,
@@ -54,7 +54,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         caption = "The estimated mean of every attribute, with an interval that covers 95 %."
         if tau := result.get("clipped_at"):
             caption += f" Numbers beyond a class's safe range, from {tau:g}, are clipped; intervals do not cover that."
-        pictures["means"] = plots.gradient(names, value, low, high, 0.95, "mean"), caption
+        pictures["means"] = runs.gradient(names, value, low, high, 0.95, "mean"), caption
     categorical = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
     if categorical:
         caption = (
@@ -62,20 +62,20 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         )
         caption += "Among many that are equally frequent, these are the ones with the most noise."
         pictures["frequencies"] = (
-            plots.frequencies([_shares(entry) for entry in categorical]),
+            runs.frequencies([_shares(entry) for entry in categorical]),
             caption,
         )
     part = result["parts"][0]
-    title = f"{part['mechanism']}, {plots.plain(part['name'])}"
+    title = f"{part['mechanism']}, {canvas.plain(part['name'])}"
     return pictures | common_pictures(result, part["card"], title)
 
 
-def _shares(entry: Mapping[str, Any]) -> plots.Shares:
+def _shares(entry: Mapping[str, Any]) -> runs.Shares:
     shown, more = common(entry, _CATEGORIES)
     true = np.array(entry["true"])[shown] if "true" in entry else None
     name = entry["name"] + (f", {more} more" if more else "")
     shares, bounds = np.array(entry["frequencies"])[shown], np.array(entry["intervals"])[shown].T
-    return plots.Shares(name, [entry["categories"][i] for i in shown], shares, bounds, true)
+    return runs.Shares(name, [entry["categories"][i] for i in shown], shares, bounds, true)
 
 
 def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ternhost.learn.noise import weakness
-from ternhost.run.report import plots
+from ternhost.plots import runs
 from ternhost.run.report.page import (
     Page,
     Row,
@@ -48,7 +48,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         caption = "The score after rounds of the run that learned the model, against the model's loss there."
         if any(row["loss"] is None for row in scored):
             caption = "The score of each round."
-        pictures["scores"] = plots.scores(scored, str(result["eval_type"])), caption
+        pictures["scores"] = runs.scores(scored, str(result["eval_type"])), caption
     labels = result.get("answer") == "label"
     if "card" in result and result.get("shares"):
         what = "share of the clients" if labels else "mean probability"
@@ -57,11 +57,11 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         caption = (
             f"The {what} of each class, estimated without bias, with an interval that covers 95 %."
         )
-        pictures["shares"] = plots.gradient(names, mean, low, high, 0.95, what), caption
+        pictures["shares"] = runs.gradient(names, mean, low, high, 0.95, what), caption
     if result["clusters"]:
         fell = "How many clients fell into each cluster: the class of the largest probability that they sent."
         caption = "How many clients sent each class, under noise." if labels else fell
-        pictures["clusters"] = plots.clusters(result["clusters"]), caption
+        pictures["clusters"] = runs.clusters(result["clusters"]), caption
     if "card" in result:
         what = (
             "randomised response of a class"

@@ -12,11 +12,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ternhost.files import storage_errors, write_file
+from ternhost.plots import accounts, canvas
+from ternhost.plots import cards as card_plots
 from ternhost.privacy.cards import decode, measure
 from ternhost.privacy.guarantee import Span, rounded
 from ternhost.reach import fleet
 from ternhost.run import guarantees
-from ternhost.run.report import plots
 from ternhost.text import as_html, brief
 
 NAME = "report.html"
@@ -44,7 +45,7 @@ class Page:
 def write(page: Page, directory: str | Path) -> Path:
     """Write report.html and its pictures, and return the report's path. Raises StorageError."""
     directory = Path(directory)
-    pictures = {name: plots.png(figure) for name, (figure, _) in page.pictures.items()}
+    pictures = {name: canvas.png(figure) for name, (figure, _) in page.pictures.items()}
     contents = {f"{name}.png": data for name, data in pictures.items()}
     contents[NAME] = render(page).encode()
     for name, data in contents.items():
@@ -146,9 +147,9 @@ def common_pictures(
     what = measure(decoded)
     mechanism = "The mechanism, computed from the integers that the clients used. A client answers only after it has "
     mechanism += f"proved the {what} of the card from these integers."
-    drawn = plots.card_distribution(decoded, title)
+    drawn = card_plots.card_distribution(decoded, title)
     of_what = epsilon_of(result)
-    epsilon = plots.epsilon_spent(spent(result), result["epsilon_paid"], of_what)
+    epsilon = accounts.epsilon_spent(spent(result), result["epsilon_paid"], of_what)
     caption = f"What each client has spent: {of_what}. {note}"
     return {"card": (drawn, mechanism), "epsilon": (epsilon, caption)}
 
@@ -186,7 +187,9 @@ def spent(result: Mapping[str, Any]) -> dict[float, int]:
 
 
 def _picture(name: str, figure: Figure, caption: str) -> str:
-    drawn = plots.svg(figure, name).replace("<svg", f"<svg role=img aria-label='{escape(name)}'", 1)
+    drawn = canvas.svg(figure, name).replace(
+        "<svg", f"<svg role=img aria-label='{escape(name)}'", 1
+    )
     return f"<figure id={name}>{drawn}<figcaption>{as_html(caption)}</figcaption></figure>"
 
 

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from ternhost.learn import projections
 from ternhost.learn.judging import WORDS
+from ternhost.plots import runs
 from ternhost.privacy.units import DEVICE, protected
-from ternhost.run.report import plots
 from ternhost.run.report.page import (
     Page,
     Row,
@@ -77,7 +77,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         note = "Read from the clients' own ledgers after the run."
     return {
         **_curve(result),
-        "bytes": (plots.frame_bytes(sizes, overhead), caption),
+        "bytes": (runs.frame_bytes(sizes, overhead), caption),
         **({"gradient": _gradient(result)} if result["last_gradient"] else {}),
         **common_pictures(result, result["card"], title, note),
     }
@@ -92,7 +92,7 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     names = [f"{label}: {name}" for label in result.get("labels") or () for name in names] or names
     which = f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
     which *= len(shown) < len(weights)
-    figure = plots.gradient([names[i] for i in shown], mean, low, high, last["confidence"])
+    figure = runs.gradient([names[i] for i in shown], mean, low, high, last["confidence"])
     reported = f"{sum(last['reports']):,} reported values of the last round"
     if result["mechanism"] == projections.NAME and not result.get(
         "then"
@@ -117,7 +117,7 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         result[f"{name}_optimum"],
         result[f"{name}_baseline"],
     )
-    figure = plots.judged(
+    figure = runs.judged(
         *figures, reports=reports, label=label, measure=words, floor=_TRIVIAL[name]
     )
     caption = (

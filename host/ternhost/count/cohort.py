@@ -1,0 +1,83 @@
+"""A cohort of an open round: devices with the same question, and the counts of their reports."""
+
+import numpy as np
+
+from tern import card as cards
+from tern import frames, ledger
+from ternhost import vectorised
+from ternhost.count import batches
+from ternhost.count.members import Integers
+from ternhost.count.questions import cost_of, decode_body, question_of
+from ternhost.count.rounds import CohortCounts, Counts
+
+
+class Cohort:
+    """The question to some devices of an open round, and how often each symbol was reported."""
+
+    def __init__(self, body: bytes, device_count: int = 0) -> None:
+        """body: the ROUND frame between the device and the tag (wire.md)."""
+        self.body = body
+        self.device_count = device_count
+        request = decode_body(body)
+        self.question = question_of(request)
+        self.card = cards.decode(self.question.card)
+        self.k = request.k
+        self.d = request.values
+        self.cost_by_measure = {
+            measure: cost_of(request, measure) for measure in (ledger.EPSILON, ledger.RHO)
+        }
+        self.reports = 0
+        self._projects = self.card.shape == cards.PROJECTION
+        self.rows = 1 if self._projects else self.d
+        self.size = self.rows * self.card.symbols
+        self.counts: Counts = np.zeros(self.size, np.int64)
+        self.vectors: Counts | None = np.zeros(self.d, np.int64) if self._projects else None
+
+    @property
+    def payload_bytes(self) -> int:
+        """The length of the packed symbols of a report."""
+        size: int = frames.packed_size(self.card.symbols, self.k)
+        return size
+
+    def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
+        """Unpack the symbols of reports (n x bytes).
+
+        Returns the symbols (n x k), and which reports are valid: none where their size is wrong.
+        """
+        if packed.shape[1] != self.payload_bytes:
+            return np.zeros((len(packed), self.k), np.int64), np.zeros(len(packed), bool)
+        return batches.unpack(packed, self.k, self.card.symbols)
+
+    def increments(self, digests: batches.Bytes, symbols: Integers) -> Integers:
+        """What reports (n x k symbols) add to the counts; digests (n x 32) of their requests.
+
+        Usually the cells (n x k) of the matrix of counts, coordinates x symbols, which each grow by
+        one. For a projection a row is the symbol, then the vector that it stands for (1 + d values).
+        """
+        if self._projects:
+            rotations = vectorised.projection.signs(self.card, digests)
+            vectors = vectorised.projection.decode(self.card, rotations, symbols[:, 0], self.d)
+            return np.concatenate([symbols, vectors], axis=1)
+        coordinates = batches.choose(digests, self.d, self.k)
+        return np.asarray(coordinates * np.int64(self.card.symbols) + symbols)
+
+    def count(self, increments: Integers) -> None:
+        """Count reports, by what `increments` returned for them."""
+        cells = increments
+        if self.vectors is not None:
+            cells = increments[:, :1]
+            self.vectors += increments[:, 1:].sum(axis=0)
+        self.counts += np.bincount(cells.reshape(-1), minlength=self.size)
+        self.reports += len(increments)
+
+    def result(self) -> CohortCounts:
+        """The counts so far."""
+        return CohortCounts(
+            card=self.card,
+            k=self.k,
+            counts=self.counts.reshape(self.rows, self.card.symbols).copy(),
+            reports=self.reports,
+            question=self.question,
+            asked=self.device_count,
+            vectors=None if self.vectors is None else self.vectors.copy(),
+        )

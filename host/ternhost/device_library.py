@@ -1,0 +1,112 @@
+"""The device library on the host, where it is the package `tern`, as on boards.
+
+Another package may have that name: one in the folder that Python starts in, one on PYTHONPATH, or
+the folder `tern` that `git clone` makes. Then that package keeps the name, and tern's own modules
+get the device library under the name PRIVATE: whenever one of them imports `tern`.
+
+This is done by replacing `builtins.__import__`, since Python looks a module up by its name alone,
+and not by who imports it. It is not replaced where `tern` is the device library.
+"""
+
+import builtins
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+PUBLIC = "tern"
+PRIVATE = "ternhost.tern"
+# The packages of tern, by the first part of their modules' names. PRIVATE is within one of them.
+_OWN_PACKAGES = ("ternhost", "terngateway", "ternpapers", "terntools", "ternbench")
+_A_MODULE = "wire.py"  # by which the library is known
+
+
+def provide() -> None:
+    """See to it that modules of tern that import `tern` get the device library."""
+    if PRIVATE not in sys.modules and not _is_library(_found()):
+        _load(PRIVATE)
+        builtins.__import__ = _Import(builtins.__import__)
+
+
+def module(name: str) -> ModuleType:
+    """The module of the device library that is called `name` on boards, such as "tern.wire"."""
+    if PRIVATE in sys.modules:
+        name = _private(name)
+    return import_module(name)
+
+
+def _found() -> Sequence[str]:
+    """The folders of what `import tern` would import here; none if it is no package."""
+    loaded = sys.modules.get(PUBLIC)
+    if loaded is not None:
+        return list(getattr(loaded, "__path__", ()))
+    for finder in sys.meta_path:
+        spec = finder.find_spec(PUBLIC, None)
+        if spec is not None:
+            return list(spec.submodule_search_locations or ())
+    return ()
+
+
+def _is_library(folders: Sequence[str]) -> bool:
+    return any(os.path.isfile(os.path.join(folder, _A_MODULE)) for folder in folders)
+
+
+def _location() -> str:
+    """The folder of the device library: beside this package in a wheel, or in a checkout."""
+    packages = os.path.dirname(os.path.dirname(__file__))
+    beside = os.path.join(packages, PUBLIC)
+    if _is_library([beside]):
+        return beside
+    return os.path.join(os.path.dirname(packages), "firmware", PUBLIC)
+
+
+def _load(name: str) -> None:
+    """Import the package of the device library under this name."""
+    import importlib.util  # here, so that `import ternhost` is fast
+
+    folder = _location()
+    spec = importlib.util.spec_from_file_location(
+        name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    library = importlib.util.module_from_spec(spec)
+    sys.modules[name] = library
+    spec.loader.exec_module(library)
+
+
+def _private(name: str) -> str:
+    return PRIVATE + name.removeprefix(PUBLIC)
+
+
+class _Import:
+    """`__import__`, for which `tern` is the device library if a module of tern imports it."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __call__(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        is_library = level == 0 and (name == PUBLIC or name.startswith(f"{PUBLIC}."))
+        if not (is_library and _is_own(globals)):
+            imported: ModuleType = self._original(name, globals, locals, fromlist, level)
+            return imported
+        imported = self._original(_private(name), globals, locals, fromlist or (PUBLIC,), 0)
+        # `import tern.wire` binds the package.
+        return imported if fromlist else sys.modules[PRIVATE]
+
+
+def _is_own(importer: Mapping[str, Any] | None) -> bool:
+    """Whether these are the globals of a module of tern."""
+    if importer is None:
+        return False
+    name = importer.get("__package__") or importer.get("__name__") or ""
+    return name.partition(".")[0] in _OWN_PACKAGES

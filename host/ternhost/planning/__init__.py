@@ -1,0 +1,1 @@
+"""Estimates by simulation what a fleet can learn: `tern plan`."""

@@ -1,0 +1,138 @@
+"""What all pictures share: size, colours, axes and legends, and how a picture is written.
+
+Pictures are matplotlib Figures. Everything can be told apart without colour.
+"""
+
+import os
+import re
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ternhost.errors import StorageError, UsageError
+from ternhost.files import replacing, storage_errors
+from ternhost.text import brief
+
+Floats = npt.NDArray[np.float64]
+
+INK = "#222222"
+DARK = "#14406b"
+MIDDLE = "#c46a1b"
+LIGHT = "#a9bfd3"
+GRID = "#dddddd"
+SHADES = (DARK, "#4f83b5", LIGHT, "#dfa36b", MIDDLE)
+HATCHES = ("", "//", "..", "\\\\", "xx")
+SMALL = 9  # points
+LONGEST = 40  # characters of a name
+LEGEND: dict[str, Any] = {
+    "frameon": False,
+    "fontsize": SMALL,
+    "columnspacing": 0.8,
+    "handlelength": 1.4,
+}
+
+WIDTH = 4.2  # inches: text stays readable where the picture is as wide as a phone
+DPI = 240
+# Colours of a picture inside a page follow the page's scheme. A background is transparent.
+_SCHEMED = {
+    "#000000": "ink",
+    INK: "ink",
+    GRID: "line",
+    "#ffffff": "page",
+    **{shade: f"c{i}" for i, shade in enumerate(SHADES, 1)},
+}
+
+
+def blank(width: float, height: float) -> Figure:
+    """An empty figure of that many inches."""
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def single(height: float) -> tuple[Figure, Axes]:
+    figure = blank(WIDTH, height)
+    axes = figure.subplots()
+    dress(axes)
+    return figure, axes
+
+
+def dress(axes: Axes) -> None:
+    """Give axes the look of all the pictures here."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def legend_above(axes: Axes, columns: int) -> None:
+    """Put the legend over the axes, where it hides nothing."""
+    axes.legend(
+        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, borderaxespad=0.3, **LEGEND
+    )
+
+
+def plain(name: str, most: int = LONGEST) -> str:
+    """A name from a table of data as a picture shows it: not as a formula, which matplotlib makes
+    of dollars.
+    """
+    return brief(name, most).replace("$", r"\$")
+
+
+def check_place(path: Path) -> None:
+    """Check that a picture can be written.
+
+    Raises UsageError for an unknown format, StorageError otherwise.
+    """
+    formats = blank(1, 1).canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in ("", *formats):
+        raise UsageError(
+            f"{path}: there is no format {path.suffix}", "end its name in .png, .svg or .pdf"
+        )
+    # A device is written to as it is, and a file replaced: see `replacing`.
+    written = path if path.exists() and not path.is_file() else path.parent
+    if path.is_dir() or not os.access(written, os.W_OK):
+        raise StorageError(
+            f"{path} cannot be written", hint="name a file in a folder that is there"
+        )
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG (or what the name's ending says), whole or not at all.
+
+    Raises StorageError.
+    """
+    with (
+        storage_errors("make room, or choose another folder", f"{path} cannot be written"),
+        replacing(path) as temporary,
+    ):
+        figure.savefig(temporary, dpi=DPI, format=path.suffix[1:] or "png")
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    figure.set_layout_engine("none")  # another format needs no other layout
+    return buffer.getvalue()
+
+
+def svg(figure: Figure, name: str) -> str:
+    """A figure as an SVG element of a page, whose font and colours it takes. name: sets its ids
+    apart from others.
+    """
+    buffer = StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(
+            buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
+    drawn = buffer.getvalue()
+    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
+    attributes = r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"| xmlns(:xlink)?="[^"]*"'
+    drawn = re.sub(rf'{attributes}|font-family: [^;"]*(; )?|xlink:(?=href)', "", drawn)
+    for colour, variable in _SCHEMED.items():
+        drawn = drawn.replace(colour, f"var(--{variable})")
+    return drawn

@@ -1,0 +1,20 @@
+"""What the parts of a broker's driver share."""
+
+from dataclasses import dataclass
+
+from ternhost.count.aggregator import Aggregator
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.roster import BoardRoster
+from ternhost.reach.driver import Warn
+from ternhost.store.fleet_key import FleetKey
+
+
+@dataclass
+class FleetState:
+    """A fleet on a broker: how to reach its boards, and what is known about them."""
+
+    link: MqttLink
+    aggregator: Aggregator
+    roster: BoardRoster
+    key: FleetKey  # replaced when the key is rotated
+    warn: Warn

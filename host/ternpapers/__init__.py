@@ -1,0 +1,5 @@
+"""The papers: their mechanisms and learners, which are here to be compared with, and their experiments.
+
+Everything registers itself by entry points: mechanisms, learners, data sets and the command
+`tern experiment`. The core, `ternhost`, does not know this package.
+"""

@@ -1,0 +1,194 @@
+"""Options and results of experiments, and the files of the results."""
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tern.card import Card
+from ternhost import datasets
+from ternhost.errors import UsageError
+from ternhost.files import storage_errors
+from ternhost.planning.cells import Row, finite
+from ternhost.privacy import mechanisms
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DATASET = "flights-planned"  # the default for training
+BUNDLED = (
+    DATASET,
+    "synthetic-logistic",
+    "breast-cancer",
+    "digits",
+    "iris",
+    "wine",
+    "synthetic-linear",
+    "diabetes",
+)
+SMALL = 2000  # a data set with fewer records is small
+CLIENTS = 20_000  # of a small data set: many hold the same record
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A mechanism to compare, with its options.
+
+    Raises UsageError if its reports cannot be averaged.
+    """
+
+    name: str
+    levels: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        mechanism = mechanisms.REGISTRY.named(self.name)
+        if not mechanism.single_valued:
+            text = f"the reports of {self.name} cannot be averaged"
+            raise UsageError(text, hint="name another --mechanism")
+        for name, _ in self.options:
+            mechanisms.option(self.name, name)
+
+    @property
+    def label(self) -> str:
+        """Its name in tables and pictures."""
+        levels = [] if self.levels is None else [f"{self.levels} levels"]
+        return ", ".join([self.name, *levels, *(f"{name} {value}" for name, value in self.options)])
+
+    def card(self, epsilon: int, use: str | None = None) -> Card:
+        """Its card at `epsilon` (micro), designed once and, if the mechanism can be, tuned for
+        `use`.
+        """
+        return _card(self, epsilon, use)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of an experiment; None means the default of the experiment.
+
+    quick: run a small version. in_full: run as often as the paper does. contender: a mechanism to
+    compare with those of the experiment. progress: called with messages. workers: number of
+    processes (default: one for each core), which does not change the results. Raises UsageError for
+    a number that is too small.
+    """
+
+    dataset: str | None = None
+    runs: int | None = None
+    quick: bool = False
+    seed: int = 1
+    contender: Contender | None = None
+    progress: Callable[[str], None] = lambda message: None
+    workers: int | None = None
+    in_full: bool = False
+
+    def __post_init__(self) -> None:
+        if self.runs is not None and self.runs < 1:
+            raise UsageError(f"--runs must be 1 or more, not {self.runs}")
+        if self.seed < 0:
+            raise UsageError(f"--seed must be 0 or more, not {self.seed}")
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"--workers must be 1 or more, not {self.workers}")
+        if self.quick and self.in_full:
+            raise UsageError("--quick and --in-full exclude each other")
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """The options that determine the results, for the file of finished cells."""
+        options = {
+            name: getattr(self, name) for name in ("dataset", "runs", "quick", "seed", "in_full")
+        }
+        return {**options, "mechanism": self.contender and self.contender.label}
+
+    def runs_or(self, default: int, quick: int, paper: int | None = None) -> int:
+        """The number of runs: --runs, else `quick` with --quick, `paper` with --in-full, or the
+        default.
+        """
+        if self.runs is not None:
+            return self.runs
+        return quick if self.quick else paper if self.in_full and paper else default
+
+    def seeds(self, default: int, quick: int, step: int = 1, paper: int | None = None) -> range:
+        """A seed for each run. step: the number of seeds that a run uses."""
+        return range(self.seed, self.seed + step * self.runs_or(default, quick, paper), step)
+
+    def sets(self, *names: str) -> tuple[str, ...]:
+        """The names of the data sets: --dataset alone, or these.
+
+        Raises UsageError if --dataset cannot be loaded.
+        """
+        if self.dataset is None:
+            return names
+        load(self.dataset)
+        return (self.dataset,)
+
+    def compared(self, *names: str) -> dict[str, Contender]:
+        """The mechanisms to compare, by label: these, those of other packages, and the contender.
+
+        The quick version leaves out mechanisms whose design is slow."""
+        slow = {name for name in names if self.quick and mechanisms.REGISTRY.named(name).slow}
+        contenders = [Contender(name) for name in (*names, *mechanisms.added()) if name not in slow]
+        if self.contender is not None:
+            contenders.append(self.contender)
+        return {contender.label: contender for contender in contenders}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result: tables (rows with the same columns) and figures by name, and lines of text."""
+
+    settings: Mapping[str, Any]
+    tables: Mapping[str, Sequence[Row]]
+    figures: Mapping[str, "Figure"]
+    lines: Sequence[str] = ()
+    name: str = ""  # of the experiment
+
+
+def write(outcome: Outcome, directory: Path) -> list[Path]:
+    """Write a CSV for each table, a PNG for each figure and one JSON; returns their paths.
+
+    Raises StorageError.
+    """
+    from ternhost.plots import canvas  # takes long to import
+
+    paths = []
+    with storage_errors("name another directory with --output", directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, rows in outcome.tables.items():
+            path = directory / f"{name}.csv"
+            with path.open("w", newline="") as file:
+                table = csv.DictWriter(file, list(rows[0]))
+                table.writeheader()
+                table.writerows(rows)
+            paths.append(path)
+        path = directory / f"{outcome.name}.json"
+        parts = {name: getattr(outcome, name) for name in ("settings", "tables", "lines")}
+        path.write_text(json.dumps(finite({"experiment": outcome.name, **parts}), indent=1) + "\n")
+        paths.append(path)
+    for name, figure in outcome.figures.items():
+        path = directory / f"{name}.png"
+        canvas.save(figure, path)
+        paths.append(path)
+    return paths
+
+
+@lru_cache(maxsize=8)
+def load(name: str) -> datasets.Dataset:
+    """`datasets.load`, cached for the cells of a process."""
+    return datasets.load(name)
+
+
+def two_classes(name: str) -> datasets.Dataset:
+    """The data set of that name. Raises UsageError unless it has two classes."""
+    dataset = load(name)
+    if dataset.task != datasets.CLASSIFICATION:
+        raise UsageError(f"the labels of {name} are not two classes", hint="name another --dataset")
+    return dataset
+
+
+@lru_cache(maxsize=512)
+def _card(contender: Contender, epsilon: int, use: str | None) -> Card:
+    options = {"levels": contender.levels, **dict(contender.options)}
+    return mechanisms.design(contender.name, epsilon_micro=epsilon, use=use, **options).decode()

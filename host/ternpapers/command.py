@@ -1,0 +1,131 @@
+"""`tern experiment`: repeat experiments of the papers."""
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ternhost.command import add_command, add_option, print_result
+from ternhost.errors import OK, InterruptedByUser, StorageError, UsageError
+from ternhost.files import storage_errors
+from ternhost.privacy import mechanisms
+from ternhost.run.directory import new_directory
+from ternhost.terminal import Progress
+from ternpapers import experiments
+from ternpapers.experiments import Contender, Options
+
+
+def add_parser(subparsers: Any) -> None:
+    summary = "repeat an experiment of the papers; write CSV, JSON and PNG"
+    example = """tern experiment zhao --figure 6 --output zhao-6
+    tern experiment variance --output variance
+    tern experiment erm --dataset digits --quick --output erm-digits"""
+    parser = add_command(subparsers, "experiment", summary, example, run)
+    about = experiments.summaries()
+    names = "; ".join(f"{name}: {summary}" for name, summary in about.items())
+    parser.add_argument("name", metavar="NAME", choices=about, help=names)
+    papers = ", ".join(experiments.PAPERS)
+    add_option(parser, "--figure N", f"figure of {papers}: 4, or table-1 (default: list them)")
+    chosen = "(default: chosen by the experiment)"
+    add_option(parser, "--dataset D", f"data set, of those in 'tern train --help' {chosen}")
+    add_option(parser, "--runs R", f"number of runs, for erm of folds {chosen}", type=int)
+    add_option(parser, "--quick", "run a small, fast version")
+    add_option(parser, "--in-full", "repeat a figure as often as its paper does, with more clients")
+    add_option(parser, "--seed S", "seed of all random numbers", 1)
+    output = "directory of the results (default: runs/<time>); the same command with the same DIR resumes"
+    add_option(parser, "--output DIR", output)
+    add_option(parser, "--workers N", "number of processes (default: one per core)", type=int)
+    compared = (
+        f"also measure this mechanism with its options below, in {', '.join(experiments.COMPARING)}"
+    )
+    add_option(parser, "--mechanism NAME", compared)
+    add_option(parser, "--levels N", "its number of outputs, if it leaves a choice", type=int)
+    mechanisms.add_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.name in experiments.PAPERS and args.figure is None:
+        return _list(args)
+    with Progress(args.name) as bar:
+        contender = _contender(args)
+        options = Options(
+            args.dataset,
+            args.runs,
+            args.quick,
+            args.seed,
+            contender,
+            bar.step,
+            args.workers,
+            args.in_full,
+        )
+        with _place(args.output) as directory:  # made first: this may fail
+            try:
+                outcome = experiments.run(args.name, options, directory, args.figure)
+            except KeyboardInterrupt:
+                kept = any(directory.iterdir())
+                hint = f"run the same command with --output {directory} to resume" if kept else None
+                text = (
+                    f"interrupted: finished parts are kept in {directory}"
+                    if kept
+                    else "interrupted at once"
+                )
+                raise InterruptedByUser(text, hint) from None
+            paths = [str(path) for path in experiments.write(outcome, directory)]
+    result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
+    print_result(result, "\n".join([*outcome.lines, "", *paths]), args.json)
+    return OK
+
+
+def _list(args: argparse.Namespace) -> int:
+    """The figures of a paper."""
+    if (
+        args.output
+        or args.dataset
+        or args.mechanism
+        or args.runs is not None
+        or args.quick
+        or args.in_full
+    ):
+        raise UsageError(
+            f"which figure of {args.name}?",
+            hint=f"name it with --figure: tern experiment {args.name}",
+        )
+    titles = {number: figure.title for number, figure in experiments.figures(args.name).items()}
+    lines = [f"{number:<10}{title}" for number, title in titles.items()]
+    text = "\n".join([*lines, "", f"compute one with: tern experiment {args.name} --figure N"])
+    print_result({"experiment": args.name, "figures": titles}, text, args.json)
+    return OK
+
+
+def _contender(args: argparse.Namespace) -> Contender | None:
+    """The mechanism of --mechanism, with its options. Raises UsageError."""
+    if args.mechanism is None:
+        if options := mechanisms.options_named(args, "levels"):
+            raise UsageError(
+                f"{options[0]} is an option of a mechanism", hint="name it with --mechanism"
+            )
+        return None
+    given = mechanisms.options_given(args, args.mechanism)
+    return Contender(args.mechanism, args.levels, tuple(sorted(given.items())))
+
+
+@contextlib.contextmanager
+def _place(named: str | None) -> Iterator[Path]:
+    """The directory of the results, made if necessary and removed again if it stays empty.
+
+    Raises StorageError.
+    """
+    made = not named or not Path(named).exists()
+    try:
+        directory = Path(named) if named else new_directory()
+        with storage_errors(what=f"cannot make {named}"):
+            directory.mkdir(parents=True, exist_ok=True)
+    except StorageError as error:
+        raise StorageError(error.message, hint="name another directory with --output") from error
+    try:
+        yield directory
+    finally:
+        if made:
+            with contextlib.suppress(OSError):  # it is not empty
+                directory.rmdir()

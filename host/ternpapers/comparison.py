@@ -1,0 +1,377 @@
+"""Mechanisms of the papers compared in floats: means and frequencies of tables, and models by
+LDP-FedSGD.
+
+As in Wang et al. (ICDE 2019) and Zhao et al. (2021): Laplace, SCDF and Staircase noise at epsilon /
+d for each of d numbers; Duchi's mechanism for tuples; of the others k of the d numbers, at epsilon
+/ k each. Where a table has numbers and categories, the first two ways and optimised unary encoding
+(OUE) split epsilon: d_n epsilon / d for the d_n numbers, and epsilon / d for each category; the
+others report k of all d attributes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from tern.fixed import ONE
+from ternhost.datasets import CLASSIFICATION, REGRESSION, Floats, synthetic
+from ternhost.errors import UsageError
+from ternhost.learn import collect, judging
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.learn.judging import SQUARED_ERROR
+from ternhost.learn.optimum import optimum
+from ternhost.learn.parameters import MODELS
+from ternhost.learn.training import TrainingPlan
+from ternhost.planning.cells import Cell, Row
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.mechanisms import REGISTRY
+from ternpapers import baseline
+from ternpapers.base import Options, load
+from ternpapers.experiments import erm
+from ternpapers.experiments.frequencies import unary
+from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better, no_trends
+from ternpapers.perturbing import (
+    MECHANISMS,
+    WINDOWED,
+    duchi_tuples,
+    largest_output,
+    rounded,
+)
+
+_SPLIT = ("laplace", "scdf", "staircase")  # at epsilon / d for each number
+_TUPLES = "duchi"
+_D = 16
+_CHUNK = 100_000  # clients at once
+_EPSILONS = (0.5, 1.0, 2.0, 4.0)
+OUE, SAMPLED = "OUE, epsilon / d each", "k of d attributes"
+EPSILON = Axis("epsilon", "epsilon of a client", log=True)
+OUTPUTS = Axis("outputs", "number of outputs of a report", log=True)
+CLIENTS = Axis("clients", "number of clients", log=True)
+DIMENSION = Axis("d", "number of attributes")
+_ERROR = Axis("squared_error", "mean squared error", log=True)
+_SHAPES: Mapping[str, Mapping[str, Any]] = {
+    **{f"Gaussian, mean {mean:.2g}": {"mean": mean} for mean in (0.0, 1 / 3, 2 / 3, 1.0)},
+    "uniform": {"shape": "uniform"},
+    "power law": {"shape": "power"},
+}
+GAUSSIANS = tuple(_SHAPES)[:4]
+CLASSIFIED = ("synthetic-logistic", "breast-cancer")  # bundled data sets
+REGRESSED = ("synthetic-linear", "diabetes")
+
+
+def reported(
+    x: Floats, name: str, epsilon: float, rng: np.random.Generator, outputs: int | None = None
+) -> Floats:
+    """Unbiased reports of tuples (n x d) by a mechanism of perturbing.py; 0 where a client does not
+    report a number.
+
+    outputs: the number of values of a report of a windowed mechanism, by Algorithm 5 of Zhao et al.
+    """
+    n, d = x.shape
+    if name == _TUPLES:
+        return duchi_tuples(x, epsilon, rng)
+    k = d if name in _SPLIT else coordinates_by_rule("paper", round(epsilon * MICRO), d)
+    perturb = MECHANISMS[name](epsilon / k)
+    if outputs and name in WINDOWED:
+        perturb = rounded(perturb, largest_output(name, epsilon / k), outputs)
+    if k == d:
+        return perturb(x, rng)
+    chosen = baseline.choose(n, d, k, rng)
+    reports = np.zeros((n, d))
+    values = d / k * perturb(np.take_along_axis(x, chosen, axis=1), rng)
+    np.put_along_axis(reports, chosen, values, axis=1)
+    return reports
+
+
+# Means
+
+
+def means(
+    title: str,
+    mechanisms: Sequence[str],
+    sources: Sequence[str],
+    x: Axis = EPSILON,
+    *,
+    settings: Mapping[str, Sequence[Any]] | None = None,
+    trends: Callable[[Sequence[Row]], Trends] = no_trends,
+) -> Figure:
+    """Errors of means: a panel for each source (a name of _SHAPES, or a data set).
+
+    settings: lists of epsilon, d, outputs and clients (as a share of all) where they are not the
+    defaults.
+    """
+    work = partial(_mean_cells, tuple(mechanisms), tuple(sources), settings or {})
+    return Figure(title, x, _ERROR, work, trends=trends)
+
+
+def _mean_cells(
+    mechanisms: Sequence[str],
+    sources: Sequence[str],
+    settings: Mapping[str, Sequence[Any]],
+    options: Options,
+) -> list[Cell]:
+    named = (options.dataset,) if options.dataset else sources
+    if options.dataset:
+        collect.load(options.dataset)  # raises if it cannot be loaded
+    choices = _choices(options, settings, d=[None], outputs=[None], share=[1.0])
+    asked = _asked(mechanisms, options)
+    return Cell.each(RUNS, _means, _common(options), source=named, **choices, mechanism=asked)
+
+
+def _common(options: Options) -> dict[str, Any]:
+    """How many clients there are at most, and the seeds."""
+    most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
+    return {"most": most, "seeds": options.seeds(20, 6, paper=100)}
+
+
+def _choices(
+    options: Options, settings: Mapping[str, Sequence[Any]], **others: Sequence[Any]
+) -> dict[str, Any]:
+    """The values that a figure has of each setting. The quick version has about three of each."""
+    chosen: dict[str, Any] = {"epsilon": _EPSILONS, **others, **settings}
+    if not options.quick:
+        return chosen
+    return {name: each[:: max(1, (len(each) - 1) // 2)] for name, each in chosen.items()}
+
+
+def _asked(compared: Sequence[str], options: Options) -> Sequence[str]:
+    """The mechanisms of a figure, and the one of --mechanism.
+
+    Raises UsageError if no paper has that one.
+    """
+    if options.contender is None:
+        return compared
+    name = options.contender.label
+    if name not in MECHANISMS:
+        known = [name for name in REGISTRY if name in MECHANISMS]
+        hint = f"one of {', '.join(known)}, without options"
+        raise UsageError(f"the figures of the papers compare their mechanisms, not {name}", hint)
+    return tuple(dict.fromkeys((*compared, name)))
+
+
+@lru_cache(maxsize=2)
+def _numbers(source: str, most: int) -> Floats:
+    if source in _SHAPES:
+        values = synthetic.attributes(min(most, 1_000_000), _D, seed=0, **_SHAPES[source]).numeric
+    else:
+        values = collect.load(source)[0].numeric[:most]
+    return values / ONE
+
+
+def _sizes(source: str, d: int | None) -> tuple[int, int]:
+    """How many numbers and categories there are among d attributes, in the proportion of all."""
+    if source in _SHAPES:
+        return d or _D, 0
+    table = collect.load(source)[0]
+    numbers, categories = table.numeric.shape[1], len(table.categories)
+    if d is None:
+        return numbers, categories
+    kept = min(max(1, round(d * numbers / (numbers + categories))), numbers)
+    return kept, min(d - kept, categories)
+
+
+def _means(
+    source: str,
+    epsilon: float,
+    mechanism: str,
+    d: int | None,
+    outputs: int | None,
+    share: float,
+    most: int,
+    seeds: Sequence[int],
+) -> list[Row]:
+    x = _numbers(source, most)
+    numbers, categories = _sizes(source, d)
+    x = x[: round(share * len(x)), :numbers]
+    total = numbers + categories
+    row = {
+        "panel": f"numbers of {source}" if categories else source,
+        "curve": mechanism,
+        "epsilon": epsilon,
+    }
+    row |= {"clients": len(x), "d": total, "outputs": outputs}
+    rows = []
+    for seed in seeds:
+        rng, sums = baseline.generator(seed), np.zeros(numbers)
+        for start in range(0, len(x), _CHUNK):
+            part = x[start : start + _CHUNK]
+            if mechanism == _TUPLES:
+                sums += reported(part, mechanism, epsilon * numbers / total, rng).sum(axis=0)
+            else:  # of all attributes, where those that are no numbers do not count
+                whole = np.pad(part, ((0, 0), (0, categories)))
+                sums += reported(whole, mechanism, epsilon, rng, outputs).sum(axis=0)[:numbers]
+        error = float(np.mean((sums / len(x) - x.mean(axis=0)) ** 2))
+        rows.append({**row, "run": seed, "squared_error": error})
+    return rows
+
+
+# Tables of numbers and categories
+
+
+def tables(title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[Any]) -> Figure:
+    """Errors of means and of frequencies of a table: two panels."""
+    sampled = partial(better, _ERROR.column, (SAMPLED,), (OUE,))
+    work = partial(_table_cells, tuple(mechanisms), settings)
+    return Figure(
+        title,
+        x,
+        _ERROR,
+        work,
+        lambda rows: sampled([row for row in rows if row["curve"] in (OUE, SAMPLED)]),
+    )
+
+
+def _table_cells(
+    mechanisms: Sequence[str], settings: Mapping[str, Sequence[Any]], options: Options
+) -> list[Cell]:
+    name = options.dataset or "flights-table"
+    if not collect.load(name)[0].categories:
+        raise UsageError(f"{name} has no categorical attribute", hint="leave --dataset out")
+    most_d = sum(_sizes(name, None))
+    settings = {
+        **settings,
+        "d": [d for d in settings.get("d", [None]) if (d or 0) <= most_d] or [None],
+    }
+    common = {"source": name, **_common(options)}
+    choices = _choices(options, settings, share=[1.0])
+    return [
+        *Cell.each(
+            RUNS,
+            _means,
+            {**common, "outputs": None},
+            **choices,
+            mechanism=_asked(mechanisms, options),
+        ),
+        *Cell.each(RUNS, _frequencies, common, **choices, way=(OUE, SAMPLED)),
+    ]
+
+
+def _frequencies(
+    source: str,
+    epsilon: float,
+    way: str,
+    share: float,
+    d: int | None,
+    most: int,
+    seeds: Sequence[int],
+) -> list[Row]:
+    table = collect.load(source)[0]
+    clients = round(share * min(most, len(table.numeric)))
+    numbers, categories = _sizes(source, d)
+    total = numbers + categories
+    assert table.codes is not None
+    sizes = [len(names) for names in table.categories[:categories]]
+    holders = [
+        np.bincount(table.codes[:clients, j], minlength=size) for j, size in enumerate(sizes)
+    ]
+    k = total if way == OUE else coordinates_by_rule("paper", round(epsilon * MICRO), total)
+    rows = []
+    for seed in seeds:
+        rng = baseline.generator(seed)
+        asked = (rng.binomial(counts, k / total) for counts in holders)
+        frequencies = [unary(counts, epsilon / k, rng) for counts in asked]
+        errors = [
+            np.mean((estimate - counts / clients) ** 2)
+            for estimate, counts in zip(frequencies, holders, strict=True)
+        ]
+        row = {
+            "panel": f"categories of {source}",
+            "curve": way,
+            "epsilon": epsilon,
+            "clients": clients,
+        }
+        rows.append({**row, "d": total, "run": seed, "squared_error": float(np.mean(errors))})
+    return rows
+
+
+# Models
+
+
+def models(
+    title: str,
+    model: str,
+    mechanisms: Sequence[str],
+    sources: Sequence[str],
+    y: Axis,
+    x: Axis = EPSILON,
+    *,
+    settings: Mapping[str, Sequence[Any]] | None = None,
+    trends: Callable[[Sequence[Row]], Trends] = no_trends,
+) -> Figure:
+    """Models trained by LDP-FedSGD with each mechanism and without privacy: a panel for each data
+    set.
+
+    y: accuracy or misclassification, by the sign of the score, or squared_error. settings: as in
+    `means`, without clients and d.
+    """
+    work = partial(_model_cells, model, tuple(mechanisms), tuple(sources), y.column, settings or {})
+    return Figure(title, x, y, work, trends, shared=erm.SHARED)
+
+
+ACCURACY = Axis("accuracy", "accuracy on the held-out fold", larger=True)
+MISCLASSIFICATION = Axis("misclassification", "misclassification rate")
+LINEAR_ERROR = Axis(SQUARED_ERROR, "mean squared error", log=True)
+
+
+def _model_cells(
+    model: str,
+    mechanisms: Sequence[str],
+    sources: Sequence[str],
+    measure: str,
+    settings: Mapping[str, Sequence[Any]],
+    options: Options,
+) -> list[Cell]:
+    named = (options.dataset,) if options.dataset else sources
+    task = REGRESSION if measure == SQUARED_ERROR else CLASSIFICATION
+    for name in named:
+        if load(name).task != task:
+            raise UsageError(
+                f"the labels of {name} do not suit a {model} model", hint="name another --dataset"
+            )
+    common: dict[str, Any] = {
+        "folds": options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS),
+        "seed": options.seed,
+    }
+    common |= {"model": model, "measure": measure, "quick": options.quick}
+    choices = _choices(options, settings, outputs=[None])
+    compared = (*_asked(mechanisms, options), NON_PRIVATE)
+    return Cell.each(RUNS, _trained, common, source=named, **choices, mechanism=compared)
+
+
+def _trained(
+    source: str,
+    model: str,
+    epsilon: float,
+    mechanism: str,
+    outputs: int | None,
+    measure: str,
+    folds: int,
+    seed: int,
+    quick: bool,
+) -> list[Row]:
+    common = {"panel": source, "curve": mechanism, "epsilon": epsilon, "outputs": outputs}
+    rows = []
+    for i in range(folds):
+        part = erm.fold(source, i, seed)
+        if mechanism == NON_PRIVATE:
+            weights = optimum(MODELS[model], part, TrainingPlan.regularisation)
+        else:
+            rng = baseline.generator(seed + i)
+
+            def mean(
+                x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng
+            ) -> Floats:
+                gradient = np.clip(baseline.slopes(model, x, y, weights)[:, None] * x, -1, 1)
+                return np.asarray(reported(gradient, mechanism, epsilon, rng, outputs).mean(axis=0))
+
+            training = baseline.Training(
+                model, epsilon, erm.reports_of(part, quick), 1.0, decays=True
+            )
+            weights = baseline.descend(training, part, mean, rng)
+        figures = judging.figures(
+            part, MODELS["linear" if measure == SQUARED_ERROR else "svm"], weights
+        )
+        figure = 1 - figures["accuracy"] if measure == "misclassification" else figures[measure]
+        rows.append({**common, "run": i, measure: figure})
+    return rows

@@ -1,0 +1,228 @@
+"""Empirical risk minimisation by epsilon: linear and logistic regression and SVM, every mechanism,
+every data set.
+
+LDP-FedSGD (Zhao et al. 2021, Algorithm 1, and their figures of trained models): every client
+reports once, k coordinates of its gradient by the paper's rule, on a range of 1. It is compared
+with tern in as many rounds, with its default mechanism and automatic ranges. Each of ten folds is
+held out in turn. Small data sets are divided into ten folds twice, and many clients hold each of
+their records. The optimal card has the least mean second moment for values that, like those of
+gradients, are mostly small.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
+from ternhost.errors import UsageError
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.learn.judging import SQUARED_ERROR, WORDS, measure
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.simulation import figure_of, optimal_figures, sgd, simulate
+from ternhost.planning.statistics import (
+    grouped,
+    mean_and_error,
+    pick,
+    summaries,
+    values_of,
+    winners,
+)
+from ternhost.plots.curves import Curve, Panel, draw
+from ternhost.privacy import mechanisms
+from ternhost.privacy.base import MICRO
+from ternpapers.base import BUNDLED, CLIENTS, SMALL, Contender, Options, Outcome, load
+
+_COMPARED = (
+    "laplace",
+    "duchi",
+    "pm",
+    "pm-sub",
+    "pm-opt",
+    "hm",
+    "three-outputs",
+    "hm-tp",
+    "3r",
+    "rr3",
+    "pdpm",
+    "optimal",
+)
+_TERN = "tern"
+_LIKE_TERN = "three-outputs"  # tern's default mechanism, on a range of 1
+FOLDS = 10
+_MOST = 90_000  # reports
+SHARED = 1 / (FOLDS - 1)  # held-out records over training records
+_BY = ("data", "model", "epsilon")
+_MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
+# Used if the publishers' files are on this machine.
+_FILES = (
+    "ipums",
+    "ipums-regression",
+    "wisdm-records",
+    "wisdm",
+    "vehicle",
+    "vehicle-6",
+    "basic-motions",
+)
+
+
+@lru_cache(maxsize=FOLDS)
+def fold(name: str, index: int, seed: int) -> Dataset:
+    """The data set with a fold held out: index 0 to 9 for ten random folds, 10 to 19 for ten
+    others, and so on.
+    """
+    dataset = load(name)
+    division, part = divmod(index, FOLDS)
+    order = np.random.default_rng([seed, division]).permutation(len(dataset.labels))
+    held_out = np.zeros(len(order), bool)
+    held_out[order[part::FOLDS]] = True
+    return dataset.divided(held_out)
+
+
+def reports_of(dataset: Dataset, quick: bool) -> int:
+    """How many clients report once in a run: all that hold training records; of a small data set
+    CLIENTS.
+    """
+    records = len(dataset.labels)
+    reports = CLIENTS if records < SMALL else min(_MOST, records * (FOLDS - 1) // FOLDS)
+    return min(reports, 10_000) if quick else reports
+
+
+def cells(options: Options) -> list[Cell]:
+    sets = {name: load(name) for name in options.sets(*BUNDLED)}
+    for name in _FILES if options.dataset is None else ():
+        with contextlib.suppress(UsageError):  # the file is missing
+            sets[name] = load(name)
+    return [cell for name, dataset in sets.items() for cell in _cells(name, dataset, options)]
+
+
+def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
+    reports = reports_of(dataset, options.quick)
+    records = len(dataset.labels)
+    folds = options.runs_or(2 * FOLDS if records < SMALL else FOLDS, 2)
+    common = {"name": name, "folds": folds, "seed": options.seed}
+    models = {"model": _MODELS[dataset.task]}
+    epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
+    contenders = [*options.compared(*_COMPARED).values(), None]
+    choices: dict[str, Any] = {"epsilon": epsilons, "contender": contenders}
+
+    def cost(contender: Contender | None, **_: object) -> float:
+        return folds * (1 + reports / 1e5) + (
+            20 if contender and contender.label == "optimal" else 0
+        )
+
+    return [
+        *Cell.each("optima", _optimal, common, folds * records / 1e4, **models),
+        *Cell.each("folds", _trained, {**common, "reports": reports}, cost, **models, **choices),
+    ]
+
+
+def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
+    """The optimum without privacy of each fold."""
+    parts = [fold(name, i, seed) for i in range(folds)]
+    optima = [optimal_figures(part, model)[measure(part)] for part in parts]
+    return [
+        {"data": name, "model": model, "run": i, "optimum": figure}
+        for i, figure in enumerate(optima)
+    ]
+
+
+def _trained(
+    name: str,
+    model: str,
+    epsilon: float,
+    contender: Contender | None,
+    folds: int,
+    reports: int,
+    seed: int,
+) -> list[Row]:
+    """contender: None for tern with its defaults."""
+    rows = []
+    for i in range(folds):
+        part = fold(name, i, seed)
+        k = coordinates_by_rule("paper", round(epsilon * MICRO), part.dimension)
+        training: dict[str, Any] = {"model": model, "epsilon": f"{epsilon:g}"}
+        if contender:
+            card = contender.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
+            training |= {"k": k, "card": card.data.hex(), "range": "0"}
+        learner = sgd(part, reports, seed + i, **training)
+        data = {"data": name, "model": model, "measure": measure(part), "reports": reports}
+        design = {"d": part.dimension, "epsilon": epsilon, "k": learner.designs[0].k}
+        run = {"run": i, "figure": figure_of(simulate(learner, seed + i))}
+        rows.append({**data, **design, "mechanism": contender.label if contender else _TERN, **run})
+    return rows
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    folds = tables["folds"]
+    rows = _summaries(folds)
+    for row in rows:
+        optima = pick(tables["optima"], data=row["data"], model=row["model"])
+        row["optimum"] = float(np.mean([run["optimum"] for run in optima]))
+    papers = [row for row in folds if row["mechanism"] != _TERN]
+    best = winners(_summaries(papers), _BY, "mechanism", "figure")
+    ranges = _ranges(folds)
+    measures = {row["data"]: WORDS[row["measure"]] for row in rows}
+    lines = [
+        f"{row['model']} on {row['data']}, epsilon {row['epsilon']:g}: {measures[row['data']]} "
+        f"{row['figure']:.4f} by {row['best']}, "
+        + ("the best beyond noise" if row["wins"] else f"tied with {row['tied'] or 'others'}")
+        for row in best
+    ]
+    better, worse = (len(pick(ranges, verdict=verdict)) for verdict in ("better", "worse"))
+    line = f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard "
+    lines.append(f"{line}errors in {better} of {len(ranges)} cases, worse in {worse}")
+    names = {
+        name: name.partition(":")[0] for name in values_of(rows, "data")
+    }  # without the path of a file
+    figures = {f"erm-{short}": _figure(pick(rows, data=name)) for name, short in names.items()}
+    kept = {"erm": rows, "best": best, "ranges": ranges, "folds": folds}
+    return Outcome({"folds": FOLDS}, kept, figures, lines)
+
+
+def _summaries(folds: Sequence[Row]) -> list[Row]:
+    return summaries(folds, _BY, "mechanism", "figure", larger=_larger, shared=SHARED)
+
+
+def _larger(row: Row) -> bool:
+    return bool(row["measure"] != SQUARED_ERROR)
+
+
+def _ranges(folds: Sequence[Row]) -> list[Row]:
+    """How much better tern is than its default mechanism on a range of 1, by paired folds."""
+    rows = []
+    for group in grouped(folds, *_BY).values():
+        by_name = (pick(group, mechanism=name) for name in (_TERN, _LIKE_TERN))
+        automatic, fixed = (np.array([row["figure"] for row in of_name]) for of_name in by_name)
+        gains = (automatic - fixed) * (1 if _larger(group[0]) else -1)
+        mean, error = mean_and_error(gains.tolist(), SHARED)
+        verdict = (
+            "tied"
+            if abs(mean) <= 2 * error or len(gains) < 2
+            else "better"
+            if mean > 0
+            else "worse"
+        )
+        common = {name: group[0][name] for name in _BY}
+        rows.append({**common, "better_by": mean, "standard_error": error, "verdict": verdict})
+    return rows
+
+
+def _figure(rows: list[Row]) -> Figure:
+    """A panel for each model of one data set."""
+    panels = []
+    for model in values_of(rows, "model"):
+        first, *_ = of_model = pick(rows, model=model)
+        title = f"{model} on {first['data']}: {first['reports']:,} reports, d = {first['d']}"
+        x_label, y_label = (
+            "epsilon of a client's report",
+            f"{WORDS[first['measure']]} on the held-out fold",
+        )
+        curves = Curve.each(of_model, "mechanism", "epsilon", "figure")
+        panels.append(
+            Panel(title, x_label, y_label, curves, lines={"without privacy": first["optimum"]})
+        )
+    return draw(panels)

@@ -1,0 +1,74 @@
+"""Error of estimated means by epsilon: Gaussian attributes, and the numbers of a data set.
+
+The paper has 16 dimensions and Gaussians of means 0, 1/3, 2/3 and 1, truncated to [-1, 1]. Every
+client reports k of its d attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared
+error of a mean, averaged over the d means and the runs. The optimal card has the least mean second
+moment for equally likely values.
+"""
+
+from functools import lru_cache
+
+from ternhost import datasets
+from ternhost.datasets import synthetic
+from ternhost.learn import collect
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.planning.cells import Cell, Row
+from ternhost.planning.simulation import collection, repeated, squared_error
+from ternhost.privacy import mechanisms
+from ternhost.privacy.base import MICRO
+from ternpapers.base import Contender, Options
+from ternpapers.figure import RUNS, Axis, Figure
+
+_COMPARED = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp", "rr3", "optimal")
+_D = 16
+_REAL = "flights"
+_GAUSSIANS = {f"Gaussian, mean {mean:.2g}": mean for mean in (0.0, 1 / 3, 2 / 3, 1.0)}
+
+
+@lru_cache(maxsize=4)
+def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
+    if source in _GAUSSIANS:
+        return synthetic.attributes(clients, _D, mean=_GAUSSIANS[source], seed=seed).numeric
+    return collect.load(source)[0].numeric[:clients]
+
+
+def cells(options: Options) -> list[Cell]:
+    clients = 20_000 if options.quick else 100_000
+    common = {"clients": clients, "seeds": options.seeds(40, 3, 1000)}
+    epsilons = [1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
+    sources, contenders = options.sets(_REAL, *_GAUSSIANS), options.compared(*_COMPARED).values()
+    choices = {"source": sources, "epsilon": epsilons, "contender": contenders}
+    return Cell.each(RUNS, _collected, common, _cost, **choices)
+
+
+def _cost(contender: Contender, **_: object) -> float:
+    return 15 if contender.label == "optimal" else 1
+
+
+def _collected(
+    source: str, clients: int, epsilon: float, contender: Contender, seeds: range
+) -> list[Row]:
+    values = _values(source, clients, seeds[0])
+    k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
+    card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
+    algorithm = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
+    common = {
+        "panel": source,
+        "clients": len(values),
+        "d": values.shape[1],
+        "epsilon": epsilon,
+        "k": k,
+    }
+    return [
+        {**common, "curve": contender.label, "run": i, "squared_error": squared_error(collected)}
+        for i, collected in enumerate(repeated(algorithm, seeds))
+    ]
+
+
+FIGURE = Figure(
+    "errors of means by tern's reports",
+    Axis("epsilon", "epsilon of a client's report"),
+    Axis("squared_error", "mean squared error of a mean", log=True),
+    cells,
+)
+outcome = FIGURE.outcome

@@ -1,0 +1,172 @@
+"""How many reports tern needs for the loss that the papers' LDP-FedSGD reaches.
+
+The papers' learner is that of baseline.py: floats, a range of 1, the paper's rule for k. The first
+version is as described, with a learning rate of 1 / sqrt(t) (Wang et al., ICDE 2019) and 100
+groups, and the best of four mechanisms. The second is tuned on the held-out loss itself, which
+nobody can do in practice: at each number of reports it has the best of these mechanisms, two
+numbers of groups and five learning rates, constant or decaying. Each run uses the setting that is
+best in the other runs, so that luck does not count. tern's learner trains with its defaults.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from ternhost.datasets import REGRESSION, Dataset
+from ternhost.learn import judging
+from ternhost.learn.judging import LOG_LOSS, SQUARED_ERROR, WORDS
+from ternhost.learn.parameters import MODELS, SUITED
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.simulation import default, optimal_figures, simulate
+from ternhost.planning.statistics import averaged, enough, grouped, half_interval, pick
+from ternhost.plots.curves import Curve, Panel, draw
+from ternpapers import baseline
+from ternpapers.base import DATASET, Options, Outcome, load
+from ternpapers.perturbing import MECHANISMS
+
+_SETS = (DATASET, "synthetic-logistic", "synthetic-linear")
+_RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
+_ROUNDS = (25, 100)
+_MECHANISMS = ("duchi", "pm", "three-outputs", "pm-sub")  # of the papers
+_DESCRIBED = "rate 1 / sqrt(t), 100 rounds"
+_PAPERS, _TUNED, _TERN = "LDP-FedSGD in floats", "LDP-FedSGD, tuned on the held-out records", "tern"
+
+
+def trained_by(dataset: Dataset) -> tuple[str, str]:
+    """The model that is trained on a data set, and the loss that it is judged by."""
+    return SUITED[dataset.task], SQUARED_ERROR if dataset.task == REGRESSION else LOG_LOSS
+
+
+def cells(options: Options) -> list[Cell]:
+    epsilons = (1.0,) if options.quick else (1.0, 4.0)
+    counts = (
+        (1000, 4000, 16_000)
+        if options.quick
+        else (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+    )
+    common = {"seeds": options.seeds(16, 2)}
+    choices: dict[str, Any] = {"name": options.sets(*_SETS), "epsilon": epsilons, "reports": counts}
+
+    def cost(reports: int, **_: object) -> float:
+        return 2 + reports / 2e4
+
+    return [
+        *Cell.each("losses", _by_tern, common, **choices),
+        *Cell.each("losses", _by_papers, common, cost, **choices, mechanism=_MECHANISMS),
+    ]
+
+
+def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]:
+    dataset = load(name)
+    model, loss = trained_by(dataset)
+    limit = f"{epsilon:g}"
+    losses = [
+        simulate(default(dataset, reports, seed, model, limit), seed).figures()[loss]
+        for seed in seeds
+    ]
+    return [_row(name, epsilon, reports, _TERN, run, figure) for run, figure in enumerate(losses)]
+
+
+def _by_papers(name: str, epsilon: float, reports: int, seeds: range, mechanism: str) -> list[Row]:
+    dataset = load(name)
+    model, loss = trained_by(dataset)
+    rows = []
+    for rate, decays, rounds in product(_RATES, (False, True), _ROUNDS):
+        training = baseline.Training(model, epsilon, reports, rate, decays, rounds)
+        setting = f"{mechanism}, rate {rate:g}{' / sqrt(t)' if decays else ''}, {rounds} rounds"
+        for run, seed in enumerate(seeds):
+            weights = baseline.train(training, dataset, MECHANISMS[mechanism], seed)
+            figure = judging.figures(dataset, MODELS[model], weights)[loss]
+            rows.append(_row(name, epsilon, reports, setting, run, figure))
+    return rows
+
+
+def _row(name: str, epsilon: float, reports: int, learner: str, run: int, loss: float) -> Row:
+    setting = {"data": name, "epsilon": epsilon, "reports": reports}
+    return {**setting, "learner": learner, "run": run, "loss": loss}
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    rows: list[Row] = []
+    for (name, epsilon, reports), runs in grouped(
+        tables["losses"], "data", "epsilon", "reports"
+    ).items():
+        papers = [run for run in runs if run["learner"] != _TERN]
+        described = _best([run for run in papers if run["learner"].endswith(_DESCRIBED)])
+        tern = "", [run["loss"] for run in pick(runs, learner=_TERN)]
+        for learner, (setting, losses) in (
+            (_TERN, tern),
+            (_PAPERS, described),
+            (_TUNED, _best(papers)),
+        ):
+            common = {"data": name, "epsilon": epsilon, "reports": reports, "learner": learner}
+            rows.append({**common, "setting": setting, **averaged("loss", losses)})
+    groups = grouped(rows, "data", "epsilon").values()
+    table = [_needed(group, learner) for group in groups for learner in (_PAPERS, _TUNED)]
+    lines = [
+        f"{row['data']}, epsilon {row['epsilon']:g}: {row['learner']} ({row['setting']}) reaches a loss of "
+        f"{row['loss']:.4f} with {row['papers_reports']:,} reports; tern needs {_words(row)}"
+        for row in table
+    ]
+    figures = {"reports-needed": draw([_panel(group) for group in groups], 2)}
+    kept = {"reports-needed": table, "losses": rows}
+    return Outcome({"rates": _RATES, "rounds": _ROUNDS}, kept, figures, lines)
+
+
+def _best(rows: Sequence[Row]) -> tuple[str, list[float]]:
+    """The setting that is chosen most often, and the loss of each run in the setting that is best
+    in the other runs.
+    """
+    settings = grouped(rows, "learner")
+    by_run = (sorted(group, key=itemgetter("run")) for group in settings.values())
+    losses = np.array([[row["loss"] for row in group] for group in by_run])
+    runs = losses.shape[1]
+    others = (losses.sum(axis=1, keepdims=True) - losses) if runs > 1 else losses
+    chosen = others.argmin(axis=0).tolist()
+    (setting,) = list(settings)[max(chosen, key=chosen.count)]
+    return setting, losses[chosen, np.arange(runs)].tolist()
+
+
+def _words(row: Row) -> str:
+    if row["tern_reports"] is None:
+        return "more reports than were tried"
+    least = "at most " if row["at_most"] else ""
+    high = f"{row['high']:,}" if row["high"] else "more than were tried"
+    return f"{least}{row['tern_reports']:,} reports ({row['low']:,} to {high})"
+
+
+def _needed(rows: Sequence[Row], papers: str) -> Row:
+    """How many reports tern needs for the loss of the papers' learner with the most reports, and
+    the 95 % interval from the standard errors of both.
+    """
+    target = pick(rows, learner=papers)[-1]
+    tern = pick(rows, learner=_TERN)
+    counts = [row["reports"] for row in tern]
+    gaps = np.array([row["loss"] - target["loss"] for row in tern])
+    errors = [np.hypot(row["standard_error"], target["standard_error"]) for row in tern]
+    halves = np.array([half_interval(error, target["runs"]) for error in errors])
+    middle, low, high = (
+        None if (reports := enough(counts, short.tolist())) is None else round(reports)
+        for short in (gaps, gaps - halves, gaps + halves)
+    )
+    needed = {"tern_reports": middle, "low": low, "high": high, "at_most": middle == counts[0]}
+    common = {
+        name: target[name] for name in ("data", "epsilon", "learner", "loss", "setting", "runs")
+    }
+    return {**common, "papers_reports": target["reports"], **needed}
+
+
+def _panel(rows: Sequence[Row]) -> Panel:
+    target = pick(rows, learner=_PAPERS)[-1]
+    dataset = load(target["data"])
+    model, loss = trained_by(dataset)
+    learners = (_TERN, _PAPERS, _TUNED)
+    curves = [Curve.of(name, pick(rows, learner=name), "reports", "loss") for name in learners]
+    lines = {f"LDP-FedSGD with {target['reports']:,} reports": target["loss"]}
+    lines["without privacy"] = optimal_figures(dataset, model)[loss]
+    title = f"{model} on {target['data']}, epsilon {target['epsilon']:g}"
+    x_label, y_label = "reports, one from each device", f"{WORDS[loss]} on held-out records"
+    return Panel(title, x_label, y_label, curves, log_x=True, log_y=True, lines=lines)

@@ -1,0 +1,354 @@
+"""Hao, Wu, Wan, Hierarchical Aggregation for Numerical Data under Local Differential Privacy,
+Sensors 2023, 23, 1115.
+
+HierA has five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up. It is compared with PM
+and Harmony at the least of the budgets and at the true cost of a report of HierA, and with Laplace
+noise at the budget of each value's own range. The latter keeps no epsilon, since the scale of the
+noise reveals the range.
+
+In training, the paper takes the level from an attribute and the sign from the coordinate of the
+gradient that belongs to it. Either may have any value, so a report costs more than level and sign
+of one value: `loss_by_attribute`. Devices certify a card for one value and take the level from the
+gradient itself (learn/hiera.py). The experiment includes that variant, at its own cost.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tern.card import Card
+from tern.fixed import ONE
+from ternhost.datasets import Dataset, Fixed, Floats, Indices, synthetic
+from ternhost.errors import UsageError
+from ternhost.learn import judging
+from ternhost.learn import levels as system
+from ternhost.learn.base import Population
+from ternhost.learn.collect import HIERA
+from ternhost.learn.hiera import HierA
+from ternhost.learn.optimum import optimum
+from ternhost.learn.parameters import MODELS
+from ternhost.learn.training import TrainingPlan
+from ternhost.planning.cells import Cell, Row
+from ternhost.planning.simulation import collection, repeated, simulate
+from ternhost.privacy import cards, certify
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.mechanisms import lhp
+from ternpapers import baseline
+from ternpapers.base import Contender, Options, load
+from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better
+from ternpapers.formula import formula
+from ternpapers.perturbing import MECHANISMS
+
+_BUDGETS = (5, 4, 3, 2, 1)
+_UNITS = (0.1, 0.2, 0.5, 1.0)
+_MOST = 20 * MICRO  # epsilon of the other mechanisms
+_MUS = tuple(range(1, len(_BUDGETS) + 1))
+_SHAPES: dict[str, dict[str, Any]] = {
+    "uniform": {"shape": "uniform"},  # Fig. 2 has these three
+    "Gaussian(0.3, 0.2)": {"mean": 0.3, "deviation": 0.2},
+    "exponential(0.3)": {"shape": "exponential", "mean": 0.3},
+    "Gaussian, mean -0.5": {"mean": -0.5},
+    "Gaussian, mean 0": {"mean": 0.0},
+    "Gaussian, mean 0.5": {"mean": 0.5},
+    "power law": {"shape": "power"},
+}
+_REGRESSION = "synthetic-linear"
+_RATES = (
+    0.003,
+    0.01,
+    0.03,
+    0.1,
+    0.3,
+    1.0,
+)  # of each trainer the best one counts, constant or decaying
+_LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of the gradient"
+_LEAST, _TRUE = "the least epsilon", "the true epsilon"
+_OTHERS = ("pm", "harmony")
+_TRAINERS = (
+    _ATTRIBUTE,
+    _LAPLACE,
+    *(f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS),
+)
+
+
+def levels(unit: float) -> Card:
+    """The card of the paper's five levels, with budgets of 5 to 1 times this unit."""
+    return cards.decode(lhp.card([round(budget * unit * MICRO) for budget in reversed(_BUDGETS)]))
+
+
+def loss_by_attribute(card: Card) -> float:
+    """The epsilon of a report whose level comes from one number and whose sign from another,
+    independent one.
+    """
+    hierarchy = certify.hierarchy(card)
+    by_level = [
+        certify.at_knot(level_card, level) for level, level_card in enumerate(hierarchy.level_cards)
+    ]
+    ratios = []
+    for of_level, value_card in zip(
+        zip(*by_level, strict=True), hierarchy.value_cards, strict=True
+    ):
+        of_sign = [certify.distribution(value_card, end)[0] for end in (-ONE, ONE)]
+        ratios.append(Fraction(max(of_level), min(of_level)) * Fraction(max(of_sign), min(of_sign)))
+    return math.log(max(ratios))
+
+
+def _epsilons(card: Card, cost: float) -> dict[str, int]:
+    """The epsilons (micro) of the other mechanisms. cost: the true epsilon of a report of HierA."""
+    return {_LEAST: min(lhp.budgets_of(card)), _TRUE: min(round(cost * MICRO), _MOST)}
+
+
+def _options(card: Card) -> dict[str, Any]:
+    """The options of an algorithm for these levels."""
+    return {"epsilon": str(card.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
+
+
+def _units(options: Options) -> Sequence[float]:
+    return _UNITS[1::2] if options.quick else _UNITS
+
+
+def _clients(options: Options) -> int:
+    return 20_000 if options.quick else 100_000
+
+
+def _values(source: str, clients: int, seed: int) -> Fixed:
+    """A value of each client: of a distribution, or the first attribute of a data set, cyclically."""
+    if source in _SHAPES:
+        return synthetic.attributes(clients, 1, seed=seed, **_SHAPES[source]).numeric[:, 0]
+    return np.resize(load(source).features[:, 1], clients)
+
+
+# Reuse of reports
+
+
+def _reused(unit: float, source: str, clients: int, seed: int) -> list[Row]:
+    """The exact root mean squared error of the mean at each mu."""
+    card, values = levels(unit), _values(source, clients, seed)
+    errors = {mu: float(system.variance(card, values, mu)) ** 0.5 for mu in _MUS}
+    common = {"panel": source, "curve": f"e = {unit:g}", "unit": unit, "run": 0}
+    return [
+        {**common, "mu": mu, "error": error, "over_mu_1": error / errors[1]}
+        for mu, error in errors.items()
+    ]
+
+
+def _reusing(options: Options) -> list[Cell]:
+    if options.runs is not None:
+        raise UsageError("this figure is exact, and has no runs", hint="leave --runs out")
+    common = {"clients": _clients(options), "seed": options.seed}
+    return Cell.each(RUNS, _reused, common, source=options.sets(*_SHAPES), unit=_units(options))
+
+
+def _about_mu(rows: Sequence[Row]) -> Trends:
+    return {
+        "a larger mu is more accurate": all(row["over_mu_1"] < 1 for row in rows if row["mu"] > 1)
+    }
+
+
+# Means
+
+
+def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row]:
+    card = levels(unit)
+    values = _values(source, clients, seeds[0])
+    truth = float(values.mean()) / ONE
+    rows: list[Row] = []
+
+    def add(estimate: str, epsilon: float | None, means: Sequence[float]) -> None:
+        common = {"panel": source, "unit": unit, "curve": estimate, "epsilon": epsilon}
+        rows.extend(
+            {**common, "run": i, "absolute_error": abs(mean - truth)}
+            for i, mean in enumerate(means)
+        )
+
+    algorithm = collection(values[:, None], method=HIERA, **_options(card))
+    counts = [collected.counts[0][0] for collected in repeated(algorithm, seeds)]
+    means = [float(system.combine([(card, reports)])[0]) for reports in counts]
+    add(_ATTRIBUTE, card.epsilon / MICRO, means)
+    x = values / ONE
+    noisy = (_graded(card, x, x, baseline.generator(seed)) for seed in seeds)
+    add(_LAPLACE, None, [float(reports.mean()) for reports in noisy])
+    for at, epsilon in _epsilons(card, card.epsilon / MICRO).items():
+        for name in _OTHERS:
+            other = Contender(name).card(epsilon).data.hex()
+            algorithm = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=other)
+            results = (collected.result([]) for collected in repeated(algorithm, seeds))
+            means = [result["attributes"][0]["mean"] for result in results]
+            add(f"{name} at {at}", epsilon / MICRO, means)
+    return rows
+
+
+def _collecting(options: Options) -> list[Cell]:
+    common = {"clients": _clients(options), "seeds": options.seeds(50, 5, paper=100)}
+    return Cell.each(RUNS, _estimated, common, source=options.sets(*_SHAPES), unit=_units(options))
+
+
+def _graded(card: Card, x: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
+    """x with Laplace noise at the budgets of the ranges of their attributes."""
+    return x + rng.laplace(0, 2 * MICRO / np.array(lhp.budgets_of(card))[_level(card, attributes)])
+
+
+def _level(card: Card, x: Floats) -> Indices:
+    bounds = np.array(certify.hierarchy(card).bounds)
+    return np.asarray((x[..., None] * ONE < bounds).sum(axis=-1))
+
+
+# Regression
+
+
+def _group(unit: float, d: int, reports: int) -> int:
+    """The number of devices in a round: the paper's d log d / epsilon^2 at the least of the
+    budgets, at which the paper compares; at most all the reports.
+    """
+    return min(math.ceil(d * math.log(d) / unit**2), reports)
+
+
+def _squared_error(dataset: Dataset, weights: Floats) -> float:
+    """On the held-out records, also where their labels are two classes, -1 and 1."""
+    features, labels = dataset.judged
+    return float(np.square(judging.scores(features, weights) - labels / ONE).mean())
+
+
+def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range) -> list[Row]:
+    """Linear regression by mini-batches in floats, at the learning rate with the least mean error."""
+    card, data = levels(unit), load(dataset)
+    cost = loss_by_attribute(card)
+    epsilon = None if trainer == _LAPLACE else cost
+    name, _, at = trainer.partition(" at ")
+    if at:
+        epsilon = _epsilons(card, cost)[at] / MICRO
+        perturb = MECHANISMS["duchi" if name == "harmony" else name](epsilon)
+    group = _group(unit, data.dimension, reports)
+    errors_by_rate: dict[tuple[float, bool], list[float]] = {}
+    for rate, decays in product(_RATES, (False, True)):
+        run = baseline.Training("linear", cost, reports, rate, decays, math.ceil(reports / group))
+        errors = []
+        for seed in seeds:
+            rng = baseline.generator(seed)
+
+            def mean(
+                x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng
+            ) -> Floats:
+                chosen, values = baseline.gradients("linear", x, y, weights, 1, rng)
+                attributes = np.take_along_axis(x, chosen, axis=1)
+                if trainer == _LAPLACE:
+                    noisy = _graded(card, values, attributes, rng)
+                elif trainer == _ATTRIBUTE:
+                    noisy = _by_attribute(card, values, attributes, rng)
+                else:
+                    noisy = perturb(values, rng)
+                return baseline.mean_of(chosen, noisy, x.shape)
+
+            errors.append(_squared_error(data, baseline.descend(run, data, mean, rng)))
+        errors_by_rate[rate, decays] = errors
+    best = min(errors_by_rate, key=lambda key: float(np.mean(errors_by_rate[key])))
+    common = {
+        "panel": dataset,
+        "unit": unit,
+        "curve": trainer,
+        "epsilon": epsilon,
+        "reports": reports,
+    }
+    common |= {"group": group, "rate": best[0]}
+    return [
+        {**common, "run": i, "squared_error": error} for i, error in enumerate(errors_by_rate[best])
+    ]
+
+
+def _by_attribute(
+    card: Card, values: Floats, attributes: Floats, rng: np.random.Generator
+) -> Floats:
+    """LHP's reports of values at the levels of their attributes, without conversion."""
+    level, level_cards = _level(card, attributes), certify.hierarchy(card).level_cards
+    kept = np.array([level_card.threshold for level_card in level_cards]) / 2**30
+    other = rng.integers(1, len(kept), level.shape)
+    reported = np.where(rng.random(level.shape) < kept[level], level, (level + other) % len(kept))
+    c = lhp.magnitudes(card)[reported]
+    return np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
+
+
+def _on_devices(unit: float, dataset: str, reports: int, seeds: range) -> list[Row]:
+    """HierA as devices run it, with the level of the gradient."""
+    card, data = levels(unit), load(dataset)
+    group = _group(unit, data.dimension, reports)
+    common = {"panel": dataset, "unit": unit, "curve": _GRADIENT, "epsilon": card.epsilon / MICRO}
+    common |= {"reports": reports, "group": group, "rate": None}
+    training = {"model": "linear", "reports": reports, "group": group, **_options(card)}
+    rows = []
+    for i, seed in enumerate(seeds):
+        learner = HierA(HierA.Options(seed=seed, **training), Population(clients=reports), data)
+        error = _squared_error(data, simulate(learner, seed).weights)
+        rows.append({**common, "run": i, "squared_error": error})
+    return rows
+
+
+def _without_privacy(unit: float, dataset: str) -> list[Row]:
+    data = load(dataset)
+    error = _squared_error(data, optimum(MODELS["linear"], data, TrainingPlan.regularisation))
+    return [
+        {"panel": dataset, "unit": unit, "curve": NON_PRIVATE, "run": 0, "squared_error": error}
+    ]
+
+
+def _regressing(options: Options) -> list[Cell]:
+    dataset = options.dataset or _REGRESSION
+    load(dataset)  # raises if it cannot be loaded
+    common: dict[str, Any] = {"dataset": dataset, "reports": 20_000 if options.quick else 80_000}
+    common["seeds"] = options.seeds(10, 2, paper=100)
+    units = _units(options)
+    return [
+        *Cell.each(RUNS, _trained, common, 6, trainer=_TRAINERS, unit=units),
+        *Cell.each(RUNS, _on_devices, common, unit=units),
+        *Cell.each(RUNS, _without_privacy, {"dataset": dataset}, 0.1, unit=units),
+    ]
+
+
+# The true cost
+
+
+def _costs() -> list[Row]:
+    rows = []
+    for unit in _UNITS:
+        card = levels(unit)
+        costs = {
+            "as the paper states": max(lhp.budgets_of(card)) / MICRO,
+            "of level and sign of one number": card.epsilon / MICRO,
+            "of an attribute's level and its gradient's sign": loss_by_attribute(card),
+        }
+        rows += [
+            {"panel": "a report of HierA", "curve": of, "unit": unit, "epsilon": e}
+            for of, e in costs.items()
+        ]
+    return rows
+
+
+_BETTER = [f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS]
+_UNIT = Axis("unit", "unit e of the budgets (5, 4, 3, 2, 1) e", log=True)
+_MU, _OVER = (
+    Axis("mu", "mu, how often a report counts"),
+    Axis("over_mu_1", "error over that at mu = 1"),
+)
+_ABSOLUTE = Axis("absolute_error", "mean absolute error", log=True)
+_SQUARED = Axis("squared_error", "squared error on held-out records", log=True)
+
+
+def _compared(title: str, y: Axis, cells: Callable[[Options], list[Cell]]) -> Figure:
+    return Figure(title, _UNIT, y, cells, partial(better, y.column, (_ATTRIBUTE,), _BETTER))
+
+
+FIGURES: dict[str, Figure] = {
+    "1": Figure("error of a mean by mu, exactly", _MU, _OVER, _reusing, _about_mu),
+    "2": _compared("errors of means", _ABSOLUTE, _collecting),
+    "3": _compared("linear regression", _SQUARED, _regressing),
+    "cost": formula(
+        "what a report costs, and what the paper states",
+        _UNIT,
+        Axis("epsilon", "epsilon", log=True),
+        _costs,
+    ),
+}

@@ -1,0 +1,130 @@
+"""Wang et al., Collecting and Analyzing Multidimensional Data with Local Differential Privacy, ICDE
+2019.
+
+Brazil's and Mexico's census records (IPUMS) are not free to pass on. Where the paper uses them,
+these figures use bundled data sets, or `--dataset ipums:FILE.csv`, an extract of your own.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ternhost.planning.cells import Row
+from ternhost.planning.statistics import pick
+from ternhost.privacy.mechanisms import hybrid, piecewise
+from ternpapers.comparison import (
+    CLASSIFIED,
+    CLIENTS,
+    DIMENSION,
+    EPSILON,
+    GAUSSIANS,
+    LINEAR_ERROR,
+    MISCLASSIFICATION,
+    REGRESSED,
+    means,
+    models,
+    tables,
+)
+from ternpapers.experiments.erm import SHARED
+from ternpapers.experiments.variance import crossing
+from ternpapers.figure import Axis, Figure, Trends, better, by_curve
+from ternpapers.formula import (
+    OF_EPSILON,
+    curves,
+    density,
+    formula,
+    variances,
+    worst_variance_of_tuples,
+)
+
+_MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
+_LEARNERS = ("laplace", "duchi", "pm", "hm")
+_BORDER = Axis("border", "border")
+
+
+def _variance_trends(rows: Sequence[Row]) -> Trends:
+    laws = by_curve(rows, "variance")
+    pm, duchi = laws["pm"], laws["duchi"]
+    epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
+    return {
+        "PM's worst-case variance is smaller than Laplace's": bool((pm < laws["laplace"]).all()),
+        "PM's is smaller than Duchi's from epsilon 1.29": bool(
+            ((pm < duchi) == (epsilon >= 1.29)).all()
+        ),
+        "HM's is never larger than PM's or Duchi's": bool(
+            (laws["hm"] <= np.minimum(pm, duchi) * (1 + 1e-12)).all()
+        ),
+    }
+
+
+def _ratios() -> list[Row]:
+    epsilons = [round(0.1 * i, 1) for i in range(1, 81)]
+    rows = []
+    for d in (5, 10, 20, 40):
+        laws = {
+            name: lambda epsilon, name=name, d=d: (
+                worst_variance_of_tuples(name, d, epsilon)
+                / worst_variance_of_tuples("duchi", d, epsilon)
+            )
+            for name in ("pm", "hm")
+        }
+        rows += curves(f"d = {d}", "epsilon", "ratio", laws, epsilons)
+    return rows
+
+
+def _ratio_trends(rows: Sequence[Row]) -> Trends:
+    return {
+        "PM and HM have less worst-case variance than Duchi's mechanism for d > 1": all(
+            row["ratio"] < 1 for row in rows
+        ),
+        "HM has at most 77 % of it": all(row["ratio"] <= 0.77 for row in pick(rows, curve="hm")),
+    }
+
+
+def _regimes() -> list[Row]:
+    """Table I, for d = 1: the epsilons where the order of the worst-case variances changes."""
+    equal = crossing("pm", "duchi", 1, 1.6)
+    borders = {
+        "HM becomes better than Duchi's": hybrid.HM_FROM,
+        "PM becomes better than Duchi's": equal,
+    }
+    return [
+        {"panel": "d = 1", "curve": name, "border": i, "epsilon": e}
+        for i, (name, e) in enumerate(borders.items())
+    ]
+
+
+_SMALLER = partial(better, "squared_error", ("pm", "hm"), ("laplace", "scdf", "duchi"))
+_FEWER = partial(
+    better, MISCLASSIFICATION.column, ("pm", "hm"), ("laplace", "duchi"), shared=SHARED
+)
+_LESS = partial(better, LINEAR_ERROR.column, ("pm", "hm"), ("duchi",), shared=SHARED)
+_RATIO = Axis("ratio", "ratio")
+_SHARES = {"share": (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), "epsilon": (1.0,)}
+_DIMENSIONS = {"d": (5, 10, 15, 19), "epsilon": (1.0,)}
+
+FIGURES: dict[str, Figure] = {
+    "1": variances(_LEARNERS, _variance_trends),
+    "2": density("PM", piecewise.t_pm),
+    "3": formula(
+        "worst-case variance for d numbers over Duchi's", OF_EPSILON, _RATIO, _ratios, _ratio_trends
+    ),
+    "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
+    "5": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
+    "6": means(
+        "errors for two other distributions", _MECHANISMS, ("uniform", "power law"), trends=_SMALLER
+    ),
+    "7": tables("errors by the number of clients", _MECHANISMS, CLIENTS, **_SHARES),
+    "8": tables("errors by the number of attributes", _MECHANISMS, DIMENSION, **_DIMENSIONS),
+    "9": models(
+        "logistic regression", "logistic", _LEARNERS, CLASSIFIED, MISCLASSIFICATION, trends=_FEWER
+    ),
+    "10": models("SVM", "svm", _LEARNERS, CLASSIFIED, MISCLASSIFICATION, trends=_FEWER),
+    "11": models(
+        "linear regression", "linear", _LEARNERS[1:], REGRESSED, LINEAR_ERROR, trends=_LESS
+    ),
+    "table-1": formula(
+        "epsilons where the order of the variances changes", _BORDER, OF_EPSILON, _regimes
+    ),
+}

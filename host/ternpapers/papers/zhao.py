@@ -1,0 +1,210 @@
+"""Zhao et al., Local Differential Privacy-Based Federated Learning for Internet of Things, IEEE IoT
+J. 8, 2021.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ternhost.planning.cells import Row
+from ternhost.planning.statistics import pick, values_of
+from ternhost.privacy.mechanisms import piecewise, three_outputs
+from ternpapers import discretisation
+from ternpapers.comparison import (
+    ACCURACY,
+    CLASSIFIED,
+    EPSILON,
+    GAUSSIANS,
+    LINEAR_ERROR,
+    OUTPUTS,
+    REGRESSED,
+    means,
+    models,
+    tables,
+)
+from ternpapers.experiments.erm import SHARED
+from ternpapers.experiments.variance import CROSSINGS, crossing
+from ternpapers.figure import Axis, Figure, Trends, better, by_curve, every, verdict
+from ternpapers.formula import (
+    EPSILONS,
+    OF_EPSILON,
+    VARIANCE,
+    curves,
+    density,
+    formula,
+    variances,
+    worst_variance_of_tuples,
+)
+from ternpapers.perturbing import WINDOWED
+
+_MECHANISMS = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp")
+_ONE_NUMBER = (*_MECHANISMS, "pm-opt")
+_COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
+
+
+def _variance_trends(rows: Sequence[Row]) -> Trends:
+    laws = by_curve(rows, "variance")
+    epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
+    others = np.minimum.reduce([laws[name] for name in _ONE_NUMBER if name != "hm-tp"])
+    equal = 1 + 1e-9
+    return {
+        "up to ln 2 Three-Outputs is Duchi's mechanism": bool(
+            np.allclose(laws["three-outputs"][epsilon <= 0.69], laws["duchi"][epsilon <= 0.69])
+        ),
+        "Three-Outputs is never worse than Duchi's": bool(
+            (laws["three-outputs"] <= laws["duchi"] * equal).all()
+        ),
+        "PM-OPT is never worse than PM-SUB, nor PM-SUB than PM": bool(
+            (
+                (laws["pm-opt"] <= laws["pm-sub"] * equal) & (laws["pm-sub"] <= laws["pm"] * equal)
+            ).all()
+        ),
+        "HM-TP is better than every other mechanism": bool((laws["hm-tp"] <= others * equal).all()),
+    }
+
+
+def _zero_probabilities() -> list[Row]:
+    epsilons = [round(0.05 * i, 2) for i in range(161)]
+    return curves(
+        "Three-Outputs",
+        "epsilon",
+        "a",
+        {"a, P(0) at x = 0": three_outputs.zero_probability},
+        epsilons,
+    )
+
+
+def _zero_trends(rows: Sequence[Row]) -> Trends:
+    a = by_curve(rows, "a")["a, P(0) at x = 0"]
+    return {
+        "a is 0 up to epsilon ln 2": all(row["a"] == 0 for row in rows if row["epsilon"] < 0.69),
+        "a rises with epsilon": bool((np.diff(a) >= 0).all()),
+    }
+
+
+def _variances_of_tuples() -> list[Row]:
+    rows = []
+    for d in (5, 10, 20, 40):
+        laws = {name: partial(worst_variance_of_tuples, name, d) for name in _MECHANISMS[1:]}
+        rows += curves(f"d = {d}", "epsilon", "variance", laws, EPSILONS)
+    return rows
+
+
+def _crossings(first: int, last: int) -> list[Row]:
+    """Tables I and II: the epsilons where two mechanisms have the same worst-case variance."""
+    return [
+        {
+            "panel": "crossings",
+            "curve": f"{one}, {two}",
+            "row": i,
+            "epsilon": crossing(one, two, *between),
+        }
+        for i, (one, two, *between) in enumerate(CROSSINGS[first:last], 1)
+    ]
+
+
+def _more_outputs(
+    column: str, rows: Sequence[Row], larger: bool = False, shared: float = 0.0
+) -> Trends:
+    """An accuracy or error at the most outputs against that at the fewest, in every panel, paired
+    by runs.
+    """
+    least, most = min(row["outputs"] for row in rows), max(row["outputs"] for row in rows)
+    sign = 1 if larger else -1
+
+    def gains(panel: str, name: str) -> list[float]:
+        few, many = (
+            pick(rows, panel=panel, curve=name, outputs=outputs) for outputs in (least, most)
+        )
+        return [sign * (two[column] - one[column]) for one, two in zip(few, many, strict=True)]
+
+    return {
+        f"{name} is better with {most:,} outputs than with {least}": every(
+            verdict(gains(panel, name), shared) for panel in values_of(rows, "panel")
+        )
+        for name in values_of(rows, "curve")
+        if name in WINDOWED
+    }
+
+
+_OTHERS = _MECHANISMS[:-1]
+_SMALLER = partial(better, "squared_error", ("hm-tp",), _OTHERS)
+_MORE_ACCURATE = partial(better, ACCURACY.column, ("hm-tp",), _OTHERS, larger=True, shared=SHARED)
+_LESS = partial(better, LINEAR_ERROR.column, ("hm-tp",), _OTHERS[1:], shared=SHARED)
+_A = Axis("a", "a")
+_ERRORS = partial(_more_outputs, "squared_error")
+_LOSSES = partial(_more_outputs, "squared_error", shared=SHARED)
+_ACCURACIES = partial(_more_outputs, "accuracy", larger=True, shared=SHARED)
+_DISCRETE = tuple(WINDOWED)
+
+
+def _at(epsilon: float) -> dict[str, Any]:
+    return {"x": OUTPUTS, "settings": {"epsilon": (epsilon,), "outputs": _COUNTS}}
+
+
+_TWO = ("pm-sub", "three-outputs")
+_CROSSINGS = (
+    "epsilons where two mechanisms are equally good",
+    Axis("row", "row"),
+    OF_EPSILON,
+    _crossings,
+)
+_LEVEL_RATIO = Axis("ratio", "ratio of variances")
+
+
+def _learned(
+    title: str, model: str, mechanisms: Sequence[str], y: Axis = ACCURACY, **more: Any
+) -> Figure:
+    sources = REGRESSED if y is LINEAR_ERROR else CLASSIFIED
+    return models(title, model, mechanisms, sources, y, **more)
+
+
+FIGURES: dict[str, Figure] = {
+    "2": variances(_ONE_NUMBER, _variance_trends),
+    "3": formula(
+        "a, the probability of 0 in Three-Outputs",
+        OF_EPSILON,
+        _A,
+        _zero_probabilities,
+        _zero_trends,
+    ),
+    "4": density("PM-SUB", piecewise.t_sub),
+    "5": formula("worst-case variance for d numbers", OF_EPSILON, VARIANCE, _variances_of_tuples),
+    "6": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
+    "7": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
+    "8": _learned("logistic regression", "logistic", _MECHANISMS, trends=_MORE_ACCURATE),
+    "9": _learned("SVM", "svm", _MECHANISMS, trends=_MORE_ACCURATE),
+    "10": _learned("linear regression", "linear", _MECHANISMS[1:], LINEAR_ERROR, trends=_LESS),
+    "11": means(
+        "errors of means by the number of outputs", _DISCRETE, GAUSSIANS, **_at(4.0), trends=_ERRORS
+    ),
+    "12": _learned(
+        "linear regression by outputs",
+        "linear",
+        _DISCRETE,
+        LINEAR_ERROR,
+        **_at(4.0),
+        trends=_LOSSES,
+    ),
+    "13": _learned(
+        "logistic regression by outputs", "logistic", _DISCRETE, **_at(4.0), trends=_ACCURACIES
+    ),
+    "14": _learned(
+        "accuracy of linear regression by outputs",
+        "linear",
+        _DISCRETE,
+        **_at(4.0),
+        trends=_ACCURACIES,
+    ),
+    "15": _learned("SVM at epsilon 5, PM-SUB and Three-Outputs", "svm", _TWO, **_at(5.0)),
+    "table-1": formula(*_CROSSINGS, first=0, last=2),
+    "table-2": formula(*_CROSSINGS, first=2, last=5),
+    "levels": formula(
+        "worst-case variance over the continuous one, by outputs",
+        OUTPUTS,
+        _LEVEL_RATIO,
+        discretisation.variances,
+    ),
+}

