@@ -238,8 +238,8 @@ class App:
             frame = beside.receive(link, self.recorder) if patient else link.receive(0)
             if frame is not None:
                 client.arrived = getattr(link, "last", ticks_ms())
-                if not settled:  # the first frame: nobody knows when the last debit was
-                    client.policy.note_payment(0, client.arrived)
+                if client.policy.paid and not settled:
+                    client.policy.paid[0] = client.arrived  # nobody knows when the last debit was
                 await sleep_ms(0)
                 try:
                     given = ticks_ms()

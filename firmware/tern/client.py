@@ -219,18 +219,15 @@ class Client:
 
     def _begin_round(self, frame, member):
         session = self.session
-        device, number = session.address
-        session.number = number
-        client = self.clients
-        device = member or device
-        if not client or client.device != device:
-            client = self.find(device)
+        session.number = session.address[1]
+        client = self.find(member or session.address[0])
         session.open(frame, client, member)
-        last = self.load_ledger(device).round
-        if number <= last:
-            return self._repeat(number, last)
-        ahead = wire.FLEET_AHEAD if session.round.device == wire.FLEET else wire.CLIENT_AHEAD
-        if number - last > ahead:
+        last = self.load_ledger(session.device).round
+        if session.number <= last:
+            return self._repeat(session.number, last)
+        if session.number - last > (
+            wire.FLEET_AHEAD if session.round.device == wire.FLEET else wire.CLIENT_AHEAD
+        ):
             raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
         self.report.prepare()
         return 0
@@ -253,32 +250,37 @@ class Client:
         client = self.clients
         policy = self.policy
         report = self.report
-        ledger = self.ledger
-        policy.cost = report.price(ledger.measure)
+        policy.cost = report.price(self.ledger.measure)
         policy.check_card(client, report, self.session.round)
         self.records = self.open_records(client)
         if self.entropy.state == wire.FAILED:
             raise EntropyError
-        policy.check_budget(client, ledger)
-        policy.check_pause(client.device - client.first, self.arrived)
+        policy.check_client(client, self.ledger, self.arrived)
 
     def release(self, values=None):
         """Draw the report, pay for it, and only then return its length. values: Q1.14; None:
         computed here.
         """
-        client = self.clients
         report = self.report
         if values is None:
-            values = report.answerer.values(client, self.records, report.card)
+            values = report.answerer.values(self.clients, self.records, report.card)
         report.choose(values)
+        return self._draw_and_pay()
+
+    def _draw_and_pay(self):
         n = 0
         try:
-            n = report.draw(self.entropy)
+            n = self.report.draw(self.entropy)
         finally:  # pay even if the draw failed: a failure can depend on the data
-            policy = self.policy
-            report.pay(n, self.ledger, policy)
-            policy.note_payment(client.device - client.first, self.arrived)
+            self._pay(self.report.sealed if n else b"")
         return n
+
+    def _pay(self, sealed):
+        session = self.session
+        policy = self.policy
+        self.ledger.pay(session.number, session.question, policy.cost, sealed, policy.at_once)
+        if policy.paid:
+            policy.paid[session.device - self.clients.first] = self.arrived
 
     def close(self):
         """Close all files; on a device they stay open for ever."""
@@ -293,14 +295,15 @@ class Client:
             policy = self.policy
             policy.read(self.board.directory + "/" + storage.FLEET)
             clients = storage.Clients(self.board.directory + "/" + storage.CLIENTS, policy.bound)
-            if clients.count > 1:
-                policy.ahead = 1
-            policy.begin_pauses(clients.count, self.arrived)
+            policy.begin(clients.count, self.arrived)
             self.clients = clients  # last: without the policy above there are no clients
         return self.clients
 
     def find(self, device):
         """Return the clients with `device` as the current one. Raises FrameError."""
+        clients = self.clients
+        if clients and clients.device == device:
+            return clients
         try:
             clients = self.open_clients()
             if clients.find(device):

@@ -24,12 +24,17 @@ def work_ms(request, card, size, bound, recorder=None):
     """
     batch = request.batch or wire.MAX_BATCH
     k = request.k
+    model = request.model
     shape = card.shape
     work = _BASE_MS + (k >> 2) + (k * size >> 11)
     work += len(card.data) >> (3 if shape == HIERARCHY else 6)
     if shape > WINDOW:
         work += k
-    if needs_many_modules(request.model, shape):
+    if model == wire.SOFTMAX_GRADIENT:
+        many_modules = shape >= SUM
+    else:
+        many_modules = model == wire.LOCAL_SOFTMAX or (model == wire.VALUES and shape > SUM)
+    if many_modules:
         work += _MODULES_MS
     bound = bound or _MANY
     passes = 1
@@ -41,17 +46,11 @@ def work_ms(request, card, size, bound, recorder=None):
         added = bound
         work += card.body.work_ms(request, bound)
     else:
-        added = count = 1 if request.model in wire.OF_ONE_RECORD else batch
+        added = count = 1 if model in wire.OF_ONE_RECORD else batch
     work += added * record_work(request) >> 8
     if recorder:
         work += recorder.work_ms(count, passes)
     return work
-
-
-def needs_many_modules(model, shape):
-    if model == wire.SOFTMAX_GRADIENT:
-        return shape >= SUM
-    return model == wire.LOCAL_SOFTMAX or (model == wire.VALUES and shape > SUM)
 
 
 def record_work(request):
@@ -67,6 +66,7 @@ class Policy:
     fleet_key, epoch: None and 0 without a fleet; slot_ms: 0 without a slot; bound: public upper
     bound on records per client; unit: records of a protected run; 0: all. ahead: reports to pay for
     at once. cost, at_once: of the report that was allowed last, millionths and reports.
+    paid: when the last ROUND came that each client paid for (ms); empty if they need not pause.
     """
 
     def __init__(self):
@@ -77,7 +77,7 @@ class Policy:
         self.at_once = 1
         self.recorder = None  # of a program, whose records take time of their own
         self._pause_ms = 0
-        self._paid = []  # when the last ROUND came that each client paid for, if they must pause
+        self.paid = []
 
     def read(self, path):
         """Read the fleet.bin at `path`. Raises StorageError."""
@@ -86,42 +86,44 @@ class Policy:
         )
         self._pause_ms = 1000 * pause
 
-    def begin_pauses(self, count, now):
-        """Let each of `count` clients pause from `now` (ms) on: nobody knows when it paid last."""
+    def begin(self, count, now):
+        """Begin to serve `count` clients at `now` (ms). Nobody knows when they paid last: all pause."""
+        if count > 1:
+            self.ahead = 1
         if self._pause_ms:
-            self._paid = [now] * count
+            self.paid = [now] * count
 
     def check_card(self, client, report, request):
         """Raise FrameError if `client` must not give this `report` for its card: cost, shape, slot,
         certificate.
         """
         card = report.card
-        largest = client.largest
-        if self.cost > largest or (client.shapes and not client.shapes >> card.shape & 1):
-            raise FrameError(wire.ERR_POLICY, "too dear, or not this shape", largest)
+        if self.cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
+            raise FrameError(wire.ERR_POLICY, "too dear, or not this shape", client.largest)
         if self.slot_ms:
-            work = work_ms(request, card, report.packed_bytes, self.bound, self.recorder)
-            if work > self.slot_ms:
-                raise FrameError(wire.ERR_SLOT, "too long for the slot")
+            self._check_slot(report, request)
         if card.certified is None:
             card.certified = certify(card)
         if not card.certified:
             raise FrameError(wire.ERR_NOT_CERTIFIED, "card does not keep its epsilon", card.epsilon)
 
-    def check_budget(self, client, ledger):
-        """Raise FrameError if the report costs more than is left of the budget, else set `at_once`."""
+    def _check_slot(self, report, request):
+        work = work_ms(request, report.card, report.packed_bytes, self.bound, self.recorder)
+        if work > self.slot_ms:
+            raise FrameError(wire.ERR_SLOT, "too long for the slot")
+
+    def check_client(self, client, ledger, now):
+        """Raise FrameError if the budget of `client` is spent, or if it pauses at `now` (ms); else
+        set `at_once`.
+        """
         left = min(client.budget, ledger.budget) - ledger.spent
         if self.cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
+        if self.paid:
+            self._check_pause(self.paid[client.device - client.first], now)
         self.at_once = min(self.ahead, left // self.cost)
 
-    def check_pause(self, index, now):
-        """Raise FrameError if the client of this `index` paid too short a time before `now` (ms)."""
-        if self._paid:
-            rest = self._pause_ms - ticks_diff(now, self._paid[index])
-            if 0 < rest <= self._pause_ms:
-                raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (rest + 999) // 1000)
-
-    def note_payment(self, index, now):
-        if self._paid:
-            self._paid[index] = now
+    def _check_pause(self, paid, now):
+        rest = self._pause_ms - ticks_diff(now, paid)
+        if 0 < rest <= self._pause_ms:
+            raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (rest + 999) // 1000)

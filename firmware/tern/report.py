@@ -1,7 +1,7 @@
-"""A report: what computes it, its card, its draw, its payment, and its tag.
+"""A report: what computes it, its card, its draw and its tag.
 
-The client calls, in this order, prepare(), price(), choose(), draw() and pay(). Nothing of the
-report may leave the board before pay() has returned.
+The client calls prepare(), choose() and draw(), and then pays for the report. Nothing of it may
+leave the board before the ledger is durable.
 """
 
 from array import array
@@ -9,7 +9,6 @@ from array import array
 from tern import frames, wire
 from tern.card import CardError, decode
 from tern.coordinates import choose, gather
-from tern.frames import FrameError
 from tern.gradient import Answerer as Gradients
 from tern.shapes import PROJECTION, SUM
 
@@ -63,7 +62,7 @@ class Answerers:
                 from tern.local import Answerer  # type: ignore[assignment]
             answerer = Answerer(request)
         except ImportError:  # not every board has it: tern deploy
-            raise FrameError(wire.ERR_MODEL, "no module for this model here", request.model)
+            raise frames.FrameError(wire.ERR_MODEL, "no module for this model here", request.model)
         answerer.unit = self._policy.unit
         answerer.bound = self._policy.bound
         answerer.question = self._session.question  # type: ignore[attr-defined]
@@ -73,7 +72,8 @@ class Answerers:
 class Report:
     """The report under way, written into `reply` under the key of the session.
 
-    card: the tern.card.Card of the ROUND; packed_bytes: of its symbols; answerer: see Answerers.
+    card: the tern.card.Card of the ROUND; packed_bytes: of its symbols; answerer: see Answerers;
+    sealed: a view of all its bytes.
     """
 
     def __init__(self, session, policy, reply):
@@ -84,7 +84,8 @@ class Report:
         self._session = session
         self._reply = reply
         self._k = 0  # values in it; 0: there is no card
-        self._unsealed = self._sealed = None  # views of the reply, without and with tag
+        self._model = 0
+        self._unsealed = self.sealed = None  # views of the reply, without and with tag
         self._make_room(wire.MAX_DIMENSION)
 
     def _make_room(self, k):
@@ -93,13 +94,18 @@ class Report:
         self._symbols = array("H", bytes(2 * k))
 
     def prepare(self):
-        """Find the answerer of the session's ROUND, and decode its card unless it is the last one.
+        """Find the answerer of the session's ROUND, and decode its card unless both are the last
+        ones.
 
         Raises FrameError and CardError.
         """
         request = self._session.round
-        self.answerer = self.answerers.of(request)
-        if request.k != self._k or request.card != self.card.data:
+        new = request.k != self._k or request.card != self.card.data
+        if new or request.model != self._model:
+            self._model = 0
+            self.answerer = self.answerers.of(request)
+            self._model = request.model
+        if new:
             self.decode(request.card, request.k)
 
     def decode(self, data, k):
@@ -112,7 +118,7 @@ class Report:
         n = frames.REPORT_BYTES + size
         view = memoryview(self._reply)
         self._unsealed = view[:n]
-        self._sealed = view[: n + wire.TAG_BYTES]
+        self.sealed = view[: n + wire.TAG_BYTES]
         self.packed_bytes = size
         self.card = card
         self._k = k
@@ -155,9 +161,3 @@ class Report:
             self.packed_bytes,
             self._unsealed,
         )
-
-    def pay(self, n, ledger, policy):
-        """Pay for the report, n bytes long; 0: its draw failed. Raises LedgerError."""
-        session = self._session
-        sealed = self._sealed if n else b""
-        ledger.pay(session.number, session.question, policy.cost, sealed, policy.at_once)

@@ -47,9 +47,8 @@ class Session:
             self._asked = memoryview(frame)[frames.QUESTION_AT : -wire.TAG_BYTES]
             self._frame = frame
         question = frames.question(client.key, client.address, self._asked)
-        if not verified and difference(
-            frame, len(frame) - wire.TAG_BYTES, question, wire.TAG_BYTES
-        ):
+        end = len(frame) - wire.TAG_BYTES
+        if not verified and difference(frame, end, question, wire.TAG_BYTES):
             raise FrameError(wire.ERR_TAG, "tag does not verify")
         pack_into("32s", self.question, 0, question)
         self.key = self._answer_key

@@ -185,7 +185,9 @@ def test_sums_with_noise_over_devices_count_locally_and_over_units_without_a_bou
         Disclosures(), [(units, np.arange(1, 41))]
     )
     assert not bound.refuses(Disclosures(), [(whole, np.arange(1, 41))])
-    assert told((units, [1], 2000)).largest_loss(DELTA).epsilon >= 2000 * 10**6, "soon, and not after hours"
+    assert told((units, [1], 2000)).largest_loss(DELTA).epsilon >= 2000 * 10**6, (
+        "soon, and not after hours"
+    )
 
 
 def test_counts_of_no_report_tell_nothing():
