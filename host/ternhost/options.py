@@ -86,6 +86,21 @@ def option(default: Any, text: str, *, kind: Callable[[str], Any] = str, **more:
     return field(default=default, metadata={_KEY: declared})
 
 
+@dataclass(frozen=True)
+class OptionGroup:
+    """The base of groups of options: frozen dataclasses of `option` fields.
+
+    A group refuses wrong values in a method `check`. The options of an algorithm are one dataclass
+    that combines several groups: `class Options(MechanismOptions, BudgetOptions)`. All of its
+    groups are checked when it is made, the last one that it names first.
+    """
+
+    def __post_init__(self) -> None:
+        for group in reversed(type(self).__mro__):
+            if "check" in vars(group):
+                vars(group)["check"](self)
+
+
 def options_of(cls: Any) -> list[Option]:
     """The options that a dataclass declares, in order."""
     return [_named(each) for each in fields(cls) if _KEY in each.metadata]

@@ -67,9 +67,9 @@ def draw():
 
 
 @pytest.mark.slow
-def test_both_samplers_draw_the_same_symbols_from_the_same_bytes(draw):
+def test_both_samplers_draw_the_same_symbols_from_the_same_bytes(draw, sampled):
     rng, shapes = random.Random(1), set()
-    for path in CARDS:
+    for path in sampled(CARDS, 8):
         card = decode(path.read_bytes())
         if card.shape in (LAPLACE, MIXTURE, HIERARCHY):
             continue

@@ -4,6 +4,7 @@ import asyncio
 import struct
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 from framing import hello
@@ -96,13 +97,16 @@ class Boards(MqttLink):
         self.receive(f"tern/hello/{board}", frame, retained)
 
 
+@contextmanager
 def driver(directory, link, devices, rotations=0, **options):
     """A driver of devices with one key, in a store whose fleet key was rotated so often."""
-    store = Store(directory / f"{devices}.sqlite")
-    store.add_devices(dict.fromkeys(range(1, devices + 1), KEY))
-    for _ in range(rotations):
-        fleet_key.rotate_fleet(store)
-    return BrokerDriver(store, link, options.pop("terms", Terms(deadline=60.0)), **options)
+    options.setdefault("terms", Terms(deadline=60.0))
+    with Store(directory / f"{devices}.sqlite") as store:
+        store.add_devices(dict.fromkeys(range(1, devices + 1), KEY))
+        for _ in range(rotations):
+            fleet_key.rotate_fleet(store)
+        with BrokerDriver(store, link, **options) as broker_driver:
+            yield broker_driver
 
 
 def ask(broker_driver, number, *cohorts):
@@ -141,30 +145,42 @@ def test_a_round_is_announced_and_withdrawn_only_where_it_is_for_all_devices(tmp
     assert link.asked == 99
 
 
-def test_the_store_keeps_hellos_presence_and_spending_of_boards_for_observers(tmp_path):
+def rows(directory, devices):
+    """What observers read about the boards."""
+    with Store(directory / f"{devices}.sqlite", create=False, beside=True) as store:
+        return store.boards()
+
+
+def test_observers_see_the_boards_and_their_hellos(tmp_path):
+    with driver(tmp_path, Boards(30, each=3), 30):
+        seen = rows(tmp_path, 30)
+    expected = [(name(first), first, 3, True) for first in range(1, 31, 3)]
+    assert [(row.name, row.first, row.clients, row.online) for row in seen] == expected
+    assert {row.hello["text"] for row in seen} == {"test"}
+
+
+def test_observers_see_that_a_board_is_gone(tmp_path):
     link = Boards(30, each=3)
     with driver(tmp_path, link, 30) as broker_driver:
-        ask(broker_driver, 1, (QUESTION, range(1, 31)))
-        boards = broker_driver._store.boards()
-        assert [(board.name, board.first, board.clients) for board in boards] == [
-            (name(first), first, 3) for first in range(1, 31, 3)
-        ]
-        assert all(board.online and board.hello["text"] == "test" for board in boards)
-        link.presence.boards.pop(name(4))
-        link.presence.changed.add(name(4))
+        link.say_hello(name(4), b"")
         broker_driver.wait(0.7)
-        assert [board.first for board in broker_driver._store.boards() if not board.online] == [4]
-    with Store(tmp_path / "30.sqlite", beside=True) as store:
-        assert not any(board.online for board in store.boards())
-        assert all(board.hello["text"] == "test" for board in store.boards())
-        assert [board.spent for board in store.boards()] == 10 * [COST]
-    broker_driver._store.close()
-    with driver(tmp_path, Boards(30, each=3, retained=True), 30) as broker_driver:
-        ask(broker_driver, 2, (QUESTION, [1, 2, 7]))
-    with Store(tmp_path / "30.sqlite", beside=True) as store:
-        # No board has connected again: their retained hellos are read twice.
-        spent = {board.first: board.spent for board in store.boards()}
-    assert spent == {**dict.fromkeys(range(1, 31, 3), COST), 1: 2 * COST, 7: 2 * COST}
+        assert [row.first for row in rows(tmp_path, 30) if not row.online] == [4]
+
+
+def test_observers_see_what_boards_have_spent_after_the_host_has_ended(tmp_path):
+    with driver(tmp_path, Boards(30, each=3), 30) as broker_driver:
+        ask(broker_driver, 1, (QUESTION, range(1, 31)))
+    assert [row.spent for row in rows(tmp_path, 30)] == 10 * [COST]
+    assert not any(row.online for row in rows(tmp_path, 30))
+
+
+def test_a_retained_hello_is_from_before_the_rounds_of_an_earlier_host(tmp_path):
+    """No board has connected again, so what it has spent since adds up."""
+    for number, retained in ((1, False), (2, True)):
+        with driver(tmp_path, Boards(9, each=3, retained=retained), 9) as broker_driver:
+            ask(broker_driver, number, (QUESTION, [1, 2, 7]))
+    spent = {row.first: row.spent for row in rows(tmp_path, 9)}
+    assert spent == {1: 2 * COST, 4: 0, 7: 2 * COST}
 
 
 def test_a_board_of_many_clients_gets_requests_as_fast_as_it_answers(tmp_path):
@@ -218,8 +234,11 @@ def test_a_device_that_calls_every_frame_damaged_is_asked_only_a_few_times(tmp_p
 
 def test_a_run_without_a_connected_board_is_refused(tmp_path):
     link = Boards(0)
-    with pytest.raises(DeviceError, match="no board of this store's devices is connected"):
-        driver(tmp_path, link, 3).__enter__()
+    with (
+        pytest.raises(DeviceError, match="no board of this store's devices is connected"),
+        driver(tmp_path, link, 3),
+    ):
+        pass
 
 
 def test_a_driver_can_be_stopped_from_another_thread_and_after_its_end(tmp_path):
@@ -352,7 +371,6 @@ def test_a_model_is_published_under_the_current_fleet_key(tmp_path):
         broker_driver.wait(1.0)
         assert verified(broker_driver, link.models[2]) == (1, [5, -6])
         assert link.models[1][:-8] == link.models[2][:-8]
-    broker_driver._store.close()
     rotate()
     later = Boards(3)
     with driver(tmp_path, later, 3) as broker_driver:

@@ -324,7 +324,8 @@ WIDE = """() => [...document.querySelectorAll("body :not(svg *)")].filter(e => e
 
 @needs_browser
 @second_group
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("width", [390, 1280])
 def test_texts_of_a_hostile_fleet_are_text_and_leave_the_page_as_it_is(tmp_path, visit, width):
     store = sample_store.make(tmp_path / "runs", 50) / store_file.NAME
     sample_store.spoil(store)
@@ -359,6 +360,7 @@ def spoil_result(value, names):
 
 
 @needs_browser
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "words",
     [

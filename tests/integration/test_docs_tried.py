@@ -56,13 +56,19 @@ def test_the_blocks_end_with_their_exit_codes(page, tmp_path):
 
 # README, read from top to bottom by somebody with one machine and no board.
 
-# README's numbers take ten minutes; these show the same, except with --exhaustive.
+# README's numbers take ten minutes. Without --exhaustive, these show the same in fewer rounds.
 SMALLER = (
     ("--fleet emulated:8 --reports 20000", "--fleet emulated:2 --reports 500"),
     ("--fleet simulated:1000000 --reports 1000000", "--fleet simulated:10000 --reports 10000"),
     ("--fleet simulated:300000", "--fleet simulated:10000"),
     ("--reports 500 --group 100", "--reports 100 --group 50"),
     ("--clients 500", "--clients 50"),
+    # tests/unit/test_planning.py runs it.
+    ("tern plan --years 2 --every 1h --life 10 --delta 1e-6", "tern plan --help"),
+    (" --runs 2", " --runs 2 --reports 500,1000"),
+    ("tern bench latency --fleet emulated:1", "tern bench latency --help"),  # by tests/bench
+    # Pages are drawn by unit tests; the run named "first" has one here.
+    (r"^(tern (?:train|collect|infer) (?!.*\bfirst\b).*)", r"\1 --no-report"),
     ("--rounds 20 --toward-server 1", "--rounds 2 --toward-server 1"),
 )
 PORT = "$(cat a0.port)"
@@ -75,7 +81,7 @@ INSTEAD = (
     (r"^make demo\b.*", ":"),  # the run named "first" is as long, on the same flights and boards
     (r"^make test\b.*", ":"),  # these tests
     (r"^pip install -e .*", ":"),  # by the set-up of the tests
-    (r"^(tern plan --dataset .*)", r"\1 --runs 1 --reports 500,1000"),  # a plan takes minutes
+    (r"^(tern plan --dataset .*)", r"\1 --runs 2"),  # by default a plan takes minutes
     (
         r"--firmware \S+",
         "--firmware a0.uf2 --volume a0.volume --yes",
@@ -106,19 +112,21 @@ await() {
     for i in $(seq 300); do grep -q "$2" "$1" && return; sleep 0.2; done
     echo "$1 does not say: $2"; cat "$1"; exit 1
 }
-for_a_while() { rc=0; timeout -s INT 10 "$@" || rc=$?; test $rc = 124; }
+for_a_while() { rc=0; timeout -s INT 8 "$@" || rc=$?; test $rc = 124; }
 """
 
 
-def add_lines(script, lines, smaller=SMALLER):
-    """Add the shell commands that run these lines of a block of README."""
-    for number, less in smaller:
-        lines = lines.replace(number, less)
+def add_lines(script, lines, smaller):
+    """Add the shell commands that run these lines of a block of README.
+
+    smaller: (what a command says, a regular expression, and what it is to say).
+    """
     for line in lines.replace("\\\n", " ").splitlines():
-        print(line)
         command, _, comment = line.partition(" #")
         for said, instead in INSTEAD:
             command = re.sub(said, instead, command.strip())
+        for said, instead in smaller:
+            command = re.sub(said, instead, command)
         if not command:
             continue
         script.append(f"echo '$ {line}'")
@@ -134,20 +142,21 @@ def add_lines(script, lines, smaller=SMALLER):
 
 
 @pytest.mark.slow
-def test_readme_works_from_top_to_bottom_in_one_shell(tmp_path, micropython):
+def test_readme_works_from_top_to_bottom_in_one_shell(tmp_path, micropython, pytestconfig):
     """No line fails, and none spends what a later one needs."""
     with_nats()
     image = cache.find_entry(FIRMWARE) / "firmware.bin"
     (tmp_path / "a0.uf2").write_bytes(uf2_file(image.read_bytes()))
     (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    smaller = () if pytestconfig.getoption("exhaustive") else SMALLER
     script = [AROUND]
-    add_lines(script, "tern emulator run --flash a0.bin --blank --volume a0.volume")
+    add_lines(script, "tern emulator run --flash a0.bin --blank --volume a0.volume", smaller)
     script.append("head -1 2.log > a0.port")
     readme = (ROOT / "README.md").read_text()
     for language, code in re.findall(r"^```(sh|python)\n(.*?)^```", readme, re.M | re.S):
         if language == "sh":
-            add_lines(script, code)
+            add_lines(script, code, smaller)
         elif code.startswith("import ternhost"):  # the other is a part of examples/minimal.py
             script.append(f"python - <<'END'\n{code}END")
     (tmp_path / "readme.sh").write_text("\n".join(script) + "\n")

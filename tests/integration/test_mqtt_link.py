@@ -184,7 +184,7 @@ async def test_a_link_does_not_wait_for_a_broker_that_refuses(running):
 async def test_a_link_acknowledges_many_messages_with_few_writes(running):
     received, written = [], []
     async with connected(running.access) as link:
-        transport = link._client._connection._transport
+        transport = link.client._connection._transport
         write = transport.write
         transport.write = lambda data: (written.append(bytes(data)), write(data))
         publish(running.access, 400)  # in this thread: the link reads nothing meanwhile

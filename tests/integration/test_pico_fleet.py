@@ -18,12 +18,12 @@ import tern
 from terntools.boards import device
 from terntools.boards.monitor import Monitor
 from terntools.testing import hil
-from terntools.testing.hardware import read_map
+from terntools.testing.board_run import FAILED, LOST, PASSED, Plan
 
 
 @pytest.mark.parametrize(
     ("fleet", "reports"),
-    [("rv32-emulated:2", 40), pytest.param("pico-emulated:1", 20, marks=pytest.mark.slow)],
+    [("rv32-emulated:2", 40), pytest.param("pico-emulated:1", 20, marks=pytest.mark.exhaustive)],
 )
 def test_a_fleet_of_emulated_boards_trains(here, fleet, reports):
     result = rig.finish(fleet=fleet, reports=reports, group=reports, epsilon="2")
@@ -37,7 +37,7 @@ def test_a_fleet_of_emulated_boards_trains(here, fleet, reports):
 def test_a_monitor_shows_and_passes_frames():
     lines = []
     with (
-        device.boards("pico-emulated:1") as (port,),
+        device.boards("rv32-emulated:1") as (port,),
         closing(Monitor(port, lines.append, hello_every=0.5)) as monitor,
     ):
         end = time.monotonic() + 60
@@ -53,62 +53,90 @@ def test_a_monitor_shows_and_passes_frames():
     state = monitor.state
     assert state.board == board["build"]
     assert state.clients == board["clients"] == 1
-    assert state.temperature_celsius == 27
+    assert state.temperature_celsius == 25
     assert state.frames["HELLO"] >= 2
     assert any(line.startswith("> HELLO_REQUEST") for line in lines)
-    assert any(line.startswith("< HELLO rp2040") for line in lines)
+    assert any(line.startswith(f"< HELLO {board['board']}") for line in lines)
 
 
-def hil_folder(folder, board_map, tests):
-    """Write a hardware map and a test file into a folder; return the arguments of hil.run."""
+def hil_plan(folder, board_map, tests, **options):
+    """Write a hardware map and a file of tests into a folder; return the plan to run them."""
     (folder / "map.yaml").write_text(board_map)
     (folder / "tests").mkdir()
     (folder / "tests/test_it.py").write_text(tests)
-    return folder / "map.yaml", folder, [folder / "tests"]
+    return Plan(folder / "map.yaml", folder, [folder / "tests"], **options)
 
 
-def test_hil_tests_the_boards_of_a_map_and_reports_them(tmp_path):
-    board_map = (
-        "- {connected: true, id: one, platform: rv32-emulated, notes: left}\n"
-        "- {connected: true, id: two, platform: rv32-emulated}\n"
-        "- {connected: true, id: three, platform: pico, serial: /dev/no-such-port}\n"
-        "- {connected: false, id: away, platform: pico, serial: /dev/ttyACM7}\n"
-    )
-    tests = (
-        "import pytest\n"
-        "def test_adds(dut):\n    with dut.repl() as repl:\n        assert repl.evaluate('2 + 2') == 4\n"
-        "@pytest.mark.hardware(fixture='ppk2')\ndef test_energy(dut):\n    raise AssertionError\n"
-        "@pytest.mark.trial\n"
-        "def test_name(dut, record_testsuite_property):\n"
-        "    record_testsuite_property('board', dut.board.id)\n    assert dut.board.id == 'one', dut.board.id\n"
-    )
-    arguments = hil_folder(tmp_path, board_map, tests)
-    assert [board.id for board in read_map(arguments[0])] == ["one", "two", "three"]
-    results = hil.run(*arguments)
-    codes = [(result.board.id, result.code) for result in results]
-    assert codes == [("one", hil.PASSED), ("two", hil.FAILED), ("three", hil.LOST)]
-    assert "no-such-port" in results[2].lost
-    assert results[0].cases[0][0].endswith("test_name[one]")
-    assert results[1].counts == {"passed": 1, "failed": 1, "skipped": 1}
-    assert "no board has ppk2" in [message for _, _, message in results[0].cases]
-    assert hil.worst(results) == hil.FAILED
-    page = (tmp_path / "report.html").read_text()
+BOARD_MAP = """
+- {connected: true, id: one, platform: rv32-emulated, notes: left}
+- {connected: true, id: two, platform: rv32-emulated}
+- {connected: true, id: three, platform: pico, serial: /dev/no-such-port}
+- {connected: false, id: away, platform: pico, serial: /dev/ttyACM7}
+"""
+TESTS = """
+import pytest
+
+def test_adds(dut):
+    with dut.repl() as repl:
+        assert repl.evaluate("2 + 2") == 4
+
+@pytest.mark.hardware(fixture="ppk2")
+def test_energy(dut):
+    raise AssertionError
+
+@pytest.mark.trial
+def test_is_board_one(dut):
+    assert dut.board.id == "one"
+"""
+
+
+@pytest.fixture(scope="module")
+def hil_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("hil")
+
+
+@pytest.fixture(scope="module")
+def hil_results(hil_folder):
+    """The results of TESTS on the connected boards of BOARD_MAP, by their ids."""
+    results = hil.run(hil_plan(hil_folder, BOARD_MAP, TESTS))
+    return {result.board.id: result for result in results}
+
+
+def test_hil_says_how_the_tests_of_each_connected_board_went(hil_results):
+    codes = {board_id: result.code for board_id, result in hil_results.items()}
+    assert codes == {"one": PASSED, "two": FAILED, "three": LOST}
+    assert hil_results["two"].counts == {"passed": 1, "failed": 1, "skipped": 1}
+    assert hil.worst(list(hil_results.values())) == FAILED
+
+
+def test_hil_runs_the_trial_of_a_board_first(hil_results):
+    assert hil_results["one"].cases[0].name.endswith("test_is_board_one[one]")
+
+
+def test_hil_skips_a_test_whose_fixture_no_board_has(hil_results):
+    messages = [case.message for case in hil_results["one"].cases]
+    assert "no board has ppk2" in messages
+
+
+def test_hil_says_why_a_board_is_lost(hil_results):
+    assert "no-such-port" in hil_results["three"].lost
+
+
+def test_hil_writes_a_page_and_a_junit_file_of_all_boards(hil_results, hil_folder):
+    page = (hil_folder / "report.html").read_text()
     assert "FAILED" in page
-    assert "left" in page
-    xml = (tmp_path / "junit.xml").read_text()
-    assert xml.count("<testsuite ") == 3
-    assert 'failures="1"' in xml
-    assert xml.count("<error ") == 1
+    assert "left" in page  # a note of the map
+    suites = ElementTree.parse(hil_folder / "junit.xml").findall("testsuite")
+    errors = [(suite.get("failures", "0"), suite.get("errors")) for suite in suites]
+    assert errors == [("0", "0"), ("1", "0"), ("0", "1")]
 
 
 def test_hil_gives_up_a_board_after_its_timeout(tmp_path):
     tests = "import time\ndef test_sleeps():\n    time.sleep(600)\n"
     board_map = "- {connected: true, id: one, platform: rv32-emulated}\n"
-    arguments = hil_folder(tmp_path, board_map, tests)
-    (result,) = hil.run(*arguments, timeout=5)
-    assert result.code == hil.LOST
+    (result,) = hil.run(hil_plan(tmp_path, board_map, tests, timeout=5))
+    assert result.code == LOST
     assert "timed out" in result.lost
-    assert hil.worst([result]) == 2
 
 
 @pytest.mark.exhaustive

@@ -9,19 +9,25 @@ from spec.files import uf2_file
 from ternhost import errors
 from ternhost.errors import DeviceError
 from ternhost.reach.ports import names
-from terntools.boards import esp32, flash
+from terntools.boards import at_port, esp32, flash, flash_pico, repl, up, volumes
+from terntools.boards.firmware import Firmware
+from terntools.boards.member import Member, dataset_records
+from terntools.boards.policy import policy
 from terntools.boards.repl import Repl
+from terntools.boards.uf2 import Image
 from terntools.emulators import catalogue
 from terntools.emulators.pico import boot_pico
 
 
-@pytest.fixture
-def box(tmp_path):
-    (tmp_path / "firmware.uf2").write_bytes(uf2_file(pico_images.image()))
-    return tmp_path
+@pytest.fixture(scope="module")
+def box(tmp_path_factory):
+    """A folder with a firmware file."""
+    folder = tmp_path_factory.mktemp("box")
+    (folder / "firmware.uf2").write_bytes(uf2_file(pico_images.image()))
+    return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def board(box):
     """A Pico that runs MicroPython. Its boot loader would be mounted in the folder `volume`."""
     with boot_pico(box / "flash.bin", volume=box / "volume") as pico:
@@ -29,55 +35,38 @@ def board(box):
 
 
 @pytest.fixture
-def other(box):
+def other(tmp_path):
     """The volume of another board, which waits in its boot loader. It stays as it is."""
-    volume = pico_images.volume_of_another_board(box / "other")
+    volume = pico_images.volume_of_another_board(tmp_path / "other")
     yield volume
     assert pico_images.content(volume) == ["INFO_UF2.TXT"]
+
+
+@pytest.fixture
+def mount(monkeypatch):
+    """`mount(function)`: the function returns the mounted volumes, each time they are looked for."""
+    return lambda function: monkeypatch.setattr(volumes, "mount_points", function)
 
 
 def flash_board(board, box, code):
     return rig.tern("flash", board.url, "--firmware", box / "firmware.uf2", code=code)
 
 
-def test_no_board_is_flashed_where_two_may_be_meant(box, board, other, monkeypatch):
-    monkeypatch.setattr(flash, "_mount_points", lambda: [other])
+def test_no_board_is_flashed_where_two_may_be_meant(box, board, other, mount):
+    mount(lambda: [other])
     refused = flash_board(board, box, errors.USAGE)
-    both = (
-        f"one runs on {board.url}, and one waits in its boot loader in {other}; nothing was changed"
-    )
-    assert both in refused.err
+    both = f"one runs on {board.url}, and one waits in its boot loader in {other}"
+    assert f"{both}; nothing was changed" in refused.err
 
 
-def test_up_does_not_flash_a_board_that_runs_while_others_wait(box, board, other, monkeypatch):
-    third = pico_images.volume_of_another_board(box / "third")
-    monkeypatch.setattr(flash, "_mount_points", lambda: [other, third])
-    options = [
-        "--store",
-        box / "store.sqlite",
-        "--device",
-        7,
-        "--dataset",
-        "flights",
-        "--yes",
-        "--json",
-    ]
-    assert rig.tern("up", board.url, *options, code=0).json["flashed"] is False
+def test_up_does_not_flash_a_board_that_runs_while_others_wait(tmp_path, board, other, mount):
+    third = pico_images.volume_of_another_board(tmp_path / "third")
+    mount(lambda: [other, third])
+    member = Member(7, dataset_records("iris", 7, 1), policy("2", "100"))
+    assert up.make_plan(board.url, member, tmp_path / "store.sqlite").flash is None
 
 
-def test_a_silent_board_on_its_port_is_not_the_one_that_waits(box, board, other, monkeypatch):
-    """Its program cannot be interrupted, and answers no question."""
-    with Repl(board.url) as repl:
-        program = b"import micropython\nmicropython.kbd_intr(-1)\nwhile True:\n    pass\n"
-        repl.write_file("/main.py", program)
-        repl.start_main()
-    monkeypatch.setattr(flash, "_mount_points", lambda: [other])
-    assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
-
-
-def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(
-    box, board, other, monkeypatch
-):
+def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, board, other, mount):
     looks = []
 
     def mount_points():
@@ -85,80 +74,100 @@ def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(
         looks.append(1)
         return [other] if len(looks) > 2 else []
 
-    monkeypatch.setattr(flash, "_mount_points", mount_points)
+    mount(mount_points)
     assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
 
 
 def test_a_volume_is_not_the_board_s_while_the_board_is_still_on_its_port(
-    box, board, other, monkeypatch
+    box, board, other, mount, monkeypatch
 ):
     """Such as a board that its watchdog restarts."""
-    asked = []
-    monkeypatch.setattr(flash, "_enter_boot_loader", lambda *_: asked.append(1))
-    monkeypatch.setattr(flash, "_mount_points", lambda: [other] * len(asked))
-    monkeypatch.setattr(flash, "_LEAVE_WAIT", 1.0)
+    restarts = []
+    monkeypatch.setattr(flash_pico, "enter_boot_loader", lambda *_: restarts.append(1))
+    monkeypatch.setattr(flash_pico, "LEAVE_WAIT", 1.0)
+    mount(lambda: [other] if restarts else [])
     failed = flash_board(board, box, errors.NO_DEVICE)
     assert "did not start its boot loader; nothing was written" in failed.err
 
 
-def test_nothing_is_written_where_two_volumes_come_at_the_same_time(box, board, other, monkeypatch):
-    volume = box / "volume"
-    monkeypatch.setattr(flash, "_mount_points", lambda: [volume, other] if volume.exists() else [])
-    failed = flash_board(board, box, errors.NO_DEVICE)
-    assert (
-        f"several boards wait in their boot loaders: {volume}, {other}; nothing was written"
-        in failed.err
-    )
+def test_a_silent_board_on_its_port_is_not_the_one_that_waits(box, board, other, mount):
+    """Its program cannot be interrupted, and answers no question."""
+    with Repl(board.url) as prompt:
+        silent = "import micropython, time\nmicropython.kbd_intr(-1)\ntime.sleep(3600)\n"
+        prompt.write_file("/main.py", silent.encode())
+        prompt.start_main()
+    mount(lambda: [other])
+    assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
 
 
-def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(box, board, monkeypatch):
-    monkeypatch.setattr(flash.uf2.Image, "contains", lambda self, text: False)
-    monkeypatch.setattr(flash, "_mount_points", lambda: [box / "volume"])
-    failed = flash_board(board, box, errors.NO_DEVICE)
-    assert "which is not the file's" in failed.err
+@pytest.fixture
+def flashable(tmp_path):
+    """A Pico for one test."""
+    with boot_pico(tmp_path / "flash.bin", volume=tmp_path / "volume") as pico:
+        yield pico
 
 
-# What happens after an ESP32 was flashed: esptool's part is tested on the ROM loader of
-# tests/unit/test_flash.py.
+def test_nothing_is_written_where_two_volumes_come_at_the_same_time(
+    box, flashable, tmp_path, other, mount
+):
+    volume = tmp_path / "volume"
+    mount(lambda: [volume, other] if volume.exists() else [])
+    failed = flash_board(flashable, box, errors.NO_DEVICE)
+    listed = f"several boards wait in their boot loaders: {volume}, {other}"
+    assert f"{listed}; nothing was written" in failed.err
+
+
+def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(
+    box, flashable, tmp_path, mount, monkeypatch
+):
+    monkeypatch.setattr(Image, "contains", lambda self, text: False)
+    mount(lambda: [tmp_path / "volume"])
+    assert "which is not the file's" in flash_board(flashable, box, errors.NO_DEVICE).err
+
+
+# What happens after an ESP32 was flashed: esptool's part is tested in tests/unit/test_flash.py.
 
 
 @pytest.fixture
 def flashed(monkeypatch, tmp_path):
-    """A function that does what follows after esptool has flashed a chip with the number
-    `unique_id`.
-    """
-    firmware = flash.Firmware(tmp_path / "esp32.bin", b"", names.ESP32, "esp32c3")
+    """`flashed(port, unique_id)` does what follows once esptool has flashed the chip of this id."""
+    firmware = Firmware(tmp_path / "esp32.bin", b"", names.ESP32, "esp32c3")
+    monkeypatch.setattr(at_port, "FLASHED_WAIT", 5.0)
+    for name, value in (("ENTER_TRIES", 1), ("MOST_TALK", 0.5), ("HELLO_WAIT", 0.5)):
+        monkeypatch.setattr(repl, name, value)
 
     def flash_on(port, unique_id):
-        done = {
-            "chip": "ESP32-C3",
-            "offset": 0,
-            "bytes": 0,
-            "verified": True,
-            "unique_id": unique_id,
-        }
-        monkeypatch.setattr(esp32, "flash", lambda *_, **__: done)
-        monkeypatch.setattr(flash, "_PORT_WAIT", 5.0)
+        summary = {"chip": "ESP32-C3", "unique_id": unique_id}
+        monkeypatch.setattr(esp32, "flash", lambda *_, **__: summary)
         return flash.flash(port, firmware)
 
     return flash_on
 
 
-def test_an_esp32_that_starts_tells_its_version(flashed):
-    with catalogue.boot("rv32") as board:
-        with Repl(board.url) as repl:
-            unique_id = repl.evaluate("__import__('machine').unique_id()").hex()
-        assert flashed(board.url, unique_id)["firmware"]
+@pytest.fixture(scope="module")
+def chip():
+    """The port of a board that stands for an ESP32."""
+    with catalogue.boot("rv32") as machine:
+        yield machine.url
 
 
-def test_another_esp32_on_the_port_is_an_error(flashed):
-    with catalogue.boot("rv32") as board, pytest.raises(DeviceError, match="another board is on"):
-        flashed(board.url, "00" * 6)
+def test_an_esp32_that_starts_tells_its_version(flashed, chip):
+    with Repl(chip) as prompt:
+        unique_id = prompt.evaluate("__import__('machine').unique_id()").hex()
+    assert flashed(chip, unique_id)["firmware"]
+
+
+def test_another_esp32_on_the_port_is_an_error(flashed, chip):
+    with pytest.raises(DeviceError, match="another board is on"):
+        flashed(chip, "00" * 6)
 
 
 def test_the_error_on_an_esp32_that_restarts_for_ever_names_its_reason(flashed):
     restart = b"rst:0xc (RTC_SW_CPU_RST),boot:0x8 (SPI_FAST_FLASH_BOOT)\r\n"
-    reason = b"E (301) spi_flash: Detected size(4096k) smaller than the size in the binary image header(8192k).\r\n"
+    reason = (
+        b"E (301) spi_flash: Detected size(4096k) smaller than the size in the binary image "
+        b"header(8192k).\r\n"
+    )
     with port_that_prints(restart + reason, 0.3) as port, pytest.raises(DeviceError) as caught:
         flashed(port, "00" * 6)
     assert "was written and verified, but does not start" in caught.value.message

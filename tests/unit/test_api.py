@@ -31,7 +31,7 @@ def test_importing_ternhost_imports_nothing_else():
     )
     assert ended.stdout.splitlines() == [
         "False",
-        "['ternhost', 'ternhost.errors', 'ternhost.text']",
+        "['ternhost', 'ternhost.device_library', 'ternhost.errors', 'ternhost.text']",
     ]
 
 

@@ -28,7 +28,8 @@ def commands(parser, path=("tern",)):
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     ]
     if not subparsers:
-        return [(" ".join(path), parser)]
+        is_missing = parser.get_default("func") is None  # its package was taken away
+        return [] if is_missing else [(" ".join(path), parser)]
     children = subparsers[0].choices.items()
     return [command for name, child in children for command in commands(child, (*path, name))]
 
@@ -299,7 +300,6 @@ def test_an_error_without_a_remedy_of_its_own_names_the_help_of_its_subcommand(w
         "card account no.c --reports 9 --delta 0.1",
         "train --card no.card --fleet simulated:9",
         "train --fleet mqtt:no",
-        "train --fleet gateways:no",
         "train --resume no",
         "serve --fleet mqtt:no",
         "runs no",
@@ -307,9 +307,6 @@ def test_an_error_without_a_remedy_of_its_own_names_the_help_of_its_subcommand(w
         "runs --model no",
         "watch no",
         "dashboard no",
-        "gateway run no",
-        "gateway server no",
-        "gateway status no",
         "device list --store no",
         "relay a0 --broker no",
         "deploy a0 --main no.py",
@@ -320,7 +317,7 @@ def test_an_error_without_a_remedy_of_its_own_names_the_help_of_its_subcommand(w
 )
 def test_a_file_that_is_not_there_is_bad_input_with_a_remedy_in_every_command(words, here, tern):
     refused = tern(*words.split(), code=errors.USAGE).err
-    *_, message, remedy = refused.split("\n", 1 + words.count("gateways:"))
+    message, remedy = refused.split("\n", 1)
     assert message.startswith("tern: ")
     assert "no" in message
     assert remedy.startswith("  ")

@@ -12,13 +12,12 @@ from simulating import begin, finished, fleet_of, rounds, run
 from tern import card as cards
 from tern import wire
 from ternhost import datasets
-from ternhost.count import estimate
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
-from ternhost.learn import collect
+from ternhost.learn import collect, estimate
 from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, Options
-from ternhost.learn.designs import K_RULES
+from ternhost.learn.designs import K_RULES, DeviceClass
 from ternhost.learn.means import Means, fieller
 from ternhost.learn.schedule import Schedule
 from ternhost.planning.simulation import simulate
@@ -104,9 +103,10 @@ def test_rules_differ_just_below_five():
 def test_the_default_k_has_the_least_variance_for_uniform_values(mechanism, epsilon):
     options = Options(mechanism=mechanism, epsilon=epsilon)
     xs = [Fraction(i, 64) for i in range(-64, 65)]
+    (device_class,) = options.classes()
 
     def variance(k):
-        moments = certify.moments(options.design(epsilon, k).card)
+        moments = certify.moments(options.design(device_class, k).card)
         return (
             np.trapezoid([float(moments.second_moment(x)) for x in xs], [float(x) for x in xs])
             / 2
@@ -114,14 +114,14 @@ def test_the_default_k_has_the_least_variance_for_uniform_values(mechanism, epsi
         )
 
     cost = {k: variance(k) for k in range(1, 8)}
-    assert options.k_of([(epsilon, 1.0)], 16) == min(cost, key=cost.get)
-    assert options.k_of([(epsilon, 1.0)], 1) == 1
+    assert options.k_for([device_class], 16) == min(cost, key=cost.get)
+    assert options.k_for([device_class], 1) == 1
 
 
 def test_with_a_card_k_is_as_large_as_the_budget_allows():
     card = mechanisms.design("three-outputs", "1").card.hex()
-    assert Options(card=card, epsilon="3").k_of([("3", 1.0)], 16) == 3
-    assert Options(card=card, epsilon="3").k_of([("3", 1.0)], 2) == 2
+    assert Options(card=card, epsilon="3").k_for([DeviceClass(3_000_000)], 16) == 3
+    assert Options(card=card, epsilon="3").k_for([DeviceClass(3_000_000)], 2) == 2
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_intervals_of_sums_cover_what_the_boards_hold():
         "of 3 categories",
         "of 7 categories",
     ]
-    assert result["rho"] * 1e6 <= algorithm.options.budget == costs.costs(algorithm)[0]
+    assert result["rho"] * 1e6 <= algorithm.options.budget_in_rho() == costs.costs(algorithm)[0]
     # sqrt(5 boards (1 + 1 / sqrt(5)) 5 / (2 rho)) / 500, for a mean of 0: two numbers cost what one
     # costs, and more.
     expected = (
@@ -450,7 +450,7 @@ def test_sums_of_many_records_stay_within_the_symbols():
         algorithm = _means(_numbers(np.ones((65535, d))), 1, records=65535, life=life, unit=unit)
         for entry in finished(algorithm).result([])["attributes"]:
             assert entry["mean"] == pytest.approx(1, abs=near)
-        assert costs.costs(algorithm)[0] <= algorithm.options.budget
+        assert costs.costs(algorithm)[0] <= algorithm.options.budget_in_rho()
 
 
 def test_categories_of_all_records_and_of_long_runs_are_counted():

@@ -12,6 +12,7 @@ import re
 import socket
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
 import numpy as np
@@ -96,11 +97,24 @@ def test_a_curve_has_its_interval_the_optimum_and_the_baseline():
     assert not curves.curve(RUN, HISTORY, "log_loss").low, "a loss alone has no interval"
 
 
-def test_spent_epsilon_is_the_mean_over_classes_and_devices():
-    assert curves.cost_of_report(RUN) == 0.75 + 0.75
-    assert curves.curve(RUN, HISTORY, "auc", curves.EPSILON).points[-1][0] == 1000 * 1.5 / 1000
-    assert curves.curve(RUN, HISTORY, "auc", curves.EPSILON, registered=500).points[-1][0] == 3.0
-    assert curves.curve(RUN, HISTORY, "auc", curves.ROUNDS).points[-1][0] == 10
+def test_the_cost_of_a_report_is_the_mean_over_the_classes():
+    assert curves.cost_of_report(RUN) == 0.75 * 1 + 0.25 * 3
+
+
+@pytest.mark.parametrize(
+    ("by", "registered", "end"),
+    [
+        (curves.ROUNDS, 0, 10),
+        (curves.REPORTS, 0, 1000),
+        (curves.EPSILON, 0, 1000 * 1.5 / 1000),
+        (curves.EPSILON, 500, 1000 * 1.5 / 500),
+    ],
+)
+def test_a_curve_ends_where_the_run_does(by, registered, end):
+    assert curves.curve(RUN, HISTORY, "auc", by, registered).points[-1][0] == end
+
+
+def test_without_a_run_no_curve_is_by_epsilon():
     assert curves.axes(None, 0) == [curves.REPORTS, curves.ROUNDS]
 
 
@@ -114,40 +128,54 @@ def test_long_histories_have_few_points_with_the_first_and_the_last():
 
 
 @pytest.mark.parametrize("name", ["three-outputs", "pm", "laplace", "duchi"])
-def test_the_card_is_drawn_from_its_integers_and_all_pictures_are_json(name):
+def test_the_probabilities_of_a_card_s_picture_add_up_to_1(name):
     drawn = charts.card(card(name, 2))
-    json.dumps(drawn)
     for series in drawn["series"]:
         assert sum(series["data"]) == pytest.approx(1, abs=1e-3)
-        assert len(series["data"]) == len(drawn["xAxis"]["data"]) <= 300
-    for options in (
-        charts.learning(AUC, "guessing"),
-        charts.learning(curves.curve(RUN, [], "auc"), None),
-        charts.compared({"r": AUC}, "auc", curves.REPORTS),
-        charts.stepped("tau", [(1.0, 0.5)], curves.ROUNDS),
-        charts.arriving([(0.0, 1.0), (1.0, 5.0)], 10),
-        charts.bars(["a"], [1], "x", "y"),
-    ):
-        json.dumps(options)
+        assert len(series["data"]) == len(drawn["xAxis"]["data"]) <= charts.MOST_BARS
 
 
-def test_a_value_chosen_for_a_round_is_drawn_from_its_start_to_its_end_even_for_one_round():
-    at = curves.positions(RUN, HISTORY[:2], curves.REPORTS, 0)
-    (series,) = charts.stepped("tau", list(zip(at, (0.5, 0.25), strict=True)), curves.REPORTS)[
-        "series"
-    ]
+@pytest.mark.parametrize(
+    "picture",
+    [
+        lambda: charts.card(card("pm", 2)),
+        lambda: charts.learning(AUC, "guessing"),
+        lambda: charts.learning(curves.curve(RUN, [], "auc"), None),
+        lambda: charts.compared({"r": AUC}, "auc", curves.REPORTS),
+        lambda: charts.stepped("tau", [(1.0, 0.5)], curves.ROUNDS),
+        lambda: charts.arriving([(0.0, 1.0), (1.0, 5.0)], 10),
+        lambda: charts.bars(["a"], [1], "x", "y"),
+    ],
+)
+def test_a_picture_is_json(picture):
+    json.dumps(picture())
+
+
+def steps(points):
+    (series,) = charts.stepped("tau", points, curves.REPORTS)["series"]
     assert series["step"] == "start", "a value holds up to its point"
-    assert series["data"] == [[0, 0.5], [100, 0.5], [200, 0.25]]
-    (series,) = charts.stepped("tau", [(100.0, 0.5)], curves.REPORTS)["series"]
-    assert [x for x, _ in series["data"]] == [0, 100]
-    assert charts.arriving([(0.0, 1.0), (37.2878, 5.0)], 10)["xAxis"]["max"] == 38, "a whole number"
+    return series["data"]
+
+
+def test_a_value_chosen_for_a_round_is_drawn_from_its_start_to_its_end():
+    assert steps([(100, 0.5), (200, 0.25)]) == [[0, 0.5], [100, 0.5], [200, 0.25]]
+
+
+def test_the_value_of_a_single_round_is_a_line():
+    assert steps([(100.0, 0.5)]) == [[0, 0.5], [100, 0.5]]
+
+
+def test_arriving_reports_end_at_a_whole_second():
+    assert charts.arriving([(0.0, 1.0), (37.2878, 5.0)], 10)["xAxis"]["max"] == 38
+
+
+def test_references_are_lines_from_0_to_the_last_report():
     drawn = charts.learning(curves.curve(RUN, HISTORY[:1], "auc"), "guessing")
     assert {series["name"]: series["data"] for series in drawn["series"]} == {
         "AUC": [[100, 0.61]],
         "without privacy": [[0, 0.9], [100, 0.9]],
         "guessing": [[0, 0.5], [100, 0.5]],
     }
-    assert "scale" not in drawn["xAxis"], "the axis begins at 0"
 
 
 def boards(count):
@@ -159,22 +187,34 @@ def boards(count):
     )
 
 
-def test_boards_are_searched_sorted_and_given_a_page_at_a_time():
+@pytest.fixture
+def table():
     table = live_store.BoardTable()
     table.take(boards(100))
-    assert table.page(0, 10)[0] == 100
-    assert [row["name"] for row in table.page(10, 12)[1]] == ["b011", "b012"]
+    return table
+
+
+def test_boards_come_a_page_at_a_time(table):
+    count, rows = table.page(10, 12)
+    assert (count, [row["name"] for row in rows]) == (100, ["b011", "b012"])
+
+
+def test_a_search_finds_boards_with_all_of_its_words(table):
     count, rows = table.page(0, 100, "b01 ONLINE")
-    assert (count, {row["online"] for row in rows}) == (5, {"online"}), (
-        "'offline' does not match ONLINE"
-    )
-    assert [row["first"] for row in table.page(0, 3, sort="budget", descending=True)[1]] == [
-        100,
-        99,
-        98,
-    ]
+    assert count == 5
+    assert {row["online"] for row in rows} == {"online"}, "'offline' does not match ONLINE"
+
+
+def test_boards_are_sorted_by_a_column(table):
+    _, rows = table.page(0, 3, sort="budget", descending=True)
+    assert [row["first"] for row in rows] == [100, 99, 98]
+
+
+def test_an_unknown_column_does_not_sort(table):
     assert table.page(0, 3, sort="no such column")[0] == 100
-    assert len(table.page(0, 10**9)[1]) == 100
+
+
+def test_a_search_that_finds_nothing_has_no_rows(table):
     assert table.page(90, 10**9, "zzz") == (0, [])
 
 
@@ -205,72 +245,101 @@ def test_texts_from_a_store_are_escaped():
         assert "&lt;script&gt;" in html
 
 
-def test_durations_and_tiles_are_written_for_people():
-    assert [words.duration(seconds) for seconds in (0.02, 1, 90, 150, 7200, 200_000)] == [
-        "20 ms",
-        "1 s",
-        "90 s",
-        "2.5 min",
-        "2 h",
-        "2.31 d",
-    ]
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.02, "20 ms"),
+        (1, "1 s"),
+        (90, "90 s"),
+        (150, "2.5 min"),
+        (7200, "2 h"),
+        (200_000, "2.31 d"),
+    ],
+)
+def test_a_duration_has_a_unit_that_suits_it(seconds, text):
+    assert words.duration(seconds) == text
+
+
+def test_the_tiles_count_the_reports_of_the_open_round():
     now = replace(NOW, open=(OpenRound(11, "r", None, None, 100, 90, 30),))
     assert {name: value for name, value, _ in words.tiles(now)} == {
         "rounds ended": "10",
         "reports accepted": "1,030",
         "AUC": "0.7000",
-        "epsilon spent, mean of devices": "1.55",
+        "epsilon spent, mean of devices": "1.55",  # 1,030 reports of 1.5 on average, 1,000 devices
         "devices": "1,000",
         "refusals": "0",
     }
-    assert words.old(now) is None
+
+
+def test_a_run_that_is_well_has_no_note():
+    assert words.old(replace(NOW, written=time.time())) is None
+
+
+def test_a_store_that_was_never_read_has_a_note():
     assert "nothing has been read yet" in words.old(Snapshot("s", note="locked"))
 
 
-def test_an_empty_panel_says_why():
+REFUSED = replace(
+    NOW,
+    run=replace(RUN, reports=0),
+    history=tuple(entry | {"reports": 0, "refusals": 100} for entry in HISTORY),
+)
+
+
+def test_a_run_without_figures_names_the_command_that_draws_its_report():
     now = Snapshot("s", run=replace(RUN, name="my run", references={}), history=({"round": 1},))
-    assert "tern runs --draw 'my run'" in learning._learning(now, [], None, curves.REPORTS, None)
-    assert "chooses none" in learning._stepped(now, "tau", "range", curves.REPORTS)
-    refused = tuple(entry | {"reports": 0, "refusals": 100} for entry in HISTORY)
-    now = replace(NOW, run=replace(RUN, reports=0), history=refused)
-    assert "No report yet" in learning._learning(now, ["auc"], "auc", curves.REPORTS, None), (
-        "no empty axes"
-    )
-    assert "No report yet" in learning._stepped(now, "tau", "range", curves.REPORTS)
+    assert "tern runs --draw 'my run'" in learning.why_no_curve(now, [], None)
 
 
-def test_a_fleet_whose_budget_is_spent_has_a_banner_with_the_remedy_and_a_tile_that_stands_out():
-    last = {**HISTORY[-1], "reports": 0, "refusals": 100, "reasons": {"budget": 100}}
-    spent = Snapshot(
-        "s", run=replace(RUN, status="finished", refusals=100), history=(*HISTORY, last)
-    )
-    assert words.old(spent).startswith("every device refuses: budget spent.")
-    assert "keep this promise by refusing. Devices with budget left may go on" in words.old(spent)
-    assert summary_of(spent).note == words.old(spent), "in the terminal, too"
-    assert elements.tile_html(words.tiles(spent)).count("class='tile warn'") == 1
-    fine = replace(spent, run=replace(spent.run, refusals=0), history=HISTORY)
-    assert words.old(fine) is None
-    assert "tile warn" not in elements.tile_html(words.tiles(fine))
-    for reasons, banner in (
+def test_a_run_without_reports_has_no_empty_axes():
+    assert "No report yet" in learning.why_no_curve(REFUSED, ["auc"], "auc")
+    assert "No report yet" in learning.stepped_picture(REFUSED, "tau", "range", curves.REPORTS)
+
+
+def test_a_run_that_chooses_no_range_says_so():
+    picture = learning.stepped_picture(NOW, "no such parameter", "range", curves.REPORTS)
+    assert "chooses none" in picture
+
+
+def after_refusals(reasons):
+    last = {**HISTORY[-1], "reports": 0, "refusals": 100, "reasons": reasons}
+    run = replace(RUN, status="finished", refusals=100)
+    return Snapshot("s", run=run, history=(*HISTORY, last))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "banner"),
+    [
+        ({"budget": 100}, "every device refuses: budget spent."),
         ({"budget": 60, "policy": 10}, "60 of 100 devices refuse: budget spent."),
         ({"policy": 100}, "every device refuses: policy; the section Round"),
-    ):
-        assert words.old(replace(spent, history=({**last, "reasons": reasons},))).startswith(banner)
+    ],
+)
+def test_a_fleet_that_refuses_has_a_banner_on_the_page_and_in_the_terminal(reasons, banner):
+    now = after_refusals(reasons)
+    assert words.old(now).startswith(banner)
+    assert summary_of(now).note == words.old(now)
 
 
-def test_the_status_of_a_run_has_a_colour_and_a_stopped_one_a_remedy():
-    now = time.time()
-    for status, tone in (
-        ("running", "good"),
-        ("finished", ""),
-        ("stopped", "warn"),
-        ("abandoned", "warn"),
-    ):
-        shown = replace(NOW, written=now, run=replace(RUN, status=status))
-        assert f"<span class='badge {tone}'>{status}</span>" in elements.first(shown)
-        assert ("'tern runs' shows the command" in (words.old(shown) or "")) == (
-            status == "stopped"
-        )
+def test_the_tile_of_refusals_stands_out():
+    now = after_refusals({"budget": 100})
+    assert elements.tile_html(words.tiles(now)).count("class='tile warn'") == 1
+    assert "tile warn" not in elements.tile_html(words.tiles(NOW))
+
+
+@pytest.mark.parametrize(
+    ("status", "tone"),
+    [("running", "good"), ("finished", ""), ("stopped", "warn"), ("abandoned", "warn")],
+)
+def test_the_status_of_a_run_has_a_colour(status, tone):
+    shown = replace(NOW, written=time.time(), run=replace(RUN, status=status))
+    assert f"<span class='badge {tone}'>{status}</span>" in elements.first(shown)
+
+
+def test_a_stopped_run_has_a_remedy():
+    shown = replace(NOW, written=time.time(), run=replace(RUN, status="stopped"))
+    assert "'tern runs' shows the command" in words.old(shown)
 
 
 def test_a_legend_shows_the_line_as_it_is_drawn():
@@ -354,55 +423,83 @@ def test_an_invalid_or_taken_port_is_refused_and_the_default_is_a_free_one(
         assert stack.enter_context(server.listening(None)).getsockname()[1] != server.PORT
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "options", "what"),
-    [
-        ("fedsgd", {"reports": 40, "group": 20, "mechanism": "grr"}, "value"),
-        ("fedsgd", {"reports": 40, "group": 20, "epsilons": "1:0.5,4:0.5"}, "value"),
-        ("fedsgd", {"reports": 40, "group": 20, "dataset": "iris"}, "value"),
-        ("fedsgd", {"reports": 40, "group": 20, "dataset": "diabetes"}, "value"),
+GROUPS = {"reports": 40, "group": 20}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("fedsgd", {**GROUPS, "mechanism": "grr"}, "value"),
+        ("fedsgd", {**GROUPS, "epsilons": "1:0.5,4:0.5"}, "value"),
+        ("fedsgd", {**GROUPS, "dataset": "diabetes"}, "value"),
         ("fedavg", {"clients": 20, "rounds": 2}, "value"),
-        ("hiera", {"reports": 40, "group": 20}, "value"),
+        ("hiera", GROUPS, "value"),
         ("collect", {"clients": 20, "dataset": "iris"}, "value"),
         ("infer", {"answer": "label", "dataset": "iris"}, "label"),
         ("infer", {"dataset": "iris"}, "value"),
     ],
+    ids=lambda param: f"{param[0]} {param[1]}",
 )
-def test_a_run_states_at_its_start_the_references_of_its_result(tmp_path, algorithm, options, what):
+def ended(request, tmp_path_factory):
+    """A run: its references at its start, its result, its last snapshot, what symbols stand for."""
+    algorithm, options, meaning = request.param
     made = ALGORITHMS.named(algorithm).Options(**options)
-    with Run.begin(RunOptions(algorithm, made, "simulated:40"), parent=tmp_path, name="r") as run:
+    run_options = RunOptions(algorithm, made, "simulated:40")
+    with Run.begin(run_options, parent=tmp_path_factory.mktemp("runs"), name="r") as run:
         with Reader(run.files.store) as reader:
-            before = reader.snapshot().run.references
+            references = reader.snapshot().run.references
         result = run.run()
     with Reader(run.files.store) as reader:
-        now = reader.snapshot()
-    assert now.run.references == before
-    for name in before.get("measures", ()):
-        assert before["optimum"][name] == result[f"{name}_optimum"]
-        assert before["baseline"][name] == result[f"{name}_baseline"]
-        curve = curves.curve(now.run, now.history, name)
-        assert curve.points[-1][1] == result[name]
-        if curve.low:
-            assert [curve.low[-1][1], curve.high[-1][1]] == pytest.approx(
-                result[f"{name}_interval"]
-            )
-    assert before.get("measures", []) == result.get("measures", [])
-    if "epsilon_paid" in result:
-        assert max(each["epsilon_run"] for each in before["classes"]) == result["epsilon_paid"]
-    for each in before["classes"]:
-        json.dumps(charts.card(bytes.fromhex(each["card"])))
-    json.dumps(summary_of(now).as_json())
-    elements.first(now)
-    assert sum(now.paid.values()) == now.run.reports, "the cost of each report is stored"
-    for cost in now.paid:
-        assert (
-            min(abs(cost / 1e6 - each["epsilon_per_report"]) for each in before["classes"]) < 1e-5
+        return SimpleNamespace(
+            references=references, result=result, now=reader.snapshot(), meaning=meaning
         )
-    assert {tally.what for tally in now.tallies} == {what}
-    assert privacy._card(now, 0) == privacy._card(replace(now, tallies=()), 0)
-    assert privacy._card(now, 0)[1] == what, "before the first round, too"
-    spent = sum(cost / 1e6 * n for cost, n in now.paid.items())
-    assert sum(entry["spent"] for entry in now.history) == pytest.approx(spent)
+
+
+def test_a_run_states_at_its_start_the_references_of_its_result(ended):
+    references, result = ended.references, ended.result
+    assert ended.now.run.references == references
+    assert references.get("measures", []) == result.get("measures", [])
+    for name in references.get("measures", ()):
+        assert references["optimum"][name] == result[f"{name}_optimum"]
+        assert references["baseline"][name] == result[f"{name}_baseline"]
+
+
+def test_a_curve_ends_at_the_result_with_its_interval(ended):
+    for name in ended.references.get("measures", ()):
+        curve = curves.curve(ended.now.run, ended.now.history, name)
+        assert curve.points[-1][1] == ended.result[name]
+        if curve.low:
+            interval = [curve.low[-1][1], curve.high[-1][1]]
+            assert interval == pytest.approx(ended.result[f"{name}_interval"])
+
+
+def test_the_epsilon_of_the_costliest_class_is_that_of_the_result(ended):
+    if "epsilon_paid" in ended.result:
+        epsilons = [each["epsilon_run"] for each in ended.references["classes"]]
+        assert max(epsilons) == ended.result["epsilon_paid"]
+
+
+def test_the_cost_of_each_report_is_stored_and_is_that_of_a_class(ended):
+    assert sum(ended.now.paid.values()) == ended.now.run.reports
+    costs_of_classes = [each["epsilon_per_report"] for each in ended.references["classes"]]
+    for cost in ended.now.paid:
+        assert min(abs(cost / 1e6 - known) for known in costs_of_classes) < 1e-5
+
+
+def test_rounds_state_what_their_reports_have_spent(ended):
+    spent = sum(cost / 1e6 * reports for cost, reports in ended.now.paid.items())
+    assert sum(entry["spent"] for entry in ended.now.history) == pytest.approx(spent)
+
+
+def test_the_card_of_a_run_is_known_before_its_first_round_and_drawn(ended):
+    data, meaning = privacy.card_of_class(replace(ended.now, tallies=()), 0)
+    assert (data, meaning) == privacy.card_of_class(ended.now, 0)
+    assert {meaning} == {tally.what for tally in ended.now.tallies} == {ended.meaning}
+    json.dumps(charts.card(bytes.fromhex(data)))
+
+
+def test_the_summary_of_a_run_is_json(ended):
+    json.dumps(summary_of(ended.now).as_json())
 
 
 def test_a_run_on_records_that_only_devices_know_has_no_measures():
@@ -476,51 +573,71 @@ def test_the_page_and_the_terminal_agree_about_a_run_that_was_extended():
     assert "10 of 40, 1,000 reports" in terminal
     assert ("rounds ended", "10", "of 40") in words.tiles(shown)
     assert "1.25 is left on the board with the least" in terminal
-    assert "<td>left on the board with the least: 1.25<td>" in privacy._lines(shown)
-    assert "half of 3 heard within a day have 1.75 or more" in privacy._lines(shown)
+    assert "<td>left on the board with the least: 1.25<td>" in privacy.guarantees_table(shown)
+    assert "half of 3 heard within a day have 1.75 or more" in privacy.guarantees_table(shown)
+
+
+def overdue():
+    now = time.time()
+    opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
+    return replace(NOW, read=now, open=(opened,), boards=(BoardRow("b", 1, 1, True, now - 450),))
 
 
 def test_a_run_that_is_overdue_is_not_shown_as_running():
-    now = time.time()
-    opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
-    dead = replace(NOW, read=now, open=(opened,), boards=(BoardRow("b", 1, 1, True, now - 450),))
-    assert dead.silent(now) == pytest.approx(450)
+    dead = overdue()
     assert words.old(dead).startswith("nothing written for 7.5 min")
     assert words.status(dead) == "running when last written"
     assert "boards online when last written" in {name for name, *_ in words.tiles(dead)}
-    assert summary_of(dead).note == words.old(dead)
-    for fine in (
-        replace(dead, open=(replace(opened, deadline=600.0),)),
-        replace(dead, open=(replace(opened, deadline=None),)),
-        replace(dead, written=now - 1),
-        replace(dead, run=replace(RUN, status="finished")),
-        replace(dead, run=replace(RUN, schedule={"interval": 3600.0}), open=()),
-    ):
-        assert fine.silent(now) is None
-        assert words.old(fine) is None
 
 
-def test_boards_that_lie_do_not_spoil_the_charts_of_the_fleet():
-    def snapshot(hellos):
-        return Snapshot(
-            "s", boards=[BoardRow("b", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos)]
-        )
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda dead: {"open": (replace(dead.open[0], deadline=600.0),)},
+        lambda dead: {"open": (replace(dead.open[0], deadline=None),)},
+        lambda dead: {"written": time.time() - 1},
+        lambda dead: {"run": replace(RUN, status="finished")},
+        lambda dead: {"run": replace(RUN, schedule={"interval": 3600.0}), "open": ()},
+    ],
+    ids=["later deadline", "no deadline", "just written", "finished", "long interval"],
+)
+def test_a_run_that_may_be_silent_has_no_note(change):
+    dead = overdue()
+    assert words.old(replace(dead, **change(dead))) is None
 
-    hellos = [{"budget": i * 10_000, "release": "0.2.0"} for i in range(1, 1001)]
-    hellos += [{"budget": 2**32 - 1, "release": f"9.{i}"} for i in range(9)]
-    left = fleet._histogram(snapshot(hellos))
-    assert left["xAxis"]["data"][-1] == "more"
-    assert min(left["series"][0]["data"][:-1]) > 40, "the others are spread over all bars"
-    assert sum(left["series"][0]["data"]) == 1009
-    few = fleet._histogram(snapshot([{"budget": i * 1_000_000} for i in (2, 2, 4)]))
-    assert (few["xAxis"]["data"], few["series"][0]["data"]) == (["2", "4"], [2, 1]), (
-        "a bar for each value"
-    )
-    assert fleet._histogram(snapshot([{"budget": 0}] * 3)) == "Epsilon left 0: 3 boards."
-    assert fleet._histogram(snapshot([{}])) == "No board reports its budget."
-    releases = fleet._releases(snapshot([{"release": str(i)} for i in range(1000)]))
-    assert len(releases["xAxis"]["data"]) <= 22
-    assert sum(releases["series"][0]["data"]) == 1000
+
+def fleet_of(hellos):
+    boards = [BoardRow("b", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos)]
+    return Snapshot("s", boards=boards)
+
+
+def test_boards_that_lie_about_their_budget_share_one_bar():
+    honest = [{"budget": i * 10_000} for i in range(1, 1001)]
+    lying = [{"budget": 2**32 - 1}] * 9
+    picture = fleet.budgets_picture(fleet_of(honest + lying))
+    counts = picture["series"][0]["data"]
+    assert picture["xAxis"]["data"][-1] == "more"
+    assert min(counts[:-1]) > 40, "the others are spread over all bars, about 50 in each"
+    assert sum(counts) == 1009
+
+
+def test_few_budgets_have_a_bar_each():
+    picture = fleet.budgets_picture(fleet_of([{"budget": i * 1_000_000} for i in (2, 2, 4)]))
+    assert (picture["xAxis"]["data"], picture["series"][0]["data"]) == (["2", "4"], [2, 1])
+
+
+@pytest.mark.parametrize(
+    ("hello", "text"),
+    [({"budget": 0}, "Epsilon left 0: 3 boards."), ({}, "No board reports its budget.")],
+)
+def test_equal_budgets_are_said_in_words(hello, text):
+    assert fleet.budgets_picture(fleet_of([hello] * 3)) == text
+
+
+def test_a_thousand_releases_have_few_bars():
+    picture = fleet.releases_picture(fleet_of([{"release": str(i)} for i in range(1000)]))
+    assert len(picture["xAxis"]["data"]) <= 22, "20, the others and the unknown"
+    assert sum(picture["series"][0]["data"]) == 1000
 
 
 def card(name, epsilon, **more):
@@ -537,7 +654,7 @@ def test_reports_are_drawn_by_class_where_cards_differ():
         TallyView(narrow.hex(), (11, 224, 17)),
         TallyView(wide.hex(), (6, 1, 1)),  # a class may be asked in several cohorts
     )
-    drawn = rounds._symbols(Snapshot("s", run=run, tallies=tallies))
+    drawn = rounds.symbols_picture(Snapshot("s", run=run, tallies=tallies))
     of_both = [sorted(cards.output_values(cards.decode(data))) for data in (wide, narrow)]
     of_wide, of_narrow = ([f"{value:.4g}" for value in values] for values in of_both)
     assert of_wide != of_narrow
@@ -548,11 +665,14 @@ def test_reports_are_drawn_by_class_where_cards_differ():
     assert sum(drawn["series"][0]["data"]) == 500
     assert sorted(drawn["series"][0]["data"][:3]) == [71, 86, 91]
     assert drawn["xAxis"]["name"] == "class: reported"
-    assert rounds._symbols(Snapshot("s", run=run, tallies=tallies[:1]))["xAxis"]["data"] == of_wide
-    assert rounds._symbols(Snapshot("s", run=run)) is None
+    assert (
+        rounds.symbols_picture(Snapshot("s", run=run, tallies=tallies[:1]))["xAxis"]["data"]
+        == of_wide
+    )
+    assert rounds.symbols_picture(Snapshot("s", run=run)) is None
     data = card("laplace", 1)  # its many outputs are drawn together with their neighbours
     outputs = range(len(charts.outputs(data)[0]))
-    drawn = rounds._symbols(Snapshot("s", tallies=(TallyView(data.hex(), tuple(outputs)),)))
+    drawn = rounds.symbols_picture(Snapshot("s", tallies=(TallyView(data.hex(), tuple(outputs)),)))
     assert len(drawn["xAxis"]["data"]) <= 64
     assert sum(drawn["series"][0]["data"]) == sum(outputs)
     assert "outputs together" in drawn["xAxis"]["name"]
@@ -618,7 +738,7 @@ def test_the_epsilon_of_a_run_names_its_number_of_rounds():
     ):
         references = {**REFERENCES, "rounds": began, "classes": REFERENCES["classes"][:1]}
         run = replace(RUN, references=references, schedule={"rounds": planned})
-        table = privacy._table(Snapshot("s", run=run))
+        table = privacy.classes_table(Snapshot("s", run=run))
         assert f"<th scope=col class=number>{of_device}, {span}<th" in table
         assert (
             table.index(f"{of_device}, a report") < table.index("mechanism") < table.index("card")
@@ -627,7 +747,7 @@ def test_the_epsilon_of_a_run_names_its_number_of_rounds():
 
 def test_the_table_of_runs_says_what_each_protects():
     run = replace(RUN, guarantees=[promised(2.0, 1.0)])
-    assert "<td>a device with all of its records: with epsilon 2<td" in learning._runs_table([run])
+    assert "<td>a device with all of its records: with epsilon 2<td" in learning.runs_table([run])
 
 
 def test_spent_epsilon_follows_from_the_classes_that_reported():
@@ -651,10 +771,10 @@ def test_each_class_has_spent_the_cost_of_its_own_reports():
     now = Snapshot("s", run=run, paid=paid, demanded=demanded)
     assert curves.spent_by_class(now) == pytest.approx([1000 / 700, 3 * 300 / 300])
     assert curves.spent(now) == pytest.approx(1.9)
-    assert "<td class=number>1.43<td" in privacy._table(now)
+    assert "<td class=number>1.43<td" in privacy.classes_table(now)
     assert (
         "mean of devices: epsilon of a device with all of its records 1.9<td>by 1,300"
-        in privacy._lines(now)
+        in privacy.guarantees_table(now)
     )
     assert curves.spent_by_class(Snapshot("s")) == []
 
@@ -673,7 +793,7 @@ def promised(pure, share, before=0):
 
 def test_the_privacy_of_each_class_is_stated():
     classes = [promised(0.1, 0.3, before=999), promised(4.0, 0.7)]
-    shown = privacy._lines(Snapshot("s", run=replace(RUN, guarantees=classes)))
+    shown = privacy.guarantees_table(Snapshot("s", run=replace(RUN, guarantees=classes)))
     of_device = "a device with all of its records with epsilon"
     for words_of_class in (
         f"30 % of the devices: a report protects {of_device} 0.1<",

@@ -97,7 +97,7 @@ def _estimates(algorithm, seeds):
     for seed in seeds:
         driver = fleet_of(algorithm, seed=seed)
         result = ask(driver, algorithm.cohorts(driver.devices))
-        parts = [(algorithm._design(cohort), cohort) for cohort in result.cohorts]
+        parts = [(algorithm._design_of(cohort), cohort) for cohort in result.cohorts]
         estimates.append(fedavg.combine(parts, algorithm.options.weights))
     return np.array(estimates)
 
@@ -152,7 +152,7 @@ def test_a_range_that_is_too_small_clips():
     moves = _exact_moves(algorithm, clients)
     assert np.mean(np.abs(moves) > range_units(algorithm.designs[0])) > 0.5
     finished(algorithm)
-    assert np.abs(algorithm._trainer.weights).max() < 3 * 1.2 * 0.001
+    assert np.abs(algorithm.trainer.weights).max() < 3 * 1.2 * 0.001
 
 
 # Questions and costs
@@ -302,7 +302,7 @@ def test_a_run_of_many_classes_tells_what_the_least_and_the_most_spend():
 def test_a_preset_has_its_classes(mode):
     algorithm = finished(begin("fedavg", dataset="line", choices=mode, rounds=4, share=0.5))
     result = algorithm.result([])
-    expected = [(choice.tau, float(choice.epsilon)) for choice in MODES[mode]]
+    expected = [(choice.tau, choice.epsilon / 1e6) for choice in MODES[mode]]
     assert [(each["tau"], each["epsilon"]) for each in result["classes"]] == expected
     assert len(costs.accounts(algorithm, None)) == len(MODES[mode])
     assert 0 <= result["accuracy"] <= 1
@@ -342,7 +342,7 @@ def test_three_rounds_without_a_report_end_a_run():
     for number in range(3):
         assert not algorithm.done
         algorithm.learn(RoundResult(number, COMPLETE, 60, 0, {}, []), range(1, 201))
-    assert algorithm._trainer.stopped == training.QUORUM
+    assert algorithm.trainer.stopped == training.QUORUM
     assert (algorithm.weights == 0).all()
 
 
@@ -351,7 +351,7 @@ def test_a_weight_without_reports_stays():
         "fedavg", dataset="line", clients=40, share=0.025, rounds=1, k=1, mechanism="duchi"
     )
     finished(algorithm, SimulatedDriver(algorithm.holdings, 40))
-    assert np.count_nonzero(algorithm._trainer.weights) == 1
+    assert np.count_nonzero(algorithm.trainer.weights) == 1
 
 
 # Refusals
@@ -415,5 +415,5 @@ def test_choices_are_made_from_the_options():
     assert [choice.tau for choice in Options(choices="0.5:4:0.5,1:8:0.5").chosen()] == [0.5, 1]
     assert Options(choices="epsilon1, tau3").chosen() == Options(choices="epsilon1,tau3").chosen()
     (choice,) = Options(tau=0.5, epsilon="3").chosen()
-    assert (choice.tau, choice.epsilon, choice.share) == (0.5, "3", 1)
+    assert (choice.tau, choice.epsilon, choice.share) == (0.5, 3_000_000, 1)
     assert [choice.tau for choice in Options(epsilons="1:0.5,2:0.5").chosen()] == [0.25, 0.25]

@@ -12,7 +12,7 @@ from designing import worst, worst_variance
 from tern import card as cards
 from ternhost import errors
 from ternhost.errors import UsageError
-from ternhost.learn.designs import Mechanised
+from ternhost.learn.designs import DeviceClass, MechanismOptions
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import duchi, hybrid, optimal, piecewise, shipped
 from ternpapers import discretisation, perturbing
@@ -222,7 +222,8 @@ def test_a_card_for_gradients_is_tuned_unless_its_objective_is_named():
     small = optimal.design(1_000_000, 3, objective="mean-second-moment", prior="small")
     assert mechanisms.design("optimal", 1, 3, use=mechanisms.GRADIENTS).card == small.card
     for name in ("optimal", "auto"):  # training asks for it in this way
-        report = Mechanised(mechanism=name, levels=3).design("1", 1, of_gradients=True)
+        options = MechanismOptions(mechanism=name, levels=3)
+        report = options.design(DeviceClass(1_000_000), 1, of_gradients=True)
         assert report.card.data == mechanisms.design(name, 1, 3, use=mechanisms.GRADIENTS).card
     minimax = mechanisms.design(
         "optimal", 1, 4, use=mechanisms.GRADIENTS, objective="worst-variance"

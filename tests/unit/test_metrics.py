@@ -14,7 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tern import wire
 from ternhost.cli import main
-from ternhost.count.members import pack_ids
 from ternhost.errors import OK, USAGE
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.run.status import END, PROGRESS, ROUND, Status
@@ -39,6 +38,7 @@ EXPRESSIONS = (
     *(rule["expr"] for rule in RULES),
 )
 STATUS = Status(ROUND, 1, None, 7, 10, 0, 0, None, 0.0)
+CROSS_SITE = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
 
 
 @pytest.fixture
@@ -66,26 +66,36 @@ def status_of(port, *headers, path="/metrics"):
     return answer.status
 
 
-def test_only_requests_for_its_own_address_are_answered(metrics):
-    """A page of another site reads nothing: not by DNS rebinding, and not where it fetches or
-    frames these figures.
-    """
-    port = metrics.port
-    here = ("Host", f"127.0.0.1:{port}")
-    assert status_of(port, here) == status_of(port, ("Host", f"LOCALHOST:{port}")) == 200
-    for (
-        host
-    ) in f"evil.example evil.example:{port} 127.0.0.1 127.0.0.1:{port + 1} [::1]:{port}".split():
-        assert status_of(port, ("Host", host)) == status_of(port, ("Host", host), path="/") == 403
-    assert status_of(port) == status_of(port, here, ("Host", "evil.example")) == 403
-    assert status_of(port, here, ("Origin", "http://evil.example")) == 403
-    for mode, status in (("no-cors", 403), ("navigate", 200)):
-        fetch = (
-            ("Sec-Fetch-Site", "cross-site"),
-            ("Sec-Fetch-Mode", mode),
-            ("Sec-Fetch-Dest", "document"),
-        )
-        assert status_of(port, here, *fetch) == status
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "LOCALHOST:{port}"])
+def test_requests_for_its_own_address_are_answered(metrics, host):
+    assert status_of(metrics.port, ("Host", host.format(port=metrics.port))) == 200
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "[::1]:{port}"]
+)
+def test_a_page_of_another_host_reads_nothing_by_dns_rebinding(metrics, host, path):
+    assert status_of(metrics.port, ("Host", host.format(port=metrics.port)), path=path) == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        (CROSS_SITE | {"Sec-Fetch-Mode": "no-cors"}, 403),
+        (CROSS_SITE | {"Sec-Fetch-Mode": "navigate"}, 200),
+    ],
+    ids=["second host", "origin", "fetch", "link"],
+)
+def test_a_page_of_another_site_may_only_link_here(metrics, headers, status):
+    here = ("Host", f"127.0.0.1:{metrics.port}")
+    assert status_of(metrics.port, here, *headers.items()) == status
+
+
+def test_a_request_without_a_host_is_refused(metrics):
+    assert status_of(metrics.port) == 403
 
 
 def scrape(served):
@@ -95,41 +105,60 @@ def scrape(served):
     return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in samples}
 
 
-def test_a_round_is_served(metrics):
-    frames = {"accepted": 0, "forged": 0}
+ENDED = replace(
+    STATUS,
+    event=END,
+    reports=8,
+    refusals=2,
+    total_reports=8,
+    figures={"accuracy": 0.75},
+    chosen={"tau": 2.0},
+    reasons={"budget": 2},
+)
+
+
+def test_a_fleet_on_ports_serves_no_number_of_connected_boards(metrics):
     metrics.update(STATUS)
-    assert ("tern_boards",) not in scrape(metrics), "boards may be on ports"
-    metrics.update(replace(STATUS, frames=frames, boards=3, asleep=1, connected=False))
+    assert ("tern_boards",) not in scrape(metrics)
+
+
+def test_a_status_is_served(metrics):
+    metrics.update(replace(STATUS, boards=3, asleep=1, connected=False))
     served = scrape(metrics)
-    values = {"round": 7, "asked": 10, "boards": 3, "boards_asleep": 1}
+    values = {"round": 7, "asked": 10, "boards": 3, "boards_asleep": 1, "connected": 0}
     assert {name: served[f"tern_{name}",] for name in values} == values
-    assert served["tern_connected",] == served["tern_rounds_ended",] == 0
-    assert served["tern_frames_total", ("fate", "forged")] == 0, (
-        "so that the first one is an increase"
-    )
-    assert {served["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
-    more = frames | {"accepted": 4}
-    metrics.update(replace(STATUS, event=PROGRESS, reports=4, total_reports=4, frames=more))
-    ended = replace(
-        STATUS,
-        event=END,
-        reports=8,
-        refusals=2,
-        total_reports=8,
-        figures={"accuracy": 0.75},
-        chosen={"tau": 2.0},
-        reasons={"budget": 2},
-        frames={"accepted": 8, "forged": 1},
-    )
-    metrics.update(ended)
-    metrics.update(replace(STATUS, number=8, round=2, total_reports=8))
-    metrics.update(replace(ended, number=8, round=2, reasons={"budget": 1, "data": 1}))
+
+
+def test_every_reason_is_0_at_first_so_that_its_first_refusal_is_an_increase(metrics):
+    metrics.update(STATUS)
     served = scrape(metrics)
-    assert served["tern_rounds_ended",] == served["tern_round_duration_seconds_count",] == 2
+    assert {served["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
+
+
+def test_refusals_of_rounds_add_up(metrics):
+    metrics.update(ENDED)
+    metrics.update(replace(ENDED, number=8, reasons={"budget": 1, "data": 1}))
+    assert scrape(metrics)["tern_refused_reports_total", ("reason", "budget")] == 3
+
+
+def test_frames_of_the_process_are_counted_by_outcome(metrics):
+    for forged in (0, 1, 1, 4):
+        metrics.update(replace(STATUS, event=PROGRESS, frames={"forged": forged}))
+        assert scrape(metrics)["tern_frames_total", ("fate", "forged")] == forged
+
+
+def test_only_rounds_that_have_ended_are_counted(metrics):
+    metrics.update(replace(STATUS, round=2))
+    assert scrape(metrics)["tern_rounds_ended",] == 1
+    metrics.update(replace(ENDED, round=2))
+    assert scrape(metrics)["tern_rounds_ended",] == 2
+
+
+def test_the_figures_of_a_round_are_served_when_it_has_ended(metrics):
+    metrics.update(ENDED)
+    served = scrape(metrics)
     assert served["tern_figure", ("name", "accuracy")] == 0.75
     assert served["tern_chosen", ("name", "tau")] == 2
-    assert served["tern_refused_reports_total", ("reason", "budget")] == 3
-    assert served["tern_frames_total", ("fate", "forged")] == 1
     assert abs(time.time() - served["tern_last_round_ended_timestamp_seconds",]) < 60
 
 
@@ -203,10 +232,6 @@ def test_hostile_names_are_labels_and_nothing_else(metrics, store):
     """
     hostile = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\u202e\u200b\x1b[2J'
     store.boards_seen([board(1, 0, hello={"release": hostile}, error=hostile)])
-    with store.transaction():
-        store._db.execute(
-            "INSERT INTO gateway VALUES (?, ?, 1, 0.0, '{}')", (hostile, pack_ids([1]))
-        )
     metrics.add_store(store.path)
     figures = {"figures": {hostile: 0.5}, "chosen": {hostile: 2.0}, "reasons": {hostile: 1}}
     metrics.update(replace(STATUS, event=END, frames={hostile: 3}, **figures))
@@ -217,7 +242,7 @@ def test_hostile_names_are_labels_and_nothing_else(metrics, store):
         "refused_reports_total": "reason",
         "frames_total": "fate",
     }
-    for name, label in {**named, "gateway_devices": "gateway"}.items():
+    for name, label in named.items():
         assert served[f"tern_{name}", (label, hostile)] > 0
     shown = visible(hostile)[:60]
     for name in ("release", "error"):
@@ -267,7 +292,7 @@ def test_a_run_serves_its_figures_until_its_process_ends(here, tern):
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """The figures of a run whose fleet has boards, gateways and refusals."""
+    """The figures of a run whose fleet has boards and refusals."""
     directory = tmp_path_factory.mktemp("served")
     path = directory / "store.sqlite"
     with pytest.MonkeyPatch.context() as patch:
@@ -280,8 +305,6 @@ def everything(tmp_path_factory):
         )
         with store.transaction():
             store.add_devices({i: bytes(32) for i in range(1, 61)})
-            row = ("north", pack_ids(range(1, 4)), 1, 0.0, "{}")
-            store._db.execute("INSERT INTO gateway VALUES (?, ?, ?, ?, ?)", row)
     served = Metrics(0)
     served.add_store(path)
     served.update(replace(STATUS, frames={"accepted": 1, "forged": 0}))

@@ -336,7 +336,6 @@ def test_round_numbers_can_be_skipped_but_not_far(here):
             "serve --fleet simulated:9 --dashboard 70000",
             "--dashboard must be 0 (any) to 65535, not 70000",
         ),
-        ("gateway init sites", "--site north"),
         ("plan --reports a", "--reports must be whole numbers, not 'a'"),
         ("plan --reports 0,5", "--reports must be numbers of 1 or more, not 0"),
         ("plan --runs 1", "--runs must be 2 or more, not 1"),

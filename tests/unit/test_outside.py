@@ -30,7 +30,7 @@ from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import epsilon_spent, provision_from
 from ternhost.reach.fleet import KINDS
 from ternhost.registry import Registry
-from ternhost.run.run import Run
+from ternhost.run.round_loop import RoundLoop
 from ternpapers.experiments import Options, variance
 
 OUTSIDE = Path(__file__).parent.parent / "outside"
@@ -126,17 +126,17 @@ def test_the_dead_zone_reaches_the_algorithm(outside, tern):
 
 def test_an_interrupted_run_of_an_extension_is_resumed_exactly(outside, tern, monkeypatch, capsys):
     run = tern(*SIGNS, "--fleet", "simulated:100", "--name", "whole", "--no-report")
-    learned = Run._learn
+    learned = RoundLoop.learn
 
     def until_the_fourth(self, *args):
         learned(self, *args)
-        if self.state["rounds"] == 4:
+        if self._run.state.rounds == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Run, "_learn", until_the_fourth)
+    monkeypatch.setattr(RoundLoop, "learn", until_the_fourth)
     assert main([*SIGNS, "--fleet", "simulated:100", "--name", "cut", "--quiet"]) == INTERRUPTED
     assert "tern train --resume cut" in capsys.readouterr().err
-    monkeypatch.setattr(Run, "_learn", learned)
+    monkeypatch.setattr(RoundLoop, "learn", learned)
     assert outcome(tern("train", "--resume", "cut", "--no-report")) == outcome(run)
     runs = [(line["algorithm"], line["status"]) for line in tern("runs")["runs"]]
     assert runs == [("signs", "finished")] * 2
@@ -356,7 +356,7 @@ def test_a_run_without_its_extension_names_the_missing_one(tern, undrawn, monkey
         "--quiet",
     ]
     with monkeypatch.context() as cut:
-        cut.setattr(Run, "_learn", Mock(side_effect=KeyboardInterrupt))
+        cut.setattr(RoundLoop, "learn", Mock(side_effect=KeyboardInterrupt))
         assert main(argv) == INTERRUPTED
     named = "".join(f"--with {word.removeprefix('--with=')} " for word in [*WITH, "crowd.py"])
     assert f"go on with: tern {named}train --resume cut" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from ternhost.reach.addresses import AUTHORITY
 from ternhost.reach.broker import configuration, sites
 from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, KEY, Access
 from ternhost.reach.broker.mosquitto_files import ACCESS, PASSWORDS
+from ternhost.reach.certificates import names_of
 from ternhost.store.store import Store
 
 
@@ -45,8 +46,10 @@ def section(directory, user):
     return None
 
 
-def test_a_site_has_the_files_of_its_broker_and_no_key_of_a_device(central):
-    directory, device_keys = central
+@pytest.fixture
+def lab(central):
+    """The directory of a site with a broker, and two of the central broker's devices."""
+    directory, _ = central
     configuration.add_site(
         directory,
         "lab",
@@ -56,29 +59,47 @@ def test_a_site_has_the_files_of_its_broker_and_no_key_of_a_device(central):
         port=8884,
         boards=range(2, 4),
     )
-    site = directory / "sites" / "lab"
-    assert users(site) == {"00000002", "00000003"}
-    access = Access.load(site / HOST)
+    return directory / "sites" / "lab"
+
+
+def test_the_broker_of_a_site_lets_in_its_own_boards_alone(lab):
+    assert users(lab) == {"00000002", "00000003"}
+
+
+def test_boards_of_a_site_reach_its_broker_and_may_ask_nobody(lab):
+    access = Access.load(lab / HOST)
     assert (access.host, access.port, access.user, access.password) == ("lab.local", 8884, "", "")
-    conf = (site / CONFIG).read_text()
+
+
+def test_the_broker_of_a_site_is_bridged_to_the_central_one_from_wherever_it_is_copied(lab):
+    conf = (lab / CONFIG).read_text()
     assert "address broker.local:1234\n" in conf
     assert "listener 8884 0.0.0.0\n" in conf
-    assert str(directory) not in conf, "the directory will be copied"
+    assert str(lab.parents[1]) not in conf
+
+
+def test_a_site_has_no_key_of_a_device_and_no_password_of_the_host(central, lab):
+    directory, device_keys = central
+    secrets = [Access.load(directory / HOST).password.encode()]
+    for key in device_keys.values():
+        secrets += [key, key.hex().encode(), mqtt.password(key).encode()]
+    content = b"".join(path.read_bytes() for path in lab.iterdir())
+    assert not [secret for secret in secrets if secret in content]
+    assert not (lab / "authority.key").exists()
+
+
+def test_only_its_owner_reads_the_secrets_of_a_site(lab):
     for name in (CONFIG, HOST, KEY, PASSWORDS, "site.json"):
-        assert stat.S_IMODE((site / name).stat().st_mode) == 0o600, name
-    assert not (site / "authority.key").exists()
-    whole = b"".join(path.read_bytes() for path in site.iterdir())
-    for device, key in device_keys.items():
-        for secret in (key, key.hex().encode(), mqtt.password(key).encode()):
-            assert secret not in whole, device
-    assert Access.load(directory / HOST).password.encode() not in whole
-    assert (site / AUTHORITY).read_bytes() == (directory / AUTHORITY).read_bytes()
-    certificate = x509.load_pem_x509_certificate((site / CERTIFICATE).read_bytes())
-    certificate.verify_directly_issued_by(
-        x509.load_pem_x509_certificate((site / AUTHORITY).read_bytes())
-    )
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["lab.local"]
+        assert stat.S_IMODE((lab / name).stat().st_mode) == 0o600, name
+
+
+def test_the_certificate_of_a_site_is_of_the_central_authority(central, lab):
+    directory, _ = central
+    assert (lab / AUTHORITY).read_bytes() == (directory / AUTHORITY).read_bytes()
+    certificate = x509.load_pem_x509_certificate((lab / CERTIFICATE).read_bytes())
+    authority = x509.load_pem_x509_certificate((lab / AUTHORITY).read_bytes())
+    certificate.verify_directly_issued_by(authority)
+    assert names_of(lab / CERTIFICATE) == ["lab.local"]
 
 
 def test_a_bridge_has_the_rights_that_its_boards_need(central):
@@ -97,36 +118,56 @@ def test_a_bridge_has_the_rights_that_its_boards_need(central):
     assert {"tern-site-lab", "tern-site-shed"} < users(directory)
 
 
-def test_new_keys_reach_the_sites(central, tmp_path):
+@pytest.fixture
+def after_new_keys(central, lab, tmp_path):
+    """The central directory, after device 5 was added and 3 revoked; a desk has a relay for 4."""
     directory, _ = central
-    configuration.add_site(directory, "lab", bridge=True, boards=range(3, 10))
+    configuration.add_site(directory, "lab", boards=range(3, 10))
     configuration.add_site(directory, "desk", relay=True, boards=range(4, 5))
-    site = directory / "sites" / "lab"
-    conf = site / CONFIG
-    conf.write_text(conf.read_text() + "# mine\n")
-    kept = {
-        name: (site / name).read_bytes() for name in (CONFIG, CERTIFICATE, KEY, "site.json", HOST)
-    }
     with Store(tmp_path / "store.sqlite") as store:
-        new = keys.add(store, [5, 20])
+        keys.add(store, [5, 20])
         keys.revoke(store, [3])
-    configuration.configure(directory)
-    assert users(site) == {"00000004", "00000005"}
-    assert "topic write tern/up/00000005" in section(directory, "tern-site-lab")
-    assert {name: (site / name).read_bytes() for name in kept} == kept
-    assert stat.S_IMODE(conf.stat().st_mode) == 0o600
-    assert list(json.loads((directory / "sites" / "desk" / BOARDS).read_text())) == ["00000004"]
-    assert mqtt.password(new[20]) not in (directory / "sites" / "desk" / BOARDS).read_text()
+    return directory
 
-    configuration.configure(site)
-    assert users(site) == {"00000004", "00000005"}, "also when the site is named"
-    configuration.configure(directory, port=4321)
-    assert "address broker.local:4321" in conf.read_text(), (
-        "the port of the central broker has changed"
-    )
-    shutil.rmtree(site)
+
+def test_new_keys_reach_the_broker_of_a_site(after_new_keys, lab):
+    configuration.configure(after_new_keys)
+    assert users(lab) == {"00000004", "00000005"}
+    assert "topic write tern/up/00000005" in section(after_new_keys, "tern-site-lab")
+
+
+def test_new_keys_reach_a_site_also_when_the_site_is_named(after_new_keys, lab):
+    configuration.configure(lab)
+    assert users(lab) == {"00000004", "00000005"}
+
+
+def test_a_relay_gets_the_passwords_of_its_own_boards_alone(after_new_keys):
+    configuration.configure(after_new_keys)
+    boards = json.loads((after_new_keys / "sites" / "desk" / BOARDS).read_text())
+    assert list(boards) == ["00000004"]
+
+
+def test_new_keys_change_nothing_else_of_a_site(after_new_keys, lab):
+    with (lab / CONFIG).open("a") as conf:
+        conf.write("# mine\n")
+    others = (CONFIG, CERTIFICATE, KEY, "site.json", HOST)
+    before = {name: (lab / name).read_bytes() for name in others}
+    configuration.configure(after_new_keys)
+    assert {name: (lab / name).read_bytes() for name in others} == before
+    assert stat.S_IMODE((lab / CONFIG).stat().st_mode) == 0o600
+
+
+def test_a_site_follows_the_port_of_the_central_broker(central, lab):
+    configuration.configure(central[0], port=4321)
+    assert "address broker.local:4321" in (lab / CONFIG).read_text()
+
+
+def test_a_site_whose_directory_is_removed_has_no_rights_any_more(central, lab):
+    directory, _ = central
+    shutil.rmtree(lab)
     configuration.configure(directory)
-    assert "tern-site-lab" not in users(directory) | {section(directory, "tern-site-lab")}
+    assert "tern-site-lab" not in users(directory)
+    assert section(directory, "tern-site-lab") is None
 
 
 def test_a_site_for_a_relay_has_only_access_and_passwords(central):
@@ -149,31 +190,31 @@ def test_a_site_for_a_relay_has_only_access_and_passwords(central):
     assert (site / BOARDS).exists()
 
 
-def test_impossible_sites_are_refused(central):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "Lab"},
+        {"name": "../lab"},
+        {"name": "lab", "bridge": True, "names": ("broker.local",)},
+        {"name": "lab", "bridge": True, "port": 70000},
+        {"name": "lab", "bridge": True, "address": "0.0.0.0\nuser x"},
+        {"name": "lab", "relay": True, "port": 1},
+    ],
+    ids=["capital", "path", "name of the central broker", "port", "line", "no broker"],
+)
+def test_an_impossible_site_is_refused(central, options):
     directory, _ = central
-    for options, message in (
-        ({"name": "Lab"}, "cannot be called 'Lab'"),
-        ({"name": "../lab"}, "cannot be called"),
-        (
-            {"name": "lab", "bridge": True, "names": ("broker.local",)},
-            "broker.local is the central broker",
-        ),
-        ({"name": "lab", "bridge": True, "port": 70000}, "a port is 1 to 65535, not 70000"),
-        (
-            {"name": "lab", "bridge": True, "address": "0.0.0.0\nuser x"},
-            "is not a host name or address",
-        ),
-        ({"name": "lab", "relay": True, "port": 1}, "site lab has no broker"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            configuration.add_site(directory, **options)
+    with pytest.raises(UsageError):
+        configuration.add_site(directory, **options)
     assert not (directory / "sites").exists()
-    configuration.add_site(directory, "lab", bridge=True)
-    with pytest.raises(UsageError, match="is the site of another broker"):
-        configuration.configure(directory / "sites" / "lab", port=8884)
-    copy = directory.parent / "copy"
-    shutil.copytree(directory / "sites" / "lab", copy)
-    with pytest.raises(UsageError, match="is the site of another broker"):
+
+
+def test_a_site_cannot_be_configured_apart_from_its_central_broker(lab, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(lab, copy)
+    with pytest.raises(UsageError):
+        configuration.configure(lab, port=8885)
+    with pytest.raises(UsageError):
         configuration.configure(copy)
 
 

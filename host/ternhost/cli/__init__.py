@@ -35,7 +35,7 @@ class Command(Protocol):
         """Add the command's parser."""
 
 
-# Commands of the host. Those of terntools and of other packages are entry points.
+# Commands of the core. Those of other packages are entry points.
 _OWN = {
     "demo": "ternhost.cli.demo",
     "train": "ternhost.cli.running:TRAIN",
@@ -48,7 +48,6 @@ _OWN = {
     "plan": "ternhost.cli.plan",
     "serve": "ternhost.cli.serve",
     "broker": "ternhost.reach.broker.commands",
-    "gateway": "ternhost.reach.gateway.commands",
     "dashboard": "ternhost.watch.dashboard_command",
     "watch": "ternhost.watch.watch_command",
 }

@@ -15,15 +15,15 @@ from ternhost.count.rounds import CohortCounts
 from ternhost.datasets import Dataset
 from ternhost.learn import levels
 from ternhost.learn.base import Population
-from ternhost.learn.designs import Budgeted, ReportDesign, in_privacy
+from ternhost.learn.designs import BudgetOptions, DeviceClass, ReportDesign, in_privacy
 from ternhost.learn.fedsgd import FedSGD, GroupOptions
 from ternhost.learn.parameters import Floats
-from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.privacy.base import MICRO
 from ternhost.privacy.mechanisms import lhp
 
 
 @dataclass(frozen=True)
-class LevelOptions(Budgeted):
+class LevelOptions(BudgetOptions):
     """Options of reports by LHP."""
 
     budgets: str = in_privacy(
@@ -42,17 +42,23 @@ class LevelOptions(Budgeted):
         shown="no",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         levels.require_mu(self.mu, len(levels.proportions_of(self.budgets)))
 
     def level_designs(self) -> list[ReportDesign]:
         """A report of one value of each class of devices."""
-        return [self._of_class(parse_epsilon(epsilon), share) for epsilon, share in self.classes()]
+        return [self._design(device_class) for device_class in self.classes()]
 
-    def _of_class(self, epsilon: int, share: float) -> ReportDesign:
-        card = levels.design(epsilon, levels.proportions_of(self.budgets))
-        return ReportDesign(card, 1, float(lhp.magnitudes(card).max()) ** 2, "lhp", epsilon, share)
+    def _design(self, device_class: DeviceClass) -> ReportDesign:
+        card = levels.design(device_class.epsilon, levels.proportions_of(self.budgets))
+        return ReportDesign(
+            card=card,
+            k=1,
+            variance=float(lhp.magnitudes(card).max()) ** 2,
+            mechanism="lhp",
+            epsilon=device_class.epsilon,
+            share=device_class.share,
+        )
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class HierA(FedSGD):
     name = "hiera"
     Options = Options
 
-    def designed(self) -> list[ReportDesign]:
+    def make_designs(self) -> list[ReportDesign]:
         return list(self.options.level_designs())
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
@@ -75,7 +81,7 @@ class HierA(FedSGD):
         self, number: int, cohorts: Sequence[CohortCounts], tau: float
     ) -> tuple[Floats, Floats]:
         parts = [(cohort.card, cohort.counts) for cohort in cohorts]
-        seed = self.options.seed + self._trainer.round
+        seed = self.options.seed + self.trainer.round
         reports: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(
             np.float64
         )

@@ -1,10 +1,10 @@
-"""How many of the reports that a gateway adds up are honest, where the reader controls a share of
-the site's devices.
+"""How many of the reports that an intermediary adds up are honest, where the reader controls a share
+of the site's devices.
 
 The reader chooses which devices are asked, so it may ask all of its own and few others. What its
-share of the *site* allows is then the worst case. A group that the gateway has drawn with its own
-randomness is better: its dishonest devices follow the hypergeometric law
-(docs/guides/accounting.md, Behind a gateway).
+share of the *site* allows is then the worst case. A group that the intermediary has drawn with its
+own randomness is better: its dishonest devices follow the hypergeometric law
+(docs/guides/accounting.md, Theorem 5).
 """
 
 import math
@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-DRAWS_SHARE = 0.1  # of a bound's delta: what all draws of a gateway may miss together
+DRAWS_SHARE = 0.1  # of a bound's delta: what all draws of a site may miss together
 _ROUNDING = 1e-6  # the share by which floats may be wrong in a tail: their logarithms are below 1e9
 _ALL_DRAWS = math.pi**2 / 6  # the sum of 1 / i**2
 
@@ -24,8 +24,8 @@ class Group:
     """The devices of a cohort. site: how many devices the site has; asked: how many of them were
     asked.
 
-    pool: among how many the gateway drew them with its own randomness, in its `draw`-th draw (from
-    1 on); 0: the reader chose them.
+    pool: among how many the intermediary drew them with its own randomness, in its `draw`-th draw
+    (from 1 on); 0: the reader chose them.
     """
 
     site: int
@@ -37,7 +37,7 @@ class Group:
         """The least number of honest reports among these, one device's own included.
 
         share: of the site's devices that are honest. delta: with at most this probability, over all
-        draws of the gateway, it is less.
+        draws of the site, it is less.
         """
         if not reports:
             return 0

@@ -240,7 +240,7 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
     dataset = None if learning.get("dimension") else learning.get("dataset")
     about = {"algorithm": run.asked["algorithm"], "dataset": dataset, "fleet": run.asked["fleet"]}
     counts = {name: run.state.get(name, 0) for name in ("rounds", "reports")}
-    counts["guarantees"] = run.state.get("guarantees", [])
+    counts["guarantees"] = run.state.get("guarantees") or []
     return {**place, **now, **about, **counts, "figures": figures_of(store.last_entry(run.name))}
 
 

@@ -7,7 +7,7 @@ from terntools.boards import binary_info, uf2
 from terntools.boards.repl import ExecutionError, Repl
 
 # Tells the name of the Python, the board's description, and the chip's number.
-_ASK = """
+ASK = """
 import sys
 name = sys.implementation[0]
 try:
@@ -45,7 +45,7 @@ def inspect(port: str) -> RunningBoard:
     for another Python.
     """
     with Repl(port, visits=True) as repl:
-        name, description, number = repl.value(_ASK)
+        name, description, number = repl.value(ASK)
         if name != "micropython":
             text = f"the board on {port} runs {name}, and tern cannot flash it from there"
             hint = (
@@ -56,10 +56,10 @@ def inspect(port: str) -> RunningBoard:
         board = RunningBoard(description, number.hex(), None)
         if not board.is_pico:
             return board
-        return RunningBoard(description, number.hex(), _files_of_pico(repl))
+        return RunningBoard(description, number.hex(), files_of_pico(repl))
 
 
-def _files_of_pico(repl: Repl) -> range | None:
+def files_of_pico(repl: Repl) -> range | None:
     """The addresses in flash where a Pico keeps its files; None if its MicroPython does not say."""
 
     def read_flash(address: int, n: int) -> bytes:

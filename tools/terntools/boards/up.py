@@ -19,6 +19,7 @@ from ternhost.store.store import Store
 from ternhost.terminal import confirm
 from ternhost.text import visible
 from terntools.boards import (
+    at_port,
     deploy,
     devices,
     flash,
@@ -26,8 +27,10 @@ from terntools.boards import (
     member_options,
     provision,
     provision_command,
+    volumes,
 )
 from terntools.boards.deploy import Changes
+from terntools.boards.firmware import SOURCES, read_firmware
 from terntools.boards.member import Member
 from terntools.boards.repl import NoPromptError, Repl, SilenceError
 from terntools.terminal import Bar
@@ -81,7 +84,7 @@ def make_plan(
     """Look at the board and plan the remaining steps. Interrupts its program. Raises TernError."""
     if reflash:
         return Plan(flash="requested by --reflash")
-    if flash.find_volumes(volume) and not flash.comes_to(port):
+    if volumes.find_volumes(volume) and not at_port.comes_to(port):
         return Plan(flash="it waits in its boot loader")
     opened = Repl(port, visits=True)  # flashing is no remedy for a port that cannot be opened
     try:
@@ -94,8 +97,8 @@ def make_plan(
             return Plan(flash=error.message)
         raise  # another program, or another device, is on this port
     except DeviceError as error:
-        # Nor is it one for a board that is unplugged (the port's error is then the cause), or
-        # silent at its prompt.
+        # Flashing is no remedy either for a board that is unplugged (the port's error is then the
+        # cause), or that is silent at its prompt.
         if error.__cause__ is not None or isinstance(error, SilenceError):
             raise
         return Plan(flash=error.message)
@@ -127,8 +130,8 @@ def add_parser(subparsers: Any) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     member = member_options.member_of(args)
-    firmware = flash.read_firmware(args.firmware) if args.firmware else None
-    a_board_waits = bool(flash.find_volumes(args.volume))  # in its boot loader, without a port
+    firmware = read_firmware(args.firmware) if args.firmware else None
+    a_board_waits = bool(volumes.find_volumes(args.volume))  # in its boot loader, without a port
     port = names.resolve(args.board, may_be_absent=a_board_waits)
     plan = make_plan(
         port,
@@ -141,7 +144,7 @@ def _run(args: argparse.Namespace) -> int:
     if plan.flash and firmware is None:
         raise UsageError(
             f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named",
-            hint=flash.SOURCES,
+            hint=SOURCES,
         )
     for line in plan.lines(args.verbose or args.json):
         print(f"  {visible(line)}", file=sys.stderr)

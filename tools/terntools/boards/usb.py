@@ -1,6 +1,4 @@
-"""Where on the USB the board of a port or a volume is plugged in: it stays there when its boot
-loader starts.
-"""
+"""Where on the USB a board is plugged in: it stays there when its boot loader starts."""
 
 import os
 import re
@@ -9,8 +7,8 @@ from pathlib import Path
 
 from serial.tools import list_ports
 
-_MOUNTS = Path("/proc/mounts")
-_BLOCK_DEVICES = Path("/sys/class/block")
+MOUNTS = Path("/proc/mounts")
+BLOCK_DEVICES = Path("/sys/class/block")
 _FAT_FILE_SYSTEMS = (b"vfat", b"msdos", b"fuseblk", b"exfat")  # their names in /proc/mounts
 
 
@@ -22,9 +20,8 @@ def place_of_port(port: str) -> str | None:
     device = os.path.realpath(port)  # it may be a link, such as /dev/serial/by-id/...
     for each in list_ports.comports():
         if each.device == device and each.location:
-            place, _, _ = each.location.partition(
-                ":"
-            )  # behind the colon is the interface of the device
+            # Behind the colon is the interface of the device.
+            place, _, _ = each.location.partition(":")
             return str(place)
     return None
 
@@ -38,20 +35,16 @@ def is_elsewhere(volume: Path, place: str | None) -> bool:
 
 
 def _devices_of_volume(volume: Path) -> tuple[str, ...]:
-    """The devices between this machine and a mounted volume, as Linux names them; none if it does
-    not say.
-    """
-    for device, folder in mounts(_MOUNTS.read_bytes() if _MOUNTS.exists() else b""):
-        block_device = _BLOCK_DEVICES / Path(device).name
+    """The devices between this machine and a volume, as Linux names them; none if it does not say."""
+    for device, folder in mounts(MOUNTS.read_bytes() if MOUNTS.exists() else b""):
+        block_device = BLOCK_DEVICES / Path(device).name
         if folder == volume and block_device.exists():
             return block_device.resolve().parts
     return ()
 
 
 def mounts(table: bytes) -> Iterator[tuple[str, Path]]:
-    """The device and the folder of each FAT file system. table: the content of Linux's
-    /proc/mounts.
-    """
+    """The device and the folder of each FAT file system. table: Linux's /proc/mounts."""
     for line in table.splitlines():
         device, escaped_folder, file_system, *_ = line.split(b" ")
         if file_system in _FAT_FILE_SYSTEMS:

@@ -39,7 +39,7 @@ _LEAKS = {
 
 @dataclass(frozen=True)
 class Requirement:
-    """A Debian package; where `command` is on PATH, wherever it is from, the package is not needed."""
+    """A Debian package. It is not needed if its `command` is on PATH, wherever that is from."""
 
     package: str
     command: str | None = None
@@ -105,8 +105,9 @@ def install(requirements: Collection[Requirement], progress: Progress) -> None:
 
 
 def require(requirements: Iterable[Requirement], shell: Shell) -> None:
-    """Install the packages that are missing, as root; as another user raise UsageError with their
-    names.
+    """Install the packages that are missing, as root.
+
+    As another user, and without apt, raises UsageError with their names.
     """
     missing = [requirement.package for requirement in requirements if not requirement.is_met()]
     if not missing:
@@ -132,19 +133,18 @@ def download(
 ) -> None:
     """Download source and binary packages of `release` into `folder`, checked by apt's signatures.
 
-    A separate state of apt beside them needs no root and leaves the system's alone."""
+    A separate state of apt beside them needs no root and leaves the system's alone.
+    """
     state = folder / f"apt-{release}"
     for part in ("lists/partial", "cache/archives/partial"):
         (state / part).mkdir(parents=True)
-    keyring = next(
-        (path for name in _KEYRINGS if (path := Path("/usr/share/keyrings", name)).exists()), None
-    )
-    if keyring is None:
-        hint = "as root: apt-get install debian-archive-keyring"
-        raise UsageError("Debian's signing keys are missing", hint=hint)
-    where = f"[signed-by={keyring}] {_mirror()} {release} main"
-    kinds = ["deb"] * bool(binaries) + ["deb-src"] * bool(sources)
-    (state / "sources.list").write_text("".join(f"{kind} {where}\n" for kind in kinds))
+    archive = f"[signed-by={_keyring()}] {_mirror()} {release} main"
+    lines = []
+    if binaries:
+        lines.append(f"deb {archive}\n")
+    if sources:
+        lines.append(f"deb-src {archive}\n")
+    (state / "sources.list").write_text("".join(lines))
     settings = {
         "Dir::Etc::SourceList": state / "sources.list",
         "Dir::Etc::SourceParts": "/dev/null",
@@ -182,15 +182,29 @@ def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:
             raise BuildError(text, hint="report it: the checksums in terntools need an update")
 
 
+def _keyring() -> Path:
+    """The file of Debian's signing keys. Raises UsageError."""
+    for name in _KEYRINGS:
+        path = Path("/usr/share/keyrings", name)
+        if path.exists():
+            return path
+    hint = "as root: apt-get install debian-archive-keyring"
+    raise UsageError("Debian's signing keys are missing", hint)
+
+
 def _mirror() -> str:
-    if override := os.environ.get("TERN_DEBIAN_MIRROR"):
+    """The address of a mirror of Debian: the environment's, or one that apt knows."""
+    override = os.environ.get("TERN_DEBIAN_MIRROR")
+    if override:
         return override
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL)"]
     listed = subprocess.run(command, capture_output=True, text=True).stdout
     rows = [line.partition(" ") for line in listed.splitlines()]
-    # Before the lists have been read there is no label.
-    labelled = [uri for uri, _, label in rows if label == "Debian"]
-    if mirrors := labelled or [uri for uri, _, _ in rows if uri.rstrip("/").endswith("/debian")]:
-        return mirrors[0]
+    for uri, _, label in rows:
+        if label == "Debian":
+            return uri
+    for uri, _, _ in rows:  # before the lists have been read there is no label
+        if uri.rstrip("/").endswith("/debian"):
+            return uri
     hint = "set TERN_DEBIAN_MIRROR to one, or TERN_MICROPYTHON to a suitable interpreter"
     raise UsageError("apt knows no Debian mirror on this machine", hint=hint)

@@ -27,11 +27,12 @@ def add_parser(subparsers: Any) -> None:
     summary = "build the emulated device or an emulated board, if it is not there yet"
     example = "tern emulator build\ntern emulator build --what device,pico,esp32 --json"
     build = add_command(actions, "build", summary, example, _build)
-    what = "build these, separated by commas: device (32-bit MicroPython), pico (RP2040), esp32 (the instruction "
-    what += (
-        "sets of ESP32-C3 and ESP32), m33 (that of RP2350), newest (Debian's newest, for ESP32-C3)"
+    text = (
+        "build these, separated by commas: device (32-bit MicroPython), pico (RP2040), "
+        "esp32 (the instruction sets of ESP32-C3 and ESP32), m33 (that of RP2350), "
+        "newest (Debian's newest, for ESP32-C3)"
     )
-    add_option(build, "--what LIST", what, "device")
+    add_option(build, "--what LIST", text, "device")
 
     example = "tern emulator run --flash pico.bin\ntern emulator run --what rv32 --flash c3.bin\n"
     example += "tern emulator run --flash new.bin --blank --volume boot"
@@ -55,12 +56,15 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _build(args: argparse.Namespace) -> int:
-    wanted = args.what.split(",")
-    if unknown := [name for name in wanted if name not in _BUILDERS]:
-        text = f"--what takes {', '.join(_BUILDERS)}, not '{unknown[0]}'"
-        raise UsageError(text, hint="separate them with commas")
+    names = args.what.split(",")
+    for name in names:
+        if name not in _BUILDERS:
+            text = f"--what takes {', '.join(_BUILDERS)}, not '{name}'"
+            raise UsageError(text, hint="separate them with commas")
+    built = {}
     with Progress() as progress:
-        built = {name: str(_BUILDERS[name](progress.say)) for name in wanted}
+        for name in names:
+            built[name] = str(_BUILDERS[name](progress.say))
     print_result(built, "\n".join(f"{name}: {path}" for name, path in built.items()), args.json)
     return errors.OK
 
@@ -81,6 +85,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _booted(args: argparse.Namespace) -> EmulatedMachine:
+    """The emulated board that the options describe. Raises DeviceError and UsageError."""
     if args.what == catalogue.PICO:
         return pico.boot_pico(args.flash, volume=args.volume, blank=args.blank)
     return catalogue.boot(args.what, args.flash)
@@ -91,20 +96,23 @@ def _info(args: argparse.Namespace) -> int:
     has_pico = info["pico"]["firmware"] and info["pico"]["machine"]
     lines = [f"cache        {info['cache']}"]
     lines.append(f"micropython  {info['micropython'] or 'none: tern emulator build'}")
-    for one in info["candidates"]:
-        verdict = f"unsuitable: {'; '.join(one['faults'])}" if one["faults"] else "suitable"
-        lines.append(f"  {one['path']} ({one['origin']}) {one['version']}: {verdict}")
+    for candidate in info["candidates"]:
+        verdict = "suitable"
+        if candidate["faults"]:
+            verdict = f"unsuitable: {'; '.join(candidate['faults'])}"
+        about = f"{candidate['path']} ({candidate['origin']}) {candidate['version']}"
+        lines.append(f"  {about}: {verdict}")
     lines.append(f"pico         {'built' if has_pico else 'none: tern emulator build --what pico'}")
     for name in BUILDS:
-        record = info[name]
-        state = (
-            f"built of {_source(record)}" if record else f"none: tern emulator build --what {name}"
-        )
+        state = f"none: tern emulator build --what {name}"
+        if info[name]:
+            state = f"built of {_source(info[name])}"
         lines.append(f"{name:12} {state}")
     print_result(info, "\n".join(lines), args.json)
     return errors.OK
 
 
 def _source(record: dict[str, Any]) -> str:
+    """The version of MicroPython that a build was made of, by its record."""
     packages = [name for name in record["built_with"] if name.startswith("micropython_")]
     return str(min(packages)).removesuffix(".debian.tar.xz").replace("_", " ")

@@ -1,8 +1,8 @@
-"""A fleet of emulated boards that run a board's firmware: Picos or machines of QEMU, each with its
-own flash.
+"""A fleet of emulated boards that run a board's firmware: Picos or machines of QEMU.
 
-A board's directory has what provisioning made, and `flash.bin`, made at the first start and kept.
-Ledgers are copied back when the fleet is closed, for people and tools; those in the flash count.
+A board's directory has what provisioning made, and its flash, `flash.bin`, made at the first start
+and kept. Ledgers are copied back when the fleet is closed, for people and tools; those in the flash
+count.
 """
 
 import contextlib
@@ -23,9 +23,8 @@ from terntools.emulators.process import EmulatedMachine
 FLASH_NAME = "flash.bin"
 _READY_NAME = "flash.ready"  # made last: a flash without it is filled again
 _AT_ONCE = 2  # boards that start at the same time
-_suitable: set[tuple[str, str]] = (
-    set()
-)  # kind of board and compiler, once tried; a kind has one firmware
+# Kinds of boards, each with one firmware, and the compilers whose code was found to be right there.
+_tried: set[tuple[str, str]] = set()
 
 
 class FirmwareFleet:
@@ -40,8 +39,9 @@ class FirmwareFleet:
         more: Sequence[str] = (),
         program: str | Path | None = None,
     ) -> None:
-        """name: of catalogue.NAMES. whole, more: see deploy.library_files. program: instead of
-        tern's main.py.
+        """name: one of catalogue.NAMES. whole, more: see deploy.library_files.
+
+        program: instead of tern's main.py.
         """
         self._name = name
         self._directories = [Path(directory) for directory in directories]
@@ -57,28 +57,19 @@ class FirmwareFleet:
 
     def failed(self) -> dict[str, DeviceError]:
         """The ports of boards whose processes ended, and why."""
-        return {
-            board.url: DeviceError(
-                f"the emulated {self._name} of {directory} has ended",
-                hint="resume to start it again",
-            )
-            for board, directory in zip(self._boards, self._directories, strict=True)
-            if not board.is_running
-        }
+        failures = {}
+        for board, directory in zip(self._boards, self._directories, strict=True):
+            if not board.is_running:
+                text = f"the emulated {self._name} of {directory} has ended"
+                failures[board.url] = DeviceError(text, hint="resume to start it again")
+        return failures
 
     def __enter__(self) -> Self:
         try:
             for directory in self._directories:
                 self._boards.append(self._boot(directory))
                 close_to_others(directory)
-            with Repl(self._boards[0].url) as repl:  # once for all: they are alike
-                machine = deploy.Machine.of(repl)
-                pair = self._name, mpy.compiler_version()
-                if pair not in _suitable:  # it takes a Pico three seconds
-                    self_check.require_compiler(repl, machine.processor)
-                    _suitable.add(pair)
-                program = read(self._program) if self._program else None
-                self._library = deploy.library_files(machine, self._whole, self._more, program)
+            self._library = self._compile_library(self._boards[0])  # once: they are alike
             self._each(self._start)
         except BaseException:
             self._close()
@@ -91,14 +82,27 @@ class FirmwareFleet:
         finally:
             self._close()
 
+    def _compile_library(self, board: EmulatedMachine) -> dict[str, bytes]:
+        """The files of the library for these boards. Raises MiscompiledError."""
+        with Repl(board.url) as repl:
+            machine = deploy.Machine.of(repl)
+            kind_and_compiler = self._name, mpy.compiler_version()
+            if kind_and_compiler not in _tried:  # the check takes a Pico three seconds
+                self_check.require_compiler(repl, machine.processor)
+                _tried.add(kind_and_compiler)
+        program = read(self._program) if self._program else None
+        return deploy.library_files(machine, self._whole, self._more, program)
+
     def _boot(self, directory: Path) -> EmulatedMachine:
         return catalogue.boot(self._name, directory / FLASH_NAME)
 
     def _each(self, action: Callable[[EmulatedMachine, Path], None]) -> None:
+        """Call `action` for each board and its directory, _AT_ONCE at a time."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(action, list(self._boards), self._directories))
 
     def _start(self, board: EmulatedMachine, directory: Path) -> None:
+        """Bring library and provisioned files to a board, and start its program."""
         if (directory / _READY_NAME).exists():
             with Repl(board.url) as repl:
                 deploy.apply(repl, deploy.compare(repl, self._library, prune=deploy.LIBRARY))
@@ -108,7 +112,8 @@ class FirmwareFleet:
             flash_image.add(directory / FLASH_NAME, self._library | _provisioned(directory))
             (directory / _READY_NAME).touch(0o600)
             board = self._boot(directory)
-            self._boards[self._directories.index(directory)] = board  # to be closed, whatever comes
+            position = self._directories.index(directory)
+            self._boards[position] = board  # so that it is closed, whatever comes
         deploy.wait_for_hello(board.url)
 
     def _close(self) -> None:
@@ -117,16 +122,20 @@ class FirmwareFleet:
 
 
 def _provisioned(directory: Path) -> dict[str, bytes]:
+    """The files that provisioning made in a board's directory, by their places on the board."""
     names = [storage.RECORDS, storage.FLEET, storage.CLIENTS]
-    names += [
-        f"{storage.LEDGERS}/{path.name}" for path in sorted((directory / storage.LEDGERS).glob("*"))
-    ]
-    return {
-        f"/{name}": (directory / name).read_bytes() for name in names if (directory / name).exists()
-    }
+    for ledger in sorted((directory / storage.LEDGERS).glob("*")):
+        names.append(f"{storage.LEDGERS}/{ledger.name}")
+    files = {}
+    for name in names:
+        path = directory / name
+        if path.exists():
+            files[f"/{name}"] = path.read_bytes()
+    return files
 
 
 def _save_ledgers(board: EmulatedMachine, directory: Path) -> None:
+    """Copy the ledgers of a board, if it answers, into its directory."""
     with contextlib.suppress(TernError), Repl(board.url) as repl:
         for path in repl.directory("/" + storage.LEDGERS):
             with open(directory / path.lstrip("/"), "wb", opener=private) as file:

@@ -1,6 +1,4 @@
-"""The flash of an emulated board with files in it, made here: quicker than to write them over its
-console.
-"""
+"""The flash of an emulated board with files in it, which is quicker than writing over its console."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -14,7 +12,10 @@ from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
 Files = Callable[[deploy.Machine], Mapping[str, bytes]]  # of a board: path -> content
 
-_VERSION = 0x00020000  # of LittleFS on disk, which every MicroPython reads
+# Versions of LittleFS on disk: one that every MicroPython reads, and the latest, to which a board
+# that writes raises it.
+_VERSION = 0x00020000
+_LATEST = 0
 
 
 def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
@@ -54,8 +55,9 @@ def add(flash: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _replace(flash: Path, image: bytes) -> None:
+    """Replace the file system at the end of a flash. Before it a Pico has its firmware."""
     with flash.open("r+b") as file:
-        file.seek(-len(image), 2)  # before it a Pico has its firmware
+        file.seek(-len(image), 2)
         file.write(image)
 
 
@@ -67,11 +69,10 @@ def littlefs(files: Mapping[str, bytes], image: bytes | None = None) -> bytes:
     extras.require("littlefs")
     from littlefs import LittleFS
 
-    version = (
-        _VERSION if image is None else 0
-    )  # the latest, to which a board that writes has raised it
+    is_new = image is None
+    version = _VERSION if is_new else _LATEST
     made = LittleFS(
-        block_size=BLOCK_BYTES, block_count=FLASH_BLOCKS, disk_version=version, mount=image is None
+        block_size=BLOCK_BYTES, block_count=FLASH_BLOCKS, disk_version=version, mount=is_new
     )
     if image is not None:
         made.context.buffer[:] = image

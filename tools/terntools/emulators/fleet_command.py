@@ -4,8 +4,9 @@ import argparse
 import json
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -29,7 +30,11 @@ from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
 
-_CHECK_EVERY = 0.5
+if TYPE_CHECKING:
+    from terntools.emulators.at_broker import AtBroker
+
+_CHECK_EVERY = 0.5  # seconds
+_MAX_RECORDS = 0xFFFF  # of a client
 _AMPLE = "1000"  # the largest that a ledger holds: a trial may ask round after round
 # Options of boards when they are made.
 _MADE = ("dataset", "classes", "clients", "records", "unit", "budget", "delta", "largest", "seed")
@@ -87,6 +92,26 @@ def run_kinds(args: argparse.Namespace) -> int:
 
 
 def run_emulate(args: argparse.Namespace) -> int:
+    _check(args)
+    binary = find_micropython()
+    with heeding_interrupts(), ExitStack() as stack:
+        broker_store = _open_broker(args, stack)
+        store, boards = _boards(args, broker_store)
+        watch: AtBroker | None = None
+        if args.broker:
+            from terntools.emulators import at_broker
+
+            watch = at_broker.connect(args.broker, broker_store, store, boards)
+        fleet = stack.enter_context(EmulatedFleet(binary, boards, args.program))
+        try:
+            _print_fleet(args, fleet, store, boards)
+            _watch(fleet, watch)
+        except KeyboardInterrupt:
+            return OK
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise UsageError for options that do not fit each other."""
     if not 1 <= args.boards <= Emulated.MOST:
         raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
     if args.program:
@@ -94,67 +119,99 @@ def run_emulate(args: argparse.Namespace) -> int:
             text = "boards with a --program have one client each, and collect their own records"
             raise UsageError(text, hint="leave --clients, --classes and --records out")
         if not Path(args.program).is_file():
-            raise UsageError(
-                f"there is no program {args.program}", hint="name a file of MicroPython"
-            )
-    enough = args.clients is None or args.clients >= args.boards
-    require(enough, "clients", f"{args.boards} or more, one a board", args.clients)
-    require(
-        args.records is None or 1 <= args.records <= 0xFFFF, "records", "1 to 65535", args.records
-    )
+            hint = "name a file of MicroPython"
+            raise UsageError(f"there is no program {args.program}", hint)
+
+    clients, records = args.clients, args.records
+    enough = clients is None or clients >= args.boards
+    require(enough, "clients", f"{args.boards} or more, one a board", clients)
+    fits = records is None or 1 <= records <= _MAX_RECORDS
+    require(fits, "records", f"1 to {_MAX_RECORDS}", records)
     require((args.seed or 0) >= 0, "seed", "0 or more", args.seed)
     if args.start_broker and not args.broker:
         raise UsageError("--start-broker needs --broker, which names its directory")
-    binary = find_micropython()
-    with heeding_interrupts(), ExitStack() as stack:
-        keys = None
-        if args.broker:
-            from ternhost.reach.broker.mosquitto import ensure_running
-            from terntools.emulators import at_broker
-
-            if args.start_broker:
-                stack.enter_context(ensure_running(args.broker, warn))
-            keys = at_broker.keys_of(args.broker)
-        store, boards = _boards(args, keys)
-        watch = at_broker.connect(args.broker, keys, store, boards) if args.broker else None
-        fleet = stack.enter_context(EmulatedFleet(binary, boards, args.program))
-        result = {
-            "ports": fleet.ports,
-            "store": str(store),
-            "directory": str(boards[0].parent.parent),
-        }
-        count = counted(len(boards), "board")
-        places = [f"on the broker of {args.broker}: {count}"] if args.broker else fleet.ports
-        text = "\n".join((*places, f"keys are in {store}; Ctrl-C ends the boards"))
-        try:
-            print_result(result, text, args.json)
-            while True:
-                for error in fleet.failed().values():
-                    raise error
-                if watch:
-                    watch.look()
-                time.sleep(_CHECK_EVERY)
-        except KeyboardInterrupt:
-            return OK
 
 
-def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Path]]:
-    """The store and the directories of the boards, made where there are none. keys: the broker's
-    store.
+def _open_broker(args: argparse.Namespace, stack: ExitStack) -> Path | None:
+    """The store of the keys of --broker, which is started on request; None if it is not known."""
+    if not args.broker:
+        return None
+    from ternhost.reach.broker.mosquitto import ensure_running
+    from terntools.emulators import at_broker
+
+    if args.start_broker:
+        stack.enter_context(ensure_running(args.broker, warn))
+    return at_broker.keys_of(args.broker)
+
+
+def _print_fleet(
+    args: argparse.Namespace, fleet: EmulatedFleet, store: Path, boards: list[Path]
+) -> None:
+    """Print where the boards and their keys are."""
+    if args.broker:
+        lines = [f"on the broker of {args.broker}: {counted(len(boards), 'board')}"]
+    else:
+        lines = list(fleet.ports)
+    lines.append(f"keys are in {store}; Ctrl-C ends the boards")
+    result = {
+        "ports": fleet.ports,
+        "store": str(store),
+        "directory": str(boards[0].parent.parent),
+    }
+    print_result(result, "\n".join(lines), args.json)
+
+
+def _watch(fleet: EmulatedFleet, watch: "AtBroker | None") -> NoReturn:
+    """Look after the boards until Ctrl-C. Raises DeviceError if one ends."""
+    while True:
+        for error in fleet.failed().values():
+            raise error
+        if watch is not None:
+            watch.look()
+        time.sleep(_CHECK_EVERY)
+
+
+def _boards(args: argparse.Namespace, broker_store: Path | None) -> tuple[Path, list[Path]]:
+    """The store and the directories of the boards, made if there are none.
+
+    broker_store: where the broker's keys are; None: the store is beside the boards.
     """
-    directory = Path(args.dir) if args.dir else keys.parent if keys else None
-    if directory and (directory / FLEET_NAME).exists():
+    directory: Path | None = None
+    if args.dir:
+        directory = Path(args.dir)
+    elif broker_store:
+        directory = broker_store.parent
+
+    if directory is not None and (directory / FLEET_NAME).exists():
+        boards = _existing_boards(args, directory)
+    else:
+        _set_defaults(args)
+        unit = parse_unit(args.unit)
+        clients = _Clients(limits=_limits(args), dataset=_dataset(args), unit=unit)
+        directory = directory or run_directory.new_directory()
         boards = board_directories(directory, args.boards)
-        if missing := [board for board in boards if not board.is_dir()]:
-            raise UsageError(
-                f"{directory} has fewer boards: there is no {missing[0]}", hint="ask for fewer"
-            )
-        _require_the_same(args, directory)
-        return keys or directory / store_file.NAME, boards
-    clients = args.boards if args.program else 1000
+        _provision(args, broker_store or directory / store_file.NAME, boards, clients)
+        made = {name: getattr(args, name) for name in _MADE}
+        run_directory.write_json(boards[0].parent / _MADE_NAME, made)
+    return broker_store or directory / store_file.NAME, boards
+
+
+def _existing_boards(args: argparse.Namespace, directory: Path) -> list[Path]:
+    """The boards that were made in a folder before. Raises UsageError if they do not fit."""
+    boards = board_directories(directory, args.boards)
+    for board in boards:
+        if not board.is_dir():
+            text = f"{directory} has fewer boards: there is no {board}"
+            raise UsageError(text, hint="ask for fewer")
+    _require_the_same(args, directory)
+    return boards
+
+
+def _set_defaults(args: argparse.Namespace) -> None:
+    """Set the options of new boards that are not given."""
     defaults = {
         "dataset": "flights",
-        "clients": clients,
+        "clients": args.boards if args.program else 1000,
         "records": 1,
         "unit": "device",
         "budget": _AMPLE,
@@ -163,30 +220,55 @@ def _boards(args: argparse.Namespace, keys: Path | None) -> tuple[Path, list[Pat
     for name, value in defaults.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
-    unit = parse_unit(args.unit)
+
+
+def _limits(args: argparse.Namespace) -> Policy:
+    """What a client may spend. Raises UsageError."""
     if args.largest or args.delta:
-        limits = policy(args.largest, args.budget, args.delta)
-    else:
-        budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
-        limits = Policy(budget, budget)
-    dataset = None if args.program else datasets.held(args.dataset, classes=args.classes)
-    if dataset:
-        most = len(dataset.training) // args.records
-        must = f"at most {most}, by the records of {args.dataset}"
-        require(args.clients <= most, "clients", must, args.clients)
-    directory = directory or run_directory.new_directory()
-    boards = board_directories(directory, args.boards)
-    store = keys or directory / store_file.NAME
-    if dataset:
-        provision_from(store, boards, dataset, args.clients, args.seed, limits, args.records, unit)
-    else:
-        none = np.zeros((args.boards, 2), np.int16)  # its own are elsewhere: tern.recorder
-        with Store(store, beside=True) as opened:
-            provision_fleet(opened, boards, none, limits, unit=unit)
-    run_directory.write_json(
-        boards[0].parent / _MADE_NAME, {name: getattr(args, name) for name in _MADE}
-    )
-    return store, boards
+        return policy(args.largest, args.budget, args.delta)
+    budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
+    return Policy(budget, budget)
+
+
+def _dataset(args: argparse.Namespace) -> datasets.Dataset | datasets.Table | None:
+    """The records of the clients; None if a program collects them. Raises UsageError."""
+    if args.program:
+        return None
+    dataset = datasets.held(args.dataset, classes=args.classes)
+    most = len(dataset.training) // args.records
+    bound = f"at most {most}, by the records of {args.dataset}"
+    require(args.clients <= most, "clients", bound, args.clients)
+    return dataset
+
+
+@dataclass(frozen=True)
+class _Clients:
+    """What new boards hold for their clients. dataset: None if a program collects the records."""
+
+    dataset: datasets.Dataset | datasets.Table | None
+    limits: Policy
+    unit: int
+
+
+def _provision(
+    args: argparse.Namespace, store: Path, boards: list[Path], clients: _Clients
+) -> None:
+    """Make the files of new boards, and put their keys into the store."""
+    if clients.dataset is not None:
+        provision_from(
+            store,
+            boards,
+            clients.dataset,
+            args.clients,
+            args.seed,
+            clients.limits,
+            args.records,
+            clients.unit,
+        )
+        return
+    no_records = np.zeros((args.boards, 2), np.int16)  # its own are elsewhere: tern.recorder
+    with Store(store, beside=True) as opened:
+        provision_fleet(opened, boards, no_records, clients.limits, unit=clients.unit)
 
 
 def _require_the_same(args: argparse.Namespace, directory: Path) -> None:
@@ -194,7 +276,8 @@ def _require_the_same(args: argparse.Namespace, directory: Path) -> None:
     path = directory / FLEET_NAME / _MADE_NAME
     made = json.loads(path.read_text()) if path.exists() else {}
     for name in _MADE:
-        if (value := getattr(args, name)) not in (None, False, made.get(name)):
+        value = getattr(args, name)
+        if value not in (None, False, made.get(name)):
             option = flag(name) if value is True else f"{flag(name)} {value}"
             text = f"{option} changes nothing about the boards that {directory} holds already"
             new = f"tern fleet emulate {args.boards} {option} --dir NEW-DIR"

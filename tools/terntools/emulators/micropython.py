@@ -1,8 +1,7 @@
-"""The emulated device's interpreter: a 32-bit MicroPython with single-precision floats, found or
-built.
+"""The emulated device's interpreter: a 32-bit MicroPython with single-precision floats.
 
-Small ints, floats and viper's 32-bit wrap are as on boards. Debian's 64-bit package is built again
-from its source.
+Small ints, floats and viper's 32-bit wrap are as on boards. It is found on this machine, or built
+from the source of Debian's package, which has 64 bits.
 """
 
 import contextlib
@@ -87,9 +86,7 @@ for name in modules.split():
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A MicroPython of this machine, and the reasons why it cannot be an emulated device
-    (`faults`).
-    """
+    """A MicroPython of this machine. faults: why it cannot be an emulated device."""
 
     path: Path
     origin: str
@@ -103,7 +100,7 @@ def device_command(interpreter: Path, *arguments: str | Path, heap: str = DEVICE
 
 
 def probe(path: Path, origin: str) -> Interpreter:
-    """Run `path` and determine its missing features."""
+    """Run `path`, and find its missing features."""
     command = device_command(path, "-c", _PROBE)
     try:
         answer = subprocess.run(
@@ -119,15 +116,20 @@ def probe(path: Path, origin: str) -> Interpreter:
 
 
 def candidates() -> list[Interpreter]:
-    """The interpreters of this machine, best first: $TERN_MICROPYTHON alone; or PATH, then the
-    cache.
+    """The interpreters of this machine, the best first: on PATH, and in the cache.
+
+    If the environment names one in TERN_MICROPYTHON, it is the only candidate.
     """
-    if named := os.environ.get("TERN_MICROPYTHON"):
+    named = os.environ.get("TERN_MICROPYTHON")
+    if named:
         return [probe(Path(named), "TERN_MICROPYTHON")]
+
     interpreters = []
-    if on_path := shutil.which("micropython"):
+    on_path = shutil.which("micropython")
+    if on_path:
         interpreters.append(probe(Path(on_path), "PATH"))
-    if entry := cache.find_entry(RECIPE):
+    entry = cache.find_entry(RECIPE)
+    if entry is not None:
         interpreters.append(probe(entry / "micropython", "cache"))
     return interpreters
 
@@ -142,19 +144,21 @@ def find_micropython() -> Path:
         if not interpreter.faults:
             return interpreter.path
         if interpreter.origin == "TERN_MICROPYTHON":
-            text = f"TERN_MICROPYTHON={interpreter.path} cannot be used: {'; '.join(interpreter.faults)}"
-            raise UsageError(
-                text, hint="unset it, or name a 32-bit MicroPython with single-precision floats"
-            )
-    unfit = "".join(f"; {one.path}: {', '.join(one.faults)}" for one in interpreters)
-    text = f"there is no interpreter for an emulated device yet{unfit}"
+            faults = "; ".join(interpreter.faults)
+            text = f"TERN_MICROPYTHON={interpreter.path} cannot be used: {faults}"
+            hint = "unset it, or name a 32-bit MicroPython with single-precision floats"
+            raise UsageError(text, hint)
+
+    text = "there is no interpreter for an emulated device yet"
+    for interpreter in interpreters:
+        text += f"; {interpreter.path}: {', '.join(interpreter.faults)}"
     raise DeviceError(text, hint="make it: tern emulator build")
 
 
 def build_device(progress: Progress) -> Path:
-    """The interpreter, built into the cache if none is found, as root with missing packages.
+    """The interpreter, built into the cache if none is found.
 
-    Raises UsageError.
+    As root, missing Debian packages are installed. Raises UsageError.
     """
     with contextlib.suppress(DeviceError):
         return find_micropython()
@@ -169,9 +173,7 @@ def build_device(progress: Progress) -> Path:
 
 @dataclass(frozen=True)
 class Source:
-    """MicroPython's source package: a release of Debian, and the required version, or None for the
-    release's.
-    """
+    """MicroPython's source package: a release of Debian, and the version; None: the release's."""
 
     release: str
     version: str | None
@@ -197,53 +199,73 @@ class Source:
         return work / "micropython", record["built_with"]
 
     def _fetch(self, work: Path, out: Path, progress: Progress) -> dict[str, str]:
+        """Make the tarball of the source, with the compiler mpy-cross in it.
+
+        Returns the sha256 of every package.
+        """
         shell = Shell(work / "build.log", progress)
-        name = f"MicroPython {self.version}" if self.version else "the newest MicroPython"
-        progress(f"fetching the source of {name} from Debian {self.release}")
         packages, source = work / "packages", work / "micropython"
         packages.mkdir()
-        wanted = f"micropython={self.version}" if self.version else "micropython"
-        if self.release == debian.RELEASE:
-            debian.download((wanted, *_LIBRARIES), (), packages, shell)
-        else:
-            debian.download((wanted,), (), packages, shell, self.release)
-            debian.download(_LIBRARIES, (), packages, shell)
-        debian.require_checksums(packages, _CHECKSUMS)
+        self._download(packages, shell)
         shell.run("dpkg-source", "--extract", debian.only(packages, "micropython_*.dsc"), source)
-        # Debian links its own, 64-bit Mbed TLS: bundle the source of its package instead, as a
-        # board does.
-        change = debian.only(source / "debian/patches", "*Use-system-mbedtls.patch")
-        shell.run("patch", "-R", "-p1", "-i", change, cwd=source)
-        for library in _LIBRARIES:
-            folder = source / "lib" / library
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            tarball = debian.only(packages, f"{library}_*.orig.tar.*")
-            shell.run("tar", "-xf", tarball, "-C", folder, "--strip-components=1")
-        # Debian removed micropython-lib, which only has to look present.
-        (source / "lib/micropython-lib").mkdir(exist_ok=True)
-        (source / "lib/micropython-lib/README.md").touch()
+        _bundle_libraries(source, packages, shell)
         progress("compiling mpy-cross")
         make(shell, "-C", source / "mpy-cross")
         shell.run("tar", "-cf", out / _TREE, "-C", work, source.name)
         return checksums_in(packages)
+
+    def _download(self, packages: Path, shell: Shell) -> None:
+        """Download the packages of the source. Raises BuildError for one that is another."""
+        name, package = "the newest MicroPython", "micropython"
+        if self.version:
+            name = f"MicroPython {self.version}"
+            package = f"micropython={self.version}"
+        shell.progress(f"fetching the source of {name} from Debian {self.release}")
+        if self.release == debian.RELEASE:
+            debian.download((package, *_LIBRARIES), (), packages, shell)
+        else:
+            debian.download((package,), (), packages, shell, self.release)
+            debian.download(_LIBRARIES, (), packages, shell)
+        debian.require_checksums(packages, _CHECKSUMS)
+
+
+def _bundle_libraries(source: Path, packages: Path, shell: Shell) -> None:
+    """Put libraries into the source that Debian took out of it.
+
+    Debian links its own, 64-bit Mbed TLS. A board has the source of it.
+    """
+    change = debian.only(source / "debian/patches", "*Use-system-mbedtls.patch")
+    shell.run("patch", "-R", "-p1", "-i", change, cwd=source)
+    for library in _LIBRARIES:
+        folder = source / "lib" / library
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        tarball = debian.only(packages, f"{library}_*.orig.tar.*")
+        shell.run("tar", "-xf", tarball, "-C", folder, "--strip-components=1")
+    # micropython-lib only has to look present.
+    (source / "lib/micropython-lib").mkdir(exist_ok=True)
+    (source / "lib/micropython-lib/README.md").touch()
 
 
 PINNED = Source(debian.RELEASE, MICROPYTHON_VERSION)
 
 
 def make(shell: Shell, *arguments: str | Path) -> None:
+    """Run make on all cores. Raises BuildError."""
     shell.run("make", "-s", f"-j{os.cpu_count()}", *arguments)
 
 
 def checksums_in(packages: Path) -> dict[str, str]:
     """The sha256 of every package in a folder, for the record of a build."""
-    return {
-        path.name: cache.sha256_of(path) for path in sorted(packages.iterdir()) if path.is_file()
-    }
+    checksums = {}
+    for path in sorted(packages.iterdir()):
+        if path.is_file():
+            checksums[path.name] = cache.sha256_of(path)
+    return checksums
 
 
 def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
+    """Build the interpreter of the emulated device. Returns what it was built with."""
     shell = Shell(work / "build.log", progress)
     debian.require(_REQUIREMENTS, shell)
     source, packages = PINNED.unpack(work, shell)
@@ -259,22 +281,25 @@ def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
 
 
 def version_of(command: str) -> str:
-    """The first line of what `command --version` prints; empty where it is not installed."""
+    """The first line of what `command --version` prints; empty if it is not installed."""
     if not shutil.which(command):
         return ""
-    return subprocess.run([command, "--version"], capture_output=True, text=True).stdout.partition(
-        "\n"
-    )[0]
+    answer = subprocess.run([command, "--version"], capture_output=True, text=True)
+    return answer.stdout.partition("\n")[0]
 
 
 def info() -> dict[str, Any]:
     """The interpreter that is used, every candidate with its faults, and the record of the build."""
-    interpreters = candidates()
-    used = next((one for one in interpreters if not one.faults), None)
+    used: Interpreter | None = None
+    rows = []
+    for interpreter in candidates():
+        rows.append({**asdict(interpreter), "path": str(interpreter.path)})
+        if used is None and not interpreter.faults:
+            used = interpreter
     return {
         "cache": str(cache.cache_root()),
         "micropython": str(used.path) if used else None,
         "version": used.version if used else None,
-        "candidates": [asdict(one) | {"path": str(one.path)} for one in interpreters],
+        "candidates": rows,
         "record": cache.read_record(RECIPE),
     }

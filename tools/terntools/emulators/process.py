@@ -55,8 +55,9 @@ def beyond_9(descriptor: int) -> Iterator[int]:
 
 
 def lock_within(lock: int, seconds: float) -> bool:
-    """Whether an open file could be locked in this time; the processes that inherit it hold the
-    lock until they end.
+    """Whether an open file could be locked in this time.
+
+    The processes that inherit the file hold the lock until they end.
     """
     import fcntl
 
@@ -73,12 +74,11 @@ def lock_within(lock: int, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
-    """Lock the flash, of `size` bytes, for a process that inherits the descriptors, until it ends.
+    """Lock the flash, of `size` bytes, until the process that inherits the descriptors ends.
 
-    Raises UsageError.
-
-    Two boards on one flash would spend one device's budget twice. A file of another size is another
-    kind of board's. Raises StorageError for a flash with hard links: the lock lies beside one name.
+    Two boards on one flash would spend one device's budget twice. Raises UsageError for a flash in
+    use, and for a file of another size, which is another kind of board's. Raises StorageError for a
+    flash with hard links: the lock lies beside one name.
     """
     if flash is None:
         yield ()
@@ -97,7 +97,7 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
         if flash.exists():
             require_one_name(flash)
             close_to_others(flash)  # it holds keys
-        if flash.exists() and flash.stat().st_size not in (0, size):
-            text = f"{flash} does not have the size of this board's flash: is it another board's?"
-            raise UsageError(text, hint="name another file")
+            if flash.stat().st_size not in (0, size):
+                text = f"{flash} does not have the size of this board's flash: "
+                raise UsageError(f"{text}is it another board's?", hint="name another file")
         yield (lock,)

@@ -1,7 +1,7 @@
 """A fleet of emulated boards: MicroPython processes on ptys, each with a directory of its own.
 
-This process keeps both ends of each pty open, so that a port outlives restarts of its board and of
-the host.
+This process keeps both ends of each pty open. So a port outlives restarts of its board and of the
+host.
 """
 
 import os
@@ -38,9 +38,9 @@ class EmulatedBoard:
         Raises DeviceError.
         """
         self.binary = Path(binary)
-        self.program = (
-            ("-m", "tern.boards.emulated") if program is None else (Path(program).resolve(),)
-        )
+        self.program: tuple[str | Path, ...] = ("-m", "tern.boards.emulated")
+        if program is not None:
+            self.program = (Path(program).resolve(),)
         self.directory = Path(directory).resolve()
         self.firmware = firmware
         import tty  # absent on Windows
@@ -83,8 +83,11 @@ class EmulatedBoard:
             os.close(lock)
 
     def _lock(self) -> int:
-        # The process holds it until it ends. A board itself starts beside no other, but waits for
-        # none.
+        """Lock the directory: the descriptor of the lock, which the process then holds until it ends.
+
+        A board itself starts beside no other, but waits for none. Raises StorageError if there is
+        no directory, DeviceError if another process runs its board.
+        """
         try:
             lock = os.open(self.directory / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
@@ -110,13 +113,15 @@ class EmulatedBoard:
 
     def failure(self) -> DeviceError | None:
         """Why the process ended by itself; None if it did not."""
-        if self._process is None or (status := self._process.poll()) is None:
+        status = self._process.poll() if self._process else None
+        if status is None:
             return None
-        log = (self.directory / LOG_NAME).read_text(errors="replace").strip().splitlines()
+        log = self.directory / LOG_NAME
         text = f"the emulated board in {self.directory} ended with status {status}"
-        return DeviceError(
-            text + (f": {log[-1]}" if log else ""), hint=f"see {self.directory / LOG_NAME}"
-        )
+        lines = log.read_text(errors="replace").strip().splitlines()
+        if lines:
+            text += f": {lines[-1]}"
+        return DeviceError(text, hint=f"see {log}")
 
     def close(self) -> None:
         """End the process and take its port away.
@@ -150,7 +155,12 @@ class EmulatedFleet:
 
     def failed(self) -> dict[str, DeviceError]:
         """The ports of boards whose processes ended, and why."""
-        return {board.port: failure for board in self.boards if (failure := board.failure())}
+        failures = {}
+        for board in self.boards:
+            failure = board.failure()
+            if failure is not None:
+                failures[board.port] = failure
+        return failures
 
     def __enter__(self) -> Self:
         try:

@@ -7,9 +7,8 @@ import gc
 import os
 import sys
 
-_FOLDER = (
-    "tern-tests"  # where a test may leave files; on a Pico a folder alone takes 8 KB of 1.4 MB
-)
+# Where a test may leave files. On a Pico a folder alone takes 8 KB of 1.4 MB.
+_FOLDER = "tern-tests"
 
 
 def run(mark, module_name, name):
@@ -32,9 +31,7 @@ def run(mark, module_name, name):
 
 
 def remove(path):
-    """Remove a file, or a folder with its content; do nothing if neither is there. path: text or
-    bytes.
-    """
+    """Remove a file, or a folder with its content, if it is there. path: text or bytes."""
     try:
         is_folder = os.stat(path)[0] & 0x4000
     except OSError:  # nothing there
@@ -43,9 +40,8 @@ def remove(path):
         os.remove(path)
         return
     folder = path.encode() if isinstance(path, str) else path
-    for name, *_ in list(
-        os.ilistdir(folder)
-    ):  # in bytes, since `folder` is: a name need not be UTF-8
+    # Names are in bytes, since `folder` is: they need not be UTF-8.
+    for name, *_ in list(os.ilistdir(folder)):
         remove(folder + b"/" + name)
     os.rmdir(path)
 

@@ -1,6 +1,4 @@
-"""Runs tests/device/test_*.py on MicroPython: plain functions with bare asserts, the same files as
-under pytest.
-"""
+"""Runs tests/device/test_*.py on MicroPython: the same files, plain functions, as under pytest."""
 
 import ast
 import os
@@ -172,9 +170,7 @@ def _run(repl: Repl, path: Path, mark: str, name: str, timeout: float) -> Transc
 
 
 class EmulatedTarget(Target):
-    """An emulated board; a new one a file, which has the library and the tests on its flash from
-    the start.
-    """
+    """An emulated board: a new one for each file, with the library and the tests on its flash."""
 
     def __init__(self, name: str, processor: str | None = None) -> None:
         """processor: the one whose code it runs instead of its own."""
@@ -196,34 +192,37 @@ class EmulatedTarget(Target):
 
 
 def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
-    """The files that a board needs for the test file `path`: itself, shared helpers, and a sample()
-    of its vectors.
+    """The files that a board needs for the test file `path`, by their places on it.
+
+    These are the file itself, helpers beside it, encoders of SPEC, and a sample() of its vectors.
     """
-    shared = [
-        one for one in path.parent.glob("*.py") if not one.name.startswith(("test_", "conftest"))
-    ]
-    sources = [_RUNNER, path, *shared]
+    sources = [_RUNNER, path]
+    for source in path.parent.glob("*.py"):
+        if not source.name.startswith(("test_", "conftest")):
+            sources.append(source)
     files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
+
     text = "".join(source.read_text() for source in sources)
     for source in SPEC.glob("*.py"):
         if f"from spec.{source.stem} import" in text:
             files[f"/lib/spec/{source.stem}.mpy"] = _compile(source, processor)
     for vectors in VECTORS.glob("*.json"):
         if vectors.name in text:
-            files[f"/lib/vector_files/{vectors.name}"] = sample(
-                vectors.read_text(), one_of
-            ).encode()
+            cases = sample(vectors.read_text(), one_of)
+            files[f"/lib/vector_files/{vectors.name}"] = cases.encode()
     return files
 
 
 def sample(vectors: str, one_of: int) -> str:
-    """A vector file (a case a line) with one of every `one_of` cases of each group, but at least
-    `_FEW`.
+    """A vector file, a case a line, with one of every `one_of` cases of each group.
+
+    Of a group of few cases there are more: at least _FEW of them.
     """
 
     def sampled(group: re.Match[str]) -> str:
         cases = group[0].replace("},\n", "}\n").splitlines()
-        return ",\n".join(cases[:: max(1, min(one_of, len(cases) // _FEW))]) + "\n"
+        step = max(1, min(one_of, len(cases) // _FEW))
+        return ",\n".join(cases[::step]) + "\n"
 
     return re.sub(r"(?:^  \{.*\n)+", sampled, vectors, flags=re.MULTILINE)
 
@@ -244,11 +243,11 @@ ALL, CHIP = "ALL", "CHIP"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of target: how to make one, what it lacks and why, and what it runs without
-    --exhaustive.
+    """A kind of target.
 
-    selection: of the tests. one_of: it runs one of this number of cases of vectors. spared:
-    features without tests.
+    make: makes one. lacks: features that it has not, and why. The others hold without --exhaustive:
+    spared: features whose tests do not run, and why. selection: which tests run. one_of: it runs
+    one of this number of cases of vectors.
     """
 
     make: Callable[[], Target]
@@ -296,14 +295,16 @@ def needs(path: Path) -> dict[str, str]:
     names, constants = _read_tests(path.read_text())
     value = constants.get("NEEDS", {})
     needed: dict[str, str] = dict.fromkeys(names, value) if isinstance(value, str) else value
-    if unknown := {*needed.values()} - {*_NEEDS}:
-        raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {min(unknown)}")
+    for need in sorted(needed.values()):
+        if need not in _NEEDS:
+            raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {need}")
     return needed
 
 
 def selected(path: Path, selection: str) -> list[str]:
-    """The tests of a file in that selection: all where it says so, as `CHIP = True` does, else
-    those of vectors.
+    """The tests of a file in that selection: those of vectors, or all.
+
+    A file with `CHIP = True` is worth all of its tests on a chip.
     """
     names, constants = _read_tests(path.read_text())
     if selection == ALL or CHIP in constants:
@@ -346,9 +347,7 @@ def run_file(
 
 
 def _outcome(mark: str, name: str, transcript: Transcript) -> Outcome:
-    """What the lines of `mark` in a transcript say about the test `name`; without a verdict it has
-    failed.
-    """
+    """What the lines of `mark` in a transcript say about the test; without a verdict it failed."""
     started = False
     output: list[str] = []
     for line in transcript.text.splitlines():
@@ -366,14 +365,18 @@ def _outcome(mark: str, name: str, transcript: Transcript) -> Outcome:
 
 
 def with_source(output: str, path: Path) -> str:
-    """Put the line of source under each line of a MicroPython traceback that points into the test
-    file.
+    """MicroPython's output with the line of source under each line of a traceback.
+
+    Only lines that point into the test file have one.
     """
     source = path.read_text().splitlines()
     lines = []
     for line in output.splitlines():
         lines.append(line)
         where = re.match(r'\s*File "([^"]*)", line (\d+)', line)
-        if where and Path(where[1]).stem == path.stem and 0 < int(where[2]) <= len(source):
-            lines.append("    " + source[int(where[2]) - 1].strip())
+        if where is None or Path(where[1]).stem != path.stem:
+            continue
+        number = int(where[2])
+        if 0 < number <= len(source):
+            lines.append("    " + source[number - 1].strip())
     return "\n".join(lines)

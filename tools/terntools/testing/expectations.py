@@ -1,6 +1,7 @@
-"""What a hardware map expects of a board's figures, and the history of its figures across commits.
+"""What a hardware map expects of a board's figures, and the history of figures across commits.
 
-firmware/BOARDS.md describes both."""
+firmware/BOARDS.md describes both.
+"""
 
 import json
 import math
@@ -8,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,16 @@ from terntools.testing import board_figures
 # Which is better, and the bounds that it has.
 DIRECTIONS = {"lower": ["at most"], "higher": ["at least"], "equal": ["at least", "at most"]}
 
-Figures = Mapping[str, float]  # values by name
-Record = dict[
-    str, Any
-]  # a line of the history: commit, date, board, figure, value, expectation, passed
+Record = dict[str, Any]
+"""A line of the history: commit, date, board, figure, value, expectation, passed."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """The expected value of a figure, a tolerance in the same unit or "10%", and the better
-    direction.
+    """The expected value of a figure, and what still passes.
+
+    tolerance: in the unit of the figure, or a share such as "10%". direction: which values are
+    better, a key of DIRECTIONS.
     """
 
     figure: str
@@ -42,72 +42,87 @@ class Expectation:
 
         Raises ValueError.
         """
-        share = str(self.tolerance)
-        tolerance = self.value * float(share[:-1]) / 100 if share.endswith("%") else float(share)
+        stated = str(self.tolerance)
+        if stated.endswith("%"):
+            tolerance = self.value * float(stated[:-1]) / 100
+        else:
+            tolerance = float(stated)
         if not (0 <= self.value < math.inf and 0 <= tolerance < math.inf):
             raise ValueError
         bounds = {"at least": self.value - tolerance, "at most": self.value + tolerance}
         return {name: bounds[name] for name in DIRECTIONS[self.direction]}
 
     def allows(self, value: float) -> bool:
-        return self.bounds.get("at least", value) <= value <= self.bounds.get("at most", value)
+        bounds = self.bounds
+        return bounds.get("at least", value) <= value <= bounds.get("at most", value)
 
     def __str__(self) -> str:
         return " and ".join(f"{name} {bound:,.6g}" for name, bound in self.bounds.items())
 
 
 def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
-    """The expectations of a table from YAML: figure -> value, or figure -> the fields of an
-    Expectation.
+    """The expectations of a table from YAML: figure -> value, or figure -> fields of an Expectation.
 
     where: begins messages. Raises UsageError.
     """
     if not isinstance(stated, dict):
-        raise UsageError(
-            f"{where}: expect must be a table of figures", "such as expect: {heap-bytes: 70000}"
+        hint = "such as expect: {heap-bytes: 70000}"
+        raise UsageError(f"{where}: expect must be a table of figures", hint)
+    return tuple(_parse_one(figure, terms, where) for figure, terms in stated.items())
+
+
+def _parse_one(figure: str, terms: Any, where: str) -> Expectation:
+    known = board_figures.names()
+    if figure not in known:
+        hint = f"there are, with their units, {', '.join(known)}"
+        raise UsageError(f"{where}: there is no figure {figure!r}", hint)
+    fields = terms if isinstance(terms, dict) else {"value": terms}
+    try:
+        expectation = Expectation(figure, **fields)
+        expectation.allows(0.0)  # which needs its bounds
+    except (ValueError, TypeError, KeyError) as error:
+        unit = figure.rpartition("-")[2]
+        text = (
+            f"{where}: {figure} needs a value in {unit}, and may have a tolerance "
+            f"(in the same unit or %) and a direction ({', '.join(DIRECTIONS)})"
         )
-    expect = []
-    for figure, terms in stated.items():
-        if figure not in board_figures.names():
-            hint = f"there are, with their units, {', '.join(board_figures.names())}"
-            raise UsageError(f"{where}: there is no figure {figure!r}", hint=hint)
-        try:
-            expect.append(
-                Expectation(figure, **(terms if isinstance(terms, dict) else {"value": terms}))
-            )
-            _ = expect[-1].bounds
-        except (ValueError, TypeError, KeyError) as error:
-            text = (
-                f"{where}: {figure} needs a value in {figure.rpartition('-')[2]}, and may have a "
-            )
-            text += f"tolerance (in the same unit or %) and a direction ({', '.join(DIRECTIONS)})"
-            hint = f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}"
-            raise UsageError(text, hint) from error
-    return tuple(expect)
+        hint = f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}"
+        raise UsageError(text, hint) from error
+    return expectation
 
 
 def commit() -> str:
-    """The commit of the current directory, and "-dirty" where a file of it differs."""
+    """The commit of the current directory, with "-dirty" if a file of it differs."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "no commit"
+        answer = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     except OSError:
-        return "no commit"
+        answer = ""
+    return answer or "no commit"
 
 
-def append(path: Path, board: str, expect: Sequence[Expectation], values: Figures) -> list[Record]:
-    """Add the measured figures of a board to a history file (a JSON object a line).
+def append(
+    path: Path, board: str, expect: Sequence[Expectation], values: Mapping[str, float]
+) -> list[Record]:
+    """Add the measured figures of a board to a history file, a JSON object a line.
 
-    Raises StorageError.
+    values: by the names of figures. Returns the added records. Raises StorageError.
     """
-    about = {"commit": commit(), "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "board": board}
-    measured = [(one, values[one.figure]) for one in expect if one.figure in values]
-    records = [
-        dict(
-            about, figure=one.figure, value=value, expectation=asdict(one), passed=one.allows(value)
-        )
-        for one, value in measured
-    ]
+    date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    records: list[Record] = []
+    for expectation in expect:
+        value = values.get(expectation.figure)
+        if value is not None:
+            record = {
+                "commit": commit(),
+                "date": date,
+                "board": board,
+                "figure": expectation.figure,
+                "value": value,
+                "expectation": asdict(expectation),
+                "passed": expectation.allows(value),
+            }
+            records.append(record)
     with storage_errors("name another place with --history-file", path), open(path, "a") as file:
         file.writelines(json.dumps(record) + "\n" for record in records)
     return records
@@ -120,35 +135,37 @@ def read(path: Path) -> dict[str, list[Record]]:
     """
     series: dict[str, list[Record]] = {}
     try:
-        for record in map(json.loads, path.read_text().splitlines()):
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
             record["bounds"] = Expectation(**record["expectation"]).bounds
-            series.setdefault(f"{record['board']}: {record['figure']}", []).append(record)
+            name = f"{record['board']}: {record['figure']}"
+            series.setdefault(name, []).append(record)
     except OSError as error:
         hint = "run tern hil with a map that says what to expect of its boards"
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from error
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error
     except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(
-            f"{path} has a line that tern hil did not write: {error}", "remove it"
-        ) from error
+        text = f"{path} has a line that tern hil did not write: {error}"
+        raise UsageError(text, "remove it") from error
     return series
 
 
 def describe(record: Record) -> str:
-    return f"{record['figure']} {record['value']:,.6g}, expected {Expectation(**record['expectation'])}"
+    """A record for people."""
+    expectation = Expectation(**record["expectation"])
+    return f"{record['figure']} {record['value']:,.6g}, expected {expectation}"
 
 
 def moves(series: Mapping[str, Sequence[Record]]) -> dict[str, str]:
     """By board and figure: which commit last moved it beyond its tolerance."""
     lines = {}
     for name, records in series.items():
-        for before, record in pairwise(({"passed": True}, *records)):
-            if before["passed"] and not record["passed"]:
-                was = (
-                    f"; it was {before['value']:,.6g} at {before['commit']}"
-                    if "value" in before
-                    else ""
-                )
-                lines[name] = (
-                    f"{record['board']}: {describe(record)}, since commit {record['commit']}{was}"
-                )
+        before: Record | None = None
+        for record in records:
+            had_passed = before is None or before["passed"]
+            if had_passed and not record["passed"]:
+                line = f"{record['board']}: {describe(record)}, since commit {record['commit']}"
+                if before is not None:
+                    line += f"; it was {before['value']:,.6g} at {before['commit']}"
+                lines[name] = line
+            before = record
     return lines

@@ -1,6 +1,4 @@
-"""The folders of the tests for boards, and of their vectors: in a checkout, and beside an installed
-package.
-"""
+"""The folders of tests for boards and of their vectors, in a checkout or an installed package."""
 
 import shlex
 from pathlib import Path

@@ -1,7 +1,6 @@
-"""The hardware map: which boards are on the desk, in the shape of Zephyr's twister; and their
-power.
+"""The hardware map: which boards are on the desk, in the shape of Zephyr's twister; their power.
 
-firmware/BOARDS.md describes it. The keys power, power_script, meter and expect are tern's own.
+firmware/BOARDS.md describes it.
 """
 
 import shlex
@@ -20,30 +19,36 @@ from terntools.emulators import catalogue
 from terntools.testing import expectations
 from terntools.testing.expectations import Expectation
 
-_KEYS = {
-    "connected",
-    "id",
-    "platform",
-    "serial",
-    "baud",
-    "fixtures",
-    "notes",
-    "power",
-    "power_script",
-    "product",
-    "meter",
-    "expect",
-    "runner",
+# Those of twister, of which some say nothing to tern, and tern's own.
+_TWISTER_KEYS = (
     "available",
-    "probe_id",
-    "pre_script",
+    "baud",
+    "connected",
+    "fixtures",
+    "id",
+    "notes",
+    "platform",
     "post_script",
-}
+    "pre_script",
+    "probe_id",
+    "product",
+    "runner",
+    "serial",
+)
+_OWN_KEYS = ("expect", "meter", "power", "power_script")
+_KEYS = sorted((*_TWISTER_KEYS, *_OWN_KEYS))
 _OFF_SECONDS = 2.0
+_SWITCH_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class MappedBoard:
+    """A connected board of a map.
+
+    serial: its port; None for an emulated board. power: "hub" and "port" for uhubctl; power_script:
+    a command that gets "off" or "on". meter: options of `tern bench energy`.
+    """
+
     id: str
     platform: str
     serial: str | None
@@ -65,41 +70,45 @@ class MappedBoard:
         return bool(self.power or self.power_script)
 
     def power_cycle(self) -> None:
-        """Switch the board off and on again.
+        """Switch the board off and on again. Raises UsageError if there is no way to, DeviceError."""
+        command = self._power_command()
+        self._switch(command, "off")
+        time.sleep(_OFF_SECONDS)
+        self._switch(command, "on")
 
-        Raises UsageError where the map names no way to, and DeviceError.
-        """
+    def _power_command(self) -> list[str]:
+        """The command that gets "off" or "on". Raises UsageError."""
         if self.power_script:
-            command = shlex.split(self.power_script)
-        elif not self.power:
-            raise UsageError(
-                f"the map names no way to switch {self.id}", "add power: or power_script: to it"
+            return shlex.split(self.power_script)
+        if not self.power:
+            text = f"the map names no way to switch {self.id}"
+            raise UsageError(text, "add power: or power_script: to it")
+        if not shutil.which("uhubctl"):
+            hint = "install it, or name a power_script in the map"
+            raise UsageError("uhubctl is not installed", hint)
+        return ["uhubctl", "-l", str(self.power["hub"]), "-p", str(self.power["port"]), "-a"]
+
+    def _switch(self, command: list[str], action: str) -> None:
+        try:
+            subprocess.run(
+                [*command, action],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=_SWITCH_SECONDS,
             )
-        elif shutil.which("uhubctl"):
-            command = ["uhubctl", "-l", str(self.power["hub"]), "-p", str(self.power["port"]), "-a"]
-        else:
-            raise UsageError(
-                "uhubctl is not installed", hint="install it, or name a power_script in the map"
-            )
-        for action in ("off", "on"):
-            try:
-                subprocess.run(
-                    [*command, action], check=True, capture_output=True, text=True, timeout=60
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                said = f"{getattr(error, 'stderr', None) or getattr(error, 'stdout', None) or error}".strip()
-                raise DeviceError(f"cannot switch {self.id} {action}: {said}") from error
-            if action == "off":
-                time.sleep(_OFF_SECONDS)
+        except (OSError, subprocess.SubprocessError) as error:
+            output = getattr(error, "stderr", None) or getattr(error, "stdout", None) or error
+            text = f"cannot switch {self.id} {action}: {str(output).strip()}"
+            raise DeviceError(text) from error
 
 
 def read_map(path: str | Path) -> list[MappedBoard]:
     """The connected boards of a map. Raises UsageError."""
     entries = _load(Path(path))
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UsageError(
-            f"{path} is not a hardware map", hint="see firmware/BOARDS.md for its format"
-        )
+        hint = "see firmware/BOARDS.md for its format"
+        raise UsageError(f"{path} is not a hardware map", hint)
     boards = [_board(entry, path) for entry in entries if entry.get("connected")]
     if len({board.id for board in boards}) < len(boards):
         raise UsageError(f"{path} has two boards of one id")
@@ -109,56 +118,56 @@ def read_map(path: str | Path) -> list[MappedBoard]:
 
 
 def _load(path: Path) -> Any:
+    """The content of a YAML file. Raises UsageError."""
     extras.require("yaml")
     import yaml
 
     try:
         return yaml.safe_load(path.read_text())
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", hint="see firmware/BOARDS.md"
-        ) from error
+        hint = "see firmware/BOARDS.md"
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
 
 
 def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
-    name = entry.get("id") or entry.get("serial") or "?"
-    where = f"{path}, board {name}"
-    if unknown := sorted(set(entry) - _KEYS):
-        raise UsageError(
-            f"{where}: there is no {unknown[0]!r}", hint=f"there are {', '.join(sorted(_KEYS))}"
-        )
+    """A board from its entry in the map. Raises UsageError, and DeviceError if it is not found."""
+    where = f"{path}, board {entry.get('id') or entry.get('serial') or '?'}"
+    unknown = sorted(entry.keys() - set(_KEYS))
+    if unknown:
+        hint = f"there are {', '.join(_KEYS)}"
+        raise UsageError(f"{where}: there is no {unknown[0]!r}", hint)
     platform = entry.get("platform")
     if not isinstance(platform, str) or not entry.get("id"):
         raise UsageError(f"{where}: id and platform are missing")
+
     serial = entry.get("serial")
-    if serial is None and catalogue.name_of(platform) is None:
+    is_emulated = catalogue.name_of(platform) is not None
+    if serial is None and not is_emulated:
         serial = names.resolve(f"id:{entry['id']}")
-    power, meter, expect = (
-        entry.get("power") or {},
-        entry.get("meter") or {},
-        entry.get("expect", {}),
-    )
+
+    power = entry.get("power") or {}
     if power and not ("hub" in power and "port" in power):
-        raise UsageError(
-            f"{where}: power needs hub and port", hint="such as power: {hub: 1-1, port: 2}"
-        )
+        hint = "such as power: {hub: 1-1, port: 2}"
+        raise UsageError(f"{where}: power needs hub and port", hint)
+    meter = entry.get("meter") or {}
     if not isinstance(meter, dict):
-        raise UsageError(
-            f"{where}: meter has options of tern bench energy", hint="meter: {meter: ppk2}"
-        )
+        hint = "meter: {meter: ppk2}"
+        raise UsageError(f"{where}: meter has options of tern bench energy", hint)
+    expect = entry.get("expect", {})
     if isinstance(expect, str):
         expect = _load(Path(path).parent / expect)
+
     return MappedBoard(
-        str(entry["id"]),
-        platform,
-        serial,
-        int(entry.get("baud", BAUD)),
-        tuple(entry.get("fixtures") or ()),
-        str(entry.get("notes", "")),
-        power,
-        entry.get("power_script"),
-        meter,
-        expectations.parse(expect, where),
+        id=str(entry["id"]),
+        platform=platform,
+        serial=serial,
+        baud=int(entry.get("baud", BAUD)),
+        fixtures=tuple(entry.get("fixtures") or ()),
+        notes=str(entry.get("notes", "")),
+        power=power,
+        power_script=entry.get("power_script"),
+        meter=meter,
+        expect=expectations.parse(expect, where),
     )

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ternhost.plots import canvas
 from ternhost.plots.canvas import blank, dress, legend_above
 
 _WIDTH = 8.0  # inches
@@ -16,6 +18,11 @@ _LEGEND_COLUMNS = 4
 _MEASURED, _MISSED, _LIMIT = "#14406b", "#c46a1b", "#333333"
 
 Record = Mapping[str, Any]
+
+
+def save(series: Mapping[str, Sequence[Record]], path: Path) -> None:
+    """Draw into a file. Raises StorageError."""
+    canvas.save(draw(series), path)
 
 
 def draw(series: Mapping[str, Sequence[Record]]) -> Figure:

@@ -1,6 +1,4 @@
-"""The flash of an emulated board with the device library on it, kept in the cache: deployed once,
-then copied.
-"""
+"""The flash of an emulated board with the device library: deployed once into the cache, then copied."""
 
 import hashlib
 import json
@@ -32,13 +30,14 @@ class PreparedFlash:
 
 
 def deployed(name: str, processor: str | None = None) -> PreparedFlash:
-    """The flash of the emulated board `name` with the whole library, found right there; made again
-    for changed inputs.
+    """The flash of the emulated board `name` with the whole library, which computes right there.
 
-    processor: compile for this one; the board's own must run its code. Raises DeviceError if not
-    built, MiscompiledError.
+    It is made again for changed inputs. processor: compile for this one, whose code the board's own
+    has to run. Raises DeviceError if the board is not built, and MiscompiledError.
     """
-    kept = "-".join(filter(None, ("flash", name, processor)))
+    kept = f"flash-{name}"
+    if processor:
+        kept += f"-{processor}"
     recipe = Recipe(kept, tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))
 
     def make(work: Path, out: Path) -> Mapping[str, str]:
@@ -51,9 +50,7 @@ def deployed(name: str, processor: str | None = None) -> PreparedFlash:
 
 
 def library_files(machine: deploy.Machine) -> dict[str, bytes]:
-    """The whole device library for `machine`, with the boards that tests play, and the generator
-    that they use.
-    """
+    """The whole device library for `machine`, with the boards and the generator that tests use."""
     files = deploy.library_files(machine, whole=True)
     for name in ("boards/emulated", "boards/esp32", "boards/rp2", "hash_drbg"):
         source = mpy.LIBRARY / f"{name}.py"
@@ -64,6 +61,7 @@ def library_files(machine: deploy.Machine) -> dict[str, bytes]:
 
 
 def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
+    """Deploy the library to a new board, and copy its flash. Returns what it was built with."""
     with catalogue.boot(name) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
     if processor:
@@ -84,7 +82,7 @@ def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
 
 
 def _fingerprint(name: str) -> str:
-    """A digest of everything that decides the content of the flash, and whether it was found right."""
+    """A digest of everything that decides the content of the flash, and whether it computes right."""
     hashed = hashlib.sha256(mpy.compiler_version().encode())
     for architecture in mpy.ARCHITECTURES:
         hashed.update(mpy.compiled(self_check.source(), architecture, "constructs.py"))
@@ -97,6 +95,7 @@ def _fingerprint(name: str) -> str:
 
 
 def _firmware(name: str) -> Path | None:
+    """The file of the firmware that an emulated board runs; None if it is not built."""
     if name != catalogue.PICO:
         return qemu.MACHINES[name].firmware()
     entry = cache.find_entry(pico.FIRMWARE)
@@ -104,6 +103,7 @@ def _firmware(name: str) -> Path | None:
 
 
 def _forget_older(kept: str) -> None:
+    """Remove all but the newest flashes of this name."""
     entries = cache.cache_root().glob(f"{kept}-{tern.__version__}-*/{cache.RECORD}")
     with suppress(FileNotFoundError):  # another process forgets, too
         for record in sorted(entries, key=lambda path: path.stat().st_mtime, reverse=True)[

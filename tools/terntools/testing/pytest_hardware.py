@@ -1,8 +1,8 @@
-"""Fixtures for tests with boards in the loop, of `--hardware-map FILE`, `--port PORT` or (emulated)
-`--target`.
+"""Fixtures for tests with boards in the loop.
 
-`dut` is one board after the other, `fleet` all; `expectation` is each one of `mapped_board`, an
-entry of the map. `@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
+The boards are those of `--hardware-map FILE`, of `--port PORT`, or the emulated ones of `--target`.
+`dut` is one board after the other, `fleet` all of them. `expectation` is each one of
+`mapped_board`, an entry of the map. `@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
 """
 
 import contextlib
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from tern import host_frames
-from terntools.boards import deploy, hiding
+from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
-from terntools.testing import device_tests, hardware
+from terntools.testing import board_program, device_tests, hardware
 from terntools.testing.hardware import MappedBoard
 
 _NO_BOARDS = "no boards: --hardware-map FILE, --port PORT or --target pico,rv32,..."
@@ -34,12 +34,10 @@ class Dut:
     def deploy(self, *more: str) -> deploy.Machine:
         """Put the device library on the board, with modules of mpy.ON_DEMAND."""
         with self.repl() as repl:
-            machine, changes = deploy.plan(repl, more=more)
-            hiding.require_none(repl, changes.move)
-            deploy.install(repl, machine, changes)
-            return machine
+            return board_program.install_library(repl, more)
 
     def start(self) -> host_frames.Hello:
+        """Start the program on the board, and wait for its HELLO. Raises DeviceError."""
         with self.repl():  # which ends with a start
             pass
         return deploy.wait_for_hello(self.port)
@@ -67,39 +65,64 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _boards(config: pytest.Config) -> list[MappedBoard]:
-    if path := config.getoption("hardware_map"):
-        wanted = config.getoption("hardware_id")
-        return [board for board in hardware.read_map(path) if wanted in (None, board.id)]
-    if port := config.getoption("port"):
+    """The boards under test, by the options."""
+    hardware_map = config.getoption("hardware_map")
+    if hardware_map:
+        only = config.getoption("hardware_id")
+        boards = hardware.read_map(hardware_map)
+        return [board for board in boards if only is None or board.id == only]
+
+    port = config.getoption("port")
+    if port:
         return [MappedBoard("board", "board", port, config.getoption("baud"))]
-    targets = config.getoption("target").split(",")
-    names = [name for name in targets if name in catalogue.NAMES and not device_tests.absence(name)]
-    return [MappedBoard(platform, platform, None) for platform in map(catalogue.platform_of, names)]
+
+    boards = []
+    for target in config.getoption("target").split(","):
+        if target in catalogue.NAMES and not device_tests.absence(target):
+            platform = catalogue.platform_of(target)
+            boards.append(MappedBoard(platform, platform, None))
+    return boards
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "expectation" in metafunc.fixturenames:
-        pairs = [(board, each) for board in _boards(metafunc.config) for each in board.expect]
-        names = [f"{board.id}-{each.figure}" for board, each in pairs]
-        metafunc.parametrize(("mapped_board", "expectation"), pairs, ids=names, scope="module")
-    if "dut" not in metafunc.fixturenames:
-        return
-    marks = metafunc.definition.iter_markers("hardware")
-    wanted = [mark.kwargs["fixture"] for mark in marks if mark.kwargs.get("fixture")]
+        _parametrize_expectations(metafunc)
+    if "dut" in metafunc.fixturenames:
+        _parametrize_boards(metafunc)
+
+
+def _parametrize_expectations(metafunc: pytest.Metafunc) -> None:
+    pairs = []
+    ids = []
+    for board in _boards(metafunc.config):
+        for expectation in board.expect:
+            pairs.append((board, expectation))
+            ids.append(f"{board.id}-{expectation.figure}")
+    metafunc.parametrize(("mapped_board", "expectation"), pairs, ids=ids, scope="module")
+
+
+def _parametrize_boards(metafunc: pytest.Metafunc) -> None:
+    """A test for each board that has the fixtures of its marks, or a skipped one."""
+    needed = set()
+    for mark in metafunc.definition.iter_markers("hardware"):
+        if mark.kwargs.get("fixture"):
+            needed.add(mark.kwargs["fixture"])
+
     boards = _boards(metafunc.config)
-    # Twister writes `name:what` for some fixtures.
-    fitting = [
-        board for board in boards if {*wanted} <= {each.split(":")[0] for each in board.fixtures}
-    ]
-    params = [pytest.param(board, id=board.id) for board in fitting]
+    params = []
+    for board in boards:
+        fixtures = {fixture.split(":")[0] for fixture in board.fixtures}  # `name:what` for some
+        if needed <= fixtures:
+            params.append(pytest.param(board, id=board.id))
     if not params:
-        reason = f"no board has {' and '.join(wanted)}" if boards else _NO_BOARDS
-        params = [pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason))]
+        reason = f"no board has {' and '.join(sorted(needed))}" if boards else _NO_BOARDS
+        params.append(pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason)))
     metafunc.parametrize("dut", params, indirect=True, scope="module")
 
 
 @contextlib.contextmanager
 def _running(board: MappedBoard) -> Iterator[Dut]:
+    """The board, booted if it is an emulated one."""
     name = catalogue.name_of(board.platform)
     if name and board.serial is None:
         with catalogue.boot(name) as emulated:
@@ -112,8 +135,8 @@ def _running(board: MappedBoard) -> Iterator[Dut]:
 @pytest.fixture(scope="module")
 def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
     """One board under test; the test runs once for each that fits."""
-    with _running(request.param) as one:
-        yield one
+    with _running(request.param) as board:
+        yield board
 
 
 @pytest.fixture(scope="module")

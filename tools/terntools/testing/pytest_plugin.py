@@ -1,8 +1,7 @@
-"""The pytest plugin `tern`: collects each device test of `tern_device_tests` (ini) once more for
-every target.
+"""The pytest plugin `tern`: collects device tests once more for every target.
 
-Options are named as pytest-embedded's. With pytest-xdist `--dist loadgroup` runs each file once on
-each target.
+Device tests are those in the folders of the setting `tern_device_tests`. Options are named as
+pytest-embedded's. With pytest-xdist, `--dist loadgroup` runs each file once on each target.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -35,22 +34,22 @@ class DeviceTestError(Exception):
 
 
 class Targets:
-    """The targets of a session: each is made when a test first asks for it, and runs a file once
-    for all its tests.
+    """The targets of a session.
+
+    Each is made when a test first asks for it, and runs a file once for all its tests. wanted: the
+    functions of each file that run on each target.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.names: list[str] = [name for name in config.getoption("target").split(",") if name]
         self.kinds = dict(KINDS)
-        if port := config.getoption("port"):
+        port = config.getoption("port")
+        if port:
             board = partial(BoardTarget, port, config.getoption("baud"))
             self.kinds[_BOARD] = Kind(board, device_tests.BOARD_LACKS)
-            self.names = list(dict.fromkeys((*self.names, _BOARD)))
-        if unknown := [name for name in self.names if name not in (*KINDS, _BOARD)]:
-            known = ", ".join((*KINDS, _BOARD))
-            raise pytest.UsageError(f"--target: there is no '{unknown[0]}', only {known}")
-        if _BOARD in self.names and not port:
-            raise pytest.UsageError(f"--target {_BOARD} needs --port")
+            if _BOARD not in self.names:
+                self.names.append(_BOARD)
+        _require_known(self.names, port)
         if config.getoption("exhaustive"):
             for name, kind in self.kinds.items():
                 self.kinds[name] = replace(kind, spared={}, selection=device_tests.ALL, one_of=1)
@@ -68,14 +67,25 @@ class Targets:
     def _run(self, name: str, path: Path) -> dict[str, Outcome]:
         target = _once(self._made, name, self.kinds[name].make)
         target.one_of = self.kinds[name].one_of
-        return {
-            one.name: one for one in device_tests.run_file(target, path, self.wanted[name, path])
-        }
+        outcomes = device_tests.run_file(target, path, self.wanted[name, path])
+        return {outcome.name: outcome for outcome in outcomes}
 
     def close(self) -> None:
+        """Close the targets that were made."""
         for target in self._made.values():
             if not target.exception():
                 target.result().close()
+
+
+def _require_known(names: list[str], port: str | None) -> None:
+    """Raise pytest.UsageError for a target that there is not, and for a board without a port."""
+    known = (*KINDS, _BOARD)
+    for name in names:
+        if name not in known:
+            text = f"--target: there is no '{name}', only {', '.join(known)}"
+            raise pytest.UsageError(text)
+    if _BOARD in names and not port:
+        raise pytest.UsageError(f"--target {_BOARD} needs --port")
 
 
 def _once(kept: dict[K, Future[V]], key: K, make: Callable[[], V]) -> V:
@@ -114,27 +124,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if targets := config.stash.get(_TARGETS_KEY, None):
+    targets = config.stash.get(_TARGETS_KEY, None)
+    if targets is not None:
         targets.close()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    is_test = file_path.match("test_*.py") and file_path.parent in parent.config.getini(
-        "tern_device_tests"
-    )
-    wanted = is_test and parent.config.stash[_TARGETS_KEY].names
-    return DeviceFile.from_parent(parent, path=file_path) if wanted else None
+    folders = parent.config.getini("tern_device_tests")
+    if not file_path.match("test_*.py") or file_path.parent not in folders:
+        return None
+    if not parent.config.stash[_TARGETS_KEY].names:
+        return None
+    return DeviceFile.from_parent(parent, path=file_path)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("not_on_cpython"):
         return
     folders = config.getini("tern_device_tests")
-    here = [
-        item for item in items if not isinstance(item, DeviceItem) and item.path.parent in folders
-    ]
-    config.hook.pytest_deselected(items=here)
-    items[:] = [item for item in items if item not in here]
+    on_cpython = []
+    for item in items:
+        if not isinstance(item, DeviceItem) and item.path.parent in folders:
+            on_cpython.append(item)
+    config.hook.pytest_deselected(items=on_cpython)
+    items[:] = [item for item in items if item not in on_cpython]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -152,13 +165,14 @@ class DeviceFile(pytest.File):
         needs = device_tests.needs(self.path)
         for target in targets.names:
             kind = targets.kinds[target]
+            why_absent = device_tests.absence(target)
             lacks = {**kind.lacks, **kind.spared}
-            absent = device_tests.absence(target)
             for name in device_tests.selected(self.path, kind.selection):
-                item = DeviceItem.from_parent(
+                item: DeviceItem = DeviceItem.from_parent(
                     self, name=f"{name}[{target}]", test_name=name, target=target
                 )
-                if reason := absent or lacks.get(needs.get(name, "")):
+                reason = why_absent or lacks.get(needs.get(name, ""))
+                if reason:
                     item.add_marker(pytest.mark.skip(reason=reason))
                 yield item
 

@@ -13,9 +13,8 @@ from ternhost.reach.absence import require_at_port
 from ternhost.reach.links import Events, Link, open_link
 from ternhost.store.boards import hello_fields
 
-UNDER_WAY = (
-    16  # requests to one board; enough that it never waits for the host to commit the answers
-)
+# Requests to one board; enough that it never waits for the host to commit the answers.
+UNDER_WAY = 16
 MAX_TRIES = 12  # requests to one device in one round
 PATIENCE = 1.0  # seconds of silence until a board is asked again; doubles up to
 MAX_PATIENCE = 8.0
@@ -42,6 +41,7 @@ class BoardOnPort:
         self.begin([], 0.0)
 
     def begin(self, devices: Iterable[int], now: float) -> None:
+        """Begin a round, in which these devices of the board are to be asked."""
         self.to_ask = deque(devices)
         self.under_way: dict[int, int] = {}  # device -> serial number of its latest request
         self.tries: dict[int, int] = {}
@@ -53,22 +53,13 @@ class BoardOnPort:
         self.given_up = []
 
     def open(self, events: Events, timeout: float) -> host_frames.Hello:
-        """Open the port and say hello."""
+        """Open the port and say hello. Raises DeviceError."""
         link = open_link(self.port, events)
         try:
             hello = link.hello(timeout)
-            clients = range(hello.first or 0, (hello.first or 0) + (hello.clients or 0))
-            if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
-                text = f"the board on {self.port} says that it has {len(clients):,} clients from "
-                text += f"{clients.start} on"
-                raise DeviceError(
-                    text, "no board can have that many: provision it anew, or do not use it"
-                )
-            require_at_port(self.port, hello)
-            if self.clients and clients != self.clients:
-                raise DeviceError(
-                    f"another board than before is on {self.port}", hint="put each board back"
-                )
+            first = hello.first or 0
+            clients = range(first, first + (hello.clients or 0))
+            self._check(hello, clients)
         except BaseException:
             link.close()
             raise
@@ -78,13 +69,24 @@ class BoardOnPort:
         self.link = link  # last: another thread may use it from now on
         return hello
 
+    def _check(self, hello: host_frames.Hello, clients: range) -> None:
+        """Raise DeviceError if the board on the port cannot be this one."""
+        if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
+            raise DeviceError(
+                f"the board on {self.port} says that it has {len(clients):,} clients from "
+                f"{clients.start} on",
+                "no board can have that many: provision it anew, or do not use it",
+            )
+        require_at_port(self.port, hello)
+        if self.clients and clients != self.clients:
+            raise DeviceError(
+                f"another board than before is on {self.port}", hint="put each board back"
+            )
+
     def reopen(self, events: Events, now: float) -> None:
         """Try to open the port in a thread, if it is time to: it may take long to fail."""
-        if (
-            self.link
-            or (self._opening and self._opening.is_alive())
-            or now - self.opened < _REOPEN_EVERY
-        ):
+        is_opening = self._opening is not None and self._opening.is_alive()
+        if self.link or is_opening or now - self.opened < _REOPEN_EVERY:
             return
         self.opened = now
         self._opening = threading.Thread(target=self._try_to_open, args=(events,), daemon=True)
@@ -104,6 +106,7 @@ class BoardOnPort:
         self.under_way.clear()
 
     def close(self) -> None:
+        """Give the port back."""
         if self._opening and self._opening is not threading.current_thread():
             self._opening.join()
         if self.link:
@@ -140,8 +143,9 @@ class BoardOnPort:
             del self.under_way[device]
 
     def lost_one(self, device: int) -> None:
-        """Repeat a damaged request: the one for `device`, or the oldest open one if the board
-        cannot tell.
+        """Repeat a damaged request.
+
+        It is that for `device`, or the oldest open one if the board cannot tell.
         """
         if device == wire.BOARD:
             device = next(iter(self.under_way), wire.BOARD)
@@ -155,14 +159,14 @@ class BoardOnPort:
             self.waiting[device] = until
 
     def nudge(self, now: float) -> None:
-        """Ask devices again whose wait is over, and the oldest open request if the board is silent
-        for too long.
-        """
-        for device in [device for device, until in self.waiting.items() if now >= until]:
+        """Ask devices again whose wait is over, and repeat a request that a silent board has lost."""
+        due = [device for device, until in self.waiting.items() if now >= until]
+        for device in due:
             del self.waiting[device]
             self.to_ask.append(device)
             self.heard = now
-        if self.link and self.under_way and now - max(self.heard, self.asked_again) > self.patience:
+        silence = now - max(self.heard, self.asked_again)
+        if self.link and self.under_way and silence > self.patience:
             self.asked_again = now
             self.patience = min(2 * self.patience, MAX_PATIENCE)
             oldest = next(iter(self.under_way))
@@ -178,8 +182,9 @@ class BoardOnPort:
             self.unsure = True
 
     def hear_out(self, end: float) -> TernError | None:
-        """Wait, until about `end`, for its HELLO, which follows the model; return an error if it
-        may be lost.
+        """Wait, until about `end`, for its HELLO, which follows the model.
+
+        Return an error if the model may be lost.
         """
         if not self.link or not self.unsure:
             return None
@@ -194,4 +199,5 @@ class BoardOnPort:
 
     @property
     def busy(self) -> bool:
+        """Whether devices of the board are still to answer."""
         return bool(self.to_ask or self.under_way or self.waiting)

@@ -20,7 +20,7 @@ from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import BoardBudget, OnProgress, RoundProgress
 from ternhost.reach.fleet import Boards
-from ternhost.reach.links import Events, drain
+from ternhost.reach.links import Events, Link, drain
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
 from ternhost.reach.sightings import Sighting
 from ternhost.reach.stored import DriverOptions, ReportsDriver
@@ -63,7 +63,7 @@ class BoardsDriver(ReportsDriver):
             self._sightings.forget()
             for board in self.boards:
                 self._hand_out_model(board)
-            self._saw(*self.boards)
+            self._note_sightings(*self.boards)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -72,13 +72,13 @@ class BoardsDriver(ReportsDriver):
     def __exit__(self, *raised: object) -> None:
         if not any(raised):
             self._hear_out()
-            self._saw(*self.boards)
+            self._note_sightings(*self.boards)
             self._sightings.forget()
         for board in self.boards:
             board.close()
         self._fleet.__exit__(*raised)
 
-    def _saw(self, *boards: BoardOnPort, error: str | None = None) -> None:
+    def _note_sightings(self, *boards: BoardOnPort, error: str | None = None) -> None:
         for board in boards:
             self._sightings.note(
                 Sighting(
@@ -99,15 +99,17 @@ class BoardsDriver(ReportsDriver):
                     f"the board on {board.port} has no clients", hint="provision it first"
                 )
             for device in board.clients:
-                if (other := self._board_of.setdefault(device, board)) is not board:
-                    hint = "provision the boards of a fleet together, so that each has devices of its own"
+                other = self._board_of.setdefault(device, board)
+                if other is not board:
                     raise DeviceError(
-                        f"device {device} is on {other.port} and on {board.port}", hint
+                        f"device {device} is on {other.port} and on {board.port}",
+                        hint="provision the boards of a fleet together, so that each has devices "
+                        "of its own",
                     )
 
     def read_budgets(self) -> list[BoardBudget]:
-        known = (self._sightings.budget(board.clients) for board in self.boards)
-        return [budget for budget in known if budget is not None]
+        budgets = [self._sightings.budget(board.clients) for board in self.boards]
+        return [budget for budget in budgets if budget is not None]
 
     @property
     def devices(self) -> list[int]:
@@ -124,13 +126,15 @@ class BoardsDriver(ReportsDriver):
 
     def _hand_out_model(self, board: BoardOnPort) -> None:
         first = board.clients.start
-        if model := kept_model.kept(self._store):
+        model = kept_model.kept(self._store)
+        if model:
             board.hand_out(kept_model.for_device(model, first), self.aggregator.key(first))
 
     def _hear_out(self) -> None:
         end = time.monotonic() + _HEARING_OUT
         for board in self.boards:
-            if error := board.hear_out(end):
+            error = board.hear_out(end)
+            if error:
                 self._warn(
                     f"{error.message}: it may have an earlier model, until the next run begins"
                 )
@@ -143,103 +147,132 @@ class BoardsDriver(ReportsDriver):
         """Raises DeviceError where no board is left, AllRefused for refusals without reports, and
         StorageError.
         """
-        wanted = self.aggregator.unanswered(number)
-        self._begin(number, wanted, time.monotonic())
-        asked = len(wanted) + self.aggregator.reports(number)
+        unanswered = self.aggregator.unanswered(number)
+        self._begin(number, unanswered, time.monotonic())
+        asked = len(unanswered) + self.aggregator.reports(number)
         while not self.stopped:
             for board in self.boards:
-                if given_up := board.feed(lambda device: self.aggregator.request(number, device)):
-                    why = f"{board.port}: no answer from {counted(len(given_up), 'device')}"
-                    self._give_up(number, given_up, why)
+                self._feed(board, number)
             self._receive(number)
             now = time.monotonic()
             on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
-            if result := self.aggregator.ended(number, now):
+            result = self.aggregator.ended(number, now)
+            if result:
                 if self._sightings.due(len(self.boards), ended=True):
-                    self._saw(*self.boards)
+                    self._note_sightings(*self.boards)
                 self._check(result)
                 return self.with_reports(result)
             self._look_after_boards(number, now)
         return None
 
-    def _begin(self, number: int, wanted: Sequence[int], now: float) -> None:
-        of_board: dict[BoardOnPort, list[int]] = {board: [] for board in self.boards}
+    def _feed(self, board: BoardOnPort, number: int) -> None:
+        """Send a board as many requests as it may have, and give up devices that never answer."""
+        given_up = board.feed(lambda device: self.aggregator.request(number, device))
+        if given_up:
+            devices = counted(len(given_up), "device")
+            self._give_up(number, given_up, f"{board.port}: no answer from {devices}")
+
+    def _begin(self, number: int, unanswered: Sequence[int], now: float) -> None:
+        """Give each board its devices of the round, and give up those on no board."""
+        devices_by_board: dict[BoardOnPort, list[int]] = {board: [] for board in self.boards}
         homeless: list[int] = []
-        for device in wanted:
+        for device in unanswered:
             board = self._board_of.get(device)
-            (of_board[board] if board else homeless).append(device)
-        for board, devices in of_board.items():
+            if board:
+                devices_by_board[board].append(device)
+            else:
+                homeless.append(device)
+        for board, devices in devices_by_board.items():
             board.begin(devices, now)
             if board.left_out and not self._is_back(board):
                 self.aggregator.give_up(number, devices)
                 board.begin([], now)
                 board.given_up = devices
         if homeless:
-            self._give_up(
-                number, homeless, f"on no board of this fleet: {counted(len(homeless), 'device')}"
-            )
+            devices_text = counted(len(homeless), "device")
+            self._give_up(number, homeless, f"on no board of this fleet: {devices_text}")
 
     def _give_up(self, number: int, devices: Iterable[int], why: str) -> None:
         self.aggregator.give_up(number, devices)
         self._warn(f"round {number}: {why}")
 
     def _receive(self, number: int) -> None:
+        """Count the frames of boards that have come, and repeat the requests that were lost."""
         batch: list[bytes] = []
-        heard: list[tuple[BoardOnPort, int]] = []
+        addressed: list[tuple[BoardOnPort, int]] = []  # boards, and devices that they have named
         for event in drain(self._events, _TICK):
-            board = next((board for board in self.boards if board.link is event.link), None)
+            batch += event.frames
+            board = self._board_of_link(event.link)
             if board and event.error:
                 board.lose(event.error)
                 self._warn(event.error.message)
             elif board:
                 board.heard = time.monotonic()
                 board.patience = PATIENCE
-                heard += [(board, device) for device in _devices(event.frames, number)]
-            batch += event.frames
+                for device in _devices(event.frames, number):
+                    addressed.append((board, device))
         accepted = self.aggregator.accept(batch, time.monotonic())
         self._sightings.answered(accepted.reports, self.aggregator.costs)
         self._settle(accepted)
-        for board, device in heard:  # a request that is still open was not settled, and is repeated
-            board.lost_one(device)
+        for board, device in addressed:
+            board.lost_one(device)  # a request that is still open was not settled
+
+    def _board_of_link(self, link: Link) -> BoardOnPort | None:
+        for board in self.boards:
+            if board.link is link:
+                return board
+        return None
 
     def _settle(self, accepted: Accepted) -> None:
+        """Tell the boards which of their devices have answered, and which must wait."""
+        devices = [device for _, device in accepted.reports]
+        devices += [refusal.device for refusal in accepted.refusals]
         answered: dict[BoardOnPort, list[int]] = {}
-        refused = [(refusal.round, refusal.device) for refusal in accepted.refusals]
-        for _, device in (*accepted.reports, *refused):
-            if board := self._board_of.get(device):
+        for device in devices:
+            board = self._board_of.get(device)
+            if board:
                 answered.setdefault(board, []).append(device)
-        for board, devices in answered.items():
-            board.answered(devices)
-        for error in accepted.unread:
-            if error.code == wire.ERR_TOO_SOON and (board := self._board_of.get(error.device)):
-                board.wait(error.device, time.monotonic() + min(error.detail, MAX_PAUSE))
+        for board, devices_of_board in answered.items():
+            board.answered(devices_of_board)
+        for refusal in accepted.unread:
+            board = self._board_of.get(refusal.device)
+            if board and refusal.code == wire.ERR_TOO_SOON:
+                pause = min(refusal.detail, MAX_PAUSE)
+                board.wait(refusal.device, time.monotonic() + pause)
 
     # Boards that fail
 
     def _look_after_boards(self, number: int, now: float) -> None:
         if self._sightings.due(len(self.boards)):
-            self._saw(*self.boards)
+            self._note_sightings(*self.boards)
         if now - self._checked > _CHECK_EVERY:
             self._checked = now
-            self._failed = self._fleet.failed()
-            for board in self.boards:
-                if board.port in self._failed and not board.left_out:
-                    self._leave_out(number, board, self._failed[board.port])
+            self._leave_out_failed(number)
         for board in self.boards:
             if board.left_out and board.port not in self._failed:
                 board.reopen(self._events, now)
                 if self._is_back(board):
                     # Its answers still count in this round, but the round does not wait for them.
                     board.begin(board.given_up, now)
-            if not board.busy:
-                continue
-            if now - board.heard > self.terms.silence and not board.waiting:
-                text = f"the board on {board.port} has been silent for {self.terms.silence:g} s"
-                silent = DeviceError(text, hint="check its power; 'tern device ping BOARD' asks it")
-                self._leave_out(number, board, board.error or silent)
-            else:
-                board.reopen(self._events, now)
-                board.nudge(now)
+            if board.busy:
+                self._look_after(board, number, now)
+
+    def _leave_out_failed(self, number: int) -> None:
+        """Go on without the boards that are known to be gone for good."""
+        self._failed = self._fleet.failed()
+        for board in self.boards:
+            if board.port in self._failed and not board.left_out:
+                self._leave_out(number, board, self._failed[board.port])
+
+    def _look_after(self, board: BoardOnPort, number: int, now: float) -> None:
+        """Ask a board again, or leave it out if it has been silent for too long."""
+        if now - board.heard > self.terms.silence and not board.waiting:
+            text = f"the board on {board.port} has been silent for {self.terms.silence:g} s"
+            silent = DeviceError(text, hint="check its power; 'tern device ping BOARD' asks it")
+            self._leave_out(number, board, board.error or silent)
+        else:
+            board.reopen(self._events, now)
+            board.nudge(now)
 
     def _leave_out(self, number: int, board: BoardOnPort, error: DeviceError) -> None:
         devices = [*board.under_way, *board.to_ask, *board.waiting]
@@ -247,24 +280,24 @@ class BoardsDriver(ReportsDriver):
         board.left_out = True
         board.opened = time.monotonic()
         board.close()
-        self._saw(board, error=error.message)
-        self._give_up(
-            number, devices, f"{error.message}; {board.port} is left out until it answers again"
-        )
+        self._note_sightings(board, error=error.message)
+        why = f"{error.message}; {board.port} is left out until it answers again"
+        self._give_up(number, devices, why)
         board.begin([], board.opened)
         board.given_up = devices
 
     def _is_back(self, board: BoardOnPort) -> bool:
-        # Whether a board that was left out has answered on its port again.
+        """Whether a board that was left out has answered on its port again; then ask it again."""
         if board.link is None:
             return False
         board.left_out = False
-        self._saw(board)
+        self._note_sightings(board)
         self._hand_out_model(board)
         self._warn(f"the board on {board.port} is back")
         return True
 
     def _raise_failed(self) -> None:
+        """Raise the error of a board that is known to be gone, if there is one."""
         for error in self._fleet.failed().values():
             raise error
 
@@ -276,7 +309,7 @@ class BoardsDriver(ReportsDriver):
 
 
 def _devices(received: Iterable[bytes], number: int) -> Iterator[int]:
-    # The devices in these unchecked frames of this round; 0 where a board could not tell.
+    """The devices in these unchecked frames of this round; 0 where a board could not tell."""
     for frame in received:
         with suppress(frames.FrameError):
             device, of_round = frames.address(frame)

@@ -48,6 +48,7 @@ class OnPorts(BoardFleet):
     form = "port:BOARD[,BOARD...]"
     about = "boards on ports: a0, auto, id:SERIAL, a path or a URL"
     may_move = True
+    way = "Frames travel over a cable, unencrypted."
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -56,8 +57,11 @@ class OnPorts(BoardFleet):
 
     @property
     def anywhere(self) -> str:
-        files = {name: str(Path(name).absolute()) for name in self.names if Path(name).exists()}
-        return f"{self.word}:{','.join(files.get(name, name) for name in self.names)}"
+        names = []
+        for name in self.names:
+            path = Path(name)
+            names.append(str(path.absolute()) if path.exists() else name)
+        return f"{self.word}:{','.join(names)}"
 
     @property
     def ports(self) -> list[str]:

@@ -1,6 +1,4 @@
-"""Frames over a serial port, a pty, a socket:// or any other URL of pyserial, with the flow control
-of wire.md.
-"""
+"""Frames over a serial port, a pty or any URL of pyserial, with the flow control of wire.md."""
 
 import contextlib
 import errno
@@ -22,14 +20,11 @@ try:
     from termios import error as _TermiosError  # which is no OSError, and which pyserial lets pass
 except ImportError:  # Windows
     _TermiosError = OSError  # type: ignore[assignment,misc]
-PORT_ERRORS = (
-    OSError,
-    _TermiosError,
-)  # of a port whose board vanishes; pyserial's own are OSErrors
+# Of a port whose board vanishes; pyserial's own are OSErrors.
+PORT_ERRORS = (OSError, _TermiosError)
 BAUD = 115200
-_CONTROL = (
-    b"\x02\x03\x04"  # a console leaves its raw mode, interrupts the program, resets its interpreter
-)
+# A console leaves its raw mode, interrupts the program, resets its interpreter.
+_CONTROL = b"\x02\x03\x04"
 _POLL = 0.1  # seconds that a read waits, and so the reader takes at most to notice its end
 _WRITE_TIMEOUT = 5.0
 _LAST_WORDS = 0.5  # seconds for a board to end its answer before its port is closed,
@@ -81,7 +76,7 @@ class SerialLink(Link):
             return len(self._waiting)
 
     def _pump(self) -> None:
-        # Writes as many bytes as there is room; the rest waits for credits. Holds the lock.
+        """Write as many bytes as there is room; the rest waits for credits. Holds the lock."""
         n = min(wire.IN_FLIGHT - self._in_flight, len(self._waiting))
         if n > 0 and self._write(self._waiting[:n]):
             self._within_frame = self._waiting[n - 1] != 0
@@ -89,13 +84,13 @@ class SerialLink(Link):
             self._in_flight += n
 
     def _write(self, data: bytes | bytearray) -> bool:
-        # Whether it could be written. Holds the lock.
+        """Write bytes; return whether it was possible. Holds the lock."""
         if self._lost or self._closing:
             return False
         try:
             self._port.write(data)
         except PORT_ERRORS as error:
-            self.lose(_what(error))
+            self.lose(_reason(error))
             return False
         return True
 
@@ -104,8 +99,10 @@ class SerialLink(Link):
             return self._start_anew()
 
     def _start_anew(self) -> int:
-        # Ends a half-sent frame, and asks for the HELLO; returns its nonce. Nothing else is sent
-        # until the HELLO comes, from which on both sides count from zero. Holds the lock.
+        """End a half-sent frame, and ask for the HELLO; return its nonce. Holds the lock.
+
+        Nothing else is sent until the HELLO comes, from which on both sides count from zero.
+        """
         out = bytearray(_CONTROL)
         while any(byte in out for byte in _CONTROL):  # the program of a starting board would end
             nonce, request = hello_request()
@@ -132,7 +129,7 @@ class SerialLink(Link):
                         self._start_anew()
         except PORT_ERRORS as error:
             with self._lock:
-                self.lose(_what(error))
+                self.lose(_reason(error))
 
     def _take(self, receiver: frames.Receiver, data: bytes) -> None:
         received = []
@@ -149,13 +146,13 @@ class SerialLink(Link):
         self.heard(received)
 
     def _grant(self, in_flight: int) -> None:
-        # Holds the lock.
+        """Note how many bytes the board has not read yet, and write more. Holds the lock."""
         self._in_flight = max(0, in_flight)
         self._last_credit = time.monotonic()
         self._pump()
 
     def lose(self, why: str) -> None:
-        # Holds the lock.
+        """Note that the board can no longer be reached. Holds the lock."""
         if not self._closing:
             self._waiting.clear()
             super().lose(why)
@@ -166,7 +163,8 @@ class SerialLink(Link):
         return hello
 
 
-def _what(error: Exception) -> str:
+def _reason(error: Exception) -> str:
+    """What has happened to a port, in words."""
     if isinstance(error, serial.SerialTimeoutException):
         return "it takes no more bytes"
     if "returned no data" in str(error):  # how pyserial puts a hang-up
@@ -177,8 +175,9 @@ def _what(error: Exception) -> str:
 
 
 class _SocketPort(protocol_socket.Serial):
-    """pyserial's, but it closes its socket even if the other end has gone first; socket:///path is
-    a Unix socket.
+    """pyserial's, but it closes its socket even if the other end has gone first.
+
+    socket:///path is a Unix socket.
     """
 
     _socket: Any = None
@@ -211,8 +210,11 @@ class _SocketPort(protocol_socket.Serial):
 
     @staticmethod
     def _hear_out(connection: socket.socket) -> None:
-        # Unlike TCP, this socket fails at once for a board that is still answering, which QEMU may
-        # not survive.
+        """Let the board end its answer.
+
+        Unlike TCP, this socket fails at once for a board that is still answering, which QEMU may
+        not survive.
+        """
         end = time.monotonic() + _LAST_WORDS
         with contextlib.suppress(OSError):  # silence, or the other end has gone
             connection.settimeout(_PAUSE)
@@ -225,15 +227,12 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
 
     Raises DeviceError and UsageError.
     """
-    make: Any = _SocketPort if port.lower().startswith("socket://") else serial.serial_for_url
-    options = {
-        "baudrate": baud,
-        "timeout": _POLL,
-        "write_timeout": _WRITE_TIMEOUT,
-        "exclusive": True,
-    }
+    is_socket = port.lower().startswith("socket://")
+    make: Any = _SocketPort if is_socket else serial.serial_for_url
     try:
-        opened: serial.Serial = make(port, **options)
+        opened: serial.Serial = make(
+            port, baudrate=baud, timeout=_POLL, write_timeout=_WRITE_TIMEOUT, exclusive=True
+        )
         return opened
     except ValueError as error:
         raise UsageError(
@@ -244,7 +243,8 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
 
 
 def _open_error(port: str, error: Exception) -> DeviceError:
-    code, text = (*error.args, None)[0], str(error)  # Windows names its error in the text alone
+    code = error.args[0] if error.args else None
+    text = str(error)  # Windows names its error here alone
     if code == errno.ENOENT or "FileNotFoundError" in text:
         return no_port(port)
     if code in (errno.EAGAIN, errno.EBUSY) or "PermissionError" in text:
@@ -262,11 +262,12 @@ def _open_error(port: str, error: Exception) -> DeviceError:
             f"{port} is not a serial port", hint="name a device such as /dev/ttyACM0"
         )
     return DeviceError(
-        f"cannot open {port}: {_what(error)}", hint="check its cable: `tern devices`"
+        f"cannot open {port}: {_reason(error)}", hint="check its cable: `tern devices`"
     )
 
 
 def _permission_hint(port: str) -> str:
+    """How to be allowed to open a port."""
     try:
         import grp
 

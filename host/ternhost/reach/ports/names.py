@@ -21,7 +21,10 @@ RP2, ESP32, INSTRUMENT = "rp2", "esp32", "instrument"
 _USB: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_name("usb.json").read_text())
 _SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}  # as mpremote has them
 _SHORT_NAME = re.compile(r"([auc])(\d+)")
-NAMES = "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path or a socket:// URL"
+NAMES = (
+    "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path or "
+    "a socket:// URL"
+)
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,10 @@ def find() -> list[Device]:
     devices = []
     for port in list_ports.comports():
         usb_id = f"{port.vid or 0:04x}:{port.pid or 0:04x}"
-        if known := _USB.get(usb_id):
-            devices.append(Device(port.device, *known, usb_id, port.serial_number or None))
+        if usb_id in _USB:
+            family, board = _USB[usb_id]
+            serial_number = port.serial_number or None
+            devices.append(Device(port.device, family, board, usb_id, serial_number))
     return sorted(devices, key=lambda device: device.port)
 
 
@@ -59,35 +64,38 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def _check(name: str) -> None:
-    path = name.removeprefix("port:")  # as mpremote also writes a path
+    """Raise UsageError for a name that no board can have."""
     if name == "id:":
         hint = "such as id:e6614103e7452d2f; see `tern devices`"
         raise UsageError("BOARD must have a serial number after id:", hint=hint)
-    known = (
-        name == "auto" or name.startswith("id:") or _SHORT_NAME.fullmatch(name) or scheme_of(path)
-    )
-    if not (
-        known or "/" in path or re.fullmatch(r"COM\d+", path) or (path and Path(path).exists())
-    ):
+    if name == "auto" or name.startswith("id:") or _SHORT_NAME.fullmatch(name):
+        return
+    path = name.removeprefix("port:")  # as mpremote also writes a path
+    if not _may_be_path(path):
         raise UsageError(f"there is no board {name!r}", hint=f"a board is {NAMES}")
+
+
+def _may_be_path(path: str) -> bool:
+    if scheme_of(path) or "/" in path or re.fullmatch(r"COM\d+", path):
+        return True
+    return bool(path) and Path(path).exists()
 
 
 def resolve(name: str, may_be_absent: bool = False) -> str:
     """The port that `name` stands for (see NAMES). may_be_absent: a path need not be there yet.
 
-    Raises DeviceError, and UsageError where the name is ambiguous."""
+    Raises DeviceError, and UsageError where the name is ambiguous.
+    """
     _check(name)
     if name == "auto":
         boards = [device for device in find() if device.family != INSTRUMENT]
         return _only(boards, name, "plug one in, or name its port")
-    if short := _SHORT_NAME.fullmatch(name):
-        return _SHORT[short[1]] + short[2]
+    short = _SHORT_NAME.fullmatch(name)
+    if short:
+        letter, number = short.groups()
+        return _SHORT[letter] + number
     if name.startswith("id:"):
-        serial_number, devices = name.removeprefix("id:"), find()
-        matches = [
-            device for device in devices if (device.serial_number or "").startswith(serial_number)
-        ]
-        return _only(matches, name, f"boards found: {_candidates(devices) or 'none'}")
+        return _with_serial_number(name)
     path = name.removeprefix("port:")
     is_path = "/" in path and "://" not in path and not scheme_of(path)
     if is_path and not may_be_absent and not Path(path).exists():
@@ -95,12 +103,21 @@ def resolve(name: str, may_be_absent: bool = False) -> str:
     return path
 
 
+def _with_serial_number(name: str) -> str:
+    """The port of the board whose serial number begins as `name` says, `id:...`."""
+    begin = name.removeprefix("id:")
+    devices = find()
+    matches = [device for device in devices if (device.serial_number or "").startswith(begin)]
+    return _only(matches, name, f"boards found: {_candidates(devices) or 'none'}")
+
+
 def no_port(port: str) -> DeviceError:
     """The error for a port that is not there."""
-    ports = ", ".join(sorted(each.device for each in list_ports.comports()))
-    hint = (
-        f"ports found: {ports}" if ports else "no serial port was found: is the board plugged in?"
-    )
+    ports = sorted(each.device for each in list_ports.comports())
+    if ports:
+        hint = f"ports found: {', '.join(ports)}"
+    else:
+        hint = "no serial port was found: is the board plugged in?"
     return DeviceError(f"there is no port {port}", hint=hint)
 
 
@@ -116,7 +133,8 @@ def _only(devices: list[Device], name: str, advice: str) -> str:
 
 
 def _candidates(devices: Iterable[Device]) -> str:
-    ids = {
-        device: f", id:{device.serial_number}" if device.serial_number else "" for device in devices
-    }
-    return ", ".join(f"{device.port} ({device.board}{its_id})" for device, its_id in ids.items())
+    texts = []
+    for device in devices:
+        serial_number = f", id:{device.serial_number}" if device.serial_number else ""
+        texts.append(f"{device.port} ({device.board}{serial_number})")
+    return ", ".join(texts)

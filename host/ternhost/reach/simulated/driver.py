@@ -1,11 +1,14 @@
-"""A fleet of up to millions of simulated clients: the vectorised twin of the firmware over a data
-set, without frames, keys or ledgers. Random bytes come from a seeded generator, so that a run can
-be repeated. They protect nobody: a simulation holds all the data anyway.
+"""A fleet of up to millions of simulated clients.
+
+They are the vectorised twin of the firmware over a data set, without frames, keys or ledgers.
+Random bytes come from a seeded generator, so that a run can be repeated. They protect nobody: a
+simulation holds all the data anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,30 +50,32 @@ def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised
 
 
 def _check(question: Question, card: cards.Card) -> None:
-    if is_label(question):
-        usable = (
-            card.shape == cards.WINDOW and card.window == 1 and card.symbols == question.classes
-        )
-    else:
-        usable = question.model != wire.SOFTMAX or card.shape == cards.LAPLACE
-        usable &= card.shape != cards.SUM or not question.batch
-        if card.shape == cards.PROJECTION:
-            usable &= (
-                question.model in wire.SCALED
-                and question.k == 1
-                and values_of(question) <= card.symbols // 2
-            )
-    if not usable:
+    """Raise RefusedError for a card that does not fit the model, or does not keep its epsilon."""
+    if not _fits(question, card):
         raise RefusedError(
             "the simulated clients refuse: the card does not fit this model",
-            hint="a label needs a window of 1 over the classes, their probabilities a laplace card, a sum batch 0, a "
-            "projection a gradient of at most its size",
+            hint="a label needs a window of 1 over the classes, their probabilities a laplace card, "
+            "a sum batch 0, a projection a gradient of at most its size",
         )
     if not cards.certify(card):
         raise RefusedError(
             "the simulated clients refuse: the card does not keep the epsilon that it claims",
             hint="see 'tern card certify'",
         )
+
+
+def _fits(question: Question, card: cards.Card) -> bool:
+    if is_label(question):
+        is_response = card.shape == cards.WINDOW and card.window == 1
+        return is_response and card.symbols == question.classes
+    if question.model == wire.SOFTMAX and card.shape != cards.LAPLACE:
+        return False
+    if card.shape == cards.SUM and question.batch:
+        return False
+    if card.shape == cards.PROJECTION:
+        is_gradient = question.model in wire.SCALED and question.k == 1
+        return is_gradient and values_of(question) <= card.symbols // 2
+    return True
 
 
 def _ascending(devices: Devices) -> npt.NDArray[np.int64]:
@@ -81,11 +86,22 @@ def _ascending(devices: Devices) -> npt.NDArray[np.int64]:
 def _weights(question: Question) -> npt.NDArray[np.int64]:
     """The parameters of a question, of a model of classes in rows; or the flags of a collection."""
     parameters = np.asarray(question.parameters, np.int64)
-    return (
-        parameters.reshape(question.classes, -1)
-        if question.model in wire.OF_CLASSES
-        else parameters
-    )
+    if question.model in wire.OF_CLASSES:
+        return parameters.reshape(question.classes, -1)
+    return parameters
+
+
+class _CohortRound(NamedTuple):
+    """A cohort in a round: what it is asked, and the random bits of all its clients."""
+
+    number: int  # of the round
+    question: Question
+    card: cards.Card
+    bits: np.random.BitGenerator
+
+    def lanes(self, clients: Positions) -> RandomLanes:
+        """The next random bits of these clients."""
+        return RandomLanes(self.bits, len(clients))
 
 
 class SimulatedDriver(Driver):
@@ -102,11 +118,11 @@ class SimulatedDriver(Driver):
         store: Store | None = None,
     ) -> None:
         """clients: None for as many as have their own records. first: the id of the first client.
+
         store: of the run, whose earlier rounds may be those of other runs.
         """
-        super().__init__(
-            Terms(), individual=individual
-        )  # a simulated round ends when all have answered
+        # A simulated round ends when all have answered.
+        super().__init__(Terms(), individual=individual)
         self.holdings = holdings
         self._clients = holdings.clients if clients is None else clients
         self._seed = seed
@@ -138,43 +154,56 @@ class SimulatedDriver(Driver):
         cohorts = self._cohorts.pop(number)
         asked = sum(len(devices) for _, devices in cohorts)
         done = 0
+
+        def report_progress(reports: int) -> None:
+            nonlocal done
+            done += reports
+            on_progress(RoundProgress(number, done, asked))
+
         results = []
         for index, (question, devices) in enumerate(cohorts):
             card = cards.decode(question.card)
             _check(question, card)
-            d = values_of(question)
-            vectors = np.zeros(d, np.int64) if card.shape == cards.PROJECTION else None
-            counts = np.zeros((d if vectors is None else 1, card.symbols), np.int64)
             bits = random_bits(self._seed, number, index)
-            symbols = []
-            for part in self._parts(question, devices):
-                if vectors is None:
-                    chosen, drawn = self._answer(number, question, card, bits, part - 1)
-                else:
-                    drawn, stand_for = self._project(question, card, bits, part - 1)
-                    chosen = np.zeros(drawn.shape, np.uint8)
-                    vectors += stand_for
-                counts += count(len(counts), card.symbols, chosen, drawn)
-                if self.individual:
-                    symbols.append(drawn.astype(np.int64))
-                done += len(part)
-                on_progress(RoundProgress(number, done, asked))
-            n = len(devices)
-            answers = None
-            if self.individual:
-                answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
-            results.append(
-                CohortCounts(card, question.k, counts, n, question, answers, n, vectors=vectors)
-            )
+            cohort = _CohortRound(number, question, card, bits)
+            results.append(self._collect_cohort(cohort, devices, report_progress))
         unstored = [_ascending(devices) for _, devices in cohorts]
         return RoundResult(number, COMPLETE, asked, done, {}, results, unstored)
 
+    def _collect_cohort(
+        self, cohort: _CohortRound, devices: Devices, report_progress: Callable[[int], None]
+    ) -> CohortCounts:
+        """Count the reports of a cohort, part by part."""
+        question, card = cohort.question, cohort.card
+        values = values_of(question)
+        is_projection = card.shape == cards.PROJECTION
+        vectors = np.zeros(values, np.int64) if is_projection else None
+        counts = np.zeros((1 if is_projection else values, card.symbols), np.int64)
+        symbols = []
+        for part in self._parts(question, devices):
+            clients = part - 1
+            if vectors is None:
+                chosen, drawn = self._answer(cohort, clients)
+            else:
+                drawn, vector_sum = self._project(cohort, clients)
+                chosen = np.zeros(drawn.shape, np.uint8)
+                vectors += vector_sum
+            counts += count(len(counts), card.symbols, chosen, drawn)
+            if self.individual:
+                symbols.append(drawn.astype(np.int64))
+            report_progress(len(part))
+        answers = None
+        if self.individual:
+            answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
+        n = len(devices)
+        return CohortCounts(card, question.k, counts, n, question, answers, n, vectors=vectors)
+
     def _parts(self, question: Question, devices: Devices) -> Iterator[Positions]:
-        held = self.holdings.each * self.holdings.width
-        # in training every client has weights of its own
-        step = lanes_at_a_time(
-            max(held, values_of(question)) if question.model in wire.TRAININGS else held
-        )
+        """The devices in parts whose numbers fit into memory."""
+        width = self.holdings.each * self.holdings.width
+        if question.model in wire.TRAININGS:  # every client has weights of its own
+            width = max(width, values_of(question))
+        step = lanes_at_a_time(width)
         for start in range(0, len(devices), step):
             part = devices[start : start + step]
             if isinstance(part, range):  # quicker than number by number
@@ -183,41 +212,34 @@ class SimulatedDriver(Driver):
                 yield np.asarray(part, np.int64)
 
     def _answer(
-        self,
-        number: int,
-        question: Question,
-        card: cards.Card,
-        bits: np.random.BitGenerator,
-        clients: Positions,
+        self, cohort: _CohortRound, clients: Positions
     ) -> tuple[npt.NDArray[np.uint8], vectorised.Array]:
-        # The coordinates that each client reports, and the symbols.
+        """The coordinates that each client reports, and the symbols: both clients x k."""
+        question, card = cohort.question, cohort.card
         try:
-            chosen = vectorised.choose(
-                RandomLanes(bits, len(clients)), values_of(question), question.k
-            )
+            lanes = cohort.lanes(clients)
+            chosen = vectorised.choose(lanes, values_of(question), question.k)
             if card.shape == cards.SUM:
-                return chosen, self._sums(question, card, bits, clients, chosen)
+                return chosen, self._sums(cohort, clients, chosen)
             inputs = self._inputs(question, card, clients, chosen)
         except ValueError as error:
             raise UsageError(f"this round cannot be asked: {error}") from error
-        lanes = RandomLanes(bits, len(clients))
+        lanes = cohort.lanes(clients)
         if question.model == wire.CATEGORIES or is_label(question):
             if question.range:
-                inputs = vectorised.hashed(
-                    vectorised.hashes(clients + 1, number), inputs, card.symbols
-                )
+                hashes = vectorised.hashes(clients + 1, cohort.number)
+                inputs = vectorised.hashed(hashes, inputs, card.symbols)
             columns = [vectorised.sample_categories(card, lanes, column) for column in inputs.T]
             return chosen, np.stack(columns, axis=1)
         return chosen, vectorised.sample(card, lanes, inputs)
 
-    def _project(
-        self, question: Question, card: cards.Card, bits: np.random.BitGenerator, clients: Positions
-    ) -> tuple[vectorised.Array, Counts]:
-        # The symbol of each client (n x 1), and the sum of the vectors that they stand for.
-        lanes = RandomLanes(bits, len(clients))
+    def _project(self, cohort: _CohortRound, clients: Positions) -> tuple[vectorised.Array, Counts]:
+        """The symbol of each client (clients x 1), and the sum of the vectors that they stand for."""
+        card = cohort.card
+        lanes = cohort.lanes(clients)
         rotations = vectorised.projection.random_signs(card, lanes)
         try:
-            values = self._inputs(question, card, clients, None)
+            values = self._inputs(cohort.question, card, clients, None)
         except ValueError as error:
             raise UsageError(f"this round cannot be asked: {error}") from error
         drawn = vectorised.projection.draw(card, lanes, values, rotations)
@@ -225,26 +247,22 @@ class SimulatedDriver(Driver):
         return drawn[:, None], vectors.sum(axis=0, dtype=np.int64)
 
     def _sums(
-        self,
-        question: Question,
-        card: cards.Card,
-        bits: np.random.BitGenerator,
-        clients: Positions,
-        chosen: npt.NDArray[np.uint8],
+        self, cohort: _CohortRound, clients: Positions, chosen: npt.NDArray[np.uint8]
     ) -> vectorised.Array:
-        parameters = _weights(question)
+        """The symbols of the chosen sums over all records of each client."""
+        question, card = cohort.question, cohort.card
         rows = self.holdings.rows(clients)
         totals = vectorised.sums.sums(
             card,
             question.model,
-            parameters,
+            _weights(question),
             question.exponent,
             rows,
             question.range,
             categories=question.classes,
         )
         wanted = np.take_along_axis(totals, chosen.astype(np.intp), axis=1)
-        return vectorised.sums.symbols(card, RandomLanes(bits, len(rows)), wanted)
+        return vectorised.sums.symbols(card, cohort.lanes(clients), wanted)
 
     def _inputs(
         self,
@@ -253,35 +271,64 @@ class SimulatedDriver(Driver):
         clients: Positions,
         chosen: npt.NDArray[np.uint8] | None,
     ) -> Fixed:
-        # Those of the chosen values; None: of all.
-        rows = self.holdings.rows(clients)
-        first = rows[:, 0]
-        parameters = _weights(question)
-        range_, exponent = question.range, question.exponent
-        if question.model <= wire.SVM and self.holdings.each == 1:
-            return vectorised.gradients(
-                question.model, parameters, exponent, first, chosen, range_=range_
-            )
-        if question.model in wire.COLLECTIONS:
-            held = first[:, np.flatnonzero(parameters)]
-            if range_ and question.model == wire.VALUES:
-                held = np.clip(held.astype(np.int32) << range_, -ONE, ONE).astype(np.int16)
-            if chosen is None:
-                return held
-            return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
-        if is_label(question):
-            return vectorised.labels(parameters, exponent, first[:, :-1])[:, None]
-        if question.model == wire.SOFTMAX:
-            return vectorised.probabilities(parameters, exponent, first[:, :-1], card.grid_bits)
-        if question.model == wire.SOFTMAX_GRADIENT and self.holdings.each == 1:
-            return vectorised.softmax_gradients(
-                parameters, exponent, first, range_=range_, chosen=chosen
-            )
-        if chosen is None or question.model not in wire.TRAININGS:
+        """What each client draws its symbols from: the chosen values; None: all values."""
+        model = question.model
+        if model in wire.COLLECTIONS:
+            return self._collected(question, clients, chosen)
+        if model == wire.SOFTMAX:
+            return self._predictions(question, card, clients)
+        if model in wire.TRAININGS and chosen is not None:
+            return self._training(question, clients, chosen)
+        is_binary = model <= wire.SVM
+        if self.holdings.each != 1 or not (is_binary or model == wire.SOFTMAX_GRADIENT):
             raise ValueError("simulated clients train locally, or have one record each")
+        records = self.holdings.rows(clients)[:, 0]
+        parameters = _weights(question)
+        if is_binary:
+            return vectorised.gradients(
+                model, parameters, question.exponent, records, chosen, range_=question.range
+            )
+        return vectorised.softmax_gradients(
+            parameters, question.exponent, records, range_=question.range, chosen=chosen
+        )
+
+    def _collected(
+        self, question: Question, clients: Positions, chosen: npt.NDArray[np.uint8] | None
+    ) -> Fixed:
+        """The collected attributes of each client."""
+        records = self.holdings.rows(clients)[:, 0]
+        held = records[:, np.flatnonzero(_weights(question))]
+        if question.range and question.model == wire.VALUES:
+            scaled = held.astype(np.int32) << question.range
+            held = np.clip(scaled, -ONE, ONE).astype(np.int16)
+        if chosen is None:
+            return held
+        return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
+
+    def _predictions(self, question: Question, card: cards.Card, clients: Positions) -> Fixed:
+        """The label of each client's record, or the probabilities of all classes."""
+        records = self.holdings.rows(clients)[:, 0]
+        features = records[:, :-1]
+        parameters, exponent = _weights(question), question.exponent
+        if is_label(question):
+            return vectorised.labels(parameters, exponent, features)[:, None]
+        return vectorised.probabilities(parameters, exponent, features, card.grid_bits)
+
+    def _training(
+        self, question: Question, clients: Positions, chosen: npt.NDArray[np.uint8]
+    ) -> Fixed:
+        """How far each client's training has moved the chosen weights, as shares of tau."""
+        rows = self.holdings.rows(clients)
         epochs, rate, tau = question.local
         batch = min(question.batch or self.holdings.each, self.holdings.each, wire.MAX_BATCH)
-        model = trained(question.model)
-        moved = vectorised.train_locally(model, parameters, exponent, rows, epochs, batch, rate)
+        moved = vectorised.train_locally(
+            trained(question.model),
+            _weights(question),
+            question.exponent,
+            rows,
+            epochs,
+            batch,
+            rate,
+        )
         moves = vectorised.shares(moved, np.full(len(rows), tau))
         return np.take_along_axis(moves, chosen.astype(np.intp), axis=1)

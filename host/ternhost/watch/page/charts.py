@@ -1,5 +1,6 @@
-"""Pictures of the page, as options of ECharts, in the palette of Okabe and Ito, which is safe for
-colour blindness.
+"""Pictures of the page, as options of ECharts.
+
+The palette is that of Okabe and Ito, which is safe for colour blindness.
 """
 
 import math
@@ -23,10 +24,11 @@ COLOURS = [f"var(--c{i})" for i in range(1, 8)]
 _DASHES: tuple[Any, ...] = ("solid", [8, 4], [2, 2], [8, 3, 2, 3], [2, 6], [12, 4])  # pixels
 _WIDE = 28  # pixels of a line in the legend
 _SYMBOLS = ("circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect")
-# and its size in pixels, as in page.css
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
-_SIZE = 14
-_MOST_BARS = 256
+_SIZE = 14  # of the font in pixels, as in page.css
+_FEW_POINTS = 30  # have symbols
+MOST_BARS = 256
+_FEW_OUTPUTS = 16  # are drawn as bars
 _LONGEST = 60  # characters of a name in a tooltip and on an axis
 _LONG = 18  # characters of a name in a legend; two of them fit side by side on a phone
 _CUT = {"width": 120, "overflow": "truncate"}
@@ -40,14 +42,23 @@ AXES = {
 
 
 def _axis(kind: str, name: str, below: bool = False, **more: Any) -> Options:
-    place = {"nameLocation": "middle", "nameGap": 32} if below else {"nameGap": 12}
-    labels = {"hideOverlap": True, "alignMaxLabel": "right"} if below else {"hideOverlap": True}
-    title = {"nameTextStyle": {"color": _SOFT, "align": "center" if below else "left"}, **place}
-    lines: Options = {
-        part: {"lineStyle": {"color": _GRID}} for part in ("axisLine", "axisTick", "splitLine")
+    """An axis; below: the x axis. more: further options of ECharts."""
+    lines = {"lineStyle": {"color": _GRID}}
+    labels = {"color": _SOFT, "fontSize": _SIZE, "hideOverlap": True}
+    axis: Options = {
+        "type": kind,
+        "name": brief(name, _LONGEST),
+        "nameTextStyle": {"color": _SOFT, "align": "center" if below else "left"},
+        "nameGap": 32 if below else 12,
+        "axisLine": lines,
+        "axisTick": lines,
+        "splitLine": lines,
+        "axisLabel": labels,
     }
-    lines["axisLabel"] = {"color": _SOFT, "fontSize": _SIZE, **labels}
-    return {"type": kind, "name": brief(name, _LONGEST), **title, **lines, **more}
+    if below:
+        axis["nameLocation"] = "middle"
+        labels["alignMaxLabel"] = "right"
+    return axis | more
 
 
 def _so_far(by: str) -> Options:
@@ -55,37 +66,25 @@ def _so_far(by: str) -> Options:
 
 
 def _frame(x: Options, y: Options, series: list[Options]) -> Options:
-    legend = [
-        {
-            "name": line["name"],
-            **({"icon": "rect"} if "areaStyle" in line else _plain(line)),
-            **({"itemStyle": {"borderWidth": 0.5}} if line["type"] == "bar" else {}),
-            **({"textStyle": _CUT} if len(line["name"]) > _LONG else {}),
-        }
-        for line in series
-        if not line["name"].startswith("_")
-    ]
+    """A picture of these series, with a legend if there are several."""
+    legend = [_legend_entry(line) for line in series if not line["name"].startswith("_")]
+    # The legend has two lines on a phone.
     top = 36 if len(legend) < 2 else 60
-    narrow = {
-        "query": {"maxWidth": 480},
-        "option": {"grid": {"top": top if len(legend) < 3 else 88}},
-    }
-    ink = {"textStyle": {"color": _INK}}
+    narrow_top = top if len(legend) < 3 else 88
+    narrow = {"query": {"maxWidth": 480}, "option": {"grid": {"top": narrow_top}}}
+    ink = {"color": _INK}
     return {
         "animation": False,
         "textStyle": {"fontFamily": FONT, "fontSize": _SIZE, "color": _INK},
         "grid": {"left": 8, "right": 20, "top": top, "bottom": 36, "containLabel": True},
-        "media": [
-            narrow,
-            {"option": {"grid": {"top": top}}},
-        ],  # the legend has two lines on a phone
+        "media": [narrow, {"option": {"grid": {"top": top}}}],
         "legend": {
             "data": legend,
             "show": len(legend) > 1,
             "itemWidth": _WIDE,
             "itemGap": 12,
             "top": 0,
-            **ink,
+            "textStyle": ink,
         },
         "tooltip": {
             "trigger": "axis",
@@ -93,29 +92,55 @@ def _frame(x: Options, y: Options, series: list[Options]) -> Options:
             "backgroundColor": _SURFACE,
             "borderColor": _GRID,
             "extraCssText": "max-width: 90%; overflow-wrap: anywhere; white-space: normal",
-            **ink,
+            "textStyle": ink,
         },
-        **{"xAxis": x, "yAxis": y, "series": series},
+        "xAxis": x,
+        "yAxis": y,
+        "series": series,
     }
 
 
-def _plain(line: Options) -> Options:
-    """The icon of a line without symbols, for which ECharts would draw a circle in the legend."""
-    if line.get("symbol") != "none":
-        return {}
-    dash = [_WIDE] if line["lineStyle"]["type"] == "solid" else line["lineStyle"]["type"]
-    dashes = (f"M{x} 0h{dash[0]}v2h-{dash[0]}z" for x in range(0, _WIDE, sum(dash)))
-    return {"icon": f"path://{''.join(dashes)}"}
+def _legend_entry(line: Options) -> Options:
+    entry: Options = {"name": line["name"]}
+    if "areaStyle" in line:
+        entry["icon"] = "rect"
+    elif line.get("symbol") == "none":
+        entry["icon"] = _line_icon(line["lineStyle"]["type"])
+    if line["type"] == "bar":
+        entry["itemStyle"] = {"borderWidth": 0.5}
+    if len(line["name"]) > _LONG:
+        entry["textStyle"] = _CUT
+    return entry
+
+
+def _line_icon(kind: Any) -> str:
+    """The icon of a line without symbols, for which ECharts would draw a circle.
+
+    kind: "solid", or the lengths of dashes and gaps.
+    """
+    lengths = [_WIDE] if kind == "solid" else kind
+    path = ""
+    for x in range(0, _WIDE, sum(lengths)):
+        path += f"M{x} 0h{lengths[0]}v2h-{lengths[0]}z"
+    return f"path://{path}"
 
 
 def _line(name: str, points: Sequence[Point], i: int, **more: Any) -> Options:
-    colour, data = COLOURS[i % len(COLOURS)], [[_short(x), _short(y)] for x, y in points]
-    symbol = (
-        _SYMBOLS[i % len(_SYMBOLS)] if len(points) < 30 else "none"
-    )  # in the legend as on the line
-    style = {"width": 2, "type": _DASHES[i % len(_DASHES)], "color": colour}
-    marks = {"symbol": symbol, "symbolSize": 7, "color": colour, "lineStyle": style}
-    return {"type": "line", "name": brief(name, _LONGEST), "data": data, **marks, **more}
+    """The line number `i` of a picture, with a colour, dashes and symbols of its own."""
+    colour = COLOURS[i % len(COLOURS)]
+    symbol = "none"  # in the legend as on the line
+    if len(points) < _FEW_POINTS:
+        symbol = _SYMBOLS[i % len(_SYMBOLS)]
+    line: Options = {
+        "type": "line",
+        "name": brief(name, _LONGEST),
+        "data": [[_short(x), _short(y)] for x, y in points],
+        "symbol": symbol,
+        "symbolSize": 7,
+        "color": colour,
+        "lineStyle": {"width": 2, "type": _DASHES[i % len(_DASHES)], "color": colour},
+    }
+    return line | more
 
 
 def _short(value: float) -> float:
@@ -123,30 +148,44 @@ def _short(value: float) -> float:
 
 
 def learning(curve: Curve, floor: str | None) -> Options:
-    """The learning curve with its interval, the optimum and the baseline. floor: the baseline in
-    words, None to omit it.
+    """The learning curve with its interval, the optimum and the baseline.
+
+    floor: the baseline in words, None to omit it.
     """
     name = curves.word(curve.measure)
     series = [_line(name, curve.points, 0, z=5)]
     if len(curve.low) > 1:
         series += _band(curve.low, curve.high)
     if curve.points:
-        ends = (0.0, curve.points[-1][0])
-        for i, label, value in ((1, "without privacy", curve.optimum), (2, floor, curve.baseline)):
-            if value is not None and label is not None:
-                series.append(_line(label, [(x, value) for x in ends], i, symbol="none"))
-    return _frame(
-        _so_far(curve.by), _axis("value", f"{name}, held-out records", scale=True), series
-    )
+        end = curve.points[-1][0]
+        if curve.optimum is not None:
+            series.append(_level("without privacy", curve.optimum, end, 1))
+        if curve.baseline is not None and floor is not None:
+            series.append(_level(floor, curve.baseline, end, 2))
+    y = _axis("value", f"{name}, held-out records", scale=True)
+    return _frame(_so_far(curve.by), y, series)
+
+
+def _level(name: str, value: float, end: float, i: int) -> Options:
+    """A horizontal line, from 0 to `end`."""
+    return _line(name, [(0.0, value), (end, value)], i, symbol="none")
 
 
 def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
-    # Two stacked lines: the lower end, and the filled area up to the upper end.
+    """Two stacked lines: the lower end, and the filled area up to the upper end."""
     height = [(x, top - bottom) for (x, top), (_, bottom) in zip(high, low, strict=True)]
-    hidden: Options = {"lineStyle": {"opacity": 0}, "tooltip": {"show": False}}
-    common: Options = {"stack": "interval", "symbol": "none", "silent": True, **hidden}
-    area = {"areaStyle": {"opacity": 0.25, "color": COLOURS[0]}, "itemStyle": {"opacity": 0.4}}
-    return [_line("_low", low, 0, **common), _line("95 % interval", height, 0, **common, **area)]
+    common: Options = {
+        "stack": "interval",
+        "symbol": "none",
+        "silent": True,
+        "lineStyle": {"opacity": 0},
+        "tooltip": {"show": False},
+    }
+    area = common | {
+        "areaStyle": {"opacity": 0.25, "color": COLOURS[0]},
+        "itemStyle": {"opacity": 0.4},
+    }
+    return [_line("_low", low, 0, **common), _line("95 % interval", height, 0, **area)]
 
 
 def compared(named: Mapping[str, Curve], measure: str, by: str) -> Options:
@@ -165,27 +204,31 @@ def stepped(name: str, points: Sequence[Point], by: str) -> Options:
 
 def arriving(points: Sequence[Point], wanted: int) -> Options:
     """Reports of the open round, by the seconds since this page saw the first."""
-    last = max(1, math.ceil(points[-1][0])) if points else 1  # its last tick is a round number
+    most = wanted
+    end = 1
+    if points:
+        most = max(wanted, *(int(reports) for _, reports in points))
+        end = max(1, math.ceil(points[-1][0]))  # the last tick is a round number
     name = "seconds since its first report was seen here"
-    x = _axis("value", name, below=True, max=last, splitLine={"show": False})
-    y = _axis("value", "reports", min=0, max=max([wanted, *(int(n) for _, n in points)]))
+    x = _axis("value", name, below=True, max=end, splitLine={"show": False})
+    y = _axis("value", "reports", min=0, max=most)
     series = [_line("reports", points, 0, step="end", symbol="none", areaStyle={"opacity": 0.15})]
     if points:
-        series.append(
-            _line("wanted", [(t, wanted) for t, _ in (points[0], points[-1])], 1, symbol="none")
-        )
+        ends = [(points[0][0], wanted), (points[-1][0], wanted)]
+        series.append(_line("wanted", ends, 1, symbol="none"))
     return _frame(x, y, series)
 
 
 def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: int = 0) -> Options:
-    """A bar for each name, as high as its count."""
-    style = {"color": COLOURS[colour], "borderColor": _INK, "borderWidth": 0.5}
-    bar: Options = {"type": "bar", "name": y, "barMaxWidth": 48, "itemStyle": style}
-    bar["data"] = [_short(value) for value in values]
-    names_below = {
-        **_axis("category", x, below=True),
-        "data": [brief(name, _LONGEST) for name in names],
+    """A bar for each name, as high as its count. x, y: the names of the axes."""
+    bar: Options = {
+        "type": "bar",
+        "name": y,
+        "barMaxWidth": 48,
+        "itemStyle": {"color": COLOURS[colour], "borderColor": _INK, "borderWidth": 0.5},
+        "data": [_short(value) for value in values],
     }
+    names_below = _axis("category", x, below=True, data=[brief(name, _LONGEST) for name in names])
     names_below["axisLabel"] |= _CUT
     return _frame(names_below, _axis("value", y, min=0, minInterval=1), [bar])
 
@@ -204,14 +247,18 @@ def outputs(data: bytes, what: str = VALUE) -> tuple[list[int], list[str]]:
     return order, [f"{values[i]:.4g}" for i in order]
 
 
-def _laws(data: bytes, what: str) -> dict[str, list[float]]:
-    # By input, the probability of each symbol; labels and categories are the windows of randomised
-    # response.
+def _distributions(data: bytes, what: str) -> dict[str, list[float]]:
+    """By input, the probability of each symbol.
+
+    Labels and categories are the windows of randomised response.
+    """
     decoded = cards.decode(data)
     if what == VALUE:
         return {f"x = {x:g}": cards.distribution(decoded, round(x * ONE)) for x in _INPUTS}
-    few = range(min(decoded.symbols, len(_INPUTS)))
-    return {f"{what} {i}": [float(p) for p in certify.at_knot(decoded, i)] for i in few}
+    distributions = {}
+    for i in range(min(decoded.symbols, len(_INPUTS))):
+        distributions[f"{what} {i}"] = [float(p) for p in certify.at_knot(decoded, i)]
+    return distributions
 
 
 def card(data: bytes, what: str = VALUE) -> Options:
@@ -220,19 +267,26 @@ def card(data: bytes, what: str = VALUE) -> Options:
     Raises UsageError.
     """
     order, names = outputs(data, what)
-    every = max(1, math.ceil(len(names) / _MOST_BARS))
-    few = len(names) <= 16
-    bar = {"type": "bar", "itemStyle": {"borderColor": _INK, "borderWidth": 0.5}}
-    shape = bar if few else {"type": "line", "step": "middle", "symbol": "none"}
+    every = max(1, math.ceil(len(names) / MOST_BARS))
+    starts = np.arange(0, len(order), every)
     series = []
-    for i, (name, law) in enumerate(_laws(data, what).items()):
-        summed = np.add.reduceat(np.array(law)[order], np.arange(0, len(order), every))
-        line = {} if few else {"lineStyle": {"width": 1.5, "type": _DASHES[i], "color": COLOURS[i]}}
+    for i, (name, probabilities) in enumerate(_distributions(data, what).items()):
+        summed = np.add.reduceat(np.array(probabilities)[order], starts)
         points = [_short(float(p)) for p in summed]
-        series.append({"name": name, "data": points, "color": COLOURS[i], **shape, **line})
-    unit = f"reported {what}" if every == 1 else f"reported {what}, {every} outputs together"
-    axis = {
-        **_axis("category", unit, below=True, splitLine={"show": False}),
-        "data": names[::every],
-    }
-    return _frame(axis, _axis("value", "probability", min=0), series)
+        shape = _bar_shape() if len(names) <= _FEW_OUTPUTS else _step_shape(i)
+        series.append({"name": name, "data": points, "color": COLOURS[i], **shape})
+    unit = f"reported {what}"
+    if every > 1:
+        unit += f", {every} outputs together"
+    hidden = {"show": False}
+    x = _axis("category", unit, below=True, splitLine=hidden, data=names[::every])
+    return _frame(x, _axis("value", "probability", min=0), series)
+
+
+def _bar_shape() -> Options:
+    return {"type": "bar", "itemStyle": {"borderColor": _INK, "borderWidth": 0.5}}
+
+
+def _step_shape(i: int) -> Options:
+    style = {"width": 1.5, "type": _DASHES[i], "color": COLOURS[i]}
+    return {"type": "line", "step": "middle", "symbol": "none", "lineStyle": style}

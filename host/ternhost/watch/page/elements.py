@@ -1,5 +1,6 @@
-"""The elements of the page: sections, charts, cards, tables, and HTML in which everything from a
-store is escaped.
+"""The elements of the page: sections, charts, cards, tables.
+
+In their HTML, everything from a store is escaped.
 """
 
 import re
@@ -73,32 +74,37 @@ class Chart:
         """
         if key != self._key:
             self._key = key
-            made = make()
-            self._element.set_visibility(isinstance(made, dict))
-            self._none.set(empty(made) if made and isinstance(made, str) else "")
-            if isinstance(made, dict):
-                self._element.options.clear()
-                self._element.options.update(made)
-                self._element.update()
+            self._draw(make())
         return bool(self._element.visible)
+
+    def _draw(self, picture: dict[str, Any] | str) -> None:
+        if isinstance(picture, str):
+            self._element.set_visibility(False)
+            self._none.set(empty(picture) if picture else "")
+            return
+        self._element.set_visibility(True)
+        self._none.set("")
+        self._element.options.clear()
+        self._element.options.update(picture)
+        self._element.update()
 
 
 def toggle(
     label: str, on_change: Callable[[], None], options: dict[str, str] | None = None
 ) -> ui.toggle:
     """Buttons, one of them pressed: at first the first of `options` (value -> text)."""
-    made = ui.toggle(
-        options or {}, value=next(iter(options or ()), None), on_change=lambda: on_change()
-    )
-    return made.props(f"dense no-caps aria-label={label}")
+    first_value = next(iter(options or ()), None)
+    buttons = ui.toggle(options or {}, value=first_value, on_change=lambda: on_change())
+    return buttons.props(f"dense no-caps aria-label={label}")
 
 
-def offer(made: ui.toggle, options: Mapping[Any, str]) -> None:
+def offer(buttons: ui.toggle, options: Mapping[Any, str]) -> None:
     """Offer these options; the one that is pressed stays if it is still there."""
     shown = {value: brief(text, 40) for value, text in options.items()}
-    if made.options != shown:
-        value = made.value if made.value in shown else next(iter(shown), None)
-        made.set_options(shown, value=value)
+    if buttons.options != shown:
+        first_value = next(iter(shown), None)
+        value = buttons.value if buttons.value in shown else first_value
+        buttons.set_options(shown, value=value)
 
 
 def card(title: str, wide: bool = False) -> ui.element:
@@ -124,25 +130,33 @@ def cards() -> ui.element:
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """An HTML table; columns of numbers and amounts are aligned to the right."""
     lines = [[_cell(value) for value in row] for row in rows]
-    right = [
-        any(number for _, number in column)
-        and all(number or text in ("–", "") for text, number in column)
-        for column in zip(*lines, strict=True)
-    ]
-    right = right or [False] * len(head)
-    tags = [" class=number" if numbers else "" for numbers in right]
-    header = "".join(
-        f"<th scope=col{tag}>{as_html(name)}" for name, tag in zip(head, tags, strict=True)
+    tags = [""] * len(head)
+    for i, column in enumerate(zip(*lines, strict=True)):
+        if _is_numeric(column):
+            tags[i] = " class=number"
+    header = ""
+    for name, tag in zip(head, tags, strict=True):
+        header += f"<th scope=col{tag}>{as_html(name)}"
+    body = ""
+    for line in lines:
+        body += "<tr>"
+        for (text, _), tag in zip(line, tags, strict=True):
+            body += f"<td{tag}>{as_html(text)}"
+    return (
+        "<div class=scroll tabindex=0><table>"
+        f"<thead><tr>{header}</thead><tbody>{body}</table></div>"
     )
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{tag}>{as_html(cell)}" for (cell, _), tag in zip(line, tags, strict=True))
-        for line in lines
-    )
-    return f"<div class=scroll tabindex=0><table><thead><tr>{header}</thead><tbody>{body}</table></div>"
+
+
+def _is_numeric(column: Sequence[tuple[str, bool]]) -> bool:
+    """Whether a column has numbers, and beside them only gaps."""
+    others = {text for text, is_number in column if not is_number}
+    has_numbers = any(is_number for _, is_number in column)
+    return has_numbers and others <= {"–", ""}
 
 
 def _cell(value: Any) -> tuple[str, bool]:
+    """The text of a cell, and whether it is a number."""
     if value is None:
         return "–", False
     if isinstance(value, float):
@@ -154,11 +168,16 @@ def _cell(value: Any) -> tuple[str, bool]:
 
 def tile_html(shown: Iterable[Tile]) -> str:
     """HTML of the tiles. Refusals need attention."""
-    return "".join(
-        f"<div class='tile{' warn' * (name == words.REFUSALS and value != '0')}'><div class=name>{as_html(name)}</div>"
-        f"<div class=value>{as_html(value)}</div><div class=more>{as_html(more)}</div></div>"
-        for name, value, more in shown
-    )
+    html = ""
+    for name, value, more in shown:
+        needs_attention = name == words.REFUSALS and value != "0"
+        html += (
+            f"<div class='{'tile warn' if needs_attention else 'tile'}'>"
+            f"<div class=name>{as_html(name)}</div>"
+            f"<div class=value>{as_html(value)}</div>"
+            f"<div class=more>{as_html(more)}</div></div>"
+        )
+    return html
 
 
 def head_html(now: Snapshot) -> str:
@@ -168,17 +187,18 @@ def head_html(now: Snapshot) -> str:
 
 
 def first(now: Snapshot) -> str:
-    """The head and the tiles without JavaScript, for the time until the page's program has been
-    loaded.
-    """
+    """The head and the tiles without JavaScript, until the page's program has been loaded."""
     tiles = f"<div class=tiles>{tile_html(words.tiles(now))}</div>"
     return f"<div id=first class=tern><div class=tern-head>{head_html(now)}</div>{tiles}</div>"
 
 
 def empty(message: str) -> str:
     """A message for an empty element, as HTML; commands stand between backquotes."""
-    parts = as_html(message).split("`")
-    return f"<p class=empty>{''.join(f'<code>{p}</code>' if i % 2 else p for i, p in enumerate(parts))}</p>"
+    html = ""
+    for i, part in enumerate(as_html(message).split("`")):
+        is_command = i % 2 == 1
+        html += f"<code>{part}</code>" if is_command else part
+    return f"<p class=empty>{html}</p>"
 
 
 CSS = (files("ternhost.watch.page") / "page.css").read_text()

@@ -38,11 +38,18 @@ _SOURCE = """({ getRows(p) {
 def _column(
     field: str, name: str, width: int, kind: str = "", says: bool = True, **more: object
 ) -> dict[str, object]:
-    shown = {"": _DASH, "number": _NUMBER, "ago": _AGO}[kind]
-    side = {"type": "rightAligned"} if kind == "number" else {}
-    head = {"headerName": name, "headerTooltip": f"{name}: {_SAYS}" if says else name}
-    look = {"width": width, ":valueFormatter": shown, "sortable": True}
-    return {"field": field, **head, **look, **side, **more}
+    """A column of the grid. kind: how its values are shown. says: they are what boards say."""
+    column: dict[str, object] = {
+        "field": field,
+        "headerName": name,
+        "headerTooltip": f"{name}: {_SAYS}" if says else name,
+        "width": width,
+        ":valueFormatter": {"": _DASH, "number": _NUMBER, "ago": _AGO}[kind],
+        "sortable": True,
+    }
+    if kind == "number":
+        column["type"] = "rightAligned"
+    return column | more
 
 
 _NAME = _column("name", "board", 185, says=False, pinned="left")
@@ -54,7 +61,7 @@ _HEARD = [
     _column("errors", "errors", 85, "number", says=False),
     _column("error", "last error", 120, says=False),
 ]
-_TOLD = [
+_REPORTED = [
     _column("release", "release", 90),
     _column("budget", "epsilon left", 130, "number", headerTooltip=_LEFT),
     _column("protects", "protects", 150),
@@ -67,19 +74,19 @@ _TOLD = [
     _column("text", "text", 260),
 ]
 _SEEN = {"headerName": "as the host has seen", "children": _HEARD}
-_TOLD_BY_BOARDS = {"headerName": f"{_SAYS} (unverified)", "children": _TOLD}
-_ROWS = {"rowModelType": "infinite", "cacheBlockSize": 100, "maxBlocksInCache": 6}
-_ROWS |= {
+_REPORTED_BY_BOARDS = {"headerName": f"{_SAYS} (unverified)", "children": _REPORTED}
+_GRID = {
+    "columnDefs": [_NAME, _SEEN, _REPORTED_BY_BOARDS],
+    "suppressCellFocus": True,
+    "rowModelType": "infinite",
+    "cacheBlockSize": 100,
+    "maxBlocksInCache": 6,
     "infiniteInitialRowCount": 30,
     ":datasource": _SOURCE,
     ":getRowId": "p => String(p.data.first)",
-}
-_HEIGHTS = dict.fromkeys(("rowHeight", "headerHeight", "groupHeaderHeight"), _ROW)
-_GRID = {
-    "columnDefs": [_NAME, _SEEN, _TOLD_BY_BOARDS],
-    "suppressCellFocus": True,
-    **_ROWS,
-    **_HEIGHTS,
+    "rowHeight": _ROW,
+    "headerHeight": _ROW,
+    "groupHeaderHeight": _ROW,
 }
 
 
@@ -87,7 +94,9 @@ class FleetSection(Section):
     """A table to search and to sort, and figures of all boards."""
 
     def build(self) -> None:
-        self._fetched, self._changes, self._counted = 0.0, -1, -1
+        self._fetched = 0.0  # time
+        self._fetched_changes = -1  # of the boards, when rows were fetched
+        self._counted_changes = -1
         self._none = Html()
         with cards() as self._all:
             with card("Boards", wide=True):
@@ -113,50 +122,61 @@ class FleetSection(Section):
         if not now.boards:
             return
         changes = self.live.table.changes
-        if self._counted != changes:
-            self._counted = changes
+        if self._counted_changes != changes:
+            self._counted_changes = changes
             counts = live_store.summary(now.boards)
             self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-        self._left.set(changes, lambda: _histogram(now))
-        self._releases.set(changes, lambda: _releases(now))
+        self._left.set(changes, lambda: budgets_picture(now))
+        self._releases.set(changes, lambda: releases_picture(now))
         self._grid.style(f"--boards: {len(now.boards)}")
         self.tick(now)
 
     def tick(self, now: Snapshot) -> None:
-        if self._changes != self.live.table.changes and time.monotonic() - self._fetched >= _EVERY:
-            if self._changes >= 0:
-                self._grid.run_grid_method("refreshInfiniteCache")
-            self._changes, self._fetched = self.live.table.changes, time.monotonic()
+        changes = self.live.table.changes
+        if self._fetched_changes == changes or time.monotonic() - self._fetched < _EVERY:
+            return
+        if self._fetched_changes >= 0:
+            self._grid.run_grid_method("refreshInfiniteCache")
+        self._fetched_changes = changes
+        self._fetched = time.monotonic()
 
 
 def _bars(counts: Mapping[str, int], what: str, colour: int) -> dict[str, object] | str:
     """A bar for each count of boards, or words where all are equal."""
     if len(counts) > 1:
         return charts.bars([*counts], [*counts.values()], what, "boards", colour)
-    return "".join(
-        f"{what.capitalize()} {name}: {count:,} board{'s' * (count > 1)}."
-        for name, count in counts.items()
-    )
+    text = ""
+    for name, count in counts.items():
+        noun = "boards" if count > 1 else "board"
+        text += f"{what.capitalize()} {name}: {count:,} {noun}."
+    return text
 
 
-def _histogram(now: Snapshot) -> dict[str, object] | str:
-    values = sorted(left for board in now.boards if (left := budget(board)) is not None)
-    if len({*values}) <= _BARS:
+def budgets_picture(now: Snapshot) -> dict[str, object] | str:
+    """How many boards have how much left."""
+    budgets = [budget(board) for board in now.boards]
+    values = sorted(left for left in budgets if left is not None)
+    if len(set(values)) <= _BARS:
         few = Counter(f"{value:.4g}" for value in values)
         return _bars(few, "epsilon left", 0) or "No board reports its budget."
     # A few lying boards must not flatten it: values beyond nearly all others have one bar.
     top = values[math.ceil(0.99 * len(values)) - 1] or 1.0
-    counts = [0] * (_BARS + 1)
+    counts = dict.fromkeys([f"{top * i / _BARS:.3g}" for i in range(_BARS)], 0)
+    names = list(counts)
+    more = 0
     for value in values:
-        counts[_BARS if value > top else min(_BARS - 1, int(_BARS * value / top))] += 1
-    names = [*(f"{top * i / _BARS:.3g}" for i in range(_BARS)), "more"]
-    if not counts[_BARS]:
-        names, counts = names[:_BARS], counts[:_BARS]
-    return _bars(dict(zip(names, counts, strict=True)), "epsilon left, from", 0)
+        if value > top:
+            more += 1
+        else:
+            counts[names[min(_BARS - 1, int(_BARS * value / top))]] += 1
+    if more:
+        counts["more"] = more
+    return _bars(counts, "epsilon left, from", 0)
 
 
-def _releases(now: Snapshot) -> dict[str, object] | str:
+def releases_picture(now: Snapshot) -> dict[str, object] | str:
     counts = dict(fleet_of(now.boards, now.read).releases)
-    if silent := len(now.boards) - sum(counts.values()):
+    silent = len(now.boards) - sum(counts.values())
+    if silent:
         counts["unknown"] = silent
     return _bars(dict(sorted(counts.items())), "release", 3)

@@ -5,7 +5,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from nicegui import background_tasks, ui
 
@@ -56,64 +56,90 @@ class LearningSection(elements.Section):
         self.show(self.live.now)
 
     def show(self, now: Snapshot) -> None:
-        run, history = now.run, now.history
-        known = curves.measures(run, history)
-        elements.offer(self._measure, {name: curves.word(name) for name in known})
-        elements.offer(self._by, {name: name for name in curves.axes(run, now.devices)})
-        self._controls.set_visibility(bool(known))
-        measure, by = self._measure.value, self._by.value or curves.REPORTS
-        where = run and run.name, len(history), by
-        floor = judging.TRIVIAL.get(measure, "baseline") if self._floor.value else None
-        drawn = self._curve.set(
-            (*where, measure, floor), lambda: _learning(now, known, measure, by, floor)
-        )
-        self._figures.set(_figures(now, known) if drawn else "")
+        measures = curves.measures(now.run, now.history)
+        elements.offer(self._measure, {name: curves.word(name) for name in measures})
+        elements.offer(self._by, {name: name for name in curves.axes(now.run, now.devices)})
+        self._controls.set_visibility(bool(measures))
+        by = self._by.value or curves.REPORTS
+        key = now.run and now.run.name, len(now.history), by
+        has_picture = self._show_curve(now, measures, by, key)
+        self._figures.set(_figures(now, measures) if has_picture else "")
         for name, label, chart in self._chosen_by_round:
-            chart.set(where, partial(_stepped, now, name, label, by))
+            chart.set(key, partial(stepped_picture, now, name, label, by))
+
+    def _show_curve(
+        self, now: Snapshot, measures: list[str], by: str, key: tuple[object, ...]
+    ) -> bool:
+        measure = self._measure.value
+        floor = None
+        if self._floor.value:
+            floor = judging.TRIVIAL.get(measure, "baseline")
+
+        def draw() -> dict[str, Any] | str:
+            why_none = why_no_curve(now, measures, measure)
+            if why_none:
+                return why_none
+            curve = curves.curve(now.run, now.history, measure, by, now.devices)
+            return charts.learning(curve, floor)
+
+        return self._curve.set((*key, measure, floor), draw)
 
 
-def _learning(
-    now: Snapshot, known: list[str], measure: str, by: str, floor: str | None
-) -> dict[str, Any] | str:
-    """The picture of the learning curve, or why there is none."""
+def why_no_curve(now: Snapshot, measures: list[str], measure: str | None) -> str:
+    """Why there is no learning curve; "" if there is one."""
     if now.run is None:
         return _NO_RUN
-    if "measures" in now.run.references and not known:
+    if "measures" in now.run.references and not measures:
         return _NO_DATA
     if not now.run.reports:
         return _NO_REPORT
     if not measure:
         return _NO_FIGURE.format(run=brief(shlex.quote(now.run.name), 100))
-    return charts.learning(curves.curve(now.run, now.history, measure, by, now.devices), floor)
+    return ""
 
 
-def _stepped(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | str:
-    points = curves.series(
-        now.history, name, curves.positions(now.run, now.history, by, now.devices)
-    )
+def stepped_picture(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | str:
+    """The picture of a parameter that is chosen round by round."""
     if now.run is None or not now.run.reports:
         return "No report yet."
-    return charts.stepped(label, points, by) if points else "This run chooses none round by round."
+    positions = curves.positions(now.run, now.history, by, now.devices)
+    points = curves.series(now.history, name, positions)
+    if not points:
+        return "This run chooses none round by round."
+    return charts.stepped(label, points, by)
 
 
-def _figures(now: Snapshot, known: list[str]) -> str:
+def _figures(now: Snapshot, measures: list[str]) -> str:
     rows = []
-    for name in known:
+    for name in measures:
         value = now.history[-1].get(name)
-        ends = None if value is None else curves.interval(now.run, name, value)
-        between = None if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f}"
-        best, floor = curves.compared_with(now.run, name)
-        trivial = judging.TRIVIAL.get(name, "") if floor is not None else ""
-        rows.append([curves.word(name), value, between, best, floor, trivial])
+        interval = None
+        if value is not None:
+            ends = curves.interval(now.run, name, value)
+            interval = f"{ends[0]:.4f} to {ends[1]:.4f}" if ends else None
+        optimum, baseline = curves.compared_with(now.run, name)
+        trivial = "" if baseline is None else judging.TRIVIAL.get(name, "")
+        rows.append([curves.word(name), value, interval, optimum, baseline, trivial])
     head = ("held-out records", "now", "95 % interval", "without privacy", "no features", "that is")
     return elements.table(head, rows)
+
+
+class _Comparison(NamedTuple):
+    """What is compared, as another thread has read it."""
+
+    runs: dict[str, RunView]  # all runs, the newest first
+    names: list[str]  # of the chosen runs
+    curves: dict[str, Curve]  # by run
+    measures: dict[str, str]  # figure -> its display name
+    measure: str | None
 
 
 class CompareSection(elements.Section):
     """Draws the run of the page with the newest similar ones, until others are chosen."""
 
     def build(self) -> None:
-        self._looked, self._looking, self._ended = -_EVERY, False, False
+        self._looked = -_EVERY  # time
+        self._looking = False
         with elements.cards():
             with elements.card("Runs compared", wide=True):
                 with ui.element("div").classes("controls"):
@@ -141,88 +167,119 @@ class CompareSection(elements.Section):
     async def _look(self) -> None:
         try:
             by = self._by.value or curves.REPORTS
-            chosen = list(self._which.value or ()), by, self._measure.value
-            runs, names, drawn, measures, measure = await asyncio.to_thread(self._read, *chosen)
+            chosen = list(self._which.value or ())
+            comparison = await asyncio.to_thread(self._read, chosen, by, self._measure.value)
         finally:
             self._looking = False
             self._looked = time.monotonic()
-        if self._chart.deleted:
-            return
-        if [*self._which.options] != [*runs]:
-            still = [name for name in self._which.value or () if name in runs]
-            self._which.set_options({name: brief(name) for name in runs}, value=still)
-        if not self._which.value and drawn:
-            self._which.value = names
-        if self._measure.options != measures:
-            self._measure.set_options(measures, value=measure)
-        named = dict(zip(titles([runs[name] for name in drawn]), drawn.values(), strict=True))
-        key = (measure, by, tuple((name, curve.points) for name, curve in named.items()))
-        none = "No run with a figure has ended a round: choose others above."
-        self._chart.set(
-            key, lambda: charts.compared(named, measure, by) if named and measure else none
-        )
-        self._table.set(_runs_table([*runs.values()]))
+        if not self._chart.deleted:
+            self._show(comparison, by)
 
-    def _read(
-        self, wanted: Sequence[str], by: str, measure: str | None
-    ) -> tuple[dict[str, RunView], list[str], dict[str, Curve], dict[str, str], str | None]:
-        known = self.others.runs()
-        runs = {name: run for name, (_, run) in known.items()}
-        here = self.live.now.run.name if self.live.now.run else None
-        names = [name for name in wanted if name in runs] or alike(here, [*runs.values()])
-        histories = {name: self.others.history(known[name][0], name) for name in names}
-        by_run = (curves.measures(known[name][1], histories[name].history) for name in names)
-        measures = {one: brief(curves.word(one), 40) for of_run in by_run for one in of_run}
+    def _show(self, comparison: _Comparison, by: str) -> None:
+        runs, measure = comparison.runs, comparison.measure
+        if [*self._which.options] != [*runs]:
+            still_there = [name for name in self._which.value or () if name in runs]
+            self._which.set_options({name: brief(name) for name in runs}, value=still_there)
+        if not self._which.value and comparison.curves:
+            self._which.value = comparison.names
+        if self._measure.options != comparison.measures:
+            self._measure.set_options(comparison.measures, value=measure)
+        drawn_titles = titles([runs[name] for name in comparison.curves])
+        by_title = dict(zip(drawn_titles, comparison.curves.values(), strict=True))
+
+        def draw() -> dict[str, Any] | str:
+            if not by_title or not measure:
+                return "No run with a figure has ended a round: choose others above."
+            return charts.compared(by_title, measure, by)
+
+        points = tuple((title, curve.points) for title, curve in by_title.items())
+        self._chart.set((measure, by, points), draw)
+        self._table.set(runs_table([*runs.values()]))
+
+    def _read(self, wanted: Sequence[str], by: str, measure: str | None) -> _Comparison:
+        stores_and_runs = self.others.runs()
+        runs = {name: run for name, (_, run) in stores_and_runs.items()}
+        names = [name for name in wanted if name in runs]
+        if not names:
+            here = self.live.now.run.name if self.live.now.run else None
+            names = alike(here, [*runs.values()])
+        measures = {}
+        snapshots = {}
+        for name in names:
+            snapshots[name] = self.others.history(stores_and_runs[name][0], name)
+            for one in curves.measures(runs[name], snapshots[name].history):
+                measures[one] = brief(curves.word(one), 40)
         if measure not in measures:
             measure = next(iter(measures), None)
         drawn = {}
-        for name, snapshot in histories.items():
-            if measure is not None and snapshot.history:
-                made = curves.curve(snapshot.run, snapshot.history, measure, by, snapshot.devices)
-                if made.points and by in curves.axes(snapshot.run, snapshot.devices):
-                    drawn[name] = made
-        return runs, names, drawn, measures, measure
+        for name, snapshot in snapshots.items():
+            curve = _curve_of(snapshot, measure, by)
+            if curve is not None:
+                drawn[name] = curve
+        return _Comparison(runs, names, drawn, measures, measure)
+
+
+def _curve_of(snapshot: Snapshot, measure: str | None, by: str) -> Curve | None:
+    """The curve of a run to compare, if it has this figure and this axis."""
+    if measure is None or not snapshot.history:
+        return None
+    if by not in curves.axes(snapshot.run, snapshot.devices):
+        return None
+    curve = curves.curve(snapshot.run, snapshot.history, measure, by, snapshot.devices)
+    return curve if curve.points else None
 
 
 def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
     """The names of the runs to begin with: that one, and the newest with the same data and figure."""
-    telling = [run for run in runs if run.references.get("measures")]
-    able = [run for run in telling if run.rounds]
-    first = next((run for run in telling if run.name == name), next(iter(able), None))
+    with_figure = [run for run in runs if run.references.get("measures")]
+    with_curve = [run for run in with_figure if run.rounds]
+    named = [run for run in with_figure if run.name == name]
+    first = next(iter(named or with_curve), None)
     if first is None:
         return []
-    figure, data = first.references["measures"][0], first.options.get("dataset")
-    of_data = [run for run in able if run.options.get("dataset") == data]
-    like = [run for run in of_data if figure in run.references["measures"]]
-    return list(dict.fromkeys([first.name, *(run.name for run in like)]))[:_MOST]
+    figure = first.references["measures"][0]
+    names = [first.name]
+    for run in with_curve:
+        same_data = run.options.get("dataset") == first.options.get("dataset")
+        if same_data and figure in run.references["measures"] and run.name not in names:
+            names.append(run.name)
+    return names[:_MOST]
 
 
 def titles(runs: Sequence[RunView]) -> list[str]:
-    """The names of runs, with their data where these differ: figures of other records are no better
-    or worse.
+    """The names of runs, with their data where these differ.
+
+    Figures of other records are no better or worse.
     """
-    data = [str(run.options.get("dataset")) for run in runs]
-    if len({*data}) <= 1:
+    datasets = [str(run.options.get("dataset")) for run in runs]
+    if len(set(datasets)) <= 1:
         return [run.name for run in runs]
-    return [f"{run.name} ({dataset})" for run, dataset in zip(runs, data, strict=True)]
+    return [f"{run.name} ({dataset})" for run, dataset in zip(runs, datasets, strict=True)]
 
 
-def _runs_table(runs: Sequence[RunView]) -> str:
+def runs_table(runs: Sequence[RunView]) -> str:
     rows = []
     for run in runs[:_SHOWN]:
-        promised = worst([OfClass.from_json(each) for each in run.guarantees], Span.RUN)
-        paid = None if promised is None else f"{promised.protects}: {promised.numbers()}"
+        guarantee = worst([OfClass.from_json(each) for each in run.guarantees], Span.RUN)
+        promise = None if guarantee is None else f"{guarantee.protects}: {guarantee.numbers()}"
         mechanisms = sorted({str(device_class["mechanism"]) for device_class in run.classes})
-        began, dataset = words.moment(run.began), run.options.get("dataset")
-        about = [run.name, began, run.status, run.algorithm, dataset, run.fleet]
-        cost = [
-            ", ".join(mechanisms) or None,
-            paid,
-            run.rounds,
-            run.reports,
-            words.duration(run.seconds),
-        ]
-        rows.append([*about, *cost])
+        rows.append(
+            [
+                run.name,
+                words.moment(run.began),
+                run.status,
+                run.algorithm,
+                run.options.get("dataset"),
+                run.fleet,
+                ", ".join(mechanisms) or None,
+                promise,
+                run.rounds,
+                run.reports,
+                words.duration(run.seconds),
+            ]
+        )
+    if not rows:
+        return elements.empty("No run has begun.")
     head = (
         "run",
         "began",
@@ -236,4 +293,4 @@ def _runs_table(runs: Sequence[RunView]) -> str:
         "reports",
         "took",
     )
-    return elements.table(head, rows) if rows else elements.empty("No run has begun.")
+    return elements.table(head, rows)

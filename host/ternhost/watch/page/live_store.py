@@ -1,5 +1,6 @@
-"""A store for all open pages, read once for all of them and only while one is open; its boards as a
-table.
+"""A store for all open pages, with its boards as a table.
+
+It is read once for all pages, and only while one is open.
 """
 
 import asyncio
@@ -32,21 +33,27 @@ MOST_ROWS = 500  # of an answer
 
 
 def row(board: BoardRow) -> Row:
-    """The row of a board: budget as epsilon, heap in kB (1000 bytes), None for values that it did
-    not report.
+    """The row of a board.
+
+    budget as epsilon, heap in kB (1000 bytes), None for values that it did not report.
     """
-    fields: Row = {name: board.hello.get(name) for name in _TOLD}
-    fields |= {name: getattr(board, name) for name in _SEEN}
-    fields |= {"online": "online" if board.online else "offline", "budget": budget(board)}
-    fields["protects"] = protected(board.hello.get("unit") or 0) if "unit" in board.hello else None
-    fields |= {"entropy": generator(board), "heap": (board.hello.get("heap") or 0) / 1000 or None}
-    return {
-        name: brief(value) if isinstance(value, str) else value for name, value in fields.items()
-    }
+    fields: Row = {name: board.hello.get(name) for name in _REPORTED}
+    for name in _SEEN:
+        fields[name] = getattr(board, name)
+    fields["online"] = "online" if board.online else "offline"
+    fields["budget"] = budget(board)
+    fields["protects"] = protected(board.hello["unit"] or 0) if "unit" in board.hello else None
+    fields["entropy"] = generator(board)
+    heap = board.hello.get("heap")
+    fields["heap"] = heap / 1000 if heap else None
+    for name, value in fields.items():
+        if isinstance(value, str):
+            fields[name] = brief(value)
+    return fields
 
 
 _SEEN = ("name", "heard", "errors", "error", "first", "clients")  # by the host
-_TOLD = ("release", "restarts", "exceptions", "records", "epoch", "text")  # as the board tells them
+_REPORTED = ("release", "restarts", "exceptions", "records", "epoch", "text")  # by the board
 _SEARCHED = ("name", "online", "release", "entropy", "error", "text")
 COLUMNS = frozenset(row(BoardRow("", 0, 0, False, 0.0)))
 
@@ -66,27 +73,31 @@ class BoardTable:
         rows: dict[int, tuple[BoardRow, Row, str]] = {}
         changed = self._boards is None or len(boards) != len(self._boards)
         for board in boards:
-            known = self._rows.get(board.first)
-            if known is None or known[0] is not board:
-                made = row(board)
-                known = board, made, " ".join(str(made[name] or "") for name in _SEARCHED).lower()
+            entry = self._rows.get(board.first)
+            if entry is None or entry[0] is not board:
+                new_row = row(board)
+                searched = [str(new_row[name] or "") for name in _SEARCHED]
+                entry = board, new_row, " ".join(searched).lower()
                 changed = True
-            rows[board.first] = known
-        self.changes += changed
+            rows[board.first] = entry
+        if changed:
+            self.changes += 1
         self._boards, self._rows = boards, rows
 
     def page(
         self, first: int, last: int, search: str = "", sort: str = "", descending: bool = False
     ) -> tuple[int, list[Row]]:
-        """Return how many boards match all words of `search`, and their rows `first` to `last`
-        (excluded), missing values last.
+        """Return how many boards match all words of `search`, and some of their rows.
+
+        first, last: the rows to return, `last` excluded. sort: a column; missing values come last.
         """
         words = search.lower().split()
         rows = [row for _, row, text in self._rows.values() if all(word in text for word in words)]
         if sort in COLUMNS:
-            known = [row for row in rows if row[sort] is not None]
-            known.sort(key=itemgetter(sort), reverse=descending)
-            rows = known + [row for row in rows if row[sort] is None]
+            with_value = [row for row in rows if row[sort] is not None]
+            without_value = [row for row in rows if row[sort] is None]
+            with_value.sort(key=itemgetter(sort), reverse=descending)
+            rows = with_value + without_value
         return len(rows), rows[first : min(last, first + MOST_ROWS)]
 
 
@@ -101,9 +112,7 @@ def summary(boards: Sequence[BoardRow]) -> dict[str, int]:
 
 
 class LiveStore:
-    """The newest snapshot of a store (`now`), its boards as a table, and the arrival of reports in
-    its open round.
-    """
+    """The newest snapshot of a store (`now`), its boards as a table, and arriving reports."""
 
     def __init__(self, reader: Reader) -> None:
         """Raises StorageError unless it is a store of this version."""
@@ -137,13 +146,16 @@ class LiveStore:
             self.arrivals.clear()
             self._round = number
         if opened is not None and opened.reports:
-            now = time.monotonic()
-            if not self.arrivals:
-                self._first = now
-            point = (now - self._first, float(opened.reports))
-            if len(self.arrivals) > 1 and self.arrivals[-1][1] == self.arrivals[-2][1] == point[1]:
-                self.arrivals.pop()  # between two equal points: the step shows as much
-            self.arrivals.append(point)
+            self._note_arrivals(float(opened.reports))
+
+    def _note_arrivals(self, reports: float) -> None:
+        now = time.monotonic()
+        if not self.arrivals:
+            self._first = now
+        last_counts = [count for _, count in list(self.arrivals)[-2:]]
+        if last_counts == [reports, reports]:
+            self.arrivals.pop()  # between two equal points: the step shows as much
+        self.arrivals.append((now - self._first, reports))
 
 
 class Others:
@@ -166,10 +178,12 @@ class Others:
     def history(self, path: Path, run: str | None) -> Snapshot:
         """That run of that store; None: its current one."""
         stamp = _stamp(path)
-        known = self._readers.get((path, run))
-        if known is not None and known[2] == stamp:
-            return known[1]
-        reader = known[0] if known else Reader(path, run)
+        if (path, run) in self._readers:
+            reader, last_snapshot, last_stamp = self._readers[path, run]
+            if last_stamp == stamp:
+                return last_snapshot
+        else:
+            reader = Reader(path, run)
         try:
             snapshot = reader.snapshot()
         except StorageError as error:  # of another version
@@ -182,7 +196,8 @@ class Others:
 
 def _stamp(store: Path) -> Stamp:
     """Modification times and sizes of a store's file and log, which change with every write."""
-    stamps, store = [], real(store)
+    stamps = []
+    store = real(store)
     for path in (store, store.with_name(f"{store.name}-wal")):
         with suppress(OSError):
             status = path.stat()

@@ -37,11 +37,8 @@ def add_to(app: Any, live: LiveStore) -> None:
     @ui.page("/", title="tern")
     async def page(section: str = "") -> None:
         await live.look()
-        Page(
-            live,
-            others,
-            next((name for name in SECTIONS if name.lower() == section.lower()), "Learning"),
-        )
+        named = [name for name in SECTIONS if name.lower() == section.lower()]
+        Page(live, others, named[0] if named else "Learning")
 
 
 class Page:

@@ -46,19 +46,20 @@ class PrivacySection(Section):
 
     def show(self, now: Snapshot) -> None:
         classes = now.run.classes if now.run else ()
-        self._classes.set(_table(now) if classes else empty(_UNKNOWN if now.run else "No run yet."))
-        self._lines.set(_lines(now))
-        options = {
-            i: f"class {i + 1}, epsilon {rounded(each['epsilon'])}"
-            for i, each in enumerate(classes)
-        }
+        self._classes.set(
+            classes_table(now) if classes else empty(_UNKNOWN if now.run else "No run yet.")
+        )
+        self._lines.set(guarantees_table(now))
+        options = {}
+        for i, device_class in enumerate(classes):
+            options[i] = f"class {i + 1}, epsilon {rounded(device_class['epsilon'])}"
         offer(self._which, options)
         self._controls.set_visibility(len(options) > 1)
-        data, what = _card(now, int(self._which.value or 0))
+        data, what = card_of_class(now, int(self._which.value or 0))
         self._card.set((data, what), lambda: _draw(data, what) or "No card is known yet.")
 
 
-def _card(now: Snapshot, of_class: int) -> tuple[str, str]:
+def card_of_class(now: Snapshot, of_class: int) -> tuple[str, str]:
     """The card of a class of devices, in hex, and what its symbols stand for."""
     meanings = {each.card: VALUE if each.what == DIRECTION else each.what for each in now.tallies}
     if now.run is None or not now.run.classes:
@@ -75,17 +76,26 @@ def _draw(data: str, what: str) -> dict[str, Any] | None:
         return None
 
 
-def _table(now: Snapshot) -> str:
+def classes_table(now: Snapshot) -> str:
+    """The costs of each class of devices, and the design of its card."""
     run = now.run
     assert run is not None
     rows = []
-    for i, (of_class, spent) in enumerate(
-        zip(run.classes, curves.spent_by_class(now), strict=True), 1
-    ):
-        costs = [rounded(float(of_class[name])) for name in ("epsilon_per_report", "epsilon_run")]
-        design = [of_class[name] for name in ("mechanism", "k", "levels", "card_hash")]
-        so_far = None if spent is None else rounded(spent)
-        rows.append([i, f"{100 * of_class['share']:.3g} %", *costs, so_far, *design])
+    spent_by_class = curves.spent_by_class(now)
+    for i, (device_class, spent) in enumerate(zip(run.classes, spent_by_class, strict=True), 1):
+        rows.append(
+            [
+                i,
+                f"{100 * device_class['share']:.3g} %",
+                rounded(float(device_class["epsilon_per_report"])),
+                rounded(float(device_class["epsilon_run"])),
+                None if spent is None else rounded(spent),
+                device_class["mechanism"],
+                device_class["k"],
+                device_class["levels"],
+                device_class["card_hash"],
+            ]
+        )
     epsilon = words.epsilon_of(run)
     head = (
         "class",
@@ -101,25 +111,30 @@ def _table(now: Snapshot) -> str:
     return table(head, rows)
 
 
-def _lines(now: Snapshot) -> str:
+def guarantees_table(now: Snapshot) -> str:
+    """What is guaranteed, spent and left."""
     run = now.run
     if run is None:
         return ""
     rows: list[tuple[str, Any]] = []
-    for each in map(OfClass.from_json, run.guarantees):
-        rows.append((each.report.words(), f"against {each.report.against}"))
-        rows += [(line, f"against {each.run.against}") for line in each.words()]
-    if (spent := curves.spent(now)) is not None:
+    for guarantees in run.guarantees:
+        of_class = OfClass.from_json(guarantees)
+        rows.append((of_class.report.words(), f"against {of_class.report.against}"))
+        for line in of_class.words():
+            rows.append((line, f"against {of_class.run.against}"))
+    spent = curves.spent(now)
+    if spent is not None:
         so_far = f"spent in this run, mean of devices: {words.epsilon_of(run)} {rounded(spent)}"
         rows.append((so_far, f"by {now.accepted:,} accepted reports"))
     allowed = run.options.get("budget")
-    named = "--budget" if allowed else "no --budget was named"
-    rows.append((f"allowed in the life of a device: {allowed or '–'}", named))
-    if left := budgets(now.boards, now.read):
-        half = left[len(left) // 2]
-        middle = (
-            f"as boards said, less their reports since; half of {len(left):,} heard within a day"
+    source = "--budget" if allowed else "no --budget was named"
+    rows.append((f"allowed in the life of a device: {allowed or '–'}", source))
+    left = budgets(now.boards, now.read)
+    if left:
+        median = left[len(left) // 2]
+        explanation = (
+            f"as boards said, less their reports since; half of {len(left):,} heard within a day "
+            f"have {median:.4g} or more"
         )
-        middle += f" have {half:.4g} or more"
-        rows.append((f"left on the board with the least: {left[0]:.4g}", middle))
+        rows.append((f"left on the board with the least: {left[0]:.4g}", explanation))
     return "<p></p>" + table(("guarantee or account", "that is"), rows)

@@ -1,15 +1,16 @@
-"""The section Round: arriving reports, refusals, symbols and gateways of the open round and the
-last ones.
-"""
+"""The section Round: the open round and the last ones, and the tables of extensions."""
 
+import math
 import time
 from collections import Counter
+from collections.abc import Iterable
 
 from nicegui import ui
 
 from tern.card import PROJECTION, decode
 from ternhost.errors import UsageError
-from ternhost.store.snapshot import OpenRound, Snapshot
+from ternhost.extensions import EXTENSIONS, View
+from ternhost.store.snapshot import OpenRound, Snapshot, TallyView
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts
 from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, picture, table
@@ -40,23 +41,15 @@ class RoundsSection(Section):
                 "Refusals by reason", f"Of the last {_SUMMED:,} rounds at most."
             )
             self._symbols = picture("Symbols of the last round", _SYMBOLS)
-            with card("Gateways", wide=True) as self._sites:
-                self._gateways = Html()
+            self._extensions = {
+                name: _ExtensionCard(extension.title)
+                for name, extension in EXTENSIONS.items()
+                if extension.title
+            }
 
     def show(self, now: Snapshot) -> None:
         opened = now.open[-1] if now.open else None
-        self._bar.set_visibility(opened is not None)
-        if opened is not None:
-            self._bar.props(
-                f"max={max(1, opened.wanted)} value={min(opened.reports, opened.wanted)}"
-            )
-        arrivals = tuple(self.live.arrivals)
-        self._arriving.set(
-            (opened and opened.number, len(arrivals), arrivals[-1:]),
-            lambda: (
-                charts.arriving(arrivals, opened.wanted) if opened and len(arrivals) > 1 else ""
-            ),
-        )
+        self._show_arrivals(opened)
         self._idle.set("" if opened else empty(_why_idle(now)))
         self._table.set(_table(now))
         reasons = curves.reasons(now.history[-_SUMMED:])
@@ -64,15 +57,44 @@ class RoundsSection(Section):
             tuple(reasons.items()), lambda: _refusals(reasons) or "No device has refused."
         )
         key = now.run and now.run.name, len(now.history)
-        self._symbols.set(key, lambda: _symbols(now) or "No report yet, in the last round.")
-        self._sites.set_visibility(bool(now.gateways))
-        self._gateways.set(_gateways(now))
+        self._symbols.set(key, lambda: symbols_picture(now) or "No report yet, in the last round.")
+        for name, box in self._extensions.items():
+            box.show(now.views.get(name), bool(now.open))
         self.tick(now)
+
+    def _show_arrivals(self, opened: OpenRound | None) -> None:
+        self._bar.set_visibility(opened is not None)
+        if opened is not None:
+            reports = min(opened.reports, opened.wanted)
+            self._bar.props(f"max={max(1, opened.wanted)} value={reports}")
+        arrivals = tuple(self.live.arrivals)
+
+        def draw() -> dict[str, object] | str:
+            if opened is None or len(arrivals) < 2:
+                return ""
+            return charts.arriving(arrivals, opened.wanted)
+
+        number = None if opened is None else opened.number
+        self._arriving.set((number, len(arrivals), arrivals[-1:]), draw)
 
     def tick(self, now: Snapshot) -> None:
         opened = now.open[-1] if now.open else None
         self._line.set_visibility(opened is not None)
         self._line.text = "" if opened is None else _words(opened)
+
+
+class _ExtensionCard:
+    """The table of an extension under its title, hidden while there is none."""
+
+    def __init__(self, title: str) -> None:
+        with card(title, wide=True) as self._box:
+            self._table = Html()
+
+    def show(self, view: View | None, is_open: bool) -> None:
+        """Show the table of a view. is_open: a round is under way."""
+        cells = None if view is None else view.table(is_open)
+        self._box.set_visibility(cells is not None)
+        self._table.set("" if cells is None else table(cells.head, cells.rows))
 
 
 def _refusals(reasons: Counter[str]) -> dict[str, object] | None:
@@ -81,9 +103,11 @@ def _refusals(reasons: Counter[str]) -> dict[str, object] | None:
 
 
 def _why_idle(now: Snapshot) -> str:
-    if now.run is not None and not now.run.unfinished:
+    if now.run is None:
+        return _IDLE
+    if not now.run.unfinished:
         return _DONE
-    return _SIMULATED if now.run is not None and now.run.fleet.startswith("simulated") else _IDLE
+    return _SIMULATED if now.run.fleet.startswith("simulated") else _IDLE
 
 
 def _words(opened: OpenRound) -> str:
@@ -99,61 +123,73 @@ def _table(now: Snapshot) -> str:
     rows = []
     for entry in reversed(now.history[-_LAST:]):
         began, finished = entry.get("began"), entry.get("finished")
-        took = None if began is None or finished is None else words.duration(finished - began)
-        counts = (entry.get(name) for name in ("asked", "reports", "refusals"))
-        why = breakdown(entry.get("reasons") or {})
-        when = words.moment(finished if began is None else began)
-        rows.append([entry["round"], when, took, *counts, why, entry.get("ended", "")])
+        took = None
+        if began is not None and finished is not None:
+            took = words.duration(finished - began)
+        rows.append(
+            [
+                entry["round"],
+                words.moment(finished if began is None else began),
+                took,
+                entry.get("asked"),
+                entry.get("reports"),
+                entry.get("refusals"),
+                breakdown(entry.get("reasons") or {}),
+                entry.get("ended", ""),
+            ]
+        )
     head = ("round", "began", "took", "asked", "reports", "refusals", "why", "ended by")
     return table(head, rows) if rows else empty("No round has ended yet.")
 
 
-def _symbols(now: Snapshot) -> dict[str, object] | None:
-    """How often each symbol was reported, card by card, since a symbol's meaning depends on its
-    card.
+def symbols_picture(now: Snapshot) -> dict[str, object] | None:
+    """How often each symbol was reported.
+
+    Card by card, since a symbol's meaning depends on its card. Classes are numbered as in the
+    section Privacy.
     """
-    by_card: dict[tuple[str, str], list[int]] = {}
-    classes = [_law(each["card"]) for each in now.run.classes] if now.run else []
-    for tally in now.tallies:
-        key = _law(tally.card), tally.what
-        before = by_card.get(key, [0] * len(tally.symbols))
-        by_card[key] = [a + b for a, b in zip(before, tally.symbols, strict=True)]
-    every = -(-sum(len(symbols) for symbols in by_card.values()) // _MOST_SYMBOLS)
-    names, counts = [], []
-    for (data, what), symbols in by_card.items():
+    counts_by_card = _counts_by_card(now.tallies)
+    if not counts_by_card:
+        return None
+    several = len(counts_by_card) > 1
+    symbols = sum(len(counts) for counts in counts_by_card.values())
+    every = math.ceil(symbols / _MOST_SYMBOLS)
+    class_cards = [_law(each["card"]) for each in now.run.classes] if now.run else []
+    names: list[str] = []
+    bars: list[int] = []
+    for (card_digits, what), counts in counts_by_card.items():
         try:
-            order, meant = charts.outputs(bytes.fromhex(data), what)
+            order, meanings = charts.outputs(bytes.fromhex(card_digits), what)
         except UsageError:
             return None
-        # Numbered as in the section Privacy.
-        numbers = [str(i) for i, law in enumerate(classes, 1) if law == data]
-        whose = f"{', '.join(numbers) or '–'}: " if len(by_card) > 1 else ""
-        names += [whose + meant[i] for i in range(0, len(order), every)]
-        counts += [
-            sum(symbols[j] for j in order[i : i + every]) for i in range(0, len(order), every)
-        ]
-    unit = ("class: " if len(by_card) > 1 else "") + "reported"
-    unit += f", {every} outputs together" if every > 1 else ""
-    return charts.bars(names, counts, unit, "values", 3) if by_card else None
+        classes = [str(i) for i, law in enumerate(class_cards, 1) if law == card_digits]
+        prefix = f"{', '.join(classes) or '–'}: " if several else ""
+        for start in range(0, len(order), every):
+            names.append(prefix + meanings[start])
+            bars.append(sum(counts[symbol] for symbol in order[start : start + every]))
+    unit = "class: reported" if several else "reported"
+    if every > 1:
+        unit += f", {every} outputs together"
+    return charts.bars(names, bars, unit, "values", 3)
+
+
+def _counts_by_card(tallies: Iterable[TallyView]) -> dict[tuple[str, str], list[int]]:
+    """By card and what its symbols stand for, how often each symbol was reported."""
+    counts_by_card: dict[tuple[str, str], list[int]] = {}
+    for tally in tallies:
+        key = _law(tally.card), tally.what
+        counts = counts_by_card.setdefault(key, [0] * len(tally.symbols))
+        for symbol, count in enumerate(tally.symbols):
+            counts[symbol] += count
+    return counts_by_card
 
 
 def _law(card: str) -> str:
-    """The card (hex) with the law of its symbols: of projections, which differ by round in their
-    radius, one of 1.
+    """The card (hex) with the law of its symbols.
+
+    Projections differ by round in their radius: here it is 1.
     """
     data = bytearray.fromhex(card)
     if decode(data).shape == PROJECTION:
         data[-2:] = b"\1\0"
     return data.hex()
-
-
-def _gateways(now: Snapshot) -> str:
-    rows = []
-    for gateway in now.gateways:
-        counted = (
-            f"{gateway.reports:,} reports{', has answered' if gateway.answered else ' so far'}"
-        )
-        says = ", ".join(f"{name} {value}" for name, value in gateway.here.items())
-        state, heard = "online" if gateway.online else "offline", words.ago(gateway.heard)
-        rows.append([gateway.name, state, heard, gateway.devices, counted * bool(now.open), says])
-    return table(("gateway", "state", "last heard", "devices", "round under way", "it says"), rows)

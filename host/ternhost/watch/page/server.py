@@ -30,9 +30,12 @@ class OnlyHere:
         self._port = port
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] not in ("http", "websocket") or self._welcome(scope):
-            await self._app(scope, receive, _guarded(send) if scope["type"] == "http" else send)
-        elif scope["type"] == "websocket":
+        kind = scope["type"]
+        if kind not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+        elif self._is_welcome(scope):
+            await self._app(scope, receive, _guarded(send) if kind == "http" else send)
+        elif kind == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})
         else:
@@ -40,14 +43,16 @@ class OnlyHere:
             await send({"type": "http.response.start", "status": 403, "headers": head})
             await send({"type": "http.response.body", "body": REFUSED})
 
-    def _welcome(self, scope: Scope) -> bool:
-        headers = (
-            (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
-        )
+    def _is_welcome(self, scope: Scope) -> bool:
+        headers = []
+        for name, value in scope["headers"]:
+            headers.append((name.decode("latin-1"), value.decode("latin-1")))
         return is_welcome(self._port, headers, scope["type"] == "websocket")
 
 
 def _guarded(send: Any) -> Any:
+    """`send`, with headers that keep the page to itself."""
+
     async def sent(message: Scope) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *_GUARDS]}
@@ -62,7 +67,8 @@ def listening(port: int | None) -> socket.socket:
     Raises UsageError.
     """
     require_port(port, "port")
-    for wanted in (PORT, 0) if port is None else (port,):
+    candidates = (PORT, 0) if port is None else (port,)
+    for wanted in candidates:
         try:
             return socket.create_server((ADDRESS, wanted))
         except OSError as error:
@@ -73,17 +79,20 @@ def listening(port: int | None) -> socket.socket:
 
 
 def serve(
-    made: socket.socket, add: Callable[[Any], None], ready: Callable[[str], None], until: Any = None
+    listener: socket.socket,
+    add: Callable[[Any], None],
+    ready: Callable[[str], None],
+    until: Any = None,
 ) -> None:
     """Serve until SIGINT, SIGTERM, or the end of the file `until`.
 
-    `ready` gets the URL when the server answers.
+    add: puts the page on an app. ready: gets the URL when the server answers.
     """
     import uvicorn
     from fastapi import FastAPI
     from nicegui import ui
 
-    port = made.getsockname()[1]
+    port = listener.getsockname()[1]
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -101,20 +110,23 @@ def serve(
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     add(app)
     app.add_middleware(OnlyHere, port=port)
-    look: dict[str, Any] = {
-        "title": "tern",
-        "favicon": _ICON,
-        "dark": None,
-    }  # dark as the system has it
-    look |= {"tailwind": False, "binding_refresh_interval": None, "show_welcome_message": False}
-    ui.run_with(app, reconnect_timeout=10.0, **look)
-    logging.getLogger("nicegui").setLevel(logging.ERROR)  # requests for missing paths are no news
-    quiet: dict[str, Any] = {"log_level": "error", "access_log": False}
-    server = uvicorn.Server(
-        uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=1, **quiet)
+    ui.run_with(
+        app,
+        reconnect_timeout=10.0,
+        title="tern",
+        favicon=_ICON,
+        dark=None,  # as the system has it
+        tailwind=False,
+        binding_refresh_interval=None,
+        show_welcome_message=False,
     )
+    logging.getLogger("nicegui").setLevel(logging.ERROR)  # requests for missing paths are no news
+    config = uvicorn.Config(
+        app, lifespan="on", timeout_graceful_shutdown=1, log_level="error", access_log=False
+    )
+    server = uvicorn.Server(config)
     with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=[made])
+        server.run(sockets=[listener])
 
 
 _ICON = (

@@ -1,8 +1,7 @@
-"""The emulated Pico: the stock RPI_PICO firmware of MicroPython, built from Debian's sources, in
-rp2040js.
+"""The emulated Pico: the stock RPI_PICO firmware of MicroPython in rp2040js.
 
-Its time is simulated cycles. Floats take our boot ROM's time; flash timing, its cache and core 1
-are not modelled.
+The firmware is built from Debian's sources. Its time is simulated cycles. Floats take the time of
+our boot ROM. Flash timing, its cache and core 1 are not modelled.
 """
 
 import json
@@ -65,9 +64,7 @@ def build_pico(progress: Progress) -> Path:
     """
     needed = {_NODE}  # to run it
     if not cache.find_entry(SAMPLER):
-        extras.require(
-            "elftools"
-        )  # MicroPython's linker of native modules reads object files with it
+        extras.require("elftools")  # for MicroPython's linker of native modules
     if not (cache.find_entry(FIRMWARE) and cache.find_entry(SAMPLER)):
         needed.update(_FIRMWARE_REQUIREMENTS)
     if not cache.find_entry(MACHINE):
@@ -82,6 +79,7 @@ def build_pico(progress: Progress) -> Path:
 
 
 def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
+    """Build the stock firmware of a Pico. Returns what it was built with."""
     shell = Shell(work / "build.log", progress)
     source, checksums = micropython.PINNED.unpack(work, shell)
     progress("fetching the SDK of the Pico")
@@ -90,10 +88,8 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
     debian.download((), _PACKAGES, packages, shell)
     for package in packages.glob("*.deb"):
         shell.run("dpkg", "-x", package, sdk)
-    for name in (
-        "pico-sdk",
-        "tinyusb",
-    ):  # emptied in MicroPython's source, packages of their own in Debian
+    # Emptied in MicroPython's source, since they are packages of their own in Debian.
+    for name in ("pico-sdk", "tinyusb"):
         library = source / "lib" / name
         shutil.rmtree(library, ignore_errors=True)
         library.symlink_to(sdk / "usr/src" / name)
@@ -121,6 +117,7 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
 
 
 def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
+    """Build the boot ROM, and install rp2040js. Returns what it was built with."""
     shell = Shell(work / "build.log", progress)
     progress("compiling the boot ROM of the emulated Pico")
     elf = work / "bootrom.elf"
@@ -148,6 +145,7 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
 
 
 def _build_sampler(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
+    """Build the sampler in C as a native .mpy. Returns what it was built with."""
     shell = Shell(work / "build.log", progress)
     source, packages = micropython.PINNED.unpack(work, shell)
     progress("compiling the sampler in C for the Pico")
@@ -168,22 +166,26 @@ def boot_pico(
 ) -> EmulatedMachine:
     """Boot an emulated Pico.
 
-    Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
-
     flash: a file that keeps its flash. seed: makes the whole run repeatable. skip_idle: waiting
     passes at once. volume: the folder of its USB boot loader. blank: a new flash holds no firmware,
-    so that the boot loader waits for one.
+    so that the boot loader waits for one. Raises DeviceError if it is not built or does not start,
+    UsageError for a flash in use.
     """
     firmware, machine = cache.find_entry(FIRMWARE), cache.find_entry(MACHINE)
     if firmware is None or machine is None:
         raise DeviceError("the emulated Pico is not built yet", hint=_BUILD)
     command: list[str | Path] = ["node", machine / "runner.mjs", "--attached"]
-    command += [] if blank else ["--firmware", firmware / "firmware.bin"]
     command += ["--bootrom", machine / "bootrom.bin"]
-    command += [] if flash is None else ["--flash", flash]
-    command += [] if seed is None else ["--seed", str(seed)]
-    command += ["--skip-idle"] if skip_idle else []
-    command += [] if volume is None else ["--volume", volume]
+    if not blank:
+        command += ["--firmware", firmware / "firmware.bin"]
+    if flash is not None:
+        command += ["--flash", flash]
+    if seed is not None:
+        command += ["--seed", str(seed)]
+    if skip_idle:
+        command.append("--skip-idle")
+    if volume is not None:
+        command += ["--volume", volume]
     try:
         with locked(flash, _FLASH_BYTES) as lock:
             # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, even
@@ -221,6 +223,7 @@ def info() -> dict[str, Any]:
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:
+    """The first line that a process prints; "" if there is none in time."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)

@@ -1,5 +1,4 @@
-"""Machines of QEMU that execute a board's instruction set: MicroPython with a port of our own, and
-a flash that stays.
+"""Machines of QEMU that execute a board's instruction set: MicroPython with a port of our own.
 
 rv32: ESP32-C3 and C6; xtensa (windowed): ESP32, S2 and S3; m33 (Armv8-M): RP2350. The interpreter,
 LittleFS and console are real, on the first two TCP and TLS too. Caches, flash timing, memory that
@@ -13,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,7 @@ _LOG = "qemu.log"
 _PID = "qemu.pid"
 _PORT = "port"
 
-# QEMU ends at once when its input closes, even if this process was killed, and its folder goes with
-# it.
+# QEMU ends at once when its input closes, even if this process was killed. Its folder goes with it.
 _SUPERVISED = """
 exec 9<&0 </dev/null
 "$@" 9<&- &
@@ -61,25 +59,33 @@ class MachineType:
         return self.build.find(self.instruction_set)
 
 
-_RV32 = (
-    "rv32",
-    "qemu-system-riscv32",
-    ("-M", "virt", "-bios", "none", "-global", "virtio-mmio.force-legacy=false"),
-    ("-netdev", "user,id=air", "-device", "virtio-net-device,netdev=air"),
-    True,
+_VIRT = ("-M", "virt", "-bios", "none", "-global", "virtio-mmio.force-legacy=false")
+_VIRT_NETWORK = ("-netdev", "user,id=air", "-device", "virtio-net-device,netdev=air")
+_RV32 = MachineType(
+    build=ESP32,
+    instruction_set="rv32",
+    command="qemu-system-riscv32",
+    arguments=_VIRT,
+    network=_VIRT_NETWORK,
+    counts=True,
 )
 MACHINES = {
-    "rv32": MachineType(ESP32, *_RV32),
+    "rv32": _RV32,
     "xtensa": MachineType(
-        ESP32,
-        "xtensa",
-        "qemu-system-xtensa",
-        ("-M", "lx60", "-cpu", "dc233c", "-m", "16M"),
-        ("-nic", "user"),
-        True,
+        build=ESP32,
+        instruction_set="xtensa",
+        command="qemu-system-xtensa",
+        arguments=("-M", "lx60", "-cpu", "dc233c", "-m", "16M"),
+        network=("-nic", "user"),
+        counts=True,
     ),
-    "m33": MachineType(M33, "m33", "qemu-system-arm", ("-M", "mps2-an505")),
-    "rv32-newest": MachineType(NEWEST, *_RV32),
+    "m33": MachineType(
+        build=M33,
+        instruction_set="m33",
+        command="qemu-system-arm",
+        arguments=("-M", "mps2-an505"),
+    ),
+    "rv32-newest": replace(_RV32, build=NEWEST),
 }
 
 
@@ -101,63 +107,28 @@ def boot(
 ) -> QemuMachine:
     """Start a machine.
 
-    Raises DeviceError if it is not built or does not start, UsageError for a flash in use.
-
     flash: a file that keeps its flash. seed: makes os.urandom repeatable. count_instructions: its
-    clock counts an instruction as a nanosecond; with skip_idle, waiting time passes at once.
+    clock counts an instruction as a nanosecond; with skip_idle, waiting time passes at once. Raises
+    DeviceError if it is not built or does not start, UsageError for a flash in use.
     """
     machine = MACHINES[name]
     firmware = machine.firmware()
     if firmware is None:
-        raise DeviceError(
-            f"the emulated {name} is not built yet", hint=f"make it: {build_command(name)}"
-        )
+        hint = f"make it: {build_command(name)}"
+        raise DeviceError(f"the emulated {name} is not built yet", hint)
+
+    options: list[str] = []
+    if count_instructions:
+        options += ["-icount", "shift=0,sleep=off" if skip_idle else "shift=0"]
+    options += ["-kernel", str(firmware)]
     folder = Path(tempfile.mkdtemp(prefix=f"tern-{name}-"))
     try:
         _fill(folder, flash, seed)
-        with (
-            socket.socket(socket.AF_UNIX) as server,  # in a folder closed to other users
-            locked(flash, FLASH_BLOCKS * BLOCK_BYTES) as lock,
-            beyond_9(server.fileno()) as port,
-        ):
-            server.bind(str(folder / _PORT))
-            server.listen()
-            command = [
-                machine.command,
-                *machine.arguments,
-                *machine.network,
-                *(("-icount", "shift=0" + ",sleep=off" * skip_idle) if count_instructions else ()),
-                "-display",
-                "none",
-                "-monitor",
-                "none",
-                "-semihosting-config",
-                "enable=on,target=native",
-                "-chardev",
-                f"socket,id=console,fd={port},server=on,wait=off",
-                "-serial",
-                "chardev:console",
-                "-pidfile",
-                _PID,
-                "-kernel",
-                str(firmware),
-            ]
-            with open(folder / _LOG, "wb") as log:
-                process = subprocess.Popen(
-                    ["sh", "-c", _SUPERVISED, "sh", *command],
-                    cwd=folder,
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    text=True,
-                    umask=0o077,
-                    start_new_session=True,  # Ctrl-C is the host's to handle
-                    pass_fds=(port, *lock),
-                )
-            url = f"socket://{folder / _PORT}"
+        process = _start(machine, options, folder, flash)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    url = f"socket://{folder / _PORT}"
     running = QemuMachine(process, url, lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
         _wait_until_started(running, folder, name)
@@ -167,39 +138,69 @@ def boot(
     return running
 
 
+def _start(
+    machine: MachineType, options: list[str], folder: Path, flash: Path | None
+) -> subprocess.Popen[str]:
+    """Start QEMU in `folder`, with the console at a socket there. Raises UsageError."""
+    with (
+        socket.socket(socket.AF_UNIX) as server,  # in a folder closed to other users
+        locked(flash, FLASH_BLOCKS * BLOCK_BYTES) as lock,
+        beyond_9(server.fileno()) as port,
+    ):
+        server.bind(str(folder / _PORT))
+        server.listen()
+        command = [machine.command, *machine.arguments, *machine.network]
+        command += ["-display", "none", "-monitor", "none"]
+        command += ["-semihosting-config", "enable=on,target=native"]
+        command += ["-chardev", f"socket,id=console,fd={port},server=on,wait=off"]
+        command += ["-serial", "chardev:console", "-pidfile", _PID, *options]
+        with open(folder / _LOG, "wb") as log:
+            return subprocess.Popen(
+                ["sh", "-c", _SUPERVISED, "sh", *command],
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                text=True,
+                umask=0o077,
+                start_new_session=True,  # Ctrl-C is the host's to handle
+                pass_fds=(port, *lock),
+            )
+
+
 def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
-    # port/board.h describes the files of this folder.
+    """Make the files of a machine, which port/board.h describes. Raises UsageError."""
     (folder / "epoch").write_text(str(int(time.time())))
-    (folder / "id").write_bytes(
-        secrets.token_bytes(8) if seed is None else seed.to_bytes(8, "little")
-    )
-    if seed is not None:
+    if seed is None:
+        (folder / "id").write_bytes(secrets.token_bytes(8))
+    else:
+        (folder / "id").write_bytes(seed.to_bytes(8, "little"))
         (folder / "seed").write_bytes(seed.to_bytes(8, "little"))
     if flash is None:
         (folder / "flash").touch()
-    else:
-        try:
-            with open(os.open(flash, os.O_CREAT | os.O_RDWR, 0o600)):
-                pass
-        except OSError as error:
-            raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
-        (folder / "flash").symlink_to(flash.resolve())
+        return
+    try:
+        os.close(os.open(flash, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
+    (folder / "flash").symlink_to(flash.resolve())
 
 
 def _wait_until_started(machine: QemuMachine, folder: Path, name: str) -> None:
+    """Wait until a machine has written its process id. Raises DeviceError."""
     end = time.monotonic() + _START_SECONDS
     while not (folder / _PID).exists():
         late = time.monotonic() > end
         if late or not machine.is_running:
             log = (folder / _LOG).read_text(errors="replace").strip().splitlines()
             reason = log[-1] if log else "it does not start in time"
-            raise DeviceError(
-                f"QEMU does not start the emulated {name}: {reason}", hint=build_command(name)
-            )
+            text = f"QEMU does not start the emulated {name}: {reason}"
+            raise DeviceError(text, hint=build_command(name))
         time.sleep(0.01)
 
 
 def build_command(name: str) -> str:
+    """The command that builds the firmware of a machine."""
     what = next(what for what, build in BUILDS.items() if build == MACHINES[name].build)
     return f"tern emulator build --what {what}"
 

@@ -1,6 +1,4 @@
-"""The firmware of the machines of QEMU: MicroPython with the port in port/, built from Debian's
-sources alone.
-"""
+"""The firmware of QEMU's machines: MicroPython with the port in port/, from Debian's sources alone."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -72,9 +70,9 @@ class Build:
         return entry / f"{instruction_set}.elf" if entry else None
 
     def make(self, progress: Progress) -> Path:
-        """The entry's folder, built if needed, as root with missing packages.
+        """The entry's folder, built if needed.
 
-        Raises UsageError and BuildError.
+        As root, missing Debian packages are installed. Raises UsageError and BuildError.
         """
         needed = {Requirement(_EMULATORS[name], _EMULATORS[name]) for name in self.sets}
         if not cache.find_entry(self.recipe):
@@ -110,11 +108,8 @@ class Build:
 ESP32 = Build("esp32-firmware", ("rv32", "xtensa"))
 M33 = Build("m33-firmware", ("m33",))
 NEWEST = Build("newest-firmware", ("rv32",), Source(NEXT, None))
-BUILDS = {
-    "esp32": ESP32,
-    "m33": M33,
-    "newest": NEWEST,
-}  # by their names in `tern emulator build --what`
+# By their names in `tern emulator build --what`.
+BUILDS = {"esp32": ESP32, "m33": M33, "newest": NEWEST}
 
 
 def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
@@ -142,9 +137,7 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
 
 
 def _unpack(packages: Path, name: str, patterns: Sequence[str], into: Path, shell: Shell) -> Path:
-    """Unpack the files of `patterns` from the one tarball of that name; the folder that they are
-    in.
-    """
+    """Unpack the files of `patterns` from the one tarball of that name. Returns their folder."""
     tarball = debian.only(packages, name)
     before = set(into.iterdir())
     shell.run("tar", "-xf", tarball, "-C", into, "--wildcards", *patterns)

@@ -1,0 +1,95 @@
+"""Boards are found by USB id, and have the names of mpremote, the same in every command."""
+
+import pytest
+from harness.port import silent
+from serial.tools import list_ports
+from serial.tools.list_ports_common import ListPortInfo
+
+from ternhost.errors import UsageError
+from ternhost.reach import fleet
+from ternhost.reach.ports import names
+from terntools.boards import devices
+
+
+def port(name, vid, pid, serial_number):
+    info = ListPortInfo(name)
+    info.vid, info.pid, info.serial_number = vid, pid, serial_number
+    return info
+
+
+PICO = port("/dev/ttyACM1", 0x2E8A, 0x0005, "e6614103e7452d2f")
+ESP = port("/dev/ttyUSB0", 0x10C4, 0xEA60, "0001")
+METER = port("/dev/ttyACM0", 0x1915, 0xC00A, "F00D")
+MODEM = port("/dev/ttyACM2", 0x1234, 0x5678, "X")
+
+
+@pytest.fixture
+def plugged(monkeypatch):
+    return lambda *ports: monkeypatch.setattr(list_ports, "comports", lambda: list(ports))
+
+
+def test_boards_and_instruments_are_found_by_usb_id(plugged):
+    plugged(ESP, MODEM, METER, PICO)
+    ports = names.find()
+    families = {"/dev/ttyACM0": "instrument", "/dev/ttyACM1": "rp2", "/dev/ttyUSB0": "esp32"}
+    assert [(port.port, port.family) for port in ports] == [*families.items()]
+    assert ports[1].usb_id == "2e8a:0005"
+
+
+def test_names_are_those_of_mpremote(plugged):
+    plugged(METER, PICO)
+    assert [names.resolve(name) for name in ("a3", "u0", "c7")] == [
+        "/dev/ttyACM3",
+        "/dev/ttyUSB0",
+        "COM7",
+    ]
+    assert {names.resolve(name) for name in ("auto", "id:e6614103e7452d2f", "id:e66")} == {
+        "/dev/ttyACM1"
+    }
+    for name in ("socket://127.0.0.1:7777", "port:/dev/null"):
+        assert names.resolve(name) == name.removeprefix("port:")
+    assert fleet.parse("port:auto, id:F00D,a3").ports == [
+        "/dev/ttyACM1",
+        "/dev/ttyACM0",
+        "/dev/ttyACM3",
+    ]
+
+
+def test_an_ambiguous_or_invalid_name_lists_what_there_is(plugged):
+    plugged(ESP, PICO)
+    with pytest.raises(UsageError, match=r"/dev/ttyACM1 .*, /dev/ttyUSB0 "):
+        names.resolve("auto")
+    with pytest.raises(UsageError, match="a serial number after id:"):
+        names.resolve("id:")
+    with pytest.raises(UsageError, match="there is no board 'pico'") as caught:
+        names.resolve("pico")
+    assert "socket://" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("pico", 2), ("id:", 2), ("auto", 3), ("id:77", 3), ("/dev/ttyACM99", 3), ("a99", 3)],
+)
+def test_a_name_means_the_same_in_every_command(name, code, plugged, tern, tmp_path):
+    plugged(METER)
+    (tmp_path / "main.py").write_text("import tern.update\n")
+    store = ["--store", str(tmp_path / "store")]
+    tern("device", "add", "7", *store)
+    package = ["--machine", "pico", "--main", str(tmp_path / "main.py")]
+    commands = [["device", "ping", name], ["update", "7", *store, *package, "--board", name]]
+    commands.append(["deploy", name] if code == 3 else ["relay", name, "--broker", str(tmp_path)])
+    commands += [
+        [*words, "--fleet", f"port:{name}"] for words in (["device", "ping"], ["train", *store])
+    ]
+    assert len({tern(*command, code=code).err for command in commands}) == 1
+
+
+def test_a_board_that_cannot_be_opened_stays_on_the_list(plugged, tern):
+    plugged(port("/dev/no-such-port", 0x2E8A, 0x0005, "1"))
+    (board,) = tern("devices", "--json").json["devices"]
+    assert (board["port"], board["firmware"]) == ("/dev/no-such-port", None)
+
+
+def test_a_silent_port_has_no_identity():
+    with silent() as port:
+        assert devices.identify(port) == devices.Identity(None, None, None)

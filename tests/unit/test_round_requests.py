@@ -1,0 +1,229 @@
+"""Which boards on a broker get the question of a round, when, and again; without a broker."""
+
+import time
+
+import pytest
+
+from tern import wire
+from ternhost.count.aggregator import Aggregator
+from ternhost.count.questions import Question
+from ternhost.count.rounds import Refusal, RoundResult
+from ternhost.learn.schedule import Terms
+from ternhost.privacy import mechanisms
+from ternhost.provision import keys
+from ternhost.reach.broker.postponed import PostponedDevices
+from ternhost.reach.broker.presence import BoardHello, Presence
+from ternhost.reach.broker.roster import AWAKE, BoardRoster
+from ternhost.reach.broker.round_requests import RoundRequests
+from ternhost.reach.broker.state import FleetState
+from ternhost.reach.refusals import explain
+from ternhost.store import sleepers
+
+CARD = mechanisms.design("duchi", 2).card
+QUESTION = Question(wire.LOGISTIC, [0] * 28, -14, CARD, 1)
+OTHER = Question(wire.LOGISTIC, [1] * 28, -14, CARD, 1)
+SLEEPS, STAYS = 1, 2  # devices, each on a separate board
+HOUR = 3600
+SILENCE = Terms().silence
+
+
+class Line:
+    """Stands for the link: records which devices are asked."""
+
+    connected = True
+
+    def __init__(self):
+        self.presence = Presence(dict)
+        self.asked, self.announcements = [], 0
+
+    def hello(self, device, clients=1, retained=False):
+        """A board says hello, or the broker sends a retained HELLO of it."""
+        hello = BoardHello(range(device, device + clients), 1, retained=retained)
+        self.presence.boards[f"{device:08x}"] = hello
+        self.presence.changed.add(f"{device:08x}")
+
+    def leave(self, device):
+        del self.presence.boards[f"{device:08x}"]
+        self.presence.changed.add(f"{device:08x}")
+
+    def announce(self, frame):
+        if frame:
+            self.announcements += 1
+
+    def ask(self, board, frame):
+        self.asked.append(int(board, 16))
+
+
+class Fleet:
+    """A roster of boards, and the requests of the last round that was begun."""
+
+    def __init__(self, store):
+        self.line, self.aggregator, self.warnings = Line(), Aggregator(store), []
+        self.roster = BoardRoster(self.aggregator.devices, sleepers.wakes(store))
+        self.roster.note_connection(time.monotonic())
+        key = keys.fleet_key(store)
+        self.state = FleetState(self.line, self.aggregator, self.roster, key, self.warnings.append)
+        self.requests = None
+
+    def begin(self, number, *cohorts):
+        self.aggregator.open(number, cohorts, time.monotonic(), None, 2 * HOUR)
+        self.requests = RoundRequests(number, self.state, 2.0)
+        self.requests.ask()
+
+    def update(self, now=None):
+        """Take the HELLOs that have come."""
+        changes = self.roster.update(self.line, now or time.monotonic())
+        if self.requests:
+            self.requests.assign(changes.arrived)
+            self.requests.ask()
+
+    def pass_an_hour(self):
+        """Repeat unanswered questions for an hour."""
+        now = time.monotonic()
+        for later in range(0, HOUR, 40):
+            self.requests.ask_again(now + later)
+            self.requests.ask()
+
+    def left_out(self):
+        return {board.clients.start for board in self.roster.boards.values() if board.left_out}
+
+
+@pytest.fixture
+def fleet(store):
+    keys.add(store, [SLEEPS, STAYS, 3])
+    sleepers.set_wake(store, SLEEPS, HOUR)
+    return Fleet(store)
+
+
+TWO_QUESTIONS = (QUESTION, [SLEEPS]), (OTHER, [STAYS])
+
+
+def test_a_sleeping_device_that_was_never_online_is_not_asked(fleet):
+    """A question that waits at the broker could be answered after the round."""
+    fleet.begin(1, *TWO_QUESTIONS)
+    fleet.pass_an_hour()
+    assert set(fleet.line.asked) == {STAYS}
+
+
+def test_a_sleeping_device_with_a_retained_hello_is_not_asked(fleet):
+    fleet.line.hello(SLEEPS, retained=True)  # hours ago
+    fleet.line.hello(STAYS)
+    fleet.update()
+    fleet.begin(1, *TWO_QUESTIONS)
+    fleet.pass_an_hour()
+    assert SLEEPS not in fleet.line.asked
+    assert fleet.line.asked.count(STAYS) > 10
+
+
+def test_a_sleeping_device_is_asked_once_at_each_wake(fleet):
+    fleet.begin(1, *TWO_QUESTIONS)
+    for wake in (1, 2):
+        fleet.line.hello(SLEEPS)
+        fleet.update()
+        fleet.update()
+        assert fleet.line.asked.count(SLEEPS) == wake
+
+
+def test_a_sleeping_device_reads_the_announcement_and_is_not_asked_too(fleet):
+    fleet.line.hello(SLEEPS)
+    fleet.line.hello(STAYS)
+    fleet.update()
+    fleet.begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
+    assert fleet.line.announcements == 1
+    fleet.pass_an_hour()
+    assert set(fleet.line.asked) == {STAYS}
+
+
+def test_a_sleeping_board_counts_as_asleep_though_its_hello_stays(fleet):
+    now = time.monotonic()
+    fleet.line.hello(SLEEPS)
+    fleet.update(now)
+    assert fleet.roster.asleep(now + AWAKE - 1) == []
+    assert [board.clients.start for board in fleet.roster.asleep(now + AWAKE + 1)] == [SLEEPS]
+    fleet.line.leave(SLEEPS)
+    fleet.update(now + 1)
+    assert [board.clients.start for board in fleet.roster.asleep(now + 1)] == [SLEEPS]
+
+
+def test_a_sleeping_device_is_left_out_much_later_than_a_silent_one(fleet):
+    fleet.line.hello(SLEEPS)
+    fleet.line.hello(STAYS)
+    now = time.monotonic()
+    fleet.update(now)
+    fleet.begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
+    fleet.requests.leave_out_silent_boards(now + HOUR, SILENCE)
+    assert fleet.left_out() == {STAYS}
+    fleet.requests.leave_out_silent_boards(now + 2 * HOUR, SILENCE)
+    assert fleet.left_out() == {SLEEPS, STAYS}
+
+
+# Boards that claim devices of others, or name numbers that cannot be true
+
+LIAR = 1  # claims all devices
+HONEST = list(range(2, 20))
+NOWHERE = 20  # a device on no board but claimed by the liar
+
+
+@pytest.fixture
+def deceived(store):
+    """Honest boards of one device each have answered nothing yet, and a liar claims a million."""
+    keys.add(store, [LIAR, *HONEST, NOWHERE])
+    fleet = Fleet(store)
+    fleet.line.hello(LIAR, clients=1_000_000)
+    for device in HONEST:
+        fleet.line.hello(device)
+    fleet.update()
+    fleet.begin(1, (QUESTION, fleet.roster.claimed))
+    return fleet
+
+
+@pytest.fixture
+def liar_left_out(deceived):
+    """The honest boards were heard since, and the liar is left out."""
+    for board in deceived.roster.boards.values():
+        if board.clients.start != LIAR:
+            board.last_heard += 1000
+    deceived.requests.leave_out_silent_boards(time.monotonic() + SILENCE + 1, SILENCE)
+    return deceived
+
+
+def test_a_silent_board_that_claims_devices_of_others_does_not_end_their_round(liar_left_out):
+    assert liar_left_out.left_out() == {LIAR}
+    assert len(liar_left_out.warnings) == 1
+    assert "is left out with its 20 devices" in liar_left_out.warnings[0]
+    assert liar_left_out.aggregator.unanswered(1) == HONEST
+
+
+def test_no_board_is_left_out_before_its_time(deceived):
+    deceived.requests.leave_out_silent_boards(time.monotonic() + SILENCE / 2, SILENCE)
+    assert deceived.left_out() == set()
+
+
+def test_a_board_stays_left_out_where_only_others_have_answered(liar_left_out):
+    liar_left_out.begin(2, (QUESTION, liar_left_out.roster.claimed))
+    liar_left_out.requests.note_answers(HONEST, time.monotonic())
+    assert liar_left_out.left_out() == {LIAR}
+
+
+def test_a_board_pauses_for_a_day_at_most():
+    postponed = PostponedDevices()
+    postponed.add(Refusal(2, 1, wire.ERR_TOO_SOON, 2**32 - 1), 1000.0)
+    assert postponed.until == {2: 1000.0 + 86_400}
+
+
+def test_the_number_of_one_device_is_not_recommended_alone():
+    last_rounds = {1: 2**30 - 1, 2: 7, 3: 7}
+    refusals = {
+        device: Refusal(device, 7, wire.ERR_CHANGED_ROUND, last)
+        for device, last in last_rounds.items()
+    }
+    explanation = explain(RoundResult(7, "complete", 3, 0, refusals, []))
+    assert explanation.hint.endswith("--after-round 7")
+
+
+@pytest.mark.parametrize(
+    ("detail", "meaning"), [(0, "cannot be read or written"), (wire.OLD_LEDGER, "an old copy")]
+)
+def test_an_old_copy_of_a_ledger_is_named(detail, meaning):
+    refusal = Refusal(1, 7, wire.ERR_LEDGER, detail)
+    assert meaning in explain(RoundResult(7, "complete", 1, 0, {1: refusal}, [])).words

@@ -1,0 +1,94 @@
+"""Whether a board is at a port, and what it is: before, while and after it restarts."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from serial.tools import list_ports
+
+from ternhost.errors import DeviceError, RefusedError, TernError, UsageError
+from ternhost.reach.ports import names
+from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
+from terntools.boards import devices, running
+from terntools.boards.firmware import DOWNLOADS, Firmware
+
+_T = TypeVar("_T")
+_RESTART_WAIT = 3.0  # seconds until a board that restarts is on its port again
+_HANG_UP_WAIT = 0.5  # seconds until a URL behind which there is no board hangs up
+FLASHED_WAIT = 30.0  # seconds until MicroPython answers after flashing
+
+
+class OtherBoardError(DeviceError):
+    """The board on a port is not the one that was there before."""
+
+
+def wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
+    """Call `look` until it returns something true, or some seconds are over; its last answer."""
+    end = time.monotonic() + seconds
+    while True:
+        result = look()
+        if result or time.monotonic() >= end:
+            return result
+        time.sleep(0.25)
+
+
+def is_board_on(port: str) -> bool:
+    """Whether a board is on `port`. A Pico that waits in its boot loader has no port."""
+    if "://" not in port:
+        is_listed = any(each.device == port for each in list_ports.comports())
+        return Path(port).exists() or is_listed
+    end = time.monotonic() + _HANG_UP_WAIT
+    try:
+        with open_port(port, BAUD) as line:
+            while time.monotonic() < end:
+                line.read()
+    except (TernError, *PORT_ERRORS):
+        return False
+    return True
+
+
+def comes_to(port: str) -> bool:
+    """Whether a board is on `port`, or comes to it: a restarting one has no port for some seconds."""
+    return bool(wait_for(lambda: is_board_on(port), _RESTART_WAIT))
+
+
+def wait_for_micropython(port: str) -> devices.Identity | None:
+    """What the board on `port` says that it is after flashing; None if it does not answer in time."""
+
+    def identify() -> devices.Identity | None:
+        try:
+            identity = devices.identify(port)
+        except TernError:
+            return None
+        return identity if identity.firmware or identity.tern else None
+
+    return wait_for(identify, FLASHED_WAIT)
+
+
+def require_same_board(port: str, unique_id: str) -> None:
+    """Raise OtherBoardError if the chip on `port` has another number.
+
+    Raises DeviceError if no MicroPython answers.
+    """
+    try:
+        board = running.inspect(port)
+    except RefusedError:  # it is locked, and says nothing
+        return
+    if board.unique_id != unique_id:
+        raise OtherBoardError(
+            f"another board is on {port} than before, and tern cannot tell which of them was "
+            "flashed",
+            hint="see `tern devices`, and flash one board at a time",
+        )
+
+
+def require_chip(port: str, firmware: Firmware, board: running.RunningBoard) -> None:
+    """Raise UsageError if the board has another chip than the firmware is for."""
+    if firmware.chip not in board.description:
+        family = names.RP2 if board.is_pico else names.ESP32
+        raise UsageError(
+            f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a "
+            f"{board.description}; nothing was changed",
+            hint=DOWNLOADS[family],
+        )

@@ -1,0 +1,215 @@
+"""Flash a Pico: restart it in its boot loader, and copy a UF2 file to the volume that this shows.
+
+Several boards may be connected. Nothing is written where it is not certain which one is meant.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ternhost.errors import DeviceError, TernError, UsageError
+from terntools.boards import at_port, pico_files, running, uf2, usb, volumes
+from terntools.boards.firmware import Firmware
+from terntools.boards.repl import ExecutionError, Repl
+from terntools.boards.volumes import RECOVER, Progress
+
+Tell = Callable[[str], None]  # a line for the user
+
+LEAVE_WAIT = 10.0  # seconds until a board has left its port for its boot loader
+VOLUME_WAIT = 30.0  # seconds until the volume of a boot loader is mounted
+_SETTLE = 1.0  # seconds in which another volume may show up
+_BOOTSEL = "hold BOOTSEL while you plug it in, and run the same command again"
+
+
+def flash_pico(
+    port: str,
+    firmware: Firmware,
+    volume: str | Path | None,
+    erase: bool,
+    progress: Progress | None,
+    tell: Tell,
+) -> dict[str, Any]:
+    """Flash a Pico that runs MicroPython, or waits in its boot loader; return a summary.
+
+    Parameters and errors are those of flash.flash.
+    """
+    name = firmware.path.name
+    image = uf2.read(firmware.data, name)
+    board = None  # what it said before it was flashed; one in its boot loader says nothing
+    waiting = volumes.find_volumes(volume)
+    if waiting:
+        mounted = _volume_of_waiting_board(port, waiting, erase)
+        pico_files.require_no_files(name, image)
+        tell(
+            f"the board in {mounted} waits in its boot loader and cannot say where its files are: "
+            "they stay if this firmware is of the kind that the board had"
+        )
+    else:
+        board = running.inspect(port)
+        at_port.require_chip(port, firmware, board)
+        if not erase:
+            pico_files.require_survival(name, image, board.files)
+        tell(f"entering the boot loader of the board on {port}")
+        mounted = _start_boot_loader(port, volume, erase)
+    _require_chip_of_volume(mounted, firmware)
+
+    tell(f"writing {name} to {mounted}")
+    volumes.copy(firmware.data, mounted, progress)
+    tell(f"waiting for MicroPython on {port}")
+    identity = at_port.wait_for_micropython(port)
+    if identity is None:
+        raise DeviceError(
+            f"the file was written, but no MicroPython shows up on {port}",
+            hint=f"see `tern devices`: the port may have another name now; {RECOVER}",
+        )
+    if board is not None:
+        at_port.require_same_board(port, board.unique_id)
+    return {
+        "chip": firmware.chip,
+        "offset": 0,
+        "bytes": image.size,
+        "verified": _is_version_of(image, identity.firmware, port),
+        "firmware": identity.firmware,
+    }
+
+
+def _volume_of_waiting_board(port: str, waiting: Sequence[Path], erase: bool) -> Path:
+    """The volume of the one board that waits in its boot loader, where none runs on `port`.
+
+    waiting: the volumes of boot loaders. Raises UsageError and DeviceError.
+    """
+    _require_no_board_on(port, waiting)
+    if erase:
+        raise UsageError(
+            "--erase needs a running MicroPython, and the board waits in its boot loader",
+            hint="flash it without --erase first, then once more with it",
+        )
+    if len(waiting) > 1:
+        raise UsageError(
+            f"several boards wait in their boot loaders: {', '.join(map(str, waiting))}",
+            hint="name one with --volume",
+        )
+    mounted = waiting[0]
+    if not volumes.is_boot_loader(mounted):
+        raise DeviceError("the volume of the boot loader is gone", hint=RECOVER)
+    return mounted
+
+
+def _require_no_board_on(port: str, waiting: Sequence[Path]) -> None:
+    """Raise UsageError if a board runs on `port`: then those that wait are other ones."""
+    if not at_port.comes_to(port):
+        return
+    others = "others wait in their boot loaders"
+    if len(waiting) == 1:
+        others = "one waits in its boot loader"
+    raise UsageError(
+        f"several boards may be meant: one runs on {port}, and {others} in "
+        f"{', '.join(map(str, waiting))}; nothing was changed",
+        hint=f"to flash the board on {port}, unplug the others; to flash one that waits, name the "
+        "port that it gets",
+    )
+
+
+def _require_chip_of_volume(mounted: Path, firmware: Firmware) -> None:
+    """Raise UsageError if the boot loader that shows this volume is of another chip."""
+    chip = volumes.volume_chip(mounted)
+    if chip != firmware.chip:
+        raise UsageError(
+            f"{firmware.path.name} is for {firmware.chip}, and the board in {mounted} has an "
+            f"{chip}; nothing was written",
+            hint=f"get it for an {chip} board",
+        )
+
+
+def _is_version_of(image: uf2.Image, version: str | None, port: str) -> bool:
+    """Whether the MicroPython on `port` is known to be the one of the image.
+
+    version: of the one on `port`; None where a user's program hides it. Raises DeviceError if it is
+    another one.
+    """
+    if not version:
+        return False
+    if not image.contains(version.encode()):
+        raise DeviceError(
+            f"the file was written, but the board on {port} runs MicroPython {version}, which is "
+            "not the file's",
+            hint="see `tern devices`, and flash one board at a time",
+        )
+    return True
+
+
+def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Path:
+    """Restart the Pico on `port` in its boot loader, and return where that is mounted.
+
+    erase: erase its files before. Raises UsageError and DeviceError, with nothing written, where it
+    is not known which volume is the board's.
+    """
+    place = usb.place_of_port(port)
+    waiting = volumes.find_volumes(volume)
+    if waiting:
+        _require_no_board_on(port, waiting)
+    if erase:
+        _erase_files(port)
+    enter_boot_loader(port)
+
+    outcome = "nothing was written"
+    if erase:
+        outcome = f"its files are erased; {outcome}"
+    if not at_port.wait_for(lambda: not at_port.is_board_on(port), LEAVE_WAIT):
+        text = f"the board on {port} did not start its boot loader; {outcome}"
+        raise DeviceError(text, hint=_BOOTSEL)
+    if not at_port.wait_for(lambda: volumes_at(place, volume), VOLUME_WAIT):
+        raise DeviceError(
+            f"the boot loader's volume did not show up; {outcome}",
+            hint=f"is it mounted? Name where with --volume; {RECOVER}",
+        )
+    time.sleep(_SETTLE)  # another board may have come at the same time
+    candidates = volumes_at(place, volume)
+    if len(candidates) != 1:
+        listed = ", ".join(map(str, candidates)) or "none any more"
+        raise DeviceError(
+            f"several boards wait in their boot loaders: {listed}; {outcome}",
+            hint="unplug the others, and run the same command again",
+        )
+    return candidates[0]
+
+
+def _erase_files(port: str) -> None:
+    """Erase the files of the Pico on `port`.
+
+    Raises TernError if its MicroPython cannot do so, and DeviceError.
+    """
+    with Repl(port, visits=True) as repl:
+        try:
+            # Without a boot loader, the board could not be flashed afterwards.
+            repl.run("import umachine\numachine.bootloader")
+            pico_files.erase(repl)
+        except ExecutionError as error:
+            text = f"the files of the board on {port} cannot be erased: {error}"
+            raise TernError(text, "leave out --erase, and erase them after flashing") from error
+
+
+def enter_boot_loader(port: str) -> None:
+    """Start the boot loader of the Pico on `port`.
+
+    Raises TernError if its MicroPython cannot do so.
+    """
+    has_prompt = False
+    try:
+        with Repl(port, visits=True) as repl:
+            has_prompt = True
+            repl.run("import umachine\numachine.bootloader()", timeout=2.0)
+    except ExecutionError as error:
+        text = f"the board on {port} cannot enter its boot loader: {error}"
+        raise TernError(text, hint=_BOOTSEL) from error
+    except DeviceError:
+        if not has_prompt:
+            raise
+        # It has left its port before it could answer, as it should.
+
+
+def volumes_at(place: str | None, named: str | Path | None) -> list[Path]:
+    """The volumes of boot loaders, without those at another place of the USB than the board's."""
+    found = volumes.find_volumes(named)
+    return [volume for volume in found if not usb.is_elsewhere(volume, place)]

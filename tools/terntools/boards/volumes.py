@@ -1,0 +1,91 @@
+"""The volumes that Picos show while they wait in their boot loaders.
+
+Copying a UF2 file to such a volume flashes the board (RP2040 datasheet, "USB Mass Storage
+Interface").
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from ternhost.errors import DeviceError, InterruptedByUser, UsageError
+from terntools.boards import usb
+
+Progress = Callable[[int, int], None]  # bytes written, bytes in all
+
+RECOVER = (
+    "nothing is lost: its boot loader is in ROM. Hold BOOTSEL while you plug the board in, "
+    "and run the same command again"
+)
+_INFO = "INFO_UF2.TXT"  # a file on each of these volumes
+_CHIP_BY_BOARD_ID = {"RPI-RP2": "RP2040", "RP2350": "RP2350"}  # by the Board-ID in this file
+_CHUNK = 64 * 1024  # bytes between two reports of progress
+
+
+def find_volumes(named: str | Path | None = None) -> list[Path]:
+    """The volumes of the Picos that wait in their boot loaders.
+
+    named: the folder to look at, instead of all mounted volumes.
+    """
+    folders = mount_points() if named is None else [Path(named)]
+    return [folder for folder in folders if is_boot_loader(folder)]
+
+
+def is_boot_loader(folder: Path) -> bool:
+    """Whether a boot loader is mounted in a folder."""
+    try:
+        return (folder / _INFO).is_file()
+    except OSError:  # it belongs to another user, or its device is gone
+        return False
+
+
+def mount_points() -> Iterable[Path]:
+    """Where volumes may be mounted, on Linux, macOS and Windows."""
+    mounts = Path("/proc/mounts")
+    if mounts.exists():
+        yield from mounted_volumes(mounts.read_bytes())
+    elif Path("/Volumes").is_dir():
+        yield from Path("/Volumes").iterdir()
+    else:
+        for letter in "DEFGHIJKLMNOPQRSTUVWXYZ":
+            yield Path(f"{letter}:/")
+
+
+def mounted_volumes(table: bytes) -> Iterator[Path]:
+    """The folders with FAT file systems. table: the content of Linux's /proc/mounts."""
+    for _, folder in usb.mounts(table):
+        yield folder
+
+
+def volume_chip(volume: Path) -> str:
+    """The chip whose boot loader shows `volume`. Raises UsageError."""
+    text = (volume / _INFO).read_text(errors="replace")
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        board_id = value.strip()
+        if key == "Board-ID" and board_id in _CHIP_BY_BOARD_ID:
+            return _CHIP_BY_BOARD_ID[board_id]
+    hint = f"see its {_INFO}, or name another folder with --volume"
+    raise UsageError(f"{volume} is not the boot loader of a Pico", hint)
+
+
+def copy(data: bytes, volume: Path, progress: Progress | None) -> None:
+    """Write a firmware to a boot loader. Raises DeviceError, and InterruptedByUser after Ctrl-C.
+
+    The board leaves its boot loader as soon as it has the last block, so later failures do not
+    matter.
+    """
+    sent = 0
+    try:
+        with open(volume / "firmware.uf2", "wb", buffering=0) as file:
+            while sent < len(data):
+                sent += file.write(data[sent : sent + _CHUNK])
+                if progress:
+                    progress(sent, len(data))
+            os.fsync(file.fileno())
+    except KeyboardInterrupt as error:
+        raise InterruptedByUser("flashing was interrupted", hint=RECOVER) from error
+    except OSError as error:
+        if sent < len(data) or error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES):
+            raise DeviceError(f"flashing broke off: {error.strerror}", hint=RECOVER) from error
