@@ -202,7 +202,7 @@ def train(
 
 
 def collect(
-    algorithm: str = "collect",
+    algorithm: str | None = None,
     *,
     fleet: str | None = None,
     directory: str | Path = run_directory.RUNS,
@@ -214,7 +214,8 @@ def collect(
 ) -> Result:
     """Estimate means and frequencies of attributes, as `tern collect` does.
 
-    Arguments and errors: as for `train`.
+    algorithm: collect, means, or another that is registered; by default chosen by the options. Other
+    arguments and errors: as for `train`.
     """
     return _run("collect", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
 

@@ -129,7 +129,6 @@ RUNS = {
             "share": 0.5,
         },
     ),
-    "hiera": ("hiera", {**IRIS, "epsilon": "9", "budgets": "3,2,1", "reports": ALL, "group": ALL}),
     "collect values": ("collect", {**IRIS, "epsilon": "8", "clients": ALL}),
     "collect personalised": ("collect", {**IRIS, "choices": "0.5:1:0.5,1:4:0.5"}),
     "collect categories": ("collect", {"dataset": "flights-table", "epsilon": "1", "clients": ALL}),
@@ -258,7 +257,7 @@ MADE = {
     "simulated": {**OPTIONS, "fleet": f"simulated:{CLIENTS}", "first_id": 101},
 }
 SOME = [
-    *("fedsgd logistic", "fedsgd personalised", "direct", "fedavg", "hiera"),
+    *("fedsgd logistic", "fedsgd personalised", "direct", "fedavg"),
     *("collect values", "infer label", "infer vector"),
 ]
 

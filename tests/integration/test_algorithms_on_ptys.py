@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import rig
+from beside import needs_papers
 from harness import kept
 
 from tern import card as cards
@@ -35,6 +36,7 @@ EXTRACT = "AGE,HRSWORK1,SEX,REGION,TOWN\n" + "".join(
 pytestmark = pytest.mark.usefixtures("here")
 
 
+@needs_papers
 def test_emulated_boards_report_means_and_frequencies_near_the_truth(tmp_path, micropython):
     (tmp_path / "people.csv").write_text(EXTRACT)
     words = ("--dataset", "ipums:people.csv", "--epsilon", 20, "--fleet", "emulated:2")
@@ -66,6 +68,7 @@ def test_emulated_boards_with_a_unit_tell_the_sums_of_their_records(micropython)
 TOWNS = "AGE,TOWN\n" + "".join(f"30,{i}\n" for i in range(60)) + "30,41\n" * 240
 
 
+@needs_papers
 def test_the_host_decodes_what_boards_hash(tmp_path, micropython):
     (tmp_path / "people.csv").write_text(TOWNS)
     result = rig.finish("collect", dataset="ipums:people.csv", epsilon="2.5", fleet="emulated:2")
@@ -78,29 +81,7 @@ def test_the_host_decodes_what_boards_hash(tmp_path, micropython):
     assert np.abs(np.delete(towns["frequencies"], at)).max() < 0.3
 
 
-def test_hiera_costs_each_device_what_the_result_says(tmp_path, micropython):
-    options = {"dataset": "wine", "method": "hiera", "epsilon": "18", "budgets": "4,3,2"}
-    result = rig.finish("collect", fleet="emulated:2", **options)
-    assert result["epsilon_spent"] == [[result["epsilon_paid"], 125]]
-    assert result["epsilon_stated"] < result["epsilon_paid"] <= 18
-    assert (
-        result["mean_squared_error"] < 0.4
-    )  # 0.08 is usual, at 14 reports an attribute; 0.3 a rare chance
-    ledgers = rig.ledgers_of_run(tmp_path / result["directory"])
-    with Store(tmp_path / result["store"]) as store:
-        reports = dict(store.reports(1))
-    assert {device: ledgers[device][2] for device in reports} == reports
-    assert {payload[0] for payload in reports.values()} <= set(range(6))
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [("algorithm6", {"epsilon": "20"}), ("hiera", {"epsilon": "18", "budgets": "4,3,2"})],
-)
-def test_the_constant_feature_of_a_data_set_is_not_asked_for(
-    tmp_path, micropython, method, options
-):
+def test_the_constant_feature_of_a_data_set_is_not_asked_for(tmp_path, micropython):
     wine = datasets.load("wine")
     rows = np.repeat(
         wine.records([3]), 300, axis=0
@@ -108,17 +89,13 @@ def test_the_constant_feature_of_a_data_set_is_not_asked_for(
     store, directories = rig.provision(tmp_path, rows, Policy(500_000_000, 500_000_000))
     with EmulatedFleet(micropython, directories) as boards:
         fleet = "port:" + boards.ports[0]
-        result = rig.finish(
-            "collect", dataset="wine", method=method, fleet=fleet, store=store, **options
-        )
+        result = rig.finish("collect", dataset="wine", epsilon="20", fleet=fleet, store=store)
     (part,) = result["parts"]
     assert (part["d"], part["reports"]) == (13, 300)
     assert [entry["name"] for entry in result["attributes"]] == list(wine.feature_names[1:])
-    if method == "algorithm6":
-        means = [entry["mean"] for entry in result["attributes"]]
-        assert np.abs(means - wine.features[3, 1:] / 16384).max() < 0.4, (
-            means
-        )  # five standard errors or more
+    means = [entry["mean"] for entry in result["attributes"]]
+    error = np.abs(means - wine.features[3, 1:] / 16384).max()
+    assert error < 0.4, means  # five standard errors or more
 
 
 # Protected inference over ptys: MicroPython classifies, adds noise and reports; an interrupted run

@@ -150,6 +150,7 @@ def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(
             start = time.monotonic()
             kill_at(next(lines), 40)  # a bench takes minutes
             whole = time.monotonic() - start
+            until_it_answers(url)
             for moment in moments[number::boards]:
                 kill_at(next(lines), whole * (moment + random.random()) / MOMENTS)
                 seconds.append(until_it_answers(url))

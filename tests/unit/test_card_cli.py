@@ -12,7 +12,6 @@ from dataclasses import replace
 import pytest
 
 from tern import card as cards
-from tern.card import T
 from ternhost import errors
 from ternhost.extensions import intermediaries
 from ternhost.plots import canvas
@@ -50,17 +49,6 @@ def test_design_prints_the_promised_keys_and_writes_the_card(tern, tmp_path):
     assert cards.card_hash(data).hex() == result["card_hash"]
     numerator, denominator = result["scale"].split("/")
     assert int(numerator) / int(denominator) == pytest.approx(1.46955, abs=1e-5)
-
-
-def test_lhp_has_at_zero_the_variance_of_the_range_above(tern):
-    """With an even number of ranges, 0 is a bound, and devices count it to the range above."""
-    result = tern("card", "design", "lhp", "--epsilon", "1", "--budgets", "2,1", "--json").json
-    card = cards.decode(design("lhp", 1, budgets=(2, 1)).card)
-    assert card.body.level(0) == 0
-    value = T / (T - 2 * card.body.value_cards[0].thresholds[1])
-    other = T / (T - 2 * card.body.value_cards[1].thresholds[1])
-    p = card.body.level_cards[0].threshold / T
-    assert result["variance_at_zero"] == pytest.approx(p * value**2 + (1 - p) * other**2)
 
 
 def test_certify_accepts_the_epsilon_of_a_card_and_no_smaller_one(tern, tmp_path):
@@ -101,13 +89,13 @@ def test_show_draws_a_picture(tern, tmp_path, coarse):
     assert "█" in text
     assert plot.read_bytes().startswith(b"\x89PNG")
     path = tmp_path / "c"
-    tern("card", "design", "pm", "--epsilon", "1", "-o", str(path))
+    tern("card", "design", "pm-sub", "--epsilon", "1", "-o", str(path))
     assert "255" in tern("card", "show", str(path)).out
 
 
 def test_show_draws_in_ascii_on_a_terminal_without_unicode():
     assert picture(design("rr3", 1).decode(), "ascii").isascii()
-    ended = _tern("card", "show", "pm", "--epsilon", "1", PYTHONIOENCODING="ascii")
+    ended = _tern("card", "show", "pm-sub", "--epsilon", "1", PYTHONIOENCODING="ascii")
     assert (ended.returncode, ended.stderr) == (errors.OK, "")
     assert ended.stdout.isascii()
     assert "##" in ended.stdout
@@ -121,7 +109,7 @@ def test_a_full_disk_leaves_no_part_of_a_file_and_keeps_the_file_before(tmp_path
     path = tmp_path / "p.png"
     path.write_bytes(b"before")
     for argv in (
-        ["show", "pm", "--epsilon", "1", "--plot", str(path)],
+        ["show", "pm-sub", "--epsilon", "1", "--plot", str(path)],
         ["design", "3r", "--epsilon", "1", "-o", str(tmp_path / "c")],
     ):
         ended = _tern("card", *argv, limit=128)

@@ -6,6 +6,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+from designing import shipped_card
 from simulating import ask, begin, finished, fleet_of, run
 
 from tern import card as cards
@@ -161,11 +162,9 @@ def test_k_coordinates_cost_no_more_than_epsilon(epsilon, k):
 
 
 def test_gradients_are_not_reported_with_a_hierarchy():
-    card = mechanisms.design("lhp", "2").card.hex()
-    for options in (Options(card=card), Options(mechanism="lhp")):
-        with pytest.raises(UsageError, match="a level and a sign") as refused:
-            options.design(DeviceClass(2_000_000), 1, of_gradients=True)
-        assert "--algorithm hiera" in str(refused.value.hint)
+    options = Options(card=shipped_card("lhp", 2).data.hex())
+    with pytest.raises(UsageError, match="a level and a sign"):
+        options.design(DeviceClass(2_000_000), 1, of_gradients=True)
 
 
 def test_a_share_below_a_millionth_is_refused():
@@ -176,7 +175,7 @@ def test_a_share_below_a_millionth_is_refused():
 def test_an_unknown_algorithm_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match="no algorithm 'adam'") as caught:
         base.ALGORITHMS.named("adam")
-    assert "fedsgd, fedavg, fedsum, direct, hiera, collect, means, infer" in caught.value.hint
+    assert "fedsgd, fedavg, fedsum, direct, collect, means, infer" in caught.value.hint
 
 
 # Personalised budgets: the card of each class, its cost, and the model
@@ -186,7 +185,6 @@ EPSILONS, SHARES = "1:0.5,2:0.3,4:0.2", [0.5, 0.3, 0.2]
 SMALL = {
     "fedsgd": {"dataset": "toy", "reports": 1000, "group": 250},
     "fedavg": {"dataset": "toy", "mechanism": "duchi", "clients": 200, "rounds": 5, "share": 0.3},
-    "hiera": {"dataset": "toy", "reports": 1000, "group": 250},
     "collect": {"dataset": "toy", "clients": 1000},
     "infer": {"dataset": "iris", "cluster_client_num": 1000},
 }

@@ -18,6 +18,7 @@ import pytest
 
 from ternhost import cli, errors
 from ternhost.command import add_command
+from ternhost.registry import Registry
 
 TERN = [sys.executable, "-m", "ternhost"]
 
@@ -67,7 +68,9 @@ def run_command(monkeypatch, function):
     def add_parser(subparsers):
         add_command(subparsers, "try", "try it", "tern try").set_defaults(func=function)
 
-    monkeypatch.setattr(cli, "COMMANDS", {"try": types.SimpleNamespace(add_parser=add_parser)})
+    commands = Registry("command", "tern.none", {})
+    commands.register("try", types.SimpleNamespace(add_parser=add_parser))
+    monkeypatch.setattr(cli, "COMMANDS", commands)
     return cli.main(["try"])
 
 
@@ -255,23 +258,6 @@ def test_a_full_disk_under_both_streams_keeps_the_exit_code():
             "card", "show", "nonsense", "--epsilon", "2", "--json", stdout=full, stderr=full
         )
     assert ended.returncode == errors.USAGE
-
-
-def test_an_experiment_is_refused_at_once_if_its_output_cannot_be_written(tmp_path, tern):
-    (tmp_path / "file").touch()
-    refused = tern(
-        "experiment", "mean", "--output", str(tmp_path / "file" / "below"), code=errors.STORAGE
-    )
-    assert "--output" in refused.err
-
-
-def test_an_experiment_that_is_refused_leaves_no_directory(tmp_path, tern, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    tern("experiment", "variance", "--dataset", "iris", code=errors.USAGE)
-    assert list((tmp_path / "runs").iterdir()) == []
-    (tmp_path / "runs").rmdir()
-    (tmp_path / "runs").touch()
-    assert "--output" in tern("experiment", "variance", code=errors.STORAGE).err
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,7 @@ def toys(monkeypatch, tmp_path):
 # Accuracy
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "least"), [("pdpm", 0.83), ("duchi", 0.86), ("three-outputs", 0.89)]
-)
+@pytest.mark.parametrize(("mechanism", "least"), [("duchi", 0.86), ("three-outputs", 0.89)])
 def test_models_learn(mechanism, least):
     private, optima = [], []
     for seed in range(1, 7):
@@ -248,7 +246,7 @@ def test_in_a_mode_of_the_paper_clients_report_all_weights_each_at_its_epsilon(m
         "dataset": "flights",
         "rounds": 12,
         "share": 1.0,
-        "mechanism": "pdpm",
+        "mechanism": "duchi",
         "clients": 50,
     }
     algorithm = begin("fedavg", choices=f"epsilon{mode},tau1", **settings)
@@ -279,7 +277,7 @@ def test_modes_of_the_paper_draw_tau_and_epsilon_independently_and_evenly(mode):
 
 def test_a_run_of_many_classes_tells_what_the_least_and_the_most_spend():
     notes = []
-    choices = {"choices": "epsilon2,tau2", "rounds": 2, "share": 1.0, "mechanism": "pdpm"}
+    choices = {"choices": "epsilon2,tau2", "rounds": 2, "share": 1.0, "mechanism": "duchi"}
     result = run("fedavg", "simulated:200", Watcher(note=notes.append), dataset="line", **choices)
     assert len(result["classes"]) == len(result["accounting"]) == 100
     assert notes[0].endswith(
@@ -403,7 +401,7 @@ def test_invalid_options_are_refused(change, message):
 
 def test_the_command_takes_choices(tern, tmp_path):
     common = ["train", "--dataset", "toy", "--quiet"]
-    words = "--algorithm fedavg --fleet simulated:100 --rounds 2 --mechanism pdpm --choices tau"
+    words = "--algorithm fedavg --fleet simulated:100 --rounds 2 --mechanism duchi --choices tau"
     result = tern(*common, *words.split(), "--json", "--no-report").json
     assert [each["tau"] for each in result["classes"]] == [0.125, 0.25, 0.5]
     (tmp_path / "some.card").write_bytes(b"card")

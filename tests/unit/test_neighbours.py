@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import scratch
+from designing import shipped_card
 from small_board import ask, book_of, error_of, put_fleet, round_frame, symbols_of, write_files
 from spec.cards import projection_card, sum_card
 
@@ -140,8 +141,8 @@ VALUES = {
     "table": card_of("three-outputs"),
     "window": card_of("pm-sub", levels=15),
     "laplace": card_of("laplace"),
-    "mixture": card_of("hm-tp", levels=15),
-    "hierarchy": card_of("lhp"),
+    "mixture": shipped_card("hm-tp", 1).data,
+    "hierarchy": shipped_card("lhp", 1).data,
 }
 
 

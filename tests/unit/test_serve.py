@@ -47,7 +47,7 @@ def command(tern):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg", "hiera", "collect", "infer"])
+@pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg", "collect", "infer"])
 def test_every_algorithm_that_asks_again_is_served_and_continues_its_count_of_rounds(
     algorithm, command
 ):

@@ -101,6 +101,8 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
     subparsers = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
+    for name, package in COMMANDS.missing.items() if names is None else ():
+        subparsers.add_parser(name, help=f"missing: it comes with the package {package}")
     for name in COMMANDS if names is None else names:
         try:
             COMMANDS[name].add_parser(subparsers)
@@ -111,11 +113,13 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
 
 def _needed(argv: Sequence[str]) -> Iterable[str]:
     """The commands whose parsers `argv` needs: the one that it names; none for the version;
-    otherwise all.
+    otherwise all. Raises UsageError for a command whose package is missing.
     """
     if argv[:1] == ["--version"]:
         return ()
     first = next((argument for argument in argv if not argument.startswith("-")), None)
+    if first:
+        COMMANDS.require_package(first)
     return (first,) if first and first in COMMANDS else COMMANDS
 
 

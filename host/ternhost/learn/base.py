@@ -191,7 +191,6 @@ ALGORITHMS: Registry[type[Learner]] = Registry(
         "fedavg": "ternhost.learn.fedavg:FedAvg",
         "fedsum": "ternhost.learn.fedsum:FedSum",
         "direct": "ternhost.learn.direct:Direct",
-        "hiera": "ternhost.learn.hiera:HierA",
         "collect": "ternhost.learn.collect:Collect",
         "means": "ternhost.learn.means:Means",
         "infer": "ternhost.learn.infer:Infer",

@@ -7,7 +7,7 @@ from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION
 from ternhost.learn.base import Learner
 from ternhost.learn.schedule import Terms
-from ternhost.options import flag, names_of
+from ternhost.options import choices_of, flag, names_of
 
 _DIRECT, _FEDSGD = "direct", "fedsgd"
 _ONCE = "one answer of each device (--algorithm direct)"
@@ -37,6 +37,10 @@ def choose(
     if "unit" in named:
         for name, cls in algorithms.items():
             if "unit" in names_of(cls.Options):
+                return Chosen(name, "")
+    if "method" in named:
+        for name, cls in algorithms.items():
+            if named["method"] in choices_of(cls.Options, "method"):
                 return Chosen(name, "")
     first = next(iter(algorithms))
     if served or first != _FEDSGD:

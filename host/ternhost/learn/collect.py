@@ -1,11 +1,11 @@
-"""Means and frequencies of what clients hold, by Algorithm 6 (attributes.py) or HierA (levels.py).
+"""Means and frequencies of what clients hold, by Algorithm 6 of Zhao et al. 2021 (attributes.py).
 
 Means divide by the number of reports that an attribute really had; the paper of Algorithm 6 scales
 a sum by d / k.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,10 +20,10 @@ from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, Counts, RoundResult
-from ternhost.datasets import Holdings, Table
+from ternhost.datasets import Floats, Holdings, Table
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import UsageError
-from ternhost.learn import attributes, estimate, levels
+from ternhost.learn import attributes, estimate
 from ternhost.learn.attribute_results import (
     attribute_lines,
     error_lines,
@@ -41,6 +41,7 @@ from ternhost.learn.base import (
 )
 from ternhost.learn.designs import (
     SEED_HELP,
+    BudgetOptions,
     DeviceClass,
     MechanismOptions,
     by_class,
@@ -49,22 +50,12 @@ from ternhost.learn.designs import (
     stated,
 )
 from ternhost.learn.devices import Devices
-from ternhost.learn.hiera import LevelOptions
-from ternhost.options import names_of, option, require
+from ternhost.options import OptionGroup, option, require
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.mechanisms import lhp
 from ternhost.text import counted
 
 ALGORITHM6 = "algorithm6"
-HIERA = "hiera"
-METHODS = (ALGORITHM6, HIERA)
-# Data sets with categorical attributes. Of the others, whose records are for training, the features
-# are collected.
-TABLES: dict[str, Callable[[Path | None], Table]] = {
-    "ipums": datasets.ipums.ipums,
-    "ipums-regression": partial(datasets.ipums.ipums, dataset="ipums-regression"),
-    "wisdm-records": datasets.wisdm.table,
-}
+Interval = list[float]  # the lower and the upper end
 
 _what = partial(option, group="what to collect")
 
@@ -78,21 +69,27 @@ def dataset_option() -> Any:
 
 
 @dataclass(frozen=True)
-class Options(MechanismOptions, LevelOptions):
-    """Options of collecting."""
-
-    ONLY_WITH: ClassVar[Mapping[str, tuple[str, str]]] = {
-        **dict.fromkeys(("budgets", "mu", "clamp"), ("method", HIERA)),
-        **dict.fromkeys(names_of(MechanismOptions), ("method", ALGORITHM6)),
-        **dict.fromkeys(("mechanism_options", "choices"), ("method", ALGORITHM6)),
-    }
+class ClientOptions(OptionGroup):
+    """Which clients report, and about what."""
 
     dataset: str = dataset_option()
     clients: int = _what(
         0, "number of clients to ask", shown="all, or 1000 on emulated boards", metavar="N"
     )
     seed: int = _what(1, SEED_HELP, metavar="S")
-    method: str = in_privacy(ALGORITHM6, "report values, or levels (hiera)", choices=METHODS)
+
+    def check(self) -> None:
+        require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
+        require(self.seed >= 0, "seed", "0 or more", self.seed)
+
+
+@dataclass(frozen=True)
+class Options(MechanismOptions, BudgetOptions, ClientOptions):
+    """Options of collecting by Algorithm 6."""
+
+    method: str = in_privacy(
+        ALGORITHM6, "how numbers are reported; algorithm6: by their values", choices=(ALGORITHM6,)
+    )
     choices: str | None = in_privacy(
         None,
         "tau, epsilon and share of each class of clients, whose numbers are clipped to +-TAU, a power of two",
@@ -101,11 +98,9 @@ class Options(MechanismOptions, LevelOptions):
     )
 
     def check(self) -> None:
-        require(self.method in METHODS, "method", " or ".join(METHODS), self.method)
-        require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
+        require(self.method == ALGORITHM6, "method", ALGORITHM6, self.method)
         for device_class in self.chosen():
             attributes.range_of(device_class.tau)
-        require(self.seed >= 0, "seed", "0 or more", self.seed)
 
     def chosen(self) -> list[DeviceClass]:
         """The classes of clients, with a safe range if they were given one. Raises UsageError."""
@@ -123,8 +118,9 @@ def load(name: str) -> tuple[Table, int]:
     kind, _, path = name.partition(":")
     if name in datasets.TABLES:
         return datasets.TABLES[name](), 0
-    if kind in TABLES:
-        return TABLES[kind](Path(path).expanduser() if path else None), 0
+    source = datasets.SOURCES.get(kind)
+    if source is not None and source.table is not None:
+        return source.table(Path(path).expanduser() if path else None), 0
     dataset = datasets.load(name)
     first = int(dataset.feature_names[0] == CONSTANT)
     features = np.delete(dataset.features, dataset.public, axis=0)  # nobody holds public rows
@@ -160,8 +156,6 @@ def plan(options: Options, table: Table) -> list[list[Part]]:
 
     One costs at most the epsilon of the class. Raises UsageError.
     """
-    if options.method == HIERA:
-        return [[attributes.numeric_part(table, design)] for design in options.level_designs()]
     return [attributes.parts_of(options, table, each) for each in options.chosen()]
 
 
@@ -178,16 +172,16 @@ class Collect(Learner):
 
     name = "collect"
     command = "collect"
-    Options = Options
+    Options: ClassVar[Any] = Options
 
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
         """data: what the clients hold, instead of the data set that the options name."""
         self.options = options
         require_everybody(population, "collecting")
         self._held = held_for(options.dataset, population, data)
-        self.plan = plan(options, self._held.table)
+        self.plan = self.make_plan(self._held.table)
         self.individual = any(part.hashed for part in itertools.chain(*self.plan))
-        self.modules = ("collect", "lhp") if options.method == HIERA else ("collect",)
+        self.modules = ("collect",)
         self.designs = []
         for parts in self.plan:
             # Whichever part a client gives, it pays at most for the dearest.
@@ -200,6 +194,10 @@ class Collect(Learner):
         self._reports = [[0] * len(parts) for parts in self.plan]
         self._most = 0  # reports of a round
         self._round = 0
+
+    def make_plan(self, table: Table) -> list[list[Part]]:
+        """The parts of the clients of each class: see `plan`."""
+        return plan(self.options, table)
 
     def _plan_rounds(self, population: Population) -> None:
         """Set how many rounds and clients there will be, and what clients hold."""
@@ -274,9 +272,7 @@ class Collect(Learner):
     # The result
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        entries = self._numeric_entries()
-        if self.options.method != HIERA:
-            entries += self._categorical_entries()
+        entries = [*self._numeric_entries(), *self.categorical_entries()]
         result = {
             "dataset": self.options.dataset,
             "method": self.options.method,
@@ -288,9 +284,6 @@ class Collect(Learner):
         least = min(part.design.tau or 1.0 for part in itertools.chain(*self.plan))
         if least < 1:
             result["clipped_at"] = least
-        if self.options.method == HIERA:  # what the paper would state
-            stated_epsilon = max(max(lhp.budgets_of(design.card)) for design in self.designs)
-            result["epsilon_stated"] = stated_epsilon / MICRO
         return result
 
     def _by_class(self) -> list[list[Reports]]:
@@ -331,7 +324,7 @@ class Collect(Learner):
         # Numbers are the first part of each class.
         first = [parts[0] for parts in self._by_class()]
         counts = [(each.part.design.card, each.counts) for each in first]
-        means, intervals = self._means(counts, [each.part.design.tau or 1.0 for each in first])
+        means, intervals = self.means(counts, [each.part.design.tau or 1.0 for each in first])
         reports = np.sum([each.counts.sum(axis=1) for each in first], axis=0)
         entries = []
         for column, name in enumerate(names):
@@ -349,18 +342,19 @@ class Collect(Learner):
             entries.append(entry)
         return entries
 
-    def _means(
+    def means(
         self, counts: Sequence[tuple[Card, Counts]], taus: Sequence[float]
-    ) -> tuple[npt.NDArray[np.float64], list[list[float] | None]]:
-        """The means of all numbers and their intervals, from the counts of each class."""
-        options = self.options
-        if options.method == HIERA:
-            means = levels.combine(counts, options.mu, clamp=options.clamp, seed=options.seed)
-            return means, [None] * len(means)
+    ) -> tuple[Floats, Sequence[Interval | None]]:
+        """The means of all numbers and their intervals.
+
+        counts: the card of each class, and its counts (numbers x symbols). taus: the safe range of
+        each class. A mean is nan where nobody reported the number.
+        """
         combined = estimate.combine(counts, tau=taus)
         return combined.mean, intervals_of(combined)
 
-    def _categorical_entries(self) -> list[dict[str, Any]]:
+    def categorical_entries(self) -> list[dict[str, Any]]:
+        """An entry of the result for each attribute of categories."""
         table = self._held.table
         entries = []
         for column, name in enumerate(table.categorical_names, len(table.numeric_names)):

@@ -10,7 +10,8 @@ from tern import card as cards
 from tern.fixed import ONE
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.privacy import base, certify, mechanisms
-from ternhost.privacy.mechanisms import duchi, hybrid, piecewise, three_outputs
+from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
+from ternpapers.mechanisms import hybrid, pm
 
 
 @pytest.mark.parametrize("epsilon", [0.75, 1.0, 1.5, 1.7, 2.0, 4.0])
@@ -48,8 +49,8 @@ def test_pm_opt_has_the_best_t(epsilon):
     """It has the best t near epsilon = ln sqrt 2, too, where the printed closed form loses its
     digits.
     """
-    best = piecewise.t_opt(epsilon)
-    assert piecewise.t_opt(1.0) == pytest.approx(1.28876, abs=5e-6)
+    best = pm.t_opt(epsilon)
+    assert pm.t_opt(1.0) == pytest.approx(1.28876, abs=5e-6)
     least = piecewise.worst_variance(epsilon, best)
     for factor in (0.9, 0.999, 1.001, 1.1):
         assert piecewise.worst_variance(epsilon, best * factor) > least
@@ -91,7 +92,7 @@ def crossing(f, g, near):
 
 
 def opt(epsilon):
-    return piecewise.worst_variance(epsilon, piecewise.t_opt(epsilon))
+    return piecewise.worst_variance(epsilon, pm.t_opt(epsilon))
 
 
 def test_hm_and_pm_opt_are_better_than_hm_tp_in_the_stated_ranges():
@@ -109,7 +110,7 @@ def test_hm_and_pm_opt_are_better_than_hm_tp_in_the_stated_ranges():
 
 def test_hm_mixes_from_the_stated_epsilon_on():
     def mixed(epsilon):
-        return worst_of_mixture(epsilon, piecewise.t_pm(epsilon), 1 - math.exp(-epsilon / 2))
+        return worst_of_mixture(epsilon, pm.t_pm(epsilon), 1 - math.exp(-epsilon / 2))
 
     assert crossing(mixed, duchi.worst_variance, 0.609) == pytest.approx(0.609352, abs=1e-6)
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from ternhost.count.rounds import CohortCounts
 from ternhost.datasets import Dataset
-from ternhost.learn import levels
 from ternhost.learn.base import Population
 from ternhost.learn.designs import BudgetOptions, DeviceClass, ReportDesign, in_privacy
 from ternhost.learn.fedsgd import FedSGD, GroupOptions
 from ternhost.learn.parameters import Floats
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.mechanisms import lhp
+from ternpapers import levels
+from ternpapers.mechanisms import lhp
 
 
 @dataclass(frozen=True)

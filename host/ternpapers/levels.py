@@ -29,7 +29,7 @@ from ternhost.errors import UsageError
 from ternhost.learn.parameters import Floats
 from ternhost.options import require
 from ternhost.privacy import cards, certify
-from ternhost.privacy.mechanisms import lhp
+from ternpapers.mechanisms import lhp
 
 
 @lru_cache(maxsize=64)

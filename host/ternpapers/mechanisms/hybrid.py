@@ -13,6 +13,7 @@ from tern.card import MAX_SYMBOLS, T
 from ternhost.privacy.base import MICRO, Design, check_levels, checked, mixture
 from ternhost.privacy.mechanism import Mechanism
 from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
+from ternpapers.mechanisms import pm
 
 HM_FROM = 0.609352  # epsilon up to which HM is Duchi's mechanism
 _HM_TP_FROM = 0.6109863  # epsilon up to which HM-TP is Three-Outputs
@@ -91,7 +92,7 @@ def _hybrid(
 
 
 _NOTE = f"up to epsilon {HM_FROM} HM is Duchi's mechanism"
-HM = _hybrid("hm", hm_share, piecewise.t_pm, duchi.card, duchi.variance, _NOTE)
+HM = _hybrid("hm", hm_share, pm.t_pm, duchi.card, duchi.variance, _NOTE)
 _NOTE_TP = f"up to epsilon {_HM_TP_FROM} HM-TP is Three-Outputs"
 HM_TP = _hybrid(
     "hm-tp", hm_tp_share, piecewise.t_sub, three_outputs.card, three_outputs.variance, _NOTE_TP

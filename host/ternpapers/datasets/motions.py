@@ -20,7 +20,7 @@ from ternhost.datasets.base import (
     held_out,
     with_constant,
 )
-from ternhost.datasets.windows import KINDS, lengths, statistics
+from ternpapers.datasets.windows import KINDS, lengths, statistics
 
 SOURCE = (
     "https://www.timeseriesclassification.com/description.php?Dataset=BasicMotions (the two .ts files), "

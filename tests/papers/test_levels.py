@@ -18,10 +18,10 @@ from tern.card import certify as certify_on_device
 from tern.fixed import exp_lower
 from ternhost import datasets
 from ternhost.errors import UsageError
-from ternhost.learn import levels as hiera
 from ternhost.privacy import cards, certify
-from ternhost.privacy.mechanisms import lhp
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits, sample
+from ternpapers import levels as hiera
+from ternpapers.mechanisms import lhp
 
 
 def _levels(e):

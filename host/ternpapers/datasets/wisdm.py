@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ternhost.datasets import base
-from ternhost.datasets.windows import KINDS, lengths, statistics
+from ternpapers.datasets.windows import KINDS, lengths, statistics
 
 FILES = ("WISDM_ar_v1.1_raw.txt", "WISDM_ar_v1.1/WISDM_ar_v1.1_raw.txt")
 SOURCE = "https://www.cis.fordham.edu/wisdm/dataset.php (Activity Prediction, WISDM_ar_v1.1)"

@@ -4,28 +4,19 @@ import csv
 import json
 import math
 import pickle
-from fractions import Fraction
 
 import numpy as np
 import pytest
-import simulating
 
-from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.datasets import synthetic
 from ternhost.errors import StorageError, UsageError
-from ternhost.learn import judging
-from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.planning import simulation as rounds
-from ternhost.planning.statistics import beyond_noise, enough, mean_and_error, summaries, winners
-from ternhost.privacy import certify, mechanisms
-from ternhost.privacy.mechanisms import lhp, lower_bound
-from ternhost.vectorised import gradients
-from ternpapers import baseline, experiments, perturbing
+from ternhost.planning.statistics import enough
+from ternhost.privacy.mechanisms import lower_bound
+from ternpapers import experiments
 from ternpapers.base import Contender, Options, Outcome
 from ternpapers.experiments import coordinates, erm, mean, reports_needed, variance
-from ternpapers.papers import hao
 
 SMALL = {
     "mean": "breast-cancer",
@@ -205,51 +196,6 @@ def test_invalid_options_of_an_experiment_are_refused(name, figure, options, mes
     assert not list(tmp_path.iterdir())
 
 
-def test_a_paper_without_a_figure_lists_its_figures_and_runs_none(tern, here):
-    listed = tern("experiment", "hao", "--json").json
-    assert listed == {
-        "experiment": "hao",
-        "figures": {n: each.title for n, each in hao.FIGURES.items()},
-    }
-    assert "table-1" in tern("experiment", "zhao").out
-    assert not list(here.iterdir())
-    assert (
-        "--figure, one of: 1, 2, 3, cost" in tern("experiment", "hao", "--figure", "9", code=2).err
-    )
-    assert "is of no paper" in tern("experiment", "rates", "--figure", "2", code=2).err
-    assert (
-        "exclude each other"
-        in tern("experiment", "hao", "--figure=2", "--quick", "--in-full", code=2).err
-    )
-
-
-def test_an_experiment_learns_what_a_run_learns(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    options = {
-        "dataset": "breast-cancer",
-        "reports": 400,
-        "group": 50,
-        "epsilon": "4",
-        "k": 1,
-        "seed": 3,
-    }
-    learned = simulating.run("fedsgd", "simulated:400", **options)["weights"]
-    learner = rounds.sgd(datasets.load("breast-cancer"), 400, 3, epsilon="4", k=1)
-    assert (learner.options.group, learner.rounds) == (4, rounds.GROUPS)
-    learner = simulating.begin("fedsgd", 400, **options)
-    assert len(list(rounds.rounds(learner, rounds.fleet_of(learner, 3)))) == 8
-    assert learner.weights.tolist() == learned
-    assert any(learned)
-
-
-def test_repeated_runs_begin_anew_with_other_draws():
-    learner = rounds.collection(synthetic.attributes(500, 2, seed=1).numeric, epsilon="4", k=1)
-    states = [repeated.state() for repeated in rounds.repeated(learner, (7, 8, 7))]
-    assert states[0] == states[2] != states[1]
-    assert [state["reports"] for state in states] == [[[500]]] * 3
-    assert 0 < rounds.squared_error(learner) < 0.1
-
-
 def test_means_are_those_of_numbers_and_not_of_columns_for_categories(tmp_path):
     path = tmp_path / "raw.txt"
     path.write_text("33,Jogging,1,-0.5,20.5,0.5;\n1,Walking,2,5,-10,0;\n")
@@ -341,130 +287,6 @@ def test_nan_is_null_in_json_and_an_output_that_cannot_be_written_is_refused(tmp
 # compared with
 
 
-def test_folds_that_share_records_have_a_larger_error():
-    values = [1.0, 2.0, 3.0, 4.0]
-    mean, error = mean_and_error(values)
-    assert (mean, error) == (2.5, pytest.approx(np.std(values, ddof=1) / 2))
-    assert mean_and_error(values, shared=1 / 9)[1] == pytest.approx(error * (1 + 4 / 9) ** 0.5)
-    assert mean_and_error([7.0]) == (7.0, 0.0)
-
-
-def _runs(noise):
-    rng = np.random.default_rng(1)
-    common = rng.normal(0, 1, 10)  # the part of a run that all share, which pairing removes
-    figures = {"a": 5 + common, "b": 5.1 + common + rng.normal(0, noise, 10), "c": 8 + common}
-    return [
-        {"set": "s", "who": who, "run": i, "figure": float(value)}
-        for who, values in figures.items()
-        for i, value in enumerate(values)
-    ]
-
-
-@pytest.mark.parametrize("larger", [True, False])
-def test_a_summary_says_which_is_better_beyond_noise(larger):
-    names = (("set",), "who", "figure")
-    close, apart = (
-        summaries(_runs(noise), *names, larger=lambda row: larger) for noise in (1.0, 0.01)
-    )
-    verdicts = [[row["verdict"] for row in rows] for rows in (close, apart)]
-    assert [row["who"] for row in close + apart] == ["a", "b", "c"] * 2
-    if larger:
-        assert verdicts == [["worse", "worse", "best"]] * 2
-    else:
-        assert verdicts == [["tied", "tied", "worse"], ["best", "worse", "worse"]]
-    a = close[0]
-    assert a["low"] < a["figure"] < a["high"]
-    assert a["high"] - a["figure"] == pytest.approx(
-        2.262 * a["standard_error"], rel=1e-3
-    )  # Student's t, 9
-    (best,) = winners(apart, *names)
-    assert (best["best"], best["wins"]) == ("c" if larger else "a", True)
-    if not larger:
-        (best,) = winners(close, *names)
-        assert (best["best"], best["wins"], best["tied"]) == ("b", False, "a")
-
-
-def test_noise_alone_is_seldom_taken_for_a_difference():
-    rng = np.random.default_rng(2)
-    taken = [
-        beyond_noise(rng.normal(0, 1, 8)) or beyond_noise(rng.normal(0, 1, 8)) for _ in range(1000)
-    ]
-    assert 0.025 < np.mean(taken) < 0.075
-    assert not beyond_noise(np.array([3.0])), "one run shows nothing"
-
-
-# SCDF and Staircase by equation 2 of Wang et al.: m, and the density within m of 0, from epsilon
-# and e^-epsilon. The density falls by e^-epsilon at m and at each step of 2 beyond it.
-STEPS = {
-    "scdf": lambda epsilon, e: (2 * (1 - e - epsilon * e) / (epsilon * (1 - e)), epsilon / 4),
-    "staircase": lambda epsilon, e: (
-        (m := 2 / (1 + math.exp(epsilon / 2))),
-        (1 - e) / (2 * m + 4 * e - 2 * m * e),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", [name for name in perturbing.MECHANISMS if name not in STEPS])
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_float_mechanisms_have_the_papers_mean_and_variance(name, epsilon):
-    law = mechanisms.REGISTRY.named(name).variance
-    assert law is not None
-    n, rng = 200_000, baseline.generator(3)
-    for x in (-0.8, 0.0, 0.3, 1.0):
-        outputs = perturbing.MECHANISMS[name](epsilon)(np.full(n, x), rng)
-        assert abs(outputs.mean() - x) < 5 * (law(epsilon, x) / n) ** 0.5
-        assert outputs.var() == pytest.approx(law(epsilon, x), rel=0.03)
-
-
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_noise_of_steps_has_the_mean_and_the_variance_of_its_density(name, epsilon):
-    m, height = STEPS[name](epsilon, math.exp(-epsilon))
-    width = 2e-4
-    y = np.arange(width / 2, 2 + 80 / epsilon, width)  # of one side
-    density = height * np.exp(-epsilon * np.maximum(0, np.ceil((y - m) / 2)))
-    assert 2 * width * density.sum() == pytest.approx(1, rel=1e-3)
-    variance_of_density = 2 * width * (y * y * density).sum()
-    n, rng = 200_000, baseline.generator(3)
-    for x in (-0.8, 0.0, 1.0):
-        outputs = perturbing.MECHANISMS[name](epsilon)(np.full(n, x), rng)
-        assert abs(outputs.mean() - x) < 5 * (variance_of_density / n) ** 0.5
-        assert outputs.var() == pytest.approx(variance_of_density, rel=0.03)
-        assert np.mean(np.abs(outputs - x) < m) == pytest.approx(2 * m * height, abs=0.006)
-
-
-@pytest.mark.parametrize("model", ["linear", "logistic", "svm"])
-def test_float_gradients_agree_with_the_gradients_of_devices(model):
-    data = datasets.load("diabetes" if model == "linear" else "breast-cancer")
-    d = data.dimension
-    weights = np.random.default_rng(4).normal(0, 0.3, d)
-    x, y = data.features[:200] / ONE, data.labels[:200] / ONE
-    chosen, components = baseline.gradients(model, x, y, weights, 3, np.random.default_rng(5))
-    assert all(len(set(row)) == 3 for row in chosen.tolist())
-    mantissas = np.rint(weights * 2**12).astype(np.int64)
-    number = {"linear": 1, "logistic": 2, "svm": 3}[model]
-    exact = gradients(number, mantissas, -12, data.records(np.arange(200)))
-    assert np.abs(np.take_along_axis(exact, chosen, axis=1) / ONE - components).max() < 2e-3
-    everything = baseline.mean_of(np.tile(np.arange(d), (200, 1)), exact / ONE, (200, d))
-    assert everything == pytest.approx((exact / ONE).mean(axis=0))
-
-
-def test_the_float_learner_learns_and_k_follows_the_paper_s_rule():
-    data = datasets.load("synthetic-logistic")
-    losses = []
-    for reports in (1000, 50_000):
-        run = baseline.Training("logistic", 4.0, reports, 1.0, decays=True)
-        weights = baseline.train(run, data, perturbing.MECHANISMS["pm-sub"], 1)
-        assert (weights == baseline.train(run, data, perturbing.MECHANISMS["pm-sub"], 1)).all()
-        losses.append(judging.figures(data, 2, weights)["log_loss"])
-    assert losses[1] < 0.45 < losses[0]
-    ks = [
-        coordinates_by_rule("paper", round(epsilon * 1e6), 16)
-        for epsilon in (0.5, 4.9, 5.0, 8.0, 60.0)
-    ]
-    assert ks == [1, 1, 2, 3, 16]
-
-
 def test_reports_needed_are_interpolated_between_two_numbers():
     counts, losses = [1000, 10_000, 100_000], np.array([0.6, 0.5, 0.4])
     assert round(enough(counts, losses - 0.45) or 0) == round(10**4.5)
@@ -511,78 +333,3 @@ def test_a_summary_says_whether_ranges_are_better_than_none(measure, sign):
     verdicts = {data: row["verdict"] for data, row in compared.items()}
     assert verdicts == {"more": "better", "less": "worse", "same": "tied"}
     assert compared["more"]["better_by"] == pytest.approx(0.2, abs=0.1)
-
-
-def test_the_baseline_and_synthetic_records_have_different_draws():
-    assert baseline.generator(1).random() != np.random.default_rng(1).random()
-
-
-def test_the_more_often_reports_count_the_larger_is_the_error():
-    assert len(hao._SHAPES) == 7
-    rows = [
-        row
-        for unit in hao._UNITS
-        for source in hao._SHAPES
-        for row in hao._reused(unit, source, clients=100_000, seed=1)
-    ]
-    ranges = {}
-    for mu in hao._MUS:
-        more = [100 * (row["over_mu_1"] - 1) for row in rows if row["mu"] == mu]
-        assert len(more) == 28
-        ranges[mu] = f"{min(more):.3g} to {max(more):.3g} %"
-    assert ranges == {
-        1: "0 to 0 %",
-        2: "2.87 to 10.6 %",
-        3: "6.12 to 11.2 %",
-        4: "4.46 to 12.1 %",
-        5: "3.29 to 28.6 %",
-    }
-    assert list(hao._about_mu(rows).values()) == [False]
-
-
-def test_regression_with_hiera_is_on_the_named_data_set_in_the_paper_s_groups():
-    for number in ("1", "2", "3"):
-        cells = hao.FIGURES[number].cells(Options("diabetes", quick=True))
-        named = {cell.arguments.get("dataset", cell.arguments.get("source")) for cell in cells}
-        assert named == {"diabetes"}
-    d = datasets.load("diabetes").dimension
-    (row,) = hao._on_devices(1.0, "diabetes", 2000, range(1))
-    assert (row["panel"], row["group"]) == ("diabetes", math.ceil(d * math.log(d)))
-    assert hao._group(0.1, d, 10_000) == math.ceil(100 * d * math.log(d))
-    assert hao._group(0.1, d, 1000) == 1000
-    weights = np.full(d, 0.25)
-    figure = judging.figures(datasets.load("diabetes"), 1, weights)["squared_error"]
-    assert hao._squared_error(datasets.load("diabetes"), weights) == pytest.approx(figure)
-
-
-@pytest.mark.parametrize(("unit", "cost"), [(0.1, "0.972"), (0.5, "4.65"), (1.0, "9.04")])
-def test_taking_the_level_of_another_number_costs_more(unit, cost):
-    levels = hao.levels(unit)
-    assert lhp.budgets_of(levels) == tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5))
-    most = Fraction(0)
-    for reported, card in enumerate(levels.body.value_cards):  # brute force over both numbers
-        for sign in (0, 1):
-            probabilities = [
-                certify.at_knot(level_card, level)[reported]
-                * certify.distribution(card, value)[sign]
-                for level, level_card in enumerate(levels.body.level_cards)
-                for value in (-ONE, -5000, 0, 77, ONE)
-            ]
-            most = max(most, Fraction(max(probabilities)) / Fraction(min(probabilities)))
-    assert hao.loss_by_attribute(levels) == pytest.approx(math.log(most))
-    assert f"{hao.loss_by_attribute(levels):.3g}" == cost
-    assert hao.loss_by_attribute(levels) > levels.epsilon / 1e6
-
-
-def test_reports_by_the_attribute_s_level_are_unbiased_and_less_noisy_for_a_low_attribute():
-    levels, n = hao.levels(0.5), 200_000
-    spread = []
-    for attribute in (-0.9, 0.9):
-        estimates = hao._by_attribute(
-            levels, np.full(n, 0.3), np.full(n, attribute), baseline.generator(6)
-        )
-        assert abs(estimates.mean() - 0.3) < 5 * estimates.std() / n**0.5
-        spread.append(estimates.std())
-        graded = hao._graded(levels, np.full(n, 0.3), np.full(n, attribute), baseline.generator(7))
-        assert graded.std() == pytest.approx(2**1.5 / (2.5 if attribute < 0 else 0.5), rel=0.02)
-    assert spread[0] < spread[1], "the lowest range has the largest budget"

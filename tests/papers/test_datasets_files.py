@@ -13,10 +13,11 @@ from simulating import begin, finished
 from tern import wire
 from ternhost import datasets
 from ternhost.count.questions import round_body
-from ternhost.datasets import base, bundled, images, ipums, motions, synthetic, vehicle, wisdm
+from ternhost.datasets import base, bundled, synthetic
 from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION
 from ternhost.errors import UsageError
 from ternhost.learn import collect
+from ternpapers.datasets import images, ipums, motions, vehicle, wisdm
 
 ONE = 16384
 
@@ -30,7 +31,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-@pytest.mark.parametrize("name", datasets.FILES)
+@pytest.mark.parametrize(
+    "name", [name for name, source in datasets.SOURCES.items() if source.has_file]
+)
 def test_a_missing_file_says_where_to_get_it(name, tmp_path):
     for text in (name, f"{name}:{tmp_path / 'nowhere'}"):
         with pytest.raises(UsageError, match=f"{name} is a file of its publishers") as caught:
