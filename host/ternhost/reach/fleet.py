@@ -16,7 +16,6 @@ from ternhost.registry import Registry
 if TYPE_CHECKING:
     from ternhost.datasets import Holdings
     from ternhost.learn.schedule import Terms
-    from ternhost.reach.broker.home_access import HomeAccess
     from ternhost.reach.driver import Driver, Warn
     from ternhost.reach.stored import DriverOptions
     from ternhost.run.options import RunOptions
@@ -37,6 +36,31 @@ class Boards(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *raised: object) -> None: ...
+
+
+class Notices(Protocol):
+    """Messages about a fleet that a broker retains, the latest of each topic."""
+
+    def put(self, topic: str, payload: bytes) -> None:
+        """Retain this on a topic; an empty payload removes the message. Returns at once."""
+
+    def close(self, last: Mapping[str, bytes]) -> bool:
+        """Put the last messages and disconnect; return whether they have arrived."""
+
+
+class Publication(Protocol):
+    """Topics of a broker on which the figures of a fleet are published."""
+
+    @property
+    def prefix(self) -> str:
+        """Prefix of the fleet's topics."""
+
+    @property
+    def discovery(self) -> str:
+        """The topic that describes the fleet to those who look for it."""
+
+    def notices(self, will: tuple[str, bytes], warn: Warn) -> Notices:
+        """Connect to the broker. will: (topic, payload) that it retains if this process is lost."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +136,8 @@ class Fleet:
         """The store with its keys, if the fleet knows one."""
         return None
 
-    def home_topics(self) -> HomeAccess | None:
-        """How to publish it for Home Assistant; None where it may not be seen.
+    def publication(self) -> Publication | None:
+        """Where its figures may be published for others; None if nobody may see them.
 
         Raises UsageError and StorageError.
         """

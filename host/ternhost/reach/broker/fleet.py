@@ -52,7 +52,7 @@ class OnBroker(Fleet):
         store = self._access.store
         return None if store is None else Path(store)
 
-    def home_topics(self) -> home_access.HomeAccess | None:
+    def publication(self) -> home_access.HomeAccess | None:
         return home_access.load(self._host_file.parent)
 
     def driver(self, context: RunContext) -> Driver:
