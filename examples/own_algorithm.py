@@ -16,19 +16,20 @@ import numpy as np
 import ternhost
 from tern import wire
 from ternhost import datasets
-from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings
-from ternhost.learn.base import ALGORITHMS, Cohort, Learner, Population, take
-from ternhost.learn.designs import Budgeted, Mechanised, by_class
+from ternhost.learn import estimate
+from ternhost.learn.base import ALGORITHMS, Cohort, Learner, Population
+from ternhost.learn.designs import BudgetOptions, MechanismOptions, by_class
+from ternhost.learn.devices import take
 from ternhost.options import option, require
 
 GROUP = "until"
 
 
 @dataclass(frozen=True)
-class Options(Mechanised, Budgeted):
+class Options(MechanismOptions, BudgetOptions):
     """The options of the command line and of `ternhost.collect`: those of every report, and these."""
 
     dataset: str = option("wine", "what the clients hold", group=GROUP, metavar="D")
@@ -38,8 +39,7 @@ class Options(Mechanised, Budgeted):
     most: int = option(100, "rounds at most", group=GROUP, metavar="N")
     seed: int = option(1, "seed that assigns records to clients", group=GROUP, metavar="S")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         require(self.width > 0, "width", "above 0", self.width)
         require(self.group >= 1, "group", "1 or more", self.group)
         require(self.most >= 1, "most", "1 or more", self.most)
@@ -64,9 +64,7 @@ class Until(Learner):
         self._column = dataset.feature_names.index(options.attribute)
         self._width = dataset.dimension
         # A report is one value; the device knows the card, and what it may cost.
-        self.designs = [
-            options.design(epsilon, 1, share=share) for epsilon, share in options.classes()
-        ]
+        self.designs = [options.design(device_class, k=1) for device_class in options.classes()]
         self.rounds = options.most
         self.clients = self.reports = options.group * options.most
         rows = dataset.records(np.arange(len(dataset.labels)))
@@ -83,10 +81,11 @@ class Until(Learner):
         start = self._round * self.options.group
         cohort = take(devices, np.arange(start, start + self.options.group))
         chosen = [int(j == self._column) for j in range(self._width)]
-        return [
-            (Question(wire.VALUES, chosen, 0, design.card.data, 1), members)
-            for _, design, members in by_class(self.designs, cohort, self.options.seed)
-        ]
+        cohorts: list[Cohort] = []
+        for part in by_class(self.designs, cohort, self.options.seed):
+            question = Question(wire.VALUES, chosen, 0, part.design.card.data, k=1)
+            cohorts.append((question, part.devices))
+        return cohorts
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Any) -> None:
         for cohort in result.cohorts:
@@ -102,12 +101,8 @@ class Until(Learner):
         self._counts = [np.array(counts, np.int64) for counts in state["counts"]]
 
     def _estimate(self) -> estimate.Estimate:
-        return estimate.combine(
-            [
-                (design.card, counts)
-                for design, counts in zip(self.designs, self._counts, strict=True)
-            ]
-        )
+        cards = [design.card for design in self.designs]
+        return estimate.combine(list(zip(cards, self._counts, strict=True)))
 
     def _interval(self) -> tuple[float, float]:
         if not any(counts.any() for counts in self._counts):
@@ -134,10 +129,9 @@ class Until(Learner):
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         low, high = result["interval"]
-        return [
-            f"{result['attribute']}: {result['mean']:+.3f}  (95 % interval {low:+.3f} to {high:+.3f}), "
-            f"after {result['reports']:,} reports"
-        ]
+        mean = f"{result['attribute']}: {result['mean']:+.3f}"
+        interval = f"(95 % interval {low:+.3f} to {high:+.3f})"
+        return [f"{mean}  {interval}, after {result['reports']:,} reports"]
 
 
 if __name__ == "__main__":

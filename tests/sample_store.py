@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from tern import wire
-from ternhost.count.members import integers, pack_ids
+from ternhost.count.members import integers
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import Reports, StoredCohort, StoredRound
 from ternhost.learn.fedsgd import Options
@@ -191,8 +191,6 @@ def spoil(path, name=NAME):
                 "refusals": 3,
             }
             execute("UPDATE history SET entry = ? WHERE number = ?", (json.dumps(entry), number))
-            row = (whole, pack_ids(range(1, 4)), 0, 0.0, json.dumps({whole: whole}))
-            execute("INSERT INTO gateway VALUES (?, ?, ?, ?, ?)", row)
             execute("PRAGMA defer_foreign_keys = ON")
             for table, column in (
                 ("run", "name"),

@@ -1,9 +1,24 @@
 """Helpers for tests of algorithms on simulated fleets."""
 
+import numpy as np
+
+from ternhost import datasets
 from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
+
+# A table of numbers and categories that no other test changes: ages and hours of 600 people.
+AGES = datasets.to_fixed([[i % 60 / 60, i % 90 / 90] for i in range(600)])
+CODES = np.array([[i % 2, i % 4 // 2, i % 5 // 2] for i in range(600)], np.int16)
+PEOPLE = datasets.Table(
+    "people",
+    ("age", "hours"),
+    AGES,
+    ("sex", "married", "region"),
+    CODES,
+    (("f", "m"), ("no", "yes"), ("north", "middle", "south")),
+)
 
 
 def begin(name, there=None, **options):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ternhost import device_library
 from ternhost.errors import DeviceError, RefusedError, StorageError, TernError, UsageError
 
-device_library.provide()  # for modules that import `tern`: neither of those above does
+device_library.provide(__name__)  # for modules that import `tern`: neither of those above does
 
 if TYPE_CHECKING:
     from ternhost.api import Result, certify, collect, design, infer, list_runs, resume, train

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from ternhost import extras
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
-from ternhost.learn.schedule import Terms
 from ternhost.options import Option, options_of
 from ternhost.privacy import cards, mechanisms
 from ternhost.privacy.matrix import certify as certify  # exported
@@ -27,7 +26,7 @@ from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
 from ternhost.run.guarantees import OfClass, classes_of
-from ternhost.run.options import RunOptions
+from ternhost.run.options import RunOptions, classes_of_run
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Status, Watcher
@@ -203,7 +202,7 @@ def train(
 
 
 def collect(
-    algorithm: str = "collect",
+    algorithm: str | None = None,
     *,
     fleet: str | None = None,
     directory: str | Path = run_directory.RUNS,
@@ -215,7 +214,8 @@ def collect(
 ) -> Result:
     """Estimate means and frequencies of attributes, as `tern collect` does.
 
-    Arguments and errors: as for `train`.
+    algorithm: collect, means, or another that is registered; by default chosen by the options. Other
+    arguments and errors: as for `train`.
     """
     return _run("collect", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
 
@@ -311,7 +311,7 @@ def _typed(
 
     Raises TypeError for other values and for unknown options.
     """
-    parts = (*(cls.Options for cls in algorithms.values()), Terms, RunOptions)
+    parts = (*(cls.Options for cls in algorithms.values()), *classes_of_run())
     known = {option.name: option for part in parts for option in options_of(part)}
     values = {}
     for name, value in options.items():

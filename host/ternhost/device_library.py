@@ -18,13 +18,17 @@ from typing import Any
 
 PUBLIC = "tern"
 PRIVATE = "ternhost.tern"
-# The packages of tern, by the first part of their modules' names. PRIVATE is within one of them.
-_OWN_PACKAGES = ("ternhost", "terngateway", "ternpapers", "terntools", "ternbench")
 _A_MODULE = "wire.py"  # by which the library is known
+# The packages whose modules get the device library when they import `tern`. PRIVATE is within one.
+_packages: set[str] = set()
 
 
-def provide() -> None:
-    """See to it that modules of tern that import `tern` get the device library."""
+def provide(package: str) -> None:
+    """See to it that modules of `package` that import `tern` get the device library.
+
+    Each package of tern calls this in its __init__.
+    """
+    _packages.add(package)
     if PRIVATE not in sys.modules and not _is_library(_found()):
         _load(PRIVATE)
         builtins.__import__ = _Import(builtins.__import__)
@@ -105,8 +109,8 @@ class _Import:
 
 
 def _is_own(importer: Mapping[str, Any] | None) -> bool:
-    """Whether these are the globals of a module of tern."""
+    """Whether these are the globals of a module of one of _packages."""
     if importer is None:
         return False
     name = importer.get("__package__") or importer.get("__name__") or ""
-    return name.partition(".")[0] in _OWN_PACKAGES
+    return name.partition(".")[0] in _packages

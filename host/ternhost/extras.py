@@ -40,13 +40,9 @@ def explained(error: ImportError) -> UsageError | None:
     """The error that names the extra to install, the missing way of reaching devices, or the
     missing system, after a failed import. None for any other import.
     """
-    if (
-        isinstance(error, ModuleNotFoundError)
-        and (error.name or "").rpartition(".")[0] == "ternhost.reach"
-    ):
-        return UsageError(
-            f"this tern lacks {error.name}", hint="install tern again, with all of its folders"
-        )
+    if isinstance(error, ModuleNotFoundError) and _is_part_of_tern(error.name or ""):
+        hint = "install tern again, with all of its folders"
+        return UsageError(f"this tern lacks {error.name}", hint)
     module = (error.name or "").partition(".")[0]
     if module in _UNIX:
         hint = "use boards on ports or --fleet simulated:N, or run tern in WSL (docs/guides/platforms.md)"
@@ -54,6 +50,12 @@ def explained(error: ImportError) -> UsageError | None:
             f"this command needs Linux or macOS: Python's {module} is not on this system", hint
         )
     return _lack(module) if any(module in modules for modules in EXTRAS.values()) else None
+
+
+def _is_part_of_tern(module: str) -> bool:
+    """Whether this is a package beside the core, or a way of reaching devices."""
+    package, _, name = module.rpartition(".")
+    return package == "ternhost.reach" or (package == "" and name.startswith("tern"))
 
 
 def _lack(module: str) -> UsageError:

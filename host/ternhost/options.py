@@ -86,6 +86,21 @@ def option(default: Any, text: str, *, kind: Callable[[str], Any] = str, **more:
     return field(default=default, metadata={_KEY: declared})
 
 
+@dataclass(frozen=True)
+class OptionGroup:
+    """The base of groups of options: frozen dataclasses of `option` fields.
+
+    A group refuses wrong values in a method `check`. The options of an algorithm are one dataclass
+    that combines several groups: `class Options(MechanismOptions, BudgetOptions)`. All of its
+    groups are checked when it is made, the last one that it names first.
+    """
+
+    def __post_init__(self) -> None:
+        for group in reversed(type(self).__mro__):
+            if "check" in vars(group):
+                vars(group)["check"](self)
+
+
 def options_of(cls: Any) -> list[Option]:
     """The options that a dataclass declares, in order."""
     return [_named(each) for each in fields(cls) if _KEY in each.metadata]
@@ -100,6 +115,14 @@ def _named(declared: Field[Any]) -> Option:
 def names_of(cls: Any) -> set[str]:
     """The names of `options_of`."""
     return {each.name for each in options_of(cls)}
+
+
+def choices_of(cls: Any, name: str) -> tuple[str, ...]:
+    """The choices of an option of a dataclass; empty if it has none, or there is no such option."""
+    for each in options_of(cls):
+        if each.name == name:
+            return each.values
+    return ()
 
 
 def values_of(options: Any) -> dict[str, Any]:
@@ -117,19 +140,26 @@ def flag(name: str) -> str:
 def add_arguments(
     parser: argparse.ArgumentParser, *classes: Any, leave_out: Iterable[str] = ()
 ) -> None:
-    """Add the options of these dataclasses under their headings, each name once, except those in
-    `leave_out`. The parser gets no defaults, so that `given` can tell which options the command
-    line names.
+    """Add the options of these dataclasses under their headings, each name once.
+
+    leave_out: names of options that are not added. A name of several dataclasses is added as the
+    first declares it, with the choices of all. The parser gets no defaults, so that `given` can
+    tell which options the command line names.
     """
+    declared: dict[str, Option] = {}
+    for each in (each for cls in classes for each in options_of(cls)):
+        first = declared.setdefault(each.name, each)
+        if first.values and first is not each:
+            choices = dict.fromkeys((*first.values, *each.values))
+            declared[each.name] = replace(first, choices=tuple(choices))
+
     groups = {group.title: group for group in parser._action_groups}
-    done = set(leave_out)
-    for cls in classes:
-        for each in options_of(cls):
-            if each.name not in done:
-                done.add(each.name)
-                if each.group not in groups:
-                    groups[each.group] = parser.add_argument_group(each.group)
-                each.add_to(groups[each.group])
+    for each in declared.values():
+        if each.name in leave_out:
+            continue
+        if each.group not in groups:
+            groups[each.group] = parser.add_argument_group(each.group)
+        each.add_to(groups[each.group])
 
 
 def given(args: argparse.Namespace, *classes: Any) -> dict[str, Any]:

@@ -4,12 +4,14 @@ One line registers a new entry.
 
 An entry of tern itself is a line `name: "module:attribute"` where the registry is defined; an entry
 of another package is an entry point of the registry's group in its pyproject.toml; a program calls
-`register`. An entry is imported at its first use.
+`register`. An entry is imported at its first use. An entry point whose package is not there is no
+entry, but `named` says which package is missing.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 
 from ternhost.errors import UsageError
@@ -32,6 +34,7 @@ class Registry(Mapping[str, T], Generic[T]):
             name: EntryPoint(name, at, group) for name, at in builtin.items()
         }
         self._loaded: dict[str, T] = {}
+        self._missing: dict[str, str] = {}  # package of each entry point whose package is not there
         self._complete = False  # whether _places has the entry points of other packages
 
     def register(self, name: str, item: T) -> T:
@@ -61,13 +64,30 @@ class Registry(Mapping[str, T], Generic[T]):
                 yield self[name]
 
     def named(self, name: str) -> T:
-        """The entry of that name. Raises UsageError, which lists the names."""
+        """The entry of that name.
+
+        Raises UsageError, which lists the names, or names the package that brings it.
+        """
         try:
             return self[name]
         except KeyError:
+            self.require_package(name)
             raise UsageError(
                 f"there is no {self.what} {name!r}", hint=f"one of: {', '.join(self)}"
             ) from None
+
+    def require_package(self, name: str) -> None:
+        """Raise UsageError if the entry of that name comes with a package that is not there."""
+        package = self.missing.get(name)
+        if package is not None:
+            text = f"{self.what} {name!r} comes with the package {package}, which is not installed"
+            raise UsageError(text, hint=f"install {package}, or choose one of: {', '.join(self)}")
+
+    @property
+    def missing(self) -> Mapping[str, str]:
+        """The package of each entry point that cannot be used, since its package is not there."""
+        self._complete_names()
+        return self._missing
 
     def __getitem__(self, name: str) -> T:
         if name not in self._loaded:
@@ -80,7 +100,11 @@ class Registry(Mapping[str, T], Generic[T]):
         if not self._complete:
             self._complete = True
             for point in entry_points(group=self.group):
-                self._places.setdefault(point.name, point)
+                package = point.module.partition(".")[0]
+                if not _is_there(package):
+                    self._missing[point.name] = package
+                else:
+                    self._places.setdefault(point.name, point)
 
     def __iter__(self) -> Iterator[str]:
         self._complete_names()
@@ -89,3 +113,11 @@ class Registry(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         self._complete_names()
         return len(self._places)
+
+
+def _is_there(package: str) -> bool:
+    """Whether a package can be imported, without importing it."""
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # by a finder that hides it
+        return False

@@ -3,3 +3,7 @@
 Everything registers itself by entry points: mechanisms, learners, data sets and the command
 `tern experiment`. The core, `ternhost`, does not know this package.
 """
+
+from ternhost import device_library
+
+device_library.provide(__name__)

@@ -14,6 +14,7 @@ from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from ternhost.planning.cells import Row, finite
 from ternhost.privacy import mechanisms
+from ternpapers import mechanisms as papers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,6 +32,16 @@ BUNDLED = (
 )
 SMALL = 2000  # a data set with fewer records is small
 CLIENTS = 20_000  # of a small data set: many hold the same record
+
+
+def others() -> list[str]:
+    """The single-valued mechanisms of neither tern nor its papers, which a program or package adds."""
+    known = {*mechanisms.OWN, *papers.NAMES}
+    return [
+        name
+        for name in mechanisms.REGISTRY
+        if name not in known and mechanisms.REGISTRY[name].single_valued
+    ]
 
 
 @dataclass(frozen=True)
@@ -129,7 +140,7 @@ class Options:
 
         The quick version leaves out mechanisms whose design is slow."""
         slow = {name for name in names if self.quick and mechanisms.REGISTRY.named(name).slow}
-        contenders = [Contender(name) for name in (*names, *mechanisms.added()) if name not in slow]
+        contenders = [Contender(name) for name in (*names, *others()) if name not in slow]
         if self.contender is not None:
             contenders.append(self.contender)
         return {contender.label: contender for contender in contenders}

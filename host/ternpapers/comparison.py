@@ -9,13 +9,15 @@ others report k of all d attributes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from tern.fixed import ONE
-from ternhost.datasets import CLASSIFICATION, REGRESSION, Floats, synthetic
+from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Floats, synthetic
 from ternhost.errors import UsageError
 from ternhost.learn import collect, judging
 from ternhost.learn.designs import coordinates_by_rule
@@ -58,6 +60,21 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {
 GAUSSIANS = tuple(_SHAPES)[:4]
 CLASSIFIED = ("synthetic-logistic", "breast-cancer")  # bundled data sets
 REGRESSED = ("synthetic-linear", "diabetes")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A point of a figure: whose records are reported, and at which setting.
+
+    source: a name of _SHAPES, or a data set. d: the number of attributes (None: all). outputs: see
+    `reported`. share: of all clients.
+    """
+
+    source: str
+    epsilon: float
+    d: int | None = None
+    outputs: int | None = None
+    share: float = 1.0
 
 
 def reported(
@@ -114,28 +131,42 @@ def _mean_cells(
     named = (options.dataset,) if options.dataset else sources
     if options.dataset:
         collect.load(options.dataset)  # raises if it cannot be loaded
-    choices = _choices(options, settings, d=[None], outputs=[None], share=[1.0])
-    asked = _asked(mechanisms, options)
-    return Cell.each(RUNS, _means, _common(options), source=named, **choices, mechanism=asked)
+    cases = _cases(named, options, settings)
+    return Cell.each(
+        RUNS, _means, _common(options), case=cases, mechanism=_compared(mechanisms, options)
+    )
 
 
 def _common(options: Options) -> dict[str, Any]:
     """How many clients there are at most, and the seeds."""
-    most = 20_000 if options.quick else 4_000_000 if options.in_full else 100_000
+    most = 100_000
+    if options.quick:
+        most = 20_000
+    elif options.in_full:
+        most = 4_000_000
     return {"most": most, "seeds": options.seeds(20, 6, paper=100)}
 
 
-def _choices(
-    options: Options, settings: Mapping[str, Sequence[Any]], **others: Sequence[Any]
-) -> dict[str, Any]:
-    """The values that a figure has of each setting. The quick version has about three of each."""
-    chosen: dict[str, Any] = {"epsilon": _EPSILONS, **others, **settings}
-    if not options.quick:
-        return chosen
-    return {name: each[:: max(1, (len(each) - 1) // 2)] for name, each in chosen.items()}
+def _cases(
+    sources: Sequence[str], options: Options, settings: Mapping[str, Sequence[Any]]
+) -> list[Case]:
+    """A case for each source and each combination of the settings, the last one varying fastest.
+
+    The quick version has about three values of each setting.
+    """
+    values = {"epsilon": _EPSILONS, **settings}
+    if options.quick:
+        for name, each in values.items():
+            values[name] = each[:: max(1, (len(each) - 1) // 2)]
+
+    cases = []
+    for source in sources:
+        for combination in product(*values.values()):
+            cases.append(Case(source, **dict(zip(values, combination, strict=True))))
+    return cases
 
 
-def _asked(compared: Sequence[str], options: Options) -> Sequence[str]:
+def _compared(compared: Sequence[str], options: Options) -> Sequence[str]:
     """The mechanisms of a figure, and the one of --mechanism.
 
     Raises UsageError if no paper has that one.
@@ -171,38 +202,36 @@ def _sizes(source: str, d: int | None) -> tuple[int, int]:
     return kept, min(d - kept, categories)
 
 
-def _means(
-    source: str,
-    epsilon: float,
-    mechanism: str,
-    d: int | None,
-    outputs: int | None,
-    share: float,
-    most: int,
-    seeds: Sequence[int],
-) -> list[Row]:
-    x = _numbers(source, most)
-    numbers, categories = _sizes(source, d)
-    x = x[: round(share * len(x)), :numbers]
+def _means(case: Case, mechanism: str, most: int, seeds: Sequence[int]) -> list[Row]:
+    """The mean squared error of the means that a mechanism estimates, for each seed.
+
+    most: clients, at most.
+    """
+    numbers, categories = _sizes(case.source, case.d)
     total = numbers + categories
-    row = {
-        "panel": f"numbers of {source}" if categories else source,
+    x = _numbers(case.source, most)
+    x = x[: round(case.share * len(x)), :numbers]
+    common = {
+        "panel": f"numbers of {case.source}" if categories else case.source,
         "curve": mechanism,
-        "epsilon": epsilon,
+        "epsilon": case.epsilon,
+        "clients": len(x),
+        "d": total,
+        "outputs": case.outputs,
     }
-    row |= {"clients": len(x), "d": total, "outputs": outputs}
     rows = []
     for seed in seeds:
         rng, sums = baseline.generator(seed), np.zeros(numbers)
         for start in range(0, len(x), _CHUNK):
             part = x[start : start + _CHUNK]
             if mechanism == _TUPLES:
-                sums += reported(part, mechanism, epsilon * numbers / total, rng).sum(axis=0)
+                sums += reported(part, mechanism, case.epsilon * numbers / total, rng).sum(axis=0)
             else:  # of all attributes, where those that are no numbers do not count
                 whole = np.pad(part, ((0, 0), (0, categories)))
-                sums += reported(whole, mechanism, epsilon, rng, outputs).sum(axis=0)[:numbers]
+                reports = reported(whole, mechanism, case.epsilon, rng, case.outputs)
+                sums += reports.sum(axis=0)[:numbers]
         error = float(np.mean((sums / len(x) - x.mean(axis=0)) ** 2))
-        rows.append({**row, "run": seed, "squared_error": error})
+        rows.append({**common, "run": seed, "squared_error": error})
     return rows
 
 
@@ -210,16 +239,15 @@ def _means(
 
 
 def tables(title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[Any]) -> Figure:
-    """Errors of means and of frequencies of a table: two panels."""
-    sampled = partial(better, _ERROR.column, (SAMPLED,), (OUE,))
+    """Errors of means and of frequencies of a table: two panels. settings: as in `means`."""
     work = partial(_table_cells, tuple(mechanisms), settings)
-    return Figure(
-        title,
-        x,
-        _ERROR,
-        work,
-        lambda rows: sampled([row for row in rows if row["curve"] in (OUE, SAMPLED)]),
-    )
+    return Figure(title, x, _ERROR, work, _sampling_is_better)
+
+
+def _sampling_is_better(rows: Sequence[Row]) -> Trends:
+    """Whether reports of some attributes estimate frequencies better than those of all."""
+    frequencies = [row for row in rows if row["curve"] in (OUE, SAMPLED)]
+    return better(_ERROR.column, (SAMPLED,), (OUE,), frequencies)
 
 
 def _table_cells(
@@ -228,60 +256,48 @@ def _table_cells(
     name = options.dataset or "flights-table"
     if not collect.load(name)[0].categories:
         raise UsageError(f"{name} has no categorical attribute", hint="leave --dataset out")
-    most_d = sum(_sizes(name, None))
-    settings = {
-        **settings,
-        "d": [d for d in settings.get("d", [None]) if (d or 0) <= most_d] or [None],
-    }
-    common = {"source": name, **_common(options)}
-    choices = _choices(options, settings, share=[1.0])
+    if "d" in settings:
+        all_attributes = sum(_sizes(name, None))
+        settings = {**settings, "d": [d for d in settings["d"] if d <= all_attributes] or [None]}
+    cases, common = _cases((name,), options, settings), _common(options)
     return [
-        *Cell.each(
-            RUNS,
-            _means,
-            {**common, "outputs": None},
-            **choices,
-            mechanism=_asked(mechanisms, options),
-        ),
-        *Cell.each(RUNS, _frequencies, common, **choices, way=(OUE, SAMPLED)),
+        *Cell.each(RUNS, _means, common, case=cases, mechanism=_compared(mechanisms, options)),
+        *Cell.each(RUNS, _frequencies, common, case=cases, way=(OUE, SAMPLED)),
     ]
 
 
-def _frequencies(
-    source: str,
-    epsilon: float,
-    way: str,
-    share: float,
-    d: int | None,
-    most: int,
-    seeds: Sequence[int],
-) -> list[Row]:
-    table = collect.load(source)[0]
-    clients = round(share * min(most, len(table.numeric)))
-    numbers, categories = _sizes(source, d)
+def _frequencies(case: Case, way: str, most: int, seeds: Sequence[int]) -> list[Row]:
+    """The mean squared error of the frequencies of a table's categories, for each seed.
+
+    way: OUE or SAMPLED. most: clients, at most.
+    """
+    table = collect.load(case.source)[0]
+    clients = round(case.share * min(most, len(table.numeric)))
+    numbers, categories = _sizes(case.source, case.d)
     total = numbers + categories
     assert table.codes is not None
-    sizes = [len(names) for names in table.categories[:categories]]
-    holders = [
-        np.bincount(table.codes[:clients, j], minlength=size) for j, size in enumerate(sizes)
-    ]
-    k = total if way == OUE else coordinates_by_rule("paper", round(epsilon * MICRO), total)
+    holders = []  # of each category of each attribute
+    for j, names in enumerate(table.categories[:categories]):
+        holders.append(np.bincount(table.codes[:clients, j], minlength=len(names)))
+    k = total
+    if way == SAMPLED:
+        k = coordinates_by_rule("paper", round(case.epsilon * MICRO), total)
+    common = {
+        "panel": f"categories of {case.source}",
+        "curve": way,
+        "epsilon": case.epsilon,
+        "clients": clients,
+        "d": total,
+    }
     rows = []
     for seed in seeds:
         rng = baseline.generator(seed)
-        asked = (rng.binomial(counts, k / total) for counts in holders)
-        frequencies = [unary(counts, epsilon / k, rng) for counts in asked]
-        errors = [
-            np.mean((estimate - counts / clients) ** 2)
-            for estimate, counts in zip(frequencies, holders, strict=True)
-        ]
-        row = {
-            "panel": f"categories of {source}",
-            "curve": way,
-            "epsilon": epsilon,
-            "clients": clients,
-        }
-        rows.append({**row, "d": total, "run": seed, "squared_error": float(np.mean(errors))})
+        errors = []
+        for counts in holders:
+            reporters = rng.binomial(counts, k / total)
+            estimate = unary(reporters, case.epsilon / k, rng)
+            errors.append(np.mean((estimate - counts / clients) ** 2))
+        rows.append({**common, "run": seed, "squared_error": float(np.mean(errors))})
     return rows
 
 
@@ -314,6 +330,15 @@ MISCLASSIFICATION = Axis("misclassification", "misclassification rate")
 LINEAR_ERROR = Axis(SQUARED_ERROR, "mean squared error", log=True)
 
 
+@dataclass(frozen=True)
+class Folds:
+    """The folds that are held out, the seed that divides and draws, and whether few clients report."""
+
+    count: int
+    seed: int
+    quick: bool
+
+
 def _model_cells(
     model: str,
     mechanisms: Sequence[str],
@@ -329,49 +354,51 @@ def _model_cells(
             raise UsageError(
                 f"the labels of {name} do not suit a {model} model", hint="name another --dataset"
             )
-    common: dict[str, Any] = {
-        "folds": options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS),
-        "seed": options.seed,
+    folds = Folds(options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS), options.seed, options.quick)
+    common = {"model": model, "measure": measure, "folds": folds}
+    compared = (*_compared(mechanisms, options), NON_PRIVATE)
+    return Cell.each(
+        RUNS, _trained, common, case=_cases(named, options, settings), mechanism=compared
+    )
+
+
+def _trained(case: Case, mechanism: str, model: str, measure: str, folds: Folds) -> list[Row]:
+    """The figure of a model trained with a mechanism, on each held-out fold."""
+    common = {
+        "panel": case.source,
+        "curve": mechanism,
+        "epsilon": case.epsilon,
+        "outputs": case.outputs,
     }
-    common |= {"model": model, "measure": measure, "quick": options.quick}
-    choices = _choices(options, settings, outputs=[None])
-    compared = (*_asked(mechanisms, options), NON_PRIVATE)
-    return Cell.each(RUNS, _trained, common, source=named, **choices, mechanism=compared)
-
-
-def _trained(
-    source: str,
-    model: str,
-    epsilon: float,
-    mechanism: str,
-    outputs: int | None,
-    measure: str,
-    folds: int,
-    seed: int,
-    quick: bool,
-) -> list[Row]:
-    common = {"panel": source, "curve": mechanism, "epsilon": epsilon, "outputs": outputs}
+    judged_as = "linear" if measure == SQUARED_ERROR else "svm"  # by the error, or by the sign
     rows = []
-    for i in range(folds):
-        part = erm.fold(source, i, seed)
+    for i in range(folds.count):
+        part = erm.fold(case.source, i, folds.seed)
         if mechanism == NON_PRIVATE:
             weights = optimum(MODELS[model], part, TrainingPlan.regularisation)
         else:
-            rng = baseline.generator(seed + i)
-
-            def mean(
-                x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng
-            ) -> Floats:
-                gradient = np.clip(baseline.slopes(model, x, y, weights)[:, None] * x, -1, 1)
-                return np.asarray(reported(gradient, mechanism, epsilon, rng, outputs).mean(axis=0))
-
-            training = baseline.Training(
-                model, epsilon, erm.reports_of(part, quick), 1.0, decays=True
-            )
-            weights = baseline.descend(training, part, mean, rng)
-        figures = judging.figures(
-            part, MODELS["linear" if measure == SQUARED_ERROR else "svm"], weights
-        )
-        figure = 1 - figures["accuracy"] if measure == "misclassification" else figures[measure]
+            reports = erm.reports_of(part, folds.quick)
+            run = baseline.Training(model, case.epsilon, reports, rate=1.0, decays=True)
+            weights = _descend(run, part, mechanism, case.outputs, folds.seed + i)
+        figures = judging.figures(part, MODELS[judged_as], weights)
+        if measure == MISCLASSIFICATION.column:
+            figure = 1 - figures["accuracy"]
+        else:
+            figure = figures[measure]
         rows.append({**common, "run": i, measure: figure})
     return rows
+
+
+def _descend(
+    run: baseline.Training, dataset: Dataset, mechanism: str, outputs: int | None, seed: int
+) -> Floats:
+    """The weights (d) of LDP-FedSGD whose whole gradients are reported by a mechanism."""
+    rng = baseline.generator(seed)
+
+    def mean(x: Floats, y: Floats, weights: Floats) -> Floats:
+        slopes = baseline.slopes(run.model, x, y, weights)
+        gradients = np.clip(slopes[:, None] * x, -1, 1)
+        reports = reported(gradients, mechanism, run.epsilon, rng, outputs)
+        return np.asarray(reports.mean(axis=0))
+
+    return baseline.descend(run, dataset, mean, rng)

@@ -15,7 +15,8 @@ from functools import lru_cache
 import numpy as np
 
 from ternhost.datasets import Floats
-from ternhost.privacy.mechanisms import duchi, hybrid, pdpm, piecewise, three_outputs
+from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
+from ternpapers.mechanisms import hybrid, pdpm, pm
 
 # (values in [-1, 1], generator) -> unbiased reports of the values
 Perturb = Callable[[Floats, np.random.Generator], Floats]
@@ -144,11 +145,11 @@ MECHANISMS: dict[str, Callable[[float], Perturb]] = {
     "scdf": _by_steps(scdf_half_width),
     "staircase": _by_steps(staircase_half_width),
     "duchi": by_duchi,
-    "pm": by_piecewise(piecewise.t_pm),
-    "hm": _either(by_piecewise(piecewise.t_pm), by_duchi, hybrid.hm_share),
+    "pm": by_piecewise(pm.t_pm),
+    "hm": _either(by_piecewise(pm.t_pm), by_duchi, hybrid.hm_share),
     "three-outputs": by_three_outputs,
     "pm-sub": by_piecewise(piecewise.t_sub),
-    "pm-opt": by_piecewise(piecewise.t_opt),
+    "pm-opt": by_piecewise(pm.t_opt),
     "hm-tp": _either(by_piecewise(piecewise.t_sub), by_three_outputs, hybrid.hm_tp_share),
     "pdpm": by_pdpm,
 }
@@ -174,8 +175,8 @@ def rounded(perturb: Perturb, bound: float, outputs: int) -> Perturb:
 
 # The mechanisms that Algorithm 5 makes discrete, by the t of their windows.
 WINDOWED = {
-    "pm": piecewise.t_pm,
-    "hm": piecewise.t_pm,
+    "pm": pm.t_pm,
+    "hm": pm.t_pm,
     "pm-sub": piecewise.t_sub,
     "hm-tp": piecewise.t_sub,
 }

@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import resident
 from harness.gateways import Sites
 
+from benchmarks import resident
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.run.options import RunOptions

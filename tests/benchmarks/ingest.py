@@ -32,11 +32,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from bench import brokers, resident
 from gmqtt.mqtt.constants import MQTTv311
 from harness.raw_client import field, length
 from spec import answers
 
+from benchmarks import brokers, resident
 from benchmarks.ingest_load import REPEATED, K, Load, key_of, question
 from tern import frames, wire
 from tern.links import mqtt

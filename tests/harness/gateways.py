@@ -27,14 +27,15 @@ from harness import kept
 from harness.raw_client import wait_for
 from harness.running_gateways import with_nats
 from tern import card as cards
+from terngateway.nats.directories import running, write_gateways
+from terngateway.site_fleet import SiteFleet
+from terngateway.tables import GatewayTables
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import StoredRound
 from ternhost.privacy.composing import ReportKind
 from ternhost.provision.boards import board_directories
 from ternhost.reach.broker.mosquitto import free_port
-from ternhost.reach.gateway.nats.directories import running, write_gateways
-from ternhost.reach.gateway.site_fleet import SiteFleet
 from ternhost.store.store import Store
 
 _LONGEST = 180.0  # seconds; a run whose rounds do not end for longer has failed
@@ -290,9 +291,9 @@ class Arena:
                         each for each in own.rounds() if each.number == number
                     ).cohorts
                 )
-                for told in (host.told(site.name), own.told("")):
+                for told in (GatewayTables(host).told(site.name), GatewayTables(own).told("")):
                     assert told.report_counts() == [asked], f"{site.name} has another account"
-                assert own.told("").largest_loss(1e-6).epsilon <= self.bound
+                assert GatewayTables(own).told("").largest_loss(1e-6).epsilon <= self.bound
 
 
 def _counts(cohorts):

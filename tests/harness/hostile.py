@@ -10,7 +10,7 @@ import resource
 import struct
 from itertools import islice
 
-from bench import resident
+from benchmarks import resident
 from spec import answers
 
 from harness.host_targets import reports_in

@@ -6,16 +6,16 @@ from contextlib import ExitStack, contextmanager
 
 import brokers
 
-from ternhost.reach.broker.mosquitto import free_port
-from ternhost.reach.gateway.nats import serve_site
-from ternhost.reach.gateway.nats.directories import (
+from terngateway.nats import serve_site
+from terngateway.nats.directories import (
     SETTINGS,
     running,
     server_directory,
     write_gateways,
 )
-from ternhost.reach.gateway.nats.server import NatsServer
-from ternhost.reach.gateway.site_fleet import SiteFleet, opened
+from terngateway.nats.server import NatsServer
+from terngateway.site_fleet import SiteFleet, opened
+from ternhost.reach.broker.mosquitto import free_port
 
 _START = 120.0  # seconds to start or to end
 

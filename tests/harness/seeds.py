@@ -148,9 +148,9 @@ def of(name):
     if name == "aggregate":
         inputs += batches()
     elif name == "gateways":
-        from harness.host_targets import gateway_messages  # imports this module
+        from harness import gateway_messages
 
-        inputs += gateway_messages()
+        inputs += gateway_messages.seeds()
     elif name == "packed":
         for test in json.loads((_VECTORS / "packing.json").read_text())["tests"]:
             if "symbols" in test and len(test["symbols"]) <= 128 and test["base"] < 65536:

@@ -198,7 +198,7 @@ class Sites:
                 # Mosquitto 2.0.11 sometimes hangs or ends when its bridge is cut; `tern broker run`
                 # restarts it, too.
                 looked = time.monotonic()
-                if self.brokers[at].answers(_LOOK_EVERY):
+                if self.brokers[at].answers(_LOOK_EVERY) is not False:
                     continue
                 self.brokers[at].kill()
                 self.brokers[at].start()

@@ -15,7 +15,7 @@ import rig
 import warm
 from spec.files import uf2_file
 
-from ternhost.errors import FAILED, INTERRUPTED, REFUSED, STORAGE, USAGE, DeviceError
+from ternhost.errors import INTERRUPTED, REFUSED, STORAGE, USAGE, DeviceError
 from ternhost.reach.links import open_link
 from terntools.boards import deploy, uf2
 from terntools.boards.repl import Repl, SilenceError
@@ -138,7 +138,8 @@ def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(
     name, prepared, tmp_path, sampled
 ):
     """The moments are spread over the time that the command takes, over boards side by side."""
-    moments = sampled(range(MOMENTS), BOARDS)
+    moments = sampled(range(MOMENTS), 1)
+    boards = min(BOARDS, len(moments))
 
     def visit(number):
         """Kill the command on one board at its share of the moments; the seconds until answers."""
@@ -149,13 +150,14 @@ def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(
             start = time.monotonic()
             kill_at(next(lines), 40)  # a bench takes minutes
             whole = time.monotonic() - start
-            for moment in moments[number::BOARDS]:
+            until_it_answers(url)
+            for moment in moments[number::boards]:
                 kill_at(next(lines), whole * (moment + random.random()) / MOMENTS)
                 seconds.append(until_it_answers(url))
         return seconds
 
-    with ThreadPoolExecutor(BOARDS) as pool:
-        answers = list(itertools.chain.from_iterable(pool.map(visit, range(BOARDS))))
+    with ThreadPoolExecutor(boards) as pool:
+        answers = list(itertools.chain.from_iterable(pool.map(visit, range(boards))))
     print(f"{name}: {len(answers)} answered, slowest after {max(answers):.1f} s")
     assert len(answers) == len(moments)
 
@@ -225,19 +227,9 @@ def halfway(sent, total):
 def test_a_deployment_that_breaks_off_leaves_the_program_before(url):
     with Repl(url, visits=True) as repl:
         before = repl.hashes(list(repl.directory("/lib")))
-        machine, changes = deploy.plan(repl, whole=True)
+        machine, changes = deploy.plan(repl, more=["local", "softmax"])
         with pytest.raises(SilenceError):
             deploy.install(repl, machine, changes, halfway)
     until_it_answers(url)
     with Repl(url, visits=True) as repl:
         assert before.items() <= repl.hashes(list(repl.directory("/lib"))).items()
-
-
-@pytest.mark.slow
-def test_a_program_that_crashes_at_once_is_no_success(url, folder, monkeypatch):
-    monkeypatch.setattr(deploy, "FIRST_SECONDS", PATIENCE)  # it is waited for no longer than needed
-    program = folder / "bad.py"
-    program.write_text("import tern\n\n\ndef go():\n    return 1 / 0\n\n\ngo()\n")
-    ended = rig.tern("deploy", url, "--main", program, code=FAILED)
-    assert "stopped as soon as it was started" in ended.err
-    assert 'File "main.py", line 5, in go\n  ZeroDivisionError: divide by zero' in ended.err

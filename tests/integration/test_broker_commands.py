@@ -16,8 +16,9 @@ from warm import TERN
 
 from ternhost.errors import DeviceError
 from ternhost.provision import keys
-from ternhost.reach.broker import configuration, mosquitto, mosquitto_files
+from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.keeper import KeeperTimes
 from ternhost.reach.broker.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
 from ternhost.store.store import Store
 
@@ -207,21 +208,19 @@ def test_a_broker_whose_log_cannot_be_written_is_started_again_once_it_can(tmp_p
         os.kill(running.pid, signal.SIGKILL)
         wait_for(lambda: any("Is a directory" in warning for warning in warnings), 60)
         log.rmdir()
-        wait_for(lambda: running.pid is not None and running.answers(1.0, closed=False), 60)
+        wait_for(lambda: running.pid is not None and running.answers(1.0), 60)
 
 
 @pytest.mark.usefixtures("mosquitto")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("tls", [True, False])
-def test_a_broker_that_hangs_is_started_again(tmp_path, monkeypatch, tls):
+def test_a_broker_that_hangs_is_started_again(tmp_path, tls):
     """Mosquitto 2.0.11 hangs now and then, when its bridge was cut during a TLS handshake."""
-    monkeypatch.setattr(mosquitto, "_ASK_EVERY", 0.1)
-    monkeypatch.setattr(mosquitto, "_HUNG", 5.0)
     configuration.configure(tmp_path, port=free_port(), tls=tls)
     warnings = []
     with Mosquitto(tmp_path) as running:
         first = running.pid
-        running.keep(warnings.append)
+        running.keep(warnings.append, KeeperTimes(ask_every=0.1, answer=5.0))
         time.sleep(2.0)
         assert running.pid == first
         assert warnings == []

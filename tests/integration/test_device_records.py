@@ -83,49 +83,88 @@ def run(capsys: Capsys, *arguments: object) -> dict[str, object]:
     return result
 
 
-@pytest.fixture
-def board(tmp_path: Path) -> Iterator[EmulatedMachine]:
-    with booted("rv32", tmp_path, recorder_of) as machine:
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedMachine]:
+    """A board with the modules of a recorder."""
+    with booted("rv32", tmp_path_factory.mktemp("recording"), recorder_of) as machine:
         yield machine
 
 
-def test_records_travel_both_ways_as_csv(
-    board: EmulatedMachine, tmp_path: Path, capsys: Capsys
-) -> None:
-    url = board.url
-    assert run(capsys, url)["records"] == 0
-    with Repl(url) as repl:
+@pytest.fixture
+def board(recording: EmulatedMachine) -> EmulatedMachine:
+    """This board without records."""
+    with Repl(recording.url) as repl:
+        repl.remove_tree(records.FOLDER)
+        repl.remove("/" + storage.RECORDS)
+        repl.soft_reset()
+    return recording
+
+
+COLLECTED = 300  # appended to the Recorder; it keeps its capacity of 256 or some more
+
+
+@pytest.fixture
+def collected(board: EmulatedMachine) -> str:
+    """The port of a board whose program has collected records of 13 features."""
+    collect(board.url, 13, 0, COLLECTED)
+    return board.url
+
+
+def test_a_board_without_records_has_none(board: EmulatedMachine, capsys: Capsys) -> None:
+    assert run(capsys, board.url)["records"] == 0
+
+
+def test_provisioned_records_are_printed_as_csv(board: EmulatedMachine, capsys: Capsys) -> None:
+    with Repl(board.url) as repl:
         record = b"\x00\x40\x00\xe0\x00\x40"  # two features and a label
         repl.write_file("/" + storage.RECORDS, b"TRD1" + bytes((2, 0, 1, 0, 0, 0)) + record)
-    assert main(["device", "records", url]) == 0
+    assert main(["device", "records", board.url]) == 0
     printed = capsys.readouterr()
     assert printed.out == "1,-0.5,1\n"
     assert "1 record of 2 features in /records.bin" in printed.err
-    collect(url, 13, 0, 300)
+
+
+def test_collected_records_are_written_for_their_owner_alone(
+    collected: str, tmp_path: Path, capsys: Capsys
+) -> None:
     output = tmp_path / "collected.csv"
-    result = run(capsys, url, "--output", output)
+    result = run(capsys, collected, "--output", output)
     assert (result["source"], result["features"]) == ("/samples", 13)
-    assert output.stat().st_mode & 0o077 == 0, "only its owner may read it"
+    assert output.stat().st_mode & 0o077 == 0
     rows = own.read_csv(output).tolist()
     assert len(rows) >= 256
-    assert rows == expected(13, 300 - len(rows), 300)
-    assert main(["device", "records", url, "--fill", str(_csv(tmp_path, 4, 5))]) == USAGE
-    assert "holds records of 13 features, and the file of 4" in capsys.readouterr().err
-    assert main(["device", "records", url, "--clear", "--fill", str(_csv(tmp_path, 4, 5))]) == USAGE
-    assert "--clear alone" in capsys.readouterr().err
-    assert run(capsys, url, "--clear")["records"] == len(rows)
-    filled = run(capsys, url, "--clear", "--fill", _csv(tmp_path, 28, 150))
-    assert (filled["filled"], filled["cleared"], filled["features"]) == (150, True, 2), (
-        "of records.bin"
-    )
-    filled = run(capsys, url, "--fill", _csv(tmp_path, 28, 20))
+    assert rows == expected(13, COLLECTED - len(rows), COLLECTED)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "holds records of 13 features, and the file of 4"),
+        (["--clear"], "--clear alone"),
+    ],
+)
+def test_records_of_another_size_are_refused(
+    collected: str, tmp_path: Path, capsys: Capsys, options: list[str], message: str
+) -> None:
+    words = ["device", "records", collected, *options, "--fill", str(_csv(tmp_path, 4, 5))]
+    assert main(words) == USAGE
+    assert message in capsys.readouterr().err
+
+
+def test_records_are_removed_filled_in_and_collected_on(
+    collected: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    run(capsys, collected, "--clear")
+    assert run(capsys, collected)["records"] == 0
+    filled = run(capsys, collected, "--fill", _csv(tmp_path, 28, 150))
+    assert filled["filled"] == 150
+    filled = run(capsys, collected, "--fill", _csv(tmp_path, 28, 20))
     assert (filled["filled"], filled["records"]) == (20, 150)
-    collect(url, 28, 0, 16)
-    run(capsys, url, "--output", output)
+    collect(collected, 28, 0, 16)
+    output = tmp_path / "collected.csv"
+    run(capsys, collected, "--output", output)
     rows = own.read_csv(output).tolist()
     assert rows == expected(28, 0, 150) + expected(28, 0, 20) + expected(28, 0, 16)
-    run(capsys, url, "--clear")
-    assert run(capsys, url)["source"] == "/records.bin"
 
 
 PROGRAM = b"""

@@ -99,7 +99,7 @@ def test_micropython_computes_keeps_time_and_can_be_interrupted(machine):
         assert repl.evaluate("1 + 1") == 2, "a loop is interrupted"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_flash_outlives_a_power_cut_and_belongs_to_one_board(tmp_path, name):
     flash = tmp_path / "flash.bin"
@@ -119,7 +119,7 @@ def test_the_flash_outlives_a_power_cut_and_belongs_to_one_board(tmp_path, name)
         assert ask(fresh.url, "import os", "os.listdir('/')") == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reset_keeps_the_flash_and_the_clock(name):
     with qemu.boot(name) as board:
@@ -182,7 +182,7 @@ def test_a_crash_ends_the_machine_with_its_output_in_the_error(name):
         wait_for(lambda: not board.is_running, 10)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_seed_repeats_the_random_bytes(name):
     code = (
@@ -272,15 +272,13 @@ kept = station.active()
         assert seeds[0] != seeds[1]
 
 
-@pytest.mark.parametrize("kind", ["xtensa-emulated", "m33-emulated"])
-def test_device_info_names_the_board_and_its_generator(kind):
-    assert parse(f"{kind}:1").provisions
-    with device.boards(f"{kind}:1") as (port,):
+def test_device_info_names_a_board_without_a_module_of_its_own():
+    """The other machines are ESP32s, whose module is tested above."""
+    assert parse("m33-emulated:1").provisions
+    with device.boards("m33-emulated:1") as (port,):
         info = device.info(port)
-    assert (info["entropy"], info["clients"]) == ("CTR_DRBG AES-256", 1)
-    assert info["board"] == (
-        "QEMU lx60 with xtensawin" if kind == "xtensa-emulated" else "emulated"
-    )
+    assert (info["board"], info["entropy"]) == ("emulated", "CTR_DRBG AES-256")
+    assert info["clients"] == 1
 
 
 def test_boards_answer_rounds_over_wifi_and_tls(tmp_path):

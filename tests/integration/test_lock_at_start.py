@@ -41,6 +41,7 @@ def interrupted(program, folder, files):
     return printed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_locked_board_gives_no_prompt(tmp_path, program):
     assert END not in interrupted(PROGRAMS[program], tmp_path, {"/lock": b""})

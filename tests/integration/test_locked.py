@@ -1,7 +1,6 @@
 """A board locked by `tern provision --lock` answers its host, and never gives out its console."""
 
 import contextlib
-import io
 import itertools
 import shutil
 import socket
@@ -13,18 +12,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import rig
 import serial
 
 from tern import wire
-from ternhost.cli import main
-from ternhost.errors import REFUSED, UsageError
+from ternhost.errors import REFUSED, USAGE, UsageError
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
-from terntools.boards import deploy, devices, lock, mpy, provision, provision_command
+from terntools.boards import deploy, devices, lock, mpy, provision, repl
 from terntools.boards.member import Member, dataset_records
 from terntools.boards.network import Broker
 from terntools.boards.policy import policy
 from terntools.boards.program import Program
+from terntools.boards.provision_command import run_provision
 from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
@@ -32,11 +32,11 @@ from terntools.emulators.pico import boot_pico
 RP2 = deploy.Machine("armv6m", "rp2", "", "", network=False, aes=True)
 PROMPTS = (b">>>", b"raw REPL", b"KeyboardInterrupt")
 KEYS = (b"\x03", b"\r\x03", b"\x03\x03\r\x01", b"\r\x03\r\x02\r\x04", bytes(65) + b"\r\x03\r\x01")
+PRESSES = 30  # of each key while a board starts, which takes some seconds
 
 
 def member(**options):
-    rows = dataset_records("flights", 7, 1)
-    return Member(7, rows, policy("2", "100"), **options)
+    return Member(7, dataset_records("iris", 7, 1), policy("2", "100"), **options)
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +59,10 @@ def flash(deployed, tmp_path_factory):
     folder = tmp_path_factory.mktemp("locked")
     shutil.copy(deployed, folder)
     with boot_pico(folder / "flash.bin") as board:
-        with Repl(board.url) as repl, Store(folder / "store.sqlite", beside=True) as store:
-            repl.remove(deploy.MAIN)
-            with pytest.raises(UsageError, match=r"main\.py"):  # without it, a lock has no effect
-                provision.plan(repl, member(lock=True), store)
-            repl.write_file(deploy.MAIN, mpy.MAIN.read_bytes())
-            repl.write_file("/boot.py", b"import os\n")
-            provision.apply(repl, provision.plan(repl, member(), store), member(), store)
-        done = provision_command.run_provision(
-            board.url, member(lock=True), folder / "store.sqlite"
-        )
+        with Repl(board.url) as prompt, Store(folder / "store.sqlite", beside=True) as store:
+            prompt.write_file("/boot.py", b"import os\n")
+            provision.apply(prompt, provision.plan(prompt, member(), store), member(), store)
+        done = run_provision(board.url, member(lock=True), folder / "store.sqlite")
         assert (done["written"], done["removed"]) == (["/lock"], ["/boot.py"])
         assert done["locked"]
     return folder / "flash.bin"
@@ -95,16 +89,39 @@ def type_keys(url, keys, times):
     return output
 
 
-def test_tools_say_that_a_board_is_locked(flash, tern, monkeypatch):
-    monkeypatch.setattr("terntools.boards.repl.ENTER_TRIES", 1)
-    monkeypatch.setattr("terntools.boards.repl.HELLO_WAIT", 60.0)
-    with boot_pico(flash) as board:
-        assert "is locked" in (message := tern("deploy", board.url, code=REFUSED).err)
-        assert "erase its flash" in message
-        refused = tern("device", "records", board.url, code=REFUSED)
-        assert "is locked: its records cannot be read" in refused.err
-        assert refused.out == ""
-        assert devices.identify(board.url).tern
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    """The port of a locked board that starts quickly."""
+    flash = tmp_path_factory.mktemp("quick") / "flash.bin"
+    flash_image.fill("rv32", flash, lambda machine: {**deploy.library_files(machine), "/lock": b""})
+    with catalogue.boot("rv32", flash) as board:
+        deploy.wait_for_hello(board.url)
+        yield board.url
+
+
+@pytest.fixture
+def quickly(monkeypatch):
+    """The host does not try again and again to get a prompt."""
+    monkeypatch.setattr(repl, "ENTER_TRIES", 1)
+    monkeypatch.setattr(repl, "HELLO_WAIT", 60.0)
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_deployment_says_that_a_board_is_locked(locked):
+    refused = rig.tern("deploy", locked, code=REFUSED)
+    assert "is locked" in refused.err
+    assert "erase its flash" in refused.err
+
+
+@pytest.mark.usefixtures("quickly")
+def test_the_records_of_a_locked_board_are_not_read(locked):
+    refused = rig.tern("device", "records", locked, code=REFUSED)
+    assert "is locked: its records cannot be read" in refused.err
+    assert refused.out == ""
+
+
+def test_a_locked_board_still_says_who_it_is(locked):
+    assert devices.identify(locked).tern
 
 
 def fire_at(folder, keys, fire, end):
@@ -155,7 +172,9 @@ def boot_under_fire(flash, keys, monkeypatch, until):
 @pytest.mark.parametrize("kind", ["flash", "with_loader"])
 def test_no_key_opens_the_console_of_a_locked_board(kind, keys, request, monkeypatch):
     flash = request.getfixturevalue(kind)
-    with boot_under_fire(flash, keys, monkeypatch, lambda fire: fire.sent > 50 * len(keys)) as (
+    with boot_under_fire(
+        flash, keys, monkeypatch, lambda fire: fire.sent > PRESSES * len(keys)
+    ) as (
         fire,
         board,
     ):
@@ -172,57 +191,91 @@ def test_the_same_keys_open_the_console_of_a_board_that_is_not_locked(copied, mo
         assert has_prompt(fire), fire.output
 
 
-def test_a_board_with_the_loader_can_be_locked_only_if_it_starts_terns_main():
-    with catalogue.boot("rv32") as board, Repl(board.url) as repl:
-        machine = deploy.Machine.of(repl)
+@pytest.fixture(scope="module")
+def quick():
+    """A board that starts quickly."""
+    with catalogue.boot("rv32") as board:
+        yield board
 
-        def put(files):
-            assert files[deploy.MAIN] == mpy.LOADER.read_bytes()
-            for path in (deploy.PROGRAM, deploy.MAIN):
-                repl.write_file(path, files[path])
 
-        put(
-            deploy.library_files(
-                machine, program=Program(b"import tern.update\n" + mpy.MAIN.read_bytes())
-            )
-        )
-        with pytest.raises(UsageError, match=r"does not start main\.py of this tern") as caught:
-            lock.check(repl, network=False)
-        assert "tern deploy" in str(caught.value.hint)
-        put(deploy.library_files(machine, more=[deploy.UPDATE]))
-        lock.check(repl, network=False)
-        for proven, state in ((1, 3), (0, 1), (0, 2), (0, 4)):
-            repl.write_file("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
-            if state == wire.ROLLED_BACK:
-                lock.check(repl, network=False)
-                continue
-            with pytest.raises(UsageError, match="does not start"):
-                lock.check(repl, network=False)
+@pytest.fixture
+def prompt(quick):
+    with Repl(quick.url) as opened:
+        for path in opened.directory("/"):
+            opened.remove(path)
+        yield opened
+
+
+def put(prompt, files):
+    """Write the programs among these files; the loader starts one of them."""
+    assert files[deploy.MAIN] == mpy.LOADER.read_bytes()
+    for path in (deploy.PROGRAM, deploy.MAIN):
+        prompt.write_file(path, files[path])
+
+
+def test_a_board_that_does_not_start_terns_main_is_not_locked(prompt):
+    with pytest.raises(UsageError, match=r"does not start main\.py of this tern") as caught:
+        lock.check(prompt, network=False)
+    assert "tern deploy" in str(caught.value.hint)
+
+
+def test_a_board_whose_loader_starts_another_program_is_not_locked(prompt):
+    other = Program(b"import tern.update\n" + mpy.MAIN.read_bytes())
+    put(prompt, deploy.library_files(deploy.Machine.of(prompt), program=other))
+    with pytest.raises(UsageError, match=r"does not start main\.py of this tern"):
+        lock.check(prompt, network=False)
+
+
+@pytest.mark.parametrize(
+    ("proven", "state", "starts_main"),
+    [
+        (0, wire.ROLLED_BACK, True),
+        (0, wire.RESTARTING, False),
+        (0, wire.TRIAL, False),
+        (1, wire.CONFIRMED, False),  # it starts what came in the field
+    ],
+)
+def test_a_board_whose_loader_may_start_an_update_is_not_locked(prompt, proven, state, starts_main):
+    put(prompt, deploy.library_files(deploy.Machine.of(prompt), more=[deploy.UPDATE]))
+    prompt.write_file("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
+    if starts_main:
+        lock.check(prompt, network=False)
+    else:
+        with pytest.raises(UsageError, match="does not start"):
+            lock.check(prompt, network=False)
+
+
+def test_locking_needs_a_confirmation(quick, tmp_path):
+    words = f"--store {tmp_path}/s.sqlite --device 7 --dataset flights --lock".split()
+    refused = rig.tern("provision", quick.url, *words, code=USAGE)
+    assert "Undo: erase the whole flash" in refused.err
+    assert "add --yes" in refused.err
 
 
 def test_a_locked_board_with_a_broken_library_gives_no_prompt(tmp_path):
-    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board, Repl(board.url) as repl:
-        repl.write_file("/main.py", mpy.MAIN.read_bytes())
-        repl.write_file("/lock", b"")
-    with boot_pico(
-        tmp_path / "flash.bin", skip_idle=True
-    ) as board:  # main.py raises, and the board resets
+    """Its main.py raises, and the board resets."""
+    flash_image.write(
+        "pico", tmp_path / "flash.bin", {"/main.py": mpy.MAIN.read_bytes(), "/lock": b""}
+    )
+    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:
         end = time.monotonic() + 3
         while time.monotonic() < end:
             output = type_keys(board.url, b"\r\x03\r\x01", 20)
             assert not any(prompt in output for prompt in PROMPTS[:2]), output
 
 
+def test_a_board_without_a_network_is_not_locked_with_a_broker(copied):
+    with (
+        boot_pico(copied) as board,
+        Repl(board.url) as prompt,
+        pytest.raises(UsageError, match="has no network"),
+    ):
+        lock.check(prompt, network=True)
+
+
 def test_a_locked_board_with_a_broker_closes_its_port(copied):
-    with boot_pico(copied) as board:
-        broker = Broker.parse("broker.example")
-        with Repl(board.url) as repl, Store(copied.with_name("store.sqlite"), beside=True) as store:
-            with pytest.raises(UsageError, match="has no network"):
-                provision.plan(repl, member(lock=True, broker=broker), store)
-            plain = provision.plan(repl, member(broker=broker), store)
-            deploy.apply(repl, plain)
-            repl.write_file(lock.BOOT, lock.files(network=True)[lock.BOOT])
-            repl.write_file(lock.LOCK, b"")
+    config = Broker("broker.example", 1883).files()
+    flash_image.add(copied, {**config, **lock.files(network=True)})
     with boot_pico(copied) as board:
         assert type_keys(board.url, b"\r\x03\r\x01", 20) == b""
 
@@ -237,26 +290,14 @@ board = this_board()
 
 def test_the_watchdog_of_a_pico_resets_it_unless_fed_and_keeps_its_counts(copied):
     with boot_pico(copied, skip_idle=True) as board:
-        with Repl(board.url) as repl:
+        with Repl(board.url) as prompt:
             # In one call: while no code runs, hours pass at once.
             fed = "board.watch()\nfor _ in range(10):\n    compat.feed()\n    time.sleep(2)\n"
-            repl.run(WATCHED + fed + "board.unwatch()\ntime.sleep(30)", timeout=60)
-            assert repl.evaluate("board.keep(0x30002)") == 0
+            prompt.run(WATCHED + fed + "board.unwatch()\ntime.sleep(30)", timeout=60)
+            assert prompt.evaluate("board.keep(0x30002)") == 0
             with pytest.raises(SilenceError):
-                repl.run("board.watch()\ntime.sleep(60)", timeout=60)
-        with Repl(board.url) as repl:
-            repl.run(WATCHED + "import machine")
-            assert repl.evaluate("machine.reset_cause() == machine.WDT_RESET")
-            assert repl.evaluate("board.keep()") >> 16 == 3
-
-
-def test_locking_needs_a_confirmation(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    with catalogue.boot("rv32") as board:
-        words = ["--store", str(tmp_path / "s.sqlite"), "--device", "7", "--dataset", "flights"]
-        assert main(["provision", board.url, *words, "--lock"]) != 0
-        message = capsys.readouterr().err
-        assert "Undo: erase the whole flash" in message
-        assert "add --yes" in message
-        with Repl(board.url) as repl:
-            assert repl.directory("/") == {}
+                prompt.run("board.watch()\ntime.sleep(60)", timeout=60)
+        with Repl(board.url) as prompt:
+            prompt.run(WATCHED + "import machine")
+            assert prompt.evaluate("machine.reset_cause() == machine.WDT_RESET")
+            assert prompt.evaluate("board.keep()") >> 16 == 3

@@ -87,7 +87,7 @@ CASES = {
         "fedavg",
         {"rounds": 2, "clients": 40, "records": 1, "model": "softmax", "labels": 8},
     ),
-    "hiera": ("hiera", {"reports": 40, "group": 20, "model": "linear"}),
+    "linear": ("fedsgd", {"reports": 40, "group": 20, "model": "linear"}),
 }
 
 
@@ -103,7 +103,7 @@ def test_boards_have_the_model_at_the_end_of_a_run(boards, case):
     }
     assert rig.finish(algorithm, name="mine", **common, **options)["reports"]
     model = DeviceModel.of_run("mine")
-    kinds = {"logistic": wire.LOGISTIC, "fedavg": wire.SVM, "hiera": wire.LINEAR}
+    kinds = {"logistic": wire.LOGISTIC, "fedavg": wire.SVM, "linear": wire.LINEAR}
     assert model.model == kinds.get(case, wire.SOFTMAX)
     for board in boards:
         assert_same_predictions(board, model)

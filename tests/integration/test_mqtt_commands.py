@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 import rig
-from bench import ingest
+from benchmarks import ingest
 from harness.arena import CARD, D, K
 from harness.raw_client import RawClient, board_client, wait_for
 

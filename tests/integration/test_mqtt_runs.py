@@ -30,7 +30,6 @@ SERVED = {
     "fedsgd": (),
     "personalised": ("--epsilons", "1:0.5,4:0.5"),
     "fedavg": ("--records", 1),
-    "hiera": ("--epsilon", 9, "--budgets", "3,2,1"),
     "infer": ("--epsilon", 20),
     "collect": ("--epsilon", 8),
 }

@@ -110,62 +110,74 @@ def desk(tmp_path, micropython):
 
 def hellos(access):
     """The names of the boards whose hello the broker retains."""
-    return {
-        topic.rpartition("/")[2]
-        for topic, hello in retained(access, "tern/hello/+").items()
-        if hello
-    }
+    names = set()
+    for topic, hello in retained(access, "tern/hello/+").items():
+        if hello:
+            names.add(topic.rpartition("/")[2])
+    return names
 
 
-def test_boards_behind_a_relay_answer_every_round(desk):
-    """With the owner's store, then with a site's passwords alone; a cable and the broker fail
-    meanwhile.
-    """
+NAMES = {"00000001", "00000015"}  # of the boards, by their first clients: 1 and 21
+
+
+@pytest.fixture
+def relayed(desk):
+    """The desk with a running relay, which has the owner's store."""
     desk.start_relay(desk.broker_directory)
     desk.wait_for_log("is on the broker at", 2)
-    names = {"00000001", "00000015"}
-    wait_for(lambda: hellos(desk.access) == names)
-    desk.round(1)
-    desk.round(2, alone=True)
-    desk.end_relay()
-    assert hellos(desk.access) == set(), "their wills"
+    wait_for(lambda: hellos(desk.access) == NAMES)
+    return desk
 
+
+def test_boards_behind_a_relay_answer_every_round(relayed):
+    relayed.round(1)
+    relayed.round(2, alone=True)
+    spent = [amount for amount, _, _ in relayed.site.ledgers().values()]
+    assert spent == [2 * rig.COST] * CLIENTS
+
+
+def test_the_end_of_a_relay_publishes_the_wills_of_its_boards(relayed):
+    relayed.end_relay()
+    assert hellos(relayed.access) == set()
+
+
+def test_a_site_relays_with_the_passwords_that_the_owner_wrote(desk):
     configuration.add_site(desk.broker_directory, "desk", relay=True)
     desk.broker.reload()
-    (desk.directory / "store.sqlite").rename(desk.directory / "away")
+    store = desk.directory / "store.sqlite"
+    away = store.rename(desk.directory / "away")
     desk.start_relay(desk.broker_directory / "sites" / "desk")
-    desk.wait_for_log("is on the broker at", 4)
-    (desk.directory / "away").rename(desk.directory / "store.sqlite")
-    desk.round(3)
-
-    desk.pull(0)
-    advice = "check its cable and power; it is opened again when it is back"
-    desk.wait_for_log(f"is gone: it was unplugged\n  {advice}\n")
-    wait_for(lambda: hellos(desk.access) == names - {"00000001"})
-    desk.plug(0)
-    desk.wait_for_log("board 00000001 is on the broker at", 3)
-    desk.broker.kill()
-    desk.wait_for_log("waits for the broker at", 2)
-    desk.broker.start()
-    wait_for(lambda: hellos(desk.access) == names)
-    desk.round(4, alone=True)
-
-    ledgers = desk.site.ledgers()
-    assert {spent for spent, _, _ in ledgers.values()} == {4 * rig.COST}
-    assert len(ledgers) == CLIENTS
-
-
-def test_devices_report_and_pay_once_a_round_though_cables_are_pulled(desk):
-    desk.start_relay(desk.broker_directory)
     desk.wait_for_log("is on the broker at", 2)
+    away.rename(store)
+    desk.round(1)
+
+
+def test_a_board_whose_cable_was_pulled_is_relayed_again(relayed):
+    relayed.pull(0)
+    advice = "check its cable and power; it is opened again when it is back"
+    relayed.wait_for_log(f"is gone: it was unplugged\n  {advice}\n")
+    wait_for(lambda: hellos(relayed.access) == NAMES - {"00000001"})
+    relayed.plug(0)
+    relayed.wait_for_log("board 00000001 is on the broker at", 2)
+
+
+def test_a_relay_comes_back_to_a_broker_that_was_killed(relayed):
+    relayed.broker.kill()
+    relayed.wait_for_log("waits for the broker at", 2)
+    relayed.broker.start()
+    wait_for(lambda: hellos(relayed.access) == NAMES)
+    relayed.round(1)
+
+
+def test_devices_report_and_pay_once_a_round_though_cables_are_pulled(relayed):
     stop = threading.Event()
 
     def pull():
         for i in (0, 1, 0):
             time.sleep(0.7)
-            desk.pull(i)
+            relayed.pull(i)
             time.sleep(0.3)
-            desk.plug(i)
+            relayed.plug(i)
         stop.set()
 
     thread = threading.Thread(target=pull)
@@ -173,11 +185,11 @@ def test_devices_report_and_pay_once_a_round_though_cables_are_pulled(desk):
     number = 0
     while not stop.is_set() or number < 4:
         number += 1
-        desk.round(number, alone=number % 2 == 0)
+        relayed.round(number, alone=number % 2 == 0)
         if number == 19:
             break
     thread.join()
-    assert {spent for spent, _, _ in desk.site.ledgers().values()} == {number * rig.COST}
+    assert {spent for spent, _, _ in relayed.site.ledgers().values()} == {number * rig.COST}
 
 
 def test_a_relay_connects_once_the_broker_knows_its_boards(desk):

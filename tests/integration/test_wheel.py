@@ -28,18 +28,13 @@ pytestmark = pytest.mark.xdist_group("wheel")  # it is built once
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+# Folder -> package, without packages that were taken away.
 FOLDERS = {
-    "firmware/tern": "tern",
-    "firmware": "ternfirmware",
-    "host/ternhost": "ternhost",
-    "tools/ternbench": "ternbench",
-    "tools/terntools": "terntools",
-    "shared_specs": "ternspecs",
-    "tests/device": "terntests/device",
-    "tests/hil": "terntests/hil",
-    "tests/spec": "terntests/spec",
+    folder: package
+    for package, folder in PROJECT["tool"]["setuptools"]["package-dir"].items()
+    if folder != "tests" and (ROOT / folder).is_dir()
 }
-FOLDERS = {folder: package for folder, package in FOLDERS.items() if (ROOT / folder).is_dir()}
+FOLDERS |= {f"tests/{name}": f"terntests/{name}" for name in ("device", "hil", "spec")}
 NOT_FOR_USE = {"ternfirmware/mypy.ini"}
 
 # Calls every --help; prints the commands.

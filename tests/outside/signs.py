@@ -22,8 +22,7 @@ class Options(fedsgd.Options):
         0.0, "up to which size a mean gradient counts as 0", group="signs", metavar="X"
     )
 
-    def __post_init__(self):
-        super().__post_init__()
+    def check(self):
         require(0 <= self.dead_zone < 1, "dead_zone", "0 or more and below 1", self.dead_zone)
 
 

@@ -1,5 +1,7 @@
 """Fixtures that the tests of the host share."""
 
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -21,13 +23,15 @@ def pytest_configure(config):
 @pytest.fixture(scope="session", autouse=True)
 def flights_are_read_once():
     """Most commands read the flights by default, which takes half a second or more."""
-    with pytest.MonkeyPatch.context() as patch:
-        for table, name in (
-            (datasets._WITHOUT_FILES, "flights"),
-            (datasets._WITHOUT_FILES, "flights-planned"),
-            (datasets.TABLES, "flights-table"),
-        ):
-            patch.setitem(table, name, cache(table[name]))
+    with ExitStack() as stack:
+        for name in ("flights", "flights-planned"):
+            source = datasets.SOURCES[name]
+            stack.enter_context(
+                datasets.SOURCES.lent(name, replace(source, read=cache(source.read)))
+            )
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        table = datasets.TABLES["flights-table"]
+        patch.setitem(datasets.TABLES, "flights-table", cache(table))
         yield
 
 

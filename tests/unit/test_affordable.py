@@ -184,7 +184,6 @@ def test_a_ledger_in_epsilon_begins_no_run_that_costs_rho(tern):
             "train --algorithm fedavg --rounds 9 --share 1 --records 1",
             ["--rounds 4", "--epsilon 0.888"],
         ),
-        ("train --algorithm hiera --rounds 9", ["--rounds 4", "--epsilon 0.888"]),
         ("train --algorithm direct --epsilon 9", ["--epsilon 8"]),
         ("collect --epsilon 9", ["--epsilon 8"]),
         ("infer --dataset iris --epsilon 9", ["--epsilon 8"]),

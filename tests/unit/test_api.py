@@ -92,11 +92,11 @@ def test_a_run_from_python_has_the_options_and_costs_of_the_command(tmp_path):
 
 def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
     small(name="first", directory=tmp_path / "mine")
-    small(name="second", directory=str(tmp_path / "mine"), algorithm="hiera")
+    small(name="second", directory=str(tmp_path / "mine"), algorithm="direct")
     listed = [(entry["run"], entry["status"]) for entry in ternhost.list_runs(tmp_path / "mine")]
     assert listed == [("first", "finished"), ("second", "finished")]
     assert ternhost.list_runs() == []
-    assert ternhost.Result.load("second", tmp_path / "mine")["algorithm"] == "hiera"
+    assert ternhost.Result.load("second", tmp_path / "mine")["algorithm"] == "direct"
     with pytest.raises(ternhost.UsageError, match="no result of a run 'second'"):
         ternhost.Result.load("second")
     with pytest.raises(ternhost.UsageError, match="nowhere"):
@@ -158,11 +158,11 @@ def test_a_card_may_be_a_design_or_bytes_or_a_file(tmp_path):
     (tmp_path / "mine.card").write_bytes(design.card)
     for card in (design, design.card, tmp_path / "mine.card", "mine.card"):
         assert small(card=card, epsilon=2)["card"] == design.card.hex()
-    assert small(mechanism="pm", mechanism_options={"window": "best"})["mechanism"] == "pm"
+    assert small(mechanism="pm-sub", mechanism_options={"window": "best"})["mechanism"] == "pm-sub"
     with pytest.raises(ternhost.UsageError, match="no mechanism 'none'"):
         ternhost.design("none", 1)
     with pytest.raises(ternhost.UsageError, match="--card and --mechanism exclude each other"):
-        small(card=design, mechanism="pm")
+        small(card=design, mechanism="pm-sub")
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+from designing import shipped_card
 from simulating import ask, begin, finished, fleet_of, run
 
 from tern import card as cards
 from ternhost import datasets
-from ternhost.count import estimate
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import base
-from ternhost.learn.base import Turns, clients_of, most_turns, take
-from ternhost.learn.designs import class_of, coordinates_by_rule, shares
+from ternhost.learn import base, estimate
+from ternhost.learn.designs import DeviceClass, class_of, coordinates_by_rule, shares
+from ternhost.learn.devices import Turns, clients_of, most_turns, take
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import design
@@ -85,7 +85,7 @@ def test_every_client_takes_part_once_before_any_takes_part_again(clients, group
     turns, times = Turns(clients, group, 3), np.zeros(clients, np.int64)
     group = max(1, min(group, clients))
     for number in range(40):
-        taking_part = turns.asked(number)
+        taking_part = turns.group(number)
         assert len(set(taking_part.tolist())) == group
         times[taking_part] += 1
         assert times.max() - times.min() <= 1
@@ -94,13 +94,13 @@ def test_every_client_takes_part_once_before_any_takes_part_again(clients, group
 
 def test_turns_are_the_same_when_they_are_resumed():
     turns = Turns(23, 5, 9)
-    groups = [turns.asked(number).tolist() for number in range(20)]
+    groups = [turns.group(number).tolist() for number in range(20)]
     for start in range(20):
         resumed = Turns(23, 5, 9)
-        assert [resumed.asked(number).tolist() for number in range(start, 20)] == groups[start:]
+        assert [resumed.group(number).tolist() for number in range(start, 20)] == groups[start:]
     for number in (19, 4, 5):  # once more, and back
-        assert turns.asked(number).tolist() == groups[number]
-    assert Turns(23, 5, 10).asked(0).tolist() != groups[0]
+        assert turns.group(number).tolist() == groups[number]
+    assert Turns(23, 5, 10).group(0).tolist() != groups[0]
 
 
 # k
@@ -125,14 +125,14 @@ def test_a_rule_gives_k_for_an_epsilon(rule, epsilon, k):
 
 
 def test_classes_share_the_k_of_the_least_epsilon():
-    classes = [("12", 0.5), ("5", 0.5)]
-    assert Options().k_of(classes, 28) == 2
-    assert Options(k=3).k_of(classes, 28) == 3
+    classes = [DeviceClass(12_000_000, 0.5), DeviceClass(5_000_000, 0.5)]
+    assert Options().k_for(classes, 28) == 2
+    assert Options(k=3).k_for(classes, 28) == 3
     for k in (0, 29):
         with pytest.raises(
             UsageError, match=f"--k must be 1 to 28, the number of coordinates, not {k}"
         ):
-            Options(k=k).k_of(classes, 28)
+            Options(k=k).k_for(classes, 28)
     with pytest.raises(UsageError, match="unknown rule 'own'"):
         coordinates_by_rule("own", 1, 1)
 
@@ -143,41 +143,39 @@ def test_classes_share_the_k_of_the_least_epsilon():
 def test_a_card_that_costs_more_than_epsilon_is_refused():
     card = mechanisms.design("three-outputs", "1").card.hex()
     options = Options(card=card)
-    assert options.design("2", 2).epsilon == 2_000_000
-    assert options.design("2", 2).cost <= 2_000_000
-    for epsilon, k in (("0.999999", 1), ("2", 3)):
+    assert options.design(DeviceClass(2_000_000), 2).epsilon == 2_000_000
+    assert options.design(DeviceClass(2_000_000), 2).cost <= 2_000_000
+    for epsilon, k in ((999_999, 1), (2_000_000, 3)):
         with pytest.raises(UsageError, match="more than the"):
-            options.design(epsilon, k)
+            options.design(DeviceClass(epsilon), k)
     with pytest.raises(UsageError, match="this is not a card"):
-        Options(card="00ff").design("2", 1)
+        Options(card="00ff").design(DeviceClass(2_000_000), 1)
 
 
 @pytest.mark.parametrize("epsilon", ["0.5", "1", "3.3", "20"])
 @pytest.mark.parametrize("k", [1, 3, 7])
 def test_k_coordinates_cost_no_more_than_epsilon(epsilon, k):
-    design = Options().design(epsilon, k)
+    design = Options().design(DeviceClass(round(float(epsilon) * 1e6)), k)
     assert 0.95 * float(epsilon) * 1e6 < design.cost <= float(epsilon) * 1e6
     assert design.cost == design.k * design.card.epsilon
     assert design.variance == float(certify.moments(design.card).variance(Fraction(0)))
 
 
 def test_gradients_are_not_reported_with_a_hierarchy():
-    card = mechanisms.design("lhp", "2").card.hex()
-    for options in (Options(card=card), Options(mechanism="lhp")):
-        with pytest.raises(UsageError, match="a level and a sign") as refused:
-            options.design("2", 1, of_gradients=True)
-        assert "--algorithm hiera" in str(refused.value.hint)
+    options = Options(card=shipped_card("lhp", 2).data.hex())
+    with pytest.raises(UsageError, match="a level and a sign"):
+        options.design(DeviceClass(2_000_000), 1, of_gradients=True)
 
 
 def test_a_share_below_a_millionth_is_refused():
     with pytest.raises(UsageError, match="below a millionth"):
-        Options().design("0.000001", 3)
+        Options().design(DeviceClass(1), 3)
 
 
 def test_an_unknown_algorithm_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match="no algorithm 'adam'") as caught:
         base.ALGORITHMS.named("adam")
-    assert "fedsgd, fedavg, fedsum, direct, hiera, collect, means, infer" in caught.value.hint
+    assert "fedsgd, fedavg, fedsum, direct, collect, means, infer" in caught.value.hint
 
 
 # Personalised budgets: the card of each class, its cost, and the model
@@ -187,7 +185,6 @@ EPSILONS, SHARES = "1:0.5,2:0.3,4:0.2", [0.5, 0.3, 0.2]
 SMALL = {
     "fedsgd": {"dataset": "toy", "reports": 1000, "group": 250},
     "fedavg": {"dataset": "toy", "mechanism": "duchi", "clients": 200, "rounds": 5, "share": 0.3},
-    "hiera": {"dataset": "toy", "reports": 1000, "group": 250},
     "collect": {"dataset": "toy", "clients": 1000},
     "infer": {"dataset": "iris", "cluster_client_num": 1000},
 }
@@ -348,7 +345,7 @@ def test_epsilons_with_invalid_classes_are_refused(name):
 def test_a_class_without_devices_is_not_asked():
     algorithm = begin("fedsgd", 4, dataset="toy", reports=4, group=1, epsilons="1:0.999,2:0.001")
     assert len(algorithm.cohorts(range(1, 5))) == 1
-    assert finished(algorithm, SimulatedDriver(algorithm.holdings, 4))._trainer.round == 4
+    assert finished(algorithm, SimulatedDriver(algorithm.holdings, 4)).trainer.round == 4
 
 
 def test_commands_take_classes_and_state_the_cost_of_each(tern):

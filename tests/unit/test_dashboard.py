@@ -17,6 +17,7 @@ from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
+from designing import shipped_card
 from matplotlib.colors import to_rgb
 from rich.console import Console
 
@@ -127,7 +128,7 @@ def test_long_histories_have_few_points_with_the_first_and_the_last():
         assert chosen == sorted(chosen)
 
 
-@pytest.mark.parametrize("name", ["three-outputs", "pm", "laplace", "duchi"])
+@pytest.mark.parametrize("name", ["three-outputs", "pm-sub", "laplace", "duchi"])
 def test_the_probabilities_of_a_card_s_picture_add_up_to_1(name):
     drawn = charts.card(card(name, 2))
     for series in drawn["series"]:
@@ -138,7 +139,7 @@ def test_the_probabilities_of_a_card_s_picture_add_up_to_1(name):
 @pytest.mark.parametrize(
     "picture",
     [
-        lambda: charts.card(card("pm", 2)),
+        lambda: charts.card(card("pm-sub", 2)),
         lambda: charts.learning(AUC, "guessing"),
         lambda: charts.learning(curves.curve(RUN, [], "auc"), None),
         lambda: charts.compared({"r": AUC}, "auc", curves.REPORTS),
@@ -433,7 +434,6 @@ GROUPS = {"reports": 40, "group": 20}
         ("fedsgd", {**GROUPS, "epsilons": "1:0.5,4:0.5"}, "value"),
         ("fedsgd", {**GROUPS, "dataset": "diabetes"}, "value"),
         ("fedavg", {"clients": 20, "rounds": 2}, "value"),
-        ("hiera", GROUPS, "value"),
         ("collect", {"clients": 20, "dataset": "iris"}, "value"),
         ("infer", {"answer": "label", "dataset": "iris"}, "label"),
         ("infer", {"dataset": "iris"}, "value"),
@@ -679,7 +679,8 @@ def test_reports_are_drawn_by_class_where_cards_differ():
 
 
 def test_outputs_are_in_the_order_of_their_values():
-    for data in (card("lhp", 1), card("lhp", 4), card("optimal", 2), card("laplace", 1)):
+    lhp = [shipped_card("lhp", epsilon).data for epsilon in (1, 4)]
+    for data in (*lhp, card("optimal", 2), card("laplace", 1)):
         order, names = charts.outputs(data)
         values = [float(name) for name in names]
         assert values == sorted(values)

@@ -75,20 +75,6 @@ def reports(store, number, first, last):
     store.add_reports(reports_of(number, [(device, b"\1") for device in range(first, last + 1)]))
 
 
-def test_a_round_waits_for_the_gateways_that_were_asked_and_have_not_answered(store):
-    for i, name in enumerate(("answered", "came-later", "gone", "stopped")):
-        store.gateway_seen(name, np.array([i + 1]), 1.0, {})
-    store.gateway_gone("gone")
-    a_round(store, 1)
-    store.save_questions(1, dict.fromkeys(("answered", "gone", "stopped"), b"?"))
-    store.save_answer(1, "answered", 1, b"!")
-    shown = summary_of(snapshot(store))
-    assert (shown.waiting, shown.offline) == (("gone", "stopped"), ("gone",))
-    store.end_round(1, "complete")
-    shown = summary_of(snapshot(store))
-    assert (shown.waiting, shown.offline) == ((), ("gone",))
-
-
 def end(store, number, run="first", **figures):
     tally = Tally(BODY, DEVICES, 30, np.full((4, CARD.symbols), number))
     entry = {

@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 
 from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
 from ternhost.errors import UsageError
-from ternhost.learn.descent import Descent, Public
-from ternhost.learn.refit import ENOUGH, Refit, learner
+from ternhost.learn.descent import Descent, PublicFacts
+from ternhost.learn.refit import ENOUGH, Refit, descent_for
 
 
 def population(model, rows=6000, d=6, classes=1, seed=7):
@@ -33,7 +33,7 @@ def answer(learner, x, t, rng, noisy=True, clips=True):
     """A round of boards with these records: what `take` takes, and the share of units that were
     clipped. Boards that do not clip find the radius right.
     """
-    public = learner.public
+    public = learner.facts
     z = x @ learner.weights.reshape(public.classes, -1).T
     if public.model == SOFTMAX_GRADIENT:
         e = np.exp(z - z.max(axis=1, keepdims=True))
@@ -67,7 +67,7 @@ def learn(learner, x, t, seed=1, **how):
     while not learner.done:
         taken, share = answer(learner, x, t, rng, **how)
         seen.append((share, learner.radius))
-        learner.take(*taken)
+        learner.learn(*taken)
     return np.array(seen).T
 
 
@@ -88,7 +88,7 @@ CASES = [(LOGISTIC, 1), (LINEAR, 1), (SOFTMAX_GRADIENT, 3)]
 def test_without_noise_and_clipping_it_finds_the_optimum(model, classes, rows):
     x, t = population(model, classes=classes)
     others = population(model, rows, classes=classes, seed=8)[0] if rows else None
-    mine = learner(Public(model, 6, 20, 300, rho=100.0, classes=classes), others)
+    mine = descent_for(PublicFacts(model, 6, 20, 300, rho=100.0, classes=classes), others)
     learn(mine, x, t, noisy=False, clips=False)
     optimum = minimize(
         lambda w: loss(model, x, t, w, classes), np.zeros(6 * classes), method="BFGS"
@@ -99,7 +99,7 @@ def test_without_noise_and_clipping_it_finds_the_optimum(model, classes, rows):
 
 def test_a_hinge_learns_to_tell_classes():
     x, t = population(SVM)
-    mine = learner(Public(SVM, 6, 20, 300, rho=1.0), x[:ENOUGH])
+    mine = descent_for(PublicFacts(SVM, 6, 20, 300, rho=1.0), x[:ENOUGH])
     assert type(mine) is Descent  # the Hessian of a hinge is not a matter of features alone
     learn(mine, x, t)
     assert (
@@ -111,7 +111,7 @@ def test_a_hinge_learns_to_tell_classes():
 @pytest.mark.parametrize("unit", [1, 10])
 def test_a_quarter_of_the_units_gets_clipped(model, classes, unit):
     x, t = population(model, classes=classes)
-    mine = Descent(Public(model, 6, 20, 300, rho=10.0, unit=unit, classes=classes))
+    mine = Descent(PublicFacts(model, 6, 20, 300, rho=10.0, unit=unit, classes=classes))
     shares, radii = learn(mine, x, t)
     assert 0.22 < np.mean(shares[-20:]) < 0.31
     if model == LINEAR and unit == 1:
@@ -119,42 +119,44 @@ def test_a_quarter_of_the_units_gets_clipped(model, classes, unit):
 
 
 def test_every_round_has_its_share_of_rho_and_the_tally_costs_little():
-    public = Public(LOGISTIC, 6, 20, 300, 0.02)
-    for mine in (learner(public, population(LOGISTIC, ENOUGH)[0]), learner(public)):
+    public = PublicFacts(LOGISTIC, 6, 20, 300, 0.02)
+    for mine in (descent_for(public, population(LOGISTIC, ENOUGH)[0]), descent_for(public)):
         spent = 0.0
         while not mine.done:
             spent += mine.rho_share
             assert max(map(abs, mine.tally)) < mine.radius / 5
-            mine.take(np.zeros(6), 0.0, 1.0, 20)
+            mine.learn(np.zeros(6), 0.0, 1.0, 20)
         assert spent == pytest.approx(1)
-    assert Descent(Public(LOGISTIC, 30, 5, 100, 0.02)).rounds == 60
-    assert Descent(Public(LOGISTIC, 30, 100, 5000, 1.5)).rounds == 150
+    assert Descent(PublicFacts(LOGISTIC, 30, 5, 100, 0.02)).rounds == 60
+    assert Descent(PublicFacts(LOGISTIC, 30, 100, 5000, 1.5)).rounds == 150
 
 
 def test_boards_with_few_records_are_counted_in_the_first_round():
     x, t = population(LOGISTIC, rows=1500)
-    few = Descent(Public(LOGISTIC, 6, 20, 300, rho=1.0))
-    few.take(*answer(few, x, t, np.random.default_rng(1))[0])
+    few = Descent(PublicFacts(LOGISTIC, 6, 20, 300, rho=1.0))
+    few.learn(*answer(few, x, t, np.random.default_rng(1))[0])
     assert few.state()["there"] == pytest.approx(0.25, abs=0.03)
 
 
 def test_a_round_in_which_nobody_or_half_of_the_boards_answer():
     x, t = population(LOGISTIC)
-    whole, half = (Descent(Public(LOGISTIC, 6, 20, 300, rho=1.0)) for _ in range(2))
-    whole.take(*answer(whole, x, t, np.random.default_rng(1), noisy=False)[0])
+    whole, half = (Descent(PublicFacts(LOGISTIC, 6, 20, 300, rho=1.0)) for _ in range(2))
+    whole.learn(*answer(whole, x, t, np.random.default_rng(1), noisy=False)[0])
     (total, tally, _, _), _ = answer(half, x, t, np.random.default_rng(1), noisy=False)
-    half.take(total / 2, tally / 2, 0.0, 10)
+    half.learn(total / 2, tally / 2, 0.0, 10)
     assert half.weights == pytest.approx(whole.weights)
     before = half.state()
-    half.take(np.zeros(6), 0.0, 1.0, 0)
+    half.learn(np.zeros(6), 0.0, 1.0, 0)
     assert half.state() == {**before, "round": 2}
 
 
 @pytest.mark.parametrize("rows", [None, "rows"])
 def test_noise_alone_moves_no_weight_far(rows):
     for seed in range(10):
-        public = Public(LOGISTIC, 30, 20, 100, rho=0.02)
-        mine = learner(public, np.random.default_rng(3).uniform(-1, 1, (400, 30)) if rows else None)
+        public = PublicFacts(LOGISTIC, 30, 20, 100, rho=0.02)
+        mine = descent_for(
+            public, np.random.default_rng(3).uniform(-1, 1, (400, 30)) if rows else None
+        )
         _, radii = learn(mine, np.empty((0, 30)), np.empty(0), seed=seed)
         assert np.isfinite(mine.model).all()
         assert (
@@ -178,7 +180,7 @@ def test_right_public_rows_are_kept_and_wrong_ones_dropped():
         x = related(one, 6000, seed)
         t = (rng.random(6000) < 1 / (1 + np.exp(-3 * x[:, 1]))).astype(float)
         right, wrong = (
-            Refit(Public(LOGISTIC, 12, 20, 300, 0.1), related(v, 400, 9)) for v in (one, other)
+            Refit(PublicFacts(LOGISTIC, 12, 20, 300, 0.1), related(v, 400, 9)) for v in (one, other)
         )
         learn(right, x, t)
         learn(wrong, x, t)
@@ -193,15 +195,15 @@ def test_a_restored_learner_goes_on_exactly_as_it_would_have(wrong):
     rows = population(LOGISTIC, 400, seed=8)[0]
     if wrong:
         rows = related(np.linspace(-0.6, 0.6, 6), 400, 1)
-    public = Public(LOGISTIC, 6, 20, 300, rho=0.5)
+    public = PublicFacts(LOGISTIC, 6, 20, 300, rho=0.5)
     for make in (lambda: Descent(public), lambda: Refit(public, rows)):
         mine, rng = make(), np.random.default_rng(4)
         while not mine.done:
             again = make()
             again.restore(json.loads(json.dumps(mine.state())))
             taken, _ = answer(mine, x, t, rng)
-            mine.take(*taken)
-            again.take(*taken)
+            mine.learn(*taken)
+            again.learn(*taken)
             assert (again.state(), again.rounds, again.radius) == (
                 mine.state(),
                 mine.rounds,
@@ -211,11 +213,11 @@ def test_a_restored_learner_goes_on_exactly_as_it_would_have(wrong):
 
 
 def test_the_state_of_something_else_is_refused():
-    mine = Descent(Public(LOGISTIC, 6, 20, 300, 0.02))
+    mine = Descent(PublicFacts(LOGISTIC, 6, 20, 300, 0.02))
     for wrong in (
         {},
         {**mine.state(), "radius": 1},
-        Descent(Public(LOGISTIC, 7, 20, 300, 0.02)).state(),
+        Descent(PublicFacts(LOGISTIC, 7, 20, 300, 0.02)).state(),
     ):
         with pytest.raises(UsageError, match="state"):
             mine.restore(wrong)

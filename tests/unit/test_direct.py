@@ -159,7 +159,7 @@ def test_descent_takes_no_device_that_good_rows_or_few_answers_need():
     assert (learner.rounds, learner.result([])["then"]) == (2, None)
     few = finished(begin("direct", **{**SMALL, "epsilon": "1"}, moments=0.15))
     assert np.array_equal(
-        few.weights, quantise(few._seen.weights).values
+        few.weights, quantise(few._observations.weights).values
     )  # made-up rows do not tell its length
     assert (few.rounds, few.result([])["then"]) == (6, None)
     assert finished(begin("direct", **SMALL, then="fedsgd")).rounds == 7
@@ -186,7 +186,7 @@ def test_the_fit_knows_each_clip_of_a_device():
     learner = begin("direct", dataset="flights-planned", epsilon="4", reports=20_000)
     results = rounds(learner, fleet_of(learner))
     question = next(results).cohorts[0].question
-    seen = learner._seen._seen[0]
+    seen = learner._observations._answers[0]
     assert (seen.tau, seen.radius) == (2.0**-question.range, DIRECTION)
     steep = np.array([[0.9, 0.1], [0.1, 0.1]])
     assert np.abs(replace(seen, radius=0.6).clipped(steep)).max() == seen.tau == 0.5
@@ -280,20 +280,20 @@ def test_what_makes_no_sense_is_refused(options, words):
     ],
 )
 def test_train_chooses_by_data_and_options(named, algorithm, words):
-    chosen, reason = choice.of(named, algorithms_of("train"), names_of(RunOptions))
+    chosen, reason = choice.choose(named, algorithms_of("train"), names_of(RunOptions))
     assert chosen == algorithm
     assert words in reason
 
 
 def test_boards_that_may_lack_the_module_go_round_after_round():
-    chosen, reason = choice.of({}, algorithms_of("train"), names_of(RunOptions), made=False)
+    chosen, reason = choice.choose({}, algorithms_of("train"), names_of(RunOptions), made=False)
     assert chosen == "fedsgd"
     assert "--algorithm direct" in reason
-    chosen, reason = choice.of(
+    chosen, reason = choice.choose(
         {"then": "none"}, algorithms_of("train"), names_of(RunOptions), made=False
     )
     assert (chosen, "--then is an option of it" in reason) == ("direct", True)
-    served = choice.of({}, algorithms_of("train"), names_of(RunOptions), served=True)
+    served = choice.choose({}, algorithms_of("train"), names_of(RunOptions), served=True)
     assert served == ("fedsgd", "")
 
 

@@ -14,7 +14,7 @@ from tern import wire
 from tern.collect import PRIME, hash_of
 from tern.fixed import ONE
 from ternhost import datasets, vectorised
-from ternhost.count import estimate
+from ternhost.learn import estimate
 from ternhost.privacy import base, certify, mechanisms
 
 

@@ -65,7 +65,7 @@ def test_every_client_is_asked_once_in_groups(monkeypatch):
         assert question.card == algorithm.designs[0].card.data
         groups.append(group.tolist())
         algorithm.learn(RoundResult(len(groups), COMPLETE, len(group), 0, {}, []), range(1, 104))
-        algorithm._trainer.stopped = None if len(groups) < 11 else training.ROUNDS
+        algorithm.trainer.stopped = None if len(groups) < 11 else training.ROUNDS
     assert [len(group) for group in groups] == [10] * 10 + [3]
     assert sorted(np.concatenate(groups)) == list(range(1, 104))
 
@@ -115,7 +115,7 @@ def test_few_devices_report_in_several_rounds_and_pay_for_each(
     )
     assert algorithm.times == times
     assert costs.accounts(algorithm, None)[0].user_level == 2_000_000 * times
-    asked = [algorithm._asked(algorithm.clients, number) for number in range(rounds)]
+    asked = [algorithm._group_of(algorithm.clients, number) for number in range(rounds)]
     assert all(len(np.unique(one)) == len(one) <= group for one in asked)
     often = np.bincount(np.concatenate(asked), minlength=algorithm.clients)
     assert (often.sum(), often.max()) == (reports, times)
@@ -153,7 +153,7 @@ def test_a_served_fleet_is_asked_by_turns_a_share_at_a_time(monkeypatch):
     assert [result.asked for result in rounds(algorithm, fleet_of(algorithm, clients=20))] == [
         5
     ] * 8
-    assert algorithm._trainer.stopped == training.ROUNDS
+    assert algorithm.trainer.stopped == training.ROUNDS
 
 
 def test_a_served_fleet_without_an_end_goes_on_and_takes_in_new_devices(monkeypatch):
@@ -161,7 +161,7 @@ def test_a_served_fleet_without_an_end_goes_on_and_takes_in_new_devices(monkeypa
     schedule = Schedule(horizon=50, share=0.5)
     algorithm = FedSGD(Options(epsilon="4"), Population(schedule=schedule, devices=20))
     fifty = FedSGD(Options(epsilon="4"), Population(schedule=Schedule(50, share=0.5), devices=20))
-    assert algorithm._trainer.plan.learning_rate == fifty._trainer.plan.learning_rate
+    assert algorithm.trainer.plan.learning_rate == fifty.trainer.plan.learning_rate
     for clients in (20, 20, 30, 30):
         assert next(rounds(algorithm, fleet_of(algorithm, clients))).asked == clients // 2
     assert not algorithm.done

@@ -12,9 +12,8 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 import ternhost
 from tern import ledger, storage
 from ternhost import datasets
-from ternhost.count import estimate
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import fedsum
+from ternhost.learn import estimate, fedsum
 from ternhost.privacy import sums
 from ternhost.provision.boards import board_directories
 from ternhost.store.reader import Reader
@@ -187,7 +186,7 @@ def test_boards_of_another_measure_or_policy_refuse(monkeypatch, most, measure, 
     assert hint in caught.value.hint
 
 
-def test_the_sums_of_gateways_merge():
+def test_the_sums_of_sites_merge():
     """Counts of two halves of a fleet add up to those of the whole."""
     learner = fedsum.FedSum(
         fedsum.Options(**SMALL), fedsum.Population(clients=6), datasets.load("synthetic-logistic")

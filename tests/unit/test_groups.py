@@ -1,17 +1,13 @@
-"""Groups of devices, some of which are dishonest: the hypergeometric law, and the draws of a
-gateway.
-"""
+"""Groups of devices, some of which are dishonest: the hypergeometric law."""
 
 from collections import Counter
 from fractions import Fraction
 from itertools import combinations
 from math import comb, pi
 
-import numpy as np
 import pytest
 
 from ternhost.privacy.groups import Group, dishonest_of, most_dishonest
-from ternhost.reach.gateway.dealing import draw
 
 
 def chance_of_more(pool, dishonest, asked, most):
@@ -101,21 +97,3 @@ def test_later_draws_count_on_no_more_honest_devices():
     honest = [Group(1000, 100, 1000, i).honest(100, 0.9, 1e-7) for i in (1, 10, 1000, 10**6)]
     assert honest == sorted(honest, reverse=True)
     assert honest[-1] > 50
-
-
-def test_a_deal_has_each_device_in_one_group():
-    pool = np.arange(5, 108)
-    groups = draw(pool, 10)
-    assert sorted(map(len, groups)) == [10] * 7 + [11] * 3
-    assert np.array_equal(np.sort(np.concatenate(groups)), pool)
-    assert all(np.array_equal(group, np.sort(group)) for group in groups)
-
-
-def test_every_deal_is_equally_likely():
-    """Six devices in three pairs: the first pair is each of 15 with the same frequency
-    (chi-squared, 14 degrees).
-    """
-    n = 15_000
-    counts = Counter(tuple(draw(np.arange(6), 3)[0]) for _ in range(n))
-    assert len(counts) == 15
-    assert sum((count - n / 15) ** 2 / (n / 15) for count in counts.values()) < 50

@@ -2,27 +2,33 @@
 
 import ast
 import importlib
-import json
 import re
-import subprocess
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = {"tern": ROOT / "firmware", "ternhost": ROOT / "host", "terntools": ROOT / "tools"}
+FOLDERS = {
+    "tern": ROOT / "firmware",
+    "ternhost": ROOT / "host",
+    "terngateway": ROOT / "host",
+    "ternpapers": ROOT / "host",
+    "terntools": ROOT / "tools",
+    "ternbench": ROOT / "tools",
+}
+CORE = ("tern", "ternhost", "terntools")
+# Packages beside the core. None of them knows another one.
+BESIDE_THE_CORE = ("terngateway", "ternpapers", "ternbench")
 
 # The floors of the host, from the top down: a module may import from its own room and from lower
 # floors only.
-FLOORS = (
+HOST_FLOORS = (
     {"__main__"},
     {"cli"},
     {"watch"},
     {"api"},
-    {"experiments"},
     {"planning"},
     {"statement"},
     {"run"},
@@ -33,126 +39,81 @@ FLOORS = (
     {"plots"},
     {"privacy", "datasets"},
     {"vectorised"},
-    {
-        "errors",
-        "registry",
-        "options",
-        "device_library",
-        "files",
-        "cache",
-        "extras",
-        "text",
-        "command",
-        "terminal",
-    },
+    {"extensions"},
+    {"cache", "command", "device_library", "extras", "options", "registry", "terminal"},
+    {"files"},
+    {"errors"},
+    {"text"},
 )
-# The same for the tools.
 TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})
-# The ways of reaching devices. Registries name them, and their commands are in them. Other
-# importers are only the plans, which run on simulated clients, and the tools, whose boards
-# are on ports.
-WAYS = ("ports", "broker", "gateway", "simulated")
-BESIDE = {"ternhost.planning": "simulated"} | dict.fromkeys(
-    [
-        "terntools.boards",
-        "ternbench",
-        "ternbench.meters",
-        "terntools.emulators",
-        "terntools.testing",
-    ],
-    "ports",
-)
-# Tools that import a broker late, for their options, and tools that are imported late themselves.
-BROKER_OPTIONS = {"terntools.emulators.fleet_command"} | {
-    f"terntools.boards.{name}"
-    for name in ("attach", "network", "relay", "relay_command", "update_command")
-}
-ABOUT_BROKERS = {
+
+# The ways of reaching devices. Registries name them; other modules of the host do not import them,
+# but for plans, which run on simulated clients.
+WAYS = ("ports", "broker", "simulated")
+MAY_IMPORT_A_WAY = {"ternhost.planning": "simulated", "terntools": "ports"}
+# Tools with options for a broker import it late; these are imported late themselves.
+ABOUT_BROKERS = (
     "terntools.boards.hearing",
     "terntools.emulators.at_broker",
     "terntools.emulators.programs",
-}
+)
 
 
 @cache
 def modules(package: str) -> dict[str, Path]:
     """The modules of a package, by name."""
-    base = SOURCES[package]
+    folder = FOLDERS[package]
     paths = {}
-    for path in sorted((base / package).rglob("*.py")):
-        parts = path.relative_to(base).with_suffix("").parts
-        if "port" not in parts:  # modules of QEMU's boards run on MicroPython
-            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    for path in sorted((folder / package).rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        if "port" in parts:  # modules of QEMU's boards run on MicroPython
+            continue
+        if parts[-1] == "__init__":
+            parts = parts[:-1]
+        paths[".".join(parts)] = path
     return paths
 
 
+def all_modules() -> dict[str, Path]:
+    return {name: path for package in FOLDERS for name, path in modules(package).items()}
+
+
 @cache
-def tree(path: Path) -> ast.Module:
+def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-@cache
-def imported(path: Path, late: bool = True) -> set[tuple[str, str]]:
-    """The (module, name) of each import of a file, at its top or `late`, except those only for the
-    type checker.
-    """
-    names = set()
-    for node in walk(tree(path)) if late else tree(path).body:
-        if isinstance(node, ast.Import):
-            names |= {(alias.name, "") for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {(node.module, alias.name) for alias in node.names}
-    return names
-
-
-def imports(path: Path, known: dict[str, Path], late: bool = True) -> set[str]:
-    """The modules of `known` that a file imports."""
-    return {
-        whole if (whole := f"{module}.{name}") in known else module
-        for module, name in imported(path, late)
-    } & known.keys()
-
-
-def walk(node: ast.AST):
+def nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree, without what is only for the type checker."""
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
     yield node
     for child in ast.iter_child_nodes(node):
-        yield from walk(child)
+        yield from nodes(child)
 
 
-def floor_of(module: str, floors: Iterable[set[str]] = FLOORS) -> int | None:
-    room = module.split(".")[1] if "." in module else None
-    return next((i for i, rooms in enumerate(floors) if room in rooms), None)
+@cache
+def imports(path: Path, late: bool = True) -> frozenset[str]:
+    """The modules that a file imports at its top or, with `late`, anywhere."""
+    known = all_modules()
+    names = set()
+    for node in nodes(tree_of(path)) if late else tree_of(path).body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                names.add(submodule if submodule in known else node.module)
+    return frozenset(names)
 
 
-@pytest.mark.parametrize("package", SOURCES)
-def test_no_modules_import_each_other_in_a_circle(package):
-    known = modules(package)
-    require_no_circle({name: imports(path, known) - {name} for name, path in known.items()})
+def package_of(module: str) -> str:
+    return module.partition(".")[0]
 
 
-def test_no_c_modules_of_an_emulator_use_each_other_in_a_circle():
-    """A header and the files named like it are one module, also if they are for different machines."""
-    texts: dict[str, str] = {}
-    for path in sorted((SOURCES["terntools"] / "terntools/emulators").rglob("*.[chS]")):
-        without_declarations = re.sub(r"^\w.*;|//.*", "", path.read_text(), flags=re.M)
-        texts[path.stem] = texts.get(path.stem, "") + without_declarations
-    functions = {
-        stem: set(re.findall(r"^(?!static )\w[^;(){}=#]*\b(\w+)\([^;]*?\) \{$", text, re.M))
-        for stem, text in texts.items()
-        if stem != "main"  # a machine begins and ends in it
-    }
-    graph: dict[str, set[str]] = {}
-    for stem, text in texts.items():
-        used = set(re.findall(r"(\w+)\(", text)) - functions.get(stem, set())
-        graph[stem] = {
-            other
-            for other in texts.keys() - {stem}
-            if re.search(rf'#include ".*\b{other}\.h"', text) or used & functions.get(other, set())
-        }
-    assert "board" in graph["modflash"]
-    require_no_circle(graph)
+def room_of(module: str) -> str:
+    """The part of a package that a module is in; the package's own module is its top."""
+    return module.split(".")[1] if "." in module else ""
 
 
 def require_no_circle(graph: dict[str, set[str]]) -> None:
@@ -160,247 +121,183 @@ def require_no_circle(graph: dict[str, set[str]]) -> None:
 
     def visit(name: str, path: tuple[str, ...]) -> None:
         assert name not in path, " -> ".join((*path[path.index(name) :], name))
-        if name not in done:
-            for neighbour in sorted(graph[name]):
-                visit(neighbour, (*path, name))
-            done.add(name)
+        if name in done:
+            return
+        for neighbour in sorted(graph[name]):
+            visit(neighbour, (*path, name))
+        done.add(name)
 
     for name in graph:
         visit(name, ())
 
 
-def test_every_room_of_the_host_has_a_floor():
-    rooms = {name.split(".")[1] for name in modules("ternhost") if "." in name}
-    assert rooms <= set().union(*FLOORS)
+def imports_of_higher_floors(package: str, floors: tuple[set[str], ...]) -> list[str]:
+    """Imports within a package that lead upward, or to another room of the same floor."""
+    floor_of = {room: number for number, rooms in enumerate(floors) for room in rooms}
+    known = modules(package)
+    wrong = []
+    for name, path in known.items():
+        for other in imports(path) & known.keys():
+            room, other_room = room_of(name), room_of(other)
+            if not room or room == other_room:
+                continue
+            if floor_of[other_room] <= floor_of[room]:
+                wrong.append(f"{name} imports {other}")
+    return wrong
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_no_modules_import_each_other_in_a_circle(package):
+    known = modules(package)
+    require_no_circle({name: imports(path) & known.keys() - {name} for name, path in known.items()})
 
 
 def test_no_module_of_the_host_imports_a_higher_floor_or_a_neighbouring_room():
-    known = modules("ternhost")
-    wrong = []
-    for name, path in known.items():
-        floor = floor_of(name)
-        for other in imports(path, known):
-            other_floor = floor_of(other)
-            if floor is None or other_floor is None or other_floor < floor:
-                wrong.append(f"{name} imports {other}")
-            elif other_floor == floor and name.split(".")[1] != other.split(".")[1]:
-                beside = {name.split(".")[1], other.split(".")[1]}
-                if floor < len(FLOORS) - 1:
-                    wrong.append(f"{name} imports {other}, beside it: {sorted(beside)}")
-    assert not [line for line in wrong if not line.startswith("ternhost imports")]
+    assert imports_of_higher_floors("ternhost", HOST_FLOORS) == []
 
 
-def test_no_tool_imports_a_higher_floor():
-    known = modules("terntools")
-    floors = {name: floor_of(name, TOOL_FLOORS) for name in known.keys() - {"terntools"}}
-    assert None not in floors.values()
-    pairs = {
-        (name, other) for name in floors for other in imports(known[name], known) & floors.keys()
-    }
-    assert {(name, other) for name, other in pairs if floors[other] < floors[name]} == set()
+def test_no_tool_imports_a_higher_floor_or_a_neighbouring_room():
+    assert imports_of_higher_floors("terntools", TOOL_FLOORS) == []
 
 
-def test_every_step_in_the_path_of_a_report_calls_its_neighbour():
-    """Each step in CONTRIBUTING is in its folder, and calls an earlier step or is called by one."""
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    steps = re.findall(
-        r"^\d\. `([a-z/]+)`: ((?:.|\n(?!\d\.|\n))*)",
-        text[text.index("**The path of a report") :],
-        re.M,
-    )[:4]
-    assert [folder for folder, _ in steps] == ["reach/broker", "count", "run", "learn"]
-    path: dict[str, set[str]] = {}  # the names that each step mentions
-    for folder, words in steps:
-        mentions: dict[str, set[str]] = {}
-        for source in (ROOT / "host" / "ternhost" / folder).glob("*.py"):
-            for node in tree(source).body:
-                mentions |= members(node) if isinstance(node, ast.ClassDef) else {}
-        named = re.findall(r"`([A-Z][\w.]*)`", words)
-        assert named
-        assert set(named) <= mentions.keys(), folder
-        for step in named:
-            called = step.rpartition(".")[2] in set().union(*path.values())
-            calls = mentions[step] & {earlier.rpartition(".")[2] for earlier in path}
-            assert called or calls or not path, (
-                f"{step} and the steps before it do not call each other"
-            )
-            path[step] = mentions[step]
+@pytest.mark.parametrize("package", FOLDERS)
+def test_a_package_imports_only_packages_that_it_may_know(package):
+    known = {
+        "tern": {"tern"},
+        "ternhost": {"tern", "ternhost"},
+        "terntools": {"tern", "ternhost", "terntools"},
+    }.get(package, {*CORE, package})
+    for name, path in modules(package).items():
+        imported = {package_of(other) for other in imports(path)} & FOLDERS.keys()
+        if name == "terngateway.experiment":  # an entry point of ternpapers: nobody else imports it
+            imported.discard("ternpapers")
+        assert imported <= known, name
 
 
-def members(cls: ast.ClassDef) -> dict[str, set[str]]:
-    """By "Class.method", the names that each method of a class mentions; the class and its
-    attributes have none.
-    """
-    mentioned: dict[str, set[str]] = {cls.name: set()}
-    for each in ast.walk(cls):
-        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
-            mentioned.setdefault(f"{cls.name}.{each.attr}", set())
-        elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            names = {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(each)}
-            mentioned[f"{cls.name}.{each.name}"] = names
-    return mentioned
+@pytest.mark.parametrize("package", ["ternhost", "terngateway", "ternpapers"])
+def test_the_host_imports_no_test_library(package):
+    for name, path in modules(package).items():
+        imported = {package_of(other) for other in imports(path)}
+        assert not imported & {"unittest", "pytest", "hypothesis"}, name
 
 
-def test_no_module_of_the_host_imports_a_tool():
-    tools = modules("terntools")
-    assert not {
-        name: used for name, path in modules("ternhost").items() if (used := imports(path, tools))
-    }
+def test_the_core_does_not_speak_of_gateways():
+    for path in (ROOT / "host" / "ternhost").rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            assert "gateway" not in path.read_text().lower(), path
 
 
-def test_the_host_imports_no_test_library():
-    libraries = {"unittest", "pytest", "hypothesis"}
-    paths = modules("ternhost").values()
-    assert not {
-        name for path in paths for name, _ in imported(path) if name.partition(".")[0] in libraries
-    }
+def way_of(module: str) -> str | None:
+    """The way of reaching devices that a module belongs to."""
+    parts = module.split(".")
+    if parts[:2] == ["ternhost", "reach"] and len(parts) > 2 and parts[2] in WAYS:
+        return parts[2]
+    return None
 
 
-def test_the_device_library_imports_nothing_of_the_host():
-    others = {**modules("ternhost"), **modules("terntools")}
-    assert not {
-        name: used for name, path in modules("tern").items() if (used := imports(path, others))
-    }
+@pytest.mark.parametrize("package", ["ternhost", "terntools"])
+def test_only_modules_of_a_way_of_reaching_devices_import_it(package):
+    for name, path in modules(package).items():
+        allowed = {way_of(name), MAY_IMPORT_A_WAY.get(".".join(name.split(".")[:2]))}
+        allowed |= {None, MAY_IMPORT_A_WAY.get(package)}
+        at_once = {way_of(other) for other in imports(path, late=False)} - allowed
+        late = {way_of(other) for other in imports(path)} - allowed
+        assert late <= ({"broker"} if package == "terntools" else set()), name
+        assert not at_once or name in ABOUT_BROKERS, name
+        if name not in ABOUT_BROKERS:
+            assert not imports(path, late=False) & set(ABOUT_BROKERS), name
+
+
+def test_only_stores_contain_sql():
+    """A statement is a string that begins with its verb in capitals."""
+    verbs = r"SELECT|INSERT|UPDATE|DELETE|CREATE TABLE|PRAGMA|ALTER TABLE|BEGIN|COMMIT"
+    statement = re.compile(rf"\s*({verbs})\b")
+    for name, path in modules("ternhost").items():
+        if name.startswith("ternhost.store."):
+            continue
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not statement.match(node.value), name
+        assert "sqlite3" not in imports(path), name
 
 
 @pytest.mark.slow
 def test_methods_that_a_subclass_of_another_module_overrides_are_public():
-    private = {}
     for name in modules("ternhost").keys() - {"ternhost.__main__"}:
         for cls in vars(importlib.import_module(name)).values():
             if not isinstance(cls, type) or cls.__module__ != name:
                 continue
             for base in cls.__mro__[1:]:
-                if base.__module__.startswith(("tern.", "ternhost.")) and base.__module__ != name:
-                    shared = {
-                        each
-                        for each in vars(cls).keys() & vars(base).keys()
-                        if is_private_method(cls, each)
-                    }
-                    private |= {f"{name}.{cls.__name__}": shared} if shared else {}
-    assert private == {}
+                is_ours = base.__module__.startswith(("tern.", "ternhost."))
+                if not is_ours or base.__module__ == name:
+                    continue
+                for attribute in vars(cls).keys() & vars(base).keys():
+                    is_private = attribute.startswith("_") and not attribute.startswith("__")
+                    is_method = callable(getattr(cls, attribute))
+                    assert not (is_private and is_method), f"{name}.{cls.__name__}.{attribute}"
 
 
-def is_private_method(cls: type, name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__") and callable(getattr(cls, name))
+def test_no_c_modules_of_an_emulator_use_each_other_in_a_circle():
+    """A header and the files named like it are one module, also if they are for different machines."""
+    texts: dict[str, str] = {}
+    for path in sorted((FOLDERS["terntools"] / "terntools/emulators").rglob("*.[chS]")):
+        without_declarations = re.sub(r"^\w.*;|//.*", "", path.read_text(), flags=re.M)
+        texts[path.stem] = texts.get(path.stem, "") + without_declarations
+    definition = re.compile(r"^(?!static )\w[^;(){}=#]*\b(\w+)\([^;]*?\) \{$", re.M)
+    functions = {stem: set(definition.findall(text)) for stem, text in texts.items()}
+    functions["main"] = set()  # a machine begins and ends in it
+    graph: dict[str, set[str]] = {}
+    for stem, text in texts.items():
+        called = set(re.findall(r"(\w+)\(", text)) - functions[stem]
+        graph[stem] = set()
+        for other in texts.keys() - {stem}:
+            includes = re.search(rf'#include ".*\b{other}\.h"', text)
+            if includes or called & functions[other]:
+                graph[stem].add(other)
+    assert "board" in graph["modflash"]
+    require_no_circle(graph)
 
 
-def test_only_the_store_contains_sql():
-    """A statement is a string that begins with its verb in capitals."""
-    verbs = re.compile(
-        r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE TABLE|PRAGMA|ALTER TABLE|BEGIN|COMMIT)\b"
-    )
-    speakers = {
-        name
-        for name, path in modules("ternhost").items()
-        for node in ast.walk(tree(path))
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and verbs.match(node.value)
-        )
-        or (isinstance(node, (ast.Import, ast.ImportFrom)) and "sqlite3" in ast.unparse(node))
-    }
-    assert speakers
-    assert {name for name in speakers if not name.startswith("ternhost.store.")} == set()
+# The path of a report
 
 
-def way_of(module: str) -> str | None:
-    parts = module.split(".")
-    return (
-        parts[2] if parts[:2] == ["ternhost", "reach"] and parts[2:] and parts[2] in WAYS else None
-    )
+def steps_of_a_report() -> list[tuple[str, str]]:
+    """The folder and the words of each step that CONTRIBUTING describes."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    description = text[text.index("**The path of a report") :]
+    return re.findall(r"^\d\. `([a-z/]+)`: ((?:.|\n(?!\d\.|\n))*)", description, re.M)[:4]
 
 
-def test_only_modules_of_a_way_of_reaching_devices_import_it():
-    known = {**modules("ternhost"), **modules("terntools")}
-    for name, path in known.items():
-        allowed = (None, way_of(name), BESIDE.get(name.rpartition(".")[0]))
-        others = {other for other in imports(path, known) if way_of(other) not in allowed}
-        of_a_broker = name in BROKER_OPTIONS | ABOUT_BROKERS
-        assert {way_of(other) for other in others} == ({"broker"} if of_a_broker else set()), name
-        early = imports(path, known, late=False) & (others | ABOUT_BROKERS)
-        assert not early or name in ABOUT_BROKERS, name
+def names_by_member(folder: str) -> dict[str, set[str]]:
+    """By "Class.method", the names that each method in a folder mentions.
+
+    The classes and their attributes are there, too; they mention nothing.
+    """
+    names: dict[str, set[str]] = {}
+    for path in (ROOT / "host" / "ternhost" / folder).glob("*.py"):
+        for cls in ast.walk(tree_of(path)):
+            if not isinstance(cls, ast.ClassDef):
+                continue
+            names[cls.name] = set()
+            for node in ast.walk(cls):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                    names.setdefault(f"{cls.name}.{node.attr}", set())
+                elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    parts = ast.walk(node)
+                    mentioned = {getattr(part, "attr", getattr(part, "id", "")) for part in parts}
+                    names[f"{cls.name}.{node.name}"] = mentioned
+    return names
 
 
-# The unit tests of each way, which show that it works without the others, and the commands that are
-# lost with it.
-TAKEN_AWAY = {
-    "ports": (
-        "serial_link",
-        "bench deploy device devices flash fleet hil monitor provision relay up update",
-    ),
-    "broker": ("broker sites hellos", "broker"),
-    "gateway": ("gateways_messages gateway_init", "gateway"),
-    "simulated": ("simulated hiera", "experiment plan"),
-}
-# Common modules are imported once; each way is hidden in forks of that process.
-_HIDE = """
-import contextlib, importlib, json, os, sys
-import pytest, hypothesis, numpy, ternhost.reach
-import terntools.testing.pytest_hardware, terntools.testing.pytest_plugin  # the tools need ports
-
-folder, ways, every = sys.argv[1], *map(json.loads, sys.argv[2:])
-
-class Hidden:
-    def __init__(self, way):
-        self.way, self.name = way, f"ternhost.reach.{way}"
-        self.forget(self.name)
-        vars(ternhost.reach).pop(way, None)
-        sys.meta_path.insert(0, self)
-        with pytest.raises(ModuleNotFoundError):
-            importlib.import_module(self.name)
-
-    def forget(self, *prefixes):
-        for name in [name for name in sys.modules if name.startswith(prefixes)]:
-            del sys.modules[name]
-
-    def find_spec(self, name, path=None, target=None):
-        if name.startswith(self.name):
-            raise ModuleNotFoundError(f"{name} is hidden", name=name)
-
-    def pytest_collection_modifyitems(self, items):
-        items[:] = items[::every]
-
-    def test(self):
-        others = " ".join(tests for way, (tests, _) in ways.items() if way != self.way).split()
-        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not no_boards"]
-        assert not pytest.main([*options, *(f"{folder}/test_{name}.py" for name in others)], plugins=[self])
-
-    def command(self):
-        self.forget("ternhost", "terntools")
-        from ternhost.cli import COMMANDS, main
-        missing = []
-        for words in [], *([name] for name in COMMANDS):
-            with contextlib.suppress(SystemExit):  # as --help ends
-                main([*words, "--help"])
-                missing += words or ["tern"]
-        assert sorted(missing) == ways[self.way][1].split(), missing
-        fleet = ["--fleet", "emulated:1" if self.way == "simulated" else "simulated:500", "--no-report"]
-        assert main(["train", *fleet, "--reports", "100"]) == main(["collect", *fleet, "--dataset", "wine"]) == 0
-        assert "fleet" in missing or main(["fleet", "kinds"]) == 0
-
-for way in ways:
-    for work in Hidden.test, Hidden.command:
-        if child := os.fork():
-            assert os.waitpid(child, 0)[1] == 0, way
-        else:
-            work(Hidden(way))
-            sys.exit()
-"""
-
-
-@pytest.mark.slow
-def test_all_else_works_without_a_way_of_reaching_devices(pytestconfig, tmp_path):
-    """Every fourth test of the others runs without it; with --exhaustive, every test."""
-    every = "1" if pytestconfig.getoption("exhaustive") else "4"
-    words = [
-        sys.executable,
-        "-c",
-        _HIDE,
-        str(ROOT / "tests" / "unit"),
-        json.dumps(TAKEN_AWAY),
-        every,
-    ]
-    ran = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+def test_every_step_in_the_path_of_a_report_calls_its_neighbour():
+    """Each step in CONTRIBUTING is in its folder, and calls an earlier step or is called by one."""
+    path: dict[str, set[str]] = {}  # the names that each step mentions
+    for folder, words in steps_of_a_report():
+        names = names_by_member(folder)
+        steps = re.findall(r"`([A-Z][\w.]*)`", words)
+        assert steps
+        for step in steps:
+            is_called = any(step.rpartition(".")[2] in mentioned for mentioned in path.values())
+            calls = names[step] & {earlier.rpartition(".")[2] for earlier in path}
+            assert is_called or calls or not path, f"{step} stands apart"
+            path[step] = names[step]

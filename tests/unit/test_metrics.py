@@ -14,7 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tern import wire
 from ternhost.cli import main
-from ternhost.count.members import pack_ids
 from ternhost.errors import OK, USAGE
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.run.status import END, PROGRESS, ROUND, Status
@@ -233,10 +232,6 @@ def test_hostile_names_are_labels_and_nothing_else(metrics, store):
     """
     hostile = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\u202e\u200b\x1b[2J'
     store.boards_seen([board(1, 0, hello={"release": hostile}, error=hostile)])
-    with store.transaction():
-        store._db.execute(
-            "INSERT INTO gateway VALUES (?, ?, 1, 0.0, '{}')", (hostile, pack_ids([1]))
-        )
     metrics.add_store(store.path)
     figures = {"figures": {hostile: 0.5}, "chosen": {hostile: 2.0}, "reasons": {hostile: 1}}
     metrics.update(replace(STATUS, event=END, frames={hostile: 3}, **figures))
@@ -247,7 +242,7 @@ def test_hostile_names_are_labels_and_nothing_else(metrics, store):
         "refused_reports_total": "reason",
         "frames_total": "fate",
     }
-    for name, label in {**named, "gateway_devices": "gateway"}.items():
+    for name, label in named.items():
         assert served[f"tern_{name}", (label, hostile)] > 0
     shown = visible(hostile)[:60]
     for name in ("release", "error"):
@@ -297,7 +292,7 @@ def test_a_run_serves_its_figures_until_its_process_ends(here, tern):
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """The figures of a run whose fleet has boards, gateways and refusals."""
+    """The figures of a run whose fleet has boards and refusals."""
     directory = tmp_path_factory.mktemp("served")
     path = directory / "store.sqlite"
     with pytest.MonkeyPatch.context() as patch:
@@ -310,8 +305,6 @@ def everything(tmp_path_factory):
         )
         with store.transaction():
             store.add_devices({i: bytes(32) for i in range(1, 61)})
-            row = ("north", pack_ids(range(1, 4)), 1, 0.0, "{}")
-            store._db.execute("INSERT INTO gateway VALUES (?, ?, ?, ?, ?)", row)
     served = Metrics(0)
     served.add_store(path)
     served.update(replace(STATUS, frames={"accepted": 1, "forged": 0}))

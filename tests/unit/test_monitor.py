@@ -42,7 +42,7 @@ REPORT = encoded(frames.encode_report, KEY, 7, 3, array("H", [1]), 1, 3, 1)
 
 
 def test_the_state_is_shown_while_it_runs(board, monkeypatch):
-    monkeypatch.setattr("terntools.boards.monitor._STATUS", 0.1)
+    monkeypatch.setattr("terntools.boards.monitor.STATUS", 0.1)
     shown = []
     monitor = Monitor(board.port, lambda line: None, hello_every=3600, show=shown.append)
     board.send(REPORT)

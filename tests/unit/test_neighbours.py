@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import scratch
+from designing import shipped_card
 from small_board import ask, book_of, error_of, put_fleet, round_frame, symbols_of, write_files
 from spec.cards import projection_card, sum_card
 
@@ -89,7 +90,7 @@ def reports(records, question, draws=DRAWS):
     for i in range(draws):
         answer = asked(client, 1 + i, question)
         if answer[0] == wire.ERROR:
-            client._ledger.spent = 0
+            client.ledger.spent = 0
             answer = asked(client, 1 + i, question)
         drawn[i] = symbols_of(answer, question.k, question.symbols)
     return drawn
@@ -140,8 +141,8 @@ VALUES = {
     "table": card_of("three-outputs"),
     "window": card_of("pm-sub", levels=15),
     "laplace": card_of("laplace"),
-    "mixture": card_of("hm-tp", levels=15),
-    "hierarchy": card_of("lhp"),
+    "mixture": shipped_card("hm-tp", 1).data,
+    "hierarchy": shipped_card("lhp", 1).data,
 }
 
 
@@ -203,10 +204,10 @@ def _cosines(client, question, direction):
     for i in range(DRAWS):
         answer = asked(client, 1 + i, question)
         if answer[0] == wire.ERROR:
-            client._ledger.spent = 0
+            client.ledger.spent = 0
             answer = asked(client, 1 + i, question)
         (symbol,) = symbols_of(answer, 1, question.symbols)
-        signs = projection.signs(card, np.frombuffer(client._question, np.uint8)[None])
+        signs = projection.signs(card, np.frombuffer(client.session.question, np.uint8)[None])
         vector = projection.decode(card, signs, np.array([symbol]), question.d)[0]
         found[i] = vector @ direction / of(card).size ** 1.5
     return found

@@ -12,7 +12,7 @@ from ternhost.errors import UsageError
 from ternhost.learn import judging, training
 from ternhost.learn.optimisers import OPTIMISERS, Adam, Averaging, Momentum, Noise
 from ternhost.learn.parameters import LARGEST_WEIGHT
-from ternhost.learn.training import Trainer
+from ternhost.learn.training import RoundReports, StepSettings, Trainer
 
 
 def walked(optimiser, gradients, rate=0.25):
@@ -99,8 +99,8 @@ def test_the_rate_falls_with_the_noise_and_does_not_overshoot():
     clipped = Averaging.automatic_rate(Noise(wire.LOGISTIC, 28, 20, 0, kept=0.5))
     assert clipped == 2 * rates[0]  # half of the curvature, twice the step
     # As many reports in other groups make a path of the same length.
-    few = training.plan(wire.LOGISTIC, 28, rounds=10, group=2_000, k=1, variance=4.0).learning_rate
-    many = training.plan(wire.LOGISTIC, 28, rounds=100, group=200, k=1, variance=4.0).learning_rate
+    few = training.plan(wire.LOGISTIC, 28, RoundReports(2_000, 1, 4.0), 10).learning_rate
+    many = training.plan(wire.LOGISTIC, 28, RoundReports(200, 1, 4.0), 100).learning_rate
     assert 10 * few == pytest.approx(100 * many)
 
 
@@ -125,9 +125,8 @@ def test_every_optimiser_trains_without_noise(toy, name):
     x, y = toy.features / ONE, np.sign(toy.labels)
     negated = -y[toy.training, None] * x[toy.training]
     best = LogisticRegression(C=1e3, fit_intercept=False).fit(x[toy.training], y[toy.training])
-    chosen = training.plan(
-        wire.LOGISTIC, 6, rounds=200, group=100, k=6, variance=0.0, optimiser=name
-    )
+    reports = RoundReports(devices=100, k=6, variance=0.0)
+    chosen = training.plan(wire.LOGISTIC, 6, reports, 200, StepSettings(optimiser=name))
     trainer = Trainer(chosen)
     while not trainer.stopped:
         weights = trainer.question().values

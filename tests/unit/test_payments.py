@@ -114,8 +114,6 @@ def test_the_most_that_a_board_has_paid_is_told_for_each_measure(store):
         hello = {"budget": 10, "spent": spent, "measure": measure}
         store.boards_seen([BoardRow(f"b{first}", first, 1, True, 0.0, hello, spent=since)])
     assert payments.most_paid(store) == (900, 42)
-    store.gateway_seen("north", np.arange(9, 12), 0.0, {"budgets": [[0, 0, 5, 1200, 3]]})
-    assert payments.most_paid(store) == (1200, 42)
 
 
 def test_a_payment_is_the_same_after_it_was_stored():

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import sampler_walk
+from designing import shipped_card
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -38,9 +39,7 @@ FIGURES = {
     "spent": lambda: accounts.epsilon_spent({0.0: 5, 2.0: 100}, 2.0, "epsilon of a record"),
     "three levels": lambda: card_plots.card_distribution(decoded("three-outputs"), "three"),
     "fifteen levels": lambda: card_plots.card_distribution(decoded("pm-sub", levels=15)),
-    "a hierarchy": lambda: card_plots.card_distribution(
-        cards.decode(mechanisms.design("lhp", 2).card)
-    ),
+    "a hierarchy": lambda: card_plots.card_distribution(shipped_card("lhp", 2)),
     "laplace": lambda: card_plots.card_distribution(
         cards.decode(base.laplace(3, 160, 8, -200, 200))
     ),
@@ -122,7 +121,7 @@ def test_a_card_of_few_levels_is_drawn_exactly():
         "a panel of equal bars is left out"
     )
     assert exact <= card.epsilon / 1e6
-    card = decoded("pdpm")
+    card = shipped_card("pdpm", 2)
     _, lower = card_plots.card_distribution(card).axes
     assert [bar.get_height() for bar in lower.patches] == pytest.approx(card_plots.losses(card))
     exact = float(np.log(float(sampler_walk.likelihood_ratio(card))))
@@ -147,7 +146,7 @@ def test_bars_differ_without_colour():
 
 @pytest.mark.parametrize(("name", "levels"), [("hm-tp", None), ("pm-sub", 15)])
 def test_many_outputs_are_drawn_as_stems_of_exact_probabilities(name, levels):
-    card = decoded(name, levels=levels)
+    card = shipped_card(name, 2) if levels is None else decoded(name, levels=levels)
     for axes, v in zip(
         card_plots.card_distribution(card, inputs=(-0.5, 1)).axes[:2], (-8192, 16384), strict=True
     ):

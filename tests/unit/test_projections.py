@@ -20,12 +20,11 @@ from tern import wire
 from tern.entropy import POSITION
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.count import estimate
 from ternhost.count.cohort import Cohort
 from ternhost.count.questions import Question, cost_of, decode_body, round_body
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import projections
+from ternhost.learn import estimate, projections
 from ternhost.privacy import projection
 from ternhost.privacy.base import finish
 from ternhost.privacy.cards import describe, distribution, output_values

@@ -6,6 +6,7 @@ import json
 from itertools import islice
 
 import pytest
+import simulating
 from simulating import begin, finished, fleet_of, rounds
 
 from ternhost import datasets
@@ -21,9 +22,6 @@ from ternhost.run.status import END, Watcher
 from ternhost.store.store import Store
 
 PERSONAL = "1:0.5,2:0.3,4:0.2"
-EXTRACT = "AGE,HRSWORK1,SEX,MARST,REGION\n" + "".join(
-    f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{1 + i % 4 // 2},{i % 5 // 2}\n" for i in range(600)
-)
 FEDSGD = {"dataset": "toy", "reports": 600, "group": 100}
 CASES = {
     **{f"fedsgd with {name}": ("fedsgd", FEDSGD | {"optimiser": name}) for name in OPTIMISERS},
@@ -37,14 +35,11 @@ CASES = {
         "fedavg",
         {"dataset": "toy", "choices": "both", "rounds": 7, "share": 0.3},
     ),
-    "hiera": ("hiera", FEDSGD | {"mu": 3}),
-    "personalised hiera": ("hiera", FEDSGD | {"epsilons": PERSONAL}),
-    "collect": ("collect", {"dataset": "ipums:people.csv", "epsilon": "10"}),
+    "collect": ("collect", {"dataset": "people", "epsilon": "10"}),
     "personalised collect": (
         "collect",
-        {"dataset": "ipums:people.csv", "epsilons": "4:0.5,10:0.5"},
+        {"dataset": "people", "epsilons": "4:0.5,10:0.5"},
     ),
-    "collect by hiera": ("collect", {"dataset": "toy", "method": "hiera", "mu": 2}),
     "infer": ("infer", {"dataset": "iris", "epsilon": "8"}),
     "personalised infer": ("infer", {"dataset": "iris", "epsilons": PERSONAL}),
 }
@@ -57,7 +52,7 @@ def toy(monkeypatch, tmp_path):
     monkeypatch.setattr(
         datasets, "load", lambda name, **of: data if name == "toy" else real(name, **of)
     )
-    (tmp_path / "people.csv").write_text(EXTRACT)
+    monkeypatch.setitem(datasets.TABLES, "people", lambda: simulating.PEOPLE)
     monkeypatch.chdir(tmp_path)
 
 
@@ -129,7 +124,6 @@ def test_an_interrupted_run_ends_with_the_same_result(case):
     [
         ("fedsgd", {"epsilons": PERSONAL}),
         ("fedavg", {"records": 4}),
-        ("hiera", {"model": "linear"}),
         ("collect", {}),
         ("infer", {"dataset": "iris"}),
     ],
@@ -171,7 +165,7 @@ def test_an_algorithm_without_an_end_is_never_done(name):
     assert algorithm.reports is None
 
 
-@pytest.mark.parametrize("case", ["fedsgd with adam", "fedavg", "hiera"])
+@pytest.mark.parametrize("case", ["fedsgd with adam", "fedavg"])
 def test_the_state_of_another_model_is_refused(case):
     state = begun(case).state()
     name, options = CASES[case]

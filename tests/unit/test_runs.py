@@ -676,12 +676,11 @@ def test_a_squared_error_is_not_called_accuracy(model, capsys):
     [
         "collect --fleet simulated:100",
         "train --fleet simulated:100 --reports 100",
-        "train --algorithm fedavg --fleet simulated:50 --rounds 2 --mechanism pdpm",
-        "train --algorithm hiera --fleet simulated:100 --reports 100",
+        "train --algorithm fedavg --fleet simulated:50 --rounds 2 --mechanism duchi",
         "train --dataset synthetic-linear --model linear --fleet simulated:100 --reports 100",
         "infer --dataset iris --fleet simulated:50",
     ],
-    ids=["collect", "fedsgd", "fedavg", "hiera", "regression", "infer"],
+    ids=["collect", "fedsgd", "fedavg", "regression", "infer"],
 )
 def test_every_run_ends_with_a_report_of_one_file(words, command, coarse):
     words = words.split()

@@ -99,9 +99,7 @@ def test_the_bound_of_a_mechanism_is_between_its_exact_delta_and_the_bound_of_an
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    "name", ["three-outputs", "3r", "grr", "pdpm", "lhp", "hm-tp", "optimal", "pm-sub"]
-)
+@pytest.mark.parametrize("name", ["three-outputs", "3r", "grr", "optimal", "pm-sub"])
 def test_the_bound_of_a_card_is_the_tightest_and_the_closed_one_the_loosest(name):
     bounds = account(2, 3000, name=name)
     assert bounds.card <= bounds.any_mechanism <= bounds.closed < bounds.local

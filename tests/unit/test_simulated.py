@@ -10,12 +10,11 @@ from tern import gradient as gradients
 from tern import wire
 from tern.card import decode
 from ternhost import datasets, vectorised
-from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import clustering
+from ternhost.learn import clustering, estimate
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
 from ternhost.reach import fleet

@@ -12,7 +12,6 @@ from tern import card as cards
 from tern import ledger, wire
 from tern.sums import rho
 from ternhost import vectorised
-from ternhost.count import estimate
 from ternhost.count.questions import (
     Question,
     cost_of,
@@ -23,6 +22,7 @@ from ternhost.count.questions import (
 )
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
+from ternhost.learn import estimate
 from ternhost.privacy import sums
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.simulated.driver import SimulatedDriver
@@ -75,7 +75,7 @@ def test_counts_estimate_the_sums_of_all_clients_and_the_tally(model, norm):
     assert error[-1] == pytest.approx(error[0] / sums.grid(sums.of(cohort.card), question.range))
 
 
-def test_totals_are_unbiased_and_merge_over_cohorts_and_gateways():
+def test_totals_are_unbiased_and_merge_over_cohorts_and_sites():
     """1,000 clients 400 times: an error of half a grid step a report would be seen."""
     question = _question(wire.LOGISTIC, _made(cost=20_000_000, steps=100, clipped=0, kept=0))
     assert sums.of(cards.decode(question.card)).coarse >= 2

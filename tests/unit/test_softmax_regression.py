@@ -55,9 +55,7 @@ GROUPS = {"reports": 5000, "group": 500, "epsilon": "8"}
 LOCAL = {"records": 1, "rounds": 9, "share": 1.0, "epsilon": "20"}
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "more"), [("fedsgd", GROUPS), ("hiera", GROUPS), ("fedavg", LOCAL)]
-)
+@pytest.mark.parametrize(("algorithm", "more"), [("fedsgd", GROUPS), ("fedavg", LOCAL)])
 def test_a_result_names_its_classes(algorithm, more):
     clients = 5000 if algorithm != "fedavg" else 140
     result = run(algorithm, f"simulated:{clients}", dataset="wine", model="softmax", **more)

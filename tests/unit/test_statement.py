@@ -9,7 +9,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 from framing import encoded
 from harness import in_process  # noqa: F401, registers inprocess:N
@@ -48,15 +47,11 @@ def of(report, **changes):
     return replace(facts, **changes)
 
 
-SITE = Guarantee.toward_server("north", 1.17, 1e-6, 0.9)
 FACTS = {
     "device": of(REPORT, reported=[Reported(CARD, 1, 18)]),
     "records": of(SUMS, together=Bounds(None, 402.0, 1e-6)),
     "classes": of(REPORT, promised=[Guarantee.of(Span.RUN, {REPORT: 1}, 1e-6, 0.3)]),
     "budget": of(REPORT, budgets=[Guarantee.of_budget(4_000_000, 0, 0, 1e-6)]),
-    "gateways": of(
-        REPORT, by_gateways=True, link="gateways", sites=[SITE], honest=0.9, unbounded=["south"]
-    ),
     "simulated": of(REPORT, not_real="The clients are simulated."),
     "served": of(REPORT, endless=True, asked=7),
     "results": of(REPORT, results=True),
@@ -136,7 +131,6 @@ def test_every_guarantee_is_stated_in_its_own_words(name):
     facts = FACTS[name]
     text = Text(page.html(facts)).text
     for guarantee in (
-        *facts.sites,
         *facts.budgets,
         *(each for each in facts.promised if each.span == Span.RUN),
     ):
@@ -293,7 +287,6 @@ def test_a_store_counts_all_of_its_runs(tern):
 def test_numbers_at_delta_of_what_was_told_so_far_have_their_condition():
     condition = "no run was chosen, repeated or ended by the results of earlier ones"
     assert condition in Text(page.html(FACTS["records"])).text
-    assert condition in Text(page.html(FACTS["gateways"])).text
     assert condition not in Text(page.html(FACTS["device"])).text, (
         "the sum of pure epsilons needs none"
     )
@@ -370,23 +363,6 @@ def test_simulated_clients_enforce_nothing(tern):
     tern("privacy", "mine")
     assert "Each device enforces" not in text.read_text()
     assert "the host refuses runs of a store beyond" in text.read_text().replace("\\", "")
-
-
-def test_the_budgets_of_a_site_are_about_the_unit_that_its_boards_protect():
-    rows = [[1, 60, 311_064, 0, 3], [0, None, 5_000_000, 0, 2]]
-    with Store("keys.sqlite") as store:
-        store.gateway_seen("north", np.arange(9, 14), 0.0, {"budgets": rows})
-    facts = gather.of_store(Path("keys.sqlite"))
-    assert facts.budgets == [Guarantee.of_budget(311_064, 1, 60, 1e-6)]
-
-
-def test_a_store_of_sites_whose_devices_are_simulated_says_so():
-    with Store("keys.sqlite") as store:
-        store.gateway_seen("north", np.arange(9, 14), 0.0, {"fleet": "simulated"})
-        store.gateway_seen("south", np.arange(19, 24), 0.0, {"fleet": "port"})
-    assert gather.of_store(Path("keys.sqlite")).not_real.startswith(
-        "The devices of north are simulated"
-    )
 
 
 def test_all_records_of_a_device_lie_in_one_run_more_than_fit():

@@ -70,11 +70,11 @@ def test_committed_data_is_there_after_reopening(path):
         assert store.reporters(1) == [2, 1, 4_000_000_000]
 
 
-def test_the_hint_of_a_full_disk_is_for_hosts_and_gateways(store):
+def test_the_hint_of_a_full_disk_says_how_to_go_on(store):
     store._db.execute("PRAGMA max_page_count = 1")  # as many as there are
     with pytest.raises(StorageError, match="full") as caught:
         store.save_state({"fills it": os.urandom(1 << 20).hex()})
-    assert "--resume, or start a gateway again" in caught.value.hint
+    assert "--resume, or start again" in caught.value.hint
 
 
 def test_the_end_of_a_round_and_the_state_of_its_run_are_one_commit(store):

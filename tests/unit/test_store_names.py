@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ternhost.errors import StorageError
-from ternhost.reach.gateway.site_fleet import SiteFleet, opened
 from ternhost.store import store_file
 from ternhost.store.reader import Reader
 from ternhost.store.store import Store
@@ -121,28 +120,6 @@ def test_a_file_that_is_no_store_is_not_refused_for_its_names(tmp_path):
     os.link(text, tmp_path / "other")
     with pytest.raises(StorageError, match="not a database"):
         Store(text)
-
-
-def test_a_gateway_runs_once_whatever_its_directory_is_called(tmp_path):
-    linked = tmp_path / "linked"
-    linked.symlink_to(tmp_path / "site", target_is_directory=True)
-    runs = SiteFleet(fleet="simulated:3", dataset="iris")
-    with (
-        opened(tmp_path / "site", runs),
-        pytest.raises(StorageError, match="locked"),
-        opened(linked, runs),
-    ):
-        pass
-
-
-def test_two_sites_do_not_share_a_store_by_a_link(tmp_path):
-    shared = tmp_path / "shared.sqlite"
-    other = tmp_path / "other.sqlite"
-    other.symlink_to(shared)
-    with opened(tmp_path / "a", SiteFleet(fleet="simulated:3", dataset="iris", store=str(shared))):
-        beside = SiteFleet(fleet="simulated:3", dataset="iris", store=str(other))
-        with pytest.raises(StorageError, match="locked"), opened(tmp_path / "b", beside):
-            pass
 
 
 @pytest.mark.skipif(os.name != "posix", reason="boards are emulated on POSIX systems")

@@ -12,8 +12,8 @@ import pytest
 from tern import card as cards
 from tern.sums import rho
 from ternhost import errors
-from ternhost.count import estimate
 from ternhost.errors import UsageError
+from ternhost.learn import estimate
 from ternhost.privacy import base, certify, gaussian_curve, sums
 from ternhost.privacy import cards as cards_file
 

@@ -2,19 +2,15 @@
 everywhere else.
 """
 
-import contextlib
 import io
 import os
-import pty
 import re
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-import warm
 from harness.raw_client import wait_for
 
 from ternhost import terminal
@@ -92,31 +88,6 @@ def test_without_a_terminal_only_lines_are_shown_and_no_quick_steps():
 
 def test_durations_are_in_seconds_or_minutes():
     assert [terminal.duration(s) for s in (9.6, 60, 754)] == ["10 s", "1 min 0 s", "12 min 34 s"]
-
-
-@pytest.mark.parametrize(
-    ("term", "escapes"),
-    [("dumb", False), pytest.param("xterm", True, marks=pytest.mark.exhaustive)],
-)
-def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, escapes, tmp_path, monkeypatch):
-    monkeypatch.setenv("TERM", term)
-    words = ["experiment", "rates", "--dataset", "diabetes", "--quick", "--runs", "1"]
-    far, near = pty.openpty()
-    with open(far, "rb", buffering=0) as screen:
-        process = warm.Popen(
-            [*warm.TERN, *words, "--output", str(tmp_path / "out")],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=near,
-            cwd=tmp_path,
-        )
-        os.close(near)
-        output = b""
-        with contextlib.suppress(OSError):  # EIO: the far end is closed
-            while data := screen.read(1 << 16):
-                output += data
-        assert process.wait() == 0
-    assert (b"\x1b" in output) == escapes
 
 
 def test_a_command_in_the_background_can_be_interrupted():

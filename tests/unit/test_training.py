@@ -10,7 +10,7 @@ from ternhost.errors import UsageError
 from ternhost.learn import training
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.learn.parameters import LARGEST_WEIGHT, quantise
-from ternhost.learn.training import Trainer, TrainingPlan
+from ternhost.learn.training import RoundReports, StepSettings, Trainer, TrainingPlan
 
 
 def settings(**changes):
@@ -104,13 +104,15 @@ def test_training_stops_after_consecutive_failures():
 
 
 def test_training_without_a_last_round_does_not_stop():
-    chosen = training.plan(wire.LOGISTIC, 3, rounds=None, group=10, k=1, variance=1.0, horizon=50)
+    chosen = training.plan(
+        wire.LOGISTIC, 3, RoundReports(10, 1, 1.0), None, StepSettings(horizon=50)
+    )
     trainer = Trainer(chosen)
     for _ in range(20):
         trainer.fail()
         trainer.update([0, 0, 0], 1)
     assert trainer.stopped is None
-    fifty = training.plan(wire.LOGISTIC, 3, rounds=50, group=10, k=1, variance=1.0)
+    fifty = training.plan(wire.LOGISTIC, 3, RoundReports(10, 1, 1.0), 50)
     assert chosen.learning_rate == fifty.learning_rate
 
 
@@ -147,40 +149,53 @@ def test_a_bad_state_of_an_optimiser_is_refused(optimiser, change):
 
 
 def test_a_plan_has_the_expected_reports_and_a_bounded_learning_rate():
-    chosen = training.plan(wire.LOGISTIC, 28, rounds=14, group=1_500, k=2, variance=1.0)
+    chosen = training.plan(wire.LOGISTIC, 28, RoundReports(1_500, 2, 1.0), 14)
     assert (chosen.rounds, chosen.expected) == (14, pytest.approx(1500 * 2 / 28))
     assert 0 < chosen.rate(1.0) == chosen.learning_rate <= 4 / (0.25 * 28)
     assert chosen.rate(0.5) == min(2 * chosen.learning_rate, 4 / (0.25 * 28))
     assert (
         training.plan(
-            wire.SVM, 2, rounds=1, group=9, k=1, variance=0, learning_rate=3
+            wire.SVM, 2, RoundReports(9, 1, 0), 1, StepSettings(learning_rate=3)
         ).learning_rate
         == 3
     )
 
 
 @pytest.mark.parametrize(
-    "change",
+    "reports",
     [
-        {"learning_rate": -1.0},
-        {"learning_rate": 0.0},
-        {"learning_rate": np.nan},
-        {"regularisation": -1.0},
-        {"optimiser": "none"},
-        {"rounds": 0},
-        {"group": 0},
-        {"group": np.nan},
-        {"group": np.inf},
-        {"k": 0},
-        {"k": 29},
-        {"variance": -1.0},
-        {"variance": np.nan},
+        RoundReports(0, 1, 1.0),
+        RoundReports(np.nan, 1, 1.0),
+        RoundReports(np.inf, 1, 1.0),
+        RoundReports(10, 0, 1.0),
+        RoundReports(10, 29, 1.0),
+        RoundReports(10, 1, -1.0),
+        RoundReports(10, 1, np.nan),
     ],
 )
-def test_impossible_plans_are_refused(change):
-    sizes = {"rounds": 10, "group": 10, "k": 1, "variance": 1.0} | change
+def test_impossible_reports_are_refused(reports):
     with pytest.raises(UsageError):
-        training.plan(wire.LOGISTIC, 28, **sizes)
+        training.plan(wire.LOGISTIC, 28, reports, 10)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        StepSettings(learning_rate=-1.0),
+        StepSettings(learning_rate=0.0),
+        StepSettings(learning_rate=np.nan),
+        StepSettings(regularisation=-1.0),
+        StepSettings(optimiser="none"),
+    ],
+)
+def test_impossible_settings_are_refused(settings):
+    with pytest.raises(UsageError):
+        training.plan(wire.LOGISTIC, 28, RoundReports(10, 1, 1.0), 10, settings)
+
+
+def test_a_plan_without_rounds_is_refused():
+    with pytest.raises(UsageError):
+        training.plan(wire.LOGISTIC, 28, RoundReports(10, 1, 1.0), 0)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +217,8 @@ def test_impossible_settings_of_a_trainer_are_refused(change, message):
 
 
 def test_only_a_model_without_noise_converges_by_standing_still():
-    assert training.plan(wire.LOGISTIC, 2, rounds=9, group=1, k=1, variance=0).tolerance > 0
-    assert training.plan(wire.LOGISTIC, 2, rounds=9, group=1, k=1, variance=1).tolerance == 0
+    assert training.plan(wire.LOGISTIC, 2, RoundReports(1, 1, 0), 9).tolerance > 0
+    assert training.plan(wire.LOGISTIC, 2, RoundReports(1, 1, 1), 9).tolerance == 0
 
 
 # Parameters of a question

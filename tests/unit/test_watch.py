@@ -14,7 +14,6 @@ import subprocess
 import termios
 import time
 from contextlib import suppress
-from dataclasses import replace
 from fcntl import ioctl
 
 import pytest
@@ -27,13 +26,13 @@ from ternhost.errors import BROKEN_PIPE, OK, STORAGE, USAGE
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.runs import FINISHED
-from ternhost.store.snapshot import GatewayView, OpenRound, RunView, Snapshot
+from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.store.store import Store
 from ternhost.terminal import sleep_while_read
 from ternhost.watch import curves
 from ternhost.watch.summary import Summary, summary_of
 from ternhost.watch.terminal_view import Drawn, plot
-from ternhost.watch.watch_command import _by_line
+from ternhost.watch.watch_command import Lines
 
 SERVE = ["serve", "--fleet", "simulated:60", "--store", "s.sqlite", "--no-report", "--quiet"]
 
@@ -44,15 +43,24 @@ def dots(line):
     return [bin(ord(character) - 0x2800).count("1") for character in line]
 
 
-def test_a_curve_is_drawn_in_dots():
-    rising = plot([(0, 0.0), (10, 1.0)], 4, 2)
-    assert [len(line) for line in rising] == [4, 4]
-    assert [sum(map(bool, dots(line))) for line in rising] == [2, 2]
-    assert (dots(rising[0])[0], dots(rising[1])[3]) == (0, 0), "it begins below and ends above"
-    (flat,) = plot([(0, 5.0), (1, 5.0), (7, 5.0)], 6, 1)
-    assert dots(flat) == [2] * 6
-    assert plot([], 3, 1) == ["\u2800" * 3]
-    assert sum(dots(plot([(4, 2.0)], 3, 1)[0])) == 1
+def test_a_rising_curve_begins_below_and_ends_above():
+    above, below = plot([(0, 0.0), (10, 1.0)], width=4, height=2)
+    assert [bool(count) for count in dots(above)] == [False, False, True, True]
+    assert [bool(count) for count in dots(below)] == [True, True, False, False]
+
+
+def test_a_flat_curve_is_a_line_of_two_dots_a_character():
+    (line,) = plot([(0, 5.0), (1, 5.0), (7, 5.0)], width=6, height=1)
+    assert dots(line) == [2] * 6
+
+
+def test_a_single_point_is_a_dot():
+    (line,) = plot([(4, 2.0)], width=3, height=1)
+    assert sum(dots(line)) == 1
+
+
+def test_without_points_the_picture_is_empty():
+    assert plot([], width=3, height=1) == ["\u2800" * 3]
 
 
 @pytest.fixture
@@ -124,21 +132,25 @@ def test_a_picture_fits_its_width_and_shows_the_run_its_boards_and_costs(served)
         assert re.search(r"round 3 of 3: complete, [\d.]+ m?s ago$", text, re.MULTILINE)
 
 
-def test_a_picture_has_colours_and_the_progress_of_a_round():
+def in_round(reports, at=100.0):
+    """The summary of a run with a round of 20 devices, open since 90.0 for 60 s at most."""
     run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
-    shown = Summary(100.0, "s", None, run, 10, OpenRound(7, "mine", 90.0, 60.0, 20, 20, 5))
-    assert "\x1b[" in drawn(shown, color_system="standard")
-    assert "5/20" in plain(shown)
-    assert "for 10 s, 50 s left" in plain(shown)
-    assert "for 110 s, past its deadline" in plain(replace(shown, at=200.0))
-    bars = {
-        n: drawn(
-            Summary(0.0, "s", None, run, 10, OpenRound(7, "mine", None, None, 20, 20, n)),
-            color_system=None,
-        )
-        for n in (0, 10, 20)
-    }
-    assert len({text.count("━") for text in bars.values()}) == 3
+    return Summary(at, "s", None, run, 10, OpenRound(7, "mine", 90.0, 60.0, 20, 20, reports))
+
+
+def test_a_picture_has_colours():
+    assert "\x1b[" in drawn(in_round(5), color_system="standard")
+
+
+def test_a_picture_counts_the_reports_of_a_round_and_the_time_left():
+    assert "5/20" in plain(in_round(5))
+    assert "for 10 s, 50 s left" in plain(in_round(5))
+    assert "for 110 s, past its deadline" in plain(in_round(5, at=200.0))
+
+
+def test_the_bar_of_a_round_grows_with_its_reports():
+    bars = [drawn(in_round(reports), color_system=None).count("━") for reports in (0, 10, 20)]
+    assert len(set(bars)) == 3
 
 
 def test_watch_once_prints_one_picture_or_one_summary(served, capsys):
@@ -266,7 +278,7 @@ def test_a_wait_ends_when_the_reader_leaves():
 
 
 def test_rounds_of_a_new_run_with_the_same_name_have_lines_too(capsys):
-    show = _by_line()
+    show = Lines().show
 
     def rounds(began, *numbers):
         entries = tuple(
@@ -318,27 +330,6 @@ def test_a_dumb_terminal_gets_no_escapes(served):
         watching.wait_for("round 3 of 3:")
         _, text = watching.end()
     assert "\x1b" not in text
-
-
-def test_gateways_that_delay_a_round_are_named():
-    gateways = [
-        GatewayView(f"site-{i:02}", 5, i > 1, 90.0, {}, i != 3, 0, i == 2) for i in range(14)
-    ]
-    gateways.append(GatewayView("evil\x1b[2J", 5, False, 90.0))
-    run = RunView("mine", 0.0, "running", "fedsgd", "gateways:x")
-    shown = summary_of(Snapshot("s", run=run, gateways=tuple(gateways)))
-    lines = plain(shown, 160).splitlines()
-    assert lines[-3] == "Gateways online 12, offline 3, answered 1"
-    assert lines[-2].startswith("waits for site-00, site-01, site-04, ")
-    assert lines[-2].endswith(", site-11, and 2 more")
-    assert lines[-1] == "offline site-00, site-01, evil\\x1b[2J"
-    summary = json.loads(json.dumps(shown.as_json()))
-    assert (len(summary["waiting"]), summary["offline"]) == (
-        12,
-        ["site-00", "site-01", "evil\x1b[2J"],
-    )
-    idle = summary_of(Snapshot("s", run=run, gateways=(GatewayView("site", 5, True, 90.0),)))
-    assert "waits" not in drawn(idle)
 
 
 @pytest.mark.parametrize("width", [40, 80])

@@ -1,3 +1,5 @@
 """Measurements of boards: latency, energy, and the life of a battery."""
 
-import ternhost  # noqa: F401 -- which sees to it that `tern` is the device library
+from ternhost import device_library
+
+device_library.provide(__name__)

@@ -23,8 +23,10 @@ from ternbench.cases import OVERHEAD, Case
 from ternbench.subjects import INSTRUCTIONS, MICROSECONDS, Subject, subject
 from ternhost.errors import UsageError
 from ternhost.learn import projections
+from ternhost.learn.designs import DeviceClass
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import parse_epsilon
 from ternhost.provision.boards import board_files, fleet_file
 from ternhost.reach import fleet
 from terntools.boards import mpy
@@ -350,7 +352,7 @@ def _cases(case: Case, mechanisms: Sequence[str]) -> list[Case]:
         if name != projections.NAME:
             cases += [replace(case, mechanism=name, k=k) for k in (1, case.d)]
     with contextlib.suppress(UsageError):  # there is none at the least epsilons
-        projections.designed(case.epsilon, case.d)
+        projections.design(DeviceClass(parse_epsilon(case.epsilon)), case.d)
         cases.append(replace(case, mechanism=projections.NAME, k=1))
     cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
     cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]

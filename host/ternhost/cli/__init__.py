@@ -35,7 +35,7 @@ class Command(Protocol):
         """Add the command's parser."""
 
 
-# Commands of the host. Those of terntools and of other packages are entry points.
+# Commands of the core. Those of other packages are entry points.
 _OWN = {
     "demo": "ternhost.cli.demo",
     "train": "ternhost.cli.running:TRAIN",
@@ -48,7 +48,6 @@ _OWN = {
     "plan": "ternhost.cli.plan",
     "serve": "ternhost.cli.serve",
     "broker": "ternhost.reach.broker.commands",
-    "gateway": "ternhost.reach.gateway.commands",
     "dashboard": "ternhost.watch.dashboard_command",
     "watch": "ternhost.watch.watch_command",
 }
@@ -102,6 +101,8 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
     subparsers = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
+    for name, package in COMMANDS.missing.items() if names is None else ():
+        subparsers.add_parser(name, help=f"missing: it comes with the package {package}")
     for name in COMMANDS if names is None else names:
         try:
             COMMANDS[name].add_parser(subparsers)
@@ -112,11 +113,13 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
 
 def _needed(argv: Sequence[str]) -> Iterable[str]:
     """The commands whose parsers `argv` needs: the one that it names; none for the version;
-    otherwise all.
+    otherwise all. Raises UsageError for a command whose package is missing.
     """
     if argv[:1] == ["--version"]:
         return ()
     first = next((argument for argument in argv if not argument.startswith("-")), None)
+    if first:
+        COMMANDS.require_package(first)
     return (first,) if first and first in COMMANDS else COMMANDS
 
 

@@ -1,5 +1,5 @@
 """`tern card account`: the epsilon of reports together, toward who knows their senders, and behind
-a gateway.
+a shuffler or another intermediary.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from tern.wire import MAX_DIMENSION
 from ternhost.cli import named
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
+from ternhost.extensions import intermediaries
 from ternhost.options import exclude, require
 from ternhost.privacy import cards, certify, composing, mechanisms, shuffling, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -29,7 +30,6 @@ from ternhost.terminal import Progress
 _MOST_ROUNDS = 10**6
 _MEANS_LITTLE = 10  # an epsilon
 _LEDGER = {"rho": None, "unit": None, "units": 1}  # options, and what they are where not given
-_SUMMARY = "tell the epsilon of a device's reports together, also behind a shuffler or a gateway"
 _EXAMPLE = """tern card account three-outputs --epsilon .1 --rounds 1000 --delta 1e-6 --plot rounds.png
     tern card account three-outputs pm --epsilon 1 --rounds 100,20 --reports 5000 --honest .9 --delta 1e-6
     tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6
@@ -39,11 +39,13 @@ _EXAMPLE = """tern card account three-outputs --epsilon .1 --rounds 1000 --delta
 
 def add_parser(actions: Any) -> None:
     """Add `tern card account` to the parser of `tern card`."""
-    account = add_command(actions, "account", _SUMMARY, _EXAMPLE, run_account)
+    behind = " or ".join(f"a {word}" for word in ["shuffler", *intermediaries()])
+    summary = f"tell the epsilon of a device's reports together, also behind {behind}"
+    account = add_command(actions, "account", summary, _EXAMPLE, run_account)
     named.add_arguments(account, many=True)
     text = "number of reports of a device, one a round; with several NAMEs also a number for each (default: 1)"
     add_option(account, "--rounds R[,R,...]", text)
-    text = "behind a shuffler or a gateway: number of reports that it mixes in a round, one of each device"
+    text = f"behind {behind}: number of reports that it mixes in a round, one of each device"
     add_option(account, "--reports N", text, type=int)
     text = "with --reports: the share of them that the reader does not control"
     add_option(account, "--honest SHARE", text, 1.0)
@@ -201,7 +203,8 @@ def _run_rounds(args: argparse.Namespace) -> int:
     }
     if is_mixed:
         honest = _honest(args)
-        result |= {"reports": args.reports, "honest": honest, "epsilon_central": epsilon, **_HOLDS}
+        result |= {"reports": args.reports, "honest": honest, "epsilon_central": epsilon}
+        result |= _conditions()
     if args.plot:
         _draw_rounds(name, rows, args)
 
@@ -291,7 +294,11 @@ def _ladder(most: int) -> list[int]:
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """(heading, key) of the table and the picture."""
     if "behind" in rows[0]:
-        return [("local pure", "pure"), ("local exact", "exact"), ("behind the gateway", "behind")]
+        return [
+            ("local pure", "pure"),
+            ("local exact", "exact"),
+            (f"behind the {_last_intermediary()}", "behind"),
+        ]
     return [("pure", "pure"), ("zCDP", "zcdp"), ("exact", "exact")]
 
 
@@ -346,7 +353,7 @@ def _run_one_round(args: argparse.Namespace) -> int:
         "epsilon_any_mechanism": bounds.any_mechanism,
         "epsilon_card": bounds.card,
         "epsilon_central": bounds.epsilon,
-        **_HOLDS,
+        **_conditions(),
     }
     print_result(result, _one_round_words(one.name, bounds), args.json)
     return OK
@@ -383,16 +390,28 @@ def _draw_one_round(one: _CardRounds, bounds: Shuffled, args: argparse.Namespace
     canvas.save(figure, Path(args.plot))
 
 
-_HOLDS = {
-    "needs": "an anonymous shuffler, or a gateway that its devices trust",
-    "holds_toward_the_host": {"ports": False, "broker": False, "gateway": True},
-}
+def _last_intermediary() -> str:
+    return ["shuffler", *intermediaries()][-1]
+
+
+def _conditions() -> dict[str, Any]:
+    """Behind whom the central epsilon holds, and toward which hosts, for JSON."""
+    trusted = "".join(f", or a {word} that its devices trust" for word in intermediaries())
+    toward_the_host = {"ports": False, "broker": False}
+    toward_the_host |= dict.fromkeys(intermediaries(), True)
+    return {
+        "needs": f"an anonymous shuffler{trusted}",
+        "holds_toward_the_host": toward_the_host,
+    }
 
 
 def _holds(local: str) -> str:
+    behind = "behind an anonymous shuffler"
+    for word in intermediaries():
+        behind += f", or toward the owner\nof the server behind a {word} that the devices trust"
     return (
-        "This holds toward a reader who cannot see who sent what: behind an anonymous shuffler, or toward the owner\n"
-        "of the server behind a gateway that the devices trust, if all of them get the same question. Toward a host\n"
+        f"This holds toward a reader who cannot see who sent what: {behind},"
+        " if all of them get the same question. Toward a host\n"
         f"that gets the reports themselves, over MQTT or serial ports, a device spends {local}."
     )
 

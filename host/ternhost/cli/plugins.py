@@ -40,12 +40,11 @@ def with_files(hint: str, files: Sequence[str], commands: Iterable[str]) -> str:
 
 
 def load(path: str) -> None:
-    """Import a Python file, and register the learners, mechanisms, optimisers, fleets and links
-    that it defines.
+    """Import a Python file, and register what it defines for tern.
 
-    Learners, mechanisms and optimisers are registered under their `name`, an optimiser without one
-    under its class name in lower case, a fleet under the first word of its `form`, a link under its
-    `scheme`. Raises UsageError.
+    Learners, mechanisms, extensions and optimisers are registered under their `name`, an optimiser
+    without one under its class name in lower case, a fleet under the first word of its `form`, a
+    link under its `scheme`. Raises UsageError.
     """
     file = Path(path)
     spec = importlib.util.spec_from_file_location(f"tern_with_{file.stem}", file)
@@ -68,6 +67,7 @@ def load(path: str) -> None:
 
 
 def _register(item: Any, module: str) -> None:
+    from ternhost.extensions import EXTENSIONS, Extension
     from ternhost.learn.base import ALGORITHMS, Learner
     from ternhost.learn.optimisers import OPTIMISERS
     from ternhost.privacy import mechanisms
@@ -76,6 +76,8 @@ def _register(item: Any, module: str) -> None:
 
     if isinstance(item, mechanisms.Mechanism):
         mechanisms.REGISTRY.register(item.name, item)
+    elif isinstance(item, Extension):
+        EXTENSIONS.register(item.name, item)
     elif isinstance(item, type) and item.__module__ == module:  # not an imported class
         if issubclass(item, Learner) and "name" in vars(item):
             ALGORITHMS.register(item.name, item)

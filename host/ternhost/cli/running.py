@@ -13,10 +13,10 @@ from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
-from ternhost.learn.schedule import Schedule, Terms
+from ternhost.learn.schedule import Schedule
 from ternhost.privacy import mechanisms
 from ternhost.run import result as results
-from ternhost.run.options import RunOptions, default_fleet
+from ternhost.run.options import RunOptions, classes_of_run, default_fleet
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
@@ -51,7 +51,7 @@ class RunCommand:
             text = f"algorithm to run (default: {chosen})"
             add_option(parser, "--algorithm", text, choices=tuple(algorithms))
         learning = [cls.Options for cls in algorithms.values()]
-        fields.add_arguments(parser, *learning, Terms, RunOptions, leave_out=("fleet",))
+        fields.add_arguments(parser, *learning, *classes_of_run(), leave_out=("fleet",))
         where = parser.add_argument_group("the run")
         text = f"the devices, in a form that 'tern fleet kinds' lists (default: {default_fleet(self.name)})"
         add_option(where, "--fleet KIND", text, metavar="KIND:...")
@@ -122,7 +122,7 @@ def metrics(args: argparse.Namespace) -> "Metrics | None":
 
 def named(args: argparse.Namespace) -> dict[str, Any]:
     """The values of the run's options that the command line names, `algorithm` among them."""
-    parts = (*(cls.Options for cls in ALGORITHMS.values()), Terms, Schedule, RunOptions)
+    parts = (*(cls.Options for cls in ALGORITHMS.values()), Schedule, *classes_of_run())
     algorithm = getattr(args, "algorithm", None)
     return {**fields.given(args, *parts), **({"algorithm": algorithm} if algorithm else {})}
 

@@ -19,7 +19,7 @@ from ternhost.learn.base import ALGORITHMS, settings
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import mechanisms
 from ternhost.run import result as results
-from ternhost.run.options import RunOptions
+from ternhost.run.options import classes_of_run, names_of_run
 from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import counted
@@ -31,7 +31,7 @@ from ternhost.watch.words import of_rounds
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
 _PLANNED = ("reports", "group", "clients")  # options of runs that end by themselves
 # Options that each start may change.
-_OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | fields.names_of(RunOptions)
+_OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | names_of_run()
 
 
 def add_parser(subparsers: Any) -> None:
@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(
         parser, "--algorithm", "algorithm to run (default: fedsgd)", choices=tuple(ALGORITHMS)
     )
-    fields.add_arguments(parser, Schedule, Terms, RunOptions, leave_out=("fleet",))
+    fields.add_arguments(parser, Schedule, *classes_of_run(), leave_out=("fleet",))
     learning = [cls.Options for cls in ALGORITHMS.values()]
     fields.add_arguments(parser, *learning, leave_out=(*_PLANNED, *_OF_EACH_START))
     fleet = parser.add_argument_group("the run")

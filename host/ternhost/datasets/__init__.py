@@ -6,11 +6,10 @@ always 1 (the bias). Domains are fixed beforehand or published, since a domain l
 records would be a release without noise.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ternhost.datasets import bundled, images, ipums, motions, synthetic, vehicle, wisdm
+from ternhost.datasets import bundled, synthetic
 from ternhost.datasets.base import (
     CLASSIFICATION,
     MULTICLASS,
@@ -28,73 +27,69 @@ from ternhost.datasets.base import (
 from ternhost.datasets.departures import flights_table
 from ternhost.datasets.holdings import Holdings
 from ternhost.datasets.nycflights import flights, planned_flights
+from ternhost.datasets.sources import Source
 from ternhost.errors import UsageError
+from ternhost.registry import Registry
 
 __all__ = [
     "CLASSIFICATION",
     "DATASETS",
-    "FILES",
-    "HELD",
     "MULTICLASS",
     "REGRESSION",
+    "SOURCES",
     "TABLES",
     "Dataset",
     "Fixed",
     "Floats",
     "Holdings",
     "Indices",
+    "Source",
     "Table",
+    "bundled",
     "expand",
     "flights",
     "flights_table",
     "held",
+    "held_names",
     "held_out",
     "load",
     "normalised",
     "planned_flights",
+    "synthetic",
     "task_of",
     "to_fixed",
 ]
 
-# Data sets for training that need no file, by name.
-_WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {
-    "flights": flights,
-    "flights-planned": planned_flights,
-    "diabetes": bundled.diabetes,
-    "synthetic-linear": synthetic.linear,
-    "synthetic-logistic": synthetic.logistic,
-}
-# Data sets of several classes, with the classes that a two-class model tells from the rest.
-_CLASSES: dict[str, tuple[str, ...]] = {
-    "breast-cancer": ("benign",),
-    "digits": ("1", "3", "5", "7", "9"),
-    "iris": ("virginica",),
-    "wine": ("class_0",),
-}
-# The same for files that users must get themselves. A reader takes the path of the file, or None to
-# search for it.
-_CLASSES_OF_FILES: dict[str, tuple[Callable[[Path | None], Dataset], tuple[str, ...]]] = {
-    "basic-motions": (motions.motions, ("Running", "Badminton")),
-    "wisdm": (wisdm.wisdm, ("Walking",)),
-    "wisdm-records": (wisdm.records, ("Walking",)),
-    "vehicle": (vehicle.vehicle, ("3",)),
-    "vehicle-6": (partial(vehicle.vehicle, last=6), ("3",)),
-    "mnist": (partial(images.load, "mnist"), ("1", "3", "5", "7", "9")),
-    "fashion-mnist": (partial(images.load, "fashion-mnist"), ("sandal", "sneaker", "ankle boot")),
-}
-FILES = (*_CLASSES_OF_FILES, "ipums", "ipums-regression")
-_REGRESSION = ("diabetes", "synthetic-linear", "ipums-regression")
-DATASETS = (*_WITHOUT_FILES, *_CLASSES, *FILES)
+_HERE = "ternhost.datasets.sources"
+SOURCES: Registry[Source] = Registry(
+    "data set",
+    "tern.datasets",
+    {
+        "flights": f"{_HERE}:FLIGHTS",
+        "flights-planned": f"{_HERE}:FLIGHTS_PLANNED",
+        "diabetes": f"{_HERE}:DIABETES",
+        "synthetic-linear": f"{_HERE}:SYNTHETIC_LINEAR",
+        "synthetic-logistic": f"{_HERE}:SYNTHETIC_LOGISTIC",
+        "breast-cancer": f"{_HERE}:BREAST_CANCER",
+        "digits": f"{_HERE}:DIGITS",
+        "iris": f"{_HERE}:IRIS",
+        "wine": f"{_HERE}:WINE",
+    },
+)
+DATASETS: Collection[str] = SOURCES.keys()  # data sets for training; a view, as of mechanisms
 # Tables for collecting, not for training, by name.
 TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
-HELD = (*DATASETS, *TABLES)
 
 
 def task_of(name: str) -> str:
-    """The task of the data set that `load` returns for this name or `NAME:PATH`, without loading
-    it.
-    """
-    return REGRESSION if name.partition(":")[0] in _REGRESSION else CLASSIFICATION
+    """The task of the data set that `load` returns for this name or `NAME:PATH`, without its data."""
+    source = SOURCES.get(name.partition(":")[0])
+    return CLASSIFICATION if source is None else source.task
+
+
+def held_names() -> tuple[str, ...]:
+    """The names that `held` takes."""
+    return (*DATASETS, *TABLES)
 
 
 def held(name: str, *, classes: bool = False) -> Dataset | Table:
@@ -110,26 +105,20 @@ def load(name: str, *, classes: bool = False) -> Dataset:
     or its file is missing or malformed.
     """
     kind, colon, path = name.partition(":")
-    if kind not in DATASETS:
+    if kind not in SOURCES:
+        SOURCES.require_package(kind)
         raise UsageError(f"there is no data set {name!r}", hint=f"one of: {', '.join(DATASETS)}")
-    if colon and kind not in FILES:
+    source = SOURCES[kind]
+    if colon and not source.has_file:
         raise UsageError(
             f"the data set {kind} has no file to name", hint=f"use the name alone: {kind}"
         )
-    if classes and kind not in (*_CLASSES, *_CLASSES_OF_FILES):
-        several = ", ".join((*_CLASSES, *_CLASSES_OF_FILES))
+    if classes and not source.positive:
+        several = ", ".join(name for name, each in SOURCES.items() if each.positive)
         raise UsageError(
             f"the data set {kind} does not name its classes", hint=f"one of: {several}"
         )
-    file = Path(path).expanduser() if colon else None
-    if kind in ("ipums", "ipums-regression"):
-        table = ipums.ipums(file, dataset=kind)
-        return (table.regression if kind in _REGRESSION else table.above_mean)(ipums.INCOME)
-    if kind in _WITHOUT_FILES:
-        return _WITHOUT_FILES[kind]()
-    if kind in _CLASSES:
-        dataset, positive = bundled.multiclass(kind), _CLASSES[kind]
-    else:
-        read, positive = _CLASSES_OF_FILES[kind]
-        dataset = read(file)
-    return dataset if classes else dataset.against_rest(*positive)
+    dataset = source.read(Path(path).expanduser() if colon else None)
+    if source.positive and not classes:
+        return dataset.against_rest(*source.positive)
+    return dataset

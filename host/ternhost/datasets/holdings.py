@@ -40,22 +40,19 @@ class Holdings:
         return self.records[self.positions(clients)]
 
 
-def deal(
-    name: str,
-    records: Fixed,
-    among: Indices,
-    boards: int,
-    each: int,
-    seed: int,
-    *,
-    again: bool = False,
-) -> Holdings:
-    """Give each of some boards other records of a data set, at these positions. again: the same
-    ones to several where they are too few; otherwise raises UsageError.
+def deal(stock: Holdings, name: str, boards: int, seed: int, *, again: bool = False) -> Holdings:
+    """Give each of some boards `stock.each` other records of the stock, at random.
+
+    name: of the data set. again: several boards may get the same records if there are too few;
+    otherwise that raises UsageError.
     """
-    rng, needed, there = np.random.default_rng(seed), boards * each, len(among)
-    if needed > there and not again:
-        text = f"{boards} devices of {each} records need {needed:,}, and {name} has {there:,}"
+    rng = np.random.default_rng(seed)
+    needed, there = boards * stock.each, len(stock.order)
+    if needed <= there:
+        order = rng.permutation(stock.order)[:needed]
+    elif again:
+        order = rng.choice(stock.order, needed)
+    else:
+        text = f"{boards} devices of {stock.each} records need {needed:,}, and {name} has {there:,}"
         raise UsageError(text, f"ask for --records {there // boards}, or fewer boards")
-    order = rng.choice(among, needed) if needed > there else rng.permutation(among)[:needed]
-    return Holdings(records, order, each)
+    return Holdings(stock.records, order, stock.each)

@@ -1,12 +1,11 @@
-"""Algorithm 6 (Zhao et al., IEEE IoT J. 8, 2021): a client reports k of its d attributes, each at
-epsilon / k.
+"""Algorithm 6: a client reports k of its d attributes, each at epsilon / k.
 
-A question covers one kind of attribute: numbers, or categories of one card. Public randomness
-divides the clients among the kinds in proportion to their attributes. So for k > 1 the attributes
-of a client are of one kind, where the paper mixes kinds; each attribute has as many reports. A kind
-of fewer than k attributes gives each more of the budget. Categories are perturbed by generalised
-randomised response or optimised local hashing (Wang et al., USENIX Security 2017), whichever has
-less variance where categories are equally frequent.
+Source: Zhao et al., IEEE IoT J. 8, 2021. A question covers one kind of attribute: numbers, or
+categories of one card. Public randomness divides the clients among the kinds in proportion to their
+attributes. So for k > 1 the attributes of a client are of one kind, where the paper mixes kinds;
+each attribute has as many reports. A kind of fewer than k attributes gives each more of the budget.
+Categories are perturbed by generalised randomised response or optimised local hashing (Wang et al.,
+USENIX Security 2017), whichever has less variance where categories are equally frequent.
 """
 
 import math
@@ -15,11 +14,16 @@ from dataclasses import dataclass
 from tern import wire
 from tern.card import MAX_SYMBOLS, Card
 from tern.collect import PRIME
-from ternhost.count.estimate import frequency_variance
 from ternhost.count.questions import Question
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
-from ternhost.learn.designs import Mechanised, ReportDesign, coordinates_by_rule
+from ternhost.learn.designs import (
+    DeviceClass,
+    MechanismOptions,
+    ReportDesign,
+    coordinates_by_rule,
+)
+from ternhost.learn.estimate import frequency_variance
 from ternhost.options import require
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
@@ -27,30 +31,28 @@ from ternhost.privacy.base import MICRO
 
 @dataclass(frozen=True)
 class Part:
-    """Attributes of one question: their columns in a record, and the number of categories of each
-    (0: numbers).
-    """
+    """Attributes that one question covers."""
 
     name: str
-    columns: tuple[int, ...]
+    columns: tuple[int, ...]  # in a record, without what comes before the attributes
     design: ReportDesign
-    categories: int = 0
+    categories: int = 0  # of each attribute; 0: they are numbers
     hashed: bool = False
 
     def question(self, width: int, first: int = 0) -> Question:
-        """The question for records of `width` features; `columns` count from the `first` of them."""
-        chosen = [int(column - first in self.columns) for column in range(width)]
-        model = wire.CATEGORIES if self.categories else wire.VALUES
-        categories = self.categories if self.hashed else 0
+        """The question for records of `width` features, `first` of them before the attributes."""
+        is_asked = [int(column - first in self.columns) for column in range(width)]
         card, k = self.design.card.data, self.design.k
-        range_ = int(self.hashed) if self.categories else range_of(self.design.tau)
-        return Question(model, chosen, 0, card, k, range=range_, categories=categories)
+        if not self.categories:
+            range_ = range_of(self.design.tau)
+            return Question(wire.VALUES, is_asked, 0, card, k, range=range_)
+        if not self.hashed:
+            return Question(wire.CATEGORIES, is_asked, 0, card, k)
+        return Question(wire.CATEGORIES, is_asked, 0, card, k, range=1, categories=self.categories)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape of the counts: for each attribute the symbols, or, where they are hashed, the
-        categories.
-        """
+        """The shape of the counts: attributes x symbols, or, if hashed, attributes x categories."""
         return len(self.columns), self.categories if self.hashed else self.design.card.symbols
 
 
@@ -62,11 +64,38 @@ def range_of(tau: float | None) -> int:
     if tau is None:
         return 0
     mantissa, exponent = math.frexp(tau)
-    suits = mantissa == 0.5 and 0 <= 1 - exponent <= wire.MAX_RANGE
-    require(
-        suits, "choices", f"of safe ranges 1, 0.5, 0.25, ... or 2**-{wire.MAX_RANGE}", f"of {tau:g}"
-    )
+    is_possible = mantissa == 0.5 and 0 <= 1 - exponent <= wire.MAX_RANGE
+    must = f"of safe ranges 1, 0.5, 0.25, ... or 2**-{wire.MAX_RANGE}"
+    require(is_possible, "choices", must, f"of {tau:g}")
     return 1 - exponent
+
+
+def columns_of(table: Table) -> dict[int, tuple[int, ...]]:
+    """The columns of a table by their number of categories; numbers, with 0, come first.
+
+    Raises UsageError if the table has none.
+    """
+    sizes = [0] * len(table.numeric_names) + [len(values) for values in table.categories]
+    groups: dict[int, list[int]] = {}
+    for column, size in enumerate(sizes):
+        groups.setdefault(size, []).append(column)
+    if not groups:
+        raise UsageError("there is no attribute to collect")
+    return {size: tuple(groups[size]) for size in sorted(groups)}
+
+
+def parts_of(options: MechanismOptions, table: Table, device_class: DeviceClass) -> list[Part]:
+    """The parts of the clients of a class. Raises UsageError."""
+    parts = []
+    for size, columns in columns_of(table).items():
+        if size == 0:
+            k = options.k_for([device_class], len(columns))
+            parts.append(numeric_part(table, options.design(device_class, k)))
+        elif 2 <= size <= PRIME:
+            parts += _categorical_parts(options.k_rule, table, columns, size, device_class)
+        else:
+            raise UsageError(f"a categorical attribute has 2 to {PRIME} categories, not {size}")
+    return parts
 
 
 def numeric_part(table: Table, design: ReportDesign) -> Part:
@@ -74,63 +103,40 @@ def numeric_part(table: Table, design: ReportDesign) -> Part:
     return Part("numbers", tuple(range(len(table.numeric_names))), design)
 
 
-def columns_of(table: Table) -> dict[int, tuple[int, ...]]:
-    """The columns of a table by their number of categories; numbers, with 0, come first.
-
-    Raises UsageError.
-    """
-    groups: dict[int, list[int]] = {}
-    for column, size in enumerate(
-        [0] * len(table.numeric_names) + [len(values) for values in table.categories]
-    ):
-        groups.setdefault(size, []).append(column)
-    if not groups:
-        raise UsageError("there is no attribute to collect")
-    return {size: tuple(groups[size]) for size in sorted(groups)}
-
-
-def parts_of(
-    options: Mechanised, table: Table, epsilon: int, share: float, tau: float | None = None
+def _categorical_parts(
+    rule: str, table: Table, columns: tuple[int, ...], size: int, device_class: DeviceClass
 ) -> list[Part]:
-    """The parts of the clients of a class, each at this epsilon (micro). tau: of their numbers.
+    """The attributes of `size` categories: one part, or, if they are hashed, a part for each."""
+    epsilon, share = device_class.epsilon, device_class.share
 
-    Raises UsageError.
-    """
-    text = f"{epsilon / MICRO:.6f}"
-    parts = []
-    for size, columns in columns_of(table).items():
-        if not size:
-            k = options.k_of([(text, share)], len(columns))
-            design = options.design(text, k, share=share, tau=tau)
-            parts.append(numeric_part(table, design))
-        elif 2 <= size <= PRIME:
-            parts += _categorical(options.k_rule, table, columns, size, epsilon, share)
-        else:
-            raise UsageError(f"a categorical attribute has 2 to {PRIME} categories, not {size}")
-    return parts
-
-
-def _categorical(
-    rule: str, table: Table, columns: tuple[int, ...], size: int, epsilon: int, share: float
-) -> list[Part]:
-    def variance(k: int) -> float:
+    def response_variance(k: int) -> float:
         return frequency_variance(_response(size, epsilon // k), size)
 
-    best = 1 + math.exp(epsilon / MICRO)  # number of hashes
-    buckets = {min(MAX_SYMBOLS, n) for n in (math.floor(best), math.ceil(best))}
-    cards = [_response(n, epsilon) for n in buckets]
-    hashing = min(cards, key=lambda card: frequency_variance(card, size, hashed=True))
-    k = coordinates_by_rule(rule, epsilon, len(columns), variance) if size <= MAX_SYMBOLS else 1
-    if size <= MAX_SYMBOLS and variance(k) / k <= frequency_variance(hashing, size, hashed=True):
-        design = ReportDesign(_response(size, epsilon // k), k, 0.0, "grr", epsilon, share)
-        return [Part(f"of {size} categories", columns, design, size)]
-    design = ReportDesign(hashing, 1, 0.0, "olh", epsilon, share)
-    names = *table.numeric_names, *table.categorical_names
+    hashing = _hashing(size, epsilon)
+    if size <= MAX_SYMBOLS:
+        k = coordinates_by_rule(rule, epsilon, len(columns), response_variance)
+        hashed_variance = frequency_variance(hashing, size, hashed=True)
+        if response_variance(k) / k <= hashed_variance:
+            card = _response(size, epsilon // k)
+            design = ReportDesign(card, k, 0.0, mechanism="grr", epsilon=epsilon, share=share)
+            return [Part(f"of {size} categories", columns, design, size)]
+
+    design = ReportDesign(hashing, 1, 0.0, mechanism="olh", epsilon=epsilon, share=share)
+    names = (*table.numeric_names, *table.categorical_names)
     return [
-        Part(f"{names[column]}, of {size} categories", (column,), design, size, True)
+        Part(f"{names[column]}, of {size} categories", (column,), design, size, hashed=True)
         for column in columns
     ]
 
 
+def _hashing(size: int, epsilon: int) -> Card:
+    """The card of optimised local hashing for so many categories, at epsilon (micro)."""
+    best = 1 + math.exp(epsilon / MICRO)  # number of hashes
+    buckets = {min(MAX_SYMBOLS, n) for n in (math.floor(best), math.ceil(best))}
+    candidates = [_response(n, epsilon) for n in buckets]
+    return min(candidates, key=lambda card: frequency_variance(card, size, hashed=True))
+
+
 def _response(symbols: int, epsilon: int) -> Card:
+    """The card of generalised randomised response."""
     return mechanisms.design("grr", levels=symbols, epsilon_micro=epsilon).decode()

@@ -1,68 +1,98 @@
 """Which algorithm a command runs where nobody names one, and why."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION
 from ternhost.learn.base import Learner
 from ternhost.learn.schedule import Terms
-from ternhost.options import flag, names_of
+from ternhost.options import choices_of, flag, names_of
 
 _DIRECT, _FEDSGD = "direct", "fedsgd"
-_ONCE, _ROUNDS = (
-    "one answer of each device (--algorithm direct)",
-    "many rounds (--algorithm fedsgd)",
-)
+_ONCE = "one answer of each device (--algorithm direct)"
+_ROUNDS = "many rounds (--algorithm fedsgd)"
+_TWO_CLASSES = ": one answer of each device is for two classes (--model logistic)"
 
 
-def suits_direct(model: str, dataset: datasets.Dataset) -> bool:
-    """Whether one answer of each device is enough for a model of a data set, with the public rows
-    that it declares.
-    """
-    return model == "logistic" and dataset.task == CLASSIFICATION and len(dataset.public) > 0
+class Chosen(NamedTuple):
+    """An algorithm, and why it was chosen: empty if there was no choice."""
+
+    algorithm: str
+    reason: str
 
 
-def of(
+def choose(
     named: Mapping[str, Any],
     algorithms: Mapping[str, type[Learner]],
-    of_runs: set[str],
+    run_options: set[str],
     made: bool = True,
     served: bool = False,
-) -> tuple[str, str]:
-    """(algorithm, reason) for these named options. of_runs: names of those that any algorithm
-    takes. made: the devices are made for the run, so that they have each module. The reason is
-    empty where there was no choice.
+) -> Chosen:
+    """The algorithm for these named options.
+
+    run_options: the names of those that every algorithm takes. made: the devices are made for the
+    run, so that they have each module.
     """
     if "unit" in named:
         for name, cls in algorithms.items():
             if "unit" in names_of(cls.Options):
-                return name, ""
+                return Chosen(name, "")
+    if "method" in named:
+        for name, cls in algorithms.items():
+            if named["method"] in choices_of(cls.Options, "method"):
+                return Chosen(name, "")
     first = next(iter(algorithms))
     if served or first != _FEDSGD:
-        return first, ""
+        return Chosen(first, "")
+
     direct, fedsgd = (names_of(algorithms[name].Options) for name in (_DIRECT, _FEDSGD))
-    if others := sorted(named.keys() - (of_runs | names_of(Terms) | direct)):
-        return _FEDSGD, f"{_ROUNDS}: {flag(others[0])} is an option of it"
-    without = {"public"} if named.get("public") == "none" else set()
-    wanted = sorted((named.keys() & (direct - fedsgd)) - without)
-    if not made and not wanted:
-        hint = "boards with the module projection can do with one answer: --algorithm direct"
-        return _FEDSGD, f"{_ROUNDS}; {hint}"
-    model, dataset = named.get("model"), named.get("dataset", "flights")
-    if model not in (None, "", "logistic") or (
-        "dimension" not in named and datasets.task_of(dataset) != CLASSIFICATION
-    ):
-        return (
-            _FEDSGD,
-            f"{_ROUNDS}: one answer of each device is for two classes (--model logistic)",
-        )
-    if wanted:
-        return _DIRECT, f"{_ONCE}: {flag(wanted[0])} is an option of it"
+    of_direct = named.keys() & (direct - fedsgd)
+    if named.get("public") == "none":  # both algorithms can do without
+        of_direct -= {"public"}
+    of_fedsgd = named.keys() - (run_options | names_of(Terms) | direct)
+
+    obstacle = None
+    if of_fedsgd:
+        obstacle = f": {flag(min(of_fedsgd))} is an option of it"
+    elif not made and not of_direct:
+        obstacle = "; boards with the module projection can do with one answer: --algorithm direct"
+    elif not _has_two_classes(named):
+        obstacle = _TWO_CLASSES
+    elif not of_direct:
+        obstacle = _missing_rows(named)
+
+    if obstacle:
+        return Chosen(_FEDSGD, f"{_ROUNDS}{obstacle}")
+    if of_direct:
+        return Chosen(_DIRECT, f"{_ONCE}: {flag(min(of_direct))} is an option of it")
+    return Chosen(_DIRECT, f"{_ONCE}: two classes, and public rows are known")
+
+
+def suits_direct(model: str, dataset: datasets.Dataset) -> bool:
+    """Whether one answer of each device is enough: for two classes, with declared public rows."""
+    return model == "logistic" and dataset.task == CLASSIFICATION and len(dataset.public) > 0
+
+
+def _has_two_classes(named: Mapping[str, Any]) -> bool:
+    """Whether the model that the options name tells two classes."""
+    if named.get("model") not in (None, "", "logistic"):
+        return False
+    return "dimension" in named or datasets.task_of(_dataset(named)) == CLASSIFICATION
+
+
+def _missing_rows(named: Mapping[str, Any]) -> str | None:
+    """Why no public rows are known, if there are none."""
     if "public" in named:
-        return _FEDSGD, f"{_ROUNDS}: there are to be no public rows"
+        return ": there are to be no public rows"
     if "dimension" in named:
-        return _FEDSGD, f"{_ROUNDS}: no public rows are known (--public FILE)"
-    if not suits_direct("logistic", datasets.load(dataset)):
-        return _FEDSGD, f"{_ROUNDS}: {dataset} declares no public rows (--public FILE|N)"
-    return _DIRECT, f"{_ONCE}: two classes, and public rows are known"
+        return ": no public rows are known (--public FILE)"
+    name = _dataset(named)
+    if not suits_direct("logistic", datasets.load(name)):
+        return f": {name} declares no public rows (--public FILE|N)"
+    return None
+
+
+def _dataset(named: Mapping[str, Any]) -> str:
+    name: str = named.get("dataset", "flights")
+    return name

@@ -1,12 +1,10 @@
-"""The design of a report of a class of devices: its card, its cost, and the options that choose
-them.
-"""
+"""Designs of reports: the card and the cost for each class of devices, and the options behind them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +13,7 @@ from tern import card as cards
 from ternhost.count.disclosures import ReportCounts
 from ternhost.datasets import Indices
 from ternhost.errors import UsageError
-from ternhost.options import option, require
+from ternhost.options import OptionGroup, option, require
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
@@ -24,17 +22,21 @@ from ternhost.privacy.composing import ReportKind
 
 T = TypeVar("T")
 
-# How many of d coordinates a device reports, each at epsilon / k. "variance" takes values that are
-# spread evenly over [-1, 1], as gradients are once they are scaled to their range. `tern experiment
-# coordinates` measures the rules.
+# Rules for k, the number of coordinates in a report, each reported at epsilon / k. "variance"
+# assumes values that are spread evenly over [-1, 1], as gradients are once they are scaled to their
+# range. `tern experiment coordinates` compares the rules.
 VARIANCE = "variance"
-K_RULES = (VARIANCE, "wide", "paper")
+WIDE = "wide"
+PAPER = "paper"
+K_RULES = (VARIANCE, WIDE, PAPER)
 K_RULE_HELP = (
     "rule for K; variance: least variance of the estimate for values uniform on [-1, 1]; paper: floor(epsilon / 2.5); "
     "wide: floor(epsilon / 2.5 + 0.6)"
 )
+_EPSILON_PER_VALUE = 2_500_000  # micro-epsilon, of the paper's rule
+_WIDER = 1_500_000  # micro-epsilon that the rule "wide" adds: 0.6 of the above
 
-# Micro-epsilon: less for each of several values is worse than all for one, by any card.
+# Micro-epsilon. Below this per value, one value at the whole epsilon is better with any card.
 _LEAST_OF_SEVERAL = 1_500_000
 
 in_privacy = partial(option, group="privacy")
@@ -47,27 +49,224 @@ EPSILON_HELP = (
 def coordinates_by_rule(
     rule: str, epsilon: int, d: int, variance: Callable[[int], float] | None = None
 ) -> int:
-    """k in 1..d for an epsilon (micro): floor(epsilon / 2.5 + 0.6), the paper's floor(epsilon /
-    2.5), or the k of the least variance(k) / k, with variance(k) of one of k values. An estimate
-    rests on about n k / d of n reports: its variance, noise and sampling together, is d / (k n)
-    times that of a value. Raises UsageError for another rule.
+    """The number of coordinates in a report, from 1 to d, for an epsilon in millionths.
+
+    The rules are floor(epsilon / 2.5) of Zhao et al. (IEEE IoT J. 8, 2021), floor(epsilon / 2.5 +
+    0.6), and the first local minimum of variance(k) / k, where variance(k) is that of one of k
+    reported values. The last one follows from the estimate, which rests on about n k / d of n
+    reports: its variance, noise and sampling together, is d / (k n) times that of a value.
+
+    Raises UsageError for a rule of another name.
     """
     if rule not in K_RULES:
         raise UsageError(f"unknown rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
+
     if rule == VARIANCE:
         assert variance is not None
-        k, most = 1, min(d, epsilon // _LEAST_OF_SEVERAL)
-        while k < most and variance(k + 1) / (k + 1) < variance(k) / k:
+        largest = min(d, epsilon // _LEAST_OF_SEVERAL)
+        k = 1
+        while k < largest and variance(k + 1) / (k + 1) < variance(k) / k:
             k += 1
         return k
-    return max(1, min(d, (epsilon + (1_500_000 if rule == "wide" else 0)) // 2_500_000))
+
+    if rule == WIDE:
+        epsilon += _WIDER
+    return max(1, min(d, epsilon // _EPSILON_PER_VALUE))
+
+
+# Classes of devices
+
+
+@dataclass(frozen=True)
+class DeviceClass:
+    """Devices whose reports may cost the same, and what share of all devices they are."""
+
+    epsilon: int  # of a report, in millionths
+    share: float = 1.0
+    tau: float | None = None  # values are clipped to this safe range, where the class has one
+
+    @classmethod
+    def parse(cls, text: str, hint: str) -> "list[DeviceClass]":
+        """The classes that a text `TAU:E:SHARE,...` lists. Raises UsageError with this hint."""
+        classes = []
+        for name, share in shares(text, hint):
+            tau, _, epsilon = name.partition(":")
+            try:
+                classes.append(cls(parse_epsilon(epsilon), share, float(tau)))
+            except (ValueError, UsageError):
+                raise UsageError(
+                    f"{name!r} is not a choice of a safe range and an epsilon", hint
+                ) from None
+        return classes
+
+
+def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
+    """The pairs (NAME, SHARE) of a text `NAME:SHARE,...`, with shares that add up to 1.
+
+    Raises UsageError, with this hint where a part is not of that form.
+    """
+    classes: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = part.strip().rpartition(":")
+        share = _positive(number)
+        if not name or share is None:
+            raise UsageError(f"{part.strip()!r} is not a class of devices", hint)
+        if name in classes:
+            raise UsageError(
+                f"{name} names a class of devices twice", hint="add up its shares: name it once"
+            )
+        classes[name] = share
+
+    total = sum(classes.values())
+    if abs(total - 1) > 1e-6:
+        raise UsageError(
+            f"the shares of the devices must add up to 1, not {total:g}", hint="change a share"
+        )
+    return [(name, share / total) for name, share in classes.items()]
+
+
+def _positive(text: str) -> float | None:
+    """The number above 0 that a text is; None if it is another text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if number > 0 else None
+
+
+def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indices:
+    """The class of each device (n, from 0), where `parts` are the shares of the classes.
+
+    It follows from a hash of the device's id and the seed (the finaliser of SplitMix64). So it
+    does not change with the round, the run or the other devices.
+    """
+    ids = np.asarray(devices, np.uint64)
+    if len(parts) == 1:
+        return np.zeros(len(ids), np.int64)
+
+    with np.errstate(over="ignore"):
+        mixed = ids + np.uint64(0x9E3779B97F4A7C15) * np.uint64((seed + 1) % 2**64)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    uniform = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return np.searchsorted(np.cumsum(parts)[:-1], uniform, side="right").astype(np.int64)
+
+
+# Designs
+
+
+@dataclass(frozen=True)
+class ReportDesign:
+    """The design of a report for a class of devices: k symbols of `card`."""
+
+    card: cards.Card
+    k: int
+    variance: float  # of a reported value whose input is 0
+    mechanism: str  # its name
+    epsilon: int  # millionths that the report may cost; `cost` is what it does
+    share: float = 1.0  # of the devices
+    tau: float | None = None  # the safe range, of devices that choose one
+    what: str = "coordinate"  # the word for one value of the report
+
+    @property
+    def cost(self) -> int:
+        """The true cost of a report, in micro-epsilon."""
+        return self.k * int(self.card.epsilon)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of devices of the class: what a report may cost, and as much for life."""
+        most = max(self.epsilon, self.cost)
+        return Policy(most, most)
+
+    @property
+    def report(self) -> ReportKind:
+        """The kind of its reports."""
+        exact = ReportKind.of(self.card, self.k)
+        if exact.cost == self.cost:
+            return exact
+        return ReportKind(self.cost)
+
+    def report_counts(self, times: int) -> ReportCounts:
+        """This number of reports of a device of the class, by kind."""
+        return {self.report: times}
+
+    def release(self, times: int) -> Release:
+        """The release of a device of the class in this number of reports."""
+        what = self.what
+        if self.tau is not None:
+            what = f"{what} (tau {self.tau:g})"
+        return Release(what, self.card.epsilon, self.k, times)
+
+    def summary(self, times: int) -> dict[str, Any]:
+        """The class for JSON, and what `times` reports cost each of its devices."""
+        return {
+            "epsilon": self.epsilon / MICRO,
+            "tau": self.tau,
+            "share": self.share,
+            "k": self.k,
+            "card": self.card.data.hex(),
+            "card_hash": cards.card_hash(self.card.data).hex(),
+            "levels": self.card.symbols,
+            "epsilon_per_report": self.cost / MICRO,
+            "epsilon_paid": self.cost * times / MICRO,
+        }
+
+
+class ClassMembers(NamedTuple):
+    """Devices of one class."""
+
+    number: int  # of the class, from 0
+    design: ReportDesign
+    devices: Indices
+
+
+def by_class(
+    designs: Sequence[ReportDesign], devices: npt.ArrayLike, seed: int
+) -> list[ClassMembers]:
+    """These devices by class, in the order of `designs`; classes that have none are left out."""
+    ids = np.asarray(devices, np.int64)
+    classes = class_of(ids, [design.share for design in designs], seed)
+    parts = []
+    for number, design in enumerate(designs):
+        members = ids[classes == number]
+        if len(members):
+            parts.append(ClassMembers(number, design, members))
+    return parts
+
+
+def pools_of(
+    designs: Sequence[ReportDesign], asked: npt.ArrayLike, everybody: npt.ArrayLike, seed: int
+) -> list[Indices] | None:
+    """All devices of each class that has some of the asked ones; None if everybody is asked."""
+    if len(np.asarray(asked)) == len(np.asarray(everybody)):
+        return None
+    members = {part.number: part.devices for part in by_class(designs, everybody, seed)}
+    return [members[part.number] for part in by_class(designs, asked, seed)]
+
+
+def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Sequence[T]:
+    """These classes, or, of more than `most`, only those of the least and the largest cost."""
+    if len(classes) <= most:
+        return classes
+    return [min(classes, key=cost), max(classes, key=cost)]
+
+
+def stated(result: Mapping[str, Any]) -> list[str]:
+    """The line for people about the lower epsilon that a paper states for the same reports, if any."""
+    epsilon = result.get("epsilon_stated")
+    if epsilon is None:
+        return []
+    return [f"the paper of HierA counts epsilon {epsilon:g} for a report of this run"]
 
 
 # Options
 
 
 def _card_file(path: str) -> str:
-    return path and load(path).hex()
+    """The card of a file in hex; of an empty path, an empty text."""
+    return load(path).hex() if path else ""
 
 
 def epsilons_option(*instead_of: str) -> Any:
@@ -81,29 +280,27 @@ def epsilons_option(*instead_of: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Budgeted:
-    """Options of everything that devices report: the epsilon of a report, of all devices or of
-    classes of them.
-    """
+class BudgetOptions(OptionGroup):
+    """Options of the epsilon of a report: one for all devices, or one for each class of them."""
 
     epsilon: str = in_privacy("2", EPSILON_HELP, metavar="E")
     epsilons: str | None = epsilons_option("epsilon")
 
-    def classes(self) -> list[tuple[str, float]]:
-        """(epsilon, share of the devices) of each class. Raises UsageError."""
-        return [(self.epsilon, 1.0)] if self.epsilons is None else shares(self.epsilons)
+    def check(self) -> None:
+        self.classes()
 
-    def __post_init__(self) -> None:
-        for epsilon, _ in self.classes():
-            parse_epsilon(epsilon)
+    def classes(self) -> list[DeviceClass]:
+        """The classes of devices. Raises UsageError."""
+        if self.epsilons is None:
+            return [DeviceClass(parse_epsilon(self.epsilon))]
+        return [
+            DeviceClass(parse_epsilon(epsilon), share) for epsilon, share in shares(self.epsilons)
+        ]
 
 
 @dataclass(frozen=True)
-class Mechanised:
-    """Options of reports whose values each go through a card.
-
-    `card` (hex) replaces the mechanism's.
-    """
+class MechanismOptions(OptionGroup):
+    """Options of reports whose values each go through a card, that of a mechanism or a given one."""
 
     mechanism: str = in_privacy(
         "three-outputs",
@@ -133,57 +330,57 @@ class Mechanised:
                 "a card is for one epsilon, and there are several", "name a --mechanism instead"
             )
 
-    def k_of(self, classes: Sequence[tuple[str, float]], d: int, of_gradients: bool = False) -> int:
-        """k of d for these classes: as named, or by the rule for the least epsilon.
+    def k_for(self, classes: Sequence[DeviceClass], d: int, *, of_gradients: bool = False) -> int:
+        """The number k of d coordinates in a report: as named, or by the rule for the least epsilon.
 
-        Raises UsageError.
+        All classes report the same number. Raises UsageError unless it is from 1 to d.
         """
-        least, _ = min(classes, key=lambda one: parse_epsilon(one[0]))
-        micro = parse_epsilon(least)
+        least = DeviceClass(min(device_class.epsilon for device_class in classes))
 
         @cache
         def variance(k: int) -> float:
-            return certify.moments(
-                self.design(least, k, of_gradients=of_gradients).card
-            ).even_second_moment()
+            design = self.design(least, k, of_gradients=of_gradients)
+            return certify.moments(design.card).even_second_moment()
 
         if self.k is not None:
             k = self.k
-        elif self.card is not None and self.k_rule == VARIANCE:  # its epsilon is given
-            k = min(d, micro // _given_card(self.card, 1, micro).epsilon)
+        elif self.card is not None and self.k_rule == VARIANCE:
+            card = _given_card(self.card, 1, least.epsilon)
+            k = min(d, least.epsilon // card.epsilon)
         else:
-            k = coordinates_by_rule(self.k_rule, micro, d, variance)
+            k = coordinates_by_rule(self.k_rule, least.epsilon, d, variance)
         require(1 <= k <= d, "k", f"1 to {d}, the number of coordinates", k)
         return k
 
     def design(
-        self,
-        epsilon: str,
-        k: int,
-        *,
-        of_gradients: bool = False,
-        share: float = 1.0,
-        tau: float | None = None,
-    ) -> "ReportDesign":
-        """The report of k values that costs at most `epsilon`, of a class of devices.
-
-        Raises UsageError.
-        """
-        micro = parse_epsilon(epsilon)
+        self, device_class: DeviceClass, k: int, *, of_gradients: bool = False
+    ) -> ReportDesign:
+        """The report of k values, each at epsilon / k of the class. Raises UsageError."""
+        epsilon = device_class.epsilon
         if self.card is not None:
-            card, name = _given_card(self.card, k, micro), "card"
+            card = _given_card(self.card, k, epsilon)
+            mechanism = "card"
         else:
             use = mechanisms.GRADIENTS if of_gradients else None
-            more = tuple(sorted((self.mechanism_options or {}).items()))
-            card = _designed_card(self.mechanism, self.levels, micro // k, use, more)
-            name = self.mechanism
+            mechanism_options = tuple(sorted((self.mechanism_options or {}).items()))
+            card = _designed_card(self.mechanism, self.levels, epsilon // k, use, mechanism_options)
+            mechanism = self.mechanism
+
         try:
             variance = float(certify.moments(card).variance(Fraction(0)))
         except certify.Biased as error:
             raise UsageError(
                 f"this card cannot be averaged: {error}", hint="see 'tern card show'"
             ) from error
-        return ReportDesign(card, k, variance, name, micro, share, tau)
+        return ReportDesign(
+            card=card,
+            k=k,
+            variance=variance,
+            mechanism=mechanism,
+            epsilon=epsilon,
+            share=device_class.share,
+            tau=device_class.tau,
+        )
 
 
 @lru_cache(maxsize=64)
@@ -192,17 +389,21 @@ def _designed_card(
     levels: int | None,
     epsilon: int,
     use: str | None,
-    options: tuple[tuple[str, Any], ...],
+    mechanism_options: tuple[tuple[str, Any], ...],
 ) -> cards.Card:
-    """A card is designed to choose k, and used again; some take seconds to design."""
-    made = mechanisms.design(
-        mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(options)
+    """The card of a mechanism at an epsilon in millionths.
+
+    It is cached, since some cards take seconds to design, and the search for k needs them, too.
+    """
+    design = mechanisms.design(
+        mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(mechanism_options)
     )
-    card: cards.Card = made.decode()
+    card: cards.Card = design.decode()
     return card
 
 
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
+    """The card of these hex digits. Raises UsageError if k values cost more than epsilon (micro)."""
     card = single_valued(decode(bytes.fromhex(text), "this"), "this card")
     if k * card.epsilon > epsilon:
         raise UsageError(
@@ -211,163 +412,3 @@ def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
             hint="ask for that with --epsilon, or use a card of a smaller one",
         )
     return card
-
-
-def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
-    """`WHAT:SHARE,...` of the devices: (WHAT, SHARE) each, the shares made to add up to 1.
-
-    Raises UsageError, with this hint where something is not of that form.
-    """
-    classes: list[tuple[str, float]] = []
-    for part in text.split(","):
-        what, colon, share = part.strip().rpartition(":")
-        try:
-            classes.append((what, float(share)))
-        except ValueError:
-            colon = ""
-        if not colon or not what or not classes[-1][1] > 0:
-            raise UsageError(f"{part.strip()!r} is not a class of devices", hint)
-        if what in dict(classes[:-1]):
-            raise UsageError(
-                f"{what} names a class of devices twice", hint="add up its shares: name it once"
-            )
-    total = sum(share for _, share in classes)
-    if abs(total - 1) > 1e-6:
-        raise UsageError(
-            f"the shares of the devices must add up to 1, not {total:g}", hint="change a share"
-        )
-    return [(what, share / total) for what, share in classes]
-
-
-# Classes of devices
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The choice of a class of clients: a safe range tau, or none, and the epsilon of one report of
-    k values.
-    """
-
-    tau: float | None
-    epsilon: str
-    share: float = 1.0  # of the clients
-
-    @classmethod
-    def read(cls, text: str, hint: str) -> "list[Choice]":
-        """The choices `TAU:E:SHARE,...`. Raises UsageError with this hint."""
-        choices = []
-        for what, share in shares(text, hint):
-            tau, _, epsilon = what.partition(":")
-            try:
-                parse_epsilon(epsilon)
-                choices.append(cls(float(tau), epsilon, share))
-            except (ValueError, UsageError):
-                raise UsageError(
-                    f"{what!r} is not a choice of a safe range and an epsilon", hint
-                ) from None
-        return choices
-
-
-def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Sequence[T]:
-    """These, or of more than `most` the one of the least cost and that of the largest, for people."""
-    return classes if len(classes) <= most else [min(classes, key=cost), max(classes, key=cost)]
-
-
-def stated(result: Mapping[str, Any]) -> list[str]:
-    """The lower epsilon that a paper states for the same reports, for people, if there is one."""
-    if result.get("epsilon_stated") is None:
-        return []
-    return [
-        f"the paper of HierA counts epsilon {result['epsilon_stated']:g} for a report of this run"
-    ]
-
-
-@dataclass(frozen=True)
-class ReportDesign:
-    """A report of a class of devices: k symbols of `card`, which may cost `epsilon` (micro)."""
-
-    card: cards.Card
-    k: int
-    variance: float  # of a value at 0
-    mechanism: str
-    epsilon: int
-    share: float = 1.0  # of the devices
-    tau: float | None = None  # the safe range, of clients that choose one
-    what: str = "coordinate"  # one value of the report
-
-    @property
-    def cost(self) -> int:
-        """The true cost of a report, micro-epsilon."""
-        return self.k * int(self.card.epsilon)
-
-    @property
-    def policy(self) -> Policy:
-        """What devices of the class allow: the largest cost of a report, and at least that for
-        life.
-        """
-        return Policy(max(self.epsilon, self.cost), max(self.epsilon, self.cost))
-
-    @property
-    def report(self) -> ReportKind:
-        """What one report tells."""
-        made = ReportKind.of(self.card, self.k)
-        return made if made.cost == self.cost else ReportKind(self.cost)
-
-    def report_counts(self, times: int) -> ReportCounts:
-        """What this number of reports tells."""
-        return {self.report: times}
-
-    def release(self, times: int) -> Release:
-        """The release of a device of the class in this number of reports."""
-        what = self.what if self.tau is None else f"{self.what} (tau {self.tau:g})"
-        return Release(what, self.card.epsilon, self.k, times)
-
-    def summary(self, times: int) -> dict[str, Any]:
-        """For JSON: the class, and what `times` reports cost each of its devices."""
-        return {
-            "epsilon": self.epsilon / MICRO,
-            "tau": self.tau,
-            "share": self.share,
-            "k": self.k,
-            "card": self.card.data.hex(),
-            "card_hash": cards.card_hash(self.card.data).hex(),
-            "levels": self.card.symbols,
-            "epsilon_per_report": self.cost / MICRO,
-            "epsilon_paid": self.cost * times / MICRO,
-        }
-
-
-def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indices:
-    """The class of each device, in these shares, by a hash (the finaliser of SplitMix64) of its id
-    and the seed alone: it does not change with the round, the run or the other devices.
-    """
-    ids = np.asarray(devices, np.uint64)
-    if len(parts) == 1:
-        return np.zeros(len(ids), np.int64)
-    with np.errstate(over="ignore"):
-        mixed = ids + np.uint64(0x9E3779B97F4A7C15) * np.uint64((seed + 1) % 2**64)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        mixed ^= mixed >> np.uint64(31)
-    uniform = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return np.searchsorted(np.cumsum(parts)[:-1], uniform, side="right").astype(np.int64)
-
-
-def by_class(
-    designs: Sequence[ReportDesign], devices: npt.ArrayLike, seed: int
-) -> list[tuple[int, ReportDesign, Indices]]:
-    """(class, its design, its devices) of the classes that have some of these devices."""
-    ids = np.asarray(devices, np.int64)
-    classes = class_of(ids, [design.share for design in designs], seed)
-    parts = [(i, design, ids[classes == i]) for i, design in enumerate(designs)]
-    return [part for part in parts if len(part[2])]
-
-
-def pools_of(
-    designs: Sequence[ReportDesign], asked: npt.ArrayLike, everybody: npt.ArrayLike, seed: int
-) -> list[Indices] | None:
-    """Of each class that has some of the asked devices, all devices; None where everybody is asked."""
-    if len(np.asarray(asked)) == len(np.asarray(everybody)):
-        return None
-    members = {i: devices for i, _, devices in by_class(designs, everybody, seed)}
-    return [members[i] for i, _, _ in by_class(designs, asked, seed)]

@@ -1,5 +1,4 @@
-"""PLDP-FL: federated averaging of perturbed models, each client with a safe range tau and an
-epsilon of its own.
+"""PLDP-FL: federated averaging of perturbed models, each client with a safe range tau and an epsilon.
 
 Source: Shen et al., Entropy 2023, 25, 485; FedAvg: McMahan et al., AISTATS 2017. In a round a share
 gamma of the clients trains E epochs in batches of B (tern.local) and reports how far k of d weights
@@ -24,18 +23,26 @@ from typing import Any
 import numpy as np
 
 from tern.wire import LOCAL, LOCAL_SOFTMAX, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU
-from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.errors import UsageError
-from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
-from ternhost.learn.designs import Choice, Mechanised, ReportDesign, by_class, pools_of
+from ternhost.learn import estimate
+from ternhost.learn.base import Cohort, Population, require_clients
+from ternhost.learn.designs import (
+    DeviceClass,
+    MechanismOptions,
+    ReportDesign,
+    by_class,
+    pools_of,
+)
+from ternhost.learn.devices import Devices, most_turns, take
 from ternhost.learn.learning import Learning, LearningOptions
 from ternhost.learn.parameters import MODELS, Floats
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.privacy import certify
+from ternhost.privacy.base import MICRO, parse_epsilon
 
 EXPONENT = MAX_EXPONENT  # of the model's mantissas: weights to +-8, in steps of 2**-12
 FINE = 2.0 ** (EXPONENT - 8)  # the unit of local training
@@ -48,15 +55,21 @@ WEIGHTS = (CLIENTS, VARIANCE)
 _average = partial(option, group="fedavg")
 
 
+def _classes(*taus_and_epsilons: tuple[float, int]) -> tuple[DeviceClass, ...]:
+    """Classes of equal shares, each of a safe range and a whole epsilon."""
+    share = 1 / len(taus_and_epsilons)
+    return tuple(DeviceClass(epsilon * MICRO, share, tau) for tau, epsilon in taus_and_epsilons)
+
+
 # Presets of tern: what clients choose for themselves.
-MODES: dict[str, tuple[Choice, ...]] = {
-    "same": (Choice(0.25, "8"),),
-    "epsilon": (Choice(0.25, "2", 1 / 3), Choice(0.25, "8", 1 / 3), Choice(0.25, "16", 1 / 3)),
-    "tau": (Choice(0.125, "8", 1 / 3), Choice(0.25, "8", 1 / 3), Choice(0.5, "8", 1 / 3)),
-    "both": (Choice(0.125, "2", 1 / 3), Choice(0.25, "8", 1 / 3), Choice(0.5, "16", 1 / 3)),
+MODES: dict[str, tuple[DeviceClass, ...]] = {
+    "same": _classes((0.25, 8)),
+    "epsilon": _classes((0.25, 2), (0.25, 8), (0.25, 16)),
+    "tau": _classes((0.125, 8), (0.25, 8), (0.5, 8)),
+    "both": _classes((0.125, 2), (0.25, 8), (0.5, 16)),
 }
 
-# The sets of the paper's experiments: clients draw epsilon from one and tau from the other, each
+# The sets of the paper's experiments. Clients draw epsilon from one and tau from the other, each
 # value equally often.
 EPSILONS = tuple(f"{i / 10:g}" for i in range(1, 11))  # of a weight
 TAUS = tuple(i / 5 for i in range(1, 11))
@@ -68,7 +81,9 @@ _HINT = f"such as 0.25:2:0.5,0.5:8:0.5, or the paper's epsilon1,tau3, or one of:
 
 
 @dataclass(frozen=True)
-class Options(Mechanised, LearningOptions):
+class Options(MechanismOptions, LearningOptions):
+    """Options of FedAvg."""
+
     clients: int = _average(
         0, "number of clients", shown="all, but at most 1000 on boards", metavar="N"
     )
@@ -94,21 +109,23 @@ class Options(Mechanised, LearningOptions):
         CLIENTS, "weight of a class: its clients, or inverse variance", choices=WEIGHTS
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
         require(self.records >= 1, "records", "1 or more", self.records)
         require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
-        require(
-            self.share is None or 0 < self.share <= 1, "share", "above 0 and at most 1", self.share
-        )
+        in_order = self.share is None or 0 < self.share <= 1
+        require(in_order, "share", "above 0 and at most 1", self.share)
         require(1 <= self.local_epochs <= 255, "local_epochs", "1 to 255", self.local_epochs)
         require(0 <= self.local_rate <= MAX_RATE, "local_rate", f"0 to {MAX_RATE}", self.local_rate)
         require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
-        name, what = ("tau", "") if self.choices is None else ("choices", "of safe ranges ")
-        for choice in self.chosen():
-            tau = choice.tau or 0.0
-            must = f"{what}{FINE:g} to {MAX_TAU * FINE:g}"  # what a frame can carry
+
+        if self.choices is None:
+            name, what = "tau", ""
+        else:
+            name, what = "choices", "of safe ranges "
+        must = f"{what}{FINE:g} to {MAX_TAU * FINE:g}"  # what a frame can carry
+        for device_class in self.chosen():
+            tau = device_class.tau or 0.0
             require(FINE <= tau <= MAX_TAU * FINE, name, must, f"{tau:g}")
 
     @property
@@ -117,21 +134,21 @@ class Options(Mechanised, LearningOptions):
         paper = _PAPER.fullmatch(self.choices or "")
         return paper.groups() if paper else ()
 
-    def chosen(self) -> list[Choice]:
-        """The choice of each class of clients. Raises UsageError."""
+    def chosen(self) -> list[DeviceClass]:
+        """The classes of clients, each with a safe range and an epsilon. Raises UsageError."""
         if self.choices is None:
-            return [Choice(self.tau, epsilon, share) for epsilon, share in self.classes()]
+            return [replace(device_class, tau=self.tau) for device_class in self.classes()]
         if self.choices in MODES:
             return list(MODES[self.choices])
         if self.modes:
             return of_the_paper(*self.modes)
-        return Choice.read(self.choices, _HINT)
+        return DeviceClass.parse(self.choices, _HINT)
 
 
-def of_the_paper(epsilon: str, tau: str) -> list[Choice]:
-    """The choices of clients in these modes of the paper, "1" to "3" each."""
-    pairs = list(product(EPSILONS[DRAWN[epsilon]], TAUS[DRAWN[tau]]))
-    return [Choice(tau, epsilon, 1 / len(pairs)) for epsilon, tau in pairs]
+def of_the_paper(epsilon_mode: str, tau_mode: str) -> list[DeviceClass]:
+    """The classes of clients in these modes of the paper, "1" to "3" each."""
+    pairs = list(product(EPSILONS[DRAWN[epsilon_mode]], TAUS[DRAWN[tau_mode]]))
+    return [DeviceClass(parse_epsilon(epsilon), 1 / len(pairs), tau) for epsilon, tau in pairs]
 
 
 def range_units(design: ReportDesign) -> int:
@@ -142,10 +159,8 @@ def range_units(design: ReportDesign) -> int:
 
 def second_moment(design: ReportDesign) -> float:
     """The worst second moment of a report, in units of the weights."""
-    return (
-        float(certify.moments(design.card).worst_second_moment())
-        * (range_units(design) * FINE) ** 2
-    )
+    scaled = float(certify.moments(design.card).worst_second_moment())
+    return scaled * (range_units(design) * FINE) ** 2
 
 
 class FedAvg(Learning):
@@ -158,122 +173,168 @@ class FedAvg(Learning):
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         super().__init__(options, population, data)
         self.modules = ("local", "softmax") if self.classes > 1 else ("local",)
-        chosen = options.chosen()
-        options.require_one_epsilon(len(chosen))
-        # A report is `times` reports of `values` weights, each of them at the epsilon of its class.
-        values, times = (
-            options.k_of([(choice.epsilon, choice.share) for choice in chosen], self.d),
-            1,
+        self.designs = self._make_designs()
+        self._plan_rounds()
+
+        # The server's step is the mean move itself: a rate of 1, and nothing that stops the run
+        # before its last round.
+        self.trainer = Trainer(
+            TrainingPlan(
+                model=MODELS[self.model],
+                dimension=self.d,
+                rounds=self.rounds,
+                expected=1.0,
+                learning_rate=1.0,
+                regularisation=0.0,
+                patience=None,
+                failures=None if population.schedule else TrainingPlan.failures,
+            )
         )
-        if options.modes:
-            values, times = 1, options.k or self.d
-        self.designs = [self._designed(choice, values, times) for choice in chosen]
-        schedule = population.schedule
-        self.rounds = (schedule or options).rounds
-        self._share: float | None = (schedule or options).share
-        self.clients = None if schedule else options.clients or None
-        self.holdings = self._hold()
-        clients = self.clients or population.devices
-        if not schedule:
+
+    def _make_designs(self) -> list[ReportDesign]:
+        """The design of the reports of each class. Raises UsageError."""
+        options, classes = self.options, self.options.chosen()
+        options.require_one_epsilon(len(classes))
+        if not options.modes:
+            k = options.k_for(classes, self.d)
+            return [replace(options.design(each, k), what="weight") for each in classes]
+
+        # In the paper the epsilon of a class is that of one weight, and a report has all of them.
+        k = options.k or self.d
+        require(1 <= k <= self.d, "k", f"1 to {self.d}, the number of coordinates", k)
+        designs = []
+        for device_class in classes:
+            design = options.design(device_class, 1)
+            designs.append(replace(design, k=k, epsilon=design.epsilon * k, what="weight"))
+        return designs
+
+    def _plan_rounds(self) -> None:
+        """Set how many rounds, clients and reports there will be, and what clients hold."""
+        schedule = self._population.schedule
+        self._share: float | None  # of the clients in a round
+        if schedule:
+            self.rounds, self._share = schedule.rounds, schedule.share
+            self.clients = None
+        else:
+            self.rounds, self._share = self.options.rounds, self.options.share
+            self.clients = self.options.clients or None
+        self.holdings = self._make_holdings()
+
+        clients = self.clients or self._population.devices
+        group = self._group(clients)
+        if schedule:
+            self.reports = None
+        else:
             if not clients:
                 text = "the number of clients of this fleet is unknown, and the cost depends on it"
                 raise UsageError(text, "give --clients, or name the --store with their keys")
             self.clients = clients
-        self.times = most_turns(max(1, clients), self._group(clients), self.rounds or 1)
-        self.reports = None if schedule else options.rounds * self._group(clients)
-        # The server's step is the mean move itself: a rate of 1, and nothing that stops it before
-        # its last round.
-        fixed: dict[str, Any] = {"expected": 1.0, "learning_rate": 1.0, "regularisation": 0.0}
-        fixed |= {"patience": None, "failures": None if schedule else TrainingPlan.failures}
-        self._trainer = Trainer(TrainingPlan(MODELS[self.model], self.d, self.rounds, **fixed))
-
-    def _designed(self, choice: Choice, values: int, times: int) -> ReportDesign:
-        fixed = {"share": choice.share, "tau": choice.tau}
-        design: ReportDesign = self.options.design(choice.epsilon, values, **fixed)
-        return replace(design, k=values * times, epsilon=design.epsilon * times, what="weight")
+            self.reports = self.options.rounds * group
+        self.times = most_turns(max(1, clients), group, self.rounds or 1)
 
     def _group(self, clients: int) -> int:
         """The number of clients in a round."""
-        group = (
-            clients // self.options.rounds if self._share is None else round(self._share * clients)
-        )
+        if self._share is None:
+            group: int = clients // self.options.rounds
+        else:
+            group = round(self._share * clients)
         return max(1, group)
 
-    def _hold(self) -> Holdings | None:
-        each = self.options.records
-        holdings = self._records(each)
+    def _make_holdings(self) -> Holdings | None:
+        """What the clients hold, which also sets their number. Raises UsageError if it cannot be."""
+        per_client = self.options.records
+        holdings = self._training_records(per_client)
         if holdings is None:
             return None
         assert self.dataset is not None
         most = holdings.clients
         if most < 1:
-            text = f"{self.dataset.name} has {len(holdings.order)} records to train on: no client gets {each}"
+            there = len(holdings.order)
+            text = (
+                f"{self.dataset.name} has {there} records to train on: no client gets {per_client}"
+            )
             raise UsageError(text, "ask for fewer --records")
+
         there = self._population.clients or most
-        clients = self.clients or min(
-            most, self._population.clients or self._population.most or most
-        )
+        wanted = self._population.clients or self._population.most or most
+        clients = self.clients or min(most, wanted)
         hint = f"ask for at most --clients {there}"
-        self._population.require_enough(clients, there, f" of {each} records each", hint)
+        require_clients(clients, there, f" of {per_client} records each", hint)
         if not self._population.schedule:
             self.clients = clients
-        return Holdings(holdings.records, holdings.order[: min(clients, most) * each], each)
+        order = holdings.order[: min(clients, most) * per_client]
+        return Holdings(holdings.records, order, per_client)
 
-    def _mantissas(self, weights: Floats) -> Indices:
-        """The weights that the clients of the next round start from."""
-        return np.rint(weights / 2.0**EXPONENT).astype(np.int64)
+    # Questions
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        clients = len(devices)
-        asked = take(devices, self._turn(clients, self._group(clients), self._trainer.round))
-        parts = by_class(self.designs, asked, self.options.seed)
-        return [(self.a_question(design), members) for _, design, members in parts]
+        parts = by_class(self.designs, self._group_of(devices), self.options.seed)
+        return [(self.question_for(part.design), part.devices) for part in parts]
 
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
-        clients = len(devices)
-        asked = take(devices, self._turn(clients, self._group(clients), self._trainer.round))
-        return pools_of(self.designs, asked, take(devices, np.arange(clients)), self.options.seed)
+        everybody = take(devices, np.arange(len(devices)))
+        return pools_of(self.designs, self._group_of(devices), everybody, self.options.seed)
 
-    def a_question(self, design: ReportDesign) -> Question:
-        model = LOCAL_SOFTMAX if self.classes > 1 else LOCAL + self._trainer.plan.model
-        mantissas = self._mantissas(self._trainer.weights).tolist()
-        records: int = self.options.records
-        batch = min(self.options.batch or records, records, MAX_BATCH)
-        local = (self.options.local_epochs, self.options.local_rate, range_units(design))
+    def _group_of(self, devices: Sequence[int] | Devices) -> Devices:
+        """The devices of the next round."""
+        clients = len(devices)
+        return take(devices, self._turn(clients, self._group(clients), self.trainer.round))
+
+    def question_for(self, design: ReportDesign) -> Question:
+        options = self.options
+        batch = min(options.batch or options.records, options.records, MAX_BATCH)
         return Question(
-            model, mantissas, EXPONENT, design.card.data, design.k, batch, local, self.classes
+            model=LOCAL_SOFTMAX if self.classes > 1 else LOCAL + self.trainer.plan.model,
+            parameters=_mantissas(self.trainer.weights).tolist(),
+            exponent=EXPONENT,
+            card=design.card.data,
+            k=design.k,
+            batch=batch,
+            local=(options.local_epochs, options.local_rate, range_units(design)),
+            classes=self.classes,
         )
+
+    # Answers
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Move by the mean of the clients' moves: each is where its client began, less where it
-        ended.
+        """Move by the mean of the clients' moves.
+
+        A move is where its client began, less where it ended.
         """
         if not result.reports:
-            self._trainer.fail()
+            self.trainer.fail()
             return
-        change = combine(
-            [(self._design(cohort), cohort) for cohort in result.cohorts], self.options.weights
-        )
-        started = self._mantissas(self._trainer.weights) * 2.0**EXPONENT
-        self._trainer.update(self._trainer.weights - started - change, np.ones(self.d))
+        parts = [(self._design_of(cohort), cohort) for cohort in result.cohorts]
+        change = combine(parts, self.options.weights)
+        start = _mantissas(self.trainer.weights) * 2.0**EXPONENT
+        self.trainer.update(self.trainer.weights - start - change, np.ones(self.d))
 
-    def _design(self, cohort: CohortCounts) -> ReportDesign:
-        asked = cohort.question.local[-1], cohort.card.data
-        return next(
-            design for design in self.designs if (range_units(design), design.card.data) == asked
-        )
+    def _design_of(self, cohort: CohortCounts) -> ReportDesign:
+        """The design of the reports of a cohort."""
+        key = cohort.question.local[-1], cohort.card.data
+        for design in self.designs:
+            if (range_units(design), design.card.data) == key:
+                return design
+        raise ValueError("no class of this run was asked so")
+
+
+def _mantissas(weights: Floats) -> Indices:
+    """The weights from which the clients of the next round start."""
+    return np.rint(weights / 2.0**EXPONENT).astype(np.int64)
 
 
 def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) -> Floats:
-    """The estimated mean move of each weight from the reports of each class, 0 where nobody
-    reported.
+    """The estimated mean move of each weight (d) from the reports of each class.
+
+    weights: CLIENTS or VARIANCE. A weight that nobody reported does not move.
     """
     d = len(parts[0][1].counts)
     total, weight = np.zeros(d), np.zeros(d)
     for design, cohort in parts:
         reports = cohort.counts.sum(axis=1)
-        share = reports * (1.0 if weights == CLIENTS else 1 / second_moment(design))
+        each = 1.0 if weights == CLIENTS else 1 / second_moment(design)
         mean = np.nan_to_num(estimate.combine([(cohort.card, cohort.counts)]).mean)
-        total += share * mean * (range_units(design) * FINE)
-        weight += share
+        class_weight = reports * each
+        total += class_weight * mean * (range_units(design) * FINE)
+        weight += class_weight
     return np.divide(total, weight, out=np.zeros(d), where=weight > 0)

@@ -1,5 +1,6 @@
-"""LDP-FedSGD (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1): each group of devices makes one step
-of the model.
+"""LDP-FedSGD: each group of devices makes one step of the model.
+
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1.
 """
 
 from collections import Counter
@@ -10,19 +11,25 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tern.wire import MAX_RANGE
-from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
-from ternhost.learn import projections, ranges, training
-from ternhost.learn.base import Cohort, Devices, Population, most_turns, take
-from ternhost.learn.designs import Mechanised, ReportDesign, by_class, pools_of
+from ternhost.learn import estimate, projections, ranges, training
+from ternhost.learn.base import Cohort, Population, require_clients
+from ternhost.learn.designs import (
+    DeviceClass,
+    MechanismOptions,
+    ReportDesign,
+    by_class,
+    pools_of,
+)
+from ternhost.learn.devices import Devices, most_turns, take
 from ternhost.learn.learning import Learning, LearningOptions, to_learn
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.learn.parameters import MODELS, Floats, reading_state
 from ternhost.learn.ranges import Ranges
-from ternhost.learn.training import Trainer
+from ternhost.learn.training import RoundReports, StepSettings, Trainer
 from ternhost.options import require
 from ternhost.privacy import mechanisms, projection
 from ternhost.text import clipped
@@ -67,31 +74,40 @@ class GroupOptions(LearningOptions):
         metavar="auto|R",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         require(self.reports is None or self.reports >= 1, "reports", "1 or more", self.reports)
         most = self.reports or 10**9
         require(0 <= self.group <= most, "group", f"1 to {most}, all the reports", self.group)
-        require(
-            0 < (self.rounds or 1) <= most, "rounds", f"1 to {most}, all the reports", self.rounds
-        )
-        ranges.named(self.range)
+        in_order = not self.rounds or 0 < self.rounds <= most
+        require(in_order, "rounds", f"1 to {most}, all the reports", self.rounds)
+        ranges.parse(self.range)
 
     def planned(self, devices: int) -> Self:
-        """The same with the numbers of a run that ends by itself. devices: that there are; 0: as
-        many as it needs.
+        """The same options, with `reports`, `group` and `rounds` of a run that ends by itself.
+
+        devices: how many there are; 0: as many as the run needs.
         """
-        reports = self.reports or (self.rounds or 0) * devices or min(_REPORTS, devices or _REPORTS)
+        reports = self.reports
+        if reports is None and self.rounds and devices:
+            reports = self.rounds * devices
+        if reports is None:
+            reports = min(_REPORTS, devices or _REPORTS)
+
         if self.rounds:
-            group = -(-reports // self.rounds)
+            group = _ceil(reports, self.rounds)
         else:
-            group = self.group or max(_GROUP, -(-reports // _ROUNDS))
+            group = self.group or max(_GROUP, _ceil(reports, _ROUNDS))
         group = min(group, reports, devices or reports)
-        return replace(self, reports=reports, group=group, rounds=-(-reports // group))
+        return replace(self, reports=reports, group=group, rounds=_ceil(reports, group))
+
+
+def _ceil(dividend: int, divisor: int) -> int:
+    """The quotient, rounded up."""
+    return -(-dividend // divisor)
 
 
 @dataclass(frozen=True)
-class Options(Mechanised, GroupOptions):
+class Options(MechanismOptions, GroupOptions):
     """Options of FedSGD."""
 
 
@@ -102,85 +118,130 @@ class FedSGD(Learning):
     Options: ClassVar[Any] = Options
     draws_groups = True
 
-    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+    def __init__(
+        self,
+        options: Any,
+        population: Population,
+        data: Dataset | None = None,
+        classes: Sequence[DeviceClass] | None = None,
+    ) -> None:
+        """classes: of devices, instead of those that the options name."""
         super().__init__(options, population, data)
-        self.designs = self.designed()
+        self._device_classes = options.classes() if classes is None else classes
+        self.designs = self.make_designs()
         self.modules = ("softmax",) if self.classes > 1 else ()
-        schedule = population.schedule
-        there = population.clients or population.devices
-        if schedule:
-            self.rounds, self.reports, self.clients = schedule.rounds, None, None
-            self._group: int = schedule.group(there)  # of a full round
-            self.times = most_turns(max(1, there), self._group, schedule.rounds or 1)
-        else:
-            hint = f"ask for at most --group {there}"
-            population.require_enough(
-                options.group, there or options.group, " to ask in a round", hint
-            )
-            self.options = options = options.planned(there)
-            self.rounds, self.reports, self._group = options.rounds, options.reports, options.group
-            self.clients = min(options.reports, there or options.reports)
-            self.times = -(-options.reports // self.clients)
-        self.holdings = self._hold()
-        variance = 1 / sum(
-            design.share / design.variance for design in self.designs
-        )  # of their combination
-        rounds = schedule.planned if schedule else self.rounds or 1
-        model, fixed, k = MODELS[self.model], ranges.named(options.range), self.designs[0].k
-        if self.designs[0].mechanism == projections.NAME:  # each report is about all coordinates
-            k = self.d
-        values = (self.reports or rounds * self._group) * k
-        noise = {"values_reported": values, "variance": variance}
-        self._ranges = Ranges(model, self.d, self.classes, rounds=rounds, fixed=fixed, **noise)
-        run: dict[str, Any] = {
-            "rounds": self.rounds,
-            "horizon": rounds,
-            "gives_up": schedule is None,
-        }
-        run |= {
-            name: getattr(options, name)
-            for name in ("learning_rate", "regularisation", "optimiser")
-        }
-        run |= {"group": self._group, "k": k, "variance": variance, "classes": self.classes}
-        self._trainer = Trainer(training.plan(model, self.d, **run))
-        self._tau = 2.0**-self._ranges.exponent  # of the last round
-        self._scouts = [scout(design) if fixed is None else design for design in self.designs]
+        self._plan_rounds()
+        self.holdings = self._make_holdings()
+        self._plan_training()
 
-    def begin_at(self, weights: Floats) -> None:
-        """Begin at these weights (d) instead of 0."""
-        at = weights.tolist()
-        optimiser = self._trainer.optimiser
-        optimiser.restore({**optimiser.state(), "weights": at, "average": at})
-
-    def designed(self) -> list[ReportDesign]:
-        """The design of each class's reports."""
-        classes = self.options.classes()
-        self.options.require_one_epsilon(len(classes))
-        if self.options.mechanism == projections.NAME and self.options.card is None:
-            if self.options.k or self.options.levels or self.options.mechanism_options:
+    def make_designs(self) -> list[ReportDesign]:
+        """The design of the reports of each class. Raises UsageError."""
+        options, classes = self.options, self._device_classes
+        options.require_one_epsilon(len(classes))
+        if options.mechanism == projections.NAME and options.card is None:
+            if options.k or options.levels or options.mechanism_options:
                 text = "a projection is about all coordinates, on a radius that is learned"
                 raise UsageError(text, "leave out --k, --levels and the mechanism's options")
-            return [projections.designed(epsilon, self.d, share) for epsilon, share in classes]
-        k = self.options.k_of(classes, self.d, of_gradients=True)
-        return [
-            self.options.design(epsilon, k, share=share, of_gradients=True)
-            for epsilon, share in classes
-        ]
+            return [projections.design(device_class, self.d) for device_class in classes]
 
-    def _hold(self) -> Holdings | None:
-        holdings = self._records()
-        # The clients that there are report as often as it takes.
+        k = options.k_for(classes, self.d, of_gradients=True)
+        return [options.design(device_class, k, of_gradients=True) for device_class in classes]
+
+    def _plan_rounds(self) -> None:
+        """Set how many rounds, clients and reports there will be."""
+        schedule = self._population.schedule
+        there = self._population.clients or self._population.devices
+        if schedule:
+            self.rounds, self.reports, self.clients = schedule.rounds, None, None
+            self._group: int = schedule.group(there)  # devices of a full round
+            self.times = most_turns(max(1, there), self._group, schedule.rounds or 1)
+            return
+
+        group = self.options.group
+        hint = f"ask for at most --group {there}"
+        require_clients(group, there or group, " to ask in a round", hint)
+        planned = self.options.planned(there)
+        self.options = planned
+        self.rounds, self.reports, self._group = planned.rounds, planned.reports, planned.group
+        self.clients = min(planned.reports, there or planned.reports)
+        self.times = _ceil(planned.reports, self.clients)
+
+    def _make_holdings(self) -> Holdings | None:
+        """What the clients hold. Raises UsageError if there are too few records for them."""
+        holdings = self._training_records()
+        # Clients that exist already report as often as it takes.
         if holdings is not None and self._population.clients is None:
             there = len(holdings.order)
             hint = f"ask for at most --reports {there}"
-            self._population.require_enough(
-                self.clients, there, ", each of which reports once", hint
-            )
+            require_clients(self.clients, there, ", each of which reports once", hint)
         return holdings
 
-    def _asked(self, clients: int, number: int) -> Devices:
+    def _plan_training(self) -> None:
+        """Set what follows from the expected noise: the ranges, and the rate of the optimiser."""
+        options, schedule = self.options, self._population.schedule
+        model = MODELS[self.model]
+        horizon = schedule.planned if schedule else self.rounds or 1
+        # A projection is about all coordinates.
+        k = self.d if self._projects else self.designs[0].k
+        # Of the estimates of all classes, combined by inverse variance.
+        variance = 1 / sum(design.share / design.variance for design in self.designs)
+
+        fixed_range = ranges.parse(options.range)
+        reported = ranges.ReportedValues(
+            model=model,
+            values=self.d,
+            classes=self.classes,
+            rounds=horizon,
+            reported=(self.reports or horizon * self._group) * k,
+            variance=variance,
+        )
+        self._ranges = Ranges(reported, fixed_range)
+        self._tau = 2.0**-self._ranges.exponent  # of the last round
+        self._scouts = self.designs
+        if fixed_range is None:
+            self._scouts = [scout(design) for design in self.designs]
+
+        settings = StepSettings(
+            learning_rate=options.learning_rate,
+            regularisation=options.regularisation,
+            optimiser=options.optimiser,
+            horizon=horizon,
+            classes=self.classes,
+        )
+        reports = RoundReports(self._group, k, variance)
+        gives_up = schedule is None
+        plan = training.plan(model, self.d, reports, self.rounds, settings, gives_up=gives_up)
+        self.trainer = Trainer(plan)
+
+    def begin_at(self, weights: Floats) -> None:
+        """Begin at these weights (d) instead of 0."""
+        self.trainer.begin_at(weights)
+
+    @property
+    def _projects(self) -> bool:
+        return self.designs[0].mechanism == projections.NAME
+
+    # Questions
+
+    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        group = take(devices, self._group_of(len(devices), self.trainer.round))
+        is_scouted = self.trainer.round % ranges.SCOUTED == 0
+        designs = self._scouts if is_scouted else self.designs
+        return [
+            (self.question_for(designs[part.number]), part.devices)
+            for part in by_class(self.designs, group, self.options.seed)
+        ]
+
+    def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
+        group = take(devices, self._group_of(len(devices), self.trainer.round))
+        clients = min(self.clients or len(devices), len(devices))
+        everybody = take(devices, np.arange(clients))
+        return pools_of(self.designs, group, everybody, self.options.seed)
+
+    def _group_of(self, clients: int, number: int) -> Devices:
         """The clients (from 0) of a round (from 0)."""
-        if schedule := self._population.schedule:
+        schedule = self._population.schedule
+        if schedule:
             return self._turn(clients, schedule.group(clients), number)
         start = number * self._group
         end = min(start + self._group, self.options.reports)
@@ -188,79 +249,81 @@ class FedSGD(Learning):
             return self._turn(clients, self._group, number)[: end - start]
         return np.arange(start, end)
 
-    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        asked = take(devices, self._asked(len(devices), self._trainer.round))
-        scouts = self._trainer.round % ranges.SCOUTED == 0
-        return [
-            (self.a_question(self._scouts[i] if scouts else design), members)
-            for i, design, members in by_class(self.designs, asked, self.options.seed)
-        ]
-
-    def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
-        asked = take(devices, self._asked(len(devices), self._trainer.round))
-        everybody = take(devices, np.arange(min(self.clients or len(devices), len(devices))))
-        return pools_of(self.designs, asked, everybody, self.options.seed)
-
-    def a_question(self, design: ReportDesign) -> Question:
-        asked, range_ = self._trainer.question(), self._ranges.exponent
+    def question_for(self, design: ReportDesign) -> Question:
+        parameters, range_ = self.trainer.question(), self._ranges.exponent
         if design.mechanism == projections.NAME:
-            design, range_ = projections.asked(design, self.d, self._radius)
-        parts = (
-            self._trainer.plan.model,
-            asked.mantissas,
-            asked.exponent,
-            design.card.data,
-            design.k,
+            design, range_ = projections.with_radius(design, self.d, self._radius)
+        return Question(
+            model=self.trainer.plan.model,
+            parameters=parameters.mantissas,
+            exponent=parameters.exponent,
+            card=design.card.data,
+            k=design.k,
+            batch=self.options.batch,
+            classes=self.classes,
+            range=range_,
         )
-        return Question(*parts, self.options.batch, classes=self.classes, range=range_)
 
     @property
     def _radius(self) -> float:
-        """Of the next round's projections: a fixed range names it, else it follows from the size of
-        coordinates.
+        """The radius of the next round's projections.
+
+        A fixed range names it; otherwise it follows from the size of coordinates.
         """
-        if ranges.named(self.options.range) is not None:
+        if ranges.parse(self.options.range) is not None:
             return float(2.0**-self._ranges.exponent)
         return projections.radius(self._ranges.mean_size, self.d)
+
+    # Answers
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Step along the mean gradient, the classes combined by inverse variance."""
         if not result.reports:
-            self._trainer.fail()
+            self.trainer.fail()
             return
-        first = result.cohorts[0]  # the same for all
-        tau = self._tau = 2.0**-first.question.range
-        if first.vectors is None:
-            mean, reports = self.estimate_of(result.number, result.cohorts, tau)
-            kept = self._ranges.kept(tau)
-            self._ranges.learn(self._trainer.weights, mean, reports, result.cohorts)
-            mean[0] -= self._ranges.skew(self._trainer.weights, tau)
-        else:
-            means = estimate.mean_of_projections(*result.cohorts)
-            self.last = {"round": result.number, **means.summary()}
-            mean, reports, kept = means.mean, means.reports.astype(np.float64), 1.0
-            tau = self._tau = projection.real_radius(
-                projection.of(first.card), first.question.range
-            )
-        self._trainer.update(self.direction(mean), reports, tau, kept)
+        if result.cohorts[0].vectors is not None:
+            self._learn_from_projections(result)
+            return
+
+        self._tau = 2.0 ** -result.cohorts[0].question.range  # the same for all classes
+        mean, reports = self.estimate_of(result.number, result.cohorts, self._tau)
+        weights = self.trainer.weights
+        kept = self._ranges.kept(self._tau)
+        self._ranges.learn(weights, mean, reports, result.cohorts)
+        mean[0] -= self._ranges.skew(weights, self._tau)
+        self.trainer.update(self.direction(mean), reports, self._tau, kept)
+
+    def _learn_from_projections(self, result: RoundResult) -> None:
+        """Step along the mean gradient where each report is about a whole gradient."""
+        first = result.cohorts[0]
+        means = estimate.mean_of_projections(*result.cohorts)
+        self.last_gradient = {"round": result.number, **means.summary()}
+        body = projection.of(first.card)
+        self._tau = projection.real_radius(body, first.question.range)
+        reports = means.reports.astype(np.float64)
+        self.trainer.update(self.direction(means.mean), reports, self._tau)
 
     def direction(self, mean: Floats) -> Floats:
-        """The direction that the model moves against: the mean gradient; another algorithm may
-        change it.
+        """The direction (d) that the model moves against: the mean gradient.
+
+        Another algorithm may override it.
         """
         return mean
 
     def estimate_of(
         self, number: int, cohorts: Sequence[CohortCounts], tau: float
     ) -> tuple[Floats, Floats]:
-        """The mean gradient, and how many reports each coordinate of it rests on."""
-        parts = [(cohort.card, cohort.counts) for cohort in cohorts]
-        means = estimate.combine(parts, bound=True, tau=tau)  # few reports a coordinate
-        self.last = {"round": number, **means.summary()}
+        """The mean gradient (d) of a round, and the number of reports of each coordinate (d)."""
+        counts = [(cohort.card, cohort.counts) for cohort in cohorts]
+        # `bound`, since a coordinate may have few reports.
+        means = estimate.combine(counts, bound=True, tau=tau)
+        self.last_gradient = {"round": number, **means.summary()}
         return means.mean, means.reports.astype(np.float64)
 
+    # State and result
+
     def chosen(self) -> dict[str, float]:
-        return {"tau": self._tau, "rate": self._trainer.rate}
+        return {"tau": self._tau, "rate": self.trainer.rate}
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "range": {**self._ranges.state(), "tau": self._tau}}
@@ -272,38 +335,34 @@ class FedSGD(Learning):
             self._tau = float(state["range"]["tau"])
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return {**super().result(history), "tau": self._tau, "taus": taus_of(history)}
+        return {**super().result(history), "tau": self._tau, "taus": rounds_by_tau(history)}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         lines = super().summary(result)
         if result["taus"]:
-            how = (
-                "tau, chosen by --range auto"
-                if result["options"]["range"] == "auto"
-                else "tau, by --range"
-            )
+            is_auto = result["options"]["range"] == "auto"
+            how = "tau, chosen by --range auto" if is_auto else "tau, by --range"
             sign = "a length of " if result["mechanism"] == projections.NAME else "+-"
             lines.append(f"{clipped(result['taus'], sign)} ({how})")
         return lines
 
 
-def taus_of(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The number of rounds of each tau."""
+def rounds_by_tau(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of rounds of each tau, which is written as text."""
     return dict(Counter(f"{entry['tau']:g}" for entry in history))
 
 
 def scout(design: ReportDesign) -> ReportDesign:
-    """A report of the same cost that tells the size of values, too; the same one where it does, or
-    where none can.
+    """A report of the same cost that shows the size of values, too.
+
+    It is the design itself if its card shows it, or if no card of this cost can.
     """
     if design.mechanism == "lhp":
         return design
     if design.mechanism != projections.NAME and estimate.magnitude(design.card.data) is not None:
         return design
     card = mechanisms.design("rr3", epsilon_micro=design.card.epsilon).decode()
-    return (
-        design
-        if estimate.magnitude(card.data) is None
-        else replace(design, card=card, mechanism="rr3")
-    )
+    if estimate.magnitude(card.data) is None:
+        return design
+    return replace(design, card=card, mechanism="rr3")

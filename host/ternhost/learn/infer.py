@@ -1,5 +1,4 @@
-"""Protected inference over a fleet: every client classifies a record of its own and reports once,
-under exact noise.
+"""Protected inference: every client classifies a record of its own and reports once, under exact noise.
 
 It reports either its class probabilities under Laplace noise, which show clusters and certainty, or
 its label by randomised response, which is far more accurate for its epsilon. Clients that tern
@@ -17,14 +16,22 @@ import numpy.typing as npt
 from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
-from ternhost.count import estimate
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Holdings, held_out, load
 from ternhost.errors import UsageError
-from ternhost.learn import base, clustering
+from ternhost.learn import clustering, estimate
+from ternhost.learn.base import (
+    Cohort,
+    Learner,
+    Population,
+    report_summary,
+    require_clients,
+    require_everybody,
+)
 from ternhost.learn.classifiers import Classifier, LearnedBy, trained
-from ternhost.learn.designs import SEED_HELP, ReportDesign, by_class
+from ternhost.learn.designs import SEED_HELP, DeviceClass, ReportDesign, by_class
+from ternhost.learn.devices import Devices, clients_of
 from ternhost.learn.noise import LABEL, PROBABILITY, NoiseOptions, to_classify, weakness
 from ternhost.learn.parameters import Floats
 from ternhost.options import require
@@ -35,10 +42,19 @@ from ternhost.vectorised import probabilities
 
 _CLIENTS = 1000  # by default, as in MindSpore
 _FIGURES = ("score", "score_without_noise", "agreement")
+_NOTHING_YET = {
+    "clients": 0,
+    "clusters": {},
+    "shares": {},
+    "score": None,
+    "agreement": None,
+}
 
 
 @dataclass(frozen=True)
 class Options(NoiseOptions):
+    """Options of protected inference."""
+
     dataset: str = to_classify(
         "iris",
         f"data set of the clients: {', '.join(clustering.CLASSES)}, or another with two classes",
@@ -72,40 +88,33 @@ class Options(NoiseOptions):
     )
     seed: int = to_classify(1, SEED_HELP, metavar="S")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         require(0 < self.held_out < 1, "held_out", "above 0 and below 1", self.held_out)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         count = self.cluster_client_num
         require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
-        require(
-            self.eval_type in clustering.SCORES,
-            "eval_type",
-            " or ".join(clustering.SCORES),
-            self.eval_type,
-        )
+        scores = clustering.SCORES
+        require(self.eval_type in scores, "eval_type", " or ".join(scores), self.eval_type)
         require(self.score_rounds >= 1, "score_rounds", "1 or more", self.score_rounds)
         if self.score_rounds > 1 and self.classifier is None:
             raise UsageError(
                 "--score-rounds needs --classifier", "name the run whose rounds are scored"
             )
-        if self.answer == LABEL and self.eval_type not in (
-            clustering.NOT_EVAL,
-            clustering.SILHOUETTE_SCORE,
-        ):
+
+        has_score = self.answer != LABEL and self.eval_type != clustering.NOT_EVAL
+        of_labels = (clustering.NOT_EVAL, clustering.SILHOUETTE_SCORE)
+        if self.answer == LABEL and self.eval_type not in of_labels:
             text = f"--eval-type {self.eval_type} is of vectors, and labels have no such score"
             raise UsageError(text, "leave it out, or name --answer vector")
-        if self.score_rounds > 1 and (
-            self.answer == LABEL or self.eval_type == clustering.NOT_EVAL
-        ):
+        if self.score_rounds > 1 and not has_score:
             text = "--score-rounds scores vectors, and there is no score with --answer label or --eval-type NOT_EVAL"
             raise UsageError(text, "leave out --score-rounds, or these")
 
 
-class Infer(base.Learner):
-    """One evaluation, or one of each model; a fleet that is served is evaluated over and over.
+class Infer(Learner):
+    """One evaluation, or one of each model; a served fleet is evaluated over and over.
 
-    The last one counts.
+    The last evaluation counts.
     """
 
     name = "infer"
@@ -115,28 +124,17 @@ class Infer(base.Learner):
     modules = ("inference",)
     rounds_option = "score_rounds"
 
-    def __init__(
-        self, options: Any, population: base.Population, data: Dataset | None = None
-    ) -> None:
-        """data: instead of the data set that the options name; its held-out records are the
-        clients'.
-        """
+    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        """data: instead of the data set that the options name; its held-out records are the clients'."""
         self.options = options
-        base.require_everybody(population, "inference")
-        if options.classifier is None:
-            if data is None:
-                named = clustering.load(options.dataset)
-                data = named.divided(held_out(len(named.labels), options.held_out))
-            self._classifiers = [trained(data)]
-        else:
-            run = LearnedBy.read(options.classifier)
-            if data is None and population.knows_records:
-                data = load(options.dataset, classes=run.classes > 1)
-            if data is not None:
-                run.require_for(data)
-            self._classifiers = run.classifiers(options.score_rounds)
-        self._label = options.answer == LABEL
+        require_everybody(population, "inference")
+        data = self._load(data, population.knows_records)
         self._round = 0
+        self._evaluation: dict[str, Any] | None = None  # the last one
+        self._figures: dict[str, float] = {}  # of the last round
+        # The figures of each model, where no device is asked.
+        self._computed: list[dict[str, float]] = []
+
         classes, features = self._classifier.mantissas.shape
         if classes * features > wire.MAX_VALUES:
             raise UsageError(
@@ -144,6 +142,35 @@ class Infer(base.Learner):
                 "that a device takes",
                 hint=f"one of: {', '.join(clustering.CLASSES)}",
             )
+        self._plan_rounds(population, data)
+        self.designs = []
+        if self._is_protected:
+            self.designs = [self._design(device_class) for device_class in options.classes()]
+        else:
+            self._require_simulation(population)
+            self._compute(np.arange(self.clients or 0))
+
+    def _load(self, data: Dataset | None, knows_records: bool) -> Dataset | None:
+        """Set the classifiers, and return the data set whose held-out records the clients hold."""
+        options = self.options
+        if options.classifier is None:
+            if data is None:
+                named = clustering.load(options.dataset)
+                data = named.divided(held_out(len(named.labels), options.held_out))
+            self._classifiers = [trained(data)]
+            return data
+
+        run = LearnedBy.read(options.classifier)
+        if data is None and knows_records:
+            data = load(options.dataset, classes=run.classes > 1)
+        if data is not None:
+            run.require_for(data)
+        self._classifiers = run.classifiers(options.score_rounds)
+        return data
+
+    def _plan_rounds(self, population: Population, data: Dataset | None) -> None:
+        """Set how many rounds and clients there will be, and what clients hold."""
+        options, schedule = self.options, population.schedule
         self.clients = options.cluster_client_num or None
         if population.knows_records:
             assert data is not None
@@ -151,247 +178,292 @@ class Infer(base.Learner):
             there = population.clients or len(order)
             self.clients = self.clients or min(_CLIENTS, there)
             hint = f"ask for {there} or fewer, or hold out more records"
-            population.require_enough(self.clients, there, " to be clustered", hint)
+            require_clients(self.clients, there, " to be clustered", hint)
             self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
-        schedule = population.schedule
+
         if schedule is not None and options.score_rounds > 1:
             raise UsageError(
                 "a served fleet has one classifier", "leave out --score-rounds, or use tern infer"
             )
         self.rounds = schedule.rounds if schedule else len(self._classifiers)
         self.times = self.rounds or 1
-        self.reports = (
-            None if self.clients is None or self.rounds is None else self.clients * self.rounds
-        )
-        self._found: dict[str, Any] | None = None
-        self._figures: dict[str, float] = {}  # of the last round
-        self._computed: list[
-            dict[str, float]
-        ] = []  # figures of each model, where no device is asked
-        self.designs = []
-        if options.privacy_eval_type != clustering.NOT_ENCRYPT and options.unprotected is None:
-            self.designs = [self._design(epsilon, share) for epsilon, share in options.classes()]
-        elif not population.knows_records or population.clients is None or schedule is not None:
-            options.classes()  # refuses noise that no board has
+        self.reports = None
+        if self.clients is not None and self.rounds is not None:
+            self.reports = self.clients * self.rounds
+
+    # Protection
+
+    @property
+    def _is_label(self) -> bool:
+        """Whether clients report labels, not vectors of probabilities."""
+        return bool(self.options.answer == LABEL)
+
+    @property
+    def _is_protected(self) -> bool:
+        """Whether devices report, with noise that a card has."""
+        options = self.options
+        has_noise = options.privacy_eval_type != clustering.NOT_ENCRYPT
+        return bool(has_noise and options.unprotected is None)
+
+    def _require_simulation(self, population: Population) -> None:
+        """Raise UsageError unless the fleet is simulated: devices protect what they send."""
+        is_simulated = population.knows_records and population.clients is not None
+        if not is_simulated or population.schedule is not None:
+            self.options.classes()  # refuses noise that no board has
             text = (
                 f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
             )
             raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
-        else:
-            self._compute(np.arange(self.clients or 0))
 
-    def _compute(self, clients: base.Devices) -> None:
-        """Evaluate each model on results that no device would send: exact ones, or those with too
-        little noise.
-        """
-        for i in range(len(self._classifiers)):
-            results = self._exact(clients)
-            if (setting := self.options.unprotected) is not None:
-                rng = np.random.default_rng([self.options.seed, i])
-                results = results + rng.laplace(0, 1 / setting, results.shape)
-            means = results.mean(axis=0)
-            if self._label:
-                results = results.argmax(axis=1)
-                means = np.bincount(results, minlength=len(means)) / len(results)
-            self._found = self._evaluate(results, clients) | _shares(means)
-            self._computed.append(self._of_model(self._found))
-            self._round += 1
-
-    @property
-    def _classifier(self) -> Classifier:
-        """That of the round under way."""
-        return self._classifiers[min(self._round, len(self._classifiers) - 1)]
-
-    def _design(self, epsilon: int, share: float) -> ReportDesign:
-        if self._label:
+    def _design(self, device_class: DeviceClass) -> ReportDesign:
+        epsilon, share = device_class.epsilon, device_class.share
+        if self._is_label:
             classes = len(self._classifier.mantissas)
             card = mechanisms.design("grr", levels=classes, epsilon_micro=epsilon).decode()
-            return ReportDesign(card, 1, 0.0, "grr", epsilon, share, what="label")
-        card = cards.decode(clustering.noise_card(epsilon))
-        return ReportDesign(card, 1, 0.0, "laplace", epsilon, share, what="vector of probabilities")
+            mechanism, what = "grr", "label"
+        else:
+            card = cards.decode(clustering.noise_card(epsilon))
+            mechanism, what = "laplace", "vector of probabilities"
+        return ReportDesign(card, 1, 0.0, mechanism, epsilon, share, what=what)
+
+    # Rounds
 
     @property
     def done(self) -> bool:
         return self.rounds is not None and self._round >= self.rounds
 
-    def cohorts(self, devices: Sequence[int] | base.Devices) -> list[base.Cohort]:
+    @property
+    def _classifier(self) -> Classifier:
+        """The classifier of the round under way."""
+        return self._classifiers[min(self._round, len(self._classifiers) - 1)]
+
+    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         parts = by_class(self.designs, devices[: self.clients], self.options.seed)
-        return [(self._question(design), members) for _, design, members in parts]
+        return [(self._question(part.design), part.devices) for part in parts]
 
     def _question(self, design: ReportDesign) -> Question:
-        mantissas, exponent = self._classifier.mantissas, self._classifier.exponent
-        k = 1 if self._label else len(mantissas)
-        parameters = mantissas.reshape(-1).tolist()
+        classifier = self._classifier
+        classes = len(classifier.mantissas)
         return Question(
-            wire.SOFTMAX, parameters, exponent, design.card.data, k, classes=len(mantissas)
+            model=wire.SOFTMAX,
+            parameters=classifier.mantissas.reshape(-1).tolist(),
+            exponent=classifier.exponent,
+            card=design.card.data,
+            k=1 if self._is_label else classes,
+            classes=classes,
         )
 
-    def learn(self, result: RoundResult, devices: Sequence[int] | base.Devices) -> None:
+    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         self._figures = {}
         if result.reports:
-            self._take(result, devices)
+            self._evaluation = self._evaluate_round(result, devices)
+            self._figures = self._figures_of(self._evaluation)
         self._round += 1
 
-    def _take(self, result: RoundResult, devices: Sequence[int] | base.Devices) -> None:
-        answers = [
-            (cohort.card, cohort.answers) for cohort in result.cohorts if cohort.answers is not None
-        ]
-        results = np.concatenate([self._read(card, answer.symbols) for card, answer in answers])
-        reporters = np.concatenate([answer.devices for _, answer in answers])
-        still = np.isin(
-            reporters, np.asarray(devices)
-        )  # one may have been revoked since it answered
-        self._found = self._evaluate(results[still], base.clients_of(devices, reporters[still]))
-        if self._label:
+    def _evaluate_round(
+        self, result: RoundResult, devices: Sequence[int] | Devices
+    ) -> dict[str, Any]:
+        results, reporters = [], []
+        for cohort in result.cohorts:
+            if cohort.answers is not None:
+                results.append(self._results_of(cohort.card, cohort.answers.symbols))
+                reporters.append(cohort.answers.devices)
+        ids = np.concatenate(reporters)
+        # A device may have been revoked since it answered.
+        is_known = np.isin(ids, np.asarray(devices))
+        clients = clients_of(devices, ids[is_known])
+        evaluation = self._evaluate(np.concatenate(results)[is_known], clients)
+
+        if self._is_label:
             labels = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
             shares = estimate.combine_frequencies(labels)
         else:  # the mean probability of each class
             shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
-        self._found |= _shares(shares.mean, shares.low, shares.high)
-        self._figures = self._of_model(self._found)
+        return evaluation | {"shares": _shares(shares.mean, shares.low, shares.high)}
 
-    def _of_model(self, found: Mapping[str, Any]) -> dict[str, float]:
-        """The figures of an evaluation, and the loss of its model in its run, as far as they are
-        known.
-        """
-        known = {name: found[name] for name in _FIGURES}
-        if self.options.score_rounds > 1:
-            known["loss"] = self._classifier.loss
-        return {name: float(value) for name, value in known.items() if value is not None}
+    def _results_of(self, card: cards.Card, symbols: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The labels (n), or the vectors (n x classes), for which the symbols (n x k) stand."""
+        results: npt.NDArray[Any] = symbols[:, 0]
+        if not self._is_label:
+            results = estimate.symbol_values(card)[symbols]
+        return results
 
-    def figures(self) -> dict[str, float]:
-        return self._figures
+    def _compute(self, clients: Devices) -> None:
+        """Evaluate each model on results that no device would send: exact, or with too little noise."""
+        for i in range(len(self._classifiers)):
+            results = self._exact(clients)
+            laplace_eps = self.options.unprotected
+            if laplace_eps is not None:
+                rng = np.random.default_rng([self.options.seed, i])
+                results = results + rng.laplace(0, 1 / laplace_eps, results.shape)
+            means = results.mean(axis=0)
+            if self._is_label:
+                results = results.argmax(axis=1)
+                means = np.bincount(results, minlength=len(means)) / len(results)
+            self._evaluation = self._evaluate(results, clients) | {"shares": _shares(means)}
+            self._computed.append(self._figures_of(self._evaluation))
+            self._round += 1
 
-    def _read(self, card: cards.Card, symbols: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return symbols[:, 0] if self._label else estimate.symbol_values(card)[symbols]
-
-    def _exact(self, clients: base.Devices) -> Floats:
+    def _exact(self, clients: Devices) -> Floats:
+        """The class probabilities of these clients without noise (n x classes)."""
         assert self.holdings is not None
         rows = self.holdings.rows(clients)[:, 0, :-1]
         return probabilities(self._classifier.mantissas, self._classifier.exponent, rows) / ONE
 
-    def _evaluate(self, results: npt.NDArray[Any], clients: base.Devices) -> dict[str, Any]:
-        known = None if self.holdings is None else self._exact(clients)
-        if self._label:
-            return self.in_privacy() | clustering.labelled(results, known)
-        return self.in_privacy() | clustering.cluster(self.options.eval_type, results, known)
+    def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
+        """The clusters and scores of results, labels (n) or vectors (n x classes), of these clients."""
+        exact = None if self.holdings is None else self._exact(clients)
+        if self._is_label:
+            return self.noise_settings() | clustering.labelled(results, exact)
+        return self.noise_settings() | clustering.cluster(self.options.eval_type, results, exact)
 
-    def in_privacy(self) -> dict[str, Any]:
-        """The true epsilon beside MindSpore's setting, of the class that pays most, and the noise
-        that a probability gets at most, with which probability.
-        """
-        half = max(
-            (design.epsilon / MICRO / 2 for design in self.designs),
-            default=self.options.unprotected,
-        )
-        true, often = (None if half is None else 2 * half), self.options.probability or PROBABILITY
-        noise = {"privacy_eval_type": self.options.privacy_eval_type, "laplace_eval_eps": half}
-        noise |= {"epsilon_true": true, "eval_type": self.options.eval_type}
-        if half is not None and not self._label:
-            noise |= {"noise": -math.log1p(-often) / half, "probability": often}
-        return noise
+    def _figures_of(self, evaluation: Mapping[str, Any]) -> dict[str, float]:
+        """The figures of an evaluation, and the loss of its model in its run, as far as known."""
+        values = {name: evaluation[name] for name in _FIGURES}
+        if self.options.score_rounds > 1:
+            values["loss"] = self._classifier.loss
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    def figures(self) -> dict[str, float]:
+        return self._figures
 
     def state(self) -> dict[str, Any]:
-        return {"round": self._round, "found": self._found}
+        return {"round": self._round, "found": self._evaluation}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._round, self._found = int(state["round"]), state["found"]
+        self._round, self._evaluation = int(state["round"]), state["found"]
+
+    # The result
+
+    def noise_settings(self) -> dict[str, Any]:
+        """The true epsilon beside MindSpore's setting, which is half of it, of the class that pays most.
+
+        For vectors, also the noise that a probability gets at most, and with which probability.
+        """
+        options = self.options
+        half = options.unprotected
+        if self.designs:
+            half = max(design.epsilon / MICRO / 2 for design in self.designs)
+        values = {
+            "privacy_eval_type": options.privacy_eval_type,
+            "laplace_eval_eps": half,
+            "epsilon_true": None if half is None else 2 * half,
+            "eval_type": options.eval_type,
+        }
+        if half is not None and not self._is_label:
+            probability = options.probability or PROBABILITY
+            values["noise"] = -math.log1p(-probability) / half
+            values["probability"] = probability
+        return values
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         classes, features = self._classifier.mantissas.shape
-        found = self._found or {
-            "clients": 0,
-            "clusters": {},
-            "shares": {},
-            "score": None,
-            "agreement": None,
+        result = {
+            "dataset": self.options.dataset,
+            "classes": classes,
+            "features": features,
+            "answer": self.options.answer,
+            **(self._evaluation or _NOTHING_YET),
+            "scores": self._scores(history),
         }
-        result = {"dataset": self.options.dataset, "classes": classes, "features": features}
-        result |= {"answer": self.options.answer, **found, "scores": self._scores(history)}
         if self.designs:
             result["budgets"] = [each.summary(self.times) for each in self.designs]
-            result |= base.report_summary(self.designs[0], self._question(self.designs[0]))
+            result |= report_summary(self.designs[0], self._question(self.designs[0]))
         return result
 
     def _scores(self, history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The figures of each model of a run, by its round there; of a single model by the rounds
-        of this run.
-        """
-        of_models = self.options.score_rounds > 1
+        """The figures of each model of a run, by its round there; of one model, by those of this run."""
         rows: Sequence[Mapping[str, Any]] = self._computed or history
-        rounds = (
-            [each.round for each in self._classifiers]
-            if of_models
-            else [row.get("round") for row in rows]
-        )
-        names = (*_FIGURES, "loss")
-        pairs = zip(rounds, rows, strict=False)  # a run that was stopped has fewer rows
-        return [
-            {"round": number, **{name: row.get(name) for name in names}} for number, row in pairs
-        ]
+        if self.options.score_rounds > 1:
+            rounds = [classifier.round for classifier in self._classifiers]
+        else:
+            rounds = [row.get("round") for row in rows]
+        scores = []
+        # A run that was stopped has fewer rows than models.
+        for number, row in zip(rounds, rows, strict=False):
+            figures = {name: row.get(name) for name in (*_FIGURES, "loss")}
+            scores.append({"round": number, **figures})
+        return scores
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        lines = [_score(result)]
-        if len(scores := [row for row in result.get("scores", ()) if row["score"] is not None]) > 1:
-            first, last = scores[0], scores[-1]
-            words = f"score {first['score']:.4f} to {last['score']:.4f}"
-            if None not in (first["loss"], last["loss"]):
-                words += f", log-loss {first['loss']:.4f} to {last['loss']:.4f}"
-            lines.append(f"{words}, from round {first['round']} to round {last['round']}")
-        if result.get("epsilon_paid") is None and result.get("epsilon_true") is not None:
-            bound = (
-                f"noise of at most {result['noise']:.3g} with probability {result['probability']:g}"
-            )
-            option = f"--laplace-eval-eps {result['laplace_eval_eps']:.10g}"
-            lines.append(f"{bound} {weakness(result['epsilon_true'])} ({option})")
-        elif result.get("epsilon_true") is not None:
-            reports = (
-                f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
-            )
-            option = (
-                "" if _labels(result) else f" (--laplace-eval-eps {result['laplace_eval_eps']:g})"
-            )
-            lines.append(f"{reports} in {result['seconds']:.1f} s{option}")
+        is_label = result.get("answer") == LABEL
         sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
-        group, value = ("label", "share") if _labels(result) else ("cluster", "mean probability")
         shares = ", ".join(
-            f"{i}: {_interval(share)}" for i, share in result.get("shares", {}).items()
+            f"{label}: {_share(share)}" for label, share in result.get("shares", {}).items()
         )
-        lines.append(f"clients by {group}: {sizes or 'none'}")
-        return [*lines, f"{value} of each class: {shares or 'none'}"]
+        group, value = ("label", "share") if is_label else ("cluster", "mean probability")
+        return [
+            _score_line(result),
+            *_score_range_lines(result),
+            *_noise_lines(result),
+            f"clients by {group}: {sizes or 'none'}",
+            f"{value} of each class: {shares or 'none'}",
+        ]
 
 
-def _shares(*interval: Floats) -> dict[str, Any]:
-    """The share of each class with its interval, or alone where it is exact."""
+def _shares(*intervals: Floats) -> dict[str, dict[str, float]]:
+    """The share of each class by its number: exact, or with the ends of its interval."""
     names = ("share", "low", "high")
-    rows = zip(*interval, strict=True)
-    return {
-        "shares": {
-            str(i): dict(zip(names, map(float, row), strict=False)) for i, row in enumerate(rows)
-        }
-    }
+    shares = {}
+    for i, row in enumerate(zip(*intervals, strict=True)):
+        shares[str(i)] = dict(zip(names, map(float, row), strict=False))
+    return shares
 
 
-def _score(result: Mapping[str, Any]) -> str:
-    def figure(value: float | None) -> str:
-        return "none (a single cluster has no score)" if value is None else f"{value:.4f}"
+# Results for people
 
-    known, parts = result["agreement"] is not None, []
-    if not _labels(result) and result.get("eval_type") not in (None, clustering.NOT_EVAL):
-        exact = f"   (without noise {figure(result['score_without_noise'])})" if known else ""
-        parts.append(f"{result['eval_type']} {figure(result['score'])}{exact}")
-    if known:
-        kept = "label" if _labels(result) else "cluster"
+
+def _score_line(result: Mapping[str, Any]) -> str:
+    """The score of the clusters, and how many clients are where they would be without noise."""
+    is_label = result.get("answer") == LABEL
+    is_comparable = result["agreement"] is not None
+    parts = []
+    if not is_label and result.get("eval_type") not in (None, clustering.NOT_EVAL):
+        score = f"{result['eval_type']} {_score(result['score'])}"
+        if is_comparable:
+            score += f"   (without noise {_score(result['score_without_noise'])})"
+        parts.append(score)
+    if is_comparable:
+        kept = "label" if is_label else "cluster"
         parts.append(f"{100 * result['agreement']:.1f} % of the clients keep their {kept}")
     return "; ".join(parts) or "not scored"
 
 
-def _labels(result: Mapping[str, Any]) -> bool:
-    return result.get("answer") == LABEL
+def _score(value: float | None) -> str:
+    return "none (a single cluster has no score)" if value is None else f"{value:.4f}"
 
 
-def _interval(share: Mapping[str, float]) -> str:
-    return f"{share['share']:.3f}" + (
-        f" +- {share['high'] - share['share']:.3f}" if "high" in share else ""
-    )
+def _score_range_lines(result: Mapping[str, Any]) -> list[str]:
+    """How the score and the loss changed from the first scored round of the run to the last."""
+    scores = [row for row in result.get("scores", ()) if row["score"] is not None]
+    if len(scores) < 2:
+        return []
+    first, last = scores[0], scores[-1]
+    line = f"score {first['score']:.4f} to {last['score']:.4f}"
+    if None not in (first["loss"], last["loss"]):
+        line += f", log-loss {first['loss']:.4f} to {last['loss']:.4f}"
+    return [f"{line}, from round {first['round']} to round {last['round']}"]
+
+
+def _noise_lines(result: Mapping[str, Any]) -> list[str]:
+    """The reports and MindSpore's setting, or what is wrong with noise that no device adds."""
+    true = result.get("epsilon_true")
+    if true is None:
+        return []
+    setting = result["laplace_eval_eps"]
+    if result.get("epsilon_paid") is None:
+        noise = f"noise of at most {result['noise']:.3g} with probability {result['probability']:g}"
+        return [f"{noise} {weakness(true)} (--laplace-eval-eps {setting:.10g})"]
+    reports = f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
+    line = f"{reports} in {result['seconds']:.1f} s"
+    if result.get("answer") != LABEL:
+        line += f" (--laplace-eval-eps {setting:g})"
+    return [line]
+
+
+def _share(share: Mapping[str, float]) -> str:
+    text = f"{share['share']:.3f}"
+    if "high" in share:
+        text += f" +- {share['high'] - share['share']:.3f}"
+    return text

@@ -1,4 +1,4 @@
-"""The common part of algorithms that learn a linear model: the data that judge it, and the result."""
+"""The base of algorithms that learn a linear model: its options, its data, and its result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,19 +13,20 @@ from ternhost.count.questions import Averaged, Question, report_bytes
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Indices
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
-from ternhost.learn.base import Learner, Population, Turns, report_summary
-from ternhost.learn.designs import SEED_HELP, Budgeted, ReportDesign, ends, stated
+from ternhost.learn.base import Learner, Population, report_summary
+from ternhost.learn.designs import SEED_HELP, BudgetOptions, ReportDesign, ends, stated
+from ternhost.learn.devices import Turns
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
-from ternhost.options import option, require
+from ternhost.options import OptionGroup, option, require
 from ternhost.text import counted
 
 to_learn = partial(option, group="what to learn")
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(OptionGroup):
     """Options of every algorithm that learns a linear model."""
 
     dataset: str = to_learn(
@@ -50,17 +51,18 @@ class ModelOptions:
     )
     seed: int = to_learn(1, SEED_HELP, metavar="S")
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.model and self.model not in MODELS:
             raise UsageError(
                 f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}"
             )
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         if self.labels is not None:
-            require(
-                2 <= self.labels <= MAX_DIMENSION, "labels", f"2 to {MAX_DIMENSION}", self.labels
-            )
-        if (self.labels is not None) != (self.dimension is not None and self.model == "softmax"):
+            in_order = 2 <= self.labels <= MAX_DIMENSION
+            require(in_order, "labels", f"2 to {MAX_DIMENSION}", self.labels)
+
+        needs_labels = self.dimension is not None and self.model == "softmax"
+        if needs_labels != (self.labels is not None):
             text = "--labels is for softmax regression on records that only the devices know, which needs it"
             raise UsageError(text, "name --model softmax, --dimension and --labels together")
         if self.dimension is not None:
@@ -70,87 +72,118 @@ class ModelOptions:
     @property
     def model_name(self) -> str:
         """The model that was named, else the one that suits the labels."""
-        task = CLASSIFICATION if self.dimension is not None else datasets.task_of(self.dataset)
-        return self.model or SUITED[task]
+        if self.model:
+            return self.model
+        if self.dimension is not None:
+            return SUITED[CLASSIFICATION]
+        return SUITED[datasets.task_of(self.dataset)]
 
     @property
     def derived(self) -> dict[str, Any]:
+        """The values that were computed for options left out, for results."""
         return {"model": self.model_name}
 
 
 @dataclass(frozen=True)
-class LearningOptions(Budgeted, ModelOptions):
+class LearningOptions(BudgetOptions, ModelOptions):
     """Options of algorithms whose reports each have an epsilon."""
 
     batch: int = to_learn(0, "records used for a report; 0: all of the device", metavar="B")
 
-    def __post_init__(self) -> None:
-        ModelOptions.__post_init__(self)
-        super().__post_init__()
-        require(
-            0 <= self.batch <= MAX_BATCH, "batch", f"0 (all) to {MAX_BATCH} records", self.batch
-        )
+    def check(self) -> None:
+        in_order = 0 <= self.batch <= MAX_BATCH
+        require(in_order, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
 
 
 class Learning(Learner):
-    """The base of algorithms that learn a linear model by rounds: `_trainer` has it."""
+    """The base of algorithms that learn a linear model.
 
-    _trainer: Trainer
+    A subclass sets `trainer`, which makes the steps of the model, or overrides what uses it, and
+    defines `question_for`. A model of `classes` classes has a weight for each class and feature,
+    class by class: `d` in all.
+    """
+
+    trainer: Trainer
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         """data: to learn from, instead of the data set that the options name."""
         self.options = options
         self._population = population
-        self.dataset = data
         self.model: str = options.model_name
-        several = self.model == "softmax"
+        self.dataset = self._dataset_for(data)  # None: only the devices know their records
+        self.classes = self._class_count()
+        self.d = self.classes * self._feature_count()
+        if self.d > MAX_VALUES:
+            hint = f"a device computes at most {MAX_VALUES:,}: use fewer classes or features"
+            text = f"{self.classes} classes of {self._feature_count()} features have {self.d:,} weights"
+            raise UsageError(text, hint)
+        self.last_gradient: dict[str, Any] | None = None  # of the last round that estimated one
+        self._turns: Turns | None = None
+
+    def _dataset_for(self, data: Dataset | None) -> Dataset | None:
+        """The data set: the given one, or that of the options. Raises UsageError."""
+        options = self.options
+        dataset = data
         if data is None and options.dimension is None:
-            self.dataset = datasets.load(options.dataset, classes=several)
-        elif data is None and population.knows_records:
+            dataset = datasets.load(options.dataset, classes=self.model == "softmax")
+        elif data is None and self._population.knows_records:
             text = (
                 "--dimension is for devices with records of their own, and these are given theirs"
             )
             raise UsageError(text, "name a --dataset, or a fleet of boards: port:... or mqtt:...")
-        if self.dataset and self.dataset.task == REGRESSION and self.model != SUITED[REGRESSION]:
-            text = f"a {self.model} model tells classes, and the labels of {self.dataset.name} are numbers"
-            raise UsageError(text, f"name --model {SUITED[REGRESSION]}, or leave it out")
-        self.classes: int = 1  # of softmax regression: each has a weight a feature
-        if several:
-            self.classes = len(self.dataset.classes) if self.dataset else options.labels
-        features: int = self.dataset.dimension if self.dataset else options.dimension
-        self.d = self.classes * features
-        if self.d > MAX_VALUES:
-            hint = f"a device computes at most {MAX_VALUES:,}: use fewer classes or features"
-            raise UsageError(
-                f"{self.classes} classes of {features} features have {self.d:,} weights", hint
-            )
-        self.last: dict[str, Any] | None = None  # the estimate of the last round that had one
-        self._turns: Turns | None = None
 
-    def _records(self, each: int = 1, leave_out: Indices | tuple[()] = ()) -> Holdings | None:
-        """The training records, `each` to a client; None where the host does not know what clients
-        hold.
+        if dataset and dataset.task == REGRESSION and self.model != SUITED[REGRESSION]:
+            text = (
+                f"a {self.model} model tells classes, and the labels of {dataset.name} are numbers"
+            )
+            raise UsageError(text, f"name --model {SUITED[REGRESSION]}, or leave it out")
+        return dataset
+
+    def _class_count(self) -> int:
+        """The number of classes that have weights of their own: 1 but in softmax regression."""
+        if self.model != "softmax":
+            return 1
+        if self.dataset:
+            return len(self.dataset.classes)
+        return int(self.options.labels)
+
+    def _feature_count(self) -> int:
+        """The number of features, the constant among them."""
+        if self.dataset:
+            return self.dataset.dimension
+        return int(self.options.dimension)
+
+    def _training_records(
+        self, per_client: int = 1, reserved: Indices | tuple[()] = ()
+    ) -> Holdings | None:
+        """The training records in random order, `per_client` for each client.
+
+        None if the host does not know what clients hold. reserved: positions of records that no
+        client gets.
         """
         if self.dataset is None or not self._population.knows_records:
             return None
-        held = np.setdiff1d(self.dataset.training, leave_out)
-        order = np.random.default_rng(self.options.seed).permutation(held)
-        return Holdings(self.dataset.records(np.arange(len(self.dataset.labels))), order, each)
+        positions = np.setdiff1d(self.dataset.training, reserved)
+        order = np.random.default_rng(self.options.seed).permutation(positions)
+        records = self.dataset.records(np.arange(len(self.dataset.labels)))
+        return Holdings(records, order, per_client)
 
     def _turn(self, clients: int, group: int, number: int) -> Indices:
         """The clients (from 0) of the group whose turn it is in a round (from 0)."""
         if self._turns is None or self._turns.clients != clients:
             self._turns = Turns(clients, group, self.options.seed)
-        return self._turns.asked(number)
+        return self._turns.group(number)
+
+    # A run
 
     @property
     def done(self) -> bool:
-        return self._trainer.stopped is not None
+        return self.trainer.stopped is not None
 
     @property
     def weights(self) -> Floats:
-        """The model so far."""
-        return self._trainer.model
+        """The model so far (d)."""
+        return self.trainer.model
 
     @property
     def averaged(self) -> Averaged:
@@ -158,12 +191,18 @@ class Learning(Learner):
         model = SOFTMAX if self.classes > 1 else MODELS[self.model]
         return Averaged(model, parameters.mantissas, parameters.exponent, self.classes)
 
+    def question_for(self, design: ReportDesign) -> Question:
+        """The question of the next round for the class of this design."""
+        raise NotImplementedError
+
     def state(self) -> dict[str, Any]:
-        return {"trainer": self._trainer.state(), "last": self.last}
+        return {"trainer": self.trainer.state(), "last": self.last_gradient}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._trainer.restore(state["trainer"])
-        self.last = state["last"]
+        self.trainer.restore(state["trainer"])
+        self.last_gradient = state["last"]
+
+    # Results
 
     def figures(self) -> dict[str, float]:
         if self.dataset is None:
@@ -171,120 +210,119 @@ class Learning(Learner):
         return judging.figures(self.dataset, MODELS[self.model], self.weights)
 
     def references(self) -> dict[str, Any]:
-        """The optimum without privacy, the answer that knows no features, and how many records
-        judge both.
+        """The figures of the optimum and of the baseline, and how many records judge both.
+
+        The optimum is without privacy. The baseline is the answer that knows no features.
         """
         if self.dataset is None:
             return {"measures": []}
         model = MODELS[self.model]
-        optimum = judging.figures(self.dataset, model, self.optimum())
-        baseline, judged = judging.baselines(self.dataset, model), judging.counts(self.dataset)
+        optimum_figures = judging.figures(self.dataset, model, self.optimum())
         return {
-            "measures": list(optimum),
-            "optimum": optimum,
-            "baseline": baseline,
-            "judged": judged,
+            "measures": list(optimum_figures),
+            "optimum": optimum_figures,
+            "baseline": judging.baselines(self.dataset, model),
+            "judged": judging.counts(self.dataset),
         }
 
     def optimum(self) -> Floats:
-        """The same kind of model without privacy, fitted to all training records with the same
-        regularisation. Local training has none, but without any, records that a line separates have
-        no optimum.
+        """The weights of the same model, fitted to all training records without privacy (d).
+
+        Algorithms without regularisation of their own are compared at the usual one: without any,
+        records that a line separates have no optimum.
         """
         assert self.dataset is not None
         regularisation = getattr(self.options, "regularisation", TrainingPlan.regularisation)
         return optimum(MODELS[self.model], self.dataset, regularisation)
 
-    def a_question(self, design: ReportDesign) -> Question:
-        """The question of the next round for a class."""
-        raise NotImplementedError
+    def optimisation(self) -> dict[str, Any]:
+        """What updated the model, its learning rate in the last round, and why it stopped."""
+        trainer = self.trainer
+        return {
+            "stopped": trainer.stopped,
+            "optimiser": trainer.plan.optimiser,
+            "learning_rate": trainer.rate,
+        }
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         design = self.designs[0]
-        data = self.dataset
-        features = data.feature_names if data else [f"x{i}" for i in range(self.d // self.classes)]
-        labels = data.classes if data else map(str, range(self.classes))
+        if self.dataset:
+            features, labels = list(self.dataset.feature_names), list(self.dataset.classes)
+        else:
+            features = [f"x{i}" for i in range(self._feature_count())]
+            labels = [str(i) for i in range(self.classes)]
         return {
             **self._judged(),
-            **report_summary(design, self.a_question(design)),
+            **report_summary(design, self.question_for(design)),
             "bytes_per_report_float32": report_bytes(4 * self.d),
             "classes": [design.summary(self.times) for design in self.designs],
-            **self.how(),
-            **{"levels": design.card.symbols, "k": design.k, "d": self.d},
-            "features": list(features),
-            "labels": list(labels) if self.classes > 1 else None,  # the weights come class by class
+            **self.optimisation(),
+            "levels": design.card.symbols,
+            "k": design.k,
+            "d": self.d,
+            "features": features,
+            "labels": labels if self.classes > 1 else None,  # in the order of the weights
             "weights": self.weights.tolist(),
-            "last_gradient": self.last,
+            "last_gradient": self.last_gradient,
         }
 
-    def how(self) -> dict[str, Any]:
-        """What updated the model, its learning rate in the last round, and why it stopped."""
-        trainer = self._trainer
-        how = {"stopped": trainer.stopped, "optimiser": trainer.plan.optimiser}
-        return {**how, "learning_rate": trainer.rate}
-
     def _judged(self) -> dict[str, Any]:
-        """Each figure of the model, beside the answer that knows no features and the optimum
-        without privacy.
-        """
+        """Each figure of the model with its interval, beside those of the baseline and the optimum."""
         if self.dataset is None:
             return {"measure": None, "task": None}
         model = MODELS[self.model]
-        parts: dict[str, dict[str, Any]] = {}
-        for of, weights in (("", self.weights), ("_optimum", self.optimum())):
-            parts[of] = judging.figures(self.dataset, model, weights)
-            parts[f"{of}_interval"] = judging.intervals(self.dataset, model, weights)
-            parts.setdefault("_baseline", judging.baselines(self.dataset, model))
-        names = list(parts[""])
-        judged = {f"{name}{part}": values[name] for name in names for part, values in parts.items()}
-        return {"measure": names[0], "measures": names, "task": self.dataset.task, **judged}
+        figures = judging.figures(self.dataset, model, self.weights)
+        optimum_weights = self.optimum()
+        by_suffix: dict[str, Mapping[str, Any]] = {
+            "": figures,
+            "_interval": judging.intervals(self.dataset, model, self.weights),
+            "_baseline": judging.baselines(self.dataset, model),
+            "_optimum": judging.figures(self.dataset, model, optimum_weights),
+            "_optimum_interval": judging.intervals(self.dataset, model, optimum_weights),
+        }
+
+        names = list(figures)
+        judged = {"measure": names[0], "measures": names, "task": self.dataset.task}
+        for name in names:
+            for suffix, values in by_suffix.items():
+                judged[f"{name}{suffix}"] = values[name]
+        return judged
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        lines = _figures(result)
-        unit = (
-            "weights" if result["classes"][0]["tau"] is not None else "coordinates of the gradient"
-        )
-        part = projections.part(result["mechanism"], result["k"])
-        lines += [
-            f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
-            f"{counted(result['rounds'], 'round')} and {result['seconds']:.1f} s",
-            *stated(result),
-            f"a report has {part} {result['d']} {unit} (mechanism: {result['mechanism']})",
-        ]
-        classes = result["classes"]
-        shown = ends(classes, lambda each: float(each["epsilon_paid"]))
-        if len(shown) < len(classes):
-            lines.append(
-                f"  {len(classes)} classes of clients, of which these spend the least and the most:"
-            )
-        if len(classes) > 1:
-            lines += [_class(each) for each in shown]
-        return lines
+        return [*_figure_lines(result), *_report_lines(result), *_class_lines(result["classes"])]
 
 
-def _figures(result: Mapping[str, Any]) -> list[str]:
+# Results for people
+
+
+def _figure_lines(result: Mapping[str, Any]) -> list[str]:
+    """The figures of a model, and whether they are no better than chance."""
     name = result["measure"]
     if name is None:
         return []
-    words = [judging.WORDS[each] for each in result["measures"]]
-    wide = max(map(len, words))
-    lines = [
-        f"{word:<{wide}} {result[each]:.4f}   (95 % interval {low:.4f} to {high:.4f} on held-out records; without "
-        f"privacy {result[f'{each}_optimum']:.4f}, {judging.TRIVIAL[each]} {result[f'{each}_baseline']:.4f})"
-        for word, each in zip(words, result["measures"], strict=True)
-        for low, high in [result[f"{each}_interval"]]
-    ]
-    told = "direction" if result["mechanism"] == projections.NAME else "value"
-    values = result["reports"] * result["k"]
-    if values < result["d"]:
+
+    lines = []
+    width = max(len(judging.WORDS[measure]) for measure in result["measures"])
+    for measure in result["measures"]:
+        low, high = result[f"{measure}_interval"]
         lines.append(
-            f"  the model has {result['d']} weights, and all reports together {counted(values, told)}: "
+            f"{judging.WORDS[measure]:<{width}} {result[measure]:.4f}   "
+            f"(95 % interval {low:.4f} to {high:.4f} on held-out records; without "
+            f"privacy {result[f'{measure}_optimum']:.4f}, "
+            f"{judging.TRIVIAL[measure]} {result[f'{measure}_baseline']:.4f})"
+        )
+
+    values = result["reports"] * result["k"]
+    low, high = result[f"{name}_interval"]
+    baseline = result[f"{name}_baseline"]
+    if values < result["d"]:
+        word = "direction" if result["mechanism"] == projections.NAME else "value"
+        lines.append(
+            f"  the model has {result['d']} weights, and all reports together {counted(values, word)}: "
             "the figure is chance"
         )
-        return lines
-    baseline, (low, high) = result[f"{name}_baseline"], result[f"{name}_interval"]
-    if low <= baseline <= high or not judging.better(name, result[name], baseline):
+    elif low <= baseline <= high or not judging.better(name, result[name], baseline):
         lines.append(
             f"  {result['reports']:,} reports at this epsilon do not tell this model from the answer that knows no "
             "features: the figure is chance; a few boards with many records each learn with the record as the unit of "
@@ -293,8 +331,31 @@ def _figures(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _class(cost: Mapping[str, Any]) -> str:
-    tau = "" if cost["tau"] is None else f", tau {cost['tau']:g}"
-    return (
-        f"  {100 * cost['share']:.3g} % of the clients: epsilon {cost['epsilon']:g} a report{tau}"
-    )
+def _report_lines(result: Mapping[str, Any]) -> list[str]:
+    """How many reports there were, and what is in one of them."""
+    has_range = result["classes"][0]["tau"] is not None
+    values = "weights" if has_range else "coordinates of the gradient"
+    part = projections.part(result["mechanism"], result["k"])
+    return [
+        f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
+        f"{counted(result['rounds'], 'round')} and {result['seconds']:.1f} s",
+        *stated(result),
+        f"a report has {part} {result['d']} {values} (mechanism: {result['mechanism']})",
+    ]
+
+
+def _class_lines(classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The classes of devices, if there are several; of many, those that spend least and most."""
+    if len(classes) == 1:
+        return []
+    lines = []
+    shown = ends(classes, lambda each: float(each["epsilon_paid"]))
+    if len(shown) < len(classes):
+        lines.append(
+            f"  {len(classes)} classes of clients, of which these spend the least and the most:"
+        )
+    for each in shown:
+        tau = "" if each["tau"] is None else f", tau {each['tau']:g}"
+        share = f"{100 * each['share']:.3g} % of the clients"
+        lines.append(f"  {share}: epsilon {each['epsilon']:g} a report{tau}")
+    return lines

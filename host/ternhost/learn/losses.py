@@ -23,9 +23,8 @@ def _logistic(z: Floats, y: Floats) -> tuple[Floats, Floats]:
     sign = np.where(y > 0, 1.0, -1.0)
     right = sign * z
     small = np.exp(-np.abs(z))
-    return np.log1p(small) + np.maximum(-right, 0), -sign * np.where(right > 0, small, 1) / (
-        1 + small
-    )
+    losses = np.log1p(small) + np.maximum(-right, 0)
+    return losses, -sign * np.where(right > 0, small, 1) / (1 + small)
 
 
 def _hinge(z: Floats, y: Floats) -> tuple[Floats, Floats]:

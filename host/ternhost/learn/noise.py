@@ -1,5 +1,4 @@
-"""What a client reports in protected inference, and its noise, also in the settings of MindSpore
-Federated.
+"""Options of reports in protected inference and of their noise, also as MindSpore Federated has them.
 
 Its guide to the protection of inference results takes 1 for the L1 sensitivity of a vector of
 probabilities, and noise of scale 1 / laplace_eval_eps. The sensitivity is 2, so the true epsilon is
@@ -15,8 +14,8 @@ from tern.fixed import MAX_EPSILON
 from ternhost.errors import UsageError
 from ternhost.learn import designs
 from ternhost.learn.clustering import LAPLACE, NOT_ENCRYPT
-from ternhost.learn.designs import epsilons_option, in_privacy, shares
-from ternhost.options import option, require
+from ternhost.learn.designs import DeviceClass, epsilons_option, in_privacy, shares
+from ternhost.options import OptionGroup, option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
 
 LABEL = "label"
@@ -37,7 +36,7 @@ def weakness(true: float) -> str:
 
 
 @dataclass(frozen=True)
-class NoiseOptions:
+class NoiseOptions(OptionGroup):
     """Options of a report of protected inference.
 
     The true `epsilon` replaces MindSpore's `laplace_eval_eps`.
@@ -74,57 +73,53 @@ class NoiseOptions:
         choices=_NOISES,
     )
 
-    def __post_init__(self) -> None:
-        require(
-            self.privacy_eval_type in _NOISES,
-            "privacy_eval_type",
-            " or ".join(_NOISES),
-            self.privacy_eval_type,
-        )
+    def check(self) -> None:
+        kinds = " or ".join(_NOISES)
+        is_known = self.privacy_eval_type in _NOISES
+        require(is_known, "privacy_eval_type", kinds, self.privacy_eval_type)
         if self.noise is not None:
             require(0 < self.noise < math.inf, "noise", "above 0", self.noise)
         if self.probability is not None:
-            require(
-                0 < self.probability < 1, "probability", "above 0 and below 1", self.probability
-            )
+            in_order = 0 < self.probability < 1
+            require(in_order, "probability", "above 0 and below 1", self.probability)
             if self.noise is None:
                 text = "--probability is how often noise is at most --noise"
                 raise UsageError(text, "give both, or neither")
         if self.answer == LABEL and self.noise is not None:
             text = "--noise is of vectors, and labels are sent by randomised response"
             raise UsageError(text, "name --epsilon, or --answer vector")
-        named = [
-            name for name in ("epsilon", "epsilons", "noise") if getattr(self, name) is not None
-        ]
-        if self.privacy_eval_type == NOT_ENCRYPT and named:
-            raise UsageError(
-                f"--{named[0]} says how much noise there is, and {NOT_ENCRYPT} that there is none",
-                hint="give one of them",
-            )
-        if self.privacy_eval_type == LAPLACE and self.unprotected is None:
+
+        if self.privacy_eval_type == NOT_ENCRYPT:
+            for name in ("epsilon", "epsilons", "noise"):
+                if getattr(self, name) is not None:
+                    text = f"--{name} says how much noise there is, and {NOT_ENCRYPT} that there is none"
+                    raise UsageError(text, hint="give one of them")
+        elif self.unprotected is None:
             self.classes()  # an epsilon that makes no sense is refused here
 
-    def classes(self) -> list[tuple[int, float]]:
-        """(true epsilon of a result in micro-epsilon, share) of each class of clients.
-
-        Raises UsageError.
-        """
+    def classes(self) -> list[DeviceClass]:
+        """The classes of clients, each with the true epsilon of a result. Raises UsageError."""
         if self.epsilons is not None:
-            return [(parse_epsilon(epsilon), share) for epsilon, share in shares(self.epsilons)]
+            return [
+                DeviceClass(parse_epsilon(epsilon), share)
+                for epsilon, share in shares(self.epsilons)
+            ]
         if self.epsilon is not None:
-            return [(parse_epsilon(self.epsilon), 1.0)]
+            return [DeviceClass(parse_epsilon(self.epsilon))]
         true = 2 * self.setting
         if true > _MOST:
             text = f"no device reports at a true epsilon of {true:,.10g}, above {_MOST}"
             raise UsageError(
                 text, "vectors of a simulated fleet show what it does: --fleet simulated:1000"
             )
-        return [(parse_epsilon(true), 1.0)]
+        return [DeviceClass(parse_epsilon(true))]
 
     @property
     def setting(self) -> Decimal:
-        """laplace_eval_eps: as named, or the one at which noise is at most `noise` with this
-        probability, 1 - exp(-noise laplace_eval_eps). Raises UsageError unless it is above 0.
+        """laplace_eval_eps: as named, or the one at which noise is at most `noise`.
+
+        The probability of that is 1 - exp(-noise laplace_eval_eps). Raises UsageError unless it is
+        above 0.
         """
         if self.noise is not None:
             return Decimal(-math.log1p(-(self.probability or PROBABILITY)) / self.noise)

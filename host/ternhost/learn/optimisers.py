@@ -1,11 +1,9 @@
-"""Optimisers: how `weights`, where the next gradient is taken, move, and which `model` counts in
-the end.
-"""
+"""Optimisers: they move `weights`, where the next gradient is taken, and average them into a `model`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,33 +16,33 @@ from ternhost.registry import Registry
 # below d. (The hinge has a kink instead of a curvature; it is treated as the logistic loss that
 # resembles it.)
 CURVATURE = {LINEAR: 1.0, LOGISTIC: 0.25, SVM: 0.25, SOFTMAX_GRADIENT: 0.5}
-# How much noise the last iterate's prediction may carry for |x|**2 = d, on the scale that the
-# model's loss works on. `tern experiment rates` shows what other rates cost on all bundled sets.
+# How much noise the last iterate's prediction may carry for |x|**2 = d, on the scale of the model's
+# loss. `tern experiment rates` shows what other rates cost on all bundled sets.
 _NOISE = {LINEAR: 0.2, LOGISTIC: 2.0, SVM: 2.0, SOFTMAX_GRADIENT: 2.0}
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a run."""
+    """The noise of a run, from which a learning rate follows."""
 
     model: int
     dimension: int
     rounds: int
     variance: float  # of a coordinate of a gradient
-    kept: float = (
-        1.0  # the share of the loss's curvature that is left where devices clip their gradients
-    )
+    # The share of the loss's curvature that is left where devices clip their gradients.
+    kept: float = 1.0
 
 
 class Optimiser(Protocol):
-    """Moves a model of d weights. `step` moves `weights`; `model` is what counts."""
+    """Moves a model of d weights in steps."""
 
-    weights: Floats
+    weights: Floats  # where the next gradient is taken
 
     def __init__(self, dimension: int) -> None: ...
 
     @property
-    def model(self) -> Floats: ...
+    def model(self) -> Floats:
+        """The weights that count in the end."""
 
     def step(self, gradient: Floats, rate: float) -> None:
         """Move against the gradient at a learning rate."""
@@ -64,22 +62,16 @@ class Optimiser(Protocol):
 
 
 class Averaging:
-    """Projected gradient descent whose iterate t weighs about t**3 in the average (Shamir and
-    Zhang, ICML 2013).
+    """Projected gradient descent with averaged iterates.
+
+    Iterate t weighs about t**3 in the average (Shamir and Zhang, ICML 2013).
     """
 
     _POWER = 3.0
-    _VECTORS: ClassVar[Sequence[str]] = (
-        "weights",
-        "_average",
-    )  # that change; a state has them without the _
-
-    weights: Floats
-    _average: Floats
 
     def __init__(self, dimension: int) -> None:
-        for name in self._VECTORS:
-            setattr(self, name, np.zeros(dimension))
+        self.weights: Floats = np.zeros(dimension)
+        self._average: Floats = np.zeros(dimension)
         self._steps = 0
 
     @property
@@ -89,37 +81,39 @@ class Averaging:
     def step(self, gradient: Floats, rate: float) -> None:
         self._move(self.weights - rate * gradient)
 
-    def _move(self, to: Floats) -> None:
-        self.weights = np.clip(to, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+    def _move(self, weights: Floats) -> None:
+        """Move to these weights, and take them into the average."""
+        self.weights = np.clip(weights, -LARGEST_WEIGHT, LARGEST_WEIGHT)
         self._steps += 1
         share = (self._POWER + 1) / (self._POWER + self._steps)  # of the last iterate
         self._average = self._average + share * (self.weights - self._average)
 
     def state(self) -> dict[str, Any]:
-        vectors = {name.lstrip("_"): getattr(self, name).tolist() for name in self._VECTORS}
-        return {"steps": self._steps, **vectors}
+        return {
+            "steps": self._steps,
+            "weights": self.weights.tolist(),
+            "average": self._average.tolist(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        vectors = read_vectors(
-            state, len(self.weights), *(name.lstrip("_") for name in self._VECTORS)
-        )
-        vars(self).update(zip(self._VECTORS, vectors, strict=True))
+        dimension = len(self.weights)
+        self.weights, self._average = read_vectors(state, dimension, "weights", "average")
         self._steps = int(state["steps"])
 
     @staticmethod
     def automatic_rate(noise: Noise) -> float:
-        """After T steps of rate r, noise in w.x has a standard deviation of up to r sqrt(T d
-        variance), if |x|**2 <= d. The rate lets it grow to a set share of the loss's scale: with n
-        reports the path r T grows as sqrt(n), and the size of a group hardly matters. It is capped
-        where gradient descent without noise would overshoot.
+        """The rate that lets noise grow to a set share of the loss's scale.
+
+        After T steps of rate r, noise in w.x has a standard deviation of up to r sqrt(T d
+        variance), if |x|**2 <= d. So with n reports the path r T grows as sqrt(n), and the size of
+        a group hardly matters. The rate is capped where gradient descent without noise would
+        overshoot.
         """
         largest = 4 / (CURVATURE[noise.model] * noise.dimension * noise.kept)
         if noise.variance <= 0:
             return largest
-        return min(
-            largest,
-            _NOISE[noise.model] / math.sqrt(noise.rounds * noise.dimension * noise.variance),
-        )
+        noisy = _NOISE[noise.model] / math.sqrt(noise.rounds * noise.dimension * noise.variance)
+        return min(largest, noisy)
 
 
 class Momentum(Averaging):
@@ -129,26 +123,36 @@ class Momentum(Averaging):
     """
 
     _KEPT = 0.9
-    _VECTORS = (*Averaging._VECTORS, "_velocity")
 
-    _velocity: Floats
+    def __init__(self, dimension: int) -> None:
+        super().__init__(dimension)
+        self._velocity: Floats = np.zeros(dimension)
 
     def step(self, gradient: Floats, rate: float) -> None:
         self._velocity = self._KEPT * self._velocity + gradient
         self._move(self.weights - (1 - self._KEPT) * rate * self._velocity)
 
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "velocity": self._velocity.tolist()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        (self._velocity,) = read_vectors(state, len(self.weights), "velocity")
+
 
 class Adam(Averaging):
-    """Adam (Kingma and Ba, ICLR 2015), its iterates averaged: steps whose size hardly depends on
-    the gradient's.
+    """Adam (Kingma and Ba, ICLR 2015), its iterates averaged.
+
+    The size of its steps hardly depends on that of the gradient.
     """
 
     _FIRST, _SECOND, _LEAST = 0.9, 0.999, 1e-8
     _REACH = 2.0  # how far a weight may go in a whole run
-    _VECTORS = (*Averaging._VECTORS, "_mean", "_square")
 
-    _mean: Floats
-    _square: Floats
+    def __init__(self, dimension: int) -> None:
+        super().__init__(dimension)
+        self._mean: Floats = np.zeros(dimension)
+        self._square: Floats = np.zeros(dimension)
 
     def step(self, gradient: Floats, rate: float) -> None:
         self._mean = self._FIRST * self._mean + (1 - self._FIRST) * gradient
@@ -158,18 +162,27 @@ class Adam(Averaging):
         square = self._square / (1 - self._SECOND**steps)
         self._move(self.weights - rate * mean / (np.sqrt(square) + self._LEAST))
 
+    def state(self) -> dict[str, Any]:
+        state = super().state()
+        return {**state, "mean": self._mean.tolist(), "square": self._square.tolist()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self._mean, self._square = read_vectors(state, len(self.weights), "mean", "square")
+
     @staticmethod
     def automatic_rate(noise: Noise) -> float:
-        """Steps of a rate r go r sqrt(T) far under noise alone, and r T along a gradient that keeps
-        its sign.
+        """The rate at which a weight goes _REACH far, along a gradient that keeps its sign.
+
+        Steps of a rate r go r T far in T rounds then, and r sqrt(T) under noise alone.
         """
         return Adam._REACH / noise.rounds
 
 
 def read_vectors(state: Mapping[str, Any], dimension: int, *names: str) -> list[Floats]:
-    """The vectors of these names in a state.
+    """The vectors (dimension) of these names in a state.
 
-    Raises UsageError for another dimension, or where they are not there.
+    Raises UsageError if one is missing, or has another dimension.
     """
     with reading_state("training"):
         vectors = [np.array(state[name], np.float64) for name in names]
@@ -178,7 +191,12 @@ def read_vectors(state: Mapping[str, Any], dimension: int, *names: str) -> list[
     return vectors
 
 
-_OWN = {
-    name.lower(): f"ternhost.learn.optimisers:{name}" for name in ("Averaging", "Momentum", "Adam")
-}
-OPTIMISERS: Registry[type[Optimiser]] = Registry("optimiser", "tern.optimisers", _OWN)
+OPTIMISERS: Registry[type[Optimiser]] = Registry(
+    "optimiser",
+    "tern.optimisers",
+    {
+        "averaging": "ternhost.learn.optimisers:Averaging",
+        "momentum": "ternhost.learn.optimisers:Momentum",
+        "adam": "ternhost.learn.optimisers:Adam",
+    },
+)

@@ -22,48 +22,50 @@ METAVAR = "FILE|N|none"
 
 @dataclass(frozen=True)
 class PublicRows:
-    """rows: n x d real numbers, None without any. reserved: positions in the data set of those that
-    are its records. name: in words.
-    """
+    """Public rows of d features."""
 
-    rows: Floats | None = None
+    rows: Floats | None = None  # n x d real numbers; None: there are none
+    # Positions of those rows that are records of the data set: no device gets them.
     reserved: Indices = field(default_factory=lambda: np.arange(0))
-    name: str = ""
+    name: str = ""  # in words
 
 
-def named(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
-    """The public rows of d features each that `METAVAR` stands for. Raises UsageError."""
+def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
+    """The public rows of d features that `METAVAR` stands for. Raises UsageError."""
     if text in ("", "none"):
         return PublicRows()
     if not text.isdecimal():
         constant = dataset is None or dataset.feature_names[0] == CONSTANT
-        return PublicRows(_enough(read(Path(text), d, constant), d), name=f"the rows of {text}")
+        rows = read(Path(text), d, constant)
+        _require_enough(rows, d)
+        return PublicRows(rows, name=f"the rows of {text}")
+
     if dataset is None:
         raise UsageError("--public needs a file where only the devices know the records")
     order = np.random.default_rng([seed, 7]).permutation(dataset.training)
     reserved = np.append(dataset.public, order[: len(order) // 3])[: int(text)]
-    rows = _enough(dataset.features[reserved] / ONE, d)
+    rows = dataset.features[reserved] / ONE
+    _require_enough(rows, d)
     return PublicRows(rows, reserved, f"{len(rows):,} public rows of {dataset.name}")
 
 
-def _enough(rows: Floats, d: int) -> Floats:
-    """Raises UsageError for fewer rows than features: no second moment of these."""
+def _require_enough(rows: Floats, d: int) -> None:
+    """Raise UsageError for fewer rows than features: they show no second moment."""
     if len(rows) < d:
-        raise UsageError(
-            f"{counted(len(rows), 'public row')} for {d} features",
-            f"{d} or more, better 300, or none",
-        )
-    return rows
+        text = f"{counted(len(rows), 'public row')} for {d} features"
+        raise UsageError(text, f"{d} or more, better 300, or none")
 
 
 def read(path: Path, d: int, constant: bool = True) -> Floats:
-    """Rows of d features each from a CSV file; a label after them is left out. constant: the first
-    feature is the constant 1. Raises UsageError.
+    """Rows of d features each (n x d) from a CSV file; a label after them is left out.
+
+    constant: the first feature must be the constant 1. Raises UsageError.
     """
     rows: Floats = read_csv(path, most=d) / ONE
-    if constant and (other := np.flatnonzero(rows[:, 0] != 1)).size:
+    wrong = np.flatnonzero(rows[:, 0] != 1)
+    if constant and wrong.size:
         text = (
-            f"{path}, record {other[0] + 1}: the first of the {d} features must be the constant 1"
+            f"{path}, record {wrong[0] + 1}: the first of the {d} features must be the constant 1"
         )
         raise UsageError(text, "write 1 before the features of each row")
     return rows

@@ -1,9 +1,8 @@
-"""Learning from sums in four rounds, with public rows: features of records without labels, which
-are nobody's secret.
+"""Learning from sums in four rounds, with public rows: features of records without labels.
 
-With their Hessian each noisy gradient is a linear observation of the optimum, and all observations
-are fitted together after every round. Public rows of another population would ruin that. So a first
-round finds out, and if they do not fit, `Descent` goes on without them.
+With the Hessian of public rows each noisy gradient is a linear observation of the optimum, and all
+observations are fitted together after every round. Rows of another population would ruin that. So a
+first round finds out, and if they do not fit, descent goes on without them.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tern.wire import SVM
-from ternhost.learn.descent import Descent, Public
+from ternhost.learn.descent import Descent, PublicFacts
 from ternhost.learn.observations import Observation, Observations
 from ternhost.learn.parameters import Floats, reading_state
 
@@ -21,24 +20,23 @@ _ROUNDS = 4
 _GUARD = 0.2  # the share of rho that the first round spends
 
 
-def learner(public: Public, rows: Floats | None = None) -> Descent:
+def descent_for(facts: PublicFacts, rows: Floats | None = None) -> Descent:
     """The learner for these public rows (n x features), or for none."""
-    if (
-        rows is None or len(rows) < ENOUGH or public.model == SVM
-    ):  # the hinge's Hessian needs labels
-        return Descent(public)
-    return Refit(public, rows)
+    # The hinge's Hessian needs labels.
+    if rows is None or len(rows) < ENOUGH or facts.model == SVM:
+        return Descent(facts)
+    return Refit(facts, rows)
 
 
 class Refit(Descent):
     """Newton's method on all observations, shrunk by evidence."""
 
-    def __init__(self, public: Public, rows: Floats) -> None:
+    def __init__(self, facts: PublicFacts, rows: Floats) -> None:
         """rows: features (n x features), real numbers."""
-        super().__init__(public, float(np.quantile(np.linalg.norm(rows, axis=1), 0.8)))
+        super().__init__(facts, float(np.quantile(np.linalg.norm(rows, axis=1), 0.8)))
         self.fits: bool = True  # the rows, as far as known
-        self._observations = Observations(public.model, rows, public.classes)
-        self._descent, self.rounds = self.rounds, _ROUNDS
+        self._observations = Observations(facts.model, rows, facts.classes)
+        self._rounds_of_descent, self.rounds = self.rounds, _ROUNDS
 
     @property
     def weights(self) -> Floats:
@@ -50,7 +48,9 @@ class Refit(Descent):
 
     @property
     def rho_share(self) -> float:
-        return (1 - _GUARD) / (self.rounds - 1) if self.round else _GUARD
+        if self.round == 0:
+            return _GUARD
+        return (1 - _GUARD) / (self.rounds - 1)
 
     def move(self, gradient: Floats, noise: float) -> None:
         if self.fits:
@@ -62,8 +62,10 @@ class Refit(Descent):
         else:
             super().move(gradient, noise)
 
-    def _give_up(self) -> None:  # what was asked is the first round of a descent
-        self.fits, self.rounds = False, self._descent
+    def _give_up(self) -> None:
+        """Go on without the rows: what was asked so far is the first round of a descent."""
+        self.fits = False
+        self.rounds = self._rounds_of_descent
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "fits": self.fits, "observations": self._observations.state()}

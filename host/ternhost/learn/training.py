@@ -1,5 +1,6 @@
-"""Training by rounds (Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1): one optimiser step a round,
-and when to stop.
+"""Training by rounds: one optimiser step in each round, and when to stop.
+
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1.
 """
 
 import math
@@ -24,30 +25,19 @@ QUORUM = "quorum"  # too many rounds in a row without a report
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A run, fixed before it starts.
-
-    `expected` is the number of reports that a full round brings a coordinate. Raises UsageError for
-    what no run can have.
-    """
+    """The plan of a run. Raises UsageError for one that no run can follow."""
 
     model: int
-    dimension: int
+    dimension: int  # the number of weights, over all classes
     rounds: int | None  # None: no end
-    expected: float
-    learning_rate: float  # where devices report on the whole of [-1, 1]
+    expected: float  # reports of each coordinate in a full round
+    learning_rate: float  # where devices report values on the whole of [-1, 1]
     regularisation: float = 1e-4
     tolerance: float = 1e-4  # a gradient below this in every coordinate counts as none
-    patience: int | None = 5  # this many rounds without a gradient end the run
-    failures: int | None = 3  # this many rounds in a row without a report end the run
+    patience: int | None = 5  # rounds without a gradient that end the run
+    failures: int | None = 3  # rounds in a row without a report that end the run
     optimiser: str = "averaging"
-    noise: Noise | None = None  # that the rate follows from; None where it was named
-
-    def rate(self, tau: float, kept: float = 1.0) -> float:
-        """The learning rate at range tau: the less noise, the larger. kept: see `Noise`."""
-        if self.noise is None:
-            return self.learning_rate
-        noise = replace(self.noise, variance=self.noise.variance * tau**2, kept=kept)
-        return OPTIMISERS.named(self.optimiser).automatic_rate(noise)
+    noise: Noise | None = None  # from which the learning rate follows; None: it was named
 
     def __post_init__(self) -> None:
         require(self.model in MODELS.values(), "model", f"one of {MODELS}", self.model)
@@ -66,94 +56,140 @@ class TrainingPlan:
             0 <= self.regularisation < math.inf, "regularisation", "0 or more", self.regularisation
         )
 
+    def rate(self, tau: float, kept: float = 1.0) -> float:
+        """The learning rate of a round at range tau: the less noise, the larger.
+
+        kept: the share of the loss's curvature that is left, as in `Noise`.
+        """
+        if self.noise is None:
+            return self.learning_rate
+        noise = replace(self.noise, variance=self.noise.variance * tau**2, kept=kept)
+        return OPTIMISERS.named(self.optimiser).automatic_rate(noise)
+
+
+@dataclass(frozen=True)
+class RoundReports:
+    """The reports that a full round brings."""
+
+    devices: float
+    k: int  # coordinates in a report
+    variance: float  # of a reported value whose input is 0
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How each round moves the model."""
+
+    learning_rate: float | None = None  # None: it follows from the noise
+    regularisation: float = 1e-4
+    optimiser: str = "averaging"
+    horizon: int | None = None  # rounds that the learning rate is chosen for; None: all
+    classes: int = 1  # that share the coordinates
+
+
+DEFAULT_SETTINGS = StepSettings()
+
 
 def plan(
     model: int,
     dimension: int,
-    *,
+    reports: RoundReports,
     rounds: int | None,
-    group: float,
-    k: int,
-    variance: float,
-    horizon: int | None = None,
-    learning_rate: float | None = None,
-    regularisation: float = 1e-4,
-    optimiser: str = "averaging",
+    settings: StepSettings = DEFAULT_SETTINGS,
+    *,
     gives_up: bool = True,
-    classes: int = 1,
 ) -> TrainingPlan:
-    """The plan of `rounds` rounds (None: no end), each of `group` reports of k coordinates.
+    """The plan of a run. Raises UsageError.
 
-    Raises UsageError.
-
-    variance: of one reported value at input 0. horizon: the rounds that the learning rate is chosen
-    for (all). gives_up: stop early where the model stands still or nobody reports. classes: they
-    share the coordinates.
+    rounds: None: no end. gives_up: whether the run stops early once the model stands still, or
+    nobody reports.
     """
-    require(1 <= group < math.inf, "group", "1 or more", group)
-    require(1 <= k <= dimension, "k", f"1 to {dimension}, the number of coordinates", k)
-    if not 0 <= variance < math.inf:
-        raise UsageError(f"a reported value must have a variance of 0 or more, not {variance:g}")
-    expected = group * k / dimension
+    require(1 <= reports.devices < math.inf, "group", "1 or more", reports.devices)
+    require(
+        1 <= reports.k <= dimension, "k", f"1 to {dimension}, the number of coordinates", reports.k
+    )
+    if not 0 <= reports.variance < math.inf:
+        raise UsageError(
+            f"a reported value must have a variance of 0 or more, not {reports.variance:g}"
+        )
+
+    expected = reports.devices * reports.k / dimension
     noise = None
+    learning_rate = settings.learning_rate
     if learning_rate is None:
-        noise = Noise(model, dimension // classes, horizon or rounds or 1, variance / expected)
-        learning_rate = OPTIMISERS.named(optimiser).automatic_rate(noise)
-    # With noise, an estimate of 0 is no sign of a gradient of 0.
-    tolerance = 0.0 if variance else TrainingPlan.tolerance
-    limits: dict[str, Any] = {} if rounds and gives_up else {"patience": None, "failures": None}
+        noise = Noise(
+            model=model,
+            dimension=dimension // settings.classes,
+            rounds=settings.horizon or rounds or 1,
+            variance=reports.variance / expected,
+        )
+        learning_rate = OPTIMISERS.named(settings.optimiser).automatic_rate(noise)
+
+    stops_early = rounds is not None and gives_up
     return TrainingPlan(
-        model,
-        dimension,
-        rounds,
-        expected,
-        learning_rate,
-        regularisation,
-        tolerance,
-        optimiser=optimiser,
+        model=model,
+        dimension=dimension,
+        rounds=rounds,
+        expected=expected,
+        learning_rate=learning_rate,
+        regularisation=settings.regularisation,
+        # With noise, an estimate of 0 is no sign of a gradient of 0.
+        tolerance=0.0 if reports.variance else TrainingPlan.tolerance,
+        patience=TrainingPlan.patience if stops_early else None,
+        failures=TrainingPlan.failures if stops_early else None,
+        optimiser=settings.optimiser,
         noise=noise,
-        **limits,
     )
 
 
 class Trainer:
-    """One run: ask `question()`, estimate the mean gradient of a group, `update()`, until `stopped`
-    says why.
+    """The training of a model, round by round.
+
+    Until `stopped` says why there are no more rounds, ask the devices `question()`, estimate the
+    mean of their gradients, and `update()` the model with it.
     """
 
     def __init__(self, plan: TrainingPlan) -> None:
         self.plan = plan
         self.optimiser: Optimiser = OPTIMISERS.named(plan.optimiser)(plan.dimension)
-        self.round = 0  # rounds that have ended, with or without an update
+        self.round = 0  # rounds that have ended
         self.stopped: str | None = None
-        self._still = 0
-        self._failed = 0
         self.rate = plan.learning_rate  # of the last round
+        self._still = 0  # rounds in a row that hardly moved the model
+        self._failed = 0  # rounds in a row without a report
 
     @property
     def weights(self) -> Floats:
-        """The weights at which devices compute the next gradient."""
+        """The weights at which devices compute the next gradient (d)."""
         return self.optimiser.weights
+
+    @property
+    def model(self) -> Floats:
+        """The model so far (d), quantised as devices would get it."""
+        return quantise(self.optimiser.model).values
 
     def question(self) -> Parameters:
         """The parameters to send in the next round."""
         return quantise(self.optimiser.weights)
 
-    @property
-    def model(self) -> Floats:
-        """The model learnt so far, as quantised as devices would get it."""
-        return quantise(self.optimiser.model).values
+    def begin_at(self, weights: Floats) -> None:
+        """Begin at these weights (d) instead of 0."""
+        start = weights.tolist()
+        self.optimiser.restore({**self.optimiser.state(), "weights": start, "average": start})
 
     def update(
         self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1, kept: float = 1
     ) -> None:
-        """End a round with its mean gradient (d; anything, nan included, where nobody reported) and
-        the reports of each coordinate (d, or one number for all). Every report moves the model
-        equally: half of those expected make half a step. kept: see `Noise`. Raises ValueError for
-        other shapes, a mean that is not finite, or a stopped run.
+        """End a round with its mean gradient (d) and the reports of each coordinate (d, or one number).
+
+        Every report moves the model equally: half of the expected reports make half a step. Where
+        nobody reported, the mean may be anything, nan included. tau, kept: as in
+        `TrainingPlan.rate`. Raises ValueError for arrays of other shapes, a mean that is not
+        finite, or a run that has stopped.
         """
-        self._check_open()
-        counts, gradient = np.asarray(reports, np.float64), np.asarray(mean, np.float64)
+        self._require_running()
+        counts = np.asarray(reports, np.float64)
+        gradient = np.asarray(mean, np.float64)
         if gradient.shape != self.weights.shape or counts.shape not in (gradient.shape, ()):
             shapes = f"{gradient.shape} and {counts.shape}"
             raise ValueError(
@@ -162,26 +198,32 @@ class Trainer:
         gradient = np.where(counts > 0, gradient, 0.0)
         if not np.isfinite(gradient).all():
             raise ValueError("the gradient is not finite")
-        plan = self.plan
+
         before = self.weights
+        plan = self.plan
         direction = gradient * (counts / plan.expected) + plan.regularisation * before
-        rate = self.rate = plan.rate(tau, kept)
-        self.optimiser.step(direction, rate)
-        step = float(np.abs(self.weights - before).max())
-        self._still = self._still + 1 if step < plan.tolerance * rate else 0
+        self.rate = plan.rate(tau, kept)
+        self.optimiser.step(direction, self.rate)
+
+        moved = float(np.abs(self.weights - before).max())
+        if moved < plan.tolerance * self.rate:
+            self._still += 1
+        else:
+            self._still = 0
         self._failed = 0
         self._end_round()
 
     def fail(self) -> None:
         """End a round that had no report: the model stays as it is.
 
-        Each one that came is unbiased, so few will do. Raises ValueError where the run has stopped.
+        A round with any report is an `update`, since each report is unbiased. Raises ValueError if
+        the run has stopped.
         """
-        self._check_open()
+        self._require_running()
         self._failed += 1
         self._end_round()
 
-    def _check_open(self) -> None:
+    def _require_running(self) -> None:
         if self.stopped:
             raise ValueError(f"training has stopped ({self.stopped}): its learner must be `done`")
 
@@ -197,23 +239,25 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that changes in a run, for JSON; `restore` takes it back exactly."""
-        rounds = {
+        return {
             "round": self.round,
             "stopped": self.stopped,
             "still": self._still,
             "failed": self._failed,
+            "optimiser": self.optimiser.state(),
+            "rate": self.rate,
         }
-        return {**rounds, "optimiser": self.optimiser.state(), "rate": self.rate}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back a `state()`.
-
-        Raises UsageError for one of another dimension, or for something else.
-        """
+        """Take back a `state()`. Raises UsageError for that of another model, or for something else."""
         with reading_state("training"):
             self.optimiser.restore(state["optimiser"])
-            self.round, self.stopped = int(state["round"]), state["stopped"]
-            self._still, self._failed = int(state["still"]), int(state["failed"])
+            self.round = int(state["round"])
+            self.stopped = state["stopped"]
+            self._still = int(state["still"])
+            self._failed = int(state["failed"])
             self.rate = float(state["rate"])
-            if self.stopped == ROUNDS and (self.plan.rounds or self.round + 1) > self.round:
-                self.stopped = None  # there are more by now
+        # A run that had done all of its rounds may have been given more.
+        has_more_rounds = self.plan.rounds is None or self.plan.rounds > self.round
+        if self.stopped == ROUNDS and has_more_rounds:
+            self.stopped = None

@@ -103,10 +103,10 @@ def learned(
     return (simulate(sgd(dataset, reports, seed, **options), seed) for seed in seeds)
 
 
-def collection(values: Fixed, **options: Any) -> Collect:
+def collection(values: Fixed, learner: type[Collect] = Collect, **options: Any) -> Collect:
     """An algorithm that collects the means of values (clients x d, Q1.14), with these options."""
     table = Table("values", tuple(f"x{i}" for i in range(values.shape[1])), values)
-    return Collect(Collect.Options(**options), Population(clients=len(values)), table)
+    return learner(learner.Options(**options), Population(clients=len(values)), table)
 
 
 def squared_error(collected: Collect) -> float:

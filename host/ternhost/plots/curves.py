@@ -1,24 +1,36 @@
 """Pictures of experiments: panels of curves that differ in grey, too, with one legend."""
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Row = Mapping[str, Any]
 
 _LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)))
 _MARKERS = "osD^vPX*<>hdp8"
-_SIZES = {"markersize": 5, "linewidth": 1.4, "capsize": 2, "elinewidth": 0.8}  # points
+_SIZES: dict[str, Any] = {
+    "markersize": 5,
+    "linewidth": 1.4,
+    "capsize": 2,
+    "elinewidth": 0.8,
+}  # points
 _SHIFT = 0.006  # of the width, between neighbouring curves with error bars
 _COLOURS = ("#14406b", "#c46a1b", "#222222", "#4f83b5", "#8a4a10", "#7a7a7a")
 _MOST = 9  # curves in one panel that a reader can tell apart
 _ENOUGH = 3  # points for a line
 _TICKS = 8  # with labels, on a logarithmic axis of x
 _MARKED = 45  # points of a curve at most that have markers
+_DASHES = ((0, (4, 4)), (0, (1, 1)))  # of horizontal lines
+# Inches.
+_WIDTH_OF_ONE = 6.2  # column
+_WIDTH_OF_SEVERAL = 4.8  # columns, each
+_HEIGHT = 3.5  # of a row
 
 
 @dataclass(frozen=True)
@@ -41,8 +53,12 @@ class Curve:
         cls, label: str, rows: Sequence[Row], x: str, y: str, error: str = "standard_error"
     ) -> "Curve":
         """A curve of these columns of the rows."""
-        xs, ys, errors = ([row.get(name, 0.0) for row in rows] for name in (x, y, error))
-        return cls(label, xs, ys, errors)
+        return cls(
+            label,
+            x=[row[x] for row in rows],
+            y=[row[y] for row in rows],
+            error=[row.get(error, 0.0) for row in rows],
+        )
 
     @classmethod
     def each(
@@ -102,77 +118,33 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
     Curves with error bars are shifted a little, so that no bar hides another. A panel with too many
     curves is divided into several with the same axes, side by side.
     """
-    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
-
     from ternhost.plots import canvas  # takes long to import
 
     divided = [_divided(panel) for panel in panels]
-    panels = [part for parts in divided for part in parts]
-    columns = max(min(columns, len(panels)), *map(len, divided))
-    rows = math.ceil(len(panels) / columns)
-    curves = sorted(
-        (curve for panel in panels for curve in panel.curves), key=lambda curve: curve.everywhere
-    )
-    labels = list(dict.fromkeys(curve.label for curve in curves))
-    heights = list(dict.fromkeys(name for panel in panels for name in panel.lines))
-    width = 6.2 if columns == 1 else 4.8 * columns
-    names = [*labels, *heights]
-    entry_width = 0.7 + 0.075 * max(map(len, names))  # inches
-    legend_columns = max(1, int(width / entry_width))
-    legend_rows = math.ceil(len(names) / legend_columns)
-    figure = canvas.blank(width, 3.5 * rows + 0.3 + 0.22 * legend_rows)
+    parts = list(itertools.chain(*divided))
+    columns = max(min(columns, len(parts)), *map(len, divided))
+    rows = math.ceil(len(parts) / columns)
+    width = _WIDTH_OF_ONE if columns == 1 else _WIDTH_OF_SEVERAL * columns
+    legend = _Legend.of(parts, width)
+    height = _HEIGHT * rows + 0.3 + 0.22 * legend.rows
+    figure = canvas.blank(width, height)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid[len(panels) :]:
+    for axes in grid[len(parts) :]:
         axes.set_axis_off()
+
     entries: dict[str, Any] = {}
-    for axes, panel in zip(grid, panels, strict=False):
+    for axes, panel in zip(grid, parts, strict=False):
         canvas.dress(axes)
-        barred = [curve for curve in panel.curves if curve.error and any(curve.error)]
-        for curve in panel.curves:
-            i = labels.index(curve.label)
-            steps = barred.index(curve) - (len(barred) - 1) / 2 if curve in barred else 0.0
-            line = _LINES[(i + i // len(_COLOURS)) % len(_LINES)] if curve.has_line else "none"
-            style = {"linestyle": line, "color": _COLOURS[i % len(_COLOURS)]}
-            marker = _MARKERS[i % len(_MARKERS)] if len(curve.x) <= _MARKED else None
-            points = {"marker": marker, "markerfacecolor": "white" if i % 2 else None}
-            x = _shifted(curve.x, steps, panel.log_x)
-            entries[curve.label] = axes.errorbar(
-                x, curve.y, curve.error if curve in barred else None, **style, **points, **_SIZES
-            )
-        for name, height in panel.lines.items():
-            line = ((0, (4, 4)), (0, (1, 1)))[heights.index(name) % 2]
-            entries[name] = axes.axhline(height, color="#222222", linewidth=1, linestyle=line)
-        if panel.limits:
-            axes.set_ylim(panel.limits)
-        axes.set_title(panel.title, fontsize="medium")
-        axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
-        if panel.log_x:
-            axes.set_xscale("log")
-            every = sorted({x for curve in panel.curves for x in curve.x}, reverse=True)
-            ticks = every[:: math.ceil(len(every) / _TICKS)][::-1]
-            axes.set_xticks(ticks, [_tick(x) for x in ticks])
-            axes.xaxis.set_minor_locator(NullLocator())
-        elif len(whole := {x for curve in panel.curves for x in curve.x}) <= _TICKS and all(
-            x == int(x) for x in whole
-        ):
-            axes.set_xticks(sorted(whole))
-        if panel.log_y:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.yaxis.set_minor_formatter(NullFormatter())
-    remaining = iter(grid)
-    for parts in divided:
-        first, *others = (next(remaining) for _ in parts)
-        for axes in others:
-            axes.sharex(first)
-            axes.sharey(first)
-        first.autoscale_view()
+        entries |= _draw_curves(axes, panel, legend.curves)
+        entries |= _draw_heights(axes, panel, legend.heights)
+        _set_axes(axes, panel)
+    _share_axes(divided, grid)
+    names = [*legend.curves, *legend.heights]
     figure.legend(
         [entries[name] for name in names],
         names,
         loc="outside upper center",
-        ncols=legend_columns,
+        ncols=legend.columns,
         frameon=False,
         fontsize="small",
         handlelength=3.2,
@@ -180,7 +152,104 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
     return figure
 
 
+@dataclass(frozen=True)
+class _Legend:
+    """The names in the legend of all panels, and the places that they take."""
+
+    curves: list[str]
+    heights: list[str]  # of horizontal lines
+    columns: int
+    rows: int
+
+    @classmethod
+    def of(cls, panels: Sequence[Panel], width: float) -> "_Legend":
+        """The legend of these panels, in a figure of `width` inches."""
+        all_curves = [curve for panel in panels for curve in panel.curves]
+        all_curves.sort(key=lambda curve: curve.everywhere)
+        curves = list(dict.fromkeys(curve.label for curve in all_curves))
+        heights = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+        longest = max(len(name) for name in (*curves, *heights))
+        columns = max(1, int(width / (0.7 + 0.075 * longest)))  # inches of an entry
+        rows = math.ceil((len(curves) + len(heights)) / columns)
+        return cls(curves, heights, columns, rows)
+
+
+def _draw_curves(axes: "Axes", panel: Panel, labels: Sequence[str]) -> dict[str, Any]:
+    """Draw the curves of a panel; returns the legend's entry of each. labels: of all curves."""
+    barred = [curve for curve in panel.curves if curve.error and any(curve.error)]
+    entries = {}
+    for curve in panel.curves:
+        i = labels.index(curve.label)
+        line: Any = "none"
+        marker, error, steps = None, None, 0.0
+        if curve.has_line:
+            line = _LINES[(i + i // len(_COLOURS)) % len(_LINES)]
+        if len(curve.x) <= _MARKED:
+            marker = _MARKERS[i % len(_MARKERS)]
+        if curve in barred:
+            error = curve.error
+            steps = barred.index(curve) - (len(barred) - 1) / 2
+        entries[curve.label] = axes.errorbar(
+            _shifted(curve.x, steps, panel.log_x),
+            curve.y,
+            error,
+            linestyle=line,
+            color=_COLOURS[i % len(_COLOURS)],
+            marker=marker,
+            markerfacecolor="white" if i % 2 else None,
+            **_SIZES,
+        )
+    return entries
+
+
+def _draw_heights(axes: "Axes", panel: Panel, names: Sequence[str]) -> dict[str, Any]:
+    """Draw the horizontal lines of a panel; returns the legend's entry of each."""
+    entries = {}
+    for name, height in panel.lines.items():
+        dashes = _DASHES[names.index(name) % len(_DASHES)]
+        entries[name] = axes.axhline(height, color=_COLOURS[2], linewidth=1, linestyle=dashes)
+    return entries
+
+
+def _set_axes(axes: "Axes", panel: Panel) -> None:
+    """The title, labels, scales and ticks of a panel."""
+    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+
+    if panel.limits:
+        axes.set_ylim(panel.limits)
+    axes.set_title(panel.title, fontsize="medium")
+    axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
+
+    points = sorted({x for curve in panel.curves for x in curve.x})
+    if panel.log_x:
+        axes.set_xscale("log")
+        every = math.ceil(len(points) / _TICKS)
+        ticks = points[::-1][::every][::-1]  # the largest one is among them
+        axes.set_xticks(ticks, [_tick(x) for x in ticks])
+        axes.xaxis.set_minor_locator(NullLocator())
+    elif len(points) <= _TICKS and all(x == int(x) for x in points):
+        axes.set_xticks(points)
+
+    if panel.log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _share_axes(divided: Sequence[Sequence[Panel]], grid: Iterable["Axes"]) -> None:
+    """Give the parts of a divided panel the same axes. grid: the axes of all parts, in order."""
+    remaining = iter(grid)
+    for parts in divided:
+        first, *others = (next(remaining) for _ in parts)
+        for axes in others:
+            axes.sharex(first)
+            axes.sharey(first)
+        first.autoscale_view()
+
+
 def _tick(x: float) -> str:
+    """A number as a tick shows it: 2k, 3M, 1,234, 0.5."""
     for unit, name in ((1_000_000, "M"), (1000, "k")):
         if x >= unit and x % unit == 0:
             return f"{x / unit:,g}{name}"
@@ -188,6 +257,7 @@ def _tick(x: float) -> str:
 
 
 def _shifted(x: Sequence[float], steps: float, log: bool) -> Sequence[float]:
+    """The points, shifted by so many _SHIFTs of the axis; log: of a logarithmic one."""
     if not steps or len(x) < 2:
         return x
     if log:

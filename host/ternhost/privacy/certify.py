@@ -148,12 +148,12 @@ def valued(card: Card) -> Card:
     if card.shape == PROJECTION:
         raise UsageError(
             "a projection's symbols stand for directions of whole vectors, which no card's values do",
-            hint="'tern card show' describes it; count.estimate.mean_of_projections averages its reports",
+            hint="'tern card show' describes it; learn.estimate.mean_of_projections averages its reports",
         )
     if card.shape == SUM:
         raise UsageError(
             "a sum's symbols stand for sums under noise, which are not averaged as a card's values are",
-            hint="'tern card show' describes its noise; count.estimate.sums_of adds its reports up",
+            hint="'tern card show' describes its noise; learn.estimate.sums_of adds its reports up",
         )
     return card
 

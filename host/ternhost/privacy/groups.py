@@ -1,9 +1,9 @@
 """How many of the reports that are added up are honest, if some of the devices are the reader's.
 
 The reader chooses which devices are asked, so it may ask all of its own and few others. What its
-share of the *site* allows is then the worst case. A group that the gateway has drawn with its own
-randomness is better: its dishonest devices follow the hypergeometric law
-(docs/guides/accounting.md, Behind a gateway).
+share of the *site* allows is then the worst case. A group that the intermediary has drawn with its
+own randomness is better: its dishonest devices follow the hypergeometric law
+(docs/guides/accounting.md, Theorem 5).
 """
 
 import math
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-DRAWS_SHARE = 0.1  # of a bound's delta: what all draws of a gateway may miss together
+DRAWS_SHARE = 0.1  # of a bound's delta: what all draws of a site may miss together
 _ROUNDING = 1e-6  # the share by which floats may be wrong in a tail: their logarithms are below 1e9
 _ALL_DRAWS = math.pi**2 / 6  # the sum of 1 / i**2
 
@@ -23,8 +23,8 @@ class Group:
     """The devices of a cohort.
 
     site: how many devices the site has. asked: how many of them were asked. pool: among how many
-    the group was drawn at random, in the `draw`-th draw (from 1 on), by who keeps the reader from
-    choosing; 0: the reader chose them.
+    the group was drawn at random, in the `draw`-th draw (from 1 on), by the intermediary with
+    its own randomness; 0: the reader chose them.
     """
 
     site: int

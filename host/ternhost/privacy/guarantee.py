@@ -40,7 +40,7 @@ class Reader(StrEnum):
     """Whom a guarantee holds against."""
 
     EVERYBODY = "everybody"  # the host, the broker, the network: whoever sees the reports
-    OWNER = "owner of the server"  # who sees the counts of gateways alone
+    OWNER = "owner of the server"  # who sees the counts of sites alone
 
 
 _SUBJECTS = {

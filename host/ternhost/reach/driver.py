@@ -32,9 +32,10 @@ class BoardBudget:
     """What a board says of the ledger of its first device, in millionths of its measure
     (tern.ledger). The host takes the other devices of the board to be alike.
 
-    devices: those of the board; of a gateway, all of its site, of which `count` are on boards that
-    say this, and no one knows which. first: the device whose ledger it is, if it is known. unit:
-    the records of a run that the board protects, 0 for the whole device; None: it is not known.
+    devices: those of the board. If nobody here knows which board says it, these are all devices of a
+    site, and `count` of them are on boards that say this. first: the device whose ledger it is, if
+    it is known. unit: the records of a run that the board protects, 0 for the whole device; None: it
+    is not known.
     """
 
     devices: range | npt.NDArray[np.int64]
@@ -110,11 +111,6 @@ class Driver(ABC):
     @abstractmethod
     def devices(self) -> Devices:
         """The devices that can be asked, by id."""
-
-    @property
-    def sites(self) -> Mapping[str, npt.NDArray[np.int64]]:
-        """The devices of each gateway, if there are any."""
-        return {}
 
     @property
     def status(self) -> FleetStatus:

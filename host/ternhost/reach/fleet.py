@@ -14,13 +14,11 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.registry import Registry
 
 if TYPE_CHECKING:
-    from ternhost.count.members import Integers
     from ternhost.datasets import Holdings
     from ternhost.learn.schedule import Terms
-    from ternhost.reach.broker.home_access import HomeAccess
     from ternhost.reach.driver import Driver, Warn
     from ternhost.reach.stored import DriverOptions
-    from ternhost.reach.toward_server import Bound
+    from ternhost.run.options import RunOptions
     from ternhost.store.store import Store
 
 
@@ -40,6 +38,31 @@ class Boards(Protocol):
     def __exit__(self, *raised: object) -> None: ...
 
 
+class Notices(Protocol):
+    """Messages about a fleet that a broker retains, the latest of each topic."""
+
+    def put(self, topic: str, payload: bytes) -> None:
+        """Retain this on a topic; an empty payload removes the message. Returns at once."""
+
+    def close(self, last: Mapping[str, bytes]) -> bool:
+        """Put the last messages and disconnect; return whether they have arrived."""
+
+
+class Publication(Protocol):
+    """Topics of a broker on which the figures of a fleet are published."""
+
+    @property
+    def prefix(self) -> str:
+        """Prefix of the fleet's topics."""
+
+    @property
+    def discovery(self) -> str:
+        """The topic that describes the fleet to those who look for it."""
+
+    def notices(self, will: tuple[str, bytes], warn: Warn) -> Notices:
+        """Connect to the broker. will: (topic, payload) that it retains if this process is lost."""
+
+
 @dataclass(frozen=True)
 class RunContext:
     """The arguments of a fleet's driver."""
@@ -56,7 +79,7 @@ class RunContext:
     modules: Sequence[str] = ()  # of the device library, that boards need in addition
     individual: bool = False  # the reports of single devices are wanted
     standing: bool = False  # the fleet is served
-    bound: Bound | None = None  # of what the counts of gateways may tell of a device
+    options: RunOptions | None = None  # of the run; None: the fleet serves another program
     patience: float = 2.0  # seconds without news until boards are asked again
 
     @property
@@ -73,9 +96,10 @@ class Fleet:
     provisions: ClassVar[bool] = False  # tern makes its boards, in the directory of the run
     simulated: ClassVar[bool] = False  # its clients are not devices: no store, no keys, no ledgers
     knows_records: ClassVar[bool] = False  # the host knows the records of its clients
-    by_gateways: ClassVar[bool] = False  # gateways ask its devices, and have their keys
+    has_keys: ClassVar[bool] = True  # the host has the keys of its devices, in its store
     may_move: ClassVar[bool] = False  # a run that is resumed may find its boards elsewhere
     opening: ClassVar[str] = ""  # what the beginning of a run waits for, where that takes long
+    way: ClassVar[str] = ""  # how frames travel, in a sentence for privacy statements
     word: str  # the kind
     text: str  # the whole name
     count: int  # of its boards, or of simulated clients
@@ -112,8 +136,8 @@ class Fleet:
         """The store with its keys, if the fleet knows one."""
         return None
 
-    def home_topics(self) -> HomeAccess | None:
-        """How to publish it for Home Assistant; None where it may not be seen.
+    def publication(self) -> Publication | None:
+        """Where its figures may be published for others; None if nobody may see them.
 
         Raises UsageError and StorageError.
         """
@@ -125,10 +149,6 @@ class Fleet:
         Raises TernError.
         """
         return len(store.keys())
-
-    def sites(self, store: Store, standing: bool) -> Mapping[str, Integers]:
-        """The devices of each gateway, if it has any, as of `census`. Raises TernError."""
-        return {}
 
     def boards(
         self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False
@@ -145,12 +165,11 @@ class Fleet:
         raise NotImplementedError
 
 
-# The kinds by their words; the tools add those of emulated boards.
+# The kinds by their words; other packages add theirs.
 _OWN = {
     "port": "ternhost.reach.ports.fleet:OnPorts",
     "mqtt": "ternhost.reach.broker.fleet:OnBroker",
     "simulated": "ternhost.reach.simulated.fleet:Simulated",
-    "gateways": "ternhost.reach.gateway.fleet:AtGateways",
 }
 KINDS: Registry[type[Fleet]] = Registry("fleet", "tern.fleets", _OWN)
 

@@ -62,7 +62,7 @@ class ReportsDriver(StoredDriver):
 
     @property
     def budgets(self) -> Sequence[BoardBudget]:
-        if self._budgets_version != self._sightings.version:  # else as a gateway asks every second
+        if self._budgets_version != self._sightings.version:  # else as often as somebody asks
             self._budgets_version = self._sightings.version
             self._budgets = self.read_budgets()
         return self._budgets

@@ -22,8 +22,9 @@ from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, Members, integers
 from ternhost.errors import RefusedError, TernError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner
+from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.learn.designs import class_of
+from ternhost.learn.devices import Devices
 from ternhost.options import flag, names_of
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import MEASURES, PrivacyAccount
@@ -50,7 +51,7 @@ _Floats = npt.NDArray[np.float64]
 class Funds:
     """What the devices of a run have left, an entry for each group of devices alike."""
 
-    devices: _Floats  # how many; of a gateway also parts of devices
+    devices: _Floats  # how many; of a site also parts of devices
     left: Integers  # millionths
     measure: Integers  # of their ledgers
     of_class: Integers  # of the run's designs
@@ -129,7 +130,7 @@ def _left_by_device(
 
 
 def _unnamed(ids: Integers, budgets: Sequence[BoardBudget]) -> Iterator[tuple[float, BoardBudget]]:
-    """Each budget of a gateway, whose devices are not named, and how many of these devices have it."""
+    """Each budget of a board that is not named, and how many of these devices have it."""
     inside: dict[int, int] = {}  # by site
     for budget in budgets:
         if budget.first is None and len(budget.devices):

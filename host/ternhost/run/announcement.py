@@ -1,4 +1,4 @@
-"""What a run says of its cost: to a device, for its life, and toward the owner of the server."""
+"""What a run says of its cost to a device, and for its life, before the first round."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
-from ternhost.learn.base import Devices
+from ternhost.extensions import EXTENSIONS
 from ternhost.learn.designs import ends
+from ternhost.learn.devices import Devices
 from ternhost.options import flag
 from ternhost.privacy.accounting import MEASURES, PrivacyAccount
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import BoardBudget, Driver, Left, least
-from ternhost.run import affordable, costs, guarantees, payments, toward_server
+from ternhost.run import affordable, costs, guarantees, payments
 from ternhost.run.guarantees import OfClass
 from ternhost.run.status import Watcher
 
@@ -27,100 +28,103 @@ _LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"  # by measure
 def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool) -> None:
     """Say what a run costs, and keep it in the run's state. again: it was said before.
 
-    Raises as `affordable.require`."""
-    learner, options = run.algorithm, run.options
-    measure = learner.designs[0].policy.measure if learner.designs else 0
-    disclosures = (
-        Disclosures()
-        if run.fleet.provisions
-        else costs.earlier_disclosures(run.store, run.files.name)
-    )
+    Raises as `affordable.require`.
+    """
+    learner = run.algorithm
     # Boards that are made for this run have spent nothing.
     budgets = () if run.fleet.provisions else driver.budgets
     if run.state.payments is None:
-        run.state.payments = _unknown_payments(run, budgets, disclosures)
-    disclosures = payments.with_payments(disclosures, run.state.payments, members, learner.unit)
-    before = costs.spent(disclosures.report_counts(of=members), measure)
-    run.state.spent_before = before
-    classes = guarantees.of_classes(learner, disclosures, members, float(options.delta))
+        run.state.payments = _unknown_payments(run, budgets)
+    disclosures = disclosures_before(run, members)
+    measure = learner.designs[0].policy.measure if learner.designs else EPSILON
+    spent_before = costs.spent(disclosures.report_counts(of=members), measure)
+    classes = guarantees.of_classes(learner, disclosures, members, float(run.options.delta))
+    run.state.spent_before = spent_before
     run.state.guarantees = [each.as_json() for each in classes]
     if again:
         return
-    if options.reason:
-        run.watcher.note(options.reason)
-    words: dict[str, Any] = {
-        "classes": classes,
-        "endless": learner.rounds is None and not learner.once,
-        "rounds": flag(learner.rounds_option),
-    }
-    note_costs(run.watcher, run.accounts, before, least(budgets), **words)
-    affordable.require(run, budgets, len(driver.devices), members, disclosures, before)
-    if run.fleet.by_gateways and not learner.unit:
-        for line in toward_server.planned_words(learner, driver.sites, run.store, options):
+
+    if run.options.reason:
+        run.watcher.note(run.options.reason)
+    note_costs(
+        run.watcher,
+        run.accounts,
+        spent_before,
+        least(budgets),
+        classes,
+        endless=learner.rounds is None and not learner.once,
+        rounds=flag(learner.rounds_option),
+    )
+    affordable.require(run, budgets, len(driver.devices), members, disclosures, spent_before)
+    for extension in EXTENSIONS.available():
+        for line in extension.before_first_round(run, driver):
             run.watcher.note(line)
 
 
-def _unknown_payments(
-    run: Run, budgets: Sequence[BoardBudget], disclosures: Disclosures
-) -> list[dict[str, Any]]:
+def _unknown_payments(run: Run, budgets: Sequence[BoardBudget]) -> list[dict[str, Any]]:
     """The payments that boards report and the store does not know. Warns of them."""
-    found = payments.unknown_payments(run.store, budgets, disclosures)
-    if warning := payments.warning(found):
+    found = payments.unknown_payments(run.store, budgets, _earlier_disclosures(run))
+    warning = payments.warning(found)
+    if warning:
         run.watcher.warn(warning)
     return [asdict(payment) for payment in found]
 
 
-def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosures:
-    """What the devices of a run have told before it: in other runs of its store, and by what their
-    boards say.
-
-    Boards that are made for a run are new devices.
-    """
+def _earlier_disclosures(run: Run) -> Disclosures:
+    """What devices have disclosed in other runs of the store. Boards made for a run are new."""
     if run.fleet.provisions:
         return Disclosures()
-    disclosures = costs.earlier_disclosures(run.store, run.files.name)
+    return costs.earlier_disclosures(run.store, run.files.name)
+
+
+def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosures:
+    """What devices have disclosed before a run: in other runs, and by what their boards say."""
     return payments.with_payments(
-        disclosures, run.state.payments or (), members, run.algorithm.unit
+        _earlier_disclosures(run), run.state.payments or (), members, run.algorithm.unit
     )
 
 
 def note_costs(
     watcher: Watcher,
     accounts: Sequence[PrivacyAccount],
-    before: int,
+    spent_before: int,
     left: Left,
     classes: Sequence[OfClass],
+    *,
     endless: bool,
     rounds: str = "--rounds",
 ) -> None:
-    """Say, before the first question, what a run costs a device of each class. before, left: the
-    most that a device has spent in the run's measure, and the least that a board reports as left,
-    millionths. endless: the accounts are of a round. rounds: the option that sets how many there
-    are.
+    """Say what a run will cost a device of each class.
+
+    spent_before: the most that a device has spent in the run's measure, in millionths. left: the
+    least that a board says is left. endless: the accounts are of a round. rounds: the option that
+    sets their number.
     """
-    asked = [account.releases[0] for account in accounts]
-    # A ledger in epsilon refuses Gaussian noise, whatever is left.
-    pays = RHO if any(each.gaussian for each in asked) else EPSILON
-    amounts_left = [
-        (i, amount) for i, amount in enumerate(left) if i >= pays and amount is not None
-    ]
     shown = ends(accounts, lambda account: account.user_level)
     if len(shown) < len(accounts):
-        watcher.note(
-            f"there are {len(accounts)} classes of clients; these spend the least and the most:"
-        )
+        classes_of_clients = f"there are {len(accounts)} classes of clients"
+        watcher.note(f"{classes_of_clients}; these spend the least and the most:")
     for account in shown:
-        words = account.words("in every round") if endless else account.words()
+        sentence = account.words("in every round") if endless else account.words()
         if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
-            words += f" (one a round: {rounds} sets how many)"
-        if before:
-            words += f"; earlier runs cost up to {before / MICRO:g}"
+            sentence += f" (one a round: {rounds} sets how many)"
+        if spent_before:
+            sentence += f"; earlier runs cost up to {spent_before / MICRO:g}"
             if account.budget is not None:
-                words += f", of a budget of {account.budget / MICRO:g}"
-        words += "".join(
-            f"; the boards say that {_LEFT[i].format(amount / MICRO)}" for i, amount in amounts_left
-        )
-        watcher.note(words)
+                sentence += f", of a budget of {account.budget / MICRO:g}"
+        watcher.note(sentence + _left_words(accounts, left))
     lines = guarantees.words_of_reports(classes) if endless else guarantees.words_of(classes)
     for line in lines:
         watcher.note(line)
+
+
+def _left_words(accounts: Sequence[PrivacyAccount], left: Left) -> str:
+    """What boards have left of the measures that can pay for these accounts."""
+    # A ledger in epsilon refuses Gaussian noise, whatever is left.
+    gaussian = any(account.releases[0].gaussian for account in accounts)
+    words = ""
+    for measure in (EPSILON, RHO):
+        amount = left[measure]
+        if amount is not None and (measure == RHO or not gaussian):
+            words += f"; the boards say that {_LEFT[measure].format(amount / MICRO)}"
+    return words

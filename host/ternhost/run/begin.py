@@ -4,7 +4,7 @@ behind.
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,14 +14,15 @@ import numpy as np
 from tern import ledger, wire
 from ternhost.count.disclosures import Disclosures
 from ternhost.errors import DeviceError, TernError, UsageError
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, Population, clients_of
+from ternhost.extensions import EXTENSIONS, StatementPart
+from ternhost.learn.base import ALGORITHMS, Learner, Population
+from ternhost.learn.devices import Devices, clients_of
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.units import protected
 from ternhost.provision.boards import provision_fleet
 from ternhost.reach import fleet, refusals
 from ternhost.reach.fleet import Fleet
-from ternhost.run import costs, toward_server
+from ternhost.run import costs
 from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
@@ -51,7 +52,7 @@ def written(
     new = path is None or not path.is_file()
     if new:
         check_skip(None, options.after_round)
-    if schedule is None and (made or (new and not kind.by_gateways)):
+    if schedule is None and (made or (new and kind.has_keys)):
         learner = cls(options.learning, population(kind, None, None))
         _check(learner, kind, options, (options.after_round or 0) + 1)
     elif path is None and not made:
@@ -67,15 +68,9 @@ def written(
         first = check_skip(opened, options.after_round) + 1
         clients = population(kind, schedule, opened)
         learner = learner or cls(options.learning, clients)
-        if options.bound and learner.unit:
-            text = f"--toward-server is about whole devices, and {learner.name} protects {protected(learner.unit)}"
-            raise UsageError(text, hint="leave it out, or protect devices (--unit device)")
-        if options.fits:
-            sites = toward_server.sites_of(
-                kind.sites(opened, schedule is not None), opened, options
-            )
-            options = toward_server.fitted(options, learner, sites)
-            learner = cls(options.learning, clients)
+        fitted = _fitted(options, learner, kind, opened)
+        if fitted is not options:
+            options, learner = fitted, cls(fitted.learning, clients)
         _check(learner, kind, options, first)
         asked = {
             **asdict(options),
@@ -97,13 +92,13 @@ def written(
 @dataclass(frozen=True)
 class Plan:
     """A run that nobody has begun: its options, its learner, what its devices were asked to tell
-    before, and what the counts of each site will have told the owner of the server (an epsilon).
+    before, and what extensions say about it.
     """
 
     options: RunOptions
     learner: Learner
     disclosures: Disclosures
-    sites: Mapping[str, float]
+    statement_parts: Sequence[StatementPart] = ()
 
 
 def planned(options: RunOptions, store: str | Path | None) -> Plan:
@@ -117,24 +112,27 @@ def planned(options: RunOptions, store: str | Path | None) -> Plan:
             raise UsageError("--store must name the store with the devices' keys")
         learner = learner_class(options.learning, population(kind, schedule, None))
         _check(learner, kind, options, first)
-        return Plan(options, learner, Disclosures(), {})
+        return Plan(options, learner, Disclosures())
     with Store(path, create=False, beside=True) as opened:
         clients = population(kind, schedule, opened)
         learner = learner_class(options.learning, clients)
-        sites = kind.sites(opened, schedule is not None)
-        if options.fits:
-            options = toward_server.fitted(
-                options, learner, toward_server.sites_of(sites, opened, options)
-            )
-            learner = learner_class(options.learning, clients)
+        fitted = _fitted(options, learner, kind, opened)
+        if fitted is not options:
+            options, learner = fitted, learner_class(fitted.learning, clients)
         _check(learner, kind, options, first)
         disclosures = Disclosures() if kind.provisions else costs.asked_of(opened, kind.simulated)
-        after = (
-            toward_server.planned(learner, sites, opened, options)
-            if sites and not learner.unit
-            else {}
-        )
-    return Plan(options, learner, disclosures, after)
+        parts = [
+            extension.statement_part(opened, kind, options, learner)
+            for extension in EXTENSIONS.available()
+        ]
+    return Plan(options, learner, disclosures, parts)
+
+
+def _fitted(options: RunOptions, learner: Learner, kind: Fleet, store: Store) -> RunOptions:
+    """The options as all extensions fit them to the fleet. Raises TernError."""
+    for extension in EXTENSIONS.available():
+        options = extension.fitted(options, learner, kind, store)
+    return options
 
 
 def population(

@@ -1,6 +1,4 @@
-"""The cost of a run to the devices' privacy: planned, told before it starts, counted from the
-rounds of its store.
-"""
+"""What a run costs the privacy of devices: as planned, and as counted from the rounds of a store."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,8 +13,9 @@ from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import StoredCohort, StoredRound
-from ternhost.learn.base import Devices, Learner, most_turns
-from ternhost.learn.designs import class_of
+from ternhost.learn.base import Learner
+from ternhost.learn.designs import ReportDesign, class_of
+from ternhost.learn.devices import Devices, most_turns
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import Policy, PrivacyAccount
 from ternhost.privacy.base import MICRO
@@ -24,7 +23,7 @@ from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.units import protected
 from ternhost.store.store import Store
 
-_SPENT = wire.error_name(wire.ERR_BUDGET)
+_BUDGET_SPENT = wire.error_name(wire.ERR_BUDGET)
 
 
 def costs(learner: Learner) -> list[int]:
@@ -33,21 +32,24 @@ def costs(learner: Learner) -> list[int]:
 
 
 def ledger_budget(learner: Learner, budget: int | None) -> int | None:
-    """A budget of so many micro-epsilon, at the learner's delta, in millionths of what the ledgers
-    of its devices count; None: there is none.
+    """A budget as the devices' ledgers count it, in millionths of their measure.
+
+    budget: micro-epsilon, at the learner's delta. None: there is none.
     """
-    return None if budget is None else in_measure(budget, measure(learner), learner.delta)
+    if budget is None:
+        return None
+    return in_measure(budget, measure(learner), learner.delta)
 
 
 def in_measure(budget: int, measure: int, delta: float) -> int:
-    """So many micro-epsilon, at delta where the measure is rho, in millionths of the measure
-    (tern.ledger).
-    """
-    return sums.rho_of(budget / MICRO, delta) if measure == RHO else budget
+    """Micro-epsilon in millionths of a measure (tern.ledger). For rho, epsilon holds at `delta`."""
+    if measure == RHO:
+        return sums.rho_of(budget / MICRO, delta)
+    return budget
 
 
 def measure(learner: Learner) -> int:
-    """What the ledgers of its devices count, as in tern.ledger."""
+    """The measure that the ledgers of a learner's devices count in (tern.ledger)."""
     return max((design.policy.measure for design in learner.designs), default=EPSILON)
 
 
@@ -57,50 +59,60 @@ def accounts(learner: Learner, budget: int | None) -> list[PrivacyAccount]:
     Raises RefusedError beyond the budget.
     """
     budget = ledger_budget(learner, budget)
-    who = "each client" + " of the class at epsilon {:g} ({:.3g} %)" * (len(learner.designs) > 1)
+    planned = []
+    for design in learner.designs:
+        release = design.release(learner.times)
+        who = _who(learner, design)
+        planned.append(PrivacyAccount((release,), budget, who, learner.delta))
+    return planned
+
+
+def _who(learner: Learner, design: ReportDesign) -> str:
+    """What an account is about, for people."""
     if learner.unit:
-        who = protected(learner.unit)
-    return [
-        PrivacyAccount(
-            (each.release(learner.times),),
-            budget,
-            who.format(each.epsilon / MICRO, 100 * each.share),
-            learner.delta,
-        )
-        for each in learner.designs
-    ]
+        return protected(learner.unit)
+    if len(learner.designs) == 1:
+        return "each client"
+    epsilon, percent = design.epsilon / MICRO, 100 * design.share
+    return f"each client of the class at epsilon {epsilon:g} ({percent:.3g} %)"
 
 
 def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Policy]:
-    """The policy of each device: its class's epsilon in one report, and `budget`, micro-epsilon
-    (None: the cost of the run).
+    """The policy of each device: the epsilon of a report of its class, and its budget for life.
+
+    budget: micro-epsilon; None: the cost of the run.
     """
-    designs = learner.designs
     budget = ledger_budget(learner, budget)
-    of_classes = [
-        replace(design.policy, budget=budget or max(design.policy.budget, cost))
-        for design, cost in zip(designs, costs(learner), strict=True)
-    ]
-    return [
-        of_classes[i]
-        for i in class_of(devices, [each.share for each in designs], learner.options.seed)
-    ]
+    policy_by_class = []
+    for design, cost in zip(learner.designs, costs(learner), strict=True):
+        least = max(design.policy.budget, cost)
+        policy_by_class.append(replace(design.policy, budget=budget or least))
+    shares = [design.share for design in learner.designs]
+    classes = class_of(devices, shares, learner.options.seed)
+    return [policy_by_class[index] for index in classes]
 
 
 def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
-    """The figures to compare a run with while it goes on, for JSON: its plan, and the learner's
-    references. devices: that there are when it begins; 0: not known.
+    """What to compare a run with while it goes on, for JSON: its plan, and figures of the learner.
+
+    devices: how many there are when it begins; 0: not known.
     """
-    classes = [
-        {
-            "mechanism": design.mechanism,
-            **design.summary(learner.times),
-            "epsilon_run": account.epsilon,
-        }
-        for design, account in zip(learner.designs, accounts(learner, None), strict=True)
-    ]
-    plan = {"clients": learner.clients, "rounds": learner.rounds, "reports": learner.reports}
-    return {**plan, "classes": classes, **learner.references(), "devices": devices or None}
+    classes = []
+    for design, account in zip(learner.designs, accounts(learner, None), strict=True):
+        summary = design.summary(learner.times)
+        cost = {"mechanism": design.mechanism, **summary, "epsilon_run": account.epsilon}
+        classes.append(cost)
+    return {
+        "clients": learner.clients,
+        "rounds": learner.rounds,
+        "reports": learner.reports,
+        "classes": classes,
+        **learner.references(),
+        "devices": devices or None,
+    }
+
+
+# From the rounds of a store
 
 
 def is_simulated(store: Store, run: str) -> bool:
@@ -113,97 +125,113 @@ def is_simulated(store: Store, run: str) -> bool:
 
 
 def earlier_disclosures(store: Store, run: str) -> Disclosures:
-    """What devices have told in other runs of this store, by accepted reports: lost ones may have
-    told more.
+    """What accepted reports have disclosed of devices in other runs of this store.
+
+    Reports that were lost may have disclosed more.
     """
-    counted = store.counted_reports()
+    report_counts = store.counted_reports()
     disclosures = Disclosures()
-    for other in store.rounds(is_simulated(store, run)):
-        if other.run != run:
-            for cohort, ids in _reported(store, other, counted):
-                disclosures.add(ReportKind.of_question(decode_body(cohort.body)), ids)
+    for round_ in store.rounds(is_simulated(store, run)):
+        if round_.run == run:
+            continue
+        for cohort, devices in _reporters(store, round_, report_counts):
+            disclosures.add(ReportKind.of_question(decode_body(cohort.body)), devices)
     return disclosures
 
 
 def asked_of(store: Store, simulated: bool = False, run: str | None = None) -> Disclosures:
-    """What the devices of this store were asked to tell in all of its rounds, or in those of a run,
-    whether a report arrived or not. simulated: its simulated clients instead.
+    """What the rounds of this store, or of one run, asked its devices to disclose.
+
+    It counts whether a report arrived or not. simulated: of the store's simulated clients instead.
     """
-    asked = Disclosures()
+    disclosures = Disclosures()
     for round_ in store.rounds(simulated):
-        if run is None or round_.run == run:
-            for cohort in round_.cohorts:
-                asked.add(
-                    ReportKind.of_question(decode_body(cohort.body)), integers(cohort.devices)
-                )
-    return asked
+        if run is not None and round_.run != run:
+            continue
+        for cohort in round_.cohorts:
+            kind = ReportKind.of_question(decode_body(cohort.body))
+            disclosures.add(kind, integers(cohort.devices))
+    return disclosures
 
 
-def _reported(
-    store: Store, round_: StoredRound, counted: Mapping[int, Sequence[int]]
+def _reporters(
+    store: Store, round_: StoredRound, report_counts: Mapping[int, Sequence[int]]
 ) -> Iterator[tuple[StoredCohort, Integers]]:
-    """Each cohort of a round, and its devices that have reported, if there are any. counted: as
-    `counted_reports`.
+    """Each cohort of a round with its devices that have reported, if there are any.
 
-    A host does not know which devices of a gateway have reported: all that it asked count, unless
-    none has.
+    report_counts: as `Store.counted_reports`. If an extension has collected the round, nobody here
+    knows which devices have reported: all that were asked count, unless none can have.
     """
-    if store.by_gateways(round_.number):
-        if not store.all_answered_without_reports(round_.number):
-            yield from ((cohort, integers(cohort.devices)) for cohort in round_.cohorts)
+    for extension in store.extensions():
+        may_have_reported = extension.may_have_reported(store, round_.number)
+        if may_have_reported is None:
+            continue
+        if may_have_reported:
+            for cohort in round_.cohorts:
+                yield cohort, integers(cohort.devices)
         return
-    reporters: Integers | None = None
-    of_cohorts = counted.get(round_.number, [0] * len(round_.cohorts))
-    for cohort, reports in zip(round_.cohorts, of_cohorts, strict=True):
-        ids = integers(cohort.devices)
-        if reports < len(ids):
-            reporters = integers(store.reporters(round_.number)) if reporters is None else reporters
-            ids = ids[np.isin(ids, reporters)]
-        if len(ids):
-            yield cohort, ids
+
+    reporters: Integers | None = None  # read if some devices of a cohort have not reported
+    no_reports = [0] * len(round_.cohorts)
+    counts = report_counts.get(round_.number, no_reports)
+    for cohort, count in zip(round_.cohorts, counts, strict=True):
+        devices = integers(cohort.devices)
+        if count < len(devices):
+            if reporters is None:
+                reporters = integers(store.reporters(round_.number))
+            devices = devices[np.isin(devices, reporters)]
+        if len(devices):
+            yield cohort, devices
 
 
 def spent(accounts: Iterable[Mapping[ReportKind, int]], measure: int) -> int:
-    """The most that any of these has cost a ledger of this measure, millionths.
+    """The most that any of these accounts has cost a ledger of this measure, in millionths.
 
-    One in epsilon refuses what costs rho.
+    A ledger in epsilon refuses reports that cost rho, so these cost it nothing.
     """
-    prices = (
-        sum(
-            n * each.price(measure)
-            for each, n in account.items()
-            if measure == RHO or not each.gaussian
-        )
-        for account in accounts
-    )
-    return max(prices, default=0)
+    most = 0
+    for report_counts in accounts:
+        cost = 0
+        for kind, count in report_counts.items():
+            if measure == RHO or not kind.gaussian:
+                cost += count * kind.price(measure)
+        most = max(most, cost)
+    return most
 
 
-def heard(store: Store, run: str) -> Integers:
-    """The devices that have reported in ended rounds of a run."""
+def devices_that_reported(store: Store, run: str) -> Integers:
+    """The devices that have reported in ended rounds of a run, ascending."""
     ended = {entry["round"] for entry in store.history(run)}
-    counted = store.counted_reports()
-    found = [integers(())]
+    report_counts = store.counted_reports()
+    device_ids = [integers(())]
     for round_ in store.rounds(is_simulated(store, run)):
         if round_.number in ended:
-            found += [ids for _, ids in _reported(store, round_, counted)]
-    return np.unique(np.concatenate(found))
+            device_ids += [ids for _, ids in _reporters(store, round_, report_counts)]
+    return np.unique(np.concatenate(device_ids))
 
 
-def most_asked(store: Store, run: str, rounds: int, group: int, devices: int) -> int:
-    """The largest number of rounds of a run that asked the same device, without those that nobody
-    paid for since every budget was spent: by the store, or, where it lacks the run's rounds, by
-    their number and the size of a group.
+def rounds_of_most_asked_device(
+    store: Store, run: str, rounds: int, group: int, devices: int
+) -> int:
+    """How often a run asked the device that it asked most.
+
+    Rounds in which every device had spent its budget do not count: nobody paid for them. If the
+    store has no rounds of the run, the number follows from how many rounds there were, and from
+    the size of a group.
     """
-    of_run = [each for each in store.rounds() if each.run == run]
-    if not of_run:
+    stored_rounds = [round_ for round_ in store.rounds() if round_.run == run]
+    if not stored_rounds:
         return most_turns(max(1, devices), group, rounds)
-    refusals = {
-        entry["round"]: entry.get("reasons", {}).get(_SPENT, 0) for entry in store.history(run)
-    }
-    times: Counter[int] = Counter()
-    for each in of_run:
-        if refusals.get(each.number, 0) < sum(len(cohort.devices) for cohort in each.cohorts):
-            for cohort in each.cohorts:
-                times.update(cohort.devices)
-    return max(times.values(), default=0)
+
+    spent_budgets: dict[int, int] = {}  # devices that refused for that, by round
+    for entry in store.history(run):
+        reasons = entry.get("reasons", {})
+        spent_budgets[entry["round"]] = reasons.get(_BUDGET_SPENT, 0)
+    times_asked: Counter[int] = Counter()
+    for round_ in stored_rounds:
+        device_count = sum(len(cohort.devices) for cohort in round_.cohorts)
+        if spent_budgets.get(round_.number, 0) >= device_count:
+            continue
+        for cohort in round_.cohorts:
+            times_asked.update(cohort.devices)
+    return max(times_asked.values(), default=0)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ternhost.count.disclosures import Disclosures, ReportCounts
-from ternhost.learn.base import Devices, Learner
+from ternhost.learn.base import Learner
 from ternhost.learn.designs import ReportDesign, by_class, ends
+from ternhost.learn.devices import Devices
 from ternhost.privacy.guarantee import Guarantee, Span
 
 
@@ -89,17 +90,6 @@ def words_of_reports(classes: Sequence[OfClass]) -> list[str]:
     return [
         each.words()
         for each in ends([each.report for each in classes], lambda each: each.bounds.epsilon)
-    ]
-
-
-def toward_server(sites: Mapping[str, Mapping[str, Any]]) -> list[Guarantee]:
-    """The guarantees of each site toward the owner of the server (`toward_server.told`), where
-    there is one.
-    """
-    return [
-        Guarantee.toward_server(name, site["epsilon"], site["delta"], site["honest"])
-        for name, site in sites.items()
-        if site["epsilon"] is not None
     ]
 
 

@@ -6,20 +6,22 @@ from typing import Any, Self
 
 from tern import ledger, wire
 from ternhost.errors import UsageError
+from ternhost.extensions import EXTENSIONS, option_classes
 from ternhost.learn import choice
 from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.learn.designs import in_privacy
 from ternhost.learn.schedule import Schedule, Terms, how
 from ternhost.options import check_named, flag, names_of, require, values_of
+from ternhost.privacy import sums
 from ternhost.privacy.base import parse_epsilon
 from ternhost.reach import fleet
-from ternhost.reach.toward_server import Bound
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """The algorithm of a run, its fleet, and how its rounds end. learning: the algorithm's
-    `Options`. schedule: for a served fleet; None: the run ends by itself.
+    `Options`. schedule: for a served fleet; None: the run ends by itself. extensions: by the name of
+    an extension, its `Options`, where somebody named one of them.
     """
 
     algorithm: str
@@ -41,53 +43,38 @@ class RunOptions:
     )
     delta: str = in_privacy(
         "1e-6",
-        "delta at which the epsilon of several reports is told, and of --life and --toward-server",
+        "delta at which the epsilon of several reports is told, and of every limit to it",
         metavar="D",
     )
-    toward_server: str | None = in_privacy(
-        None,
-        "with gateways: epsilon, at --delta, that their counts of all rounds may tell the owner of the server "
-        "about a device; without --epsilon, chooses the largest one that keeps this",
-        metavar="E",
-        shown="no limit",
-    )
-    honest: float = in_privacy(
-        1.0,
-        "with gateways: share of their devices that the owner of the server does not control",
-        metavar="SHARE",
-    )
-    fits: bool = False  # the epsilon of a report is to be what toward_server allows
+    extensions: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.after_round is not None:
             in_order = 0 <= self.after_round < wire.MAX_ROUND
             require(in_order, "after_round", f"0 to {wire.MAX_ROUND - 1}", self.after_round)
-        kind = fleet.parse(self.fleet)
-        _ = self.budget_micro, Bound.parse(self.toward_server or "1", self.delta, self.honest)
-        if self.toward_server is not None and not kind.by_gateways:
-            text = "--toward-server is about gateways, and this fleet has none: its host knows who sent a report"
-            raise UsageError(text, hint="name a fleet of them: --fleet gateways:DIR")
+        fleet.parse(self.fleet)
+        sums.parse_delta(self.delta)
+        if self.budget is not None:
+            parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
+        for name in self.extensions:
+            EXTENSIONS.named(name).check(self)
 
     @property
     def budget_micro(self) -> int | None:
         """The budget in micro-epsilon."""
-        return (
-            None
-            if self.budget is None
-            else parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
-        )
-
-    @property
-    def bound(self) -> Bound | None:
-        """What the counts of gateways may tell, if there is a limit."""
-        if self.toward_server is None:
+        if self.budget is None:
             return None
-        return Bound.parse(self.toward_server, self.delta, self.honest)
+        return parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
 
     def flat(self) -> dict[str, Any]:
         """By name, those of all its parts, for a result."""
-        values = {name: getattr(self, name) for name in names_of(self)}
-        return {**values_of(self.learning), **asdict(self.terms), **values}
+        values = {**values_of(self.learning), **asdict(self.terms)}
+        values |= {name: getattr(self, name) for name in names_of(self)}
+        for extension in EXTENSIONS.available():
+            if extension.Options is not None:
+                own = self.extensions.get(extension.name) or extension.Options()
+                values |= {name: getattr(own, name) for name in names_of(own)}
+        return values
 
     @classmethod
     def parse(
@@ -107,7 +94,8 @@ class RunOptions:
                 named.get("fleet", default_fleet(next(iter(algorithms.values())).command))
             )
             made = kind.provisions or kind.simulated
-            algorithm, reason = choice.of(named, algorithms, names_of(cls), made, served)
+            of_any_run = names_of_run()
+            algorithm, reason = choice.choose(named, algorithms, of_any_run, made, served)
         learner = algorithms[algorithm]
         learning = dict(named)
         if reason and named.get("public") == "none" and "public" not in names_of(learner.Options):
@@ -120,8 +108,11 @@ class RunOptions:
         terms, rest = Terms(**take(Terms)), {"fleet": default_fleet(learner.command), **take(cls)}
         if "delta" in rest and "delta" in names_of(learner.Options):
             learning["delta"] = rest["delta"]
-        chosen = named.keys() & {"epsilon", "epsilons", "card", "choices"}
-        rest["fits"] = rest.get("toward_server") is not None and not chosen
+        rest["extensions"] = {}
+        for extension in EXTENSIONS.available():
+            own = {} if extension.Options is None else take(extension.Options)
+            if own:
+                rest["extensions"][extension.name] = extension.options_from(named, own)
         for name in learning.keys() - {each.name for each in fields(learner.Options)}:
             others = [other for other, its in algorithms.items() if name in names_of(its.Options)]
             text = f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}"
@@ -142,7 +133,20 @@ class RunOptions:
         values["learning"] = ALGORITHMS.named(asked["algorithm"]).Options(**asked["learning"])
         values["terms"] = Terms(**asked["terms"])
         values["schedule"] = None if asked["schedule"] is None else Schedule(**asked["schedule"])
+        values["extensions"] = {
+            name: EXTENSIONS.named(name).Options(**own) for name, own in asked["extensions"].items()
+        }
         return cls(**values)
+
+
+def classes_of_run() -> list[Any]:
+    """The classes of options that a run of any algorithm has."""
+    return [Terms, RunOptions, *option_classes()]
+
+
+def names_of_run() -> set[str]:
+    """The names of options that any run has, beside those of `Terms`."""
+    return names_of(RunOptions).union(*(names_of(each) for each in option_classes()))
 
 
 def default_fleet(command: str) -> str:

@@ -1,12 +1,11 @@
-"""What devices have paid for that a store does not know: boards say what they have paid in their
-life (wire.md, HELLO).
+"""What devices have paid for that a store does not know.
 
-A store that was restored from a copy lacks the rounds since then, and no store knows the rounds of
-another host.
+Boards say what they have paid in their life (wire.md, HELLO). A store that was restored from a copy
+lacks the rounds since then, and no store knows the rounds of another host.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers
-from ternhost.learn.base import Devices
+from ternhost.learn.devices import Devices
 from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import ReportKind
@@ -28,19 +27,17 @@ _MOST_ROWS = 64  # kept with a run
 
 @dataclass(frozen=True)
 class Payment:
-    """Devices, by the first and the last id, that have paid more than the store knows from accepted
-    reports.
+    """What devices have paid beyond what the store knows from accepted reports.
 
-    amount: the difference, in millionths of the measure; paid: in their life, and asked: the most
-    that all rounds of the store can have cost one of them, also where no report arrived.
+    Amounts are in millionths of the measure.
     """
 
-    first: int
+    first: int  # device
     last: int
-    measure: int
-    amount: int
-    paid: int
-    asked: int
+    measure: int  # of tern.ledger
+    amount: int  # that the store does not know
+    paid: int  # in the life of a device
+    asked: int  # the most that all rounds of the store can have cost one, also without a report
 
     @property
     def beyond_this_store(self) -> bool:
@@ -48,112 +45,125 @@ class Payment:
         return self.paid > self.asked
 
 
+@dataclass(frozen=True)
+class _Claim:
+    """What a board says that `devices` have paid, and what the store knows of it, in millionths."""
+
+    devices: Integers
+    speakers: Integers  # those among them of whom the board says it
+    measure: int
+    paid: int
+    known: int
+
+
 def unknown_payments(
     store: Store, budgets: Sequence[BoardBudget], disclosures: Disclosures
 ) -> list[Payment]:
-    """The payments that boards speak of, beyond what accepted reports have disclosed."""
-    found = [*_of_boards(budgets, disclosures), *_of_sites(budgets, disclosures)]
-    if not found:
+    """The payments that boards report, beyond what accepted reports have disclosed."""
+    claims = [*_claims_of_boards(budgets, disclosures), *_claims_of_sites(budgets, disclosures)]
+    if not claims:
         return []
     asked = costs.asked_of(store)
-    more = []
-    for payment, devices in found:
-        most = int(asked.prices(devices, payment.measure).max(initial=0))
-        more.append(Payment(**{**asdict(payment), "asked": most}))
-    return _joined(_rounded_up(more))
-
-
-def _of_boards(
-    budgets: Sequence[BoardBudget], disclosures: Disclosures
-) -> Iterable[tuple[Payment, Integers]]:
-    """Of each board that has paid more, the payment and the device that says so."""
-    for measure in (EPSILON, RHO):
-        boards = [
-            each
-            for each in budgets
-            if each.first is not None and each.measure == measure and each.spent
-        ]
-        firsts = integers([board.first for board in boards if board.first is not None])
-        for board, first, known in zip(
-            boards, firsts, disclosures.prices(firsts, measure), strict=True
-        ):
-            if board.spent > known:
-                ids = integers(board.devices)
-                amount = board.spent - int(known)
-                payment = Payment(int(ids[0]), int(ids[-1]), measure, amount, board.spent, 0)
-                yield payment, integers((first,))
-
-
-def _of_sites(
-    budgets: Sequence[BoardBudget], disclosures: Disclosures
-) -> Iterable[tuple[Payment, Integers]]:
-    """Of each site with a board that has paid more than any of its devices by this store, the
-    payment and them all.
-    """
-    most: dict[
-        tuple[int, int], BoardBudget
-    ] = {}  # by site and measure, what the board says that has paid most
-    for budget in budgets:
-        site = id(budget.devices), budget.measure
-        if (
-            budget.first is None
-            and len(budget.devices)
-            and budget.spent > (most[site].spent if site in most else 0)
-        ):
-            most[site] = budget
-    for budget in most.values():
-        ids = integers(budget.devices)
-        known = int(disclosures.prices(ids, budget.measure).max())
-        if budget.spent > known:
-            amount = budget.spent - known
-            yield (
-                Payment(int(ids.min()), int(ids.max()), budget.measure, amount, budget.spent, 0),
-                ids,
+    payments = []
+    for claim in claims:
+        payments.append(
+            Payment(
+                first=int(claim.devices.min()),
+                last=int(claim.devices.max()),
+                measure=claim.measure,
+                amount=claim.paid - claim.known,
+                paid=claim.paid,
+                asked=int(asked.prices(claim.speakers, claim.measure).max(initial=0)),
             )
+        )
+    return _joined(_rounded_up(payments))
 
 
-def _rounded_up(found: Sequence[Payment]) -> list[Payment]:
-    """The same with at most _MOST_AMOUNTS amounts of each measure: each one is a kind of report in
-    an account.
-    """
-    larger: dict[tuple[int, int], int] = {}
+def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
+    """Of each board that has paid more than the store knows. It speaks of its first device."""
     for measure in (EPSILON, RHO):
-        amounts = sorted({each.amount for each in found if each.measure == measure})
-        for part in np.array_split(
-            np.array(amounts, np.int64), min(len(amounts), _MOST_AMOUNTS) or 1
-        ):
-            larger |= {(measure, amount): int(part[-1]) for amount in part.tolist()}
-    return [
-        Payment(**{**asdict(each), "amount": larger[each.measure, each.amount]}) for each in found
-    ]
+        firsts, boards = [], []
+        for budget in budgets:
+            if budget.first is not None and budget.measure == measure and budget.spent:
+                firsts.append(budget.first)
+                boards.append(budget)
+        known = disclosures.prices(integers(firsts), measure).tolist()
+        for first, board, price in zip(firsts, boards, known, strict=True):
+            if board.spent > price:
+                devices = integers(board.devices)
+                yield _Claim(devices, integers((first,)), measure, board.spent, price)
 
 
-def _joined(found: Sequence[Payment]) -> list[Payment]:
-    """The same in few rows, since a run keeps them: neighbours with one amount are one, and in the
-    end all are.
+def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
+    """Of each site with a board that has paid more than the store knows of any of its devices.
+
+    Nobody here knows which devices of the site are on that board.
+    """
+    most_spent: dict[tuple[int, int], BoardBudget] = {}  # by site and measure
+    for budget in budgets:
+        if budget.first is not None or not len(budget.devices) or not budget.spent:
+            continue
+        site = id(budget.devices), budget.measure
+        if site not in most_spent or budget.spent > most_spent[site].spent:
+            most_spent[site] = budget
+    for budget in most_spent.values():
+        devices = integers(budget.devices)
+        known = int(disclosures.prices(devices, budget.measure).max())
+        if budget.spent > known:
+            yield _Claim(devices, devices, budget.measure, budget.spent, known)
+
+
+def _rounded_up(payments: Sequence[Payment]) -> list[Payment]:
+    """The same with at most _MOST_AMOUNTS amounts of each measure.
+
+    Each amount is a kind of report in an account.
+    """
+    rounded: dict[tuple[int, int], int] = {}  # by measure and amount
+    for measure in (EPSILON, RHO):
+        amounts = sorted({each.amount for each in payments if each.measure == measure})
+        if not amounts:
+            continue
+        parts = np.array_split(np.array(amounts, np.int64), min(len(amounts), _MOST_AMOUNTS))
+        for part in parts:
+            for amount in part.tolist():
+                rounded[measure, amount] = int(part[-1])
+    return [replace(each, amount=rounded[each.measure, each.amount]) for each in payments]
+
+
+def _joined(payments: Sequence[Payment]) -> list[Payment]:
+    """The same in few rows, since a run keeps them.
+
+    Neighbours with one amount become a row. If there are still too many, all of a measure do.
     """
     rows: list[Payment] = []
-    for each in sorted(found, key=lambda payment: (payment.measure, payment.first)):
-        last = rows[-1] if rows else None
-        if (
-            last
-            and (last.measure, last.amount) == (each.measure, each.amount)
-            and last.last + 1 >= each.first
-        ):
-            rows[-1] = _together((last, each))
+    for payment in sorted(payments, key=lambda each: (each.measure, each.first)):
+        if rows and _are_neighbours(rows[-1], payment):
+            rows[-1] = _together((rows[-1], payment))
         else:
-            rows.append(each)
+            rows.append(payment)
     if len(rows) <= _MOST_ROWS:
         return rows
-    of_measures = [[row for row in rows if row.measure == measure] for measure in (EPSILON, RHO)]
-    return [_together(of_measure) for of_measure in of_measures if of_measure]
+    joined = []
+    for measure in (EPSILON, RHO):
+        of_measure = [row for row in rows if row.measure == measure]
+        if of_measure:
+            joined.append(_together(of_measure))
+    return joined
+
+
+def _are_neighbours(one: Payment, next_one: Payment) -> bool:
+    same = (one.measure, one.amount) == (next_one.measure, next_one.amount)
+    return same and one.last + 1 >= next_one.first
 
 
 def _together(rows: Sequence[Payment]) -> Payment:
+    """One row for several, which says the worst of them."""
     worst = max(rows, key=lambda row: row.paid - row.asked)
-    first, last = min(row.first for row in rows), max(row.last for row in rows)
-    return Payment(
-        first, last, worst.measure, max(row.amount for row in rows), worst.paid, worst.asked
+    return replace(
+        worst,
+        first=min(row.first for row in rows),
+        last=max(row.last for row in rows),
+        amount=max(row.amount for row in rows),
     )
 
 
@@ -179,11 +189,9 @@ def with_payments(
     return disclosures.with_reports(more)
 
 
-def warning(found: Sequence[Payment]) -> str:
-    """What a person should know of payments that no round of the store explains; empty if there are
-    none.
-    """
-    beyond = [payment for payment in found if payment.beyond_this_store]
+def warning(payments: Sequence[Payment]) -> str:
+    """What to tell people of payments that no round of the store explains; empty without any."""
+    beyond = [payment for payment in payments if payment.beyond_this_store]
     if not beyond:
         return ""
     worst = max(beyond, key=lambda payment: payment.paid - payment.asked)
@@ -197,15 +205,14 @@ def warning(found: Sequence[Payment]) -> str:
 
 
 def most_paid(store: Store) -> Left:
-    """The most that a board of this store, or of its gateways, says that a device has paid in its
-    life, by measure, in millionths: as of its last HELLO, with the reports since. None where none
-    says it.
+    """The most that any device has paid in its life, as boards of this store say, by measure.
+
+    In millionths, as of the last HELLO, with the reports since. None where no board says it.
     """
-    said = [(board.measure, board.paid) for board in store.boards() if board.paid is not None]
-    for gateway in store.gateways():
-        said += [(measure, spent) for measure, _, _, spent, _ in gateway.here.get("budgets", ())]
-    epsilon, rho = (
-        max((paid for of, paid in said if of == measure), default=None)
-        for measure in (EPSILON, RHO)
-    )
-    return epsilon, rho
+    most: list[int | None] = [None, None]
+    paid = [(board.measure, board.paid) for board in store.boards() if board.paid is not None]
+    for extension in store.extensions():
+        paid += [(budget.measure, budget.spent) for budget in extension.budgets(store)]
+    for measure, amount in paid:
+        most[measure] = max(most[measure] or 0, amount)
+    return most[EPSILON], most[RHO]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ternhost.errors import UsageError
+from ternhost.extensions import EXTENSIONS
 from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.privacy import mechanisms
@@ -17,6 +18,8 @@ def require_all(run: str, asked: Mapping[str, Any]) -> None:
     _require(run, KINDS, asked["fleet"].partition(":")[0])
     _require(run, mechanisms.REGISTRY, asked["learning"].get("mechanism"))
     _require(run, OPTIMISERS, asked["learning"].get("optimiser"))
+    for name in asked["extensions"]:
+        _require(run, EXTENSIONS, name)
 
 
 def learner_of(result: Mapping[str, Any]) -> type[Learner]:

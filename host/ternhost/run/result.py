@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ternhost.errors import OK, REFUSED, SHORT, InterruptedByUser, StorageError, UsageError
+from ternhost.extensions import EXTENSIONS
 from ternhost.files import read_object
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import protected
 from ternhost.provision.boards import epsilon_spent
 from ternhost.run import directory as run_directory
-from ternhost.run import guarantees, toward_server
+from ternhost.run import guarantees
 
 if TYPE_CHECKING:
     from ternhost.run.run import Run
@@ -23,6 +24,9 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
     """The result of a run, for JSON. boards: those that tern made for it."""
     algorithm, files, state = run.algorithm, run.files, run.state
     history = run.store.history(files.name)
+    of_extensions: dict[str, Any] = {}
+    for extension in EXTENSIONS.available():
+        of_extensions |= extension.result(run)
     return {
         "run": files.name,
         "algorithm": algorithm.name,
@@ -40,7 +44,7 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "protects": protected(algorithm.unit) if run.accounts else None,
         "epsilon_before": state.spent_before / MICRO,
         "guarantees": state.guarantees or [],
-        "toward_server": _toward_server(run),
+        **of_extensions,
         "accounting": [account.summary() for account in run.accounts],
         "options": replace(run.options, learning=algorithm.options).flat(),
         "directory": str(files.directory),
@@ -49,20 +53,12 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _toward_server(run: Run) -> dict[str, Any]:
-    """What the counts of each gateway that was asked have told in all rounds of the store."""
-    names = [gateway.name for gateway in run.store.gateways()] if run.fleet.by_gateways else []
-    delta, honest = float(run.options.delta), run.options.honest
-    told = {name: run.store.told(name).largest_loss(delta, honest).epsilon for name in names}
-    return toward_server.told(
-        {name: epsilon for name, epsilon in told.items() if epsilon}, run.options
-    )
-
-
 def privacy_words(result: Mapping[str, Any]) -> list[str]:
-    """What a run has told of a device, by class, and the owner of the server by site, for people."""
+    """What a run has told of a device, by class, and what extensions say, for people."""
     lines = guarantees.words_of(guarantees.classes_of(result))
-    return [*lines, *toward_server.words(result.get("toward_server") or {})]
+    for extension in EXTENSIONS.available():
+        lines += extension.sentences(result)
+    return lines
 
 
 def load(run: str | Path, parent: Path) -> dict[str, Any]:

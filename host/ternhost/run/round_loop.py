@@ -10,7 +10,7 @@ import numpy as np
 
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import RefusedError
-from ternhost.learn.base import Devices
+from ternhost.learn.devices import Devices
 from ternhost.reach import refusals
 from ternhost.reach.driver import Cohorts, Driver, RoundProgress
 from ternhost.run import announcement, costs
@@ -124,7 +124,10 @@ class RoundLoop:
         if not run.algorithm.once:
             return members
         if self._reporters is None or self._reporters[0] != run.state.rounds:
-            self._reporters = run.state.rounds, costs.heard(run.store, run.files.name)
+            self._reporters = (
+                run.state.rounds,
+                costs.devices_that_reported(run.store, run.files.name),
+            )
         waiting = np.setdiff1d(members, self._reporters[1])
         if len(members) and not len(waiting) and self._published != run.state.rounds:
             self._publish()

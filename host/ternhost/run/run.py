@@ -14,7 +14,8 @@ import numpy as np
 
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
 from ternhost.files import Closing
-from ternhost.learn.base import ALGORITHMS, Devices, Learner, ranges_of
+from ternhost.learn.base import ALGORITHMS, Learner
+from ternhost.learn.devices import Devices, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
 from ternhost.provision.boards import board_directories
@@ -270,7 +271,7 @@ class Run(Closing):
             seed=self.algorithm.options.seed,
             standing=self.schedule is not None,
             patience=(self.schedule or Schedule()).patience,
-            bound=self.options.bound,
+            options=self.options,
             **learner,
         )
         driver = self._driver = self.fleet.driver(context)
@@ -330,7 +331,7 @@ class Run(Closing):
     def _account_for(self, members: Sequence[int] | Devices) -> None:
         """Set what a served run has cost the devices that it asked."""
         assert self.schedule is not None
-        self.algorithm.times = costs.most_asked(
+        self.algorithm.times = costs.rounds_of_most_asked_device(
             self.store,
             self.files.name,
             self.state.rounds,

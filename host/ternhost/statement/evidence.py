@@ -7,6 +7,8 @@ Paths are those of the project's repository. A test compares this table with the
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ternhost.extensions import EXTENSIONS
+
 
 class Key(StrEnum):
     """The names of the entries, by which sentences refer to them."""
@@ -21,8 +23,6 @@ class Key(StrEnum):
     LEDGER = "ledger"
     HOST = "host"
     PAYMENTS = "payments"
-    GATEWAY = "gateway"
-    DRAWS = "draws"
     LEAVES = "leaves"
     TIME = "time"
     FORGERY = "forgery"
@@ -43,7 +43,7 @@ class Evidence:
     tests: tuple[str, ...] = ()  # of the repository, as "file::test" or a whole file
 
 
-EVIDENCE = {
+EVIDENCE: dict[str, Evidence] = {
     Key.FACT: Evidence(
         "a fact of this run, store or board, as tern recorded it or the board reported it"
     ),
@@ -113,19 +113,6 @@ EVIDENCE = {
         ("docs/guides/runs.md#what-a-device-has-told-in-its-life",),
         ("tests/unit/test_payments.py",),
     ),
-    Key.GATEWAY: Evidence(
-        "Theorems 4 and 5: what the counts of a site tell of one of its devices, and the bound that a gateway keeps",
-        (
-            "docs/guides/accounting.md#behind-a-gateway",
-            "shared_specs/gateways.md#toward-the-owner-of-the-server",
-        ),
-        ("tests/unit/test_adversary.py", "tests/unit/test_gateway_audit.py"),
-    ),
-    Key.DRAWS: Evidence(
-        "groups that a gateway draws: how many of the devices in one may belong to the owner of the server",
-        ("shared_specs/gateways.md#groups-that-a-gateway-draws",),
-        ("tests/unit/test_groups.py", "tests/unit/test_gateway_draws.py"),
-    ),
     Key.LEAVES: Evidence(
         "the list of everything that leaves a device, and what it may depend on",
         ("shared_specs/storage.md#what-leaves-a-device",),
@@ -174,3 +161,13 @@ EVIDENCE = {
         ("docs/guides/unit.md#what-neighbours-are",),
     ),
 }
+
+
+def find(key: str) -> Evidence:
+    """What stands behind a sentence that names this key, of the core or of an extension."""
+    if key in EVIDENCE:
+        return EVIDENCE[key]
+    for extension in EXTENSIONS.available():
+        if key in extension.evidence:
+            return extension.evidence[key]
+    raise KeyError(key)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ternhost.extensions import StatementPart
 from ternhost.privacy.guarantee import Bounds, Guarantee
 
 
@@ -41,9 +42,9 @@ class Held:
 @dataclass(frozen=True)
 class Facts:
     """promised: the guarantees of a report, of the run, and of all runs so far, of each class of
-    devices. budgets: what ledgers allow for life, the largest first. sites: guarantees toward the
-    owner of the server. by_gateways: whether gateways ask the devices; link: how frames travel, as
-    the word of a fleet; not_real: why no person's data is in it, or empty. asked: how many reports
+    devices. budgets: what ledgers allow for life, the largest first. parts: what extensions
+    say. link: how frames travel, as the word of a fleet; not_real: why no person's data is in it, or
+    empty. asked: how many reports
     of one device there are in the run, at most. together: what is proved of all records of a device
     together, where a run of records is protected. about: more that identifies it, by name.
     """
@@ -56,10 +57,7 @@ class Facts:
     held: Held = Held()
     promised: Sequence[Guarantee] = ()
     budgets: Sequence[Guarantee] = ()
-    sites: Sequence[Guarantee] = ()
-    unbounded: Sequence[str] = ()  # sites whose counts tell as much as single reports
-    honest: float = 1.0
-    by_gateways: bool = False
+    parts: Sequence[StatementPart] = ()
     link: str = ""
     not_real: str = ""
     reported: Sequence[Reported] = ()
@@ -68,3 +66,11 @@ class Facts:
     together: Bounds | None = None
     results: bool = False  # reports are results of a model, not of learning
     about: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def guarantees(self) -> list[Guarantee]:
+        """All guarantees, those of extensions last."""
+        found = [*self.promised, *self.budgets]
+        for part in self.parts:
+            found += part.guarantees
+        return found

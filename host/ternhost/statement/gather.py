@@ -23,6 +23,7 @@ from ternhost.count.members import integers
 from ternhost.count.questions import decode_body, report_bytes
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import TernError, UsageError
+from ternhost.extensions import EXTENSIONS, StatementPart
 from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import for_steps
@@ -31,7 +32,7 @@ from ternhost.reach import fleet
 from ternhost.reach.driver import BoardBudget
 from ternhost.reach.fleet import Fleet
 from ternhost.reach.links import open_link
-from ternhost.run import begin, costs, guarantees, payments, toward_server
+from ternhost.run import begin, costs, guarantees, payments
 from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 from ternhost.run.guarantees import OfClass
@@ -84,7 +85,7 @@ def of_run(files: RunFiles) -> Facts:
         if endless and accounts:  # there were more rounds since it began
             promised = [_of_rounds(store, accounts, simulated, delta)]
         unit = promised[0].run.unit if promised else 0
-        sites, unbounded = _sites(store, kind, options)
+        parts = _parts(store, kind, options)
         return Facts(
             kind=Kind.RUN,
             name=files.name,
@@ -94,12 +95,9 @@ def of_run(files: RunFiles) -> Facts:
             held=_held(run.asked["learning"], _some_device(asked), _features(files.directory)),
             promised=[each for of_class in promised for each in _spans(of_class)],
             budgets=_budgets_of_run(store, kind, options, accounts),
-            sites=sites,
-            unbounded=unbounded,
-            honest=options.honest,
-            by_gateways=kind.by_gateways,
+            parts=parts,
             link=kind.word,
-            not_real=_not_real(kind) or _not_real_sites(store) or _not_real_boards(store),
+            not_real=_not_real(kind) or _reason_of(parts) or _not_real_boards(store),
             reported=_reported_in(store, simulated, files.name),
             asked=max((sum(account.values()) for account in accounts), default=None),
             endless=endless,
@@ -147,17 +145,6 @@ def _not_real_in(runs: Sequence[StoredRun]) -> str:
     return f"Some runs of this store had no devices of other people. {' '.join(texts)}"
 
 
-def _not_real_sites(store: Store) -> str:
-    """The same of the sites whose gateways simulate or emulate their devices."""
-    made = [gateway.name for gateway in store.gateways() if _is_made(gateway.here.get("fleet"))]
-    if not made:
-        return ""
-    return (
-        f"The devices of {', '.join(made)} are simulated or emulated by the gateway, which has all their data: nobody "
-        "is protected there. This page says what the same run promises to devices that other people hold."
-    )
-
-
 def _not_real_boards(store: Store) -> str:
     """The same of the boards of a store."""
     return (
@@ -168,17 +155,6 @@ def _not_real_boards(store: Store) -> str:
 def _is_emulated(text: str | None) -> bool:
     """Whether the text of a HELLO is that of an emulated board."""
     return text is not None and "emulated" in text.split()
-
-
-def _is_made(word: str | None) -> bool:
-    """Whether a fleet of this kind consists of no boards of other people.
-
-    The kind may be unknown here.
-    """
-    if word is None or word not in fleet.KINDS:
-        return False
-    kind = fleet.KINDS[word]
-    return kind.simulated or kind.provisions
 
 
 def _held(learning: Mapping[str, Any], device: int | None, features: Sequence[str]) -> Held:
@@ -239,23 +215,14 @@ def _together(
     )
 
 
-def _sites(store: Store, kind: Fleet, options: RunOptions) -> tuple[list[Guarantee], list[str]]:
-    """What the counts of each site have told the owner of the server; and the sites of which
-    nothing is proved.
-    """
-    if not kind.by_gateways:
-        return [], []
-    names = [gateway.name for gateway in store.gateways()]
-    epsilons = {
-        name: store.told(name).largest_loss(float(options.delta), options.honest).epsilon
-        for name in names
-    }
-    known = toward_server.told(
-        {name: epsilon for name, epsilon in epsilons.items() if epsilon}, options
-    )
-    return guarantees.toward_server(known), [
-        name for name, site in known.items() if site["epsilon"] is None
-    ]
+def _parts(store: Store, kind: Fleet, options: RunOptions) -> list[StatementPart]:
+    """What extensions say of what the rounds of the store have disclosed."""
+    return [each.statement_part(store, kind, options) for each in EXTENSIONS.available()]
+
+
+def _reason_of(parts: Sequence[StatementPart]) -> str:
+    """Why no person's data is in it, by the first extension that knows a reason."""
+    return next((each.not_real for each in parts if each.not_real), "")
 
 
 def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str, str]:
@@ -313,10 +280,10 @@ def _budgets_of_store(store: Store, delta: float = _DELTA) -> list[Guarantee]:
         hello = board.hello
         whole = int(hello.get("budget") or 0) + int(hello.get("spent") or 0)
         said.add((whole, board.measure, board.unit))
-    for gateway in store.gateways():
-        for measure, unit, left, spent, _ in gateway.here.get("budgets", ()):
-            if unit is not None:
-                said.add((left + spent, measure, unit))
+    for extension in store.extensions():
+        for budget in extension.budgets(store):
+            if budget.unit is not None:
+                said.add((budget.left + budget.spent, budget.measure, budget.unit))
     found = [
         Guarantee.of_budget(whole, measure, unit, delta) for whole, measure, unit in said if whole
     ]
@@ -345,13 +312,9 @@ def of_store(path: Path) -> Facts:
         last = runs[-1] if runs else None
         kind = None if last is None else fleet.parse(last.asked["fleet"])
         learning = {} if last is None else last.asked["learning"]
-        sites: list[Guarantee] = []
-        unbounded: list[str] = []
-        honest = 1.0
+        parts: list[StatementPart] = []
         if last is not None and kind is not None:
-            options = RunOptions.stored(last.asked)
-            honest = options.honest
-            sites, unbounded = _sites(store, kind, options)
+            parts = _parts(store, kind, RunOptions.stored(last.asked))
         return Facts(
             kind=Kind.STORE,
             name=path.name,
@@ -361,12 +324,9 @@ def of_store(path: Path) -> Facts:
             held=_held(learning, _some_device(asked), ()),
             promised=life,
             budgets=_budgets_of_store(store),
-            sites=sites,
-            unbounded=unbounded,
-            honest=honest,
-            by_gateways=kind is not None and kind.by_gateways,
+            parts=parts,
             link="" if kind is None else kind.word,
-            not_real=_not_real_in(runs) or _not_real_sites(store) or _not_real_boards(store),
+            not_real=_not_real_in(runs) or _reason_of(parts) or _not_real_boards(store),
             reported=_reported_in(store, simulated, None),
             asked=max((sum(account.values()) for account in accounts), default=None),
             together=_together(accounts, unit, learning.get("records"), _DELTA),
@@ -419,7 +379,6 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
     options, learner, disclosures = plan.options, plan.learner, plan.disclosures
     kind, delta = fleet.parse(options.fleet), float(options.delta)
     promised = guarantees.of_classes(learner, disclosures, disclosures.devices, delta)
-    sites = toward_server.told(plan.sites, options)
     records = getattr(learner.options, "records", None)
     endless = learner.rounds is None and not learner.once
     held = _held(
@@ -438,10 +397,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         held=held,
         promised=[each for of_class in spans for each in of_class],
         budgets=_planned_budgets(options, store, learner),
-        sites=guarantees.toward_server(sites),
-        unbounded=[name for name, site in sites.items() if site["epsilon"] is None],
-        honest=options.honest,
-        by_gateways=kind.by_gateways,
+        parts=plan.statement_parts,
         link=kind.word,
         not_real=_not_real(kind),
         reported=[_reported(design.card.data, design.k) for design in learner.designs],

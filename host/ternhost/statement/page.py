@@ -22,7 +22,7 @@ from ternhost.plots import accounts, canvas
 from ternhost.privacy.guarantee import Span
 from ternhost.run.report import page as report
 from ternhost.statement import sentences
-from ternhost.statement.evidence import EVIDENCE, Evidence, Key
+from ternhost.statement.evidence import Evidence, find
 from ternhost.statement.facts import Facts
 from ternhost.statement.sentences import Section, Sentence, Table
 from ternhost.text import as_html, visible
@@ -46,7 +46,7 @@ def title(facts: Facts) -> str:
     return f"Privacy statement of the {facts.kind.value} {facts.name}"
 
 
-def numbered(parts: Sequence[Section]) -> dict[Key, int]:
+def numbered(parts: Sequence[Section]) -> dict[str, int]:
     """The number of each piece of evidence, in the order in which sentences need it."""
     keys = [key for section in parts for part in section.parts for key in part.keys]
     return {key: number for number, key in enumerate(dict.fromkeys(keys), 1)}
@@ -90,7 +90,7 @@ def html(facts: Facts) -> str:
             )
             body.append(f"<figure>{drawn}<figcaption>{as_html(_CAPTION)}</figcaption></figure>")
     body.append(f"<h2>{BEHIND}</h2><ol class=evidence>")
-    body += [f"<li>{_evidence_as_html(EVIDENCE[key])}</li>" for key in numbers]
+    body += [f"<li>{_evidence_as_html(find(key))}</li>" for key in numbers]
     body.append("</ol>")
     style = f"{report.STYLE}\n{_STYLE}"
     return report.PAGE.format(
@@ -98,14 +98,14 @@ def html(facts: Facts) -> str:
     )
 
 
-def _part_as_html(part: Sentence | Table, numbers: Mapping[Key, int]) -> str:
+def _part_as_html(part: Sentence | Table, numbers: Mapping[str, int]) -> str:
     marks = f"<sup>{_refer(part.keys, numbers)}</sup>"
     if isinstance(part, Sentence):
         return f"<p>{as_html(part.text)} {marks}</p>"
     return f"{report.table(part.head, part.rows)}<p class=evidence>{marks}</p>"
 
 
-def _refer(keys: Iterable[Key], numbers: Mapping[Key, int]) -> str:
+def _refer(keys: Iterable[str], numbers: Mapping[str, int]) -> str:
     return ", ".join(str(number) for number in sorted(numbers[key] for key in keys))
 
 
@@ -142,13 +142,11 @@ def markdown(facts: Facts) -> str:
         if section.title == sentences.HOW_WELL and (facts.promised or facts.budgets):
             lines += ["", f"![{_plain(_CAPTION)}]({PICTURE})"]
     lines += ["", f"## {BEHIND}", ""]
-    lines += [
-        f"{number}. {_evidence_as_markdown(EVIDENCE[key])}" for key, number in numbers.items()
-    ]
+    lines += [f"{number}. {_evidence_as_markdown(find(key))}" for key, number in numbers.items()]
     return "\n".join(lines) + "\n"
 
 
-def _part_as_markdown(part: Sentence | Table, numbers: Mapping[Key, int]) -> list[str]:
+def _part_as_markdown(part: Sentence | Table, numbers: Mapping[str, int]) -> list[str]:
     marks = f"({_refer(part.keys, numbers)})"
     if isinstance(part, Sentence):
         return [f"{_plain(part.text)} {marks}"]
@@ -178,7 +176,7 @@ def _plain(text: str) -> str:
 def as_json(facts: Facts) -> dict[str, Any]:
     """The exact guarantees, and the page part by part."""
     parts = sentences.sections(facts)
-    evidence = {key.value: asdict(EVIDENCE[key]) for key in numbered(parts)}
+    evidence = {str(key): asdict(find(key)) for key in numbered(parts)}
     return {
         "kind": facts.kind.value,
         "name": facts.name,
@@ -188,7 +186,7 @@ def as_json(facts: Facts) -> dict[str, Any]:
             "schema": wire.SCHEMA.hex(),
             "python": platform.python_version(),
         },
-        "guarantees": [each.as_json() for each in (*facts.promised, *facts.budgets, *facts.sites)],
+        "guarantees": [each.as_json() for each in facts.guarantees],
         "cards": [each.card.hex() for each in facts.reported],
         "sections": [
             {"title": section.title, "parts": [asdict(part) for part in section.parts]}

@@ -16,6 +16,7 @@ from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.guarantee import Bounds, Guarantee, Span, believed, rounded
 from ternhost.privacy.units import DEVICE, protected
+from ternhost.reach import fleet
 from ternhost.statement.evidence import Key
 from ternhost.statement.facts import Facts, Kind, Reported
 from ternhost.text import counted
@@ -35,17 +36,6 @@ SPANS = {
 }
 _SIMULATED = "simulated"  # the word of a fleet
 _ALREADY_PAID = "what was paid so far"
-_WAYS = {
-    "port": "Frames travel over a cable, unencrypted.",
-    "mqtt": (
-        "Frames travel through an MQTT broker, which sees all of them. With TLS, which is the default, nobody else on "
-        "the way can read them; without it (--no-tls), everybody there can."
-    ),
-    "gateways": (
-        "Frames travel within a site. Beyond it travel counts of reports, over TLS, and, if the site allows it "
-        "(--single-results), results of single devices without their names."
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,7 @@ class Sentence:
     """A sentence, or a few that belong together."""
 
     text: str
-    keys: tuple[Key, ...]
+    keys: tuple[str, ...]  # of the evidence: a Key, or one of an extension
 
 
 @dataclass(frozen=True)
@@ -62,7 +52,7 @@ class Table:
 
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
-    keys: tuple[Key, ...]
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -192,25 +182,21 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _against_whom(facts: Facts) -> Iterable[Sentence]:
-    if facts.by_gateways:
-        yield Sentence(
-            "The gateway of a site sees each report of its devices. The numbers below hold against it, too.",
-            (Key.HOST, Key.CARD),
-        )
-        yield from _owner_of_the_server(facts)
-    else:
+    against = [sentence for part in facts.parts for sentence in part.against]
+    yield from against
+    if not against:
         yield Sentence(
             "The host sees each report and knows which device sent it. The numbers below hold against its questions, "
             "and against everybody who reads the reports in its store.",
             (Key.HOST, Key.CARD, Key.COMPOSITION),
         )
         yield Sentence(
-            "The owner of the server is the host: no gateway stands between it and the devices.",
+            "The owner of the server is the host: nobody stands between it and the devices.",
             (Key.FACT,),
         )
     yield Sentence(
         "A board whose program accepts updates (tern.update) runs whatever program the holder of the host's store, or "
-        "of a gateway's, sends it. Against that person nothing on this page holds. Either trust them, or deploy boards "
+        "of a site's, sends it. Against that person nothing on this page holds. Either trust them, or deploy boards "
         "without updates.",
         (Key.UPDATES,),
     )
@@ -219,14 +205,15 @@ def _against_whom(facts: Facts) -> Iterable[Sentence]:
         "questions that it asked: it may choose its models by earlier answers, but not how much noise a report has.",
         (Key.HOST, Key.LEDGER, Key.COMPOSITION),
     )
-    if any(each.needs_fixed and not each.fixed for each in (*shown(facts), *facts.sites)):
+    of_extensions = [each for part in facts.parts for each in part.guarantees]
+    if any(each.needs_fixed and not each.fixed for each in (*shown(facts), *of_extensions)):
         yield Sentence(
             "A number at a delta that sums up what was told so far has a condition: no run was chosen, repeated or "
             "ended by the results of earlier ones. Numbers without a delta need no such condition, nor do those of a "
             "budget, which was fixed before.",
             (Key.COMPOSITION,),
         )
-    way = _WAYS.get(facts.link, "")
+    way = fleet.KINDS[facts.link].way if facts.link in fleet.KINDS else ""
     yield Sentence(
         f"{way} Who listens on the network sees at most what the host sees, so the same numbers hold. It also sees "
         "when a device sends, and how many bytes. Nobody can answer for a device without its key, or ask it without "
@@ -244,27 +231,6 @@ def _against_whom(facts: Facts) -> Iterable[Sentence]:
         "again. Only a board whose ledger is bound to a counter of its chip refuses that.",
         (Key.COPIES,),
     )
-
-
-def _owner_of_the_server(facts: Facts) -> Iterable[Sentence]:
-    yield Sentence(
-        "The owner of the server sees counts of reports for each site, in which a report hides among those of the "
-        "others.",
-        (Key.GATEWAY,),
-    )
-    keys = (Key.GATEWAY, Key.DRAWS) if facts.honest < 1 else (Key.GATEWAY,)
-    for site in facts.sites:
-        yield Sentence(f"{_capital(site.words())}, against {site.against}.", keys)
-    for name in facts.unbounded:
-        yield Sentence(
-            f"The counts of {name} tell the owner of the server as much as single reports would.",
-            keys,
-        )
-    if not facts.sites and not facts.unbounded:
-        yield Sentence(
-            "Nothing better than the numbers below is proved of these counts so far.",
-            (Key.GATEWAY, Key.FACT),
-        )
 
 
 # How well

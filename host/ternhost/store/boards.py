@@ -68,18 +68,18 @@ class BoardTable(Database):
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
         """Update boards: `errors` are added; an empty `hello` keeps the last."""
-        self._write_rows(
+        self.write_rows(
             _SEEN, ({**vars(board), "hello": json.dumps({**board.hello})} for board in boards)
         )
 
     def boards_offline(self) -> None:
-        self._write("UPDATE board SET online = 0")
+        self.write("UPDATE board SET online = 0")
 
     def boards(self) -> list[BoardRow]:
         """All boards that ever connected, in the order of their devices."""
         return [
             BoardRow(name, first, clients, bool(online), heard, json.loads(hello), *rest)
-            for name, first, clients, online, heard, hello, *rest in self._rows(BOARDS)
+            for name, first, clients, online, heard, hello, *rest in self.rows(BOARDS)
         ]
 
 

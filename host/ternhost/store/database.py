@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import StorageError
+from ternhost.extensions import EXTENSIONS, Extension
 from ternhost.files import Closing, real
 from ternhost.store import schema
 from ternhost.store import store_file as files
 
-_AGAIN = "go on with --resume, or start a gateway again"  # a gateway resumes by itself
+_AGAIN = "go on with --resume, or start again what used it"
 _HINTS = {
     "SQLITE_FULL": f"free some space, then {_AGAIN}: every accepted report is safe",
     "SQLITE_IOERR": f"the disk is full or failing; put that right, then {_AGAIN}: "
@@ -60,6 +61,26 @@ class Database(Closing):
                 self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                 self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
             schema.check(self._db, self.path)
+            schema.check_extensions(self._db, self.path)
+
+    def add_tables(self, extension: Extension) -> None:
+        """Make the tables of an extension where the store does not have them yet."""
+        assert extension.tables is not None
+        with self.transaction():
+            if self.has_tables_of(extension):
+                return
+            schema.execute(self._db, extension.tables.sql)
+            row = extension.name, extension.package, extension.tables.version
+            self._db.execute("INSERT INTO extension VALUES (?, ?, ?)", row)
+
+    def has_tables_of(self, extension: Extension) -> bool:
+        """Whether the extension has ever written to this store."""
+        found = self.rows("SELECT 1 FROM extension WHERE name = ?", extension.name)
+        return bool(found)
+
+    def extensions(self) -> list[Extension]:
+        """The extensions that have tables here, by name."""
+        return [EXTENSIONS[name] for (name,) in self.rows("SELECT name FROM extension ORDER BY 1")]
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -89,19 +110,22 @@ class Database(Closing):
                     self._db.execute("ROLLBACK")
                 raise
 
-    def _rows(self, statement: str, *values: Any) -> list[Any]:
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        """All rows of a query."""
         with self._errors():
             return self._db.execute(statement, values).fetchall()
 
-    def _value(self, statement: str, *values: Any) -> Any:
-        # The only column of the first row; None where there is no row.
-        return next((value for (value,) in self._rows(statement, *values)), None)
+    def value(self, statement: str, *values: Any) -> Any:
+        """The only column of the first row of a query; None if there is no row."""
+        return next((value for (value,) in self.rows(statement, *values)), None)
 
-    def _write(self, statement: str, *values: Any) -> None:
+    def write(self, statement: str, *values: Any) -> None:
+        """Execute a statement in a transaction."""
         with self.transaction():
             self._db.execute(statement, values)
 
-    def _write_rows(self, statement: str, rows: Iterable[Any]) -> None:
+    def write_rows(self, statement: str, rows: Iterable[Any]) -> None:
+        """Execute a statement for each of these rows, in one transaction."""
         with self.transaction():
             self._db.executemany(statement, rows)
 
@@ -119,4 +143,4 @@ class Database(Closing):
 
     def changes(self) -> int:
         """A number that changes with every write of another process."""
-        return int(self._value("PRAGMA data_version"))
+        return int(self.value("PRAGMA data_version"))

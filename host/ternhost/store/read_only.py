@@ -5,15 +5,19 @@ any row is read.
 
 import os
 import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from ternhost.errors import StorageError
+from ternhost.extensions import EXTENSIONS
 from ternhost.files import real, require_one_name
 from ternhost.store import schema
 
 # By table the columns that may be read; the rows of each may be counted. Left out: keys (device,
-# revoked), the fleet's key (state), reports (batch.packed) and their devices, models.
+# revoked), the fleet's key (state), reports (batch.packed) and their devices, models. Extensions say
+# the same of their tables.
 READABLE: dict[str, set[str]] = {
     "run": {"ROWID", "name", "began", "status", "asked", "state"},
     "history": {"run", "number", "entry", "began", "finished"},
@@ -22,19 +26,29 @@ READABLE: dict[str, set[str]] = {
     "batch": {"id", "round", "reports"},
     "tally": {"round", "position", "body", "asked", "reports", "counts"},
     "board": {"name", "first", "clients", "online", "heard", "hello", "errors", "error", "spent"},
-    "gateway": {"name", "devices", "online", "heard", "here"},
-    "answer": {"round", "gateway", "reports", "answered"},
+    "extension": {"name", "package", "version"},
     "device": set(),
 }
 FUNCTIONS = {"coalesce", "count", "json_extract", "max", "sum"}
 PRAGMAS = {"application_id", "data_version", "user_version"}  # to read, not to set
 
+TORN_HINT = "bring it back from a copy, or start a new store"
 _NO_STORE = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
 _WAIT = 0.2  # seconds for a lock
 
 
+def _readable(table: str) -> Collection[str] | None:
+    """The columns of a table that may be read; None for a table that may not."""
+    if table in READABLE:
+        return READABLE[table]
+    for extension in EXTENSIONS.available():
+        if extension.tables is not None and table in extension.tables.readable:
+            return extension.tables.readable[table]
+    return None
+
+
 def _allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    columns = READABLE.get(first or "")
+    columns = _readable(first or "")
     fine = (
         action == sqlite3.SQLITE_SELECT
         or (action == sqlite3.SQLITE_READ and columns is not None and second in {"", *columns})
@@ -62,17 +76,33 @@ def connect(path: Path, still: bool = False) -> sqlite3.Connection:
         require_one_name(path)
     uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}"
     database = sqlite3.connect(uri, _WAIT, isolation_level=None, check_same_thread=False, uri=True)
-    try:
+    with _closed_by_errors(database):
         database.set_authorizer(_allowed)
-        schema.check(database, path)
-    except sqlite3.DatabaseError as error:
-        database.close()
-        if str(getattr(error, "sqlite_errorname", "")).startswith(_NO_STORE):
-            raise StorageError(
-                f"{path} is not a store of tern: {error}", hint="name another file"
-            ) from error
-        raise
+        try:
+            schema.check(database, path)
+        except sqlite3.DatabaseError as error:
+            if _is_torn(error):
+                text = f"{path} is not a store of tern: {error}"
+                raise StorageError(text, hint="name another file") from error
+            raise
+        try:
+            schema.check_extensions(database, path)
+        except sqlite3.DatabaseError as error:
+            if _is_torn(error):
+                raise StorageError(f"{path} is damaged", hint=TORN_HINT) from error
+            raise
+    return database
+
+
+@contextmanager
+def _closed_by_errors(database: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
     except BaseException:
         database.close()
         raise
-    return database
+
+
+def _is_torn(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file, or a part of it, does not have the format of SQLite."""
+    return str(getattr(error, "sqlite_errorname", "")).startswith(_NO_STORE)

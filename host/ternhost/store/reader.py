@@ -6,7 +6,7 @@ import sqlite3
 import time
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,12 +17,12 @@ from tern.card import PROJECTION
 from ternhost.count.members import unpack_ids
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import StorageError
+from ternhost.extensions import EXTENSIONS, Query, View
 from ternhost.files import Closing, real
 from ternhost.privacy.base import MICRO
 from ternhost.store import read_only
 from ternhost.store import snapshot as views
 from ternhost.store.boards import BOARDS, BoardRow
-from ternhost.store.gateways import GATEWAYS
 from ternhost.store.runs import status_now
 from ternhost.store.store_file import in_use
 from ternhost.store.tallies import unpack_counts
@@ -52,14 +52,12 @@ _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
 _TALLIES = "SELECT body, counts FROM tally WHERE round = ? ORDER BY position"
 # Changes with every change of a board, since each message of a board updates `heard`.
 _OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
-_ANSWERS = "SELECT gateway, reports, answered FROM answer WHERE round = ?"
-_AT_GATEWAYS = "SELECT sum(reports) FROM answer WHERE round = ?"
+_EXTENSIONS = "SELECT name FROM extension"
 
 # Errors of SQLite for a file that is in use or being created.
 _PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA")
 # Errors for a damaged file; the last one also for invalid JSON.
 _TORN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
-_TORN_HINT = "bring it back from a copy, or start a new store"
 
 
 @dataclass
@@ -171,6 +169,8 @@ class Reader(Closing):
             now, known = None if run is None else (run.name, run.began), self._known
             if now != known.run or (run is not None and run.rounds < len(known.history)):
                 known = self._known = _Known(known.runs, now)
+            opened = self._rounds(database, run)
+            shown = self._views(database, opened)
             return views.Snapshot(
                 store=str(self.path),
                 serial=self._last.serial + 1,
@@ -179,9 +179,9 @@ class Reader(Closing):
                 run=run,
                 runs=runs,
                 history=self._history(database, run),
-                open=(opened := self._rounds(database, run)),
+                open=tuple(_with_reports_of(shown, each) for each in opened),
                 boards=self._boards(database),
-                gateways=self._gateways(database, opened),
+                views=shown,
                 tallies=self._tallies(database),
                 paid=dict(known.paid),
                 demanded=dict(known.demanded),
@@ -189,10 +189,10 @@ class Reader(Closing):
             )
         except sqlite3.Error as error:
             if str(getattr(error, "sqlite_errorname", "")).startswith(_TORN):
-                raise StorageError(f"{self.path} is damaged", hint=_TORN_HINT) from error
+                raise StorageError(f"{self.path} is damaged", hint=read_only.TORN_HINT) from error
             raise
         except (zlib.error, ValueError, LookupError, TypeError) as error:
-            raise StorageError(f"{self.path} is damaged", hint=_TORN_HINT) from error
+            raise StorageError(f"{self.path} is damaged", hint=read_only.TORN_HINT) from error
         finally:
             with suppress(sqlite3.Error):
                 database.execute("ROLLBACK")
@@ -276,8 +276,6 @@ class Reader(Closing):
     def _arrived(self, database: sqlite3.Connection, number: int) -> int:
         last, reports = self._known.arrived.get(number, (0, 0))
         newest, more = database.execute(_ARRIVED, (number, last)).fetchone()
-        if newest is None and not last:  # of gateways, if any
-            return int(database.execute(_AT_GATEWAYS, (number,)).fetchone()[0] or 0)
         if newest is not None:
             last, reports = newest, reports + more
             self._known.arrived[number] = last, reports
@@ -305,25 +303,20 @@ class Reader(Closing):
         known.boards, known.rows, known.sums = boards, tuple(boards.values()), sums
         return known.rows
 
-    def _gateways(
-        self, database: sqlite3.Connection, opened: tuple[views.OpenRound, ...]
-    ) -> tuple[views.GatewayView, ...]:
-        rows = database.execute(GATEWAYS).fetchall()
-        answers: dict[str, tuple[bool, int, bool]] = {}
-        if rows and opened:
-            stored = database.execute(_ANSWERS, (opened[-1].number,))
-            answers = {name: (True, reports, bool(answered)) for name, reports, answered in stored}
-        return tuple(
-            views.GatewayView(
-                name,
-                len(unpack_ids(ids)),
-                bool(on),
-                heard,
-                json.loads(text),
-                *answers.get(name, ()),
-            )
-            for name, ids, on, heard, text in rows
-        )
+    def _views(
+        self, database: sqlite3.Connection, opened: Sequence[views.OpenRound]
+    ) -> dict[str, View]:
+        """What each installed extension shows of the store, by its name."""
+
+        def query(statement: str, *values: Any) -> Sequence[Sequence[Any]]:
+            return database.execute(statement, values).fetchall()
+
+        with_tables = {name for (name,) in query(_EXTENSIONS)}
+        shown = {}
+        for extension in EXTENSIONS.available():
+            readable: Query | None = query if extension.name in with_tables else None
+            shown[extension.name] = extension.view(readable, opened)
+        return shown
 
     def _tallies(self, database: sqlite3.Connection) -> tuple[views.TallyView, ...]:
         known = self._known
@@ -334,6 +327,12 @@ class Reader(Closing):
             )
             known.tallied = number
         return known.tallies
+
+
+def _with_reports_of(shown: Mapping[str, View], opened: views.OpenRound) -> views.OpenRound:
+    """An open round with the reports that are in the tables of extensions."""
+    elsewhere = sum(view.reports(opened.number) for view in shown.values())
+    return replace(opened, reports=opened.reports + elsewhere)
 
 
 def _tally(body: bytes, packed: bytes) -> views.TallyView:

@@ -44,18 +44,18 @@ class RunTable(Database):
     def begin_run(self, run: StoredRun) -> None:
         """Store a new run. Raises StorageError where the name is taken."""
         row = run.name, run.began, run.status, json.dumps(run.asked), json.dumps(run.state)
-        self._write("INSERT INTO run VALUES (?, ?, ?, ?, ?)", *row)
+        self.write("INSERT INTO run VALUES (?, ?, ?, ?, ?)", *row)
 
     def forget_run(self, name: str) -> None:
         """Undo `begin_run` for a run without rounds."""
-        self._write("DELETE FROM run WHERE name = ?", name)
+        self.write("DELETE FROM run WHERE name = ?", name)
 
     def forget_questions(self, name: str) -> None:
         """Forget what a run asked, where each device refused: nobody paid.
 
         The numbers of its rounds stay used.
         """
-        self._write(
+        self.write(
             "DELETE FROM cohort WHERE round IN (SELECT number FROM round WHERE run = ?)", name
         )
 
@@ -64,7 +64,7 @@ class RunTable(Database):
         return self._runs("ORDER BY rowid")
 
     def _runs(self, which: str, *values: str) -> list[StoredRun]:
-        rows = self._rows(f"SELECT name, began, status, asked, state FROM run {which}", *values)
+        rows = self.rows(f"SELECT name, began, status, asked, state FROM run {which}", *values)
         return [
             StoredRun(name, began, status, json.loads(asked), json.loads(state))
             for name, began, status, asked, state in rows
@@ -94,12 +94,12 @@ class RunTable(Database):
     def last_entry(self, name: str) -> dict[str, Any] | None:
         """The history entry of the last round of a run."""
         last = "SELECT entry FROM history WHERE run = ? ORDER BY number DESC LIMIT 1"
-        entry: dict[str, Any] | None = json.loads(self._value(last, name) or "null")
+        entry: dict[str, Any] | None = json.loads(self.value(last, name) or "null")
         return entry
 
     def history(self, name: str) -> list[dict[str, Any]]:
         """The history of a run, oldest round first."""
-        rows = self._rows("SELECT entry FROM history WHERE run = ? ORDER BY number", name)
+        rows = self.rows("SELECT entry FROM history WHERE run = ? ORDER BY number", name)
         return [json.loads(entry) for (entry,) in rows]
 
     def models(self, name: str) -> dict[int, bytes]:
@@ -107,14 +107,14 @@ class RunTable(Database):
         by its number.
         """
         return dict(
-            self._rows("SELECT number, weights FROM model WHERE run = ? ORDER BY number", name)
+            self.rows("SELECT number, weights FROM model WHERE run = ? ORDER BY number", name)
         )
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Store JSON values by name."""
         rows = [(name, json.dumps(value)) for name, value in state.items()]
-        self._write_rows("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
+        self.write_rows("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
 
     def state(self, name: str) -> Any:
         """The value last saved by that name; None if there is none."""
-        return json.loads(self._value("SELECT value FROM state WHERE name = ?", name) or "null")
+        return json.loads(self.value("SELECT value FROM state WHERE name = ?", name) or "null")

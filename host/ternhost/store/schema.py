@@ -4,8 +4,9 @@ import sqlite3
 from pathlib import Path
 
 from ternhost.errors import StorageError
+from ternhost.extensions import EXTENSIONS
 
-VERSION = 10
+VERSION = 11
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 TABLES = """
@@ -42,11 +43,6 @@ CREATE TABLE batch (
 CREATE INDEX batch_of_round ON batch (round);
 -- For observers (times are seconds since 1970): tally has the question to each cohort and its counts by coordinate and
 -- symbol, board the unverified figures of boards.
--- For gateways: at a host, answer has the question to each gateway or its answer; at a gateway, question has the digest
--- of each question and its answer (until there is one, the question). Both have in told what the counts of each cohort
--- tell: the report (JSON), and the devices (in a gateway's own store: gateway '').
--- dealt has the groups that a gateway has drawn: hand is the digest of what it was asked to deal, pool the number of
--- devices that it dealt, round the round for which the host got the group.
 CREATE TABLE tally (
     round INTEGER NOT NULL, position INTEGER NOT NULL, body BLOB NOT NULL, asked INTEGER NOT NULL,
     reports INTEGER NOT NULL, counts BLOB NOT NULL, PRIMARY KEY (round, position)
@@ -55,22 +51,8 @@ CREATE TABLE board (
     first INTEGER PRIMARY KEY, name TEXT NOT NULL, clients INTEGER NOT NULL, online INTEGER NOT NULL,
     heard REAL NOT NULL, hello TEXT NOT NULL, errors INTEGER NOT NULL, error TEXT, spent INTEGER NOT NULL
 );
-CREATE TABLE gateway (
-    name TEXT PRIMARY KEY, devices BLOB NOT NULL, online INTEGER NOT NULL, heard REAL NOT NULL,
-    here TEXT NOT NULL
-);
-CREATE TABLE answer (
-    round INTEGER NOT NULL REFERENCES round (number), gateway TEXT NOT NULL, reports INTEGER NOT NULL,
-    answered INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (round, gateway)
-) WITHOUT ROWID;
-CREATE TABLE told (
-    round INTEGER NOT NULL, gateway TEXT NOT NULL, position INTEGER NOT NULL, report TEXT NOT NULL,
-    devices BLOB NOT NULL, PRIMARY KEY (round, gateway, position)
-) WITHOUT ROWID;
-CREATE TABLE question (round INTEGER PRIMARY KEY, digest BLOB NOT NULL, answer BLOB);
-CREATE TABLE dealt (
-    draw INTEGER PRIMARY KEY, hand BLOB NOT NULL, pool INTEGER NOT NULL, devices BLOB NOT NULL, round INTEGER
-);
+-- The extensions (ternhost.extensions) whose tables are in this store, too.
+CREATE TABLE extension (name TEXT PRIMARY KEY, package TEXT NOT NULL, version INTEGER NOT NULL);
 """
 
 
@@ -86,6 +68,21 @@ def check(database: sqlite3.Connection, path: Path) -> None:
         raise StorageError(f"{path} is not a store of tern", hint="name another file")
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version != VERSION:
-        older = "an older" if version < VERSION else "a newer"
-        text = f"{path} was made by {older} version of tern (schema {version}, here {VERSION})"
-        raise StorageError(text, "use that version, or start a new store")
+        raise _other_version(path, "tern", "schema", version, VERSION)
+
+
+def check_extensions(database: sqlite3.Connection, path: Path) -> None:
+    """Raise StorageError if an extension with tables here is missing, or of another version."""
+    for name, package, version in database.execute("SELECT name, package, version FROM extension"):
+        tables = EXTENSIONS[name].tables if name in EXTENSIONS else None
+        if tables is None:
+            text = f"{path} has data of {package}, which is not installed"
+            raise StorageError(text, hint=f"install {package}, or name another file")
+        if version != tables.version:
+            raise _other_version(path, package, "tables", version, tables.version)
+
+
+def _other_version(path: Path, package: str, what: str, there: int, here: int) -> StorageError:
+    older = "an older" if there < here else "a newer"
+    text = f"{path} was made by {older} version of {package} ({what} {there}, here {here})"
+    return StorageError(text, "use that version, or start a new store")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ternhost.extensions import View
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import STOPPED, UNFINISHED
 
@@ -80,20 +81,6 @@ class OpenRound:
 
 
 @dataclass(frozen=True)
-class GatewayView:
-    """A gateway with its number of devices; asked, reports, answered: of the open round."""
-
-    name: str
-    devices: int
-    online: bool
-    heard: float
-    here: Mapping[str, Any] = field(default_factory=dict)
-    asked: bool = False
-    reports: int = 0
-    answered: bool = False
-
-
-@dataclass(frozen=True)
 class TallyView:
     """How often each symbol was reported in a cohort of an ended round, over all coordinates."""
 
@@ -120,7 +107,7 @@ class Snapshot:
     history: tuple[Mapping[str, Any], ...] = ()  # the oldest first
     open: tuple[OpenRound, ...] = ()
     boards: tuple[BoardRow, ...] = ()
-    gateways: tuple[GatewayView, ...] = ()
+    views: Mapping[str, View] = field(default_factory=dict)  # of extensions, by name
     tallies: tuple[TallyView, ...] = ()  # of the last round
     paid: Mapping[int, int] = field(
         default_factory=dict
@@ -153,8 +140,7 @@ class Snapshot:
             return None  # such a round may last for ever
         times = [self.run.began, self.written, *(round_.began for round_ in self.open)]
         times += [entry.get("finished") for entry in self.history[-1:]]
-        times += [board.heard for board in self.boards] + [
-            gateway.heard for gateway in self.gateways
-        ]
+        times += [board.heard for board in self.boards]
+        times += [view.heard for view in self.views.values()]
         since = now - max(time or 0.0 for time in times)
         return since if since > max(due) + PATIENCE else None

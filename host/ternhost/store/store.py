@@ -18,7 +18,6 @@ from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
 from ternhost.count.rounds import Reports, StoredCohort, StoredRound, Tally
 from ternhost.errors import StorageError
 from ternhost.store.boards import BoardTable
-from ternhost.store.gateways import GatewayTables
 from ternhost.store.report_log import ReportLog
 from ternhost.store.runs import RunTable
 from ternhost.store.tallies import TallyTable
@@ -26,7 +25,7 @@ from ternhost.store.tallies import TallyTable
 _COHORTS = "SELECT body, devices FROM cohort WHERE round = ? ORDER BY position"
 
 
-class Store(RunTable, TallyTable, BoardTable, GatewayTables):
+class Store(RunTable, TallyTable, BoardTable):
     """One SQLite file, open for writing by one process at a time.
 
     A context manager, with the errors of `Database`.
@@ -49,11 +48,11 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
 
     def keys(self) -> dict[int, bytes]:
         """The key of every device."""
-        return dict(self._rows("SELECT id, key FROM device ORDER BY id"))
+        return dict(self.rows("SELECT id, key FROM device ORDER BY id"))
 
     def device_count(self) -> int:
         """The number of devices with a key."""
-        return int(self._value("SELECT count(*) FROM device"))
+        return int(self.value("SELECT count(*) FROM device"))
 
     def revoke_devices(self, devices: Iterable[int]) -> None:
         """Revoke the keys of these devices."""
@@ -78,11 +77,11 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         was revoked.
         """
         later = "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC"
-        return dict(self._rows(later, round_.number))
+        return dict(self.rows(later, round_.number))
 
     def revoked(self) -> dict[int, float]:
         """The last revocation of a key of each device (seconds since 1970)."""
-        return dict(self._rows("SELECT id, at FROM revoked ORDER BY id, round"))
+        return dict(self.rows("SELECT id, at FROM revoked ORDER BY id, round"))
 
     # Rounds
 
@@ -130,9 +129,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         return self._rounds(f"WHERE run IS NULL OR run NOT IN ({of_simulated})")
 
     def _rounds(self, where: str) -> list[StoredRound]:
-        rows = self._rows(
-            f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number"
-        )
+        rows = self.rows(f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number")
         unpacked: dict[bytes, Sequence[int]] = {}  # many rounds ask the same devices
         return [
             StoredRound(number, self._cohorts(number, unpacked), *rest) for number, *rest in rows
@@ -143,7 +140,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
     ) -> list[StoredCohort]:
         known = {} if unpacked is None else unpacked
         cohorts = []
-        for body, packed in self._rows(_COHORTS, number):
+        for body, packed in self.rows(_COHORTS, number):
             if packed not in known:
                 known[packed] = unpack_ids(packed)
             cohorts.append(StoredCohort(body, known[packed]))
@@ -151,7 +148,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
 
     def last_round(self) -> int:
         """The largest round number; 0 before the first round."""
-        return int(self._value("SELECT coalesce(max(number), 0) FROM round"))
+        return int(self.value("SELECT coalesce(max(number), 0) FROM round"))
 
     def round_devices(self, number: int) -> list[Sequence[int] | Integers]:
         """The devices of each cohort of a round."""
@@ -206,9 +203,7 @@ class Store(RunTable, TallyTable, BoardTable, GatewayTables):
         """The number of accepted reports in a round, or in all rounds."""
         count = "SELECT coalesce(sum(reports), 0) FROM batch"
         return int(
-            self._value(count)
-            if number is None
-            else self._value(f"{count} WHERE round = ?", number)
+            self.value(count) if number is None else self.value(f"{count} WHERE round = ?", number)
         )
 
     # Runs and what they learn

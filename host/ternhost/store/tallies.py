@@ -46,7 +46,7 @@ class TallyTable(Database):
     def counted_reports(self) -> dict[int, list[int]]:
         """By the number of each ended round of a run, how many reports of each cohort were counted."""
         found: dict[int, list[int]] = {}
-        for number, reports in self._rows(
+        for number, reports in self.rows(
             "SELECT round, reports FROM tally ORDER BY round, position"
         ):
             found.setdefault(number, []).append(reports)
@@ -59,5 +59,5 @@ class TallyTable(Database):
         )
         return [
             Tally(body, asked, reports, *unpack_counts(packed, body))
-            for body, asked, reports, packed in self._rows(statement, number)
+            for body, asked, reports, packed in self.rows(statement, number)
         ]

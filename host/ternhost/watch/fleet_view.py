@@ -14,7 +14,6 @@ from tern.ledger import MAX_BUDGET, RHO
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.sums import epsilon_of
 from ternhost.store.boards import BoardRow
-from ternhost.store.snapshot import GatewayView
 from ternhost.text import visible
 
 # Upper bounds of the time since the last message of a board, seconds; OLDER is beyond all of them.
@@ -44,10 +43,10 @@ class FleetView:
         return sum(self.states.values())
 
 
-def states(of: Sequence[BoardRow] | Sequence[GatewayView]) -> dict[str, int]:
-    """The numbers of connected and of disconnected ones."""
-    online = sum(each.online for each in of)
-    return {"online": online, "offline": len(of) - online}
+def states(boards: Sequence[BoardRow]) -> dict[str, int]:
+    """The numbers of connected and of disconnected boards."""
+    online = sum(board.online for board in boards)
+    return {"online": online, "offline": len(boards) - online}
 
 
 def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:

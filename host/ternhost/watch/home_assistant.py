@@ -50,16 +50,16 @@ class HomeAssistant:
 
         Raises UsageError unless its broker lets Home Assistant see it.
         """
-        topics = parse(text).home_topics()
-        if topics is None:
+        publication = parse(text).publication()
+        if publication is None:
             directory = text.removeprefix("mqtt:") if text.startswith("mqtt:") else "my-broker"
             raise UsageError(
                 "--home-assistant needs a fleet on a broker that lets Home Assistant see it",
                 f"let it: tern broker config {directory} --home-assistant",
             )
-        self._topics = topics
-        self._state_topic = f"{topics.prefix}/fleet/state"
-        self._availability_topic = f"{topics.prefix}/fleet/availability"
+        self._publication = publication
+        self._state_topic = f"{publication.prefix}/fleet/state"
+        self._availability_topic = f"{publication.prefix}/fleet/availability"
         self._values: dict[str, Any] = dict.fromkeys(_SENSORS)
         self._sensors: tuple[str, ...] = ()  # the values that fit into the discovery message
         self._last_message = -_EVERY  # time
@@ -77,9 +77,9 @@ class HomeAssistant:
         figures: of its last round. warn: called where the broker refuses.
         """
         self._store = store
-        topics = [self._topics.discovery, self._state_topic, self._availability_topic]
+        topics = [self._publication.discovery, self._state_topic, self._availability_topic]
         store.save_state({_STATE: topics})
-        self._notices = self._topics.notices((self._availability_topic, OFFLINE), warn)
+        self._notices = self._publication.notices((self._availability_topic, OFFLINE), warn)
         self._values |= figures
         self._publish_discovery()
         self._publish_state()
@@ -116,12 +116,12 @@ class HomeAssistant:
     def _publish_discovery(self) -> None:
         """Describe the fleet and as many of its values as fit into a message."""
         release = version("tern-ldp")
-        fleet_id = f"tern_{self._topics.prefix}"
+        fleet_id = f"tern_{self._publication.prefix}"
         components: dict[str, Any] = {}
         config = {
             "dev": {
                 "ids": [fleet_id],
-                "name": f"{self._topics.prefix} fleet",
+                "name": f"{self._publication.prefix} fleet",
                 "mf": "tern",
                 "sw": release,
             },
@@ -136,7 +136,7 @@ class HomeAssistant:
             if len(_packed(config)) > _LONGEST:
                 del components[name]
         self._sensors = tuple(components)
-        self._notices.put(self._topics.discovery, _packed(config))
+        self._notices.put(self._publication.discovery, _packed(config))
 
 
 def _sensor(name: str, fleet_id: str) -> dict[str, Any]:
@@ -184,10 +184,10 @@ def _forget(text: str, store: Store, warn: Callable[[str], None]) -> None:
     topics = store.state(_STATE)
     if not topics:
         return
-    access = parse(text).home_topics()
-    if access:
+    publication = parse(text).publication()
+    if publication:
         *_, availability = topics
-        removed = access.notices((availability, b""), warn).close(dict.fromkeys(topics, b""))
+        removed = publication.notices((availability, b""), warn).close(dict.fromkeys(topics, b""))
         if not removed:
             warn(
                 "Home Assistant still shows this fleet: its messages cannot be removed now; the "

@@ -29,7 +29,7 @@ from ternhost.run.status import END, Status
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
 from ternhost.watch import curves, words
-from ternhost.watch.fleet_view import FleetView, fleet_of, states
+from ternhost.watch.fleet_view import FleetView, fleet_of
 from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 
 _MINUTE, _HOUR = 60.0, 3600.0
@@ -203,7 +203,7 @@ class _StoreCollector(Collector):
         yield GaugeMetricFamily("tern_store_readable", "1 where the store could be read", readable)
         if shown.read:
             yield from _of_fleet(fleet_of(shown.boards, time.time()))
-            yield from _of_gateways(shown)
+            yield from _of_extensions(shown)
             yield from _of_privacy(shown)
 
 
@@ -229,15 +229,10 @@ def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
         yield GaugeMetricFamily("tern_budget_left_least_epsilon", text, fleet.least_budget)
 
 
-def _of_gateways(shown: Snapshot) -> Iterator[Metric]:
-    yield _family("tern_gateways", "Gateways by connection state", "state", states(shown.gateways))
-    for name, text in (
-        ("devices", "Devices of each gateway"),
-        ("reports", "Reports that each gateway has counted in the current round"),
-        ("answered", "1 where a gateway has answered in the current round"),
-    ):
-        values = {gateway.name: int(getattr(gateway, name)) for gateway in shown.gateways}
-        yield _family(f"tern_gateway_{name}", text, "gateway", values)
+def _of_extensions(shown: Snapshot) -> Iterator[Metric]:
+    for view in shown.views.values():
+        for gauges in view.gauges():
+            yield _family(f"tern_{gauges.name}", gauges.text, gauges.label, gauges.values)
 
 
 def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
@@ -284,7 +279,7 @@ def _of_guarantees(classes: Sequence[OfClass]) -> Iterator[Metric]:
         yield family
 
 
-def _family(name: str, text: str, label: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+def _family(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, text, labels=[label])
     for value, count in values.items():
         family.add_metric([value], count)

@@ -1,16 +1,17 @@
 """A summary of a store for people and programs, as `tern watch` shows it."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from ternhost.extensions import View
 from ternhost.store.boards import BoardRow
-from ternhost.store.snapshot import GatewayView, OpenRound, RunView, Snapshot
+from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.text import counted
 from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
-from ternhost.watch.fleet_view import FleetView, fleet_of, states, worst
+from ternhost.watch.fleet_view import FleetView, fleet_of, worst
 
 _MOST_BOARDS = 20  # in `worst`
 _MOST_POINTS = 200
@@ -45,13 +46,11 @@ class Summary:
     reasons: Mapping[str, int] = field(default_factory=dict)
     fleet: FleetView | None = None
     worst: tuple[BoardRow, ...] = ()
-    gateways: Mapping[str, int] = field(default_factory=dict)
     # None where unknown: the largest cost of a report (`report`), the mean spent per device in this
     # run by accepted reports (`spent`), the most spent before it (`before`), and the least left on
     # a board (`left`).
     epsilon: Mapping[str, float | None] = field(default_factory=dict)
-    waiting: tuple[str, ...] = ()  # gateways that the open round waits for
-    offline: tuple[str, ...] = ()  # disconnected gateways
+    views: tuple[View, ...] = ()  # of extensions
 
     def as_json(self) -> dict[str, Any]:
         """For JSON, with only the main fields of the run."""
@@ -59,7 +58,13 @@ class Summary:
         if self.run:
             run = {name: getattr(self.run, name) for name in _OF_RUN}
         boards = [{**asdict(board), "hello": dict(board.hello)} for board in self.worst]
-        return {**asdict(self), "run": run, "worst": boards}
+        members = {each.name: getattr(self, each.name) for each in fields(self)}
+        del members["views"]
+        for name in ("round", "curve", "fleet"):
+            members[name] = members[name] and asdict(members[name])
+        for view in self.views:
+            members |= view.summary()
+        return {**members, "run": run, "worst": boards}
 
 
 def summary_of(shown: Snapshot) -> Summary:
@@ -90,15 +95,13 @@ def summary_of(shown: Snapshot) -> Summary:
         reasons=dict(curves.reasons(shown.history).most_common()),
         fleet=fleet,
         worst=tuple(worst(shown.boards, now, _MOST_BOARDS)),
-        gateways=_counts_of_gateways(shown.gateways),
         epsilon={
             "report": run.costliest,
             "spent": curves.spent(shown),
             "before": run.epsilon_before,
             "left": fleet.least_budget if fleet else None,
         },
-        waiting=tuple(each.name for each in shown.gateways if each.asked and not each.answered),
-        offline=tuple(each.name for each in shown.gateways if not each.online),
+        views=tuple(shown.views.values()),
     )
 
 
@@ -106,12 +109,6 @@ def _last_interval(curve: Curve | None) -> tuple[float, float] | None:
     if curve is None or not curve.low or not curve.high:
         return None
     return curve.low[-1][1], curve.high[-1][1]
-
-
-def _counts_of_gateways(gateways: Sequence[GatewayView]) -> dict[str, int]:
-    if not gateways:
-        return {}
-    return {**states(gateways), "answered": sum(each.answered for each in gateways)}
 
 
 def said(entry: Mapping[str, Any], which: str, figures: Iterable[str], fleet: str = "") -> str:

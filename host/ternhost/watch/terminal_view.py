@@ -8,6 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ternhost.extensions import Line
 from ternhost.privacy.guarantee import Span, rounded
 from ternhost.reach import absence
 from ternhost.run.guarantees import OfClass, words_of, worst
@@ -22,7 +23,6 @@ from ternhost.watch.words import ago, duration, epsilon_of, time_of
 
 _WIDE = 70  # columns of a terminal for all columns of the boards
 _CURVE_LINES = 5
-_MOST_NAMES = 10
 # Columns of the boards that may be cut, to the room that is left, and to 12 characters.
 _LONG = ("board", "last error")
 _CUT = ("release",)
@@ -160,12 +160,9 @@ def _refusals(summary: Summary) -> Iterable[RenderableType]:
 
 
 def _fleet(summary: Summary) -> Iterable[RenderableType]:
-    if summary.gateways:
-        yield Text()
-        yield _line(("Gateways ", "bold"), breakdown(summary.gateways))
-        for what, names in (("waits for ", summary.waiting), ("offline ", summary.offline)):
-            if names:
-                yield _line(what, (_listed(names), "yellow"))
+    for view in summary.views:
+        for line in view.lines():
+            yield from _of_extension(line)
     fleet = summary.fleet
     if fleet is None or summary.run is None:
         return
@@ -184,12 +181,13 @@ def _fleet(summary: Summary) -> Iterable[RenderableType]:
         yield _line((f"entropy failed on {without_entropy:,}", "bold red"))
 
 
-def _listed(names: Sequence[str]) -> str:
-    text = ", ".join(names[:_MOST_NAMES])
-    more = len(names) - _MOST_NAMES
-    if more > 0:
-        text += f", and {more:,} more"
-    return text
+def _of_extension(line: Line) -> Iterable[RenderableType]:
+    """A line of an extension: one that needs attention belongs to the one above it."""
+    if line.warns:
+        yield _line(f"{line.heading} ", (line.text, "yellow"))
+    else:
+        yield Text()
+        yield _line((f"{line.heading} ", "bold"), line.text)
 
 
 def _privacy(summary: Summary) -> Iterable[RenderableType]:

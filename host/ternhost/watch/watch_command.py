@@ -11,6 +11,7 @@ from typing import Any
 
 from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import OK, StorageError, UsageError
+from ternhost.extensions import EXTENSIONS
 from ternhost.files import storage_errors, write_file
 from ternhost.run.directory import RUNS
 from ternhost.store.reader import Reader
@@ -20,7 +21,6 @@ from ternhost.text import visible
 from ternhost.watch import curves, stores, words
 from ternhost.watch.summary import said, summary_of
 
-_FILES = {"grafana": "grafana.json", "alerts": "alerts.yml"}
 Show = Callable[[Snapshot], None]
 
 
@@ -58,14 +58,34 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
+def grafana_dashboard() -> str:
+    """The dashboard for Grafana, as JSON, with the panels of extensions."""
+    dashboard = json.loads((files("ternhost.watch") / "grafana.json").read_text())
+    for extension in EXTENSIONS.available():
+        dashboard["panels"] += extension.grafana_panels()
+    dashboard["panels"].sort(key=lambda panel: panel["id"])
+    return json.dumps(dashboard, indent=1, ensure_ascii=False) + "\n"
+
+
+def alert_rules() -> str:
+    """The alerts for Prometheus, as YAML, with the rules of extensions."""
+    rules = (files("ternhost.watch") / "alerts.yml").read_text()
+    for extension in EXTENSIONS.available():
+        rules += extension.alert_rules()
+    return rules
+
+
+_FILES = {"grafana": grafana_dashboard, "alerts": alert_rules}  # by option, what its file gets
+
+
 def _write_files(args: argparse.Namespace) -> None:
     written = {}
-    for name, file in _FILES.items():
+    for name, content in _FILES.items():
         path = getattr(args, name)
         if path:
             written[name] = path
             with storage_errors("name another file", path):
-                write_file(Path(path), (files("ternhost.watch") / file).read_bytes())
+                write_file(Path(path), content().encode())
     text = "\n".join(f"{name}: {path}" for name, path in written.items())
     print_result(written, text, args.json)
 
@@ -123,7 +143,7 @@ def _showing(args: argparse.Namespace) -> Iterator[Show]:
         with _live() as show:
             yield show
     else:
-        yield _by_line()
+        yield Lines().show
 
 
 def _as_json() -> Show:
@@ -165,13 +185,8 @@ def _live() -> Iterator[Show]:
         _print(last)
 
 
-def _by_line() -> Show:
-    """A line for the last round, for each round that ends from now on, and for each new note."""
-    return _Lines().show
-
-
-class _Lines:
-    """Prints what has happened since the last snapshot, in lines."""
+class Lines:
+    """Prints a line for the last round, for each round that ends from now on, and for each new note."""
 
     def __init__(self) -> None:
         self._note: str | None = None

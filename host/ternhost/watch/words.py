@@ -108,7 +108,7 @@ def tiles(now: Snapshot) -> list[Tile]:
         *_figure_tile(now),
         *_epsilon_tile(now, run),
         *_devices_tile(now),
-        *_gateways_tile(now),
+        *_extension_tiles(now),
         (REFUSALS, f"{run.refusals:,}", "by devices, see Round"),
     ]
 
@@ -149,11 +149,9 @@ def _devices_tile(now: Snapshot) -> list[Tile]:
     return []
 
 
-def _gateways_tile(now: Snapshot) -> list[Tile]:
-    if not now.gateways:
-        return []
-    online = states(now.gateways)["online"]
-    return [(f"gateways online{_if_silent(now)}", f"{online:,}", f"of {len(now.gateways):,}")]
+def _extension_tiles(now: Snapshot) -> list[Tile]:
+    tiles = [view.tile(_if_silent(now)) for view in now.views.values()]
+    return [tile for tile in tiles if tile is not None]
 
 
 # What is wrong

@@ -7,6 +7,7 @@ module, which also has a `SUMMARY` for the help, by an entry point of the group 
 """
 
 import importlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -77,7 +78,8 @@ def summaries() -> dict[str, str]:
     about = {**PAPERS, **_SUMMARIES}
     for name in EXPERIMENTS:
         if name not in about:
-            about[name] = EXPERIMENTS[name].SUMMARY
+            with suppress(ModuleNotFoundError):  # its package is not there
+                about[name] = EXPERIMENTS[name].SUMMARY
     return about
 
 

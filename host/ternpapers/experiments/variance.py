@@ -16,7 +16,7 @@ from ternhost.planning.statistics import pick, values_of
 from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import lower_bound, parse_epsilon, shipped
-from ternpapers.base import Contender, Options, Outcome
+from ternpapers.base import Contender, Options, Outcome, others
 from ternpapers.formula import worst_variance
 
 _BOUND = "lower bound, any mechanism"
@@ -46,7 +46,7 @@ def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
     """
     curves: dict[str, Contender] = {}
     for name, mechanism in mechanisms.REGISTRY.items():
-        if not (mechanism.worst_variance or mechanism.drawn or name in mechanisms.added()):
+        if not (mechanism.worst_variance or mechanism.drawn or name in others()):
             continue
         for levels in mechanism.drawn or (mechanism.levels,):
             ready = (shipped.load(name, parse_epsilon(epsilon), levels) for epsilon in epsilons)

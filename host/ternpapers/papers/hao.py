@@ -26,10 +26,7 @@ from tern.fixed import ONE
 from ternhost.datasets import Dataset, Fixed, Floats, Indices, synthetic
 from ternhost.errors import UsageError
 from ternhost.learn import judging
-from ternhost.learn import levels as system
 from ternhost.learn.base import Population
-from ternhost.learn.collect import HIERA
-from ternhost.learn.hiera import HierA
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS
 from ternhost.learn.training import TrainingPlan
@@ -37,11 +34,14 @@ from ternhost.planning.cells import Cell, Row
 from ternhost.planning.simulation import collection, repeated, simulate
 from ternhost.privacy import cards, certify
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.mechanisms import lhp
 from ternpapers import baseline
+from ternpapers import levels as system
 from ternpapers.base import Contender, Options, load
+from ternpapers.collecting import CollectLevels
 from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better
 from ternpapers.formula import formula
+from ternpapers.hiera import HierA
+from ternpapers.mechanisms import lhp
 from ternpapers.perturbing import MECHANISMS
 
 _BUDGETS = (5, 4, 3, 2, 1)
@@ -166,7 +166,7 @@ def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row
             for i, mean in enumerate(means)
         )
 
-    algorithm = collection(values[:, None], method=HIERA, **_options(card))
+    algorithm = collection(values[:, None], CollectLevels, **_options(card))
     counts = [collected.counts[0][0] for collected in repeated(algorithm, seeds)]
     means = [float(system.combine([(card, reports)])[0]) for reports in counts]
     add(_ATTRIBUTE, card.epsilon / MICRO, means)

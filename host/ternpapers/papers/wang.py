@@ -12,7 +12,6 @@ import numpy as np
 
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import pick
-from ternhost.privacy.mechanisms import hybrid, piecewise
 from ternpapers.comparison import (
     CLASSIFIED,
     CLIENTS,
@@ -37,6 +36,7 @@ from ternpapers.formula import (
     variances,
     worst_variance_of_tuples,
 )
+from ternpapers.mechanisms import hybrid, pm
 
 _MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
 _LEARNERS = ("laplace", "duchi", "pm", "hm")
@@ -106,7 +106,7 @@ _DIMENSIONS = {"d": (5, 10, 15, 19), "epsilon": (1.0,)}
 
 FIGURES: dict[str, Figure] = {
     "1": variances(_LEARNERS, _variance_trends),
-    "2": density("PM", piecewise.t_pm),
+    "2": density("PM", pm.t_pm),
     "3": formula(
         "worst-case variance for d numbers over Duchi's", OF_EPSILON, _RATIO, _ratios, _ratio_trends
     ),

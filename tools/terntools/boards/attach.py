@@ -1,6 +1,4 @@
-"""Connects emulated boards to a broker: their mqtt.json, the authority that they trust, and their
-fleet.bin.
-"""
+"""Connects emulated boards to a broker: mqtt.json, the authority that they trust, and fleet.bin."""
 
 from __future__ import annotations
 
@@ -27,8 +25,10 @@ _POLICY = {"pause", "slot", "ahead", "epoch", "records"}  # options of `fleet_fi
 def attach(
     directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any
 ) -> None:
-    """Connect boards whose keys are in `store` to a broker: a directory of 'tern broker config', or
-    its host.json. options: of `write_network`. Raises UsageError and StorageError.
+    """Connect boards whose keys are in `store` to a broker.
+
+    broker: a directory of 'tern broker config', or its host.json. options: of `write_network`.
+    Raises UsageError and StorageError.
     """
     from ternhost.reach.broker.access import Access, host_file
 
@@ -40,15 +40,20 @@ def attach(
 
 
 def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:
-    """Write mqtt.json and fleet.bin into a board's directory; a board keeps its unit. options: of
-    `fleet_file`, and other members of mqtt.json, such as ssid. Raises UsageError and StorageError.
+    """Write mqtt.json and fleet.bin into a board's directory; a board keeps its unit.
+
+    options: of `fleet_file`, and other members of mqtt.json, such as ssid. Raises UsageError and
+    StorageError.
     """
     directory = Path(directory)
-    unit = storage.read_fleet(str(directory / storage.FLEET))[-1]
-    fleet = fleet_file(
-        fleet_key, unit=unit, **{name: options.pop(name) for name in _POLICY & options.keys()}
-    )
-    config = {"host": access.host, "port": access.port, "prefix": access.prefix, **options}
+    policy = {"unit": storage.read_fleet(str(directory / storage.FLEET))[-1]}
+    config = {"host": access.host, "port": access.port, "prefix": access.prefix}
+    for name, value in options.items():
+        if name in _POLICY:
+            policy[name] = value
+        else:
+            config[name] = value
+    fleet = fleet_file(fleet_key, **policy)
     with storage_errors():
         if access.authority:
             certificate = ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())

@@ -412,51 +412,72 @@ _SIZES = {"b": 320, "h": 576, "w": 1088, "o": 64}  # in bytes
 _TYPES = {"b": "B", "h": "h", "w": "i"}
 
 
+def _is_number(kind):
+    return kind in ("i", "n")
+
+
 def _arguments(kinds, turn, blocks):
-    made = []
-    for k, kind in enumerate(kinds):
-        if kind in "in":
-            value = _VALUES[(turn + k * (turn // len(_VALUES) + 1)) % len(_VALUES)]
-            made.append(value & 15 if kind == "n" else value)
+    """The arguments of a construct in one turn: fresh buffers, and numbers that change with it."""
+    arguments = []
+    for position, kind in enumerate(kinds):
+        if _is_number(kind):
+            step = turn // len(_VALUES) + 1
+            value = _VALUES[(turn + position * step) % len(_VALUES)]
+            if kind == "n":
+                value &= 15
+            arguments.append(value)
+            continue
+        content = blocks[(turn + position) % len(blocks)] * (_SIZES[kind] // _BLOCK)
+        if kind == "o":
+            arguments.append(bytearray(content))
         else:
-            block = blocks[(turn + k) % len(blocks)] * (_SIZES[kind] // _BLOCK)
-            made.append(bytearray(block) if kind == "o" else array(_TYPES[kind], block))
-    return made
+            arguments.append(array(_TYPES[kind], content))
+    return arguments
 
 
-def _digest(result, arguments, kinds):
-    checksum = crc32(repr(result).encode())
+def _digest(function, kinds, turn, blocks):
+    """A checksum of what a construct returns and of its buffers after the call."""
+    arguments = _arguments(kinds, turn, blocks)
+    checksum = crc32(repr(function(*arguments)).encode())
     for argument, kind in zip(arguments, kinds):
-        if kind not in "in":
+        if not _is_number(kind):
             checksum = crc32(argument, checksum)
     return checksum
 
 
-def run(native, plain, say=print):
-    """Compare two modules made of this file; say a line before each construct, and one for each
-    that differs.
-
-    The last line has a checksum of what the plain one did, the same on every interpreter.
-    """
+def _random_blocks(count):
+    """Blocks of bytes that look random, the same everywhere (Park and Miller's generator)."""
     state = 1
     blocks = []
-    for _ in range(4):
+    for _ in range(count):
         block = bytearray(_BLOCK)
         for i in range(_BLOCK):
-            state = state * 16807 % 2147483647  # Park and Miller's generator
+            state = state * 16807 % 2147483647
             block[i] = state >> 8 & 255
         blocks.append(bytes(block))
+    return blocks
+
+
+def run(native, plain, say=print):
+    """Compare two modules made of this file.
+
+    Says a line before each construct, and one for each that differs. The last line has a checksum
+    of what the plain one did, the same on every interpreter.
+    """
+    blocks = _random_blocks(4)
     total = 0
     for name, kinds in CONSTRUCTS:
         say("begin", name)
-        buffers = sum([kind not in "in" for kind in kinds])
+        turns = len(_VALUES) + 8  # which brings every value and some pairs of them
+        for kind in kinds:
+            if not _is_number(kind):
+                turns = 4  # with buffers, a turn takes longer
         differs = False
-        for turn in range(4 if buffers else len(_VALUES) + 8):
-            first = _arguments(kinds, turn, blocks)
-            second = _arguments(kinds, turn, blocks)
-            is_right = _digest(getattr(plain, name)(*second), second, kinds)
-            if _digest(getattr(native, name)(*first), first, kinds) != is_right and not differs:
+        for turn in range(turns):
+            expected = _digest(getattr(plain, name), kinds, turn, blocks)
+            result = _digest(getattr(native, name), kinds, turn, blocks)
+            if result != expected and not differs:
                 say("wrong", name)
                 differs = True
-            total = crc32(b"%d" % is_right, total)
+            total = crc32(b"%d" % expected, total)
     say("end", total)

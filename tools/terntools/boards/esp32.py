@@ -1,5 +1,6 @@
-"""Flash an ESP32 through esptool 5 (GPL-2.0-or-later, an optional extra: `boards`), imported only
-when needed.
+"""Flash an ESP32 through esptool 5, which is imported only when needed.
+
+esptool is GPL-2.0-or-later, and an optional extra: `boards`.
 """
 
 import functools
@@ -50,10 +51,9 @@ def _esptool() -> Any:
 
 
 def image_chip(data: bytes, file: str) -> str:
-    """esptool's name of the chip (such as "esp32s3") that a firmware for the whole flash is for.
-    file: its name.
+    """The chip that a firmware for the whole flash is for, by esptool's name, such as "esp32s3".
 
-    Raises UsageError for other files, such as an update over the air: without a partition table at
+    file: its name. Raises UsageError for other files, such as an update over the air: without a partition table at
     0x8000, the board would not start.
     """
     definitions = _esptool().targets.CHIP_DEFS
@@ -86,13 +86,13 @@ def flash(
     progress: Progress | None = None,
     tell: Tell = lambda line: None,
 ) -> dict[str, Any]:
-    """Write a firmware to the board on `port`, verify it, and return a summary, with the chip's
-    number (its MAC).
+    """Write a firmware to the board on `port`, verify it, and return a summary.
 
-    data, name: the firmware and its file's name. chip: the chip that it is for, as image_chip names
-    it. reset: use the reset lines; without them the board is in its boot loader already, and stays
-    there. stub: use esptool's flasher, not the ROM's. baud: bits/s of the stub. erase: erase the
-    whole flash first, files included. attempts: how often the boot loader is called.
+    It has the chip's number (its MAC). data, name: the firmware and its file's name. chip: the chip
+    that it is for, as image_chip names it. reset: use the reset lines; without them the board is in
+    its boot loader already, and stays there. stub: use esptool's flasher, not the ROM's. baud:
+    bits/s of the stub. erase: erase the whole flash first, files included. attempts: how often the
+    boot loader is called.
 
     Raises UsageError, with nothing changed, for a firmware that does not suit the board or would
     cost it its files. Raises DeviceError if the board does not answer, and TernError if what was
@@ -108,7 +108,7 @@ def flash(
     rom = _connect(esptool, port, reset, attempts)
     loader = rom
     offset = rom.BOOTLOADER_FLASH_OFFSET
-    writing = written = False
+    is_writing = is_written = False
     try:
         _require_chip(esptool, name, chip, rom.CHIP_NAME, port)
         tell(f"{rom.CHIP_NAME} on {port}")
@@ -117,38 +117,26 @@ def flash(
             if reset:  # a bridge has a baud rate; a port without reset lines is seldom one
                 loader.change_baud(baud)
         esptool.cmds.attach_flash(loader)
-        flash_size = esptool.cmds.detect_flash_size(
-            loader
-        )  # a text such as "4MB"; None for an unknown flash
-        if flash_size:
-            flash_bytes = esptool.util.flash_size_bytes(flash_size)
-            _require_size(name, data, offset, rom.CHIP_NAME, flash_bytes)
-            if not erase:
-                read_flash = functools.partial(_read_flash, esptool, loader)
-                esp32_files.require_survival(name, data, offset, flash_bytes, read_flash)
-        elif not erase:
-            text = f"the flash of the board on {port} does not say its size, so nobody knows where its files are; "
-            raise UsageError(
-                text + "nothing was changed",
-                "if the board is to become another device, add --erase",
-            )
+        _check_flash(esptool, loader, port, name, data, erase)
         mac = bytes(rom.read_mac()).hex()
-        writing = True
+
+        is_writing = True
         logger.progress = progress
         esptool.cmds.write_flash(loader, [(offset, data)], erase_all=erase)  # and verifies its MD5
-        writing = False
-        written = True
+        is_writing, is_written = False, True
         esptool.cmds.reset_chip(loader, "hard-reset" if reset else "no-reset")
     except KeyboardInterrupt as error:
-        if not writing:
+        if not is_writing:
             raise
         raise InterruptedByUser("flashing was interrupted", hint=_RECOVER) from error
     except (esptool.FatalError, *PORT_ERRORS) as error:
-        if written:
-            hint = "press its reset button, and see `tern devices`"
-            text = f"{name} was written and verified, but the board could not be restarted: {_first_line(error)}"
-            raise DeviceError(text, hint) from error
-        raise _explained(error, writing) from error
+        if is_written:
+            raise DeviceError(
+                f"{name} was written and verified, but the board could not be restarted: "
+                f"{_first_line(error)}",
+                hint="press its reset button, and see `tern devices`",
+            ) from error
+        raise _explained(error, is_writing) from error
     finally:
         rom._port.close()
     return {
@@ -160,9 +148,29 @@ def flash(
     }
 
 
+def _check_flash(esptool: Any, loader: Any, port: str, name: str, data: bytes, erase: bool) -> None:
+    """Raise UsageError for a firmware that does not suit the board's flash, or costs its files."""
+    size_text = esptool.cmds.detect_flash_size(loader)  # such as "4MB"; None for an unknown flash
+    if not size_text:
+        if erase:
+            return
+        raise UsageError(
+            f"the flash of the board on {port} does not say its size, so nobody knows where its "
+            "files are; nothing was changed",
+            hint="if the board is to become another device, add --erase",
+        )
+    flash_bytes = esptool.util.flash_size_bytes(size_text)
+    offset = loader.BOOTLOADER_FLASH_OFFSET
+    _require_size(name, data, offset, loader.CHIP_NAME, flash_bytes)
+    if not erase:
+        read_flash = functools.partial(_read_flash, esptool, loader)
+        esp32_files.require_survival(name, data, offset, flash_bytes, read_flash)
+
+
 def _explained(error: BaseException, writing: bool) -> TernError:
-    """What an error of esptool or of the port means for the user. writing: whether the flash may be
-    half written.
+    """What an error of esptool or of the port means for the user.
+
+    writing: whether the flash may be half written.
     """
     reason = _first_line(error)
     if not writing:
@@ -190,14 +198,15 @@ def _read_flash(esptool: Any, loader: Any, address: int, n: int) -> bytes:
 
 
 def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: int) -> None:
-    """Raise UsageError for a firmware that needs more flash than the board has: it would restart
-    for ever.
+    """Raise UsageError for a firmware that needs more flash than the board has.
 
-    data: the firmware, which is written to `offset`. chip: as esptool shows it, such as "ESP32-S3".
+    The board would restart for ever. data: the firmware, which is written to `offset`. chip: as
+    esptool shows it, such as "ESP32-S3".
     """
     flash_mb = flash_bytes // _MB
     hint = f"get the firmware for a flash of {flash_mb} MB"
-    if file := _FILE_BY_FLASH.get((chip, flash_mb)):
+    file = _FILE_BY_FLASH.get((chip, flash_mb))
+    if file:
         hint += f": {file} for an {chip}"
     if offset + len(data) > flash_bytes:
         text = f"{name} is too large for the board's flash of {flash_mb} MB; nothing was changed"
@@ -243,9 +252,7 @@ def _first_line(error: BaseException) -> str:
 
 @functools.cache
 def _logger() -> Any:
-    """The logger that replaces esptool's in this process: it prints nothing, and passes the
-    progress on.
-    """
+    """The logger that replaces esptool's: it prints nothing, and passes the progress on."""
     logger = _esptool().logger
     template: Any = logger.TemplateLogger
 

@@ -25,8 +25,8 @@ _PARTITION_STEP = (
 )
 
 _HINT = (
-    "flash a firmware without files, of the MicroPython release that the board has; or, if the board is to become "
-    "another device, erase everything: tern flash --erase"
+    "flash a firmware without files, of the MicroPython release that the board has; or, if the "
+    "board is to become another device, erase everything: tern flash --erase"
 )
 
 
@@ -71,8 +71,7 @@ def partitions(table: bytes) -> list[Partition]:
 
 
 def file_system(table: list[Partition], flash_bytes: int) -> FileSystem | None:
-    """Where MicroPython looks for its files by this partition table; None where there is no room
-    for any.
+    """Where MicroPython looks for its files by this partition table; None without room for any.
 
     Without a partition for files, MicroPython takes what is left at the end of the flash
     (ports/esp32/main.c, since 1.26).
@@ -90,8 +89,7 @@ def file_system(table: list[Partition], flash_bytes: int) -> FileSystem | None:
 def require_survival(
     name: str, data: bytes, offset: int, flash_bytes: int, read_flash: ReadFlash
 ) -> None:
-    """Raise UsageError for a firmware that would replace the board's files, or whose MicroPython
-    would not find them.
+    """Raise UsageError for a firmware that would replace or not find the board's files.
 
     name, data: of the firmware's file, which is written to `offset`. flash_bytes: the size of the
     board's flash.
@@ -99,28 +97,32 @@ def require_survival(
     on_board = _on_board(flash_bytes, read_flash)
     of_firmware = file_system(partitions(data[TABLE - offset :]), flash_bytes)
     if _brings_files(data, offset, of_firmware):
-        text = f"{name} brings files of its own, which would replace the board's files, with its key and its ledger"
-        raise UsageError(f"{text}; nothing was changed", _HINT)
+        raise _refusal(
+            f"{name} brings files of its own, which would replace the board's files, with its key "
+            "and its ledger"
+        )
     if on_board is None:
         return
     end = offset + len(data)
     if end > on_board.region.start:
-        text = (
-            f"{name} reaches to {end:#x}, and the board's files are {on_board}: it would erase them, with the board's "
-            "key and its ledger; nothing was changed"
+        raise _refusal(
+            f"{name} reaches to {end:#x}, and the board's files are {on_board}: it would erase "
+            "them, with the board's key and its ledger"
         )
-        raise UsageError(text, _HINT)
     if of_firmware != on_board:
-        text = (
-            f"the MicroPython of {name} keeps its files {of_firmware or 'nowhere'}, and the board's are {on_board}: "
-            "it would not find them, nor the board's key and its ledger; nothing was changed"
+        raise _refusal(
+            f"the MicroPython of {name} keeps its files {of_firmware or 'nowhere'}, and the board's "
+            f"are {on_board}: it would not find them, nor the board's key and its ledger"
         )
-        raise UsageError(text, _HINT)
+
+
+def _refusal(why: str) -> UsageError:
+    """The error for a firmware that would cost a board its files."""
+    return UsageError(f"{why}; nothing was changed", _HINT)
 
 
 def _brings_files(data: bytes, offset: int, of_firmware: FileSystem | None) -> bool:
-    """Whether a firmware holds files, or anything but erased bytes where its MicroPython looks for
-    them.
+    """Whether a firmware holds files, or any bytes where its MicroPython looks for them.
 
     data: the firmware, which is written to `offset` in flash. of_firmware: where its MicroPython
     looks for files.
@@ -161,10 +163,8 @@ def _on_board(flash_bytes: int, read_flash: ReadFlash) -> FileSystem | None:
 def _search(flash_bytes: int, read_flash: ReadFlash) -> Iterator[FileSystem]:
     """The LittleFS file systems in a flash whose partition table says nothing about them."""
     for start in range(_PARTITION_STEP, flash_bytes, _PARTITION_STEP):
-        for block in (
-            start,
-            start + littlefs.BLOCK_BYTES,
-        ):  # LittleFS writes its superblock to both in turn
+        # LittleFS writes its superblock to the first two blocks in turn.
+        for block in (start, start + littlefs.BLOCK_BYTES):
             size = littlefs.size_of(read_flash(block, littlefs.HEAD_BYTES))
             if size is not None:
                 yield FileSystem("vfs", range(start, start + size))

@@ -1,5 +1,4 @@
-"""Files on a board that hide the library in /lib, since MicroPython looks for a module in the root
-first.
+"""Files on a board that hide the library in /lib: MicroPython looks in the root first.
 
 The usual one is a folder /tern, which `mpremote cp -r tern :` leaves there. A file such as
 /hashlib.py or /asyncio.py hides what the library imports: the library then fails, or runs other
@@ -100,11 +99,10 @@ for path in PATHS:
 
 
 def find(repl: Repl, files: Collection[str]) -> tuple[str, ...]:
-    """The paths on the board that hide the library or what it imports. files: those that a
-    deployment writes.
+    """The paths on the board that hide the library or what it imports.
 
-    Raises UsageError for a firmware with another release of tern in it: no file on the board can
-    replace that one. Raises ExecutionError and DeviceError.
+    files: those that a deployment writes. Raises UsageError for a firmware with another release of
+    tern in it: no file on the board can replace that one. Raises ExecutionError and DeviceError.
     """
     frozen_release = repl.value(_TELL_FROZEN_RELEASE)
     if frozen_release not in (None, tern.__version__):
@@ -116,28 +114,22 @@ def find(repl: Repl, files: Collection[str]) -> tuple[str, ...]:
 
 
 def _imported_names(files: Collection[str]) -> tuple[str, ...]:
-    """The names of the library and of all modules that these files import, without those of
-    submodules, sorted.
+    """The names under which the library and these files of it import modules, sorted.
 
-    files: their paths on the board.
+    Without those of submodules. files: their paths on the board.
     """
     sources = mpy.library()
     names = {"tern", "hashlib", "asyncio"}  # in any case: a user's program may import them
     for path in files:
-        module = (
-            path.removeprefix(_LIBRARY)
-            .rpartition(".")[0]
-            .removesuffix("/__init__")
-            .replace("/", ".")
-        )
+        without_ending, _, _ = path.removeprefix(_LIBRARY).rpartition(".")
+        module = without_ending.removesuffix("/__init__").replace("/", ".")
         for imported in modules.imports(sources.get(module, "")):
             names.add(imported.partition(".")[0])
     return tuple(sorted(names - {"sys"}))
 
 
 def require_none(repl: Repl, paths: Collection[str]) -> None:
-    """Raise UsageError if something hides the library, for commands that do not ask about renaming
-    it.
+    """Raise UsageError if something hides the library, for commands that do not rename it.
 
     paths: what find() has found on the board.
     """
@@ -147,16 +139,12 @@ def require_none(repl: Repl, paths: Collection[str]) -> None:
 
 
 def ignore_root(repl: Repl) -> None:
-    """Import nothing from the root until the board's next reset, so that the host's own code is not
-    hidden either.
-    """
+    """Import nothing from the root until the board's next reset: the host's code is not hidden."""
     repl.run(IGNORE_ROOT)
 
 
 def new_paths(repl: Repl, paths: Collection[str]) -> dict[str, str]:
-    """Free names under which nothing is imported, such as /tern.hidden for /tern, by the path that
-    each is for.
-    """
+    """Free names under which nothing is imported, such as /tern.hidden, by the path for each."""
     return dict(repl.values(f"PATHS = {tuple(paths)!r}\nMOVED = {MOVED!r}{_TELL_NEW_PATHS}"))
 
 

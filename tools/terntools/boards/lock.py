@@ -14,39 +14,49 @@ _BOOT_BYTES = struct.calcsize(update.BOOT_FIELDS) + 4  # of boot.bin, with its C
 
 
 def files(network: bool) -> dict[str, bytes]:
-    """The files that lock a board; network: its link is not its port."""
+    """The files that lock a board. network: its link is not its port."""
+    if not network:
+        return {LOCK: b"locked\n"}
     # A Pico starts its USB only once boot.py has ended, and this one never ends.
-    boot = {BOOT: b"import main\n"} if network else {}
-    return {**boot, LOCK: b"locked\n"}
+    return {BOOT: b"import main\n", LOCK: b"locked\n"}
 
 
 def check(repl: Repl, network: bool) -> None:
-    """Raise UsageError where the lock would have no effect or shut out the host for good. network:
-    as of `files`.
+    """Raise UsageError where a lock would have no effect, or shut out the host for good.
+
+    network: the link of the board is not its port.
     """
-    there = repl.hashes([deploy.MAIN, deploy.PROGRAM])
-    loader = there.get(deploy.MAIN) == deploy.digest(mpy.LOADER.read_bytes())
-    starts = deploy.PROGRAM if loader else deploy.MAIN
-    if there.get(starts) != deploy.digest(mpy.MAIN.read_bytes()) or (
-        loader and _starts_other(repl)
-    ):
-        text = f"the board on {repl.name} does not start main.py of this tern, and without it nothing is "
-        text += "locked"
-        raise UsageError(text, f"this replaces the board's program: tern deploy {repl.name}")
+    if not _starts_our_main(repl):
+        raise UsageError(
+            f"the board on {repl.name} does not start main.py of this tern, and without it nothing "
+            "is locked",
+            hint=f"this replaces the board's program: tern deploy {repl.name}",
+        )
     hiding.require_none(repl, hiding.find(repl, repl.directory(deploy.LIBRARY)))
     if network and not deploy.Machine.of(repl).network:
-        text = f"the board on {repl.name} has no network: locked, with a broker for its link, it could reach "
-        text += "no host"
-        raise UsageError(text, "leave out --broker")
+        raise UsageError(
+            f"the board on {repl.name} has no network: locked, with a broker for its link, it "
+            "could reach no host",
+            hint="leave out --broker",
+        )
 
 
-def _starts_other(repl: Repl) -> bool:
-    # Whether the loader starts what came in the field, or may, instead of what the desk has put
-    # into /lib.
+def _starts_our_main(repl: Repl) -> bool:
+    """Whether the board starts main.py of this tern, directly or through the loader."""
+    hashes = repl.hashes([deploy.MAIN, deploy.PROGRAM])
+    our_main = deploy.digest(mpy.MAIN.read_bytes())
+    if hashes.get(deploy.MAIN) != deploy.digest(mpy.LOADER.read_bytes()):
+        return hashes.get(deploy.MAIN) == our_main
+    return hashes.get(deploy.PROGRAM) == our_main and not _may_start_update(repl)
+
+
+def _may_start_update(repl: Repl) -> bool:
+    """Whether the loader starts, or may start, what came in the field instead of what is in /lib."""
     path = "/" + update.BOOT
     if path not in repl.directory("/"):
         return False
     data = repl.read_file(path)
-    return len(data) == _BOOT_BYTES and (
-        data[4] != 0 or data[5] not in (wire.CONFIRMED, wire.ROLLED_BACK)
-    )
+    if len(data) != _BOOT_BYTES:
+        return False
+    proven_folder, state = data[4], data[5]
+    return proven_folder != 0 or state not in (wire.CONFIRMED, wire.ROLLED_BACK)

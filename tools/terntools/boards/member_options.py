@@ -51,7 +51,9 @@ def _add_member_options(group: argparse._ArgumentGroup, required: bool) -> None:
     add_option(
         group, "--records FILE", "CSV file: each row has features, then the label, all in [-1, 1]"
     )
-    add_option(group, "--dataset", "take records of a data set, for a trial", choices=datasets.HELD)
+    add_option(
+        group, "--dataset", "take records of a data set, for a trial", choices=datasets.held_names()
+    )
     add_option(group, "--own-records", "no records: its program collects them (tern.recorder)")
     add_option(group, "--classes", "labels are class numbers from 0, for softmax regression")
     add_option(group, "--count N", "take N records of --dataset (default: 1)", type=int)

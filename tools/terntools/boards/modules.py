@@ -155,24 +155,23 @@ def lacking(sources: Sources, program: str) -> list[str]:
     modules: dict[str, str] = {}  # the module that a name of the program stands for
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and _is_of_library(node.module):
-            assert node.module
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                if not _has(sources, node.module, alias.name):
+                if not _has(sources, str(node.module), alias.name):
                     lack.append(name)
-                if name in sources:
-                    modules[alias.asname or alias.name] = name
+                modules[alias.asname or alias.name] = name
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name in sources:
-                    modules[alias.asname or alias.name] = alias.name
-                elif _is_of_library(alias.name):
+                if _is_of_library(alias.name) and alias.name not in sources:
                     lack.append(alias.name)
+                modules[alias.asname or alias.name] = alias.name
 
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             module = modules.get(ast.unparse(node.value))
-            if module is not None and not _has(sources, module, node.attr):
+            if module is None or module not in sources:
+                continue
+            if not _has(sources, module, node.attr):
                 lack.append(f"{module}.{node.attr}")
     return lack
 

@@ -32,10 +32,14 @@ from terntools.boards import devices
 from terntools.terminal import require_positive
 
 _NAMES = {
-    getattr(wire, name): name for name in ("HELLO", "REPORT", "ERROR", "ROUND", "HELLO_REQUEST")
+    wire.HELLO: "HELLO",
+    wire.REPORT: "REPORT",
+    wire.ERROR: "ERROR",
+    wire.ROUND: "ROUND",
+    wire.HELLO_REQUEST: "HELLO_REQUEST",
 }
 _WINDOW = 10.0  # seconds over which rates are taken
-_STATUS = 5.0  # seconds between two lines with the state
+STATUS = 5.0  # seconds between two lines with the state
 _TURN = 0.02
 _TEMPERATURE = re.compile(r"; (-?[0-9]{1,4}) C$")  # at the end of a board's text
 
@@ -59,20 +63,55 @@ class State:
     def text(self, now: float) -> str:
         """The state in one line."""
         frames_rate, bytes_rate = self.rates(now)
-        warmth = "" if self.temperature_celsius is None else f"; {self.temperature_celsius:g} C"
-        return (
-            f"{counted(sum(self.frames.values()), 'frame')}, {frames_rate:.1f} and {bytes_rate:.0f} bytes a second; "
-            f"{counted(sum(self.errors.values()), 'error')}, {self.damaged} damaged; "
-            f"{self.budget or 'budget not told'}; {devices.heap(self.heap_free_bytes)}{warmth}"
-            + (f"; {self.absence}" if self.absence else "")
-        )
+        frames = counted(sum(self.frames.values()), "frame")
+        errors = counted(sum(self.errors.values()), "error")
+        parts = [
+            f"{frames}, {frames_rate:.1f} and {bytes_rate:.0f} bytes a second",
+            f"{errors}, {self.damaged} damaged",
+            self.budget or "budget not told",
+            devices.heap(self.heap_free_bytes),
+        ]
+        if self.temperature_celsius is not None:
+            parts.append(f"{self.temperature_celsius:g} C")
+        if self.absence:
+            parts.append(self.absence)
+        return "; ".join(parts)
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Frames and bytes a second, of late."""
+        """Frames and bytes a second, over the last seconds."""
         while self.recent and self.recent[0][0] < now - _WINDOW:
             self.recent.popleft()
-        span = max(1.0, min(_WINDOW, now - self.recent[0][0])) if self.recent else 1.0
-        return len(self.recent) / span, sum(n for _, n in self.recent) / span
+        if not self.recent:
+            return 0.0, 0.0
+        first_time, _ = self.recent[0]
+        span = max(1.0, min(_WINDOW, now - first_time))
+        return len(self.recent) / span, sum(size for _, size in self.recent) / span
+
+    def count_frame(self, frame: bytes, now: float) -> None:
+        """Note a frame of the board, and what it says; b"": a damaged one."""
+        self.recent.append((now, len(frame)))
+        if not frame:
+            self.damaged += 1
+            return
+        self.frames[_NAMES.get(frame[0], hex(frame[0]))] += 1
+        with contextlib.suppress(frames.FrameError):
+            if frame[0] == wire.ERROR:
+                _, _, code, _ = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
+                self.errors[wire.error_name(code)] += 1
+            elif frame[0] == wire.HELLO:
+                self._take_hello(read_hello(frame))
+
+    def _take_hello(self, hello: Any) -> None:
+        """Note what a HELLO says; one of another schema says nothing."""
+        if hello.text is None:
+            return
+        self.board = hello.text
+        self.absence = describe_absence(hello_fields(hello))
+        self.clients = hello.clients or 0
+        self.heap_free_bytes = hello.heap
+        self.budget = devices.budget_text(hello)
+        temperature = _TEMPERATURE.search(hello.text)
+        self.temperature_celsius = float(temperature[1]) if temperature else None
 
 
 def describe(frame: bytes) -> str:
@@ -84,8 +123,9 @@ def describe(frame: bytes) -> str:
     try:
         if kind == wire.HELLO:
             hello = read_hello(frame)
-            words = describe_absence(hello_fields(hello))
-            return f"{name} {hello.text or 'of another schema'}{words and f': {words}'}"
+            text = f"{name} {hello.text or 'of another schema'}"
+            absence = describe_absence(hello_fields(hello))
+            return f"{text}: {absence}" if absence else text
         if kind == wire.ERROR:
             device, number, code, detail = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
             return f"{name} device {device} round {number}: {wire.error_name(code)} ({detail})"
@@ -102,7 +142,6 @@ class Monitor:
 
     While that is unused, it asks the board for hellos.
 
-    `tell` gets a line for each frame, and `show` one with the state every _STATUS seconds.
     """
 
     def __init__(
@@ -112,9 +151,13 @@ class Monitor:
         hello_every: float = 2.0,
         show: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Raises DeviceError and UsageError."""
+        """tell: gets a line for each frame. show: gets one with the state every STATUS seconds.
+
+        Raises DeviceError and UsageError.
+        """
         self.state = State(port)
-        self._tell, self._show = tell, show
+        self._tell = tell
+        self._show = show
         self._shown = time.monotonic()
         self._every = hello_every
         self._board = open_port(port)
@@ -124,7 +167,8 @@ class Monitor:
         self.tap = os.ttyname(near)
         os.close(near)  # so that a reader can be detected
         os.set_blocking(self._far, False)
-        self._up, self._down = frames.Receiver(), frames.Receiver()
+        self._up = frames.Receiver()
+        self._down = frames.Receiver()
         self._asked = 0.0
 
     def close(self) -> None:
@@ -140,7 +184,7 @@ class Monitor:
         while until is None or time.monotonic() < until:
             select.select([self._board.fileno()], [], [], _TURN)
             self._take_from_board()
-            if time.monotonic() - self._shown > _STATUS:
+            if time.monotonic() - self._shown > STATUS:
                 self._shown = time.monotonic()
                 self._show(f"= {self.state.text(self._shown)}")
             if not self._take_from_host() and time.monotonic() - self._asked > self._every:
@@ -148,6 +192,7 @@ class Monitor:
                 self.ask_hello()
 
     def _take_from_board(self) -> None:
+        """Pass the board's bytes on to the tap, and decode them."""
         with self._there():
             data = bytes(self._board.read(self._board.in_waiting or 1))
         if data:
@@ -156,6 +201,7 @@ class Monitor:
             self._decode(self._up, data, "<")
 
     def _take_from_host(self) -> bool:
+        """Pass the bytes of a host at the tap on to the board; whether there is a host."""
         try:
             data = os.read(self._far, 4096)
         except BlockingIOError:
@@ -169,6 +215,7 @@ class Monitor:
 
     @contextlib.contextmanager
     def _there(self) -> Iterator[None]:
+        """Raise DeviceError instead of the port's own errors."""
         try:
             yield
         except PORT_ERRORS as error:
@@ -177,48 +224,29 @@ class Monitor:
             ) from error
 
     def ask_hello(self) -> None:
+        """Ask the board for a HELLO, by a request without bytes that end a program."""
         _, request = hello_request()
         out = bytearray(1 + frames.cobs_size(len(request)))
         frames.cobs_encode(request, len(request), memoryview(out)[1:])
-        if not {2, 3, 4} & {
-            *out
-        }:  # one ends the program of a board that is just starting, or uses a broker
+        # Such a byte would end the program of a board that is just starting, or uses a broker.
+        if not {2, 3, 4} & set(out):
             with self._there():
                 self._board.write(bytes(out))
 
     def _decode(self, receiver: frames.Receiver, data: bytes, arrow: str) -> None:
+        """Tell the frames that these bytes complete; those of the board count."""
         now = time.monotonic()
         receiver.give(data)
-        while (n := receiver.next()) != frames.MORE:
-            if n == 0:
+        while True:
+            size = receiver.next()
+            if size == frames.MORE:
+                return
+            if size == 0:
                 continue  # a credit, or a host that begins
-            frame = bytes(receiver.frame[: max(n, 0)])
+            frame = bytes(receiver.frame[: max(size, 0)])  # a negative size: damaged
             if arrow == "<":
-                self.state.recent.append((now, len(frame)))
-                self._learn(frame)
+                self.state.count_frame(frame, now)
             self._tell(f"{arrow} {describe(frame)}")
-
-    def _learn(self, frame: bytes) -> None:
-        state = self.state
-        if not frame:
-            state.damaged += 1
-            return
-        state.frames[_NAMES.get(frame[0], hex(frame[0]))] += 1
-        with contextlib.suppress(frames.FrameError):
-            if frame[0] == wire.ERROR:
-                state.errors[
-                    wire.error_name(frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)[2])
-                ] += 1
-            elif frame[0] == wire.HELLO:
-                hello = read_hello(frame)
-                if hello.text is not None:
-                    state.board = hello.text
-                    state.absence = describe_absence(hello_fields(hello))
-                    state.clients = hello.clients or 0
-                    state.heap_free_bytes = hello.heap
-                    state.budget = devices.budget_text(hello)
-                    warmth = _TEMPERATURE.search(hello.text)
-                    state.temperature_celsius = float(warmth[1]) if warmth else None
 
 
 def add_parser(subparsers: Any) -> None:
@@ -243,21 +271,22 @@ def _run(args: argparse.Namespace) -> int:
         line = f"{time.monotonic() - start:9.3f} {visible(line)}"
         print_line(line, sys.stderr if args.json else sys.stdout)
 
-    tell = (lambda line: None) if args.quiet else show
+    def ignore(line: str) -> None:
+        pass
+
+    tell = ignore if args.quiet else show
     monitor = Monitor(names.resolve(args.board), tell, args.every, show=show)
     print_line(f"talk to the board through {monitor.tap}", sys.stderr)
     with contextlib.closing(monitor), contextlib.suppress(KeyboardInterrupt):
         monitor.run(start + args.seconds if args.seconds is not None else None)
     state = monitor.state
     frames_rate, bytes_rate = state.rates(time.monotonic())
-    result = {
-        **{name: value for name, value in vars(state).items() if name != "recent"},
-        "seconds": round(time.monotonic() - start, 3),
-        "tap": monitor.tap,
-        "frames_per_second": round(frames_rate, 2),
-        "bytes_per_second": round(bytes_rate, 1),
-    }
-    print_result(
-        result, f"{state.board or 'no tern heard'}: {state.text(time.monotonic())}", args.json
-    )
+    result = dict(vars(state))
+    del result["recent"]
+    result["seconds"] = round(time.monotonic() - start, 3)
+    result["tap"] = monitor.tap
+    result["frames_per_second"] = round(frames_rate, 2)
+    result["bytes_per_second"] = round(bytes_rate, 1)
+    text = f"{state.board or 'no tern heard'}: {state.text(time.monotonic())}"
+    print_result(result, text, args.json)
     return errors.OK if state.board else errors.NO_DEVICE

@@ -5,8 +5,9 @@ from terntools.boards import binary_info, uf2
 from terntools.boards.repl import Repl
 
 _HINT = (
-    "flash a firmware without files, of the kind that the board has; or, if the board is to become another device, "
-    "erase its files: tern flash --erase (a board in its boot loader needs MicroPython first)"
+    "flash a firmware without files, of the kind that the board has; or, if the board is to become "
+    "another device, erase its files: tern flash --erase (a board in its boot loader needs "
+    "MicroPython first)"
 )
 _ERASE = """
 import rp2
@@ -24,37 +25,33 @@ _ERASE_SECONDS = 60.0
 
 
 def require_survival(name: str, image: uf2.Image, on_board: range | None) -> None:
-    """Raise UsageError for a firmware that would replace a board's files, or whose MicroPython
-    would not find them.
+    """Raise UsageError for a firmware that would replace or not find a board's files.
 
     name: of the firmware's file. on_board: the addresses in flash of the board's files, as it says
     itself.
     """
     require_no_files(name, image)
     if on_board is None:
-        text = "the board does not say where it keeps its files, so nobody knows whether they would survive; "
-        raise UsageError(text + "nothing was changed", _HINT)
+        text = "the board does not say where it keeps its files, so nobody knows whether they would"
+        raise _refusal(f"{text} survive")
     # Behind the end of a smaller flash, addresses start anew: a block there may hit the files, too.
     from_files_on = range(on_board.start, uf2.FLASH_END)
     if image.writes_into(from_files_on):
-        text = (
-            f"{name} reaches over the board's files, which are {_place(on_board)}: it would erase them, with the "
-            "board's key and its ledger; nothing was changed"
+        raise _refusal(
+            f"{name} reaches over the board's files, which are {_place(on_board)}: it would erase "
+            "them, with the board's key and its ledger"
         )
-        raise UsageError(text, _HINT)
     of_firmware = binary_info.file_system(image.read)
     if of_firmware is None:
-        text = (
-            f"{name} does not say where its program keeps files, so it may erase the board's, with its key and its "
-            "ledger; nothing was changed"
+        raise _refusal(
+            f"{name} does not say where its program keeps files, so it may erase the board's, with "
+            "its key and its ledger"
         )
-        raise UsageError(text, _HINT)
     if of_firmware != on_board:
-        text = (
-            f"the MicroPython of {name} keeps its files {_place(of_firmware)}, and the board's are {_place(on_board)}: "
-            "it would erase them, with the board's key and its ledger; nothing was changed"
+        raise _refusal(
+            f"the MicroPython of {name} keeps its files {_place(of_firmware)}, and the board's are "
+            f"{_place(on_board)}: it would erase them, with the board's key and its ledger"
         )
-        raise UsageError(text, _HINT)
 
 
 def require_no_files(name: str, image: uf2.Image) -> None:
@@ -62,8 +59,15 @@ def require_no_files(name: str, image: uf2.Image) -> None:
     place = binary_info.file_system(image.read)
     writes_there = place is not None and image.writes_into(place)
     if writes_there or image.has_file_system:
-        text = f"{name} brings files of its own, which would replace the board's files, with its key and its ledger"
-        raise UsageError(f"{text}; nothing was changed", _HINT)
+        raise _refusal(
+            f"{name} brings files of its own, which would replace the board's files, with its key "
+            "and its ledger"
+        )
+
+
+def _refusal(why: str) -> UsageError:
+    """The error for a firmware that would cost a board its files."""
+    return UsageError(f"{why}; nothing was changed", _HINT)
 
 
 def _place(region: range) -> str:

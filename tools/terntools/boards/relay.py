@@ -52,10 +52,9 @@ Passwords = Callable[[int], str | None]  # by the id of a board's first client
 
 
 def passwords_of(place: Path, access: Access, store: str | None = None) -> Passwords:
-    """The boards' passwords, read anew each time: `store`, else boards.json of `place`, else the
-    broker's store.
+    """The boards' passwords: of `store`, else boards.json of `place`, else the broker's store.
 
-    place: the directory of a broker or a site. Raises UsageError where there is neither.
+    They are read anew each time. place: the directory of a broker or a site. Raises UsageError where there is neither.
     """
     from ternhost.reach.broker.access import BOARDS
 

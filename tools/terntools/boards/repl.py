@@ -1,5 +1,4 @@
-"""MicroPython's raw REPL over a serial port, a pty or a `socket://`: run code on a board, and move
-files.
+"""MicroPython's raw REPL over a serial port or a `socket://`: run code on a board, and move files.
 
 Code goes by raw paste ("Raw mode and raw-paste mode" of MicroPython's manual), which does not
 overrun the board.
@@ -26,9 +25,7 @@ TIMEOUT = 20.0  # seconds without output after which a command is given up
 _HANDSHAKE = 10.0  # seconds that an answer of raw paste may take
 HELLO_WAIT = 3.0  # seconds in which a locked board answers its host
 _ARM_WAIT = 2.0  # seconds without output in which a board runs _ARM
-_MOST_ENTERING = (
-    45.0  # seconds until a port that prints on and on, and gives no prompt, is given up
-)
+_MOST_ENTERING = 45.0  # seconds until a port that prints on and on without a prompt is given up
 MOST_TALK = 5.0  # seconds beyond a timeout after which a port that never falls silent is given up
 _MOST_TIMES = 3  # code that prints on and on is given up after so many times its timeout
 _MOST_SECONDS = 3600  # that code may run
@@ -119,9 +116,7 @@ class Repl:
         self.at_prompt = False  # whether the board is known to wait for code
         self._timer_code = _ARM if visits else b""
         self._armed = False  # whether the board's timer runs
-        self._stopped = (
-            False  # whether the board's program was stopped, and has not been started again
-        )
+        self._stopped = False  # whether the board's program was stopped, and not started again
         self._turn = threading.RLock()  # held while the board has something to do
         self._closed = threading.Event()
         if visits:
@@ -145,15 +140,14 @@ class Repl:
             self.close()
 
     def _renew(self) -> None:
+        """Start the timer of a board that waits at its prompt anew, again and again."""
         while not self._closed.wait(_RENEW):
             with self._turn, contextlib.suppress(TernError):
                 if self._armed and self.at_prompt:
                     self.execute("", _RENEW)
 
     def close(self) -> None:
-        """Go back to the friendly REPL, or on a visit start the board's program, and give the port
-        back.
-        """
+        """Give the port back: at the friendly REPL, or on a visit with the program started."""
         self._closed.set()
         if self._timer_code and self._stopped:
             with contextlib.suppress(TernError):  # a board that is gone starts by itself
@@ -292,32 +286,32 @@ class Repl:
 
     def value(self, code: str, timeout: float = TIMEOUT) -> Any:
         """The one value that `code` gives to _tell(), as values() does."""
-        found = self.values(code, timeout)
-        if len(found) != 1:
+        values = self.values(code, timeout)
+        if len(values) != 1:
             text = f"the board on {self.name} gave no answer to a question of the host"
             raise DeviceError(text, hint="press its reset button, and run the same command again")
-        return found[0]
+        return values[0]
 
     def values(self, code: str, timeout: float = TIMEOUT) -> list[Any]:
         """The values, Python literals, that `code` gives to _tell(), in order.
 
-        Raises ExecutionError and DeviceError.
-
-        Other output, such as that of a board's timer, is passed over.
+        Other output, such as that of a board's timer, is passed over. Raises ExecutionError and
+        DeviceError.
         """
-        output = self.run(_TELL + code, timeout)
-        found = []
-        for line in output.split("\r\n"):
-            _, is_value, value = line.partition(_VALUE)
-            if is_value:
-                try:
-                    found.append(ast.literal_eval(value))
-                except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
-                    text = f"the board on {self.name} prints something else between its answers: {value[:60]!r}"
-                    raise DeviceError(
-                        text, hint="stop its timers and threads, or remove its boot.py"
-                    ) from error
-        return found
+        values = []
+        for line in self.run(_TELL + code, timeout).split("\r\n"):
+            _, is_value, text = line.partition(_VALUE)
+            if not is_value:
+                continue
+            try:
+                values.append(ast.literal_eval(text))
+            except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
+                raise DeviceError(
+                    f"the board on {self.name} prints something else between its answers: "
+                    f"{text[:60]!r}",
+                    hint="stop its timers and threads, or remove its boot.py",
+                ) from error
+        return values
 
     @contextlib.contextmanager
     def program(
@@ -350,39 +344,53 @@ class Repl:
             raise ExecutionError(traceback)
 
     def _paste(self, code: str, most: int = _MOST_SECONDS) -> None:
+        """Send code by raw paste. most: seconds that it may run, on a board with a timer."""
         if self._armed:
             code = f"_A({most})\ntry:\n exec({code!r})\nfinally:\n _A()"
-        data = (code or "\n").encode()
+        window = self._begin_paste()
+        if self._send_in_windows((code or "\n").encode(), window):
+            self._end_paste()
+
+    def _begin_paste(self) -> int:
+        """Start raw paste; return the size of a window, which is what the board can take at once."""
         self._write(b"\x05A\x01")
         # A slow board may first answer earlier attempts to get its prompt.
         answer = self._read_until(b"R\x01", _HANDSHAKE)
         if not answer:
             raise self._silent("its prompt")
         if not answer.endswith(b"R\x01"):
-            hint = "flash 1.25 or later: tern flash"
             raise DeviceError(
-                f"the MicroPython on {self.name} is too old: it has no raw-paste mode", hint
+                f"the MicroPython on {self.name} is too old: it has no raw-paste mode",
+                hint="flash 1.25 or later: tern flash",
             )
         header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for one more
         window = int.from_bytes(header[:2], "little")
         if not window:
             raise self._silent("its prompt", header)
+        return window
+
+    def _send_in_windows(self, data: bytes, window: int) -> bool:
+        """Send the code; False if the board has enough, because of a syntax error.
+
+        Each part fills both windows that the board has, so that its size does not depend on timing.
+        """
         room = 2 * window
-        at = 0
-        while at < len(data):
-            while (
-                room < 2 * window
-            ):  # both windows: so the size of a part does not depend on timing
-                if (
-                    self._read(1, _HANDSHAKE) != b"\x01"
-                ):  # 0x04: it has enough, because of a syntax error
+        sent = 0
+        while sent < len(data):
+            while room < 2 * window:
+                if self._read(1, _HANDSHAKE) != b"\x01":  # b"\x04": it has enough
                     self._write(b"\x04")
-                    return
+                    return False
                 room += window
-            part = data[at : at + room]
+            part = data[sent : sent + room]
             room = 0
-            at += len(part)
-            self._write(part if at < len(data) else part + b"\x04")
+            sent += len(part)
+            is_last = sent == len(data)
+            self._write(part + b"\x04" if is_last else part)
+        return True
+
+    def _end_paste(self) -> None:
+        """Wait until the board has taken all of the code."""
         end = time.monotonic() + _HANDSHAKE
         sign = b"\x01"  # room for another window, which is not needed any more
         while sign == b"\x01" and time.monotonic() < end:
@@ -421,7 +429,10 @@ class Repl:
         """The bytes of a file. Raises ExecutionError and DeviceError."""
         self.run(f"from ubinascii import b2a_base64 as _b\n_f = open({path!r}, 'rb')")
         data = b""
-        while part := b64decode(self.value(f"_tell(_b(_f.read({_CHUNK})))")):
+        while True:
+            part = b64decode(self.value(f"_tell(_b(_f.read({_CHUNK})))"))
+            if not part:
+                break
             data += part
         self.run("_f.close()")
         return data
@@ -445,9 +456,7 @@ class Repl:
         return dict(self.values(code, timeout=60.0))
 
     def write_file(self, path: str, data: bytes, progress: FileProgress | None = None) -> None:
-        """Write a file: to a temporary name, then renamed, so that a cut leaves the old one or the
-        new one, whole.
-        """
+        """Write a file under a temporary name, and rename it: a cut leaves the old or the new one."""
         new = path + ".new"
         self.run(
             "import uos\n_p = ''\n"

@@ -97,8 +97,8 @@ def make_plan(
             return Plan(flash=error.message)
         raise  # another program, or another device, is on this port
     except DeviceError as error:
-        # Nor is it one for a board that is unplugged (the port's error is then the cause), or
-        # silent at its prompt.
+        # Flashing is no remedy either for a board that is unplugged (the port's error is then the
+        # cause), or that is silent at its prompt.
         if error.__cause__ is not None or isinstance(error, SilenceError):
             raise
         return Plan(flash=error.message)

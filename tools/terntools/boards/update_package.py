@@ -24,19 +24,21 @@ def content(files: Mapping[str, bytes]) -> bytes:
     main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does
     not take.
     """
-    made = bytearray()
+    package = bytearray()
     for path in sorted(files, key=lambda path: (path == MAIN, path)):
         if not _PATH.fullmatch(path) or len(path) > 255:
-            hint = "a path is relative, of letters, digits and _-., no part begins with a dot, and it ends "
-            hint += "with .py, .mpy or .json"
-            raise UsageError(f"{path!r} cannot be part of a package", hint)
+            raise UsageError(
+                f"{path!r} cannot be part of a package",
+                hint="a path is relative, of letters, digits and _-., no part begins with a dot, "
+                "and it ends with .py, .mpy or .json",
+            )
         name = path.encode()
-        made += bytes((len(name),)) + name + struct.pack("<I", len(files[path])) + files[path]
-    if len(made) + CODE_BYTES > wire.MAX_PACKAGE:
-        raise UsageError(
-            f"a package may have {wire.MAX_PACKAGE:,} bytes, not {len(made) + CODE_BYTES:,}"
-        )
-    return bytes(made)
+        size = struct.pack("<I", len(files[path]))
+        package += bytes((len(name),)) + name + size + files[path]
+    size_with_code = len(package) + CODE_BYTES
+    if size_with_code > wire.MAX_PACKAGE:
+        raise UsageError(f"a package may have {wire.MAX_PACKAGE:,} bytes, not {size_with_code:,}")
+    return bytes(package)
 
 
 def sealed(key: bytes, number: int, content: bytes) -> bytes:
@@ -48,15 +50,13 @@ def sealed(key: bytes, number: int, content: bytes) -> bytes:
 def number_for(store: Store, device: int, content: bytes, again: bool = False) -> int:
     """The number of a package for `device`, stored before the board hears of it.
 
-    Raises StorageError.
-
-    The same content keeps its number, so that an interrupted transfer goes on; else, or `again`, it
-    is a larger one.
+    The same content keeps its number, so that an interrupted transfer goes on; otherwise, or
+    `again`, it is a larger one. Raises StorageError.
     """
     digest = hashlib.sha256(content).hexdigest()
     with store.transaction():
-        last, of = store.state(STATE % device) or (0, "")
-        if of == digest and not again:
+        last, last_digest = store.state(STATE % device) or (0, "")
+        if last_digest == digest and not again:
             return int(last)
         number = max(last + 1, int(time.time()) - _FIRST_SECOND)
         if number >> 32:

@@ -1,6 +1,4 @@
-"""Where on the USB the board of a port or a volume is plugged in: it stays there when its boot
-loader starts.
-"""
+"""Where on the USB a board is plugged in: it stays there when its boot loader starts."""
 
 import os
 import re
@@ -22,9 +20,8 @@ def place_of_port(port: str) -> str | None:
     device = os.path.realpath(port)  # it may be a link, such as /dev/serial/by-id/...
     for each in list_ports.comports():
         if each.device == device and each.location:
-            place, _, _ = each.location.partition(
-                ":"
-            )  # behind the colon is the interface of the device
+            # Behind the colon is the interface of the device.
+            place, _, _ = each.location.partition(":")
             return str(place)
     return None
 
@@ -38,9 +35,7 @@ def is_elsewhere(volume: Path, place: str | None) -> bool:
 
 
 def _devices_of_volume(volume: Path) -> tuple[str, ...]:
-    """The devices between this machine and a mounted volume, as Linux names them; none if it does
-    not say.
-    """
+    """The devices between this machine and a volume, as Linux names them; none if it does not say."""
     for device, folder in mounts(MOUNTS.read_bytes() if MOUNTS.exists() else b""):
         block_device = BLOCK_DEVICES / Path(device).name
         if folder == volume and block_device.exists():
@@ -49,9 +44,7 @@ def _devices_of_volume(volume: Path) -> tuple[str, ...]:
 
 
 def mounts(table: bytes) -> Iterator[tuple[str, Path]]:
-    """The device and the folder of each FAT file system. table: the content of Linux's
-    /proc/mounts.
-    """
+    """The device and the folder of each FAT file system. table: Linux's /proc/mounts."""
     for line in table.splitlines():
         device, escaped_folder, file_system, *_ = line.split(b" ")
         if file_system in _FAT_FILE_SYSTEMS:

@@ -58,7 +58,7 @@ def add_parser(subparsers: Any) -> None:
     add_command(actions, "kinds", "list the values of --fleet", "tern fleet kinds", run_kinds)
     emulate.add_argument("boards", type=int, metavar="N", help="number of boards")
     text = "data set of the clients' records (default: flights)"
-    add_option(emulate, "--dataset", text, choices=datasets.HELD)
+    add_option(emulate, "--dataset", text, choices=datasets.held_names())
     add_option(emulate, "--classes", "labels are class numbers from 0, for softmax regression")
     add_option(
         emulate, "--clients M", "number of clients on all boards together (default: 1000)", type=int

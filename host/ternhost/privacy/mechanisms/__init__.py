@@ -21,13 +21,13 @@ from ternhost.registry import Registry
 __all__ = [
     "GRADIENTS",
     "NAMES",
+    "OWN",
     "REGISTRY",
     "VALUES",
     "Design",
     "Mechanism",
     "Option",
     "add_options",
-    "added",
     "design",
     "option",
     "options_given",
@@ -36,32 +36,20 @@ __all__ = [
 ]
 
 _HERE = "ternhost.privacy.mechanisms"
-_OWN = {
+OWN = {  # the mechanisms of the core
     "duchi": f"{_HERE}.duchi:DUCHI",
-    "harmony": f"{_HERE}.duchi:HARMONY",
     "three-outputs": f"{_HERE}.three_outputs:THREE_OUTPUTS",
     "3r": f"{_HERE}.three_outputs:BETTER",
     "rr3": f"{_HERE}.three_outputs:RR3",
     "laplace": f"{_HERE}.laplace:LAPLACE",
-    "pm": f"{_HERE}.piecewise:PM",
     "pm-sub": f"{_HERE}.piecewise:PM_SUB",
-    "pm-opt": f"{_HERE}.piecewise:PM_OPT",
-    "hm": f"{_HERE}.hybrid:HM",
-    "hm-tp": f"{_HERE}.hybrid:HM_TP",
-    "pdpm": f"{_HERE}.pdpm:PDPM",
-    "lhp": f"{_HERE}.lhp:LHP",
     "projection": f"{_HERE}.projection:PROJECTION",
     "grr": f"{_HERE}.grr:GRR",
     "optimal": f"{_HERE}.optimal:OPTIMAL",
     "auto": f"{_HERE}.auto:AUTO",
 }
-REGISTRY: Registry[Mechanism] = Registry("mechanism", "tern.mechanisms", _OWN)
+REGISTRY: Registry[Mechanism] = Registry("mechanism", "tern.mechanisms", OWN)
 NAMES: Collection[str] = REGISTRY.keys()  # a view: what is registered later is in it
-
-
-def added() -> list[str]:
-    """The names of the single-valued mechanisms that a program or another package has registered."""
-    return [name for name in REGISTRY if name not in _OWN and REGISTRY[name].single_valued]
 
 
 def option(name: str, option_name: str) -> Option:

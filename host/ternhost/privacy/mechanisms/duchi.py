@@ -1,12 +1,10 @@
-"""Duchi's mechanism (Duchi et al., JASA 2018) and Harmony (Nguyen et al., arXiv 1606.05053): one
-distribution.
-"""
+"""Duchi's mechanism for one value (Duchi, Jordan and Wainwright, JASA 2018)."""
 
 import math
 
 from tern.card import T
 from ternhost.privacy.base import exp_bound, table
-from ternhost.privacy.mechanism import fixed, untried
+from ternhost.privacy.mechanism import fixed
 
 
 def constant(epsilon: float) -> float:
@@ -30,5 +28,3 @@ def card(epsilon: int) -> bytes:
 
 
 DUCHI = fixed("duchi", 2, card, variance=variance, worst_variance=worst_variance)
-_SAME = "the same distribution as Duchi's mechanism, so its card"
-HARMONY = fixed("harmony", 2, card, lambda _: (_SAME,), tries=untried)

@@ -1,6 +1,7 @@
-"""PM (Wang et al., ICDE 2019), PM-SUB and PM-OPT (Zhao et al., IEEE IoT J. 8, 2021), the piecewise
-mechanisms, as windows over N levels, which are discrete already. They differ in t, which sets the
-width of the window.
+"""Piecewise mechanisms, as windows over N levels, and PM-SUB (Zhao et al., IEEE IoT J. 8, 2021).
+
+The mechanisms of the papers differ in a parameter t, which sets the width of the window. Levels are
+discrete already, so that nothing has to be rounded.
 """
 
 import math
@@ -22,24 +23,9 @@ WINDOW = Option(
 )
 
 
-def t_pm(epsilon: float) -> float:
-    return math.exp(epsilon / 2)
-
-
 def t_sub(epsilon: float) -> float:
+    """The parameter of PM-SUB: e**(epsilon / 3)."""
     return math.exp(epsilon / 3)
-
-
-def t_opt(epsilon: float) -> float:
-    """The root of t**4 + 2 E t**3 - 2 E t - E**2, by Newton's method from e**(epsilon/3)."""
-    e = math.exp(epsilon)
-    t = t_sub(epsilon)
-    for _ in range(50):
-        step = (t**4 + 2 * e * t**3 - 2 * e * t - e * e) / (4 * t**3 + 6 * e * t * t - 2 * e)
-        t -= step
-        if abs(step) <= 1e-15 * t:
-            break
-    return t
 
 
 def variance(epsilon: float, t: float, x: float) -> float:
@@ -95,12 +81,15 @@ def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tu
     ), f"window {width} of {levels} levels (the paper's t gives {paper})"
 
 
-def _mechanism(
+def piecewise_mechanism(
     name: str,
     t: Callable[[float], float],
     tries: Callable[[int], Iterable[Mapping[str, Any]]] = untried,
 ) -> Mechanism:
-    """The piecewise mechanism whose parameter is t(epsilon)."""
+    """The piecewise mechanism whose parameter is t(epsilon).
+
+    tries: the designs of it that `auto` compares.
+    """
 
     def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
         count = check_levels(levels, LEVELS, 2, MAX_SYMBOLS)
@@ -119,13 +108,11 @@ def _mechanism(
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
-    """With the best window there is no difference between the three, so that one stands for all."""
+    """With the best window, t makes no difference: PM-SUB stands for all piecewise mechanisms."""
     largest = min(most, MAX_SYMBOLS)
     for levels in sorted({8, 15, 31, 63, 127, 255, largest}):
         if 2 <= levels <= largest:
             yield {"levels": levels, "window": "best"}
 
 
-PM = _mechanism("pm", t_pm)
-PM_SUB = _mechanism("pm-sub", t_sub)
-PM_OPT = _mechanism("pm-opt", t_opt, _tries)
+PM_SUB = piecewise_mechanism("pm-sub", t_sub, _tries)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tern.links import mqtt
-from ternhost.learn.base import ranges_of
+from ternhost.learn.devices import ranges_of
 from ternhost.reach.broker.broker_log import TEXTS, BrokerLog
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto_files import has_password

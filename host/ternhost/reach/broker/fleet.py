@@ -21,6 +21,10 @@ class OnBroker(Fleet):
     about = "boards on the broker in DIR ('tern broker config')"
     may_move = True
     count = 0  # not known before they connect
+    way = (
+        "Frames travel through an MQTT broker, which sees all of them. With TLS, which is the default, "
+        "nobody else on the way can read them; without it (--no-tls), everybody there can."
+    )
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -48,7 +52,7 @@ class OnBroker(Fleet):
         store = self._access.store
         return None if store is None else Path(store)
 
-    def home_topics(self) -> home_access.HomeAccess | None:
+    def publication(self) -> home_access.HomeAccess | None:
         return home_access.load(self._host_file.parent)
 
     def driver(self, context: RunContext) -> Driver:

@@ -48,6 +48,7 @@ class OnPorts(BoardFleet):
     form = "port:BOARD[,BOARD...]"
     about = "boards on ports: a0, auto, id:SERIAL, a path or a URL"
     may_move = True
+    way = "Frames travel over a cable, unencrypted."
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 # Draws the page of an algorithm's result, also for algorithms derived from it. Others get a page
 # with their summary.
-_OWN = dict.fromkeys(
-    ("direct", "fedsgd", "fedsum", "fedavg", "hiera"), "ternhost.run.report.training:page"
-)
+_OWN = dict.fromkeys(("direct", "fedsgd", "fedsum", "fedavg"), "ternhost.run.report.training:page")
 _OWN |= dict.fromkeys(("collect", "means"), "ternhost.run.report.collecting:page")
 _OWN |= {"infer": "ternhost.run.report.inference:page"}
 PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry("report", "tern.reports", _OWN)

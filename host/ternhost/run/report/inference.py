@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ternhost.extensions import Row
 from ternhost.learn.noise import weakness
 from ternhost.plots import runs
 from ternhost.run.report.page import (
     Page,
-    Row,
     common_pictures,
     common_results,
     common_settings,

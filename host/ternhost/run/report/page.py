@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from ternhost.extensions import EXTENSIONS, Row
 from ternhost.files import storage_errors, write_file
 from ternhost.plots import accounts, canvas
 from ternhost.plots import cards as card_plots
@@ -22,8 +23,6 @@ from ternhost.text import as_html, brief
 
 NAME = "report.html"
 _RESTS_ON = "proved from the integers of the cards, by the host and again by each device"
-
-Row = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -89,10 +88,8 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
     rows += [("privacy", line, meaning) for line, meaning in privacy_rows(result)]
     if most := max((epsilon for epsilon, _ in result["epsilon_spent"]), default=0.0):
         rows.append(("most spent", rounded(most), f"in any client's ledger: {epsilon_of(result)}"))
-    for name, site in (result.get("toward_server") or {}).items():
-        if site["epsilon"] is None:
-            what = "its counts tell the owner of the server as much as single reports would"
-            rows.append((f"toward the server, {name}", "no bound", what))
+    for extension in EXTENSIONS.available():
+        rows += extension.rows(result)
     speed = f"{result['reports_per_second']:,.0f} reports a second"
     return [*rows, ("duration", f"{result['seconds']:,.1f} s", speed)]
 
@@ -105,10 +102,6 @@ def privacy_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     for each in guarantees.classes_of(result):
         sentences = [each.report.words(), *each.words()]
         rows += [(line, f"against {each.run.against}; {_RESTS_ON}") for line in sentences]
-    for site in guarantees.toward_server(result.get("toward_server") or {}):
-        rows.append(
-            (site.words(), f"against {site.against}; computed from the counts of all rounds")
-        )
     return rows
 
 

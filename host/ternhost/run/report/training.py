@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ternhost.extensions import Row
 from ternhost.learn import projections
 from ternhost.learn.judging import WORDS
 from ternhost.plots import runs
 from ternhost.privacy.units import DEVICE, protected
 from ternhost.run.report.page import (
     Page,
-    Row,
     common_pictures,
     common_results,
     common_settings,

@@ -1,4 +1,4 @@
-"""The section Round: the open round and the last ones."""
+"""The section Round: the open round and the last ones, and the tables of extensions."""
 
 import math
 import time
@@ -9,6 +9,7 @@ from nicegui import ui
 
 from tern.card import PROJECTION, decode
 from ternhost.errors import UsageError
+from ternhost.extensions import EXTENSIONS, View
 from ternhost.store.snapshot import OpenRound, Snapshot, TallyView
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts
@@ -40,8 +41,11 @@ class RoundsSection(Section):
                 "Refusals by reason", f"Of the last {_SUMMED:,} rounds at most."
             )
             self._symbols = picture("Symbols of the last round", _SYMBOLS)
-            with card("Gateways", wide=True) as self._sites:
-                self._gateways = Html()
+            self._extensions = {
+                name: _ExtensionCard(extension.title)
+                for name, extension in EXTENSIONS.items()
+                if extension.title
+            }
 
     def show(self, now: Snapshot) -> None:
         opened = now.open[-1] if now.open else None
@@ -54,8 +58,8 @@ class RoundsSection(Section):
         )
         key = now.run and now.run.name, len(now.history)
         self._symbols.set(key, lambda: symbols_picture(now) or "No report yet, in the last round.")
-        self._sites.set_visibility(bool(now.gateways))
-        self._gateways.set(_gateways(now))
+        for name, box in self._extensions.items():
+            box.show(now.views.get(name), bool(now.open))
         self.tick(now)
 
     def _show_arrivals(self, opened: OpenRound | None) -> None:
@@ -77,6 +81,20 @@ class RoundsSection(Section):
         opened = now.open[-1] if now.open else None
         self._line.set_visibility(opened is not None)
         self._line.text = "" if opened is None else _words(opened)
+
+
+class _ExtensionCard:
+    """The table of an extension under its title, hidden while there is none."""
+
+    def __init__(self, title: str) -> None:
+        with card(title, wide=True) as self._box:
+            self._table = Html()
+
+    def show(self, view: View | None, is_open: bool) -> None:
+        """Show the table of a view. is_open: a round is under way."""
+        cells = None if view is None else view.table(is_open)
+        self._box.set_visibility(cells is not None)
+        self._table.set("" if cells is None else table(cells.head, cells.rows))
 
 
 def _refusals(reasons: Counter[str]) -> dict[str, object] | None:
@@ -175,23 +193,3 @@ def _law(card: str) -> str:
     if decode(data).shape == PROJECTION:
         data[-2:] = b"\1\0"
     return data.hex()
-
-
-def _gateways(now: Snapshot) -> str:
-    rows = []
-    for gateway in now.gateways:
-        counts = ""
-        if now.open:
-            progress = ", has answered" if gateway.answered else " so far"
-            counts = f"{gateway.reports:,} reports{progress}"
-        rows.append(
-            [
-                gateway.name,
-                "online" if gateway.online else "offline",
-                words.ago(gateway.heard),
-                gateway.devices,
-                counts,
-                ", ".join(f"{name} {value}" for name, value in gateway.here.items()),
-            ]
-        )
-    return table(("gateway", "state", "last heard", "devices", "round under way", "it says"), rows)

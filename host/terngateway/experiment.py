@@ -1,0 +1,108 @@
+"""What a bound toward the owner of the server is worth: three sites with as many devices each, in
+ROUNDS rounds.
+
+A run with --toward-server 1 chooses the epsilon of a report. Beside it are runs that keep a local
+epsilon of 1, toward everybody: in the same rounds, and in one report of each device. Simulated
+clients stand for those of three gateways, whose counts add up to the same.
+"""
+
+import numpy as np
+
+from terngateway.bound import Bound
+from terngateway.planning import PlannedReports, Site, largest_epsilon
+from ternhost.count.disclosures import Disclosures
+from ternhost.learn import judging
+from ternhost.learn.base import Population
+from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.learning import Learning
+from ternhost.learn.parameters import MODELS
+from ternhost.planning.cells import Cell, Row, Tables
+from ternhost.planning.simulation import default, figure_of, optimal_figures, simulate
+from ternhost.planning.statistics import averaged, pick
+from ternhost.plots.curves import Curve, Panel, draw
+from ternhost.privacy.base import MICRO
+from ternhost.privacy.composing import ReportKind
+from ternpapers.base import DATASET, Options, Outcome, load
+from ternpapers.experiments.reports_needed import trained_by
+
+SUMMARY = "models that keep an epsilon toward the owner of the server, or toward everybody"
+SITES, ROUNDS = 3, 20
+BOUND = Bound(MICRO)
+_DEVICES = (100, 300, 1000, 3000, 10_000)  # of a site
+_SERVER, _SAME, _ONCE = (
+    f"toward the server's owner 1 at delta {BOUND.delta:g}",
+    f"toward everybody 1, in the same {ROUNDS} rounds",
+    "toward everybody 1, in one report",
+)
+
+
+def chosen(devices: int) -> float:
+    """The epsilon of a report that --toward-server chooses with so many devices at each site, in
+    ROUNDS rounds.
+    """
+    ids = np.arange(1, devices + 1)
+    site = Site("site", ids, Disclosures(), [BOUND])
+    planned = PlannedReports(ReportKind(MICRO).among(devices), ids, ROUNDS)
+    return largest_epsilon(site, [planned]) / MICRO
+
+
+def cells(options: Options) -> list[Cell]:
+    devices = (100, 1000) if options.quick else _DEVICES
+    common = {"name": options.sets(DATASET)[0], "seeds": options.seeds(8, 2)}
+    kinds = (_SERVER, _SAME, _ONCE)
+    return Cell.each(
+        "figures", _trained, common, lambda devices, **_: devices, kind=kinds, devices=devices
+    )
+
+
+def _trained(name: str, seeds: range, kind: str, devices: int) -> list[Row]:
+    dataset = load(name)
+    model, _ = trained_by(dataset)
+    epsilon = {_SERVER: chosen(devices), _SAME: 1 / ROUNDS, _ONCE: 1.0}[kind]
+    learner: Learning
+    all_devices, text, figures = SITES * devices, f"{epsilon:.3g}", []
+    for seed in seeds:
+        if kind == _ONCE:
+            learner = default(dataset, all_devices, seed, model, text)
+        else:
+            asked = FedSGD.Options(rounds=ROUNDS, seed=seed, model=model, epsilon=text)
+            learner = FedSGD(asked, Population(clients=all_devices), dataset)
+        figures.append(figure_of(simulate(learner, seed)))
+    local = epsilon * (1 if kind == _ONCE else ROUNDS)
+    setting = {
+        "data": name,
+        "kind": kind,
+        "devices": devices,
+        "epsilon_report": float(text),
+        "epsilon_local": local,
+    }
+    return [{**setting, **averaged("figure", figures)}]
+
+
+def outcome(options: Options, tables: Tables) -> Outcome:
+    rows = tables["figures"]
+    dataset = load(rows[0]["data"])
+    name, (model, _) = judging.measure(dataset), trained_by(dataset)
+    lines = {
+        "without privacy": optimal_figures(dataset, model)[name],
+        judging.TRIVIAL[name]: judging.baselines(dataset, MODELS[model])[name],
+    }
+    curves = Curve.each(rows, "kind", "devices", "figure")
+    title = f"{rows[0]['data']}, {SITES} sites, epsilon of all rounds together"
+    panel = Panel(
+        title, "devices of each site", judging.WORDS[name], curves, log_x=True, lines=lines
+    )
+    words = [
+        f"{row['devices']:,} devices a site: {judging.WORDS[name]} {row['figure']:.3f} at epsilon "
+        f"{row['epsilon_report']:g} a report, {row['epsilon_local']:.3g} toward the own gateway; "
+        + ", ".join(
+            f"{other['figure']:.3f} {other['kind']}"
+            for other in pick(rows, devices=row["devices"])[1:]
+        )
+        for row in pick(rows, kind=_SERVER)
+    ]
+    beside = {"without_privacy": lines["without privacy"], "trivial": lines[judging.TRIVIAL[name]]}
+    kept = [row | beside for row in rows]
+    return Outcome(
+        {"rounds": ROUNDS, "sites": SITES}, {"gateways": kept}, {"gateways": draw([panel])}, words
+    )

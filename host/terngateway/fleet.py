@@ -1,0 +1,86 @@
+"""The devices of several sites, each with a gateway that asks them: what `--fleet gateways:DIR`
+names.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from terngateway.driver import GatewaysDriver
+from terngateway.options import bound_of
+from terngateway.post import Post
+from terngateway.tables import GatewayTables
+from ternhost.count.members import Integers
+from ternhost.errors import UsageError
+from ternhost.learn.schedule import Terms
+from ternhost.reach.driver import Driver
+from ternhost.reach.fleet import Fleet, RunContext
+from ternhost.store import store_file
+from ternhost.store.store import Store
+
+
+class AtGateways(Fleet):
+    """The gateways of a directory of `tern gateway init`."""
+
+    form = "gateways:DIR"
+    about = "devices of the gateways in DIR ('tern gateway init')"
+    may_move = True
+    has_keys = False
+    opening = "asking the gateways"
+    count = 0  # boards: nobody knows before gateways have said hello
+    way = (
+        "Frames travel within a site. Beyond it travel counts of reports, over TLS, and, if the site "
+        "allows it (--single-results), results of single devices without their names."
+    )
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        if not self.rest:
+            raise UsageError(
+                f"fleet {text!r} names no directory", hint=f"such as {self.word}:my-sites"
+            )
+        self.directory = Path(self.rest).expanduser()
+
+    @property
+    def default_store(self) -> Path:
+        from terngateway.nats.directories import Server
+
+        return Server.load(self.directory).directory / store_file.NAME
+
+    def registered(self) -> Mapping[str, range]:
+        """The ids that the devices of gateways may have, by name; of others any.
+
+        Raises TernError.
+        """
+        from terngateway.nats.directories import registered
+
+        return registered(self.directory)
+
+    def post(self) -> Post:
+        """The way to the gateways. Raises TernError."""
+        from terngateway.nats import NatsPost
+
+        return NatsPost(self.directory)
+
+    def census(self, store: Store, standing: bool) -> int:
+        """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have
+        been heard before.
+        """
+        return sum(map(len, self.sites(store, standing).values()))
+
+    def sites(self, store: Store, standing: bool) -> Mapping[str, Integers]:
+        """The devices of each gateway, as of `census`. Raises TernError."""
+        stored = GatewayTables(store).gateways()
+        if standing and stored:
+            return {gateway.name: gateway.devices for gateway in stored}
+        with GatewaysDriver(store, self.post(), Terms(), registered=self.registered) as driver:
+            return driver.sites
+
+    def driver(self, context: RunContext) -> Driver:
+        return GatewaysDriver(
+            context.store,
+            self.post(),
+            context.terms,
+            registered=self.registered,
+            bound=bound_of(context.options),
+            **context.driver_options,
+        )

@@ -1,0 +1,496 @@
+"""The messages between a host and its gateways, as bytes (shared_specs/gateways.md).
+
+Reading is strict, since anybody may be the sender: an extra member, a missing one, a number out of
+bounds or devices out of order is a MessageError, and nothing is inflated beyond its upper bound.
+"""
+
+import hashlib
+import json
+import math
+import operator
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tern import card as cards
+from tern import frames, ledger, wire
+from terngateway.post import MOST_TEXT
+from ternhost.count.members import Integers, id_bytes, pack_ids, unpack_ids
+from ternhost.count.questions import Averaged, decode_body
+from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, StoredCohort
+
+PROTOCOL = 3
+_WRONG = "a message of a gateway or its host is wrong, or of another version of tern"
+MOST_DEVICES = 1 << 24  # of a gateway
+MOST_COHORTS = 4000
+MOST_REASONS = 64  # different refusals in one answer
+MOST_BUDGETS = 64  # different budgets in one HERE
+MOST_UNIT = 0xFFFF  # records
+MOST_TOLD = 10**15  # micro-epsilon; more is told as this
+LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK until it has an answer
+LENGTH = struct.Struct("<I")
+
+BudgetRow = tuple[int, int | None, int, int, int]
+"""A budget that boards say (measure, unit, left, spent: millionths), and the number of their devices."""
+
+HELLO, ASK, MODEL, HERE, STILL, ANSWER, REFUSED, TAKEN, DEAL, DEALT = range(1, 11)
+# The host sends HELLO, ASK, MODEL and DEAL.
+
+_MOST_PARTS = 1 << 13
+_MOST_JSON = 1 << 20
+
+
+class MessageError(ValueError):
+    """These bytes are not a message, or one of another version."""
+
+
+# Messages of the host
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Ask a gateway who it is."""
+
+    def encode(self) -> bytes:
+        return _pack(HELLO, {})
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A round for one gateway.
+
+    Two that differ only in quorum, deadline, hold and bound ask the same question.
+    """
+
+    number: int
+    cohorts: Sequence[StoredCohort]  # with ascending ids
+    individual: bool = False  # single results are wanted, or the supports of hashed answers
+    categories: Sequence[
+        int
+    ] = ()  # for each cohort of hashed answers their number, 0 for others; or empty
+    quorum: float = 1.0  # share of the reports that ends it
+    deadline: float | None = None  # seconds
+    hold: float = 0.0  # seconds until the gateway reports its progress
+    toward_server: Sequence[float] | None = None  # the run's bound: `Bound.fields`
+
+    @property
+    def asked(self) -> int:
+        """The number of devices."""
+        return sum(len(cohort.devices) for cohort in self.cohorts)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the question and its devices, which identifies its answer."""
+        counts = (len(self.cohorts), len(self.categories))
+        head = struct.pack(
+            f"<IB{2 + counts[1]}I", self.number, self.individual, *counts, *self.categories
+        )
+        digest = hashlib.sha256(b"tern question" + head)
+        for cohort in self.cohorts:
+            digest.update(
+                LENGTH.pack(len(cohort.body)) + cohort.body + LENGTH.pack(len(cohort.devices))
+            )
+            digest.update(id_bytes(np.asarray(cohort.devices, np.int64)).tobytes())
+        return digest.digest()
+
+    def encode(self) -> bytes:
+        blobs = [
+            part for cohort in self.cohorts for part in (cohort.body, pack_ids(cohort.devices))
+        ]
+        head = {name: value for name, value in vars(self).items() if name != "cohorts"}
+        return _pack(ASK, {**head, "categories": [int(count) for count in self.categories]}, blobs)
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model of a run, for devices."""
+
+    averaged: Averaged
+
+    def encode(self) -> bytes:
+        parameters = [int(value) for value in self.averaged.parameters]
+        return _pack(MODEL, {**vars(self.averaged), "parameters": parameters})
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Ask for groups of devices that the gateway draws with its own randomness: of each pool, which
+    it deals into so many nearly equal parts, one part that no other round has got.
+    """
+
+    number: int  # of the round
+    parts: Sequence[int]  # of each pool
+    pools: Sequence[Integers]  # with ascending ids
+
+    def encode(self) -> bytes:
+        head = {"number": self.number, "parts": list(self.parts)}
+        return _pack(DEAL, head, [pack_ids(pool) for pool in self.pools])
+
+
+# Messages of a gateway
+
+
+@dataclass(frozen=True)
+class Here:
+    """A gateway's state."""
+
+    devices: Integers  # ascending
+    last: int  # the last round number that it has used
+    fleet: str
+    version: str
+    boards: int | None = None
+    budgets: Sequence[BudgetRow] = ()  # what boards say of the budgets of their devices
+    single_results: bool = False
+    toward_server: Sequence[float] | None = None  # the site's bound, as in Ask
+    told: int = 0  # micro-epsilon, at its delta or 1e-6: what its counts have told of a device
+    registered: int = 0  # devices of the site, if more than those that can be asked now
+
+    def encode(self) -> bytes:
+        head = {name: value for name, value in vars(self).items() if name != "devices"}
+        head["budgets"] = [list(row) for row in self.budgets]
+        return _pack(HERE, head, [pack_ids(self.devices)])
+
+
+@dataclass(frozen=True)
+class Still:
+    """A gateway's progress: reports so far."""
+
+    number: int
+    reports: int = 0
+
+    def encode(self) -> bytes:
+        return _pack(STILL, vars(self))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A gateway's result of a round, with cohorts in the order of the question."""
+
+    number: int
+    digest: bytes  # of the question
+    ended: str
+    reports: Sequence[int]  # by cohort
+    refusals: Sequence[tuple[int, ...]]  # (code, detail, devices)
+    counts: Sequence[bytes] = field(
+        repr=False
+    )  # by cohort, d x symbols int64, little-endian, deflated
+    # Packed like counts: the wanted single results, or the number that supports each hashed
+    # category; or empty.
+    results: Sequence[bytes] = field(default=(), repr=False)
+
+    def encode(self) -> bytes:
+        head = {"number": self.number, "digest": self.digest.hex(), "ended": self.ended}
+        lists = {"reports": list(self.reports), "refusals": [list(row) for row in self.refusals]}
+        return _pack(ANSWER, {**head, **lists}, [*self.counts, *self.results])
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A gateway's reason for not doing what the host asked; number 0: no round."""
+
+    number: int
+    message: str
+    hint: str = ""
+
+    def encode(self) -> bytes:
+        message, hint = self.message[:MOST_TEXT], self.hint[:MOST_TEXT]
+        return _pack(REFUSED, {"number": self.number, "message": message, "hint": hint})
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """The groups that a gateway has drawn for a round: of each pool, which draw it is, how many
+    devices were dealt, and the devices of the group.
+    """
+
+    number: int
+    draws: Sequence[int]
+    dealt: Sequence[int]
+    groups: Sequence[Integers]  # with ascending ids
+
+    def encode(self) -> bytes:
+        head = {"number": self.number, "draws": list(self.draws), "dealt": list(self.dealt)}
+        return _pack(DEALT, head, [pack_ids(group) for group in self.groups])
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A gateway has accepted the model."""
+
+    def encode(self) -> bytes:
+        return _pack(TAKEN, {})
+
+
+def _pack(kind: int, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
+    encoded = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
+    return bytes((PROTOCOL, kind)) + b"".join(
+        LENGTH.pack(len(part)) + part for part in (encoded, *blobs)
+    )
+
+
+# Reading
+
+Message = Hello | Ask | Model | Deal | Here | Still | Answer | Refused | Dealt | Taken
+
+
+def kind_of(data: bytes) -> int:
+    """The kind of a message, by its first two bytes. Raises MessageError."""
+    _require(len(data) >= 2, "it is too short")
+    _require(data[0] == PROTOCOL, f"it is of protocol {data[0]}, not {PROTOCOL}")
+    return data[1]
+
+
+def decode(data: bytes) -> Message:
+    """The message in these bytes. Raises MessageError."""
+    kind = kind_of(data)
+    head, blobs = _parts(bytes(data))
+    _require(kind in _HEADS, f"unknown kind {kind}")
+    checks = _HEADS[kind]
+    _require(
+        head.keys() == checks.keys(), f"its head must have {', '.join(checks) or 'no members'}"
+    )
+    for name, is_valid in checks.items():
+        _require(is_valid(head[name]), f"{name!r} is not as it must be")
+    _require(not blobs or kind in (ASK, HERE, ANSWER, DEAL, DEALT), "it has more than a head")
+    return _READ[kind](head, blobs)
+
+
+def decode_ask(data: bytes) -> Ask:
+    """The question in these bytes. Raises MessageError."""
+    message = decode(data)
+    if not isinstance(message, Ask):
+        raise MessageError("this is not a question to a gateway")
+    return message
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise MessageError(f"{_WRONG}: {what}")
+
+
+def _parts(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    parts: list[bytes] = []
+    at = 2
+    while at < len(data):
+        _require(
+            len(data) - at >= LENGTH.size and len(parts) <= _MOST_PARTS,
+            "it does not end with a part",
+        )
+        (length,) = LENGTH.unpack_from(data, at)
+        at += LENGTH.size
+        _require(length <= len(data) - at, "it is cut off")
+        parts.append(data[at : at + length])
+        at += length
+    _require(len(parts) >= 1 and len(parts[0]) <= _MOST_JSON, "it has no head")
+    try:
+        head = json.loads(parts[0])
+    except (ValueError, RecursionError) as error:
+        raise MessageError(f"its head is not JSON: {error}") from error
+    _require(isinstance(head, dict), "its head is not an object")
+    return head, parts[1:]
+
+
+# Checks of the members of a head
+
+Check = Callable[[Any], bool]
+
+
+def _whole(low: int, high: int) -> Check:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _number(low: float, high: float) -> Check:
+    return lambda value: type(value) in (int, float) and low <= value <= high  # NaN is in no bounds
+
+
+def _flag(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _text(most: int = MOST_TEXT) -> Check:
+    return lambda value: isinstance(value, str) and len(value) <= most
+
+
+def _list(is_valid: Check, least: int, most: int) -> Check:
+    return lambda value: (
+        isinstance(value, list) and least <= len(value) <= most and all(map(is_valid, value))
+    )
+
+
+def _or_none(is_valid: Check) -> Check:
+    return lambda value: value is None or is_valid(value)
+
+
+def _digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def _bound(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == len(_BOUND)
+        and all(map(operator.call, _BOUND, value))
+    )
+
+
+def _budget_row(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == len(_BUDGET)
+        and all(map(operator.call, _BUDGET, value))
+    )
+
+
+_BUDGET = (
+    _whole(ledger.EPSILON, ledger.RHO),
+    _or_none(_whole(0, MOST_UNIT)),
+    _whole(0, ledger.MAX_BUDGET),
+    _whole(0, ledger.MAX_BUDGET),
+    _whole(1, MOST_DEVICES),
+)
+_BOUND = _whole(1, ledger.MAX_BUDGET), _number(1e-300, math.nextafter(1, 0)), _number(1e-9, 1)
+_ROUND, _COUNT = _whole(1, wire.MAX_ROUND), _whole(0, MOST_DEVICES)
+_HEADS: dict[int, dict[str, Check]] = {
+    HELLO: {},
+    ASK: {
+        "number": _ROUND,
+        "individual": _flag,
+        "categories": _list(_whole(0, wire.MAX_BASE), 0, MOST_COHORTS),
+        "quorum": _number(0, 1),
+        "deadline": _or_none(_number(0, 1e9)),
+        "hold": _number(0, LONGEST_HOLD),
+        "toward_server": _or_none(_bound),
+    },
+    MODEL: {
+        "model": _whole(0, 255),
+        "parameters": _list(_whole(-32768, 32767), 1, wire.MAX_VALUES),
+        "exponent": _whole(-127, 127),
+        "classes": _whole(1, 255),
+    },
+    DEAL: {"number": _ROUND, "parts": _list(_whole(1, MOST_DEVICES), 1, MOST_COHORTS)},
+    HERE: {
+        "last": _whole(0, wire.MAX_ROUND),
+        "registered": _COUNT,
+        "fleet": _text(100),
+        "version": _text(100),
+        "boards": _or_none(_COUNT),
+        "budgets": _list(_budget_row, 0, MOST_BUDGETS),
+        "single_results": _flag,
+        "toward_server": _or_none(_bound),
+        "told": _whole(0, MOST_TOLD),
+    },
+    STILL: {"number": _ROUND, "reports": _COUNT},
+    ANSWER: {
+        "number": _ROUND,
+        "digest": _digest,
+        "ended": lambda value: value in (COMPLETE, QUORUM, DEADLINE),
+        "reports": _list(_COUNT, 1, MOST_COHORTS),
+        "refusals": _list(_list(_whole(0, 0xFFFFFFFF), 3, 3), 0, MOST_REASONS),
+    },
+    REFUSED: {"number": _whole(0, wire.MAX_ROUND), "message": _text(), "hint": _text()},
+    DEALT: {
+        "number": _ROUND,
+        "draws": _list(_whole(1, 2**53), 1, MOST_COHORTS),
+        "dealt": _list(_COUNT, 1, MOST_COHORTS),
+    },
+    TAKEN: {},
+}
+
+
+def _devices(blob: bytes, most: int = MOST_DEVICES) -> Integers:
+    try:
+        ids = np.asarray(unpack_ids(blob, most), np.int64)
+    except ValueError as error:
+        raise MessageError(f"{_WRONG}: {error}") from error
+    _require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id cannot be a device's")
+    _require(bool(np.all(ids[1:] > ids[:-1])), "devices are out of order")
+    return ids
+
+
+def _ask(head: dict[str, Any], blobs: Sequence[bytes]) -> Ask:
+    _require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
+    cohorts: list[StoredCohort] = []
+    left = MOST_DEVICES  # for all cohorts
+    for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
+        try:
+            question = decode_body(body)
+            cards.decode(bytes(question.card))
+            _require(question.round == head["number"], "a cohort is of another round")
+        except (frames.FrameError, cards.CardError) as error:
+            raise MessageError(f"a host asks what no frame can carry: {error}") from error
+        devices = _devices(packed, left)
+        _require(len(devices) > 0, "a cohort has no devices")
+        left -= len(devices)
+        cohorts.append(StoredCohort(body, devices))
+    all_devices = np.concatenate([cohort.devices for cohort in cohorts])
+    _require(len(np.unique(all_devices)) == len(all_devices), "a device is asked twice")
+    _require(
+        len(head["categories"]) in (0, len(cohorts)),
+        "it lacks the number of categories of a cohort",
+    )
+    return Ask(cohorts=cohorts, **head)
+
+
+def _model(head: dict[str, Any], blobs: Sequence[bytes]) -> Model:
+    averaged = Averaged(**head)
+    try:
+        averaged.frame(1, bytes(wire.KEY_BYTES))
+    except (ValueError, struct.error, OverflowError) as error:
+        raise MessageError(f"a host sends a model that no frame can carry: {error}") from error
+    return Model(averaged)
+
+
+def _deal(head: dict[str, Any], blobs: Sequence[bytes]) -> Deal:
+    return Deal(head["number"], head["parts"], _sets(blobs, len(head["parts"])))
+
+
+def _dealt(head: dict[str, Any], blobs: Sequence[bytes]) -> Dealt:
+    many = len(head["draws"])
+    _require(many == len(head["dealt"]), "it lacks a number of a group")
+    return Dealt(head["number"], head["draws"], head["dealt"], _sets(blobs, many))
+
+
+def _sets(blobs: Sequence[bytes], many: int) -> list[Integers]:
+    """So many sets of devices."""
+    _require(len(blobs) == many, "it lacks a set of devices")
+    found: list[Integers] = []
+    left = MOST_DEVICES
+    for blob in blobs:
+        found.append(_devices(blob, left))
+        left -= len(found[-1])
+    return found
+
+
+def _here(head: dict[str, Any], blobs: Sequence[bytes]) -> Here:
+    _require(len(blobs) == 1, "it has not one set of devices")
+    head["budgets"] = [tuple(row) for row in head["budgets"]]
+    return Here(_devices(blobs[0]), **head)
+
+
+def _answer(head: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+    cohorts = len(head["reports"])
+    _require(len(blobs) in (cohorts, 2 * cohorts), "it lacks the counts of a cohort")
+    _require(len(blobs) == cohorts or any(blobs[cohorts:]), "it has results without any content")
+    head["digest"], head["refusals"] = (
+        bytes.fromhex(head["digest"]),
+        list(map(tuple, head["refusals"])),
+    )
+    return Answer(counts=blobs[:cohorts], results=blobs[cohorts:], **head)
+
+
+_READ: dict[int, Callable[[dict[str, Any], Sequence[bytes]], Message]] = {
+    HELLO: lambda head, blobs: Hello(),
+    ASK: _ask,
+    MODEL: _model,
+    HERE: _here,
+    STILL: lambda head, blobs: Still(**head),
+    ANSWER: _answer,
+    REFUSED: lambda head, blobs: Refused(**head),
+    DEAL: _deal,
+    DEALT: _dealt,
+    TAKEN: lambda head, blobs: Taken(),
+}

@@ -1,0 +1,225 @@
+"""The host's end: a connection for each site, in the site's account, so that no site can hold up
+another one.
+"""
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from nats import errors
+from nats.aio.client import Client
+
+from terngateway.nats import directories, line
+from terngateway.nats import exchange as wire
+from terngateway.nats.directories import Server
+from terngateway.post import LARGEST, Post, text_of
+from ternhost.errors import StorageError, UsageError
+from ternhost.reach.certificates import PrivateKey, PublicKey, private_key
+
+_LOOK = 1.0  # seconds between two looks at the directory, and between two pings of a site
+_PONG = 3.0  # seconds that a ping may take
+_MOST = 4  # questions to a site under way at a time; an answer of each may take 64 MB
+_PART = 15.0  # seconds that a part may take
+_EXCHANGE = (
+    240.0  # seconds that a question and its answer may take; the host asks again long before
+)
+
+Received = Callable[[str, bytes | None, str], None]
+
+
+class NatsPost(Post):
+    """A Post over NATS. Questions under way are lost with the connection to their site, or with the
+    site's own.
+    """
+
+    def __init__(self, directory: str | Path, beside: bool = False) -> None:
+        """directory: of the host, or the one above it. beside: there may be another one; this one
+        asks nothing. Raises UsageError and StorageError.
+        """
+        super().__init__()
+        self._server = Server.load(directory)
+        self._key = private_key(self._server.directory / directories.HOST_KEY)
+        self._beside = beside
+        self._sites: dict[str, _Site] = {}
+        self._wrong = ""  # a site that is not admitted, and why
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._tend, daemon=True)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            if not self._beside:
+                lock = self._server.directory / directories.HOST_LOCK
+                stack.enter_context(directories.only_one(lock, "end the other host of these sites"))
+            stack.callback(self._end)
+            self._admit()
+            self._thread.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _end(self) -> None:
+        self._ending.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for site in self._sites.values():
+            site.line.stop()
+        for site in self._sites.values():
+            site.line.__exit__()
+
+    def sites(self) -> Mapping[str, bool]:
+        return {name: site.online for name, site in self._sites.items()}
+
+    def condition(self) -> str:
+        sites = list(self._sites.values())
+        if sites and all(site.trouble for site in sites):
+            return f"no connection to {' '.join(self._server.here)}: {sites[0].trouble}"
+        return self._wrong
+
+    def send(self, site: str, payload: bytes) -> None:
+        """As Post's. A question that cannot be sent now is answered with an error at once."""
+        if len(payload) > LARGEST:
+            raise UsageError(f"a question of {len(payload)} bytes is more than {LARGEST}")
+        if known := self._sites.get(site):
+            known.ask(payload)
+        else:
+            self.received(site, None, "it is not registered any more")
+
+    def _tend(self) -> None:
+        while not self._ending.wait(_LOOK):
+            try:
+                self._admit()
+            except OSError as error:  # such as too many open files
+                self._wrong = str(error)
+
+    def _admit(self) -> None:
+        """Take up the sites of the directory.
+
+        A site whose certificate was replaced is another one.
+        """
+        known, sites, wrong = self._sites, {}, ""
+        for name in directories.sites_of(self._server.directory):
+            try:
+                key = directories.public_key(
+                    self._server.directory / directories.SITES / f"{name}.pem"
+                )
+            except StorageError as error:
+                wrong = f"{name} is not admitted: {error.message}"
+                continue
+            if name in known and known[name].public_key == key:
+                sites[name] = known[name]
+            else:
+                sites[name] = _Site(self._server, name, self._key, key, self.received)
+        self._sites, self._wrong = sites, wrong
+        for name, site in known.items():
+            if sites.get(name) is not site:
+                site.line.__exit__()
+
+
+class _Site:
+    """A site, and the connection in its account."""
+
+    def __init__(
+        self, server: Server, name: str, key: PrivateKey, public_key: PublicKey, received: Received
+    ) -> None:
+        self.public_key = public_key
+        self.online = False
+        self.trouble = "not connected yet"  # "" while there is a connection to a server
+        self._name = name
+        self._key = key
+        self._received = received
+        self._client: Client | None = None
+        self._asking: dict[bytes, asyncio.Task[None]] = {}  # by exchange
+        self.line = line.Line(
+            server.here, partial(server.tls, name), self._serve, self._failed
+        ).__enter__()
+
+    def ask(self, question: bytes) -> None:
+        """Have the post receive the answer, or the reason why there is none."""
+        if client := self._client:
+            self.line.call(self._begin, client, question)
+        else:
+            self._received(self._name, None, self.trouble)
+
+    def _failed(self, why: str) -> None:
+        self.trouble = why
+
+    # In the loop of the connection
+
+    async def _serve(self, client: Client) -> None:
+        self._client, self.trouble = client, ""
+        try:
+            while True:
+                asked = list(self._asking.items())  # their first part is sent before their PING
+                self.online = await self._ping(client) is not None
+                for exchange, task in asked if self.online else ():
+                    if not task.done() and await self._ping(client, exchange) == wire.LOST:
+                        task.cancel()
+                await asyncio.sleep(_LOOK)
+        finally:
+            self._client, self.online, self.trouble = None, False, "the connection was lost"
+
+    async def _ping(self, client: Client, exchange: bytes = b"") -> int | None:
+        """The status of the site, or of an exchange; None without an answer."""
+        request = wire.REQUEST.pack(wire.PING, exchange, 0, 0)
+        try:
+            reply = await client.request(wire.SUBJECT, request, timeout=_PONG)
+        except (errors.NoRespondersError, errors.TimeoutError):
+            return None
+        return reply.data[0] if reply.data else wire.GO_ON
+
+    def _begin(self, client: Client, question: bytes) -> None:
+        if len(self._asking) >= _MOST:
+            self._received(self._name, None, "it answers too slowly")
+            return
+        exchange = secrets.token_bytes(wire.ID)
+        task = asyncio.get_running_loop().create_task(self._ask(client, exchange, question))
+        self._asking[exchange] = task
+        task.add_done_callback(lambda _: self._asking.pop(exchange))
+
+    async def _ask(self, client: Client, exchange: bytes, question: bytes) -> None:
+        try:
+            async with asyncio.timeout(_EXCHANGE):
+                failed, answer = await self._exchanged(client, exchange, question)
+        except asyncio.CancelledError:
+            self._received(self._name, None, "lost: the connection has ended")
+        except errors.NoRespondersError:
+            self._received(self._name, None, "it is not connected")
+        except Exception as error:  # whatever the site replies
+            self._received(self._name, None, line.in_words(error))
+        else:
+            self._received(
+                self._name, None if failed else answer, text_of(answer) if failed else ""
+            )
+
+    async def _exchanged(
+        self, client: Client, exchange: bytes, question: bytes
+    ) -> tuple[bool, bytes]:
+        """Whether it is the text of an error, and the answer.
+
+        Raises line.FAILURES, and ValueError if it is not one.
+        """
+        parts = wire.parts_of(wire.seal_question(self._key, self._name, exchange, question))
+        count, answer = 0, bytearray()
+        for number, part in enumerate(parts, 1):
+            request = wire.REQUEST.pack(wire.PUT, exchange, number - 1, len(parts)) + part
+            last = number == len(parts)
+            reply = await client.request(
+                wire.SUBJECT, request, timeout=_EXCHANGE if last else _PART
+            )
+            count, data = wire.read_reply(reply.data, wire.ANSWER if last else wire.GO_ON)
+            answer += data
+        for number in range(1, count):
+            request = wire.REQUEST.pack(wire.GET, exchange, number, count)
+            reply = await client.request(wire.SUBJECT, request, timeout=_PART)
+            answer += wire.read_reply(reply.data, wire.ANSWER)[1]
+        try:
+            return wire.open_answer(self.public_key, exchange, question, bytes(answer))
+        except ValueError as error:
+            raise ValueError(f"an answer without the signature of {self._name}: {error}") from error

@@ -1,0 +1,127 @@
+"""Runs the NATS server of a directory that `tern gateway init` has written, and restarts it when it
+ends.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from terngateway.nats.directories import CONFIG, Server, only_one, running
+from terngateway.nats.line import next_pause
+from ternhost.errors import DeviceError, UsageError
+
+_LOG = "nats.log"
+_LOCK = "server.lock"
+_LARGEST_LOG = 1 << 24  # bytes; then it is emptied
+_LOOK = 0.1  # seconds
+_PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL
+_FATAL = re.compile(r"\[FTL\] (.*)|^nats-server: (.*)", re.M)
+
+
+class NatsServer:
+    """The process of a NATS server, in a process group of its own.
+
+    A context manager that ends it.
+    """
+
+    def __init__(self, node: Path) -> None:
+        """node: its directory. Raises DeviceError."""
+        path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
+        self._program = shutil.which("nats-server", path=path)
+        if self._program is None:
+            hint = "apt-get install --no-install-recommends nats-server"
+            raise DeviceError("nats-server is not installed", hint)
+        self.node = node
+        self._process: subprocess.Popen[bytes] | None = None
+        self._trouble = ""
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._supervise, daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        return process.pid if (process := self._process) and process.poll() is None else None
+
+    @property
+    def condition(self) -> str:
+        """Why it does not run; "" where it does."""
+        trouble = (
+            f"the NATS server in {self.node} does not run: {self._trouble or 'it is starting'}"
+        )
+        return "" if self.pid else trouble
+
+    def __enter__(self) -> Self:
+        self._lock = only_one(self.node / _LOCK, "it runs this server already")
+        self._lock.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._lock.__exit__(None, None, None)
+
+    def _supervise(self) -> None:
+        pause = 0.0
+        while not self._ending.wait(pause):
+            began = time.monotonic()
+            try:
+                self._run()
+            except OSError as error:  # it cannot be started now
+                self._trouble = str(error)
+            pause = next_pause(pause, time.monotonic() - began)
+
+    def _run(self) -> None:
+        if (left := running(self.node)) is not None:  # by a command that was killed
+            os.kill(left, signal.SIGTERM)
+        log_path = self.node / _LOG
+        with suppress(FileNotFoundError):
+            log_path.replace(log_path.with_suffix(".log.1"))
+        with open(log_path, "a+b") as log:
+            self._process = process = subprocess.Popen(
+                [str(self._program), "-c", CONFIG],
+                cwd=self.node,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for its parent
+            )
+            while process.poll() is None and not self._ending.wait(_LOOK):
+                if log.seek(0, os.SEEK_END) > _LARGEST_LOG:  # anybody can have it write
+                    log.truncate(0)
+            with suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            log.seek(0)
+            reasons = _FATAL.findall(log.read().decode(errors="replace"))
+        why = [next(filter(None, groups)) for groups in reasons]
+        self._trouble = why[-1] if why else f"exit code {process.returncode}"
+
+
+def node_of(place: str | Path) -> Path:
+    """The directory of the NATS server to run: `place`, or the only one of a host's directory.
+
+    Raises UsageError.
+    """
+    if (Path(place) / CONFIG).exists():
+        return Path(place).absolute()
+    nodes = [node for node in Server.load(place).nodes().values() if node.is_dir()]
+    if len(nodes) != 1:
+        there = (
+            ", ".join(str(node) for node in nodes)
+            or "none here: run it where its directory was moved"
+        )
+        raise UsageError(
+            f"{place} has {len(nodes)} NATS servers", hint=f"name the directory of one: {there}"
+        )
+    return nodes[0]

@@ -1,0 +1,51 @@
+"""The options that gateways add to a run: a limit to what their counts disclose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ternhost.learn.designs import in_privacy
+
+if TYPE_CHECKING:
+    from terngateway.bound import Bound
+    from ternhost.run.options import RunOptions
+
+NAME = "gateways"  # of the extension, and of the fleet
+
+
+@dataclass(frozen=True)
+class GatewayOptions:
+    """Options of a run about the owner of the server, who sees only the counts of gateways."""
+
+    toward_server: str | None = in_privacy(
+        None,
+        "with gateways: epsilon, at --delta, that their counts of all rounds may tell the owner of the server "
+        "about a device; without --epsilon, chooses the largest one that keeps this",
+        metavar="E",
+        shown="no limit",
+    )
+    honest: float = in_privacy(
+        1.0,
+        "with gateways: share of their devices that the owner of the server does not control",
+        metavar="SHARE",
+    )
+    chooses_epsilon: bool = False  # the epsilon of a report is to be what toward_server allows
+
+
+def options_of(options: RunOptions) -> GatewayOptions:
+    """The options about gateways of a run, by default no limit."""
+    own: GatewayOptions = options.extensions.get(NAME, GatewayOptions())
+    return own
+
+
+def bound_of(options: RunOptions | None) -> Bound | None:
+    """The bound that a run sets to what counts disclose, if it sets one. Raises UsageError."""
+    from terngateway.bound import Bound
+
+    if options is None:
+        return None
+    own = options_of(options)
+    if own.toward_server is None:
+        return None
+    return Bound.parse(own.toward_server, options.delta, own.honest)

@@ -1,0 +1,269 @@
+"""The fleet of a gateway: its options, stored in gateway.json from the first start on, and how it
+is opened.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from tern import ledger, wire
+from terngateway.bound import Bound
+from terngateway.fleet import AtGateways
+from terngateway.site import Gateway
+from ternhost import datasets
+from ternhost.datasets import Holdings
+from ternhost.errors import StorageError, UsageError
+from ternhost.files import read_object, storage_errors, write_file
+from ternhost.learn.schedule import Terms
+from ternhost.options import names_of, option, require
+from ternhost.privacy.accounting import Policy
+from ternhost.privacy.base import parse_epsilon
+from ternhost.provision.boards import FLEET_NAME, board_directories, new_keys, provision_board
+from ternhost.reach import fleet
+from ternhost.reach.driver import Warn
+from ternhost.reach.fleet import Fleet, RunContext
+from ternhost.store import store_file
+from ternhost.store.round_numbers import last_number
+from ternhost.store.store import Store
+
+FILE = "gateway.json"
+# the member of gateway.json with these options; others belong to the connection to the server
+_RUNS = "runs"
+_CLIENTS = 1000  # on emulated boards, by default
+_what = partial(option, group="what the gateway runs")
+_made = partial(option, group="clients that tern makes: simulated, or on emulated boards")
+_NEW = "new"  # directory of boards whose keys are in no store yet
+_NAME = "gateway"  # stands for the run in a gateway's store
+# Modules of the device library for emulated boards: all that a host may ask for.
+_MODULES = ("inference", "local", "collect", "lhp", "softmax", "sums", "projection")
+
+
+@dataclass(frozen=True)
+class SiteFleet:
+    """Options of a gateway. tern makes boards and clients at the first start, and keeps them later."""
+
+    fleet: str = _what("", "the devices: see 'tern fleet kinds'", metavar="KIND:...", shown="")
+    store: str | None = _what(
+        None,
+        "file with the devices' keys and rounds",
+        metavar="FILE",
+        shown="the fleet's own, or one beside it",
+    )
+    single_results: bool = _what(
+        False,
+        "send results of single devices, without their ids, if an inference asks for vectors",
+        shown="no",
+    )
+    silence: float = _what(
+        Terms.silence,
+        "seconds without a message from a board, after which rounds continue without it",
+        metavar="SECONDS",
+    )
+    dataset: str = _made("flights", "data set of the clients", metavar="NAME")
+    classes: bool = _made(False, "labels are class numbers from 0, for softmax", shown="no")
+    clients: int | None = _made(
+        None, "number of clients", shown="1000, or as many as are simulated", metavar="N"
+    )
+    first_id: int = _made(
+        1,
+        "id of the first client; client i holds part i of the data set, and gateways must not share ids",
+        metavar="ID",
+    )
+    records: int = _made(1, "records per client", metavar="N")
+    seed: int = _made(
+        1,
+        "seed that assigns records, the same at every site; it also fixes the noise of simulated ones",
+        metavar="S",
+    )
+    budget: str = _made("2", "lifetime epsilon of a client on emulated boards", metavar="E")
+    largest: str | None = _made(
+        None, "largest epsilon of one of their reports", metavar="E", shown="the budget"
+    )
+
+    def __post_init__(self) -> None:
+        if not self.fleet:
+            raise UsageError(
+                "--fleet must name the gateway's devices", hint=f"a fleet is {fleet.forms()}"
+            )
+        kind = fleet.parse(self.fleet)
+        if isinstance(kind, AtGateways):
+            raise UsageError(
+                "a gateway asks its own devices, and no other gateways", hint="such as port:a0"
+            )
+        require(self.clients is None or self.clients >= 1, "clients", "1 or more", self.clients)
+        most = wire.FLEET - (self.count(kind) or 1)
+        require(1 <= self.first_id <= most, "first_id", f"1 to {most}", self.first_id)
+        require(1 <= self.records <= 0xFFFF, "records", "1 to 65535", self.records)
+        require(self.seed >= 0, "seed", "0 or more", self.seed)
+        require(
+            0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence
+        )
+        _ = self.policy
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of each client on emulated boards. Raises UsageError."""
+        budget = parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
+        if self.largest is None:
+            return Policy(budget, budget)
+        return Policy(parse_epsilon(self.largest, ledger.MAX_BUDGET, "--largest"), budget)
+
+    def count(self, kind: Fleet) -> int | None:
+        """The number of clients that tern makes; None where it makes none."""
+        if kind.simulated:
+            return self.clients or kind.clients
+        return (self.clients or _CLIENTS) if kind.provisions else None
+
+    def holdings(self) -> Holdings:
+        """The records of the clients of all sites with this data set. Raises UsageError."""
+        data = datasets.held(self.dataset, classes=self.classes)
+        rows = data.records(data.training)
+        require(
+            self.records <= len(rows),
+            "records",
+            f"at most the data set's {len(rows)}",
+            self.records,
+        )
+        return Holdings(rows, np.random.default_rng(self.seed).permutation(len(rows)), self.records)
+
+    # In gateway.json
+
+    @classmethod
+    def of(cls, directory: Path, named: Mapping[str, Any]) -> Self:
+        """The stored options of the directory, with those `named` now.
+
+        Raises UsageError if a settled one changes.
+        """
+        saved = _read(directory).get(_RUNS)
+        if saved is None:
+            return cls(**named)._anywhere()
+        known = {name: value for name, value in saved.items() if name in names_of(cls)}
+        now = cls(**{**known, **named})._anywhere()
+        for name in named.keys() & _SETTLED:
+            if getattr(now, name) != known.get(name):
+                flag, was = f"--{name.replace('_', '-')}", known.get(name)
+                begun = f"without {flag}" if was is None else f"with {flag} {was}"
+                hint = "its devices and their answers stay; for others write another directory"
+                raise UsageError(
+                    f"{directory} was begun {begun}, not with {getattr(now, name)}", hint
+                )
+        return now
+
+    def _anywhere(self) -> Self:
+        # With paths that are valid in any working directory.
+        store = self.store and os.path.abspath(Path(self.store).expanduser())
+        return replace(self, fleet=fleet.parse(self.fleet).anywhere, store=store)
+
+    def save(self, directory: Path) -> None:
+        """Write it into gateway.json, whose other members stay. Raises StorageError."""
+        members = _read(directory)
+        kept = {**members, _RUNS: asdict(self)}
+        if kept == members:
+            return
+        with storage_errors():
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_file(directory / FILE, json.dumps(kept, indent=1).encode() + b"\n")
+
+
+_SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}
+
+
+def _read(directory: Path) -> dict[str, Any]:
+    path = directory / FILE
+    return read_object(path) if path.exists() else {}
+
+
+@contextmanager
+def opened(
+    directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: None
+) -> Iterator[Gateway]:
+    """The gateway of a directory, with its store open; makes the boards that tern is to make.
+
+    Raises TernError.
+    """
+    directory = Path(directory)
+    bound = Bound.of_site(directory)
+    kind = fleet.parse(runs.fleet)
+    made = kind.provisions or kind.simulated
+    path = Path(runs.store) if runs.store else kind.default_store
+    if path is None and not made:
+        raise UsageError("--store must name the store with the devices' keys")
+    with storage_errors():
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with Store(path or directory / store_file.NAME, create=made) as store:
+        if kind.provisions:
+            _provision(directory, kind, runs, store, warn)
+        context = RunContext(
+            store=store,
+            directory=directory,
+            run=_NAME,
+            terms=Terms(silence=runs.silence),
+            warn=warn,
+            holdings=_holdings(kind, runs, warn) if kind.simulated else None,
+            clients=runs.count(kind),
+            seed=runs.seed
+            + (runs.first_id << 32),  # clients of two gateways must not draw the same
+            first=runs.first_id,
+            modules=_MODULES,
+            standing=True,
+        )
+        driver = kind.driver(context)
+        runs.save(directory)  # not before: wrong options can still be corrected
+        single, silence = runs.single_results, runs.silence
+        options: dict[str, Any] = {"single_results": single, "silence": silence, "bound": bound}
+        yield Gateway(store, driver, fleet=kind.word, warn=warn, **options)
+
+
+def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
+    """The records of its clients; warns where several hold the same ones, here or at another site."""
+    holdings = runs.holdings()
+    last = runs.first_id + (runs.count(kind) or 1) - 1
+    if last > holdings.clients:
+        warn(
+            f"--dataset {runs.dataset} has records for {holdings.clients:,} clients: those with ids from "
+            f"{max(runs.first_id, holdings.clients + 1):,} to {last:,} hold again what the ids from 1 on do"
+        )
+    return holdings
+
+
+def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> None:
+    count = runs.count(kind)
+    assert count is not None
+    ids = range(runs.first_id, runs.first_id + count)
+    known, new = store.keys(), directory / _NEW
+    if ids.start in known:
+        if (new / FLEET_NAME).exists():
+            (new / FLEET_NAME).rename(directory / FLEET_NAME)
+        return
+    if (directory / FLEET_NAME).exists():
+        hint = "put that store back; if it is lost, write another directory"
+        raise StorageError(
+            f"{store.path} has no keys of the boards in {directory / FLEET_NAME}", hint
+        )
+    if kind.count > count:
+        hint = "ask for fewer boards"
+        raise UsageError(f"{kind.count} boards for {count} clients leave boards without one", hint)
+    rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
+    runs.save(directory)  # before its devices exist
+    shutil.rmtree(
+        new, ignore_errors=True
+    )  # left by an interrupted start: none of its boards ever ran
+    keys = new_keys(ids)
+    boards = board_directories(new, kind.count)
+    bounds = [count * board // len(boards) for board in range(len(boards) + 1)]
+    for board, start, end in zip(boards, bounds, bounds[1:], strict=False):
+        board_rows = rows[start:end].reshape(-1, rows.shape[2])
+        board_keys = [keys[device] for device in ids[start:end]]
+        provision_board(
+            board, ids[start], board_keys, board_rows, runs.policy, 0, last_number(store)
+        )
+    store.add_devices(keys)  # now that the boards are written
+    (new / FLEET_NAME).rename(directory / FLEET_NAME)

@@ -1,0 +1,239 @@
+"""The tables of gateways in a store: at a host, each gateway with its questions and answers; at a
+gateway, its own.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from terngateway.bound import Answered
+from terngateway.options import NAME
+from ternhost.count.disclosures import Disclosures
+from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
+from ternhost.extensions import EXTENSIONS, Query, Tables
+from ternhost.privacy.composing import ReportKind
+from ternhost.store.store import Store
+
+TABLES = Tables(
+    version=1,
+    sql="""
+-- At a host: the gateways that ever connected, with their devices (members.pack_ids) and the fields of their HERE.
+CREATE TABLE gateway (
+    name TEXT PRIMARY KEY, devices BLOB NOT NULL, online INTEGER NOT NULL, heard REAL NOT NULL,
+    here TEXT NOT NULL
+);
+-- At a host: the question to each gateway in a round, or its answer.
+CREATE TABLE answer (
+    round INTEGER NOT NULL REFERENCES round (number), gateway TEXT NOT NULL, reports INTEGER NOT NULL,
+    answered INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (round, gateway)
+) WITHOUT ROWID;
+-- What the counts of each cohort disclose: the report (JSON), and the devices. In a gateway's own store: gateway ''.
+CREATE TABLE told (
+    round INTEGER NOT NULL, gateway TEXT NOT NULL, position INTEGER NOT NULL, report TEXT NOT NULL,
+    devices BLOB NOT NULL, PRIMARY KEY (round, gateway, position)
+) WITHOUT ROWID;
+-- At a gateway: the digest of each question, and its answer (until there is one, the question).
+CREATE TABLE question (round INTEGER PRIMARY KEY, digest BLOB NOT NULL, answer BLOB);
+-- At a gateway: the groups that it has drawn. hand is the digest of what it was asked to deal, pool the number of
+-- devices that it dealt, round the round for which the host got the group.
+CREATE TABLE dealt (
+    draw INTEGER PRIMARY KEY, hand BLOB NOT NULL, pool INTEGER NOT NULL, devices BLOB NOT NULL, round INTEGER
+);
+""",
+    readable={
+        "gateway": {"name", "devices", "online", "heard", "here"},
+        "answer": {"round", "gateway", "reports", "answered"},
+    },
+)
+
+_GATEWAYS = "SELECT name, devices, online, heard, here FROM gateway ORDER BY name"
+_ANSWERS = "SELECT gateway, reports, answered FROM answer WHERE round = ?"
+_MOST_GROUPS = 100_000  # that a gateway keeps, lest a host fills its disk
+_DRAWS = "draws"  # in the table state: how many groups a gateway has ever drawn
+
+
+@dataclass(frozen=True)
+class StoredGateway:
+    """A gateway that has connected to this host."""
+
+    name: str
+    devices: Integers  # ascending
+    online: bool
+    heard: float  # seconds since 1970
+    here: Mapping[str, Any]  # the fields of its HERE
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """How many reports a gateway has in a round, and whether that is its answer."""
+
+    reports: int
+    answered: bool
+
+
+def read_gateways(query: Query) -> list[StoredGateway]:
+    """All gateways that ever connected, by name."""
+    return [
+        StoredGateway(name, integers(unpack_ids(devices)), bool(online), heard, json.loads(here))
+        for name, devices, online, heard, here in query(_GATEWAYS)
+    ]
+
+
+def read_answers(query: Query, number: int) -> dict[str, StoredAnswer]:
+    """The gateways that were asked in a round, by name, with what they have reported."""
+    return {
+        name: StoredAnswer(reports, bool(answered))
+        for name, reports, answered in query(_ANSWERS, number)
+    }
+
+
+class GatewayTables:
+    """The tables of gateways in a store, which gets them at the first use."""
+
+    def __init__(self, store: Store) -> None:
+        store.add_tables(EXTENSIONS[NAME])
+        self._store = store
+
+    # At a host: gateways
+
+    def gateways(self) -> list[StoredGateway]:
+        """All gateways that ever connected, by name."""
+        return read_gateways(self._store.rows)
+
+    def gateway_seen(
+        self, name: str, devices: Integers, heard: float, here: Mapping[str, Any]
+    ) -> None:
+        """Store a gateway that is connected. heard: seconds since 1970. here: fields of its HERE."""
+        statement = "INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)"
+        self._store.write(statement, name, pack_ids(devices), heard, json.dumps(here))
+
+    def gateway_gone(self, name: str) -> None:
+        """Store that a gateway is not connected."""
+        self._store.write("UPDATE gateway SET online = 0 WHERE name = ?", name)
+
+    def gateways_offline(self) -> None:
+        """Store that no gateway is connected."""
+        self._store.write("UPDATE gateway SET online = 0")
+
+    # At a host: questions and answers
+
+    def save_questions(self, number: int, messages: Mapping[str, bytes]) -> None:
+        """Store the question to each of these gateways in a round, before it is sent."""
+        rows = [(number, gateway, body) for gateway, body in messages.items()]
+        self._store.write_rows("INSERT INTO answer VALUES (?, ?, 0, 0, ?)", rows)
+
+    def save_answer(self, number: int, gateway: str, reports: int, message: bytes) -> None:
+        """Replace the question to a gateway by its answer, which has `reports` reports."""
+        statement = (
+            "UPDATE answer SET reports = ?, answered = 1, body = ? WHERE round = ? AND gateway = ?"
+        )
+        self._store.write(statement, reports, message, number, gateway)
+
+    def save_progress(self, number: int, gateway: str, reports: int) -> None:
+        """Store how many reports a gateway says it has so far, for observers."""
+        statement = "UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?"
+        self._store.write(statement, reports, number, gateway)
+
+    def messages(self, number: int) -> dict[str, bytes]:
+        """By gateway of a round, its answer, or its question if it has not answered."""
+        statement = "SELECT gateway, body FROM answer WHERE round = ? ORDER BY gateway"
+        return dict(self._store.rows(statement, number))
+
+    def answers(self, number: int) -> dict[str, StoredAnswer]:
+        """As `read_answers`."""
+        return read_answers(self._store.rows, number)
+
+    # At both: what counts have disclosed
+
+    def save_told(self, number: int, gateway: str, answered: Answered) -> None:
+        """Store what the counts of a gateway disclose in a round, in place of what was stored.
+
+        gateway: "" in its own store.
+        """
+        rows = [
+            (number, gateway, position, json.dumps(report.as_json()), pack_ids(devices))
+            for position, (report, devices) in enumerate(answered)
+        ]
+        with self._store.transaction():
+            self._store.write("DELETE FROM told WHERE round = ? AND gateway = ?", number, gateway)
+            self._store.write_rows("INSERT INTO told VALUES (?, ?, ?, ?, ?)", rows)
+
+    def told_in(self, number: int, gateway: str) -> Answered:
+        """What was stored by `save_told` for this round."""
+        where = "WHERE gateway = ? AND round = ? ORDER BY position"
+        return self._reports(where, gateway, number)
+
+    def told(self, gateway: str) -> Disclosures:
+        """What the counts of a gateway have disclosed in all rounds, oldest first."""
+        told = Disclosures()
+        for report, devices in self._reports("WHERE gateway = ? ORDER BY round, position", gateway):
+            told.add(report, devices)
+        return told
+
+    def _reports(self, where: str, *values: Any) -> list[tuple[ReportKind, Integers]]:
+        return [
+            (ReportKind.from_json(json.loads(text)), integers(unpack_ids(devices)))
+            for text, devices in self._store.rows(
+                f"SELECT report, devices FROM told {where}", *values
+            )
+        ]
+
+    # At a gateway: the last question
+
+    def save_question(self, number: int, digest: bytes, message: bytes) -> None:
+        """Store a question before any device hears of it, and later its answer in its place.
+
+        Those of earlier rounds are deleted.
+        """
+        with self._store.transaction():
+            self._store.write("DELETE FROM question WHERE round < ?", number)
+            statement = "INSERT OR REPLACE INTO question VALUES (?, ?, ?)"
+            self._store.write(statement, number, digest, message)
+
+    def last_question(self) -> tuple[int, bytes, bytes] | None:
+        """(number, digest, message) of the last question: the answer, or the question until then."""
+        statement = "SELECT round, digest, answer FROM question ORDER BY round DESC LIMIT 1"
+        rows = self._store.rows(statement)
+        return rows[0] if rows else None
+
+    # At a gateway: groups that it draws
+
+    def deal(self, hand: bytes, groups: Sequence[Integers]) -> None:
+        """Store groups that were drawn together, of devices that are in one of them each."""
+        before = int(self._store.value("SELECT value FROM state WHERE name = ?", _DRAWS) or 0)
+        pool = sum(len(group) for group in groups)
+        rows = [
+            (draw, hand, pool, pack_ids(group), None)
+            for draw, group in enumerate(groups, before + 1)
+        ]
+        last = before + len(groups)
+        with self._store.transaction():
+            self._store.write("INSERT OR REPLACE INTO state VALUES (?, ?)", _DRAWS, str(last))
+            self._store.write_rows("INSERT INTO dealt VALUES (?, ?, ?, ?, ?)", rows)
+            self._store.write("DELETE FROM dealt WHERE draw <= ?", last - _MOST_GROUPS)
+
+    def take_group(self, hand: bytes, number: int) -> tuple[int, Integers] | None:
+        """The draw and the devices of a group for a round; None if the hand is empty.
+
+        That is the group that the round got before, or else the next one of the hand.
+        """
+        rows = self._store.rows(
+            "SELECT draw, devices FROM dealt WHERE hand = ? AND (round = ? OR round IS NULL)"
+            " ORDER BY round IS NULL, draw LIMIT 1",
+            hand,
+            number,
+        )
+        if not rows:
+            return None
+        draw, devices = rows[0]
+        with self._store.transaction():
+            self._store.write("UPDATE dealt SET round = ? WHERE draw = ?", number, draw)
+            self._store.write("DELETE FROM dealt WHERE round < ?", number)
+        return draw, integers(unpack_ids(devices))
+
+    def drawn(self, number: int, devices: Integers) -> tuple[int, int] | None:
+        """(devices that were dealt, draw) if the host got exactly this group for this round."""
+        statement = "SELECT pool, draw FROM dealt WHERE round = ? AND devices = ?"
+        rows = self._store.rows(statement, number, pack_ids(devices))
+        return rows[0] if rows else None

@@ -1,0 +1,126 @@
+"""What observers see of the gateways in a store."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from terngateway.tables import StoredAnswer, StoredGateway, read_answers, read_gateways
+from ternhost.extensions import Cells, Gauges, Line, Query, Row, View
+from ternhost.watch import words
+from ternhost.watch.summary import breakdown
+
+_MOST_NAMES = 10  # of gateways in a line of the terminal
+_NOT_ASKED = StoredAnswer(reports=0, answered=False)
+
+
+@dataclass(frozen=True)
+class GatewaysView(View):
+    """The gateways that ever connected, and their answers in open rounds.
+
+    gateways: in the order of their names. answers: by the number of an open round and by gateway.
+    """
+
+    gateways: Sequence[StoredGateway]
+    answers: Mapping[int, Mapping[str, StoredAnswer]]
+
+    @property
+    def heard(self) -> float:
+        return max((gateway.heard for gateway in self.gateways), default=0.0)
+
+    def reports(self, number: int) -> int:
+        answers = self.answers.get(number, {})
+        return sum(answer.reports for answer in answers.values())
+
+    def tile(self, when: str) -> Row | None:
+        if not self.gateways:
+            return None
+        online = f"{self._states()['online']:,}"
+        return f"gateways online{when}", online, f"of {len(self.gateways):,}"
+
+    def table(self, is_open: bool) -> Cells | None:
+        if not self.gateways:
+            return None
+        head = ("gateway", "state", "last heard", "devices", "round under way", "it says")
+        return Cells(head, [self._row(gateway, is_open) for gateway in self.gateways])
+
+    def _row(self, gateway: StoredGateway, is_open: bool) -> list[Any]:
+        answer = self._answer(gateway.name)
+        state = "online" if gateway.online else "offline"
+        progress = ""
+        if is_open:
+            progress = f"{answer.reports:,} reports"
+            progress += ", has answered" if answer.answered else " so far"
+        says = ", ".join(f"{name} {value}" for name, value in gateway.here.items())
+        heard = words.ago(gateway.heard)
+        return [gateway.name, state, heard, len(gateway.devices), progress, says]
+
+    def gauges(self) -> list[Gauges]:
+        devices, reports, answered = {}, {}, {}
+        for gateway in self.gateways:
+            answer = self._answer(gateway.name)
+            devices[gateway.name] = len(gateway.devices)
+            reports[gateway.name] = answer.reports
+            answered[gateway.name] = int(answer.answered)
+        of_reports = "Reports that each gateway has counted in the current round"
+        of_answers = "1 where a gateway has answered in the current round"
+        return [
+            Gauges("gateways", "Gateways by connection state", "state", self._states()),
+            Gauges("gateway_devices", "Devices of each gateway", "gateway", devices),
+            Gauges("gateway_reports", of_reports, "gateway", reports),
+            Gauges("gateway_answered", of_answers, "gateway", answered),
+        ]
+
+    def lines(self) -> list[Line]:
+        if not self.gateways:
+            return []
+        lines = [Line("Gateways", breakdown(self._counts()))]
+        for heading, names in (("waits for", self._waiting()), ("offline", self._offline())):
+            if names:
+                lines.append(Line(heading, _listed(names), warns=True))
+        return lines
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "gateways": self._counts() if self.gateways else {},
+            "waiting": self._waiting(),
+            "offline": self._offline(),
+        }
+
+    def _states(self) -> dict[str, int]:
+        online = sum(gateway.online for gateway in self.gateways)
+        return {"online": online, "offline": len(self.gateways) - online}
+
+    def _counts(self) -> dict[str, int]:
+        answered = sum(self._answer(gateway.name).answered for gateway in self.gateways)
+        return {**self._states(), "answered": answered}
+
+    def _answer(self, name: str) -> StoredAnswer:
+        """What a gateway has answered in the newest open round."""
+        return self._newest_answers().get(name, _NOT_ASKED)
+
+    def _newest_answers(self) -> Mapping[str, StoredAnswer]:
+        return self.answers[max(self.answers)] if self.answers else {}
+
+    def _waiting(self) -> list[str]:
+        """The gateways that the newest open round waits for."""
+        answers = self._newest_answers()
+        names = [gateway.name for gateway in self.gateways if gateway.name in answers]
+        return [name for name in names if not answers[name].answered]
+
+    def _offline(self) -> list[str]:
+        return [gateway.name for gateway in self.gateways if not gateway.online]
+
+
+def read(query: Query | None, open_rounds: Sequence[int]) -> GatewaysView:
+    """The gateways of a store and their answers in these rounds; without `query` there are none."""
+    if query is None:
+        return GatewaysView((), {})
+    answers = {number: read_answers(query, number) for number in open_rounds}
+    return GatewaysView(read_gateways(query), answers)
+
+
+def _listed(names: Sequence[str]) -> str:
+    text = ", ".join(names[:_MOST_NAMES])
+    if len(names) > _MOST_NAMES:
+        text += f", and {len(names) - _MOST_NAMES:,} more"
+    return text

@@ -1,0 +1,50 @@
+"""Where data sets come from, by name, and the sources of tern's own.
+
+Another package registers a `Source` by an entry point of the group `tern.datasets`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ternhost.datasets import bundled, nycflights, synthetic
+from ternhost.datasets.base import CLASSIFICATION, REGRESSION, Dataset, Table
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set for training: how it is read, and what it is for.
+
+    read: takes the path of its file, or None to search for it; it raises UsageError for a missing
+    or malformed file. task: of the data set that `ternhost.datasets.load` makes of it. positive: if
+    it has several classes, those that a two-class model tells from the rest. has_file: whether
+    users must get a file themselves. table: reads its attributes for collecting, if these are not
+    the features.
+    """
+
+    read: Callable[[Path | None], Dataset]
+    task: str = CLASSIFICATION
+    positive: tuple[str, ...] = ()
+    has_file: bool = False
+    table: Callable[[Path | None], Table] | None = None
+
+
+def _without_file(read: Callable[[], Dataset], task: str = CLASSIFICATION) -> Source:
+    return Source(lambda _: read(), task)
+
+
+def _bundled(name: str, positive: tuple[str, ...]) -> Source:
+    read = partial(bundled.multiclass, name)
+    return Source(lambda _: read(), positive=positive)
+
+
+FLIGHTS = _without_file(nycflights.flights)
+FLIGHTS_PLANNED = _without_file(nycflights.planned_flights)
+DIABETES = _without_file(bundled.diabetes, REGRESSION)
+SYNTHETIC_LINEAR = _without_file(synthetic.linear, REGRESSION)
+SYNTHETIC_LOGISTIC = _without_file(synthetic.logistic)
+BREAST_CANCER = _bundled("breast-cancer", ("benign",))
+DIGITS = _bundled("digits", ("1", "3", "5", "7", "9"))
+IRIS = _bundled("iris", ("virginica",))
+WINE = _bundled("wine", ("class_0",))

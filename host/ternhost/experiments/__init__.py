@@ -1,1 +1,0 @@
-"""An experiment with gateways."""

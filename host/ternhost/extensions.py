@@ -1,0 +1,220 @@
+"""What a package beside the core adds to runs, to stores, and to what is shown of them.
+
+An extension is one object: an entry point of the group `tern.extensions`. The core calls its hooks
+and knows no extension by name. Devices that such a package reaches are a fleet of `tern.fleets`, its
+commands are entry points of `tern.commands`. CONTRIBUTING.md has a recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ternhost.registry import Registry
+
+if TYPE_CHECKING:
+    from ternhost.learn.base import Learner
+    from ternhost.privacy.guarantee import Guarantee
+    from ternhost.reach.driver import BoardBudget, Driver
+    from ternhost.reach.fleet import Fleet
+    from ternhost.run.options import RunOptions
+    from ternhost.run.run import Run
+    from ternhost.statement.evidence import Evidence
+    from ternhost.statement.sentences import Sentence
+    from ternhost.store.snapshot import OpenRound
+    from ternhost.store.store import Store
+
+Row = tuple[str, str, str]
+"""A name, a value, and what it means."""
+
+Query = Callable[..., Sequence[Sequence[Any]]]
+"""Takes an SQL statement and its values, and returns the rows."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables of an extension in a store. A store has them once the extension has written to it.
+
+    version: changes with every change of `sql`, whose statements each end a line. readable: by
+    table, the columns that observers may read; its rows may be counted.
+    """
+
+    version: int
+    sql: str
+    readable: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """Figures for Prometheus under one name: a value for each value of a label."""
+
+    name: str
+    text: str
+    label: str
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A table for people: a head and rows of plain values."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line for a terminal: a heading, a text, and whether the text needs attention."""
+
+    heading: str
+    text: str
+    warns: bool = False
+
+
+class View:
+    """What observers see of an extension's tables at a moment. This one shows nothing."""
+
+    @property
+    def heard(self) -> float:
+        """The last news, seconds since 1970."""
+        return 0.0
+
+    def reports(self, number: int) -> int:
+        """The reports of an open round that the store's own tables do not have."""
+        return 0
+
+    def tile(self, when: str) -> Row | None:
+        """A figure for the top of the page. when: ends its name if it may be out of date."""
+        return None
+
+    def table(self, is_open: bool) -> Cells | None:
+        """The table under the extension's `title` on the page. is_open: a round is under way."""
+        return None
+
+    def gauges(self) -> Sequence[Gauges]:
+        """Figures for Prometheus."""
+        return ()
+
+    def lines(self) -> Sequence[Line]:
+        """Lines for the terminal, above those about boards."""
+        return ()
+
+    def summary(self) -> Mapping[str, Any]:
+        """Members of the summary for programs, by name."""
+        return {}
+
+
+@dataclass(frozen=True)
+class StatementPart:
+    """What an extension says in a privacy statement.
+
+    against: sentences about who sees which reports; they replace those about a host that sees all.
+    guarantees: what the statement promises in addition. not_real: why no person's data is in it.
+    """
+
+    against: Sequence[Sentence] = ()
+    guarantees: Sequence[Guarantee] = ()
+    not_real: str = ""
+
+
+class Extension:
+    """The base of all extensions: each hook of it does nothing."""
+
+    name: ClassVar[str]  # of its entry point; stores and runs keep it
+    package: ClassVar[str]  # what to install where a store needs it
+    title: ClassVar[str] = ""  # of its table on the page; empty: it has none
+    intermediary: ClassVar[str] = ""  # a word for who adds up reports between devices and host
+    Options: ClassVar[Any] = None  # a dataclass of options that each run may have
+    tables: ClassVar[Tables | None] = None
+
+    # A run
+
+    def options_from(self, named: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
+        """The `Options` of a run. named: all options that somebody named; own: those of `Options`.
+
+        Raises UsageError.
+        """
+        return self.Options(**own)
+
+    def check(self, options: RunOptions) -> None:
+        """Raise UsageError if its options do not go together with the others of a run."""
+
+    def fitted(
+        self, options: RunOptions, learner: Learner, fleet: Fleet, store: Store
+    ) -> RunOptions:
+        """The options with which a run begins, before anything of it is stored.
+
+        Returns `options` itself if nothing changes. Raises TernError to refuse the run.
+        """
+        return options
+
+    def before_first_round(self, run: Run, driver: Driver) -> list[str]:
+        """What to say before a run asks its first device. Raises TernError to refuse the run."""
+        return []
+
+    def result(self, run: Run) -> Mapping[str, Any]:
+        """Members of a run's result, by name, as values for JSON."""
+        return {}
+
+    def sentences(self, result: Mapping[str, Any]) -> list[str]:
+        """What a result says about privacy, for people."""
+        return []
+
+    def rows(self, result: Mapping[str, Any]) -> list[Row]:
+        """Rows for the table of results in a run's report."""
+        return []
+
+    # A store that has its tables
+
+    def may_have_reported(self, store: Store, number: int) -> bool | None:
+        """Whether devices may have reported in a round whose reports are not in the store.
+
+        None: this extension has not collected the round, so the store has its reports.
+        """
+        return None
+
+    def budgets(self, store: Store) -> Sequence[BoardBudget]:
+        """What boards that the store's own tables do not have say of their budgets."""
+        return ()
+
+    # What is shown
+
+    def view(self, query: Query | None, open_rounds: Sequence[OpenRound]) -> View:
+        """What observers see. query: reads the store; None: it has none of these tables."""
+        return View()
+
+    def statement_part(
+        self, store: Store, fleet: Fleet, options: RunOptions, learner: Learner | None = None
+    ) -> StatementPart:
+        """Its part of a privacy statement of a run, or of a store whose last run this is.
+
+        learner: of a run that has not begun, about which the statement then is.
+        """
+        return StatementPart()
+
+    @property
+    def evidence(self) -> Mapping[str, Evidence]:
+        """What stands behind its sentences in a privacy statement, by the key that they name."""
+        return {}
+
+    def grafana_panels(self) -> list[dict[str, Any]]:
+        """Panels for the Grafana dashboard, with ids and places that no other panel has."""
+        return []
+
+    def alert_rules(self) -> str:
+        """Rules for the file of Prometheus alerts, indented as the rules there."""
+        return ""
+
+
+EXTENSIONS: Registry[Extension] = Registry("extension", "tern.extensions", {})
+
+
+def option_classes() -> list[Any]:
+    """The classes of options that extensions add to runs."""
+    return [each.Options for each in EXTENSIONS.available() if each.Options is not None]
+
+
+def intermediaries() -> list[str]:
+    """The words for those who may add up reports between devices and host."""
+    return [each.intermediary for each in EXTENSIONS.available() if each.intermediary]

@@ -1,0 +1,86 @@
+"""The devices of a run, and the clients that they are.
+
+Learners count clients from 0 and know nothing else of them. A run numbers its devices as its store
+does: client i is the i-th of them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ternhost.datasets import Indices
+
+Devices = npt.NDArray[np.int64]
+
+
+def take(devices: Sequence[int] | Devices, clients: Indices) -> Devices:
+    """The devices of these clients (n). A range of devices is not written out."""
+    if isinstance(devices, range):
+        return devices.start + clients
+    chosen: Devices = np.asarray(devices, np.int64)[clients]
+    return chosen
+
+
+def clients_of(devices: Sequence[int] | Devices, some: Devices) -> Indices:
+    """The clients (n) that some of the devices are: the inverse of `take`."""
+    if isinstance(devices, range):
+        return some - devices.start
+    order = np.argsort(devices)
+    clients: Indices = order[np.searchsorted(np.asarray(devices), some, sorter=order)]
+    return clients
+
+
+def ranges_of(devices: Sequence[int] | Devices) -> list[tuple[int, int]]:
+    """The devices as ranges: the first and the last device of each."""
+    ranges: list[tuple[int, int]] = []
+    for device in map(int, devices):
+        if ranges and ranges[-1][1] == device - 1:
+            ranges[-1] = ranges[-1][0], device
+        else:
+            ranges.append((device, device))
+    return ranges
+
+
+class Turns:
+    """Whose turn it is: every client takes part once, in random order, before any does again."""
+
+    def __init__(self, clients: int, group: int, seed: int) -> None:
+        """group: the number of clients in a round."""
+        self.clients = clients
+        self._group = max(1, min(group, clients))
+        self._seed = seed
+        self._begin()
+
+    def _begin(self) -> None:
+        self._rng = np.random.default_rng(self._seed)
+        self._queue: Indices = np.empty(0, np.int64)
+        self._rounds = 0  # drawn so far
+        self._last: Indices = self._queue  # the group of the last of them
+
+    def group(self, number: int) -> Indices:
+        """The clients of a round, from 0. Quick if rounds are asked for in order."""
+        if self._group == self.clients:
+            return np.arange(self.clients)
+        if number < self._rounds - 1:
+            self._begin()
+        while self._rounds <= number:
+            self._draw()
+        return self._last
+
+    def _draw(self) -> None:
+        """Draw the group of the next round."""
+        if len(self._queue) < self._group:
+            # Those who still wait for their turn come last in the next pass, too, so that nobody
+            # is twice in a group.
+            others = np.setdiff1d(np.arange(self.clients), self._queue)
+            next_pass = [self._rng.permutation(others), self._rng.permutation(self._queue)]
+            self._queue = np.concatenate([self._queue, *next_pass])
+        self._last = self._queue[: self._group]
+        self._queue = self._queue[self._group :]
+        self._rounds += 1
+
+
+def most_turns(clients: int, group: int, rounds: int) -> int:
+    """In how many of `rounds` rounds a client takes part at most, if each has `group` clients."""
+    return -(-rounds * group // clients)

@@ -1,0 +1,66 @@
+"""HierA in collecting: means of numbers whose clients report level and sign by LHP.
+
+Source: Hao, Wu, Wan, Sensors 2023, 23, 1115. Each client reports one attribute. See levels.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tern.card import Card
+from ternhost.count.rounds import Counts
+from ternhost.datasets import Floats, Table
+from ternhost.learn import attributes
+from ternhost.learn.attributes import Part
+from ternhost.learn.base import Population
+from ternhost.learn.collect import ClientOptions, Collect, Interval
+from ternhost.learn.designs import in_privacy
+from ternhost.options import require
+from ternhost.privacy.base import MICRO
+from ternpapers import levels
+from ternpapers.hiera import LevelOptions
+from ternpapers.mechanisms import lhp
+
+METHOD = "hiera"
+
+
+@dataclass(frozen=True)
+class Options(LevelOptions, ClientOptions):
+    """Options of collecting by HierA."""
+
+    method: str = in_privacy(METHOD, "report values, or levels (hiera)", choices=(METHOD,))
+
+    def check(self) -> None:
+        require(self.method == METHOD, "method", METHOD, self.method)
+
+
+class CollectLevels(Collect):
+    """Asks every client once, for the level and the sign of one number."""
+
+    name = "levels"
+    Options = Options
+
+    def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
+        super().__init__(options, population, data)
+        self.modules = ("collect", "lhp")
+
+    def make_plan(self, table: Table) -> list[list[Part]]:
+        designs = self.options.level_designs()
+        return [[attributes.numeric_part(table, design)] for design in designs]
+
+    def means(
+        self, counts: Sequence[tuple[Card, Counts]], taus: Sequence[float]
+    ) -> tuple[Floats, Sequence[Interval | None]]:
+        """The means; no intervals, since the paper has none."""
+        options = self.options
+        means = levels.combine(counts, options.mu, clamp=options.clamp, seed=options.seed)
+        return means, [None] * len(means)
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Also what the paper states for a report, beside the true loss."""
+        stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
+        return {**super().result(history), "epsilon_stated": stated / MICRO}
+
+    def categorical_entries(self) -> list[dict[str, Any]]:
+        """None: HierA is about numbers."""
+        return []

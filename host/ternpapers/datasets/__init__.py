@@ -1,0 +1,33 @@
+"""The data sets of the papers, in files that users must get themselves."""
+
+from functools import partial
+from pathlib import Path
+
+from ternhost.datasets.base import REGRESSION, Dataset
+from ternhost.datasets.sources import Source
+from ternpapers.datasets import images, ipums, motions, vehicle, wisdm
+
+
+def _above_mean(file: Path | None) -> Dataset:
+    return ipums.ipums(file, dataset="ipums").above_mean(ipums.INCOME)
+
+
+def _income(file: Path | None) -> Dataset:
+    return ipums.ipums(file, dataset="ipums-regression").regression(ipums.INCOME)
+
+
+BASIC_MOTIONS = Source(motions.motions, positive=("Running", "Badminton"), has_file=True)
+WISDM = Source(wisdm.wisdm, positive=("Walking",), has_file=True)
+WISDM_RECORDS = Source(wisdm.records, positive=("Walking",), has_file=True, table=wisdm.table)
+VEHICLE = Source(vehicle.vehicle, positive=("3",), has_file=True)
+VEHICLE_6 = Source(partial(vehicle.vehicle, last=6), positive=("3",), has_file=True)
+MNIST = Source(partial(images.load, "mnist"), positive=("1", "3", "5", "7", "9"), has_file=True)
+FASHION_MNIST = Source(
+    partial(images.load, "fashion-mnist"),
+    positive=("sandal", "sneaker", "ankle boot"),
+    has_file=True,
+)
+IPUMS = Source(_above_mean, has_file=True, table=ipums.ipums)
+IPUMS_REGRESSION = Source(
+    _income, REGRESSION, has_file=True, table=partial(ipums.ipums, dataset="ipums-regression")
+)

@@ -1,0 +1,114 @@
+"""BasicMotions (Bagnall et al., UEA multivariate archive, 2018), in the archive's ts format: a
+smart watch at 10 Hz.
+
+80 records of 10 seconds, with three axes each of an accelerometer and a gyroscope, and one of four
+activities. The package aeon (BSD-3-Clause) contains both files. They state no licence of their own,
+so tern does not contain them: it reads them from that package, or from where the user has put them.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from ternhost.datasets.base import (
+    MULTICLASS,
+    Dataset,
+    Floats,
+    bad_file,
+    find_file,
+    held_out,
+    with_constant,
+)
+from ternpapers.datasets.windows import KINDS, lengths, statistics
+
+SOURCE = (
+    "https://www.timeseriesclassification.com/description.php?Dataset=BasicMotions (the two .ts files), "
+    "or install them with 'pip install --no-deps aeon'"
+)
+CLASSES = ("Badminton", "Running", "Standing", "Walking")
+_PARTS = ("BasicMotions_TRAIN.ts", "BasicMotions_TEST.ts")
+_AXES = ("x", "y", "z", "roll", "pitch", "yaw")
+_ACCELERATION, _ROTATION = 30.0, 35.0  # m/s**2 and rad/s: ranges of the sensors
+_WINDOW = 20  # samples: 2 s
+
+
+def read_ts(path: Path) -> tuple[Floats, list[str]]:
+    """The records (n x channels x length) of a ts file of equal lengths, and their class labels.
+
+    A record is a line `v,v,...:v,v,...:label`, with colons between the channels. Records follow the
+    line @data; lines with # are comments. Raises UsageError for another file, or if a value is
+    missing.
+    """
+    records, labels = [], []
+    in_data = False
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            text = line.strip()
+            if not in_data:
+                in_data = text.lower() == "@data"
+            elif text and not text.startswith("#"):
+                *channels, label = text.split(":")
+                records.append(
+                    [[float(value) for value in channel.split(",")] for channel in channels]
+                )
+                labels.append(label)
+        values = np.array(records, np.float64)
+    except (OSError, ValueError) as error:  # a UnicodeDecodeError is a ValueError
+        raise bad_file(path, f"not a ts file of equal lengths ({error})", SOURCE) from error
+    if values.ndim != 3 or not np.isfinite(values).all():
+        raise bad_file(path, "not a ts file of equal lengths without gaps", SOURCE)
+    return values, labels
+
+
+def motions(path: Path | None = None) -> Dataset:
+    """Windows of 2 seconds with 20 features; label: the activity.
+
+    All windows of a record are held out, or none.
+
+    The features are the mean, the standard deviation and the mean absolute difference from the mean
+    of each axis, and the mean lengths of acceleration and rotation. path: one of the two files, or
+    the folder of both (default: that of the package aeon, else see `find_file`). Raises UsageError
+    if a file is missing or not in its format.
+    """
+    folder = path or _bundled()
+    if folder and folder.is_file():
+        files = [folder]
+    else:
+        places = [(part, f"BasicMotions/{part}") for part in _PARTS]
+        files = [find_file("basic-motions", folder, names, SOURCE) for names in places]
+    windows, codes = [], []  # of each record
+    for file in files:
+        values, labels = read_ts(file)
+        count = values.shape[2] // _WINDOW
+        if values.shape[1] != len(_AXES) or not count or not set(labels) <= set(CLASSES):
+            raise bad_file(
+                file, f"not {len(_AXES)} channels and the classes {', '.join(CLASSES)}", SOURCE
+            )
+        divided = values[:, :, : count * _WINDOW].reshape(len(values), len(_AXES), count, _WINDOW)
+        windows += list(divided.transpose(0, 2, 3, 1))
+        codes += [CLASSES.index(label) for label in labels]
+    counts = [len(record) for record in windows]
+    samples = np.concatenate(windows)
+    both = [lengths(samples[..., :3], _ACCELERATION), lengths(samples[..., 3:], _ROTATION)]
+    features = np.concatenate(
+        [statistics(samples, [_ACCELERATION] * 3 + [_ROTATION] * 3), *both], axis=1
+    )
+    names = [*(f"{kind}_{axis}" for kind in KINDS for axis in _AXES), "acceleration", "rotation"]
+    data = with_constant(
+        "basic-motions", MULTICLASS, names, features, np.repeat(codes, counts), CLASSES
+    )
+    return data.divided(np.repeat(held_out(len(windows)), counts))
+
+
+def _bundled() -> Path | None:
+    """The folder of the files in the package aeon, if it is installed.
+
+    The package is not imported.
+    """
+    package = importlib.util.find_spec("aeon")
+    for place in (package.submodule_search_locations or []) if package else []:
+        folder = Path(place) / "datasets" / "data" / "BasicMotions"
+        if folder.is_dir():
+            return folder
+    return None

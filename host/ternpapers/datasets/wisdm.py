@@ -1,0 +1,125 @@
+"""WISDM activity prediction v1.1 (Kwapisz, Weiss and Moore 2010): phones' accelerometers at 20 Hz.
+
+The raw file has lines `user,activity,timestamp,x,y,z;`. A few are malformed: a comma too many, no
+z, no record, or two records. Only complete records are read.
+"""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from ternhost.datasets import base
+from ternpapers.datasets.windows import KINDS, lengths, statistics
+
+FILES = ("WISDM_ar_v1.1_raw.txt", "WISDM_ar_v1.1/WISDM_ar_v1.1_raw.txt")
+SOURCE = "https://www.cis.fordham.edu/wisdm/dataset.php (Activity Prediction, WISDM_ar_v1.1)"
+USERS = tuple(str(user) for user in range(1, 37))
+ACTIVITIES = ("Downstairs", "Jogging", "Sitting", "Standing", "Upstairs", "Walking")
+_RANGE = 20.0  # m/s**2: range of the sensors
+_WINDOW = 200  # samples: 10 s
+_BINS = 10
+_MOST_SKIPPED = 0.05
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_RECORD = re.compile(
+    rf"\s*(\d+),({'|'.join(ACTIVITIES)}),(\d+),({_NUMBER}),({_NUMBER}),({_NUMBER}),?\s*"
+)
+
+
+def read(file: Path) -> tuple[base.Indices, base.Indices, base.Floats]:
+    """The users (n), activities (n positions in ACTIVITIES) and accelerations (n x 3, m/s**2) of a
+    raw file.
+
+    Raises UsageError if it cannot be read, or more than a twentieth of its records are malformed.
+    """
+    users, activities, values = [], [], []
+    skipped = 0
+    codes = {name: code for code, name in enumerate(ACTIVITIES)}
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for line in lines:
+                for part in line.split(";"):
+                    if match := _RECORD.fullmatch(part):
+                        users.append(int(match[1]))
+                        activities.append(codes[match[2]])
+                        values.append((float(match[4]), float(match[5]), float(match[6])))
+                    elif part.strip(" \r\n\t\0,"):
+                        skipped += 1
+    except (OSError, UnicodeDecodeError) as error:
+        raise base.bad_file(file, f"cannot be read ({error})", SOURCE) from error
+    if not values or skipped > _MOST_SKIPPED * (len(values) + skipped):
+        raise base.bad_file(
+            file, f"{skipped} of {len(values) + skipped} records are malformed", SOURCE
+        )
+    return np.array(users), np.array(activities), np.array(values)
+
+
+def table(path: Path | None = None) -> base.Table:
+    """Every sample without its time, as Zhao et al.
+
+    (IEEE IoT J. 8, 2021) have them: the acceleration along three axes, the user and the activity.
+    With a column for each category but the last these are their 43 attributes: 3, 35 and 5.
+
+    Raises UsageError if the file is missing or not in its format.
+    """
+    file = base.find_file("wisdm-records", path, FILES, SOURCE)
+    users, activities, acceleration = read(file)
+    if users.min() < 1 or users.max() > len(USERS):
+        raise base.bad_file(file, f"the users must be 1 to {len(USERS)}", SOURCE)
+    codes = np.stack([users - 1, activities], axis=1).astype(np.int16)
+    numeric, categories = base.normalised(acceleration, -_RANGE, _RANGE), (USERS, ACTIVITIES)
+    return base.Table(
+        "wisdm-records", ("x", "y", "z"), numeric, ("user", "activity"), codes, categories
+    )
+
+
+def records(path: Path | None = None) -> base.Dataset:
+    """The samples of `table`; label: the activity."""
+    return table(path).classification("activity")
+
+
+def wisdm(path: Path | None = None) -> base.Dataset:
+    """Windows of 10 seconds of one user and activity, with 40 of the 43 features of Kwapisz et al.;
+    label: the activity. The 43 attributes of Zhao et al. are others: see `table`.
+
+    They are the mean, the standard deviation, the mean absolute difference from the mean and the
+    shares of ten equal bins of each axis, and the mean length of the acceleration. The times
+    between peaks are left out, since their paper does not define them where a window has fewer than
+    three peaks, nor where the search for peaks begins. Raises UsageError if the file is missing or
+    not in its format.
+    """
+    file = base.find_file("wisdm", path, FILES, SOURCE)
+    users, activities, acceleration = read(file)
+    change = (np.diff(users) != 0) | (np.diff(activities) != 0)
+    bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(users)]
+    starts = [
+        start
+        for first, end in pairwise(bounds)
+        for start in range(first, end - _WINDOW + 1, _WINDOW)
+    ]
+    if not starts:
+        raise base.bad_file(file, f"not one window of {_WINDOW} samples", SOURCE)
+    windows = np.stack([acceleration[start : start + _WINDOW] for start in starts])
+    columns = [
+        statistics(windows, _RANGE),
+        base.normalised(_shares(windows), 0, 1),
+        lengths(windows, _RANGE),
+    ]
+    names = [f"{kind}_{axis}" for kind in KINDS for axis in "xyz"]
+    names += [*(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)), "length"]
+    features, labels = np.concatenate(columns, axis=1), activities[starts]
+    return base.with_constant("wisdm", base.MULTICLASS, names, features, labels, ACTIVITIES)
+
+
+def _shares(windows: base.Floats) -> base.Floats:
+    """The shares of samples in ten equal bins of the window's range, for each window and axis: n x
+    30.
+    """
+    low, high = windows.min(axis=1, keepdims=True), windows.max(axis=1, keepdims=True)
+    bins = np.minimum(
+        (_BINS * (windows - low) / np.where(high > low, high - low, 1)).astype(int), _BINS - 1
+    )
+    shares: base.Floats = (bins[..., None] == np.arange(_BINS)).mean(axis=1)
+    return shares.reshape(len(windows), -1)

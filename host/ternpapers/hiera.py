@@ -1,0 +1,94 @@
+"""HierA in training (levels.py): FedSGD whose gradients are reported by LHP, as level and sign.
+
+In the paper (Hao, Wu, Wan, Sensors 2023, 23, 1115) the level belongs to a coordinate's attribute,
+which costs more. Here it belongs to the gradient, since the card is certified for level and sign of
+one number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ternhost.count.rounds import CohortCounts
+from ternhost.datasets import Dataset
+from ternhost.learn.base import Population
+from ternhost.learn.designs import BudgetOptions, DeviceClass, ReportDesign, in_privacy
+from ternhost.learn.fedsgd import FedSGD, GroupOptions
+from ternhost.learn.parameters import Floats
+from ternhost.privacy.base import MICRO
+from ternpapers import levels
+from ternpapers.mechanisms import lhp
+
+
+@dataclass(frozen=True)
+class LevelOptions(BudgetOptions):
+    """Options of reports by LHP."""
+
+    budgets: str = in_privacy(
+        "5,4,3,2,1",
+        "hiera: proportions of the levels' budgets, from the lowest range of values up",
+        metavar="B,B,...",
+    )
+    mu: int = in_privacy(
+        1,
+        "hiera: how many times a report counts, at its level and the next more private ones",
+        metavar="MU",
+    )
+    clamp: bool = in_privacy(
+        False,
+        "hiera: clamp each level's sum to its reports, as the paper does; biases small samples",
+        shown="no",
+    )
+
+    def check(self) -> None:
+        levels.require_mu(self.mu, len(levels.proportions_of(self.budgets)))
+
+    def level_designs(self) -> list[ReportDesign]:
+        """A report of one value of each class of devices."""
+        return [self._design(device_class) for device_class in self.classes()]
+
+    def _design(self, device_class: DeviceClass) -> ReportDesign:
+        card = levels.design(device_class.epsilon, levels.proportions_of(self.budgets))
+        return ReportDesign(
+            card=card,
+            k=1,
+            variance=float(lhp.magnitudes(card).max()) ** 2,
+            mechanism="lhp",
+            epsilon=device_class.epsilon,
+            share=device_class.share,
+        )
+
+
+@dataclass(frozen=True)
+class Options(LevelOptions, GroupOptions):
+    """Options of HierA."""
+
+
+class HierA(FedSGD):
+    name = "hiera"
+    Options = Options
+
+    def make_designs(self) -> list[ReportDesign]:
+        return list(self.options.level_designs())
+
+    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        super().__init__(options, population, data)
+        self.modules = ("lhp", *self.modules)
+
+    def estimate_of(
+        self, number: int, cohorts: Sequence[CohortCounts], tau: float
+    ) -> tuple[Floats, Floats]:
+        parts = [(cohort.card, cohort.counts) for cohort in cohorts]
+        seed = self.options.seed + self.trainer.round
+        reports: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(
+            np.float64
+        )
+        means = levels.combine(parts, self.options.mu, clamp=self.options.clamp, seed=seed)
+        return tau * means, reports
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Also what the paper states for a report, beside the true loss."""
+        stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
+        return {**super().result(history), "epsilon_stated": stated / MICRO}

@@ -1,0 +1,146 @@
+"""Observers see the gateways of a store: in the terminal, on the page, and in Prometheus."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from terngateway.extension import GATEWAYS
+from terngateway.tables import GatewayTables, StoredAnswer, StoredGateway
+from terngateway.view import GatewaysView
+from ternhost.count.rounds import StoredCohort, StoredRound
+from ternhost.store.reader import Reader
+from ternhost.store.runs import FINISHED, RUNNING, StoredRun
+from ternhost.store.snapshot import RunView, Snapshot
+from ternhost.watch.metrics import Metrics
+from ternhost.watch.summary import Summary, summary_of
+from ternhost.watch.terminal_view import Drawn
+from ternhost.watch.watch_command import alert_rules, grafana_dashboard
+from ternhost.watch.words import tiles
+
+HOSTILE = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\x1b[2J'
+RUN = RunView("mine", 0.0, "running", "fedsgd", "gateways:x")
+FINISHED_RUN = replace(RUN, status=FINISHED)
+OPTIONS = {
+    "algorithm": "fedsgd",
+    "learning": {"dataset": "flights", "epsilon": "2"},
+    "fleet": "gateways:somewhere",
+    "schedule": None,
+}
+
+
+def gateway(name, online=True):
+    return StoredGateway(name, np.arange(5), online, heard=90.0, here={"fleet": "port"})
+
+
+def summary(*gateways, answers=None):
+    view = GatewaysView(gateways, {1: answers} if answers else {})
+    return summary_of(Snapshot("s", run=RUN, views={"gateways": view}))
+
+
+def drawn(shown: Summary) -> list[str]:
+    console = Console(width=160, force_terminal=False, highlight=False, emoji=False, markup=False)
+    with console.capture() as capture:
+        console.print(Drawn(shown))
+    return capture.get().splitlines()
+
+
+WAITING, ANSWERED = StoredAnswer(3, answered=False), StoredAnswer(5, answered=True)
+
+
+def test_the_terminal_counts_gateways_by_state():
+    shown = summary(gateway("north"), gateway("south", online=False), answers={"north": ANSWERED})
+    assert "Gateways online 1, offline 1, answered 1" in drawn(shown)
+
+
+def test_the_terminal_names_at_most_ten_gateways_that_a_round_waits_for():
+    names = [f"site-{i:02}" for i in range(12)]
+    shown = summary(*map(gateway, names), answers=dict.fromkeys(names, WAITING))
+    (line,) = [line for line in drawn(shown) if line.startswith("waits for")]
+    assert line.startswith("waits for site-00, site-01")
+    assert line.endswith("site-09, and 2 more")
+
+
+def test_a_gateway_that_was_not_asked_is_not_waited_for():
+    shown = summary(gateway("asked"), gateway("came-later"), answers={"asked": WAITING})
+    assert shown.as_json()["waiting"] == ["asked"]
+
+
+def test_no_round_waits_for_a_gateway_after_its_end():
+    shown = summary(gateway("gone", online=False))
+    assert (shown.as_json()["waiting"], shown.as_json()["offline"]) == ([], ["gone"])
+
+
+def test_the_name_of_a_gateway_draws_nothing_in_the_terminal():
+    assert "offline evil\\x1b[2J" in drawn(summary(gateway("evil\x1b[2J", online=False)))
+
+
+def test_the_page_has_a_tile_and_a_table():
+    view = GatewaysView([gateway("north")], {1: {"north": WAITING}})
+    assert view.tile("") == ("gateways online", "1", "of 1")
+    assert view.tile("") in tiles(Snapshot("s", run=FINISHED_RUN, views={"gateways": view}))
+    ((name, state, _, devices, progress, says),) = view.table(is_open=True).rows
+    assert (name, state, devices) == ("north", "online", 5)
+    assert (progress, says) == ("3 reports so far", "fleet port")
+
+
+def test_a_store_without_gateways_shows_none_of_it():
+    view = GatewaysView((), {})
+    assert (view.tile(""), view.table(is_open=True), view.lines()) == (None, None, [])
+
+
+# From a store
+
+
+@pytest.fixture
+def tables(store):
+    store.begin_run(StoredRun("first", 1.0, RUNNING, OPTIONS, {"rounds": 0}))
+    return GatewayTables(store)
+
+
+def test_a_reader_counts_the_reports_that_gateways_have_so_far(store, tables):
+    tables.gateway_seen("north", np.arange(1, 5), 1.0, {})
+    store.open_round(StoredRound(1, [StoredCohort(b"", range(1, 5))], 4, 60.0, "first"))
+    tables.save_questions(1, {"north": b"?"})
+    tables.save_progress(1, "north", 3)
+    with Reader(store.path) as reader:
+        (opened,) = reader.snapshot().open
+    assert opened.reports == 3
+
+
+def test_hostile_names_are_labels_and_nothing_else(store, tables):
+    tables.gateway_seen(HOSTILE, np.arange(1), 1.0, {})
+    metrics = Metrics(0)
+    try:
+        metrics.add_store(store.path)
+        figures = [sample for family in metrics._registry.collect() for sample in family.samples]
+    finally:
+        metrics.close()
+    (found,) = [each for each in figures if each.name == "tern_gateway_devices"]
+    assert found.labels == {"gateway": HOSTILE}
+
+
+def test_panels_and_alerts_name_only_figures_that_are_served():
+    served = {f"tern_{each.name}" for each in GatewaysView((), {}).gauges()}
+    texts = json.dumps(GATEWAYS.grafana_panels()) + GATEWAYS.alert_rules()
+    assert set(re.findall(r"\btern_\w+", texts)) <= served
+
+
+def test_the_dashboard_has_a_place_for_each_panel():
+    panels = json.loads(grafana_dashboard())["panels"]
+    assert {"Gateways", "Devices of gateways"} <= {panel["title"] for panel in panels}
+    taken = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        rows = range(place["y"], place["y"] + place["h"])
+        columns = range(place["x"], place["x"] + place["w"])
+        cells = {(row, column) for row in rows for column in columns}
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_the_alerts_have_a_rule_for_gateways():
+    assert "      - alert: TernGatewayOffline\n" in alert_rules()

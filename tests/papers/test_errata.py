@@ -1,0 +1,173 @@
+"""The figures in shared_specs/errata.md agree with the formulas, as far as no other test shows it."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+from tern import card as cards
+from tern.fixed import ONE
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.privacy import base, certify, mechanisms
+from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
+from ternpapers.mechanisms import hybrid, pm
+
+
+@pytest.mark.parametrize("epsilon", [0.75, 1.0, 1.5, 1.7, 2.0, 4.0])
+def test_three_outputs_has_the_best_probability_of_0(epsilon):
+    """The probability a is between 0 and E/(E+2), and no other there has a smaller worst-case
+    variance.
+    """
+    a, most = three_outputs.zero_probability(epsilon), three_outputs.rr3_zero_probability(epsilon)
+    assert 0 < a <= most
+    variances = [
+        three_outputs.worst_variance(epsilon, each) for each in np.linspace(0, most, 4001).tolist()
+    ]
+    assert three_outputs.worst_variance(epsilon, a) <= min(variances) * (1 + 1e-12)
+
+
+def test_probabilities_of_three_outputs_add_up_to_1_unless_as_printed():
+    """The sign of x in (2), the probability of -C, is wrong in print."""
+    e, a = math.e, three_outputs.zero_probability(1)
+    high, middle = (e - a) / (e + 1), (1 - a) / 2
+    likely, zero, fall = high, a / e, middle - high / e
+    assert likely + zero + (middle - fall) == pytest.approx(1)
+    assert likely + zero + (middle + fall) == pytest.approx(1.23, abs=5e-3)
+
+
+def test_three_outputs_changes_its_form_continuously():
+    assert three_outputs.zero_probability(math.log(2)) == 0
+    assert three_outputs.zero_probability(math.log(2) + 1e-6) > 0
+    last = (3 + math.sqrt(65)) / 2
+    below, above = (three_outputs.zero_probability(math.log(e)) for e in (last - 1e-9, last + 1e-9))
+    assert below == pytest.approx(above, rel=1e-8)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, math.log(2) / 2, 1.0, 3.0, 6.0])
+def test_pm_opt_has_the_best_t(epsilon):
+    """It has the best t near epsilon = ln sqrt 2, too, where the printed closed form loses its
+    digits.
+    """
+    best = pm.t_opt(epsilon)
+    assert pm.t_opt(1.0) == pytest.approx(1.28876, abs=5e-6)
+    least = piecewise.worst_variance(epsilon, best)
+    for factor in (0.9, 0.999, 1.001, 1.1):
+        assert piecewise.worst_variance(epsilon, best * factor) > least
+    e = math.exp(epsilon)
+    assert best**4 + 2 * e * best**3 - 2 * e * best - e * e == pytest.approx(0, abs=1e-12 * e**4)
+
+
+def worst_of_mixture(epsilon, t, share):
+    """The worst-case variance of a piecewise mechanism mixed with Duchi's: a parabola, whose worst
+    is at 0 or 1.
+    """
+    variances = [(piecewise.variance(epsilon, t, x), duchi.variance(epsilon, x)) for x in (0, 1)]
+    return max(
+        share * of_piecewise + (1 - share) * of_duchi for of_piecewise, of_duchi in variances
+    )
+
+
+def test_hm_tp_has_the_best_share_up_to_ln_2():
+    """Three-Outputs is Duchi's mechanism there."""
+
+    def worst(epsilon, share):
+        return worst_of_mixture(epsilon, piecewise.t_sub(epsilon), share)
+
+    for epsilon in (0.615, 0.65, 0.69):
+        share = hybrid.hm_tp_share(epsilon)
+        assert share == (math.exp(epsilon) - 1) / (math.exp(epsilon) + piecewise.t_sub(epsilon))
+        assert all(worst(epsilon, share) < worst(epsilon, share + step) for step in (-0.02, 0.02))
+    # From this epsilon on, that share is better than Duchi's mechanism alone.
+    begins = brentq(
+        lambda e: worst(e, (math.exp(e) - 1) / (math.exp(e) + piecewise.t_sub(e))) - worst(e, 0),
+        0.5,
+        0.69,
+    )
+    assert begins == pytest.approx(0.6109863, abs=5e-8)
+
+
+def crossing(f, g, near):
+    return float(brentq(lambda e: f(e) - g(e), near - 0.02, near + 0.02))
+
+
+def opt(epsilon):
+    return piecewise.worst_variance(epsilon, pm.t_opt(epsilon))
+
+
+def test_hm_and_pm_opt_are_better_than_hm_tp_in_the_stated_ranges():
+    hm, hm_tp = hybrid.HM.worst_variance, hybrid.HM_TP.worst_variance
+    assert crossing(hm, hm_tp, 0.695) == pytest.approx(0.695, abs=5e-4)
+    assert crossing(hm, hm_tp, 1.593) == pytest.approx(1.593, abs=5e-4)
+    assert crossing(opt, hm_tp, 5.440) == pytest.approx(5.440, abs=5e-4)
+    for epsilon in np.arange(0.5051, 8, 0.01):
+        better = hm(epsilon) < hm_tp(epsilon) * (1 - 1e-12)
+        assert better == (0.695 < epsilon < 1.593 or 0.6094 < epsilon < 0.65)
+        assert (opt(epsilon) < hm_tp(epsilon)) == (epsilon > 5.44)
+        if epsilon < 0.65:
+            assert hm_tp(epsilon) - hm(epsilon) < 0.003
+
+
+def test_hm_mixes_from_the_stated_epsilon_on():
+    def mixed(epsilon):
+        return worst_of_mixture(epsilon, pm.t_pm(epsilon), 1 - math.exp(-epsilon / 2))
+
+    assert crossing(mixed, duchi.worst_variance, 0.609) == pytest.approx(0.609352, abs=1e-6)
+
+
+def test_the_rules_for_k_lose_the_stated_variance():
+    """The loss at the worst x, with the sum scaled by d / k, as in the paper."""
+
+    def worst(name, epsilon, d, k):
+        law = mechanisms.REGISTRY.named(name).variance
+        assert law
+        return max(
+            d / k * (law(epsilon / k, x) + x * x) - x * x for x in np.linspace(0, 1, 41).tolist()
+        )
+
+    def most(name, d, rule):
+        losses = []
+        for epsilon in (
+            3.4,
+            3.499999,
+            3.5,
+            4.98,
+            4.999999,
+            5.999999,
+            6.0,
+            7.49,
+            8.499999,
+            8.5,
+            9.9,
+        ):
+            k = coordinates_by_rule(rule, round(epsilon * 1e6), d)
+            best = min(
+                worst(name, epsilon, d, each) for each in range(1, min(d, math.ceil(epsilon)) + 1)
+            )
+            losses.append(worst(name, epsilon, d, k) / best - 1)
+        return max(losses)
+
+    assert most("hm-tp", 2, "paper") == pytest.approx(1.008, abs=5e-4)
+    assert most("hm-tp", 2, "wide") == pytest.approx(0.0824, abs=5e-5)
+    assert max(most(name, 16, "wide") for name in ("three-outputs", "pm-sub", "hm-tp")) < 0.06
+    assert 0.1 < most("duchi", 16, "wide") < 0.12
+    assert most("hm", 2, "wide") == pytest.approx(0.1655, abs=5e-4)
+
+
+def test_random_rounding_costs_a_vector_privacy():
+    """cards.md: on the grid of step 1, a laplace card of epsilon 1 loses up to 1.30 for a change of
+    2 in L1 norm that is spread over many coordinates, each rounded at random. Therefore
+    probabilities are rounded down first.
+    """
+    card = cards.decode(base.laplace(0, 2, 1, -40, 40))
+    assert card.epsilon == 1_000_000
+
+    def ratios(x, y):
+        pairs = zip(certify.distribution(card, x), certify.distribution(card, y), strict=True)
+        return [a / b for a, b in pairs]
+
+    steps = ONE // 64
+    most = max(
+        max(abs(math.log(r)) for r in ratios(at, at + steps)) for at in range(-ONE, ONE, ONE // 8)
+    )
+    assert 1.25 < most * 2 * ONE / steps < 1.31

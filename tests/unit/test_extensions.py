@@ -1,0 +1,83 @@
+"""An extension of another package adds to runs, stores and reports; what needs it says so.
+
+tests/outside/purpose.py is one: an option of runs, a table, a line, a result and a row of the
+report.
+"""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from ternhost import errors
+from ternhost.errors import StorageError
+from ternhost.extensions import EXTENSIONS
+from ternhost.store.store import Store
+
+FILE = Path(__file__).parents[1] / "outside" / "purpose.py"
+TRAIN = [
+    "train",
+    "--fleet",
+    "simulated:60",
+    "--dataset",
+    "iris",
+    "--reports",
+    "60",
+    "--name",
+    "mine",
+    "--json",
+]
+STORE = Path("runs/mine/store.sqlite")
+
+pytestmark = pytest.mark.usefixtures("here", "undrawn")
+
+
+@pytest.fixture
+def purpose(here):
+    """The extension, registered for one test."""
+    found = runpy.run_path(str(FILE))["PURPOSE"]
+    with EXTENSIONS.lent(found.name, found):
+        yield found
+
+
+def test_its_option_reaches_the_result(purpose, tern):
+    assert tern(*TRAIN, "--purpose", "science").json["purpose"] == "science"
+
+
+def test_it_says_a_line_before_the_first_round(purpose, tern):
+    assert "this run is for science" in tern(*TRAIN, "--purpose", "science").err
+
+
+def test_its_row_is_in_the_report(purpose, tern):
+    tern(*TRAIN, "--purpose", "science")
+    assert "as the owner of the run put it" in Path("runs/mine/report.html").read_text()
+
+
+def test_its_table_is_made_when_it_is_used(purpose, tern):
+    tern(*TRAIN, "--purpose", "science")
+    with Store(STORE, beside=True) as store:
+        assert store.rows("SELECT text FROM purpose") == [("science",)]
+
+
+def test_a_store_does_not_have_the_table_before(purpose, tern):
+    tern(*TRAIN)
+    with Store(STORE, beside=True) as store:
+        assert not store.has_tables_of(purpose)
+
+
+def test_a_store_with_its_table_needs_it(tern, here):
+    purpose = runpy.run_path(str(FILE))["PURPOSE"]
+    with EXTENSIONS.lent("purpose", purpose):
+        tern(*TRAIN, "--purpose", "science")
+    with pytest.raises(StorageError, match="has data of purpose, which is not installed"):
+        Store(STORE, beside=True)
+
+
+def test_a_file_that_defines_one_is_enough(purpose, tern):
+    with EXTENSIONS.lent("purpose", purpose):
+        result = tern("--with", str(FILE), *TRAIN, "--purpose", "science").json
+    assert result["purpose"] == "science"
+
+
+def test_without_it_its_option_is_unknown(tern):
+    tern(*TRAIN, "--purpose", "science", code=errors.USAGE)

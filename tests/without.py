@@ -1,0 +1,63 @@
+"""Runs tests while a part of tern is hidden: `python -m without PART EVERY TEST_FILE...`, in tests.
+
+PART is a package beside the core, or a folder of `ternhost.reach`. Its modules cannot be imported,
+as if its folder were deleted. EVERY n runs every n-th test. Then each command shows its help; the
+names of those that cannot are printed.
+"""
+
+import contextlib
+import importlib
+import io
+import sys
+
+import pytest
+
+
+class Hidden:
+    """A finder that refuses the modules of a part; and a plugin of pytest that picks tests."""
+
+    def __init__(self, part, every):
+        self.part, self.every = part, every
+        self.imported_before = [name for name in sys.modules if self._hides(name)]
+        sys.meta_path.insert(0, self)
+
+    def _hides(self, name):
+        return name == self.part or name.startswith(f"{self.part}.")
+
+    def find_spec(self, name, path=None, target=None):
+        if self._hides(name):
+            raise ModuleNotFoundError(f"No module named {name!r}: it is hidden", name=name)
+
+    def pytest_collection_modifyitems(self, items):
+        items[:] = items[:: self.every]
+
+
+def commands_without_help():
+    """The names of commands that cannot show their help, "tern" for that of all."""
+    from ternhost.cli import COMMANDS, main
+
+    missing = []
+    for words in [[], *([name] for name in (*COMMANDS, *COMMANDS.missing))]:
+        shown = io.StringIO()
+        with contextlib.suppress(SystemExit), contextlib.redirect_stdout(shown):
+            main([*words, "--help"])
+        if not shown.getvalue():
+            missing += words or ["tern"]
+    return missing
+
+
+def main():
+    part, every, *files = sys.argv[1:]
+    hidden = Hidden(part, int(every))
+    assert not hidden.imported_before
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module(part)
+        sys.exit(f"{part} can still be imported")
+    code = pytest.main(["-q", "-p", "no:cacheprovider", "-n", "0", *files], plugins=[hidden])
+    if code:
+        sys.exit(code)
+    print("missing:", *sorted(commands_without_help()))
+
+
+if __name__ == "__main__":
+    main()
