@@ -14,7 +14,6 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from copy import deepcopy
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -49,17 +48,24 @@ _SWAPS = {
 _DROPPED = (ast.Assign, ast.AugAssign, ast.Expr, ast.Raise)
 
 
-def mutants(source):
-    """The mutants of a module: (what is wrong, its source) of each, in the order of the source."""
-    tree = ast.parse(source)
-    for position, node in enumerate(ast.walk(tree)):
-        for change in _changes(node):
-            mutant = deepcopy(tree)
-            target = next(one for i, one in enumerate(ast.walk(mutant)) if i == position)
-            before = ast.unparse(target)
-            _apply(change, target)
-            after = ast.unparse(ast.fix_missing_locations(mutant))
-            yield f"line {node.lineno}: {change} of {before.splitlines()[0]}", after
+def mutants(source, number=None):
+    """Mutants of a module, in the order of its syntax tree: (what is wrong, its source) of each.
+
+    number: so many at equal distances, the same every time; None: all.
+    """
+    sites = [
+        (position, change)
+        for position, node in enumerate(ast.walk(ast.parse(source)))
+        for change in _changes(node)
+    ]
+    if number:
+        sites = sites[:: max(1, len(sites) // number)][:number]
+    for position, change in sites:
+        tree = ast.parse(source)
+        node = next(one for i, one in enumerate(ast.walk(tree)) if i == position)
+        what = f"line {node.lineno}: {change} of {ast.unparse(node).splitlines()[0]}"
+        _apply(change, node)
+        yield what, ast.unparse(ast.fix_missing_locations(tree))
 
 
 def _changes(node):
@@ -132,15 +138,14 @@ def main(module, number=None):
     from unit.test_mutation import MODULES
 
     source = (LIBRARY / f"{module}.py").read_text()
-    every = list(mutants(source))
-    chosen = every[:: max(1, len(every) // int(number))] if number else every
-    caught = 0
-    for what, mutant in chosen:
+    caught = tried = 0
+    for what, mutant in mutants(source, int(number) if number else None):
+        tried += 1
         if is_caught(module, mutant, MODULES[module][0]):
             caught += 1
         else:
             print(f"{module}, {what}")
-    print(f"{module}: {caught} of {len(chosen)} caught, of {len(every)}")
+    print(f"{module}: {caught} of {tried} caught")
 
 
 if __name__ == "__main__":
