@@ -13,7 +13,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-import mutants
 import pytest
 
 from tern.boards import emulated
@@ -89,7 +88,9 @@ def tern(capsys):
 @pytest.fixture(autouse=True)
 def _boards_of_this_process_end_with_their_test():
     yield
-    mutants.end_boards(emulated)
+    while emulated._held:
+        for part in emulated._held.popitem()[1]:
+            part.close()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -56,13 +56,12 @@ class Live(Client):
 
     def __init__(self, board, recorder, model, update=None):
         super().__init__(board)
-        self._recorder = recorder
+        self._recorder = self.policy.recorder = recorder
         self._model = model
         self._update = update
-        self.arrived = 0
-        self._gradients.room(recorder.d)  # now, before the program's tasks run,
-        self._hello(0)  # which opens the files
-        if self._clients and self._clients.count > 1:
+        self.report.answerers.gradients.room(recorder.d)  # now, before the program's tasks run,
+        self.hello(0)  # which opens the files
+        if self.clients and self.clients.count > 1:
             raise StorageError("a program's records are of one device")
 
     def steps(
@@ -74,48 +73,49 @@ class Live(Client):
         if len(frame) and frame[0] == wire.MODEL:
             self._take_model(frame)
             return
-        epoch = self._epoch
-        member = (
-            self._clients.first
-            if frames.is_for_fleet(frame) and self.members(frame)
-            else wire.BOARD
-        )
-        self.take(frame)
+        epoch = self.policy.epoch
+        member = wire.BOARD
+        if frames.is_for_fleet(frame) and self.members(frame):
+            member = self.clients.first
+        self.session.take(frame)
         try:
             n = self.begin(frame, member)
             if not n:
                 yield
                 self.allow()
                 yield
-                answerer = self.answerer
+                answerer = self.report.answerer
                 values = None
                 if hasattr(answerer, "steps"):
-                    yield from answerer.steps(self._clients, self.records)
+                    yield from answerer.steps(self.clients, self.records)
                     values = answerer.result
                 n = self.release(values)
         except REFUSALS as error:
             n = self.refuse(error)
         send(self.reply, n)
         self.settle()
-        if self._epoch != epoch:
+        if self.policy.epoch != epoch:
             self._model.forget_round()
         yield
         if self.reply[0] == wire.REPORT:
             try:
-                self._model.take_round(self.round)  # which may write a file
+                self._model.take_round(self.session.round)  # which may write a file
             except Exception:  # used, if not kept
                 pass
 
     def _take_model(self, frame):
         try:
-            clients = self._open_clients()
-            self._model.take_model(frame, self._fleet_key if frame[4] == 255 else clients.key)
+            key = self.open_clients().key
+            if frame[4] == 255:  # for the fleet
+                key = self.policy.fleet_key
+            self._model.take_model(frame, key)
         except Exception:  # no model, or none for us
             pass
 
     def other(self, frame: memoryview) -> int:
-        if self._update and self._address and frame[0] == wire.UPDATE:
-            return self._update.take(frame, self._find(self._address[0]).key, self.reply)
+        address = self.session.address
+        if self._update and address and frame[0] == wire.UPDATE:
+            return self._update.take(frame, self.find(address[0]).key, self.reply)
         return super().other(frame)
 
     def free(self) -> int:
@@ -124,10 +124,10 @@ class Live(Client):
 
     def open_records(self, client: "Clients") -> "Recorder":
         recorder = self._recorder
-        if self.round.d != recorder.d:
+        if self.session.round.d != recorder.d:
             raise frames.FrameError(wire.ERR_DATA, "records of another dimension", recorder.d)
         count = recorder.count
-        client.records = min(count, self._bound or count)
+        client.records = min(count, self.policy.bound or count)
         client.start = count - client.records
         if count < recorder.least:  # as one of zeros, which is what the recorder then reads
             client.records = 1
@@ -197,7 +197,7 @@ class App:
             if not self._client:
                 self._client = Live(board, self.recorder, self.model, self.update)
             if timeout_ms:
-                self._client._ahead = 1  # the next call begins anew
+                self._client.policy.ahead = 1  # the next call begins anew
             link = board.link()
             return await self._serve(link, timeout_ms)
         except EOFError:
@@ -238,10 +238,8 @@ class App:
             frame = beside.receive(link, self.recorder) if patient else link.receive(0)
             if frame is not None:
                 client.arrived = getattr(link, "last", ticks_ms())
-                if (
-                    client._paid and not settled
-                ):  # the first frame: nobody knows when the last debit was
-                    client._paid[0] = client.arrived
+                if client.policy.paid and not settled:
+                    client.policy.paid[0] = client.arrived  # nobody knows when the last debit was
                 await sleep_ms(0)
                 try:
                     given = ticks_ms()

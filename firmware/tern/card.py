@@ -51,6 +51,7 @@ class Card:
     `body`.
     """
 
+    certified: "bool | None" = None  # whether it keeps its epsilon, once that is known
     symbols: int  # how many outputs
     knot_bits: int  # table: p,
     levels: "tuple[int, ...]"

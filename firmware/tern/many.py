@@ -21,7 +21,7 @@ def respond(client, frame, first, count, send):
     end = size = 0
     for i in range(count):  # not over ids, which may be beyond small integers
         n = client.answer(frame, first + i)
-        if reply[0] != wire.REPORT or client._slot_ms:  # a slot has room for the work of one
+        if reply[0] != wire.REPORT or client.policy.slot_ms:  # a slot has room for the work of one
             send(client.reply, n)
             continue
         if end and (n != size or end + n > _MOST_BYTES):

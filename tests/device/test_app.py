@@ -142,7 +142,7 @@ def test_too_few_records_count_as_one_of_zeros_and_the_report_is_paid_for():
         live = live_on(live_board, [array("h", (16384,) * (D + 1))] * count, least=4)
         answer = ask(live, frame)
         assert answer[0] == wire.REPORT and answer == ask(Client(zeros), frame)
-        assert live._ledger.spent == 4 * small_board.EPSILON
+        assert live.ledger.spent == 4 * small_board.EPSILON
 
 
 def test_the_newest_records_count_up_to_the_public_bound():

@@ -12,8 +12,9 @@ from small_board import EPSILON, THREE, TWO, ask, error_of, provision, put_fleet
 from spec.cards import projection_card
 
 from tern import bench, frames, supervisor, wire
-from tern import client as client_module
 from tern import gradient as gradient_module
+from tern import policy as policy_module
+from tern import report as report_module
 from tern.card import CardError
 from tern.client import Client
 from tern.compat import MICROPYTHON
@@ -22,13 +23,13 @@ from tern.compat import MICROPYTHON
 def test_each_card_is_certified_once():
     client = Client(provision(scratch.folder(), clients=5))
     cards = []
-    certify = client_module.certify
+    certify = policy_module.certify
 
     def counted(card):
         cards.append(card)
         return certify(card)
 
-    with replaced(client_module, certify=counted):
+    with replaced(policy_module, certify=counted):
         for device in range(7, 12):
             assert ask(client, round_frame(1, THREE, device=device))[0] == wire.REPORT
         client.answer(round_frame(2, TWO))
@@ -40,8 +41,8 @@ def test_each_card_is_certified_once():
 
 def test_a_full_heap_costs_nothing_before_the_draw_and_the_round_from_then_on():
     for owner, name, cost in (
-        (client_module, "decode", 0),
-        (client_module, "gather", 0),
+        (report_module, "decode", 0),
+        (report_module, "gather", 0),
         (gradient_module, "array", 0),
         (gradient_module, "Gradient", 0),
         (None, "draw", 4 * EPSILON),
@@ -49,7 +50,7 @@ def test_a_full_heap_costs_nothing_before_the_draw_and_the_round_from_then_on():
         folder = scratch.folder()
         client = Client(provision(folder))
         frame = round_frame(1, THREE)
-        with replaced(owner or client._gradients, **{name: no_memory}):
+        with replaced(owner or client.report.answerers.gradients, **{name: no_memory}):
             assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
         assert spent(folder) == cost
         if cost:
@@ -70,15 +71,15 @@ def test_the_loop_goes_on_when_there_is_no_memory_even_for_an_error():
             if len(self.sent) == 1:
                 raise MemoryError
 
-    good = client_module.decode, frames.encode_error
+    good = report_module.decode, frames.encode_error
 
     def no_memory_once(*arguments):
-        client_module.decode, frames.encode_error = good
+        report_module.decode, frames.encode_error = good
         raise MemoryError
 
     link = Forgetful([None, frame, frame, frame])
     board.link = lambda: link
-    with replaced(client_module, decode=no_memory), replaced(frames, encode_error=no_memory_once):
+    with replaced(report_module, decode=no_memory), replaced(frames, encode_error=no_memory_once):
         supervisor.serve(board)
     assert len(link.sent) == 2 and link.sent[0] == link.sent[1] and link.sent[0][0] == wire.REPORT
     assert spent(folder) == 4 * EPSILON
@@ -101,7 +102,7 @@ def test_a_buffer_is_read_anew_for_each_request():
     view = memoryview(frame)
     for request in (frame, view):  # the same object each time, as links pass it
         for _ in range(2):
-            number = client._ledger.round + 1
+            number = client.ledger.round + 1
             view[:] = round_frame(number, TWO)
             n = client.answer(request)
             assert client.reply[0] == wire.REPORT and frames.address(client.reply[:n]) == (

@@ -191,7 +191,7 @@ def test_a_client_answers_from_its_last_ledger_alone_until_its_counter_is_used_u
         copies = []
 
         def hello(client):
-            return host_frames.Hello(bytes(client.reply[: client._hello(0)]))
+            return host_frames.Hello(bytes(client.reply[: client.hello(0)]))
 
         client = Client(board)
         for number in range(1, reports + 1):
@@ -322,11 +322,9 @@ def on(chip, function, *arguments, name="RP2350"):
         def fuses():
             return chip.board.Board.fuses(None)  # they are those of the chip, whatever its pins
 
-    with (
-        modules({"machine": chip}),
-        replaced(rp2, machine=chip, sys=system),
-        replaced(rom, call=chip.call),
-    ):
+    # MicroPython takes contexts in brackets for a tuple.
+    here = modules({"machine": chip})
+    with here, replaced(rp2, machine=chip, sys=system), replaced(rom, call=chip.call):
         return function(counter.fuses_of(board), *arguments)
 
 

@@ -5,8 +5,7 @@ import small_board
 from checks import no_memory, replaced
 from small_board import ask_all, error_of, provision, put_fleet, round_frame
 
-from tern import client as client_module
-from tern import storage, wire
+from tern import policy, storage, wire
 from tern.client import Client
 
 FLEET_KEY = bytes(range(100, 132))
@@ -37,7 +36,7 @@ def test_a_client_still_pauses_when_memory_runs_out():
 
     for frame in (round_frame(1, small_board.THREE), announcement(1)):
         client = client_of(1)
-        with replaced(client_module, Clients=Starved):
+        with replaced(storage, Clients=Starved):
             (error,) = ask_all(client, frame)
         assert error[0] == wire.ERROR
         (error,) = ask_all(client, frame)
@@ -46,7 +45,7 @@ def test_a_client_still_pauses_when_memory_runs_out():
 
 def test_a_client_pauses_between_two_payments():
     now = [1000]  # ms
-    with replaced(client_module, ticks_diff=lambda later, earlier: later - earlier):
+    with replaced(policy, ticks_diff=lambda later, earlier: later - earlier):
         client = client_of(2)
         for device, error in zip((7, 8), ask_all(client, announcement(1), now[0])):
             assert error_of(error, device) == (wire.ERR_TOO_SOON, 60)
@@ -78,21 +77,21 @@ def test_a_refusal_does_not_tell_how_long_the_work_took():
         for work_ms in (0, 3, 400):
             now = [1000]
             with replaced(
-                client_module,
-                ticks_ms=lambda now=now: now[0],
+                policy,
                 ticks_diff=lambda later, earlier: later - earlier,
             ):
                 client = client_of(2)
                 ask_all(client, announcement(1), now[0])
                 now[0] += 60_000
                 came = now[0]
-                gradient = client._gradients.values
+                gradients = client.report.answerers.gradients
+                gradient = gradients.values
 
                 def values(*arguments, now=now, work_ms=work_ms, gradient=gradient):
                     now[0] += work_ms
                     return gradient(*arguments)
 
-                client._gradients.values = values
+                gradients.values = values
                 reports = ask_all(client, announcement(2), now[0])
                 assert [report[0] for report in reports] == [wire.REPORT] * 2
                 now[0] = came + asked_ms

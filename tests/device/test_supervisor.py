@@ -220,8 +220,8 @@ def test_the_ledger_and_the_records_are_closed_after_any_exception():
         0
     ] == wire.REPORT
     for each in clients:
-        assert each._ledger.path == "" and each._ledger._file is None
-        for file in (each._records, each._clients):
+        assert each.ledger.path == "" and each.ledger._file is None
+        for file in (each._records, each.clients):
             raises((OSError, ValueError), file._file.read, 1)
 
 

@@ -30,9 +30,7 @@ class InProcessLink(Link):
 
     def close(self) -> None:
         """Close the client's files, which on a device stay open for ever."""
-        for file in (self._client._clients, self._client._records):
-            if file is not None:
-                file.close()
+        self._client.close()
 
 
 class InProcess(BoardFleet):

@@ -22,10 +22,10 @@ def main(directory):
         if frame is None:
             continue
         if len(frame) and frame[0] == wire.MODEL:
-            clients = client._open_clients()
+            clients = client.open_clients()
             clients.find(clients.first)
             of_fleet = frame[1:5] == b"\xff\xff\xff\xff"
-            model.take_model(frame, client._fleet_key if of_fleet else clients.key)
+            model.take_model(frame, client.policy.fleet_key if of_fleet else clients.key)
         else:
             client.respond(frame, link.send)
 

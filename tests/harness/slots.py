@@ -17,8 +17,8 @@ from spec.cards import T
 
 from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
-from tern.client import work_ms
 from tern.fixed import ONE
+from tern.policy import work_ms
 from terntools.boards import deploy, mpy, records
 from terntools.boards.program import Program
 from terntools.boards.repl import Repl

@@ -90,7 +90,7 @@ def reports(records, question, draws=DRAWS):
     for i in range(draws):
         answer = asked(client, 1 + i, question)
         if answer[0] == wire.ERROR:
-            client._ledger.spent = 0
+            client.ledger.spent = 0
             answer = asked(client, 1 + i, question)
         drawn[i] = symbols_of(answer, question.k, question.symbols)
     return drawn
@@ -204,10 +204,10 @@ def _cosines(client, question, direction):
     for i in range(DRAWS):
         answer = asked(client, 1 + i, question)
         if answer[0] == wire.ERROR:
-            client._ledger.spent = 0
+            client.ledger.spent = 0
             answer = asked(client, 1 + i, question)
         (symbol,) = symbols_of(answer, 1, question.symbols)
-        signs = projection.signs(card, np.frombuffer(client._question, np.uint8)[None])
+        signs = projection.signs(card, np.frombuffer(client.session.question, np.uint8)[None])
         vector = projection.decode(card, signs, np.array([symbol]), question.d)[0]
         found[i] = vector @ direction / of(card).size ** 1.5
     return found

@@ -69,7 +69,7 @@ def reports(client, card, n, **question):
     for i in range(n):
         answer = ask(client, round_frame(1 + i, card, k=values, **question))
         if answer[0] == wire.ERROR:
-            client._ledger.spent = 0
+            client.ledger.spent = 0
             answer = ask(client, round_frame(1 + i, card, k=values, **question))
         out[i] = symbols_of(answer, values, 256)
     return out - 128

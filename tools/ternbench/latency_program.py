@@ -11,8 +11,12 @@ from array import array
 
 from tern import client as _client
 from tern import frames as _frames
+from tern import report as _report
 from tern import sampler as _sampler
 from tern.boards.this import this_board
+
+_SUM = 6  # shapes of cards: a board has no names of constants
+_PROJECTION = 7
 
 _parts = {}
 _state = []
@@ -64,17 +68,23 @@ def _timed(owner, name, label):
 def watch():
     """From now on, time the parts of a report too, which makes the whole slower."""
     client = _state[1]
-    _timed(client, "_load", "ledger load")
-    _timed(client._ledger, "pay", "ledger pay")
-    _timed(client, "_decode", "certify")
-    client._open_clients()  # they tell the unit of sums, 0
-    for answerer in (client._gradients, client._answerer(0), client._answerer(-1)):
+    report = client.report
+    _timed(client, "load_ledger", "ledger load")
+    _timed(client.ledger, "pay", "ledger pay")
+    _timed(report, "decode", "certify")
+    client.open_clients()  # they tell the unit of sums, 0
+    answerers = report.answerers
+    for answerer in (
+        answerers.gradients,
+        answerers.of_shape(_SUM),
+        answerers.of_shape(_PROJECTION),
+    ):
         _timed(answerer, "values", "gradient")
         _timed(answerer, "draw", "sample")
-    _timed(client.round, "decode", "decode")
+    _timed(client.session.round, "decode", "decode")
     _timed(client.entropy, "refill", "refill")
     _timed(client.entropy, "end_report", "end of report")
-    _timed(_client, "choose", "coordinates")
+    _timed(_report, "choose", "coordinates")
     for function, label in (("encode_report", "encode"), ("seal", "tag")):
         _timed(_frames, function, label)
     for function in ("question", "pack"):
@@ -131,8 +141,8 @@ def rounds(message, key, n):
     """
     client = _state[1]
     for _ in range(n):
-        ledger = client._load(1)
-        if ledger.budget - ledger.spent < client._cost:
+        ledger = client.load_ledger(1)
+        if ledger.budget - ledger.spent < client.policy.cost:
             ledger.spent = ledger.round = 0
             ledger.pay(1, bytes(32), 1, b"")
         frame = bytearray(message)

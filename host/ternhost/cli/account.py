@@ -30,17 +30,18 @@ from ternhost.terminal import Progress
 _MOST_ROUNDS = 10**6
 _MEANS_LITTLE = 10  # an epsilon
 _LEDGER = {"rho": None, "unit": None, "units": 1}  # options, and what they are where not given
-
-
-def add_parser(actions: Any) -> None:
-    behind = " or ".join(f"a {word}" for word in ["shuffler", *intermediaries()])
-    summary = f"tell the epsilon of a device's reports together, also behind {behind}"
-    example = """tern card account three-outputs --epsilon .1 --rounds 1000 --delta 1e-6 --plot rounds.png
+_EXAMPLE = """tern card account three-outputs --epsilon .1 --rounds 1000 --delta 1e-6 --plot rounds.png
     tern card account three-outputs pm --epsilon 1 --rounds 100,20 --reports 5000 --honest .9 --delta 1e-6
     tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6
     tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png
     tern card account --epsilon 10 --delta 1e-6 --rounds 8760 --unit 60 --units 100"""
-    account = add_command(actions, "account", summary, example, run_account)
+
+
+def add_parser(actions: Any) -> None:
+    """Add `tern card account` to the parser of `tern card`."""
+    behind = " or ".join(f"a {word}" for word in ["shuffler", *intermediaries()])
+    summary = f"tell the epsilon of a device's reports together, also behind {behind}"
+    account = add_command(actions, "account", summary, _EXAMPLE, run_account)
     named.add_arguments(account, many=True)
     text = "number of reports of a device, one a round; with several NAMEs also a number for each (default: 1)"
     add_option(account, "--rounds R[,R,...]", text)
@@ -48,16 +49,10 @@ def add_parser(actions: Any) -> None:
     add_option(account, "--reports N", text, type=int)
     text = "with --reports: the share of them that the reader does not control"
     add_option(account, "--honest SHARE", text, 1.0)
-    add_option(
-        account,
-        "--delta D",
-        "delta; of central privacy well below 1 / N",
-        type=float,
-        required=True,
-    )
-    add_option(
-        account, "--values K", "number of values in a report, each at the epsilon of the card", 1
-    )
+    text = "delta; of central privacy well below 1 / N"
+    add_option(account, "--delta D", text, type=float, required=True)
+    text = "number of values in a report, each at the epsilon of the card"
+    add_option(account, "--values K", text, 1)
     text = "without NAME and --reports: rho of all reports together (or --epsilon for their (epsilon, delta))"
     add_option(account, "--rho R", text)
     text = "without --reports: device, record, or the records of a unit (default: device)"
@@ -68,13 +63,17 @@ def add_parser(actions: Any) -> None:
 
 
 def run_account(args: argparse.Namespace) -> int:
+    """Account for rounds of reports, for one round behind a shuffler, or for a ledger in rho."""
     if args.reports is None:
         require(args.honest == 1, "honest", "1 without --reports", args.honest)
-        return _run_rounds(args) if args.names else _run_ledger(args)
-    if given := [f"--{name}" for name, unset in _LEDGER.items() if getattr(args, name) != unset]:
-        raise UsageError(
-            f"{given[0]} is about a ledger, --reports about a shuffler", "leave one of them out"
-        )
+        if args.names:
+            return _run_rounds(args)
+        return _run_ledger(args)
+
+    for name, unset in _LEDGER.items():
+        if getattr(args, name) != unset:
+            text = f"--{name} is about a ledger, --reports about a shuffler"
+            raise UsageError(text, "leave one of them out")
     require(0 < args.honest <= 1, "honest", "above 0 and at most 1", args.honest)
     if args.rounds is None and len(args.names) < 2:
         return _run_one_round(args)
@@ -82,9 +81,10 @@ def run_account(args: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A card in so many rounds; without a card, any mechanism. cost: certified, of one value
-    (micro).
+class _CardRounds:
+    """A card in so many rounds; without a card, any mechanism.
+
+    cost: certified, of one value, in micro-epsilon or micro-rho.
     """
 
     name: str
@@ -100,51 +100,53 @@ class _Asked:
         return certify.valued(self.card)
 
     def report(self, values: int) -> ReportKind:
+        """A report of so many values."""
         if self.card is None:
             return ReportKind(values * self.cost, values=values)
-        made = ReportKind.of(self.card, values)
-        return replace(made, cost=made.values * self.cost)  # the card may claim more than it takes
+        kind = ReportKind.of(self.card, values)
+        return replace(kind, cost=kind.values * self.cost)  # the card may claim more than it takes
 
 
-def _asked(args: argparse.Namespace) -> list[_Asked]:
+def _cards_in_rounds(args: argparse.Namespace) -> list[_CardRounds]:
     """What the command line names. Raises UsageError."""
     rounds = _rounds(args.rounds, max(1, len(args.names)))
     if args.names:
-        found, alone = [], len(args.names) == 1
-        files = not any(name in mechanisms.NAMES for name in args.names)
-        if files and not alone and args.epsilon is not None:
-            raise UsageError(
-                "--epsilon would change nothing: every NAME is a card file", "leave it out"
-            )
-        for name, times in zip(args.names, rounds, strict=True):
-            card, description = named.card(args, name, alone)
-            if card.shape >= SUM:
-                require(
-                    args.values == 1,
-                    "values",
-                    f"1 with {name}, which is about all values",
-                    args.values,
-                )
-            measure = cards.measure(card)
-            if (cost := description[f"{measure}_certified"]) is None:
-                hint = f"'tern card show {name}' shows its distribution"
-                raise UsageError(f"{name} keeps no {measure} up to 20", hint=hint)
-            found.append(
-                _Asked(description.get("mechanism", name), card, round(cost * MICRO), times)
-            )
-        return found
+        return _named_cards(args, rounds)
+
     options = mechanisms.options_named(args, "levels")
-    if options or args.epsilon is None:
-        raise UsageError(
-            f"{options[0]} is an option of a mechanism"
-            if options
-            else "the local epsilon is missing",
-            hint="name a mechanism with --epsilon, or a card file; or give --epsilon alone, for any mechanism",
-        )
-    return [_Asked("any mechanism", None, parse_epsilon(args.epsilon), *rounds)]
+    hint = "name a mechanism with --epsilon, or a card file; or give --epsilon alone, for any mechanism"
+    if options:
+        raise UsageError(f"{options[0]} is an option of a mechanism", hint)
+    if args.epsilon is None:
+        raise UsageError("the local epsilon is missing", hint)
+    (times,) = rounds
+    return [_CardRounds("any mechanism", None, parse_epsilon(args.epsilon), times)]
 
 
-def _rounds(text: str | None, names: int) -> list[int]:
+def _named_cards(args: argparse.Namespace, rounds: Sequence[int]) -> list[_CardRounds]:
+    is_alone = len(args.names) == 1
+    only_files = not any(name in mechanisms.NAMES for name in args.names)
+    if only_files and not is_alone and args.epsilon is not None:
+        text = "--epsilon would change nothing: every NAME is a card file"
+        raise UsageError(text, "leave it out")
+
+    named_cards = []
+    for name, times in zip(args.names, rounds, strict=True):
+        card, description = named.card(args, name, is_alone)
+        if card.shape >= SUM:
+            must = f"1 with {name}, which is about all values"
+            require(args.values == 1, "values", must, args.values)
+        measure = cards.measure(card)
+        certified = description[f"{measure}_certified"]
+        if certified is None:
+            hint = f"'tern card show {name}' shows its distribution"
+            raise UsageError(f"{name} keeps no {measure} up to 20", hint=hint)
+        mechanism = description.get("mechanism", name)
+        named_cards.append(_CardRounds(mechanism, card, round(certified * MICRO), times))
+    return named_cards
+
+
+def _rounds(text: str | None, cards_named: int) -> list[int]:
     """The rounds of each of so many cards. Raises UsageError."""
     try:
         rounds = [int(word) for word in (text or "1").split(",")]
@@ -153,12 +155,11 @@ def _rounds(text: str | None, names: int) -> list[int]:
         raise UsageError(f"--rounds must be {must}, not {text!r}", "such as 1000") from None
     for each in rounds:
         require(1 <= each <= _MOST_ROUNDS, "rounds", f"from 1 to {_MOST_ROUNDS:,}", f"{each:,}")
-    if len(rounds) not in (1, names):
+    if len(rounds) not in (1, cards_named):
+        noun = "card" if cards_named == 1 else "cards"
         hint = "give one number for all, or one for each NAME"
-        raise UsageError(
-            f"--rounds has {len(rounds)} numbers for {names} card{'s' * (names > 1)}", hint
-        )
-    return rounds * (names // len(rounds))
+        raise UsageError(f"--rounds has {len(rounds)} numbers for {cards_named} {noun}", hint)
+    return rounds * (cards_named // len(rounds))
 
 
 def _honest(args: argparse.Namespace) -> int:
@@ -171,27 +172,25 @@ def _honest(args: argparse.Namespace) -> int:
 
 
 def _run_rounds(args: argparse.Namespace) -> int:
-    """What the reports of a device tell, round after round."""
-    asked = _asked(args)
-    require(
-        1 <= args.values <= MAX_DIMENSION,
-        "values",
-        f"1 to {MAX_DIMENSION} over rounds",
-        args.values,
-    )
-    spent = {} if args.reports is not None else _spent_by(asked, args)
+    """The epsilon of a device's reports, round after round."""
+    chosen = _cards_in_rounds(args)
+    must = f"1 to {MAX_DIMENSION} over rounds"
+    require(1 <= args.values <= MAX_DIMENSION, "values", must, args.values)
+    is_mixed = args.reports is not None
+    spent = {} if is_mixed else _spent_by_cards(chosen, args)
     if args.plot:
-        from ternhost.plots import accounts, canvas  # loads matplotlib
+        from ternhost.plots import canvas  # loads matplotlib
 
         canvas.check_place(Path(args.plot))
-    rows = _rows(asked, args)
-    last, name = rows[-1], " + ".join(one.name for one in asked)
-    least = min(bound for key, bound in last.items() if key != "rounds" and bound is not None)
-    words = _rounds_words(name, rows, least, args)
-    words.append(_ledger_words(name, spent) if spent else _holds("the local epsilon"))
+
+    rows = _rows(chosen, args)
+    last = rows[-1]
+    bounds = [bound for key, bound in last.items() if key != "rounds" and bound is not None]
+    epsilon = min(bounds)
+    name = " + ".join(one.name for one in chosen)
     result = {
         "what": name,
-        "cards": [{"what": one.name, "rounds": one.rounds} for one in asked],
+        "cards": [{"what": one.name, "rounds": one.rounds} for one in chosen],
         "values": args.values,
         "rounds": last["rounds"],
         "delta": args.delta,
@@ -200,68 +199,82 @@ def _run_rounds(args: argparse.Namespace) -> int:
         "epsilon_pure": last["pure"],
         "epsilon_zcdp": last["zcdp"],
         "epsilon_exact": last["exact"],
-        "epsilon": least,
+        "epsilon": epsilon,
     }
-    if args.reports is not None:
-        result |= {
-            "reports": args.reports,
-            "honest": _honest(args),
-            "epsilon_central": least,
-            **_conditions(),
-        }
+    if is_mixed:
+        honest = _honest(args)
+        result |= {"reports": args.reports, "honest": honest, "epsilon_central": epsilon}
+        result |= _conditions()
     if args.plot:
-        curves = {label: [row[key] for row in rows] for label, key in reversed(_columns(rows))}
-        of = "" if args.reports is None else f", {_honest(args):,} reports a round"
-        title = f"{canvas.plain(name)}{of}, delta {args.delta:g}"
-        across = "reports of a device" if args.reports is None else "rounds"
-        figure = accounts.epsilons(
-            [row["rounds"] for row in rows], across, "epsilon", curves, title
-        )
-        canvas.save(figure, Path(args.plot))
-    print_result(result, "\n".join(words), args.json)
+        _draw_rounds(name, rows, args)
+
+    lines = _rounds_lines(name, rows, epsilon, args)
+    if spent:
+        lines.append(_ledger_words(name, spent))
+    else:
+        lines.append(_holds("the local epsilon"))
+    print_result(result, "\n".join(lines), args.json)
     return OK
 
 
-def _rows(asked: Sequence[_Asked], args: argparse.Namespace) -> list[dict[str, Any]]:
+def _draw_rounds(name: str, rows: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> None:
+    """The epsilons against the rounds, into the file of --plot."""
+    from ternhost.plots import accounts, canvas  # loads matplotlib
+
+    title = canvas.plain(name)
+    across = "reports of a device"
+    if args.reports is not None:
+        title += f", {_honest(args):,} reports a round"
+        across = "rounds"
+    title += f", delta {args.delta:g}"
+    curves = {heading: [row[key] for row in rows] for heading, key in reversed(_columns(rows))}
+    rounds = [row["rounds"] for row in rows]
+    figure = accounts.epsilons(rounds, across, "epsilon", curves, title)
+    canvas.save(figure, Path(args.plot))
+
+
+def _rows(chosen: Sequence[_CardRounds], args: argparse.Namespace) -> list[dict[str, Any]]:
     """The epsilons after shares of the rounds.
 
     All cards go through the same shares, at least one round of each.
     """
-    require(
-        args.delta >= shuffling.LEAST_DELTA,
-        "delta",
-        f"{shuffling.LEAST_DELTA:g} or more",
-        f"{args.delta:g}",
-    )
-    rows, most, honest, direct = [], max(one.rounds for one in asked), _honest(args), math.inf
+    must = f"{shuffling.LEAST_DELTA:g} or more"
+    require(args.delta >= shuffling.LEAST_DELTA, "delta", must, f"{args.delta:g}")
+    is_mixed = args.reports is not None
+    rows = []
     with Progress("rounds") as progress:
-        for one in asked if args.reports is not None else ():  # refuses what cannot be mixed
-            progress.step(f"one of {one.name}")
-            direct = shuffling.account(
-                one.cost, honest, args.delta, one.as_values, args.values
-            ).epsilon
-        for r in _ladder(most):
-            progress.step(f"{r:,} of {most:,}")
-            times = [-(-one.rounds * r // most) for one in asked]
-            local: Counter[ReportKind] = Counter()
-            mixed: Counter[ReportKind] = Counter()
-            for one, n in zip(asked, times, strict=True):
-                local[one.report(1)] += n * args.values
-                mixed[one.report(args.values).among(honest)] += n
-            found = composing.compose(local, args.delta)
-            row = {
-                "rounds": sum(times),
-                "pure": found.pure,
-                "zcdp": found.zcdp,
-                "exact": found.exact,
-            }
-            if args.reports is not None:
-                behind = min(composing.compose_exactly(mixed, args.delta), found.epsilon)
-                row["behind"] = (
-                    behind if sum(times) > 1 else min(behind, direct)
-                )  # no grid raises `direct`
+        direct = math.inf  # of one round of the last card, without the grid of several rounds
+        if is_mixed:
+            for one in chosen:
+                progress.step(f"one of {one.name}")
+                direct = _one_round(
+                    one, _honest(args), args
+                ).epsilon  # refuses what cannot be mixed
+        most = max(one.rounds for one in chosen)
+        for rounds in _ladder(most):
+            progress.step(f"{rounds:,} of {most:,}")
+            times = [-(-one.rounds * rounds // most) for one in chosen]
+            row = _row(chosen, times, args)
+            if is_mixed and row["rounds"] == 1:
+                row["behind"] = min(row["behind"], direct)
             rows.append(row)
     return rows
+
+
+def _row(
+    chosen: Sequence[_CardRounds], times: Sequence[int], args: argparse.Namespace
+) -> dict[str, Any]:
+    """The epsilons of so many rounds of each card."""
+    local: Counter[ReportKind] = Counter()
+    mixed: Counter[ReportKind] = Counter()
+    for one, rounds in zip(chosen, times, strict=True):
+        local[one.report(1)] += rounds * args.values
+        mixed[one.report(args.values).among(_honest(args))] += rounds
+    loss = composing.compose(local, args.delta)
+    row = {"rounds": sum(times), "pure": loss.pure, "zcdp": loss.zcdp, "exact": loss.exact}
+    if args.reports is not None:
+        row["behind"] = min(composing.compose_exactly(mixed, args.delta), loss.epsilon)
+    return row
 
 
 def _ladder(most: int) -> list[int]:
@@ -269,8 +282,13 @@ def _ladder(most: int) -> list[int]:
     if most <= 12:
         return list(range(1, most + 1))
     digits = (1, 2, 5) if most <= 10**4 else (1, 3)
-    nice = (digit * 10**power for power in range(7) for digit in digits)
-    return [*(r for r in nice if r < most), most]
+    ladder = []
+    for power in range(7):
+        for digit in digits:
+            number = digit * 10**power
+            if number < most:
+                ladder.append(number)
+    return [*ladder, most]
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -284,25 +302,26 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [("pure", "pure"), ("zCDP", "zcdp"), ("exact", "exact")]
 
 
-def _rounds_words(
-    name: str, rows: Sequence[Mapping[str, Any]], least: float, args: argparse.Namespace
+def _rounds_lines(
+    name: str, rows: Sequence[Mapping[str, Any]], epsilon: float, args: argparse.Namespace
 ) -> list[str]:
-    each = f", {args.values} values in a report" if args.values > 1 else ""
-    head = f"{name}: epsilon of a device's reports together{each}, at delta {args.delta:g}"
-    if mixed := args.reports is not None:
+    """The table of epsilons for people."""
+    head = f"{name}: epsilon of a device's reports together"
+    if args.values > 1:
+        head += f", {args.values} values in a report"
+    head += f", at delta {args.delta:g}"
+    counted, bound = "reports", "epsilon"
+    if args.reports is not None:
         head += f", each one of {_honest(args):,} honest ones"
+        counted, bound = "rounds", "central epsilon"
+
     columns = _columns(rows)
-    lines = [
-        f"{head}:",
-        "".join([f"  {'rounds' if mixed else 'reports':>9}", *(f"  {h:>11}" for h, _ in columns)]),
-    ]
+    headings = "".join(f"  {heading:>11}" for heading, _ in columns)
+    lines = [f"{head}:", f"  {counted:>9}{headings}"]
     for row in rows:
-        cells = "".join(
-            f"  {_number(row[key]):>{max(11, len(heading))}}" for heading, key in columns
-        )
-        lines.append(f"  {row['rounds']:>9,}{cells}")
-    central = "central epsilon" if mixed else "epsilon"
-    return [*lines, f"After all of them the {central} is {_number(least)}."]
+        cells = [f"  {_number(row[key]):>{max(11, len(heading))}}" for heading, key in columns]
+        lines.append(f"  {row['rounds']:>9,}{''.join(cells)}")
+    return [*lines, f"After all of them the {bound} is {_number(epsilon)}."]
 
 
 def _number(bound: float | None) -> str:
@@ -313,43 +332,62 @@ def _number(bound: float | None) -> str:
 
 
 def _run_one_round(args: argparse.Namespace) -> int:
-    (one,) = _asked(args)
-    card, honest = one.as_values, _honest(args)
+    """The central epsilon of one report behind a shuffler."""
+    (one,) = _cards_in_rounds(args)
     if args.plot:
-        from ternhost.plots import accounts, canvas  # loads matplotlib
+        from ternhost.plots import canvas  # loads matplotlib
 
         canvas.check_place(Path(args.plot))
-    account = shuffling.account(one.cost, honest, args.delta, card, args.values)
+    honest = _honest(args)
+    bounds = _one_round(one, honest, args)
     if args.plot:
-        ladder = {round(honest * 10 ** (i / 2)) for i in range(-4, 3) if i}
-        curve = [account]
-        with Progress("reports") as progress:
-            for n in sorted(n for n in ladder if 1 <= n <= shuffling.MOST_REPORTS and n != honest):
-                progress.step(f"{n:,}")
-                curve.append(shuffling.account(one.cost, n, args.delta, card, args.values))
-        curve.sort(key=lambda one: one.reports)
-        title = f"{one.name}, local epsilon {account.local:g}, delta {args.delta:g}"
-        names = {"this card": "card", "any mechanism": "any_mechanism", "closed bound": "closed"}
-        names["local: without a shuffler"] = "local"
-        drawn = {label: [getattr(at, name) for at in curve] for label, name in names.items()}
-        up = "central epsilon, behind a shuffler"
-        canvas.save(
-            accounts.epsilons([at.reports for at in curve], "reports", up, drawn, title),
-            Path(args.plot),
-        )
-    bounds = ("local", "closed", "any_mechanism", "card")
+        _draw_one_round(one, bounds, args)
     result = {
         "what": one.name,
         "values": args.values,
         "reports": args.reports,
         "honest": honest,
         "delta": args.delta,
-        **{f"epsilon_{name}": getattr(account, name) for name in bounds},
-        "epsilon_central": account.epsilon,
+        "epsilon_local": bounds.local,
+        "epsilon_closed": bounds.closed,
+        "epsilon_any_mechanism": bounds.any_mechanism,
+        "epsilon_card": bounds.card,
+        "epsilon_central": bounds.epsilon,
         **_conditions(),
     }
-    print_result(result, _one_round_words(one.name, account), args.json)
+    print_result(result, _one_round_words(one.name, bounds), args.json)
     return OK
+
+
+def _one_round(one: _CardRounds, honest: int, args: argparse.Namespace) -> Shuffled:
+    return shuffling.account(one.cost, honest, args.delta, one.as_values, args.values)
+
+
+def _draw_one_round(one: _CardRounds, bounds: Shuffled, args: argparse.Namespace) -> None:
+    """The central epsilon against the number of reports, into the file of --plot."""
+    from ternhost.plots import accounts, canvas  # loads matplotlib
+
+    honest = bounds.reports
+    ladder = {round(honest * 10 ** (i / 2)) for i in (-4, -3, -2, -1, 1, 2)}
+    ladder.discard(honest)
+    curve = [bounds]
+    with Progress("reports") as progress:
+        for reports in sorted(ladder):
+            if 1 <= reports <= shuffling.MOST_REPORTS:
+                progress.step(f"{reports:,}")
+                curve.append(_one_round(one, reports, args))
+    curve.sort(key=lambda point: point.reports)
+    epsilons: dict[str, list[float | None]] = {
+        "this card": [point.card for point in curve],
+        "any mechanism": [point.any_mechanism for point in curve],
+        "closed bound": [point.closed for point in curve],
+        "local: without a shuffler": [point.local for point in curve],
+    }
+    title = f"{one.name}, local epsilon {bounds.local:g}, delta {args.delta:g}"
+    reports_drawn = [point.reports for point in curve]
+    upwards = "central epsilon, behind a shuffler"
+    figure = accounts.epsilons(reports_drawn, "reports", upwards, epsilons, title)
+    canvas.save(figure, Path(args.plot))
 
 
 def _last_intermediary() -> str:
@@ -378,27 +416,25 @@ def _holds(local: str) -> str:
     )
 
 
-def _one_round_words(what: str, account: Shuffled) -> str:
+def _one_round_words(what: str, bounds: Shuffled) -> str:
     lines = [
-        f"{what}: local epsilon {account.local:.8g} per report; central epsilon of {account.reports:,} honest reports "
-        f"behind a shuffler, at delta {account.delta:g}:"
+        f"{what}: local epsilon {bounds.local:.8g} per report; central epsilon of {bounds.reports:,} honest reports "
+        f"behind a shuffler, at delta {bounds.delta:g}:"
     ]
-    if account.card is not None:
-        lines.append(
-            f"  {rounded(account.card):<10} this card, from its integers (privacy blanket)"
-        )
-    lines.append(
-        f"  {rounded(account.any_mechanism):<10} any mechanism of that local epsilon (privacy blanket)"
-    )
-    if account.closed is None:
-        lines.append(
-            f"  {'-':10} the closed bound does not apply: too few reports, or too large an epsilon"
-        )
+    if bounds.card is not None:
+        card = rounded(bounds.card)
+        lines.append(f"  {card:<10} this card, from its integers (privacy blanket)")
+    any_mechanism = rounded(bounds.any_mechanism)
+    lines.append(f"  {any_mechanism:<10} any mechanism of that local epsilon (privacy blanket)")
+    if bounds.closed is None:
+        text = "the closed bound does not apply: too few reports, or too large an epsilon"
+        lines.append(f"  {'-':10} {text}")
     else:
-        lines.append(f"  {rounded(account.closed):<10} closed bound (hiding among the clones)")
-    better = "" if account.epsilon <= 0.999 * account.local else ", no better than the local one"
-    lines.append(f"The central epsilon is {rounded(account.epsilon)}{better}.")
-    return "\n".join([*lines, _holds(f"the local {account.local:.8g}")])
+        lines.append(f"  {rounded(bounds.closed):<10} closed bound (hiding among the clones)")
+    summary = f"The central epsilon is {rounded(bounds.epsilon)}"
+    if bounds.epsilon > 0.999 * bounds.local:
+        summary += ", no better than the local one"
+    return "\n".join([*lines, f"{summary}.", _holds(f"the local {bounds.local:.8g}")])
 
 
 # What a ledger in rho pays
@@ -407,13 +443,11 @@ def _one_round_words(what: str, account: Shuffled) -> str:
 def _run_ledger(args: argparse.Namespace) -> int:
     """What --rho or --epsilon for all reports together leaves each of them."""
     if args.plot:
-        raise UsageError(
-            "--plot draws the epsilon of cards, or behind a shuffler", "give NAME or --reports"
-        )
+        text = "--plot draws the epsilon of cards, or behind a shuffler"
+        raise UsageError(text, "give NAME or --reports")
     require(args.values >= 1, "values", "1 or more", args.values)
-    exclude(
-        [name for name in ("rho", "epsilon") if getattr(args, name) is not None], "rho", "epsilon"
-    )
+    given = [name for name in ("rho", "epsilon") if getattr(args, name) is not None]
+    exclude(given, "rho", "epsilon")
     (rounds,) = _rounds(args.rounds, 1)
     if args.rho is not None:
         total = parse_epsilon(args.rho, ledger.MAX_BUDGET, "--rho")
@@ -422,26 +456,36 @@ def _run_ledger(args: argparse.Namespace) -> int:
     else:
         hint = "--rho, --epsilon or a card; or --reports, for a shuffler"
         raise UsageError("what is spent is missing", hint)
-    spent = _spent({ReportKind(total, gaussian=True): 1}, rounds, 0, args, presence=True)
+    spent = _spent({ReportKind(total, gaussian=True): 1}, rounds, _unit(args, 0), args)
     print_result({"what": "all reports", **spent}, _ledger_words("all reports", spent), args.json)
     return OK
 
 
-def _spent_by(asked: Sequence[_Asked], args: argparse.Namespace) -> dict[str, Any]:
+def _unit(args: argparse.Namespace, of_cards: int) -> int:
+    """The records of the unit that --unit names, by default that of the cards."""
+    if args.unit is None:
+        return of_cards
+    return parse_unit(args.unit)
+
+
+def _spent_by_cards(chosen: Sequence[_CardRounds], args: argparse.Namespace) -> dict[str, Any]:
     """What the reports of these cards cost a ledger in rho. Raises UsageError."""
     if args.rho is not None:
         raise UsageError("--rho is about no card", "leave NAME or --rho out")
-    units = {cards.unit_of(one.card.data) for one in asked if one.card is not None} - {0}
+    units = {cards.unit_of(one.card.data) for one in chosen if one.card is not None} - {0}
     if len(units) > 1 and args.unit is None:
-        raise UsageError(
-            "these cards protect different units", "account for each, or name one with --unit"
-        )
+        hint = "account for each, or name one with --unit"
+        raise UsageError("these cards protect different units", hint)
     reports: Counter[ReportKind] = Counter()
-    for one in asked:
+    for one in chosen:
         reports[one.report(args.values)] += one.rounds
-    unit = max(units, default=0)
-    spent = _spent(reports, sum(reports.values()), unit, args, presence=unit > 0)
-    return spent if len(asked) == 1 else spent | {"rho_each": None, "epsilon_each_pure": None}
+    unit_of_cards = max(units, default=0)
+    unit = _unit(args, unit_of_cards)
+    hide_presence = unit_of_cards > 0
+    spent = _spent(reports, sum(reports.values()), unit, args, hide_presence)
+    if len(chosen) > 1:
+        spent |= {"rho_each": None, "epsilon_each_pure": None}
+    return spent
 
 
 def _spent(
@@ -449,20 +493,18 @@ def _spent(
     rounds: int,
     unit: int,
     args: argparse.Namespace,
-    presence: bool,
+    hide_presence: bool = True,
 ) -> dict[str, Any]:
     """What these reports mean for each of so many rounds, for a unit, and for a device.
 
     Raises UsageError.
 
-    presence: they hide that a run of records is there; what it says is two steps away (ledger.md,
-    Neighbours).
+    hide_presence: they hide that a run of records is there; what it says is two steps away
+    (ledger.md, Neighbours).
     """
     require(args.units >= 1, "units", "1 or more", args.units)
-    unit = unit if args.unit is None else parse_unit(args.unit)
-    require(
-        unit > 0 or args.units == 1, "units", "1 where the unit is the whole device", args.units
-    )
+    must = "1 where the unit is the whole device"
+    require(unit > 0 or args.units == 1, "units", must, args.units)
     total = sum(times * report.rho for report, times in reports.items())
     each = total // rounds
     if not each:
@@ -473,7 +515,7 @@ def _spent(
     def epsilon(steps: int) -> float:
         return composing.compose(composing.for_steps(of_unit, steps), args.delta).epsilon
 
-    told_twice = presence and unit > 0
+    hide_content = hide_presence and unit > 0
     return {
         "rounds": rounds,
         "delta": args.delta,
@@ -484,35 +526,31 @@ def _spent(
         "protects": protected(unit),
         "units": args.units,
         "epsilon": epsilon(1),
-        "epsilon_content": epsilon(2) if told_twice else None,
+        "epsilon_content": epsilon(2) if hide_content else None,
         "epsilon_device": epsilon(args.units),
-        "epsilon_device_content": epsilon(2 * args.units) if told_twice else None,
+        "epsilon_device_content": epsilon(2 * args.units) if hide_content else None,
     }
 
 
 def _ledger_words(what: str, spent: Mapping[str, Any]) -> str:
-    lines = [
-        f"{what}: rho {spent['rho']:g} in total, for {spent['protects']} {_both(spent, 'epsilon')}"
-    ]
+    """What a ledger in rho pays, for people."""
+    protection = f"for {spent['protects']} {_both(spent, 'epsilon')}"
+    lines = [f"{what}: rho {spent['rho']:g} in total, {protection}"]
     if spent["rho_each"] is not None:
         lines.append(
             f"  reports    {spent['rounds']:,} of rho {spent['rho_each']:.4g}; "
             f"of a pure mechanism each has epsilon {spent['epsilon_each_pure']:.4g}"
         )
     if spent["units"] > 1:
-        lines.append(
-            f"  device     a whole device has {spent['units']:,} units: {_both(spent, 'epsilon_device')}"
-        )
-        common = (
-            "             what is common to all of its records is protected by no more than that"
-        )
+        of_device = _both(spent, "epsilon_device")
+        lines.append(f"  device     a whole device has {spent['units']:,} units: {of_device}")
+        text = "what is common to all of its records is protected by no more than that"
         if spent["epsilon_device"] > _MEANS_LITTLE:
-            common += ": hardly at all"
-        lines.append(common)
+            text += ": hardly at all"
+        lines.append(f"             {text}")
     elif spent["unit"]:
-        lines.append(
-            "  device     a whole device is protected less: --units says how many units it holds"
-        )
+        text = "a whole device is protected less: --units says how many units it holds"
+        lines.append(f"  device     {text}")
     return "\n".join(lines)
 
 
@@ -520,8 +558,6 @@ def _both(spent: Mapping[str, Any], name: str) -> str:
     """An epsilon, of a run of records that it was there and what it says."""
     text = f"epsilon {_number(spent[name])} at delta {spent['delta']:g}"
     content = spent[f"{name}_content"]
-    return (
-        text
-        if content is None
-        else f"{text} (that it was there) and {_number(content)} (what it says)"
-    )
+    if content is None:
+        return text
+    return f"{text} (that it was there) and {_number(content)} (what it says)"

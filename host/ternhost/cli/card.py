@@ -17,48 +17,53 @@ from ternhost.privacy.mechanisms import shipped
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern card` and its actions."""
     summary = "design, certify and show cards, the integer tables of mechanisms"
     example = "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card"
     card = add_command(subparsers, "card", summary, example)
     actions = card.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    _add_design(actions)
+    _add_certify(actions)
+    _add_show(actions)
+    account.add_parser(actions)
+    summary = "list the mechanisms and the shipped cards"
+    add_command(actions, "list", summary, "tern card list", run_list)
 
+
+def _add_design(actions: Any) -> None:
     summary = "design a card, and print its epsilon, variance and size"
     example = "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json"
     design = add_command(actions, "design", summary, example, run_design)
     named.add_arguments(design, required=True)
     design.add_argument("-o", "--output", metavar="FILE", help="write the card to this file")
 
+
+def _add_certify(actions: Any) -> None:
     summary = "prove from the integers of a card, or from any table, whether it keeps an epsilon "
     summary += "(exit code 0: yes, 1: no)"
-    example = (
-        "tern card certify three.card --epsilon 2\ntern card certify my.csv --epsilon 1.5 --delta"
-    )
+    example = "tern card certify three.card --epsilon 2\n"
+    example += "tern card certify my.csv --epsilon 1.5 --delta"
     certify = add_command(actions, "certify", summary, example, run_certify)
     text = "card file; or table of probabilities (.csv, .json): a row for each input, a column for an output"
     certify.add_argument("file", metavar="FILE", help=text)
     text = "epsilon in decimal (default: the card's claim; a table's is only printed)"
     add_option(certify, "--epsilon E", text)
-    add_option(
-        certify, "--rho R", "the same of a sum with Gaussian noise, which keeps rho and no epsilon"
-    )
+    text = "the same of a sum with Gaussian noise, which keeps rho and no epsilon"
+    add_option(certify, "--rho R", text)
     add_option(certify, "--delta", "also print the least delta of a table at --epsilon")
 
-    example = (
-        "tern card show three.card\ntern card show pm-sub --epsilon 2 --levels 31 --plot pm.png"
-    )
-    show = add_command(
-        actions, "show", "draw the exact distribution of a card's outputs", example, run_show
-    )
+
+def _add_show(actions: Any) -> None:
+    summary = "draw the exact distribution of a card's outputs"
+    example = "tern card show three.card\n"
+    example += "tern card show pm-sub --epsilon 2 --levels 31 --plot pm.png"
+    show = add_command(actions, "show", summary, example, run_show)
     named.add_arguments(show)
     add_option(show, "--plot FILE.png", "also draw it into this file")
 
-    account.add_parser(actions)
-    add_command(
-        actions, "list", "list the mechanisms and the shipped cards", "tern card list", run_list
-    )
-
 
 def run_design(args: argparse.Namespace) -> int:
+    """Design a card, write it to --output, and describe it."""
     design = named.design(args, args.name)
     if args.output:
         with storage_errors("name another --output", f"cannot write {args.output}"):
@@ -69,23 +74,30 @@ def run_design(args: argparse.Namespace) -> int:
 
 
 def run_certify(args: argparse.Namespace) -> int:
+    """Certify a card or a table; FAILED where it does not keep what it should."""
     epsilon = None if args.epsilon is None else parse_epsilon(args.epsilon)
     rho = None if args.rho is None else parse_epsilon(args.rho, option="--rho")
-    table = Path(args.file).suffix.lower() in matrix.FORMATS
-    if args.delta and (epsilon is None or not table):
+    is_table = Path(args.file).suffix.lower() in matrix.FORMATS
+    if args.delta and (epsilon is None or not is_table):
         hint = "tern card certify FILE.csv --epsilon E --delta"
         raise UsageError("--delta needs a table and an epsilon", hint)
-    if rho and table:
+    if rho and is_table:
         raise UsageError("a table keeps an epsilon, not a rho", "give it as --epsilon")
-    if table:
+
+    if is_table:
         result, reason = _of_table(matrix.read(args.file), epsilon, args.delta)
     else:
         result = cards.check(cards.load(args.file), epsilon, rho)
         reason = result["reason"]
+
     verdict = "certified" if result["certified"] else "NOT certified"
-    asked = f" at epsilon {args.epsilon}" if args.epsilon else f" at rho {args.rho}" if rho else ""
-    at = asked or ("" if table else " at its own claim")
-    print_result(result, f"{args.file}: {verdict}{at}: {reason}", args.json)
+    if args.epsilon:
+        verdict += f" at epsilon {args.epsilon}"
+    elif rho:
+        verdict += f" at rho {args.rho}"
+    elif not is_table:
+        verdict += " at its own claim"
+    print_result(result, f"{args.file}: {verdict}: {reason}", args.json)
     return OK if result["certified"] else FAILED
 
 
@@ -95,36 +107,46 @@ def _of_table(
     """The result for JSON, and the reason in words."""
     certified = table.epsilon is not None if epsilon is None else table.keeps(epsilon)
     result = {"certified": certified, "epsilon": epsilon and epsilon / MICRO, **table.as_json()}
-    first, second = table.pair
-    if table.ratio is None:
-        lines = [
-            f"it keeps no epsilon: output {table.output} is possible at {first}, and not at {second}"
-        ]
-    else:
-        kept = (
-            "no epsilon up to 20" if table.epsilon is None else f"epsilon {table.epsilon / MICRO}"
-        )
-        where = f"the ratio of output {table.output} at inputs {first} and {second}"
-        lines = [f"it keeps {kept}, ln of {_exact(table.ratio)}, {where}"]
+    lines = [_loss_of_table(table)]
     if delta and epsilon is not None:
         least = table.delta(epsilon)
         result |= {"delta": cards.fraction(least), "delta_decimal": float(least)}
         lines.append(f"delta      {_exact(least)} at epsilon {epsilon / MICRO}")
     if table.bias is not None:
-        where = f" (at input {table.bias_at})" if table.bias else ""
-        lines.append(f"bias       at most {_exact(table.bias)}{where}")
+        text = f"bias       at most {_exact(table.bias)}"
+        if table.bias:
+            text += f" (at input {table.bias_at})"
+        lines.append(text)
     if table.variance is not None:
         lines.append(f"variance   at most {_exact(table.variance)} (at input {table.variance_at})")
     return result, "\n  ".join(lines)
 
 
+def _loss_of_table(table: matrix.Certificate) -> str:
+    first, second = table.pair
+    if table.ratio is None:
+        output = f"output {table.output}"
+        return f"it keeps no epsilon: {output} is possible at {first}, and not at {second}"
+    kept = "no epsilon up to 20"
+    if table.epsilon is not None:
+        kept = f"epsilon {table.epsilon / MICRO}"
+    where = f"the ratio of output {table.output} at inputs {first} and {second}"
+    return f"it keeps {kept}, ln of {_exact(table.ratio)}, {where}"
+
+
 def _exact(value: Fraction) -> str:
     """A fraction, where it is short, and its decimal."""
-    text, decimal = str(value), f"{float(value):.6g}"
-    return text if text == decimal else f"{text} = {decimal}" if len(text) < 30 else decimal
+    text = str(value)
+    decimal = f"{float(value):.6g}"
+    if text == decimal:
+        return text
+    if len(text) < 30:
+        return f"{text} = {decimal}"
+    return decimal
 
 
 def run_show(args: argparse.Namespace) -> int:
+    """Describe a card, and draw its distribution."""
     card, result = named.card(args, args.name)
     if args.plot:
         _plot(card, result, Path(args.plot))
@@ -145,45 +167,51 @@ def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
+    """List the mechanisms and the shipped cards."""
     entries = shipped.entries()
     lines = ["mechanisms: " + ", ".join(mechanisms.NAMES)]
     if entries:
-        lines += [
-            "",
-            f"{'shipped card':32} {'epsilon':>9} {'levels':>6} {'bytes':>6} {'worst variance':>15}",
-        ]
+        headings = f"{'shipped card':32} {'epsilon':>9} {'levels':>6} {'bytes':>6}"
+        lines += ["", f"{headings} {'worst variance':>15}"]
         row = "{file:32} {epsilon:>9} {levels:>6} {card_bytes:>6} {worst_case_variance:>15.6g}"
         lines += [row.format_map(entry) for entry in entries]
-    print_result(
-        {"mechanisms": list(mechanisms.NAMES), "shipped": entries}, "\n".join(lines), args.json
-    )
+    result = {"mechanisms": list(mechanisms.NAMES), "shipped": entries}
+    print_result(result, "\n".join(lines), args.json)
     return OK
 
 
 def _posterior(result: dict[str, Any]) -> str:
-    most = result["posterior_from_half"]
-    if most is None:
+    likely = result["posterior_from_half"]
+    if likely is None:
         return "up to 100 %"
-    return f"at most {100 * most:.1f} %" if most < 1 else "more than 99.9 %"
+    if likely < 1:
+        return f"at most {100 * likely:.1f} %"
+    return "more than 99.9 %"
 
 
 def _sum_summary(result: dict[str, Any]) -> str:
-    name = "rho" if result["norm"] == 2 else "epsilon"
-    pure = f"{result['epsilon_certified']} of a ledger in epsilon"
-    ledgers = "a ledger in epsilon refuses it" if name == "rho" else pure
+    if result["norm"] == 2:
+        name, in_epsilon = "rho", "a ledger in epsilon refuses it"
+    else:
+        name, in_epsilon = "epsilon", f"{result['epsilon_certified']} of a ledger in epsilon"
+    kept, claimed = result[f"{name}_certified"], result[f"{name}_claimed"]
+    head = f"card (sum): {name} {kept} certified, {claimed} claimed"
+    at_range_4 = result["radius"] / 2**18
     lines = [
-        f"card (sum): {name} {result[f'{name}_certified']} certified, {result[f'{name}_claimed']} claimed",
-        "  protects   {protects}",
-        "  report     costs {rho_certified} of a ledger in rho; " + ledgers,
-        "  radius     {radius_steps} grid steps in the l{norm} norm = {radius} of 2**-(14+range): {at_4:g} at range 4",
-        "  noise      {noise}, of {sigma_steps:.6g} grid steps (standard deviation)",
-        "  tally      {tally[0]} for each unit that is clipped, {tally[1]} for any other",
-        "  outputs    {levels} ({bits_per_value:.4g} bits per value), in steps of {output_steps} grid steps",
-        "  card       {card_bytes} bytes, hash {card_hash}",
+        line.format_map({**result, "at_4": at_range_4, "in_epsilon": in_epsilon}) for line in _SUM
     ]
-    return "\n".join(lines).format_map(result | {"at_4": result["radius"] / 2**18})
+    return "\n".join([head, *lines])
 
 
+_SUM = (
+    "  protects   {protects}",
+    "  report     costs {rho_certified} of a ledger in rho; {in_epsilon}",
+    "  radius     {radius_steps} grid steps in the l{norm} norm = {radius} of 2**-(14+range): {at_4:g} at range 4",
+    "  noise      {noise}, of {sigma_steps:.6g} grid steps (standard deviation)",
+    "  tally      {tally[0]} for each unit that is clipped, {tally[1]} for any other",
+    "  outputs    {levels} ({bits_per_value:.4g} bits per value), in steps of {output_steps} grid steps",
+    "  card       {card_bytes} bytes, hash {card_hash}",
+)
 _PROJECTION = (
     "  vectors    of up to {values} values, clipped to {radius:g} of 2**-range in the l2 norm",
     "  law        {likely} directions with {probabilities[0]:.5g} each, the others with {probabilities[1]:.5g}, "
@@ -194,28 +222,42 @@ _PROJECTION = (
 
 
 def _summary(result: dict[str, Any]) -> str:
+    """A card for people, from its description."""
     if result["shape"] == "sum":
         return _sum_summary(result)
-    head = result.get("mechanism", "card") + f" ({result['shape']})"
-    name, verb = ("epsilon", "requested") if "epsilon" in result else ("epsilon_claimed", "claimed")
-    accuracy = ["  variance   none: its outputs have no unbiased values"]
-    if result["bias"] is not None:
-        most = "at most {worst_case_variance:.6g} (at |x| = {worst_case_at:.4g}), {variance_at_zero:.6g} at 0"
-        accuracy = [
-            f"  variance   {most.format_map(result)}",
-            f"  bias       {result['bias']} (exact)",
-        ]
-    if result["shape"] == "projection":
-        bias = "in so few dimensions no bound of its error is known"
-        if (most := result["bias_bound"]) is not None:
-            bias = f"its squared error was at most {most:g} of the mean's square on the bundled data up to epsilon 8"
-            bias += f", and {projection.WORST_BIAS:g} in the worst case known"
-        accuracy = [line.format_map({**result, "bias": bias}) for line in _PROJECTION]
+    head = f"{result.get('mechanism', 'card')} ({result['shape']})"
+    stated = f"{result['epsilon_claimed']} claimed"
+    if "epsilon" in result:
+        stated = f"{result['epsilon']} requested"
+    posterior = _posterior(result)
     lines = [
-        f"{head}: epsilon {result['epsilon_certified']} certified, {result[name]} {verb}",
-        f"  meaning    a guess about a value that was 50 % likely is {_posterior(result)} likely after its report",
+        f"{head}: epsilon {result['epsilon_certified']} certified, {stated}",
+        f"  meaning    a guess about a value that was 50 % likely is {posterior} likely after its report",
         f"  outputs    {result['levels']} ({result['bits_per_value']:.4g} bits per value)",
-        *accuracy,
+        *_accuracy(result),
         f"  card       {result['card_bytes']} bytes, hash {result['card_hash']}",
     ]
-    return "\n".join([*lines, *(f"  note       {note}" for note in result.get("notes", ()))])
+    lines += [f"  note       {note}" for note in result.get("notes", ())]
+    return "\n".join(lines)
+
+
+def _accuracy(result: dict[str, Any]) -> list[str]:
+    if result["shape"] == "projection":
+        bias = _bias_of_projection(result["bias_bound"])
+        return [line.format_map({**result, "bias": bias}) for line in _PROJECTION]
+    if result["bias"] is None:
+        return ["  variance   none: its outputs have no unbiased values"]
+    worst = "at most {worst_case_variance:.6g} (at |x| = {worst_case_at:.4g})".format_map(result)
+    return [
+        f"  variance   {worst}, {result['variance_at_zero']:.6g} at 0",
+        f"  bias       {result['bias']} (exact)",
+    ]
+
+
+def _bias_of_projection(bound: float | None) -> str:
+    if bound is None:
+        return "in so few dimensions no bound of its error is known"
+    return (
+        f"its squared error was at most {bound:g} of the mean's square on the bundled data up to epsilon 8, "
+        f"and {projection.WORST_BIAS:g} in the worst case known"
+    )

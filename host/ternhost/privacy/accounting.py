@@ -1,5 +1,6 @@
-"""The privacy cost of a client's reports, by sequential composition, and whether its budget covers
-a plan.
+"""The privacy cost of a client's reports, and whether its budget covers a plan.
+
+Costs add up by sequential composition.
 
 *User level*: an attacker who sees all reports of a client cannot tell its whole data from any other
 data. The losses of all its reports add up. *Record level*: the attacker cannot tell one record of
@@ -24,11 +25,10 @@ MEASURES = ("epsilon", "rho")  # by tern.ledger.EPSILON and RHO
 class Release:
     """Something that a client reports several times, at `epsilon` (micro) for each of its `values`.
 
-    A vector that is protected as a whole is one value. `what` names one value; its first word takes
-    the plural.
-
-    measure: of the ledger that pays. gaussian: `epsilon` is micro-rho, which only a ledger in rho
-    can pay. total: of all reports where they differ, else 0.
+    what: one value, in words; the first word takes the plural. values: in a report; a vector that is
+    protected as a whole is one. times: how many reports. measure: of the ledger that pays. gaussian:
+    `epsilon` is micro-rho, which only a ledger in rho can pay. total: of all reports where they
+    differ, else 0. Raises RefusedError for Gaussian noise and a ledger in epsilon.
     """
 
     what: str
@@ -41,28 +41,47 @@ class Release:
 
     def __post_init__(self) -> None:
         if self.gaussian and self.measure != ledger.RHO:
-            hint = "provision the devices with a budget in rho, or use Laplace noise"
             raise RefusedError(
-                "a sum with Gaussian noise costs rho, and the ledgers count epsilon", hint
+                "a sum with Gaussian noise costs rho, and the ledgers count epsilon",
+                hint="provision the devices with a budget in rho, or use Laplace noise",
             )
 
     @property
     def each(self) -> int:
         """The price of one value in one report, in millionths of the measure."""
-        pure = self.measure == ledger.RHO and not self.gaussian
-        return sums.rho_of_pure(self.epsilon) if pure else self.epsilon
+        is_pure = not self.gaussian
+        if is_pure and self.measure == ledger.RHO:
+            return sums.rho_of_pure(self.epsilon)
+        return self.epsilon
 
     @property
     def user_level(self) -> int:
+        """The price of all reports, in millionths of the measure."""
         return self.total or self.each * self.values * self.times
+
+    @property
+    def words(self) -> str:
+        """What is reported, how often and at what price: "2 reports of 3 values, each at ..."."""
+        reports = "one report" if self.times == 1 else f"{self.times} reports"
+        if self.total:
+            return f"{reports} of {self.what}"
+        noun, *rest = self.what.split()
+        values = f"one {noun}" if self.values == 1 else f"{self.values} {noun}s"
+        text = " ".join([f"{reports} of {values}", *rest])
+        if self.values > 1:
+            text += f", each {noun}"
+        elif self.times > 1:
+            text += ", each"
+        return f"{text} at {MEASURES[self.measure]} {self.each / MICRO:g}"
 
 
 @dataclass
 class PrivacyAccount:
-    """The releases of a client in a run (of each client, if all are alike), and its budget if it
-    has one. All are in one measure; `delta` is that of a total in rho.
+    """The releases of a client in a run (of each client, if all are alike), and its budget.
 
-    Raises RefusedError where the budget does not cover it: an account is made before a run starts.
+    releases: all in one measure. budget: in millionths of it; None: no limit is known. who: the
+    client, in words. delta: of a total in rho. Raises RefusedError where the budget does not cover
+    the releases: an account is made before a run starts.
     """
 
     releases: tuple[Release, ...]
@@ -75,31 +94,37 @@ class PrivacyAccount:
             raise ValueError("releases in two measures")
         if self.budget is not None and self.user_level > self.budget:
             raise RefusedError(
-                f"{self.who} would spend {self.measure} {self.user_level / MICRO:g}, and its budget has "
-                f"{self.budget / MICRO:g} left: {self._listed}",
+                f"{self.who} would spend {self._amount}, and its budget has "
+                f"{self.budget / MICRO:g} left: {self._releases_in_words}",
                 hint=f"ask for fewer rounds or values, use a smaller {self.measure}, or raise the budget",
             )
 
     @property
     def measure(self) -> str:
         """What the ledger counts: "epsilon" or "rho"."""
-        return MEASURES[self.releases[0].measure] if self.releases else "epsilon"
+        if not self.releases:
+            return "epsilon"
+        return MEASURES[self.releases[0].measure]
 
     @property
     def user_level(self) -> int:
+        """What all releases cost, in millionths of the measure."""
         return sum(release.user_level for release in self.releases)
 
     @property
-    def _listed(self) -> str:
-        return ", ".join(map(_of_release, self.releases))
+    def _amount(self) -> str:
+        return f"{self.measure} {self.user_level / MICRO:g}"
+
+    @property
+    def _releases_in_words(self) -> str:
+        return ", ".join(release.words for release in self.releases)
 
     def words(self, span: str = "in total") -> str:
         """What ledgers pay, as a sentence. span: the time that it covers.
 
-        What that protects, and how well, is for `guarantee` to say."""
-        return (
-            f"{self.who} spends {self.measure} {self.user_level / MICRO:g} {span}: {self._listed}"
-        )
+        What that protects, and how well, is for `guarantee` to say.
+        """
+        return f"{self.who} spends {self._amount} {span}: {self._releases_in_words}"
 
     @property
     def epsilon(self) -> float:
@@ -113,45 +138,36 @@ class PrivacyAccount:
 
         A ledger in rho has its own amounts beside the epsilons, which are then at `delta`.
         """
-        name, budget = self.measure, self.budget
-        found: dict[str, Any] = {
-            "releases": [
-                {
-                    "what": release.what,
-                    "values": release.values,
-                    "times": release.times,
-                    f"{name}_each_value": release.each / MICRO,
-                    f"{name}_user_level": release.user_level / MICRO,
-                }
-                for release in self.releases
-            ],
+        name = self.measure
+        releases = []
+        for release in self.releases:
+            fields = {
+                "what": release.what,
+                "values": release.values,
+                "times": release.times,
+                f"{name}_each_value": release.each / MICRO,
+                f"{name}_user_level": release.user_level / MICRO,
+            }
+            releases.append(fields)
+        budget = None if self.budget is None else self.budget / MICRO
+        summary: dict[str, Any] = {
+            "releases": releases,
             f"{name}_user_level": self.user_level / MICRO,
-            f"{name}_budget": None if budget is None else budget / MICRO,
+            f"{name}_budget": budget,
         }
         if name == "rho":
-            found |= {"delta": self.delta, "epsilon_user_level": self.epsilon}
-            found["epsilon_budget"] = (
-                None if budget is None else sums.epsilon_of(budget, self.delta)
-            )
-        return found
-
-
-def _of_release(release: Release) -> str:
-    noun, *rest = release.what.split()
-    reports = "one report" if release.times == 1 else f"{release.times} reports"
-    values = f"one {noun}" if release.values == 1 else f"{release.values} {noun}s"
-    if release.total:
-        return f"{reports} of {release.what}"
-    one = release.times == release.values == 1
-    each = "" if one else f", each {noun}" if release.values > 1 else ", each"
-    price = f"{MEASURES[release.measure]} {release.each / MICRO:g}"
-    return " ".join([f"{reports} of {values}", *rest]) + f"{each} at {price}"
+            summary |= {"delta": self.delta, "epsilon_user_level": self.epsilon}
+            summary["epsilon_budget"] = None
+            if self.budget is not None:
+                summary["epsilon_budget"] = sums.epsilon_of(self.budget, self.delta)
+        return summary
 
 
 @dataclass(frozen=True)
 class Policy:
-    """The limits of every client, in millionths of the measure: the largest cost of one report, the
-    lifetime budget.
+    """The limits of every client, in millionths of the measure.
+
+    largest: the largest cost of one report. budget: for life. Raises UsageError out of bounds.
     """
 
     largest: int
@@ -159,6 +175,7 @@ class Policy:
     measure: int = ledger.EPSILON
 
     def __post_init__(self) -> None:
-        if not (0 < self.budget <= ledger.MAX_BUDGET and 0 < self.largest <= ledger.MAX_BUDGET):
-            hint = "name a larger or a smaller epsilon"
-            raise UsageError("a budget must be more than 0 and at most an epsilon of 1000", hint)
+        for limit in (self.budget, self.largest):
+            if not 0 < limit <= ledger.MAX_BUDGET:
+                text = "a budget must be more than 0 and at most an epsilon of 1000"
+                raise UsageError(text, "name a larger or a smaller epsilon")

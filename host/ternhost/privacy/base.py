@@ -1,5 +1,6 @@
-"""The base of mechanisms: epsilon in integers, designs, and card encoders. tern.card decodes and
-certifies.
+"""The base of mechanisms: epsilon in integers, designs, and card encoders.
+
+tern.card decodes and certifies.
 """
 
 import math
@@ -77,8 +78,10 @@ def exp_bound(epsilon: int) -> Fraction:
 
 
 def posterior(epsilon: int) -> Fraction:
-    """An upper bound, in whole thousandths, of the probability that an observer gives a guess after
-    one report of `epsilon` (micro), if it was 1/2 before: odds grow by e**epsilon at most.
+    """An upper bound, in whole thousandths, of what an observer can believe after one report.
+
+    It is the probability that the observer gives a guess which was 1/2 before: odds grow by
+    e**epsilon at most. epsilon: micro.
     """
     odds = exp_bound(epsilon + 1)  # a millionth more: above e**epsilon
     return Fraction(math.ceil(1000 * odds / (1 + odds)), 1000)
@@ -89,21 +92,24 @@ def check_levels(levels: int | None, default: int, least: int, most: int) -> int
     if levels is None:
         return default
     if not least <= levels <= most:
-        allowed = f"{least}" if least == most else f"{least} to {most}"
+        allowed = f"{least} to {most}"
+        if least == most:
+            allowed = f"{least}"
         raise UsageError(f"this mechanism has {allowed} levels, not {levels}")
     return levels
 
 
 def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
-    """Encode a table card: a row of counts a knot, each adding up to T. Raises CardError out of the
-    format's bounds.
+    """Encode a table card: a row of counts a knot, each adding up to T.
+
+    Raises CardError out of the format's bounds.
     """
     knot_bits = (len(rows) - 2).bit_length()
-    if len(rows) != (1 << knot_bits) + 1 or any(sum(row) != T or min(row) < 1 for row in rows):
+    are_rows = all(sum(row) == T and min(row) >= 1 for row in rows)
+    if len(rows) != (1 << knot_bits) + 1 or not are_rows:
         raise cards.CardError("rows are not 2**p + 1 rows of positive counts that add up to T")
-    body = struct.pack(cards.TABLE_BODY, knot_bits, len(levels)) + struct.pack(
-        f"{len(levels)}b", *levels
-    )
+    body = struct.pack(cards.TABLE_BODY, knot_bits, len(levels))
+    body += struct.pack(f"{len(levels)}b", *levels)
     for row in rows:
         body += struct.pack(f"<{len(row) - 1}I", *accumulate(row[:-1]))
     return finish(cards.TABLE, body)
@@ -115,17 +121,17 @@ def window(levels: int, width: int, threshold: int) -> bytes:
 
 
 def laplace(grid_bits: int, t: int, s: int, lowest: int, highest: int) -> bytes:
-    """Encode a laplace card: grid step 2**-grid_bits, noise scale t/s steps, outputs
-    lowest..highest steps.
+    """Encode a laplace card: grid step 2**-grid_bits, noise scale t/s steps.
+
+    Its outputs are from lowest to highest, in steps.
     """
     return finish(cards.LAPLACE, struct.pack(cards.LAPLACE_BODY, grid_bits, t, s, lowest, highest))
 
 
 def mixture(threshold: int, first: bytes, second: bytes) -> bytes:
     """Encode a mixture card: the first card with probability threshold / T, else the second."""
-    return finish(
-        cards.MIXTURE, struct.pack(cards.MIXTURE_BODY, threshold, len(first)) + first + second
-    )
+    head = struct.pack(cards.MIXTURE_BODY, threshold, len(first))
+    return finish(cards.MIXTURE, head + first + second)
 
 
 def finish(shape: int, body: bytes) -> bytes:

@@ -38,6 +38,12 @@ SHAPES = {
     SUM: "sum",
     PROJECTION: "projection",
 }
+_MOMENTS = (
+    "worst_case_variance",
+    "worst_case_at",
+    "variance_at_zero",
+    "worst_case_second_moment",
+)
 
 
 def load(path: str | Path) -> bytes:
@@ -83,44 +89,51 @@ def fraction(value: Fraction) -> str:
 
 
 def describe(card: Card) -> dict[str, Any]:
-    """The properties of a card, from its integers, ready for JSON. A card that is not unbiased has
-    null moments.
+    """The properties of a card, from its integers, ready for JSON.
+
+    A card that is not unbiased has null moments.
     """
     certified = certify.epsilon_certified(card)
-    moment_names = (
-        "worst_case_variance",
-        "worst_case_at",
-        "variance_at_zero",
-        "worst_case_second_moment",
-    )
     description: dict[str, Any] = {
         "shape": SHAPES[card.shape],
         **_measured(card, certified),
-        "posterior_from_half": None
-        if certified is None or card.shape == SUM
-        else float(posterior(certified)),
-        **dict.fromkeys((*moment_names, "bias")),
+        "posterior_from_half": None,
+        **dict.fromkeys((*_MOMENTS, "bias")),
         "levels": card.symbols,
         "bits_per_value": math.log2(card.symbols),
         "card_bytes": len(card.data),
         "card_hash": cards.card_hash(card.data).hex(),
         "scale": None,
     }
+    if certified is not None and card.shape != SUM:
+        description["posterior_from_half"] = float(posterior(certified))
     if card.shape == SUM:
         return description | _sum_fields(sums.of(card))
     if card.shape == PROJECTION:
         return description | projection.fields(projection.of(card))
     try:
-        moments, bias, scales = certify.moments(card), certify.bias(card), certify.scales(card)
+        return description | _accuracy(card)
     except Biased:
         return description
-    worst, at = moments.worst_variance()
-    known = (worst, abs(at), moments.variance(Fraction(0)), moments.worst_second_moment())
-    description |= zip(moment_names, map(float, known), strict=True)
-    description |= {"bias": 0 if bias == 0 else fraction(bias), "scale": fraction(scales[0])}
+
+
+def _accuracy(card: Card) -> dict[str, Any]:
+    """Moments, bias and scales. Raises Biased."""
+    moments = certify.moments(card)
+    bias = certify.bias(card)
+    scales = [fraction(scale) for scale in certify.scales(card)]
+    worst, worst_at = moments.worst_variance()
+    accuracy: dict[str, Any] = {
+        "worst_case_variance": float(worst),
+        "worst_case_at": float(abs(worst_at)),
+        "variance_at_zero": float(moments.variance(Fraction(0))),
+        "worst_case_second_moment": float(moments.worst_second_moment()),
+        "bias": 0 if bias == 0 else fraction(bias),
+        "scale": scales[0],
+    }
     if len(scales) > 1:
-        description["scales"] = [fraction(scale) for scale in scales]
-    return description
+        accuracy["scales"] = scales
+    return accuracy
 
 
 def unit_of(data: bytes) -> int:
@@ -135,12 +148,14 @@ def measure(card: Card) -> str:
 
 
 def _measured(card: Card, certified: int | None) -> dict[str, Any]:
-    name, kept = measure(card), None if certified is None else certified / MICRO
-    known: dict[str, Any] = {"epsilon_claimed": None, "epsilon_certified": None}
-    known |= {f"{name}_claimed": card.epsilon / MICRO, f"{name}_certified": kept}
+    """The epsilon or rho that the card claims, and the one that it keeps."""
+    name = measure(card)
+    kept = None if certified is None else certified / MICRO
+    fields: dict[str, Any] = {"epsilon_claimed": None, "epsilon_certified": None}
+    fields |= {f"{name}_claimed": card.epsilon / MICRO, f"{name}_certified": kept}
     if card.shape == SUM and name == "epsilon":
-        known["rho_certified"] = certified and sums.rho_of_pure(certified) / MICRO
-    return known
+        fields["rho_certified"] = certified and sums.rho_of_pure(certified) / MICRO
+    return fields
 
 
 def _sum_fields(body: Sum) -> dict[str, Any]:
@@ -159,8 +174,12 @@ def _sum_fields(body: Sum) -> dict[str, Any]:
 
 def describe_design(design: Design) -> dict[str, Any]:
     """The output of `tern card design --json`."""
-    asked = {"mechanism": design.mechanism, "epsilon": design.epsilon / MICRO}
-    return {**asked, **describe(decode(design.card)), "notes": list(design.notes)}
+    return {
+        "mechanism": design.mechanism,
+        "epsilon": design.epsilon / MICRO,
+        **describe(decode(design.card)),
+        "notes": list(design.notes),
+    }
 
 
 def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> dict[str, Any]:
@@ -172,32 +191,40 @@ def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> di
     try:
         card = _decoded(data)
     except CardError as error:
-        return {
-            "certified": False,
-            "epsilon_certified": None,
-            "reason": f"it is not a card: {error}",
-        }
+        reason = f"it is not a card: {error}"
+        return {"certified": False, "epsilon_certified": None, "reason": reason}
+
     name = measure(card)
-    if (epsilon if name == "rho" else rho) is not None:
-        other = "epsilon" if name == "rho" else "rho"
+    limit, other, limit_of_other = epsilon, "rho", rho
+    if name == "rho":
+        limit, other, limit_of_other = rho, "epsilon", epsilon
+    if limit_of_other is not None:
         raise UsageError(f"this card keeps {name}, not {other}", f"give it as --{name}")
-    most = next((limit for limit in (epsilon, rho) if limit is not None), card.epsilon)
-    wanted, worth = most / MICRO, describe(card)
-    claimed, kept = worth[f"{name}_claimed"], worth[f"{name}_certified"]
+    if limit is None:
+        limit = card.epsilon
+    description = describe(card)
+    certified = cards.certify(card, limit) and cards.certify(card)
+    reason = _reason(card, limit, description)
+    return {"certified": certified, name: limit / MICRO, "reason": reason, **description}
+
+
+def _reason(card: Card, limit: int, description: dict[str, Any]) -> str:
+    """Why a card is certified at this limit (micro), or why not."""
+    name = measure(card)
+    claimed, kept = description[f"{name}_claimed"], description[f"{name}_certified"]
     if kept is None:
         reason = f"it keeps no {name} up to 20"
-    elif not cards.certify(card, most):
-        reason = f"it keeps {name} {kept}, not {wanted}"
+    elif not cards.certify(card, limit):
+        reason = f"it keeps {name} {kept}, not {limit / MICRO}"
     elif not cards.certify(card):
         reason = f"it claims {name} {claimed} and keeps only {kept}: a device refuses it"
     else:
         reason = f"it keeps {name} {kept}"
-        if card.epsilon > most:
+        if card.epsilon > limit:
             reason += f", though it claims {claimed}, which a device would charge"
-    certified = cards.certify(card, most) and cards.certify(card)
-    if worth["bias"] != 0 and card.shape < SUM:
+    if description["bias"] != 0 and card.shape < SUM:
         reason += "; its outputs are not unbiased"
-    return {"certified": certified, name: wanted, "reason": reason, **worth}
+    return reason
 
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -207,13 +234,17 @@ _INPUTS = range(-ONE, ONE + 1, ONE // 2)
 
 
 def output_values(card: Card) -> list[float]:
-    """The value of every output; of a sum in radii, of a projection its cosine with the vector,
-    nearest last; of a card that is not unbiased, its level.
+    """The value of every output.
+
+    Of a sum in radii; of a projection its cosine with the vector, nearest last; of a card that is
+    not unbiased its level.
     """
     if card.shape == PROJECTION:
-        return [float(value) for value in projection.law(projection.of(card), 1)[0]]
+        cosines, _ = projection.law(projection.of(card), 1)
+        return [float(cosine) for cosine in cosines]
     if card.shape == SUM:
-        return [float(value) for value in _sum_outputs(sums.of(card)) / sums.of(card).radius]
+        body = sums.of(card)
+        return [float(value) for value in _sum_outputs(body) / body.radius]
     try:
         return [float(value) for value in certify.values(card)]
     except Biased:
@@ -221,24 +252,31 @@ def output_values(card: Card) -> list[float]:
 
 
 def distribution(card: Card, v: int) -> list[float]:
-    """The probability of every output for an input (Q1.14), from exact fractions or, for a laplace
-    card, in floats. Of a sum the input is a share of the radius, what one unit can add to a
-    coordinate; noise as if it were continuous. Of a projection it is the vector's length as a share
-    of the radius, below 0 for the opposite vector.
+    """The probability of every output for an input (Q1.14).
+
+    From exact fractions; of a laplace card in floats. Of a sum the input is a share of the radius,
+    what one unit can add to a coordinate, and the noise is as if it were continuous. Of a projection
+    it is the vector's length as a share of the radius, below 0 for the opposite vector.
     """
     if card.shape == PROJECTION:
-        return [float(p) for p in projection.law(projection.of(card), v / ONE)[1]]
+        _, likely = projection.law(projection.of(card), v / ONE)
+        return [float(p) for p in likely]
     if card.shape == SUM:
-        from scipy import stats  # slow to load
-
-        body = sums.of(card)
-        gaussian = stats.norm(scale=math.sqrt(sums.variance(body)))
-        noise = gaussian if body.norm == 2 else stats.laplace(scale=body.t)
-        ends = _sum_outputs(body)[1:] - 2**body.coarse / 2 - v / ONE * body.radius
-        return [float(p) for p in np.diff(noise.cdf(ends), prepend=0, append=1)]
+        return _distribution_of_sum(sums.of(card), v / ONE)
     if card.shape == LAPLACE:
         return _laplace(card, v / ONE * (1 << card.grid_bits))
     return [float(p) for p in certify.distribution(card, v)]
+
+
+def _distribution_of_sum(body: Sum, share: float) -> list[float]:
+    from scipy import stats  # slow to load
+
+    if body.norm == 2:
+        noise = stats.norm(scale=math.sqrt(sums.variance(body)))
+    else:
+        noise = stats.laplace(scale=body.t)
+    ends = _sum_outputs(body)[1:] - 2**body.coarse / 2 - share * body.radius
+    return [float(p) for p in np.diff(noise.cdf(ends), prepend=0, append=1)]
 
 
 def _sum_outputs(body: Sum) -> npt.NDArray[np.float64]:
@@ -260,34 +298,48 @@ def _laplace(card: Card, at: float) -> list[float]:
 
 
 def picture(card: Card, encoding: str = "utf-8") -> str:
-    """The distribution of the card's outputs at five inputs, as text; in plain ASCII if `encoding`
-    has no blocks.
+    """The distribution of the card's outputs at five inputs, as text.
+
+    In plain ASCII if `encoding` has no blocks.
     """
     blocks = _BLOCKS
     try:
         blocks.encode(encoding)
     except UnicodeEncodeError:
         blocks = _ASCII_BLOCKS
+    rows = {v: distribution(card, v) for v in _INPUTS}
     values = output_values(card)
-    rows = [(v, distribution(card, v)) for v in _INPUTS]
-    lines = []
     if len(values) <= 16:
-        heads = [f"{value:+.4g}" for value in values]
-        width = max(8, *(len(head) for head in heads)) + 1
-        lines.append("       x " + "".join(head.rjust(width) for head in heads) + "   value")
-        for v, row in rows:
-            lines.append(f"{v / ONE:8.2f} " + "".join(f"{p:{width}.5f}" for p in row))
-            lines.append(
-                " " * 9 + "".join((blocks[-1] * round(p * (width - 1))).rjust(width) for p in row)
-            )
-        return "\n".join(lines)
-    size = math.ceil(len(values) / _WIDTH)
-    binned = [(v, [sum(row[j : j + size]) for j in range(0, len(row), size)]) for v, row in rows]
-    top = max(max(bins) for _, bins in binned)
-    for v, bins in binned:
-        lines.append(
-            f"{v / ONE:8.2f} |" + "".join(blocks[math.ceil(p / top * 8)] for p in bins) + "|"
-        )
+        lines = _picture_of_few(values, rows, blocks)
+    else:
+        lines = _picture_of_many(len(values), rows, blocks)
+    return "\n".join(lines)
+
+
+def _picture_of_few(values: list[float], rows: dict[int, list[float]], blocks: str) -> list[str]:
+    """A bar for each output, and its probability above."""
+    headings = [f"{value:+.4g}" for value in values]
+    width = max(8, *(len(heading) for heading in headings)) + 1
+    lines = ["       x " + "".join(text.rjust(width) for text in headings) + "   value"]
+    for v, row in rows.items():
+        numbers = [f"{p:{width}.5f}" for p in row]
+        bars = [(blocks[-1] * round(p * (width - 1))).rjust(width) for p in row]
+        lines.append(f"{v / ONE:8.2f} " + "".join(numbers))
+        lines.append(" " * 9 + "".join(bars))
+    return lines
+
+
+def _picture_of_many(outputs: int, rows: dict[int, list[float]], blocks: str) -> list[str]:
+    """A line of blocks for each input; a block stands for several outputs next to each other."""
+    size = math.ceil(outputs / _WIDTH)
+    bins = {}
+    for v, row in rows.items():
+        bins[v] = [sum(row[j : j + size]) for j in range(0, outputs, size)]
+    top = max(max(columns) for columns in bins.values())
+    lines = []
+    for v, columns in bins.items():
+        drawn = [blocks[math.ceil(p / top * 8)] for p in columns]
+        lines.append(f"{v / ONE:8.2f} |" + "".join(drawn) + "|")
     what = f"{size} symbols" if size > 1 else "a symbol"
     lines.append(f"       x   a column is {what}; a full block is probability {top:.4f}")
-    return "\n".join(lines)
+    return lines

@@ -1,5 +1,6 @@
-"""The exact properties of a card's integers, as `Fraction`s: privacy loss, bias, variance,
-distribution of outputs.
+"""The exact properties of a card's integers, as `Fraction`s.
+
+They are its privacy loss, bias, variance, and the distribution of its outputs.
 
 The inequalities are the device's own (tern.card.certify). For laplace cards, whose probabilities
 are irrational, g = exp(-s/t) is replaced by a rational within 2**-200.
@@ -44,8 +45,10 @@ class Biased(ValueError):
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and second moment of a card's value at its knots: linear in x between them, with a jump
-    where a knot comes twice. The second of its values belongs to the knot itself.
+    """Mean and second moment of a card's value at its knots.
+
+    They are linear in x between knots, with a jump where a knot comes twice. The second of its
+    values belongs to the knot itself.
     """
 
     knots: list[Fraction]
@@ -53,22 +56,29 @@ class Moments:
     seconds: list[Fraction]
 
     def second_moment(self, x: Fraction) -> Fraction:
+        """The second moment at an input x from -1 to 1."""
         return _interpolate(self.knots, self.seconds, x)
 
     def variance(self, x: Fraction) -> Fraction:
+        """The variance at an input x from -1 to 1."""
         return self.second_moment(x) - _interpolate(self.knots, self.means, x) ** 2
 
     def worst_second_moment(self) -> Fraction:
+        """The largest second moment over all inputs."""
         return max(self.seconds)
 
     def even_second_moment(self) -> float:
         """The variance of a value of the card where the inputs are spread evenly over [-1, 1]."""
+        area = Fraction(0)
         pieces = zip(pairwise(self.knots), pairwise(self.seconds), strict=True)
-        return float(sum((b - a) * (low + high) for (a, b), (low, high) in pieces) / 4)
+        for (a, b), (low, high) in pieces:
+            area += (b - a) * (low + high)
+        return float(area / 4)
 
     def mean_second_moment(self, inputs: npt.NDArray[np.float64]) -> float:
         """The mean second moment of a value of the card over these inputs."""
-        knots, seconds = (np.array(list(map(float, each))) for each in (self.knots, self.seconds))
+        knots = np.array([float(x) for x in self.knots])
+        seconds = np.array([float(second) for second in self.seconds])
         return float(np.interp(inputs, knots, seconds).mean())
 
     def worst_variance(self, share: Fraction = Fraction(1)) -> tuple[Fraction, Fraction]:
@@ -80,7 +90,8 @@ class Moments:
         return max(self._segment_tops(share))
 
     def _segment_tops(self, share: Fraction) -> Iterator[tuple[Fraction, Fraction]]:
-        for (a, second), (b, next_second) in pairwise(zip(self.knots, self.seconds, strict=True)):
+        points = zip(self.knots, self.seconds, strict=True)
+        for (a, second), (b, next_second) in pairwise(points):
             if a == b:
                 continue
             slope = share * (next_second - second) / (b - a)
@@ -94,13 +105,13 @@ def _interpolate(knots: list[Fraction], values: list[Fraction], x: Fraction) -> 
     return values[i] * (1 - share) + values[i + 1] * share
 
 
-# --- privacy loss
-# -------------------------------------------------------------------------------------------
+# Privacy loss
 
 
 def epsilon_certified(card: Card) -> int | None:
-    """The smallest micro-epsilon (of a sum with Gaussian noise micro-rho) that the device certifies
-    `card` at, or None if there is none up to 20.
+    """The smallest epsilon that the device certifies `card` at; None if there is none up to 20.
+
+    In micro-epsilon; of a sum with Gaussian noise in micro-rho.
     """
     if not cards.certify(card, MAX_EPSILON):
         return None
@@ -108,17 +119,20 @@ def epsilon_certified(card: Card) -> int | None:
 
 
 def bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The smallest integer above `low` for which a condition holds, that holds at `high` and from
-    some integer on.
+    """The smallest integer above `low` for which a condition holds.
+
+    The condition holds at `high` and from some integer on.
     """
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 
-# --- values, bias, variance
-# ---------------------------------------------------------------------------------
+# Values, bias, variance
 
 
 def hierarchy(card: Card) -> Hierarchy:
@@ -148,7 +162,9 @@ def _parts(card: Card) -> list[Card]:
     """The cards that together have the symbols of `card`, in order."""
     if valued(card).shape == MIXTURE:
         return [card.first, card.second]
-    return list(hierarchy(card).value_cards) if card.shape == HIERARCHY else [card]
+    if card.shape == HIERARCHY:
+        return list(hierarchy(card).value_cards)
+    return [card]
 
 
 def scale(card: Card) -> Fraction:
@@ -157,13 +173,7 @@ def scale(card: Card) -> Fraction:
     Raises Biased where there is none.
     """
     if valued(card).shape == TABLE:
-        rows = [_row(card, i) for i in range((1 << card.knot_bits) + 1)]
-        means = [sum(n * level for n, level in zip(row, card.levels, strict=True)) for row in rows]
-        last = len(means) - 1
-        step = Fraction(means[-1], last)
-        if step <= 0 or any(mean != step * (2 * i - last) for i, mean in enumerate(means)):
-            raise Biased("the means of the knots are not proportional to them")
-        return T / (step * last)
+        return _scale_of_table(card)
     if card.shape == WINDOW:
         gain = Fraction(card.threshold * card.symbols, T) - card.window
         if gain <= 0:
@@ -172,6 +182,20 @@ def scale(card: Card) -> Fraction:
     if card.shape == LAPLACE:
         return Fraction(1, 1 << card.grid_bits)
     raise ValueError("a card that consists of others has several scales: see scales()")
+
+
+def _scale_of_table(card: Card) -> Fraction:
+    """The mean counts of the knots must be multiples of one step: -n, -n + 2, ..., n times it."""
+    last = 1 << card.knot_bits
+    means = []
+    for i in range(last + 1):
+        counts = zip(_row(card, i), card.levels, strict=True)
+        means.append(sum(count * level for count, level in counts))
+    step = Fraction(means[-1], last)
+    expected = [step * (2 * i - last) for i in range(last + 1)]
+    if step <= 0 or means != expected:
+        raise Biased("the means of the knots are not proportional to them")
+    return T / (step * last)
 
 
 def scales(card: Card) -> list[Fraction]:
@@ -183,8 +207,9 @@ def scales(card: Card) -> list[Fraction]:
 
 
 def levels(card: Card) -> list[Fraction]:
-    """The level of every symbol, before any scale; the ends of a laplace card stand for the mean of
-    what they clamp.
+    """The level of every symbol, before any scale.
+
+    The ends of a laplace card stand for the mean of what they clamp.
     """
     if card.shape == TABLE:
         return [Fraction(level) for level in card.levels]
@@ -192,17 +217,20 @@ def levels(card: Card) -> list[Fraction]:
         return [Fraction(2 * j - (card.symbols - 1), 2) for j in range(card.symbols)]
     if card.shape == LAPLACE:
         g = _geometric(card.s, card.t)
-        result = [Fraction(y) for y in range(card.lowest, card.lowest + card.symbols)]
-        result[0] -= g / (1 - g)
-        result[-1] += g / (1 - g)
-        return result
+        mean_of_tail = g / (1 - g)
+        of_symbols = [Fraction(y) for y in range(card.lowest, card.lowest + card.symbols)]
+        of_symbols[0] -= mean_of_tail
+        of_symbols[-1] += mean_of_tail
+        return of_symbols
     return [level for part in _parts(card) for level in levels(part)]
 
 
 def values(card: Card) -> list[Fraction]:
     """The value that each symbol stands for: unbiased for the input. Raises Biased."""
-    parts = zip(_parts(card), scales(card), strict=True)
-    return [factor * level for part, factor in parts for level in levels(part)]
+    all_values: list[Fraction] = []
+    for part, factor in zip(_parts(card), scales(card), strict=True):
+        all_values += [factor * level for level in levels(part)]
+    return all_values
 
 
 def knots(card: Card) -> list[Fraction]:
@@ -213,20 +241,26 @@ def knots(card: Card) -> list[Fraction]:
     """
     if valued(card).shape == MIXTURE:
         return sorted({*knots(card.first), *knots(card.second)})
-    if card.shape == TABLE:
-        count = 1 << card.knot_bits
-    elif card.shape == WINDOW:
-        count = card.symbols - card.window
-    elif card.shape == HIERARCHY:
-        count = len(hierarchy(card).level_cards)
-    else:
-        count = 2 << card.grid_bits
-    even = [Fraction(2 * i, count) - 1 for i in range(count + 1)]
+    even = _even_knots(card)
     if card.shape != HIERARCHY:
         return even
-    if [math.ceil(x * ONE) for x in even[-2:0:-1]] != list(hierarchy(card).bounds):
+    inner = even[-2:0:-1]
+    if [math.ceil(x * ONE) for x in inner] != list(hierarchy(card).bounds):
         raise CardError("not a card of LHP: its ranges are not equal")
     return [x for ends in pairwise(even) for x in ends]
+
+
+def _even_knots(card: Card) -> list[Fraction]:
+    """The ends of equal pieces of [-1, 1], as many as the card's shape has."""
+    if card.shape == TABLE:
+        pieces = 1 << card.knot_bits
+    elif card.shape == WINDOW:
+        pieces = card.symbols - card.window
+    elif card.shape == HIERARCHY:
+        pieces = len(hierarchy(card).level_cards)
+    else:
+        pieces = 2 << card.grid_bits
+    return [Fraction(2 * i, pieces) - 1 for i in range(pieces + 1)]
 
 
 def moments(card: Card) -> Moments:
@@ -240,28 +274,31 @@ def moments(card: Card) -> Moments:
 @lru_cache(maxsize=256)
 def _moments(data: bytes) -> Moments:
     card = cards.decode(data)
-    at = knots(card)
+    inputs = knots(card)
     if card.shape == MIXTURE:
-        share = Fraction(card.threshold, T)
-        first, second = moments(card.first), moments(card.second)
-
-        def mixed(a: list[Fraction], b: list[Fraction]) -> list[Fraction]:
-            return [
-                share * _interpolate(first.knots, a, x)
-                + (1 - share) * _interpolate(second.knots, b, x)
-                for x in at
-            ]
-
-        return Moments(at, mixed(first.means, second.means), mixed(first.seconds, second.seconds))
+        return _moments_of_mixture(card, inputs)
     if card.shape == LAPLACE:
-        return Moments(at, at, _laplace_seconds(card))
+        return Moments(inputs, inputs, _laplace_seconds(card))
     if card.shape == WINDOW:
         factor = scale(card)
-        return Moments(at, _window_sums(card, factor, 1), _window_sums(card, factor, 2))
-    outputs, rows = values(card), [at_knot(card, i) for i in range(len(at))]
-    return Moments(
-        at, *([mean(row, [y**power for y in outputs]) for row in rows] for power in (1, 2))
-    )
+        return Moments(inputs, _window_sums(card, factor, 1), _window_sums(card, factor, 2))
+    outputs = values(card)
+    squares = [y**2 for y in outputs]
+    rows = [at_knot(card, i) for i in range(len(inputs))]
+    means = [mean(row, outputs) for row in rows]
+    return Moments(inputs, means, [mean(row, squares) for row in rows])
+
+
+def _moments_of_mixture(card: Card, inputs: list[Fraction]) -> Moments:
+    share = Fraction(card.threshold, T)
+    first, second = moments(card.first), moments(card.second)
+    means, seconds = [], []
+    for x in inputs:
+        mean_of_first = _interpolate(first.knots, first.means, x)
+        mean_of_second = _interpolate(second.knots, second.means, x)
+        means.append(share * mean_of_first + (1 - share) * mean_of_second)
+        seconds.append(share * first.second_moment(x) + (1 - share) * second.second_moment(x))
+    return Moments(inputs, means, seconds)
 
 
 def mean(row: Row, values: Row) -> Fraction:
@@ -285,26 +322,29 @@ def _laplace_seconds(card: Card) -> list[Fraction]:
 
     Clamping replaces each tail by its mean, without its variance g/(1-g)**2.
     """
-    g, powers = _geometric(card.s, card.t), _powers(card)
-    tail = g / (1 - g) ** 2
+    g = _geometric(card.s, card.t)
+    powers = _powers(card)
+    variance_of_tail = g / (1 - g) ** 2
     one = 1 << card.grid_bits
-    ends = [
-        (i, powers[card.symbols - 1 + card.lowest - i] + powers[i - card.lowest])
-        for i in range(-one, one + 1)
-    ]
-    return [(i * i + 2 * tail - tail * both / (1 + g)) / one**2 for i, both in ends]
+    seconds = []
+    for i in range(-one, one + 1):
+        ends = powers[card.symbols - 1 + card.lowest - i] + powers[i - card.lowest]
+        in_steps = i * i + 2 * variance_of_tail - variance_of_tail * ends / (1 + g)
+        seconds.append(in_steps / one**2)
+    return seconds
 
 
 def bias(card: Card) -> Fraction:
-    """The largest |mean - input|, 0 for every unbiased card (laplace: by memoryless tails,
-    cards.md). Raises Biased.
+    """The largest |mean - input|, 0 for every unbiased card. Raises Biased.
+
+    Of a laplace card it is 0 by its memoryless tails (cards.md).
     """
-    m = moments(card)
-    return max(abs(mean - x) for mean, x in zip(m.means, m.knots, strict=True))
+    of_knots = moments(card)
+    pairs = zip(of_knots.means, of_knots.knots, strict=True)
+    return max(abs(mean - x) for mean, x in pairs)
 
 
-# --- the distribution of the outputs
-# ------------------------------------------------------------------------
+# The distribution of the outputs
 
 
 def distribution(card: Card, v: int) -> Row:
@@ -315,53 +355,64 @@ def distribution(card: Card, v: int) -> Row:
 
 
 def _at(card: Card, x: Fraction) -> Row:
+    """The probability of every symbol for an input from -1 to 1."""
     if card.shape == MIXTURE:
         share = Fraction(card.threshold, T)
-        return [share * p for p in _at(card.first, x)] + [
-            (1 - share) * p for p in _at(card.second, x)
-        ]
+        of_first = [share * p for p in _at(card.first, x)]
+        of_second = [(1 - share) * p for p in _at(card.second, x)]
+        return of_first + of_second
     if card.shape == HIERARCHY:
         return _level_and_value(card, hierarchy(card).level(x * ONE), x)
     low, up = divmod((x + 1) / 2 * (len(knots(card)) - 1), 1)
     if up == 0:
         return at_knot(card, low)
-    return [
-        (1 - up) * p + up * q
-        for p, q in zip(at_knot(card, low), at_knot(card, low + 1), strict=True)
-    ]
+    neighbours = zip(at_knot(card, low), at_knot(card, low + 1), strict=True)
+    return [(1 - up) * p + up * q for p, q in neighbours]
 
 
 def _level_and_value(card: Card, level: int, x: Fraction) -> Row:
     """The probability of every level and value for an x in the range of `level`, its ends included."""
     reported = at_knot(hierarchy(card).level_cards[level], level)
-    return [
-        p * q
-        for p, value_card in zip(reported, _parts(card), strict=True)
-        for q in _at(value_card, x)
-    ]
+    row: Row = []
+    for p, value_card in zip(reported, _parts(card), strict=True):
+        row += [p * q for q in _at(value_card, x)]
+    return row
 
 
 def at_knot(card: Card, i: int) -> Row:
     """The probability of every symbol at knot `i`. For a window card: at window start i."""
     if card.shape == MIXTURE:
         return _at(card, knots(card)[i])
-    if (
-        card.shape == HIERARCHY
-    ):  # its knots are from the lowest range up, its levels from the top down
-        return _level_and_value(card, len(_parts(card)) - 1 - i // 2, knots(card)[i])
+    if card.shape == HIERARCHY:
+        # Its knots are from the lowest range up, its levels from the top down.
+        level = len(_parts(card)) - 1 - i // 2
+        return _level_and_value(card, level, knots(card)[i])
     if card.shape == TABLE:
-        return [Fraction(n, T) for n in _row(card, i)]
+        return [Fraction(count, T) for count in _row(card, i)]
     if card.shape == WINDOW:
-        inside = Fraction(card.threshold, T * card.window)
-        outside = Fraction(T - card.threshold, T * (card.symbols - card.window))
-        return [inside if i <= j < i + card.window else outside for j in range(card.symbols)]
+        return _row_of_window(card, i)
+    return _row_of_laplace(card, i - (1 << card.grid_bits))
+
+
+def _row_of_window(card: Card, start: int) -> Row:
+    inside = Fraction(card.threshold, T * card.window)
+    outside = Fraction(T - card.threshold, T * (card.symbols - card.window))
+    row = [outside] * card.symbols
+    row[start : start + card.window] = [inside] * card.window
+    return row
+
+
+def _row_of_laplace(card: Card, centre: int) -> Row:
+    """The law around an input of so many grid steps, rounded as `_powers`."""
     g = _geometric(card.s, card.t)
-    centre = i - (1 << card.grid_bits)
     powers = _powers(card)
-    weights = [powers[abs(y - centre)] for y in range(card.lowest, card.lowest + card.symbols)]
-    result = [(1 - g) / (1 + g) * w for w in weights]
-    result[0], result[-1] = weights[0] / (1 + g), weights[-1] / (1 + g)  # with everything beyond
-    return result
+    outputs = range(card.lowest, card.lowest + card.symbols)
+    weights = [powers[abs(y - centre)] for y in outputs]
+    row = [(1 - g) / (1 + g) * weight for weight in weights]
+    # The ends include everything beyond them.
+    row[0] = weights[0] / (1 + g)
+    row[-1] = weights[-1] / (1 + g)
+    return row
 
 
 def _row(card: Card, i: int) -> list[int]:
@@ -377,14 +428,18 @@ def _rounded(value: Fraction) -> Fraction:
 
 def _powers(card: Card) -> list[Fraction]:
     """g**n for each distance n between two outputs of a laplace card."""
-    g, steps = _geometric(card.s, card.t), range(card.symbols - 1)
-    return list(accumulate(steps, lambda power, _: _rounded(power * g), initial=Fraction(1)))
+    g = _geometric(card.s, card.t)
+    powers = [Fraction(1)]
+    for _ in range(card.symbols - 1):
+        powers.append(_rounded(powers[-1] * g))
+    return powers
 
 
 @lru_cache(maxsize=64)
 def _geometric(s: int, t: int) -> Fraction:
-    """g = exp(-s/t) within 2**-199 (alternating Taylor series, after halving the argument below
-    1/2).
+    """g = exp(-s/t) within 2**-199.
+
+    An alternating Taylor series, after halving the argument below 1/2.
     """
     halvings = max((2 * s // t).bit_length(), 0)
     guard = _EXP_BITS + halvings + 40
@@ -393,7 +448,10 @@ def _geometric(s: int, t: int) -> Fraction:
     term, total, n = one, one, 1
     while term:
         term = term * argument.numerator // (argument.denominator * n)
-        total += -term if n & 1 else term
+        if n % 2:
+            total -= term
+        else:
+            total += term
         n += 1
     for _ in range(halvings):
         total = total * total >> guard

@@ -19,25 +19,26 @@ _ROUNDING = 1e-9  # the share by which floats may be wrong in a delta
 
 
 def rho_of_card(card: Sum) -> int:
-    """The micro-rho of normal noise on real numbers that tells at least as much as a report of this
-    card; 0 if none is known.
+    """The micro-rho of normal noise that discloses at least as much as a report of this card.
+
+    Normal noise is on real numbers. 0 if none is known.
     """
     variance = Fraction(card.c * card.t, card.m) if card.norm == 2 else Fraction(0)
     if variance < _FINEST:
         return 0
     vectors = 1 if card.unit else 2  # as Sum.keeps
-    moved = vectors**2 * (int(card.radius) ** 2 + int(card.tally) ** 2)
-    return math.ceil(Fraction(MICRO * moved, 2) / (variance - _SMOOTHED))
+    squared_distance = vectors**2 * (int(card.radius) ** 2 + int(card.tally) ** 2)
+    return math.ceil(Fraction(MICRO * squared_distance, 2) / (variance - _SMOOTHED))
 
 
 def rho_of_cards(micro_rho: int, card: Sum) -> int:
-    """At least the sum of `rho_of_card` over cards like this one, of its radius or a larger one and
-    of its kind of unit, whose costs add up to `micro_rho`; 0 if none is known.
+    """At least the sum of `rho_of_card` over cards like this one whose costs add up to `micro_rho`.
+
+    Like this one: of its radius or a larger one, and of its kind of unit. 0 if none is known.
     """
     vectors = 1 if card.unit else 2
-    variance = Fraction(
-        MICRO * (vectors * card.radius) ** 2, 2 * max(1, micro_rho)
-    )  # of one card that costs all of it
+    # Of one card that costs all of it.
+    variance = Fraction(MICRO * (vectors * card.radius) ** 2, 2 * max(1, micro_rho))
     if card.norm != 2 or variance < _FINEST:
         return 0
     return math.ceil(micro_rho * variance / (variance - _SMOOTHED))
@@ -59,8 +60,9 @@ def delta_of(micro_rho: int, epsilon: float) -> float:
 
 
 def epsilon_of(micro_rho: int, delta: float) -> float:
-    """The least epsilon that is proved at `delta` for reports whose `rho_of_card` adds up to this,
-    rounded up to millionths.
+    """The least epsilon that is proved at `delta`, rounded up to millionths.
+
+    micro_rho: the sum of `rho_of_card` over all reports.
     """
     if delta_of(micro_rho, 0.0) <= delta:
         return 0.0

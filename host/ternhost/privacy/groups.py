@@ -1,5 +1,4 @@
-"""How many of the reports that an intermediary adds up are honest, where the reader controls a share
-of the site's devices.
+"""How many of the reports that are added up are honest, if some of the devices are the reader's.
 
 The reader chooses which devices are asked, so it may ask all of its own and few others. What its
 share of the *site* allows is then the worst case. A group that the intermediary has drawn with its
@@ -21,11 +20,11 @@ _ALL_DRAWS = math.pi**2 / 6  # the sum of 1 / i**2
 
 @dataclass(frozen=True)
 class Group:
-    """The devices of a cohort. site: how many devices the site has; asked: how many of them were
-    asked.
+    """The devices of a cohort.
 
-    pool: among how many the intermediary drew them with its own randomness, in its `draw`-th draw
-    (from 1 on); 0: the reader chose them.
+    site: how many devices the site has. asked: how many of them were asked. pool: among how many
+    the group was drawn at random, in the `draw`-th draw (from 1 on), by the intermediary with
+    its own randomness; 0: the reader chose them.
     """
 
     site: int
@@ -36,8 +35,8 @@ class Group:
     def honest(self, reports: int, share: float, delta: float) -> int:
         """The least number of honest reports among these, one device's own included.
 
-        share: of the site's devices that are honest. delta: with at most this probability, over all
-        draws of the site, it is less.
+        share: of the site's devices that are honest. delta: the probability, over all draws, that
+        fewer are honest.
         """
         if not reports:
             return 0
@@ -55,12 +54,15 @@ def dishonest_of(devices: int, share: float) -> int:
 
 @lru_cache(maxsize=4096)
 def most_dishonest(pool: int, dishonest: int, asked: int, tail: float) -> int:
-    """The most dishonest devices beside an honest one in a group of `asked` that is drawn from a
-    pool with so many; a group has more with at most the probability `tail`.
+    """The most dishonest devices beside an honest one in a group of `asked` that is drawn at random.
+
+    pool: the devices from which it is drawn, so many of them `dishonest`. A group has more with at
+    most the probability `tail`.
     """
     from scipy.special import gammaln  # slow to load
 
-    others, drawn = pool - 1, asked - 1
+    others = pool - 1
+    drawn = asked - 1
     marked = min(dishonest, others)
     most = min(marked, drawn)
     least = max(0, drawn - (others - marked))
@@ -70,12 +72,13 @@ def most_dishonest(pool: int, dishonest: int, asked: int, tail: float) -> int:
     def log_choose(n, k):  # type: ignore[no-untyped-def]
         return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
 
-    counts = np.arange(most, least, -1, dtype=np.float64)  # from the top down
-    law = (
+    # The hypergeometric law of the counts, from the largest down.
+    counts = np.arange(most, least, -1, dtype=np.float64)
+    log_law = (
         log_choose(marked, counts)
         + log_choose(others - marked, drawn - counts)
         - log_choose(others, drawn)
     )
-    or_more = np.cumsum(np.exp(law)) * (1 + _ROUNDING)  # P[D >= count]
-    within = int(np.searchsorted(or_more, tail, side="right"))  # so many counts may be left out
-    return most - within
+    at_least = np.cumsum(np.exp(log_law)) * (1 + _ROUNDING)  # the probability of a count or more
+    left_out = int(np.searchsorted(at_least, tail, side="right"))
+    return most - left_out

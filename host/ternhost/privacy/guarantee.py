@@ -1,8 +1,9 @@
-"""The statement of a guarantee, for people and for programs: every command, report and page takes
-its words from here.
+"""The statement of a guarantee, for people and for programs.
+
+Every command, report and page takes its words from here.
 
 A guarantee names what is protected, against whom, over what time, and how well. The numbers come
-from an account of reports (`composing.together`), which comes from the integers of the cards. What
+from an account of reports (`composing.compose`), which comes from the integers of the cards. What
 neighbours are is defined in shared_specs/ledger.md, Neighbours.
 """
 
@@ -58,10 +59,11 @@ _VERBS = {
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is proved of two data sets: `pure`, an epsilon at delta 0 (None: there is none), and an
-    `epsilon` at `delta`, which is the pure one where no much smaller one is proved. exceeded: at
-    most the probability that somebody's odds grow or shrink by more than exp(epsilon); None: not
-    known.
+    """What is proved of two data sets.
+
+    pure: an epsilon at delta 0; None: there is none. epsilon: at `delta`; it is the pure one where
+    no much smaller one is proved. exceeded: at most the probability that somebody's odds grow or
+    shrink by more than exp(epsilon); None: not known.
     """
 
     pure: float | None
@@ -72,10 +74,10 @@ class Bounds:
     @classmethod
     def of(cls, reports: Mapping[ReportKind, int], delta: float) -> Self:
         """The bounds of so many reports of each kind."""
-        found = compose(reports, delta)
-        if found.pure is not None and found.epsilon >= _LESS * found.pure:
-            return cls(found.pure, found.pure, delta, 0.0)
-        return cls(found.pure, found.epsilon, delta, _exceeded(reports, found.epsilon))
+        loss = compose(reports, delta)
+        if loss.pure is not None and loss.epsilon >= _LESS * loss.pure:
+            return cls(loss.pure, loss.pure, delta, 0.0)
+        return cls(loss.pure, loss.epsilon, delta, _exceeded(reports, loss.epsilon))
 
     @property
     def words(self) -> str:
@@ -97,19 +99,20 @@ def _exceeded(reports: Mapping[ReportKind, int], epsilon: float) -> float:
     rho = sum(times * report.rho for report, times in reports.items())
     bound = sums.exceeded(rho, epsilon)
     noise = {report: times for report, times in reports.items() if report.gaussian}
-    rest = epsilon - pure_sum(
-        {report: times for report, times in reports.items() if not report.gaussian}
-    )
-    if noise and rest > 0:  # no loss of the other reports is above their sum
-        bound = min(bound, _exceeded_by_noise(noise, rest))
+    others = {report: times for report, times in reports.items() if not report.gaussian}
+    left_for_noise = epsilon - pure_sum(others)  # no loss of the others is above their sum
+    if noise and left_for_noise > 0:
+        bound = min(bound, _exceeded_by_noise(noise, left_for_noise))
     return min(1.0, bound * (1 + math.exp(-epsilon)))
 
 
 def _exceeded_by_noise(noise: Mapping[ReportKind, int], epsilon: float) -> float:
-    """At most the probability that the loss of these reports, all with Gaussian noise, is above
-    epsilon.
+    """At most the probability that the loss of these reports is above epsilon.
+
+    noise: reports with Gaussian noise alone.
     """
-    bound = sums.exceeded(sum(times * report.rho for report, times in noise.items()), epsilon)
+    rho = sum(times * report.rho for report, times in noise.items())
+    bound = sums.exceeded(rho, epsilon)
     if all(report.normal for report in noise):
         normal = sum(times * report.normal for report, times in noise.items())
         bound = min(bound, gaussian_curve.exceeded(normal, epsilon))
@@ -157,13 +160,12 @@ class Guarantee:
         if fixed is None:
             fixed = span != Span.LIFE
         unit = min((report.unit for report in reports if report.unit), default=0)
-        reports = _about(reports, unit)
-        bounds = Bounds.of(reports, delta)
+        reports_of_unit = _for_unit(reports, unit)
+        bounds = Bounds.of(reports_of_unit, delta)
         if not unit:
             return cls(span, unit, bounds, share=share, fixed=fixed)
-        content, event = (
-            Bounds.of(for_steps(reports, n), delta) for n in (REPLACED, _REPLACED_TWICE)
-        )
+        content = Bounds.of(for_steps(reports_of_unit, REPLACED), delta)
+        event = Bounds.of(for_steps(reports_of_unit, _REPLACED_TWICE), delta)
         return cls(span, unit, bounds, content, event, share=share, fixed=fixed)
 
     @classmethod
@@ -183,8 +185,9 @@ class Guarantee:
 
     @classmethod
     def toward_server(cls, site: str, epsilon: float, delta: float, honest: float) -> Self:
-        """What the counts of a site tell the owner of the server of one of its devices, in all
-        rounds so far.
+        """What the counts of a site disclose to the owner of the server about one of its devices.
+
+        epsilon: of all rounds so far, at `delta`.
         """
         bounds = Bounds(None, epsilon, delta)
         return cls(Span.LIFE, 0, bounds, reader=Reader.OWNER, site=site, honest=honest, fixed=False)
@@ -199,10 +202,12 @@ class Guarantee:
 
     @property
     def protects(self) -> str:
+        """What is protected, for people."""
         return protected(self.unit)
 
     @property
     def against(self) -> str:
+        """Whom the guarantee holds against, for people."""
         if self.reader == Reader.OWNER:
             return f"the owner of the server, who sees the counts of {self.site} alone"
         return "everybody who sees the reports, the host included"
@@ -237,67 +242,73 @@ class Guarantee:
 
     def as_json(self) -> dict[str, Any]:
         """The exact numbers; `from_json` takes them back."""
-        known = asdict(self)
-        neighbours = "presence" if self.unit else "replacement"
         return {
-            **known,
+            **asdict(self),
             "protects": self.protects,
-            "neighbours": neighbours,
+            "neighbours": "presence" if self.unit else "replacement",
             "against": self.against,
         }
 
     @classmethod
-    def from_json(cls, known: Mapping[str, Any]) -> Self:
-        bounds, content, event = (
-            None if known[name] is None else Bounds(**known[name])
-            for name in ("bounds", "content", "event")
-        )
-        assert bounds is not None
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The guarantee of which `as_json` gave these fields."""
         return cls(
-            span=Span(known["span"]),
-            unit=known["unit"],
-            bounds=bounds,
-            content=content,
-            event=event,
-            reader=Reader(known["reader"]),
-            share=known["share"],
-            site=known["site"],
-            honest=known["honest"],
-            fixed=known["fixed"],
+            span=Span(fields["span"]),
+            unit=fields["unit"],
+            bounds=Bounds(**fields["bounds"]),
+            content=_optional_bounds(fields["content"]),
+            event=_optional_bounds(fields["event"]),
+            reader=Reader(fields["reader"]),
+            share=fields["share"],
+            site=fields["site"],
+            honest=fields["honest"],
+            fixed=fields["fixed"],
         )
 
 
-def _about(reports: Mapping[ReportKind, int], unit: int) -> Mapping[ReportKind, int]:
-    """The same reports, each at what it costs one run of `unit` records, the shortest that any of
-    them protects.
+def _optional_bounds(fields: Mapping[str, Any] | None) -> Bounds | None:
+    if fields is None:
+        return None
+    return Bounds(**fields)
 
-    Such a run lies in one run of a longer report if the shorter length divides the longer one, and
-    else in at most two. It changes each of these, which is two steps (ledger.md, Neighbours).
+
+def _for_unit(reports: Mapping[ReportKind, int], unit: int) -> Mapping[ReportKind, int]:
+    """The same reports, each at what it costs one run of `unit` records.
+
+    unit: the shortest run that any of them protects. It lies in one run of a longer report if the
+    shorter length divides the longer one, and else in at most two. It changes each of these, which
+    is two steps (ledger.md, Neighbours).
     """
-    found: Counter[ReportKind] = Counter()
+    of_unit: Counter[ReportKind] = Counter()
     for report, times in reports.items():
         if report.unit in (0, unit):
-            found[report] += times
+            of_unit[report] += times
         elif report.unit % unit == 0:
-            found[replace(report.for_steps(REPLACED), unit=unit)] += times
+            of_unit[replace(report.for_steps(REPLACED), unit=unit)] += times
         else:
-            found[replace(report.for_steps(_REPLACED_TWICE), unit=unit)] += times
-    return found
+            of_unit[replace(report.for_steps(_REPLACED_TWICE), unit=unit)] += times
+    return of_unit
 
 
 def rounded(number: float) -> str:
-    """A number for people, rounded up to three digits: 4 for 3.99999, 0.928 for 0.927374; from
-    1,000 on whole.
+    """A number for people, rounded up to three digits, and from 1,000 on whole.
+
+    3.99999 becomes "4", 0.927374 becomes "0.928".
     """
     exact = Decimal(repr(number))
-    last_digit = min(0, exact.adjusted() - _DIGITS + 1) if exact else 0
+    last_digit = 0
+    if exact:
+        last_digit = min(0, exact.adjusted() - _DIGITS + 1)
     up = exact.quantize(Decimal(1).scaleb(last_digit), rounding=ROUND_CEILING)
     text = f"{up:,f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." not in text:
+        return text
+    return text.rstrip("0").rstrip(".")
 
 
 def believed(before: float, epsilon: float) -> float:
-    """The most that somebody believes after the reports, whose belief was `before`, if odds change
-    by at most exp(epsilon).
+    """The most that somebody believes after the reports, if odds change by at most exp(epsilon).
+
+    before: the belief before them, a probability.
     """
     return before / (before + (1 - before) * math.exp(-epsilon))

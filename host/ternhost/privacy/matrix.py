@@ -1,6 +1,7 @@
-"""Certify any mechanism by its table of probabilities, in exact fractions: a row for each input, a
-column for each output. Where inputs and outputs are numbers, the table also has a bias and a
-variance.
+"""Certify any mechanism by its table of probabilities, in exact fractions.
+
+A row for each input, a column for each output. Where inputs and outputs are numbers, the table also
+has a bias and a variance.
 """
 
 import csv
@@ -55,32 +56,35 @@ class Certificate:
         return self.ratio is not None and self.ratio <= exp_bound(epsilon)
 
     def delta(self, epsilon: int) -> Fraction:
-        """The least delta for which the mechanism is (epsilon, delta)-private, rounded up. epsilon:
-        micro.
+        """The least delta for which the mechanism is (epsilon, delta)-private, rounded up.
+
+        epsilon: micro.
         """
         bound = exp_bound(epsilon)  # below e**epsilon: delta is more
         whole = math.lcm(*(p.denominator for row in self.rows for p in row))
         rows = [[int(p * whole) for p in row] for row in self.rows]
-        worst = max(
-            sum(
-                max(0, p * bound.denominator - q * bound.numerator)
-                for p, q in zip(*pair, strict=True)
-            )
-            for pair in permutations(rows, 2)
-        )
+        worst = 0
+        for first, second in permutations(rows, 2):
+            excess = 0
+            for p, q in zip(first, second, strict=True):
+                excess += max(0, p * bound.denominator - q * bound.numerator)
+            worst = max(worst, excess)
         return Fraction(worst, whole * bound.denominator)
 
     def as_json(self) -> dict[str, Any]:
         """For JSON: fractions as "num/den" and, named `..._decimal`, as decimals."""
-        result = {
-            name: getattr(self, name) for name in ("pair", "output", "bias_at", "variance_at")
+        fields: dict[str, Any] = {
+            "pair": self.pair,
+            "output": self.output,
+            "bias_at": self.bias_at,
+            "variance_at": self.variance_at,
+            "epsilon_certified": None if self.epsilon is None else self.epsilon / MICRO,
         }
-        result["epsilon_certified"] = None if self.epsilon is None else self.epsilon / MICRO
-        for name in ("ratio", "bias", "variance"):
-            value = getattr(self, name)
-            result[name] = None if value is None else fraction(value)
-            result[f"{name}_decimal"] = None if value is None else float(value)
-        return result
+        values = {"ratio": self.ratio, "bias": self.bias, "variance": self.variance}
+        for name, value in values.items():
+            fields[name] = None if value is None else fraction(value)
+            fields[f"{name}_decimal"] = None if value is None else float(value)
+        return fields
 
 
 def certify(
@@ -102,30 +106,42 @@ def certify(
     names, xs = _labels(inputs, len(rows), "input")
     outputs, ys = _labels(values, len(rows[0]), "output")
     for name, row in zip(names, rows, strict=True):
-        if min(row) < 0:
-            raise UsageError(
-                f"input {name} has the probability {min(row)}", "give probabilities from 0 to 1"
-            )
-        if (total := sum(row)) != 1:
-            text = (
-                f"the probabilities of input {name} sum to {total} ({float(total):.9g}), not to 1"
-            )
-            raise UsageError(
-                text, "write 1/3, not 0.333; a table with names has an empty first cell"
-            )
+        _require_law(name, row)
+
     ratio, most, least, output = _worst(rows)
     epsilon = None
     if ratio is not None and ratio <= exp_bound(MAX_EPSILON):
         epsilon = bisected(-1, MAX_EPSILON, lambda micro: ratio <= exp_bound(micro))
-    found: dict[str, Any] = {}
+    accuracy: dict[str, Any] = {}
     if ys is not None:
-        means = [mean(row, ys) for row in rows]
-        spread = [mean(row, [y * y for y in ys]) - m**2 for row, m in zip(rows, means, strict=True)]
-        found = {"variance": max(spread), "variance_at": names[spread.index(max(spread))]}
-        if xs is not None:
-            away = [abs(m - x) for m, x in zip(means, xs, strict=True)]
-            found |= {"bias": max(away), "bias_at": names[away.index(max(away))]}
-    return Certificate(rows, ratio, epsilon, (names[most], names[least]), outputs[output], **found)
+        accuracy = _accuracy(rows, names, xs, ys)
+    pair = (names[most], names[least])
+    return Certificate(rows, ratio, epsilon, pair, outputs[output], **accuracy)
+
+
+def _require_law(name: str, row: Row) -> None:
+    """Raise UsageError where the probabilities of an input are not from 0 to 1, and 1 in all."""
+    if min(row) < 0:
+        text = f"input {name} has the probability {min(row)}"
+        raise UsageError(text, "give probabilities from 0 to 1")
+    total = sum(row)
+    if total != 1:
+        text = f"the probabilities of input {name} sum to {total} ({float(total):.9g}), not to 1"
+        raise UsageError(text, "write 1/3, not 0.333; a table with names has an empty first cell")
+
+
+def _accuracy(rows: Sequence[Row], names: Sequence[str], xs: Row | None, ys: Row) -> dict[str, Any]:
+    """The largest variance and, where the inputs are numbers, the largest bias."""
+    squares = [y * y for y in ys]
+    means = [mean(row, ys) for row in rows]
+    variances = [mean(row, squares) - m**2 for row, m in zip(rows, means, strict=True)]
+    worst = max(variances)
+    accuracy = {"variance": worst, "variance_at": names[variances.index(worst)]}
+    if xs is not None:
+        biases = [abs(m - x) for m, x in zip(means, xs, strict=True)]
+        largest = max(biases)
+        accuracy |= {"bias": largest, "bias_at": names[biases.index(largest)]}
+    return accuracy
 
 
 def read(path: str | Path) -> Certificate:
@@ -159,15 +175,14 @@ def _csv(text: str) -> tuple[Any, ...]:
 
 
 def _json(text: str) -> tuple[Any, ...]:
-    """(matrix, values, inputs) of a list of rows, or of an object with `rows`, `outputs` and
-    `inputs`.
+    """(matrix, values, inputs) of a list of rows, or of an object with those as named fields.
+
+    The object has `rows`, `outputs` and `inputs`.
     """
     table = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
-    return (
-        (table["rows"], table.get("outputs"), table.get("inputs"))
-        if isinstance(table, dict)
-        else (table,)
-    )
+    if isinstance(table, dict):
+        return table["rows"], table.get("outputs"), table.get("inputs")
+    return (table,)
 
 
 def _number(entry: Entry, what: str) -> Fraction:
@@ -187,21 +202,24 @@ def _labels(labels: Sequence[Entry] | None, count: int, what: str) -> tuple[list
     if len(names) != count or len(set(names)) < count:
         text = f"the table has {count} {what}s, and their names are {', '.join(names)}"
         raise UsageError(text, hint=f"give each {what} a name of its own")
-    numbers = all(_NUMBER.fullmatch(name) for name in names)
-    return names, [_number(label, "a value") for label in names] if numbers else None
+    if not all(_NUMBER.fullmatch(name) for name in names):
+        return names, None
+    return names, [_number(label, "a value") for label in labels]
 
 
 def _worst(rows: Sequence[Row]) -> tuple[Fraction | None, int, int, int]:
-    """(ratio, input of the larger probability, input of the smaller one, output); None for a ratio
-    to 0.
+    """The largest ratio of the probabilities of an output at two inputs; None for a ratio to 0.
+
+    Gives (ratio, input of the larger probability, input of the smaller one, output).
     """
     worst = Fraction(0), 0, 0, 0
     for output, column in enumerate(zip(*rows, strict=True)):
         most, least = column.index(max(column)), column.index(min(column))
-        if column[most] and not column[least]:
+        if not column[most]:
+            continue
+        if not column[least]:
             return None, most, least, output
-        if column[most]:
-            worst = max(
-                worst, (column[most] / column[least], most, least, output), key=lambda each: each[0]
-            )
+        ratio = column[most] / column[least]
+        if ratio > worst[0]:
+            worst = ratio, most, least, output
     return worst

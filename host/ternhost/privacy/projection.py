@@ -1,5 +1,4 @@
-"""Projections (cards.md): the design of their weights, how long their vectors are, and the error of
-a mean of them.
+"""Projections (cards.md): the design of their weights, and the error of a mean of them.
 
 PrivUnit (Bhowmick et al. 2018) with the rotated codewords of RRSC (Isik et al., NeurIPS 2023). The
 privacy of a card is exact; that its estimates have no bias holds for a uniform rotation, from which
@@ -26,10 +25,9 @@ from ternhost.vectorised.projection import of as of
 Floats = npt.NDArray[np.float64]
 
 MOST_VALUES = 128
-BIAS, WORST_BIAS = (
-    0.001,
-    0.002,
-)  # squared, over the mean's square: on the bundled sets, and the worst known
+# Squared, over the mean's square: on the bundled sets, and the worst known.
+BIAS = 0.001
+WORST_BIAS = 0.002
 _MOST_TOTAL, _MOST_RADIUS = 1 << 20, 1 << 15  # bounds of cards.md
 _STEP = 1 << 11  # of a radius
 _MOST_B = 1 << 13  # among which b is chosen
@@ -42,9 +40,10 @@ _FARTHEST, _POINTS = 9.0, 4001  # of a numerical integral over normal sizes
 
 @dataclass(frozen=True)
 class ProjectionDesign:
-    """A card of shape 7 with the `range` that its question needs. radius: to which vectors are
-    clipped, in real units. variance: of a coordinate of the estimate from one report, noise and
-    sampling together, averaged over coordinates.
+    """A card of shape 7 with the `range` that its question needs.
+
+    radius: to which vectors are clipped, in real units. variance: of a coordinate of the estimate
+    from one report, noise and sampling together, averaged over coordinates.
     """
 
     card: bytes
@@ -55,8 +54,9 @@ class ProjectionDesign:
 
 @cache
 def cosines(size: int) -> Floats:
-    """The mean of the i-th largest absolute coordinate of a uniformly distributed direction of
-    `size` dimensions.
+    """The mean of the i-th largest absolute coordinate of a uniformly distributed direction.
+
+    size: its dimensions, and the length of the result.
     """
     from scipy import stats  # slow to load
 
@@ -82,9 +82,7 @@ def real_radius(body: Projection, range_: int) -> float:
 
 
 def unit(body: Projection, range_: int) -> float:
-    """The factor that makes the mean of the decoded vectors of reports an estimate of the mean of
-    the values.
-    """
+    """The factor that turns the mean of the reports' decoded vectors into an estimated mean."""
     return float(real_radius(body, range_) / (gain(body) * body.size**1.5))
 
 
@@ -103,37 +101,49 @@ def size_of(values: int) -> int:
 
 @cache
 def weights(epsilon: int, size: int) -> tuple[int, int, int]:
-    """k, a and b of the least variance at epsilon (micro)."""
+    """k, a and b of the least variance at epsilon (micro), in `size` dimensions.
+
+    Raises UsageError where there are none.
+    """
     lower = exp_lower(epsilon)
-    ratio, tops = lower / (1 << EXP_BITS), 1 + np.arange(size)
-    k = 1 + int(
-        ((ratio - 1) * np.cumsum(cosines(size)) / (tops * ratio + 2 * size - tops)).argmax()
-    )
-    found = []
+    k = _likely_directions(lower / (1 << EXP_BITS), size)
+    candidates = []
     for b in range(1, min(_MOST_TOTAL // (2 * size), _MOST_B) + 1):
         a = min(b * lower >> EXP_BITS, (_MOST_TOTAL - (2 * size - k) * b) // k)
-        if a > b:
-            total = k * a + (2 * size - k) * b
-            full = total >= _FULL * (1 << (total - 1).bit_length())
-            found.append((a / b * (1 if full else 1 - _UNFULL), a, b))
-    if not found:
+        if a <= b:
+            continue
+        total = k * a + (2 * size - k) * b
+        ratio = a / b
+        if total < _FULL * (1 << (total - 1).bit_length()):
+            ratio = a / b * (1 - _UNFULL)
+        candidates.append((ratio, a, b))
+    if not candidates:
         hint = "spend more on a report, or report about coordinates (--algorithm fedsgd)"
         raise UsageError(f"an epsilon of {epsilon / MICRO:g} is too little for a projection", hint)
-    return k, *max(found)[1:]
+    _, a, b = max(candidates)
+    return k, a, b
+
+
+def _likely_directions(ratio: float, size: int) -> int:
+    """How many of the directions next to the vector are to be likely, by this ratio."""
+    counts = 1 + np.arange(size)
+    gains = (ratio - 1) * np.cumsum(cosines(size)) / (counts * ratio + 2 * size - counts)
+    return 1 + int(gains.argmax())
 
 
 def design(epsilon: int, values: int, radius: float) -> ProjectionDesign:
-    """The card of the least variance that keeps `epsilon` (micro) for vectors of so many values,
-    which are clipped to this radius (l2 norm, real units). Raises UsageError.
+    """The card of the least variance that keeps `epsilon` (micro) for vectors of so many values.
+
+    radius: to which vectors are clipped (l2 norm, real units). Raises UsageError.
     """
     size = size_of(values)
-    positive = math.isfinite(radius) and radius > 0
-    range_ = min(MAX_FINE, max(0, math.floor(-math.log2(radius)))) if positive else 0
-    steps = round(radius * (_STEP << range_)) if positive else 0
+    range_, steps = 0, 0
+    if math.isfinite(radius) and radius > 0:
+        range_ = min(MAX_FINE, max(0, math.floor(-math.log2(radius))))
+        steps = round(radius * (_STEP << range_))
     if not 1 <= steps <= _MOST_RADIUS:
-        raise UsageError(
-            f"a radius cannot be {radius:g}", f"from {0.5 / (_STEP << MAX_FINE):.2g} to 16"
-        )
+        hint = f"from {0.5 / (_STEP << MAX_FINE):.2g} to 16"
+        raise UsageError(f"a radius cannot be {radius:g}", hint)
     body = struct.pack(BODY, size.bit_length() - 1, *weights(epsilon, size), steps)
     card = finish(cards.PROJECTION, body)
     decoded = of(cards.decode(card))
@@ -148,9 +158,10 @@ def with_radius(card: cards.Card, steps: int) -> bytes:
 
 
 def law(body: Projection, length: float) -> tuple[Floats, Floats]:
-    """For a vector of `length` radii (-1 to 1; below 0 the opposite one): what each codeword has in
-    common with its direction, on average, ascending (2 N cosines); and how likely each one is (2
-    N).
+    """The cosines of all codewords with a vector's direction, ascending, and how likely each is.
+
+    length: of the vector in radii, -1 to 1; below 0 the opposite one. Both results have 2 N entries;
+    the cosines are means over rotations.
     """
     near = cosines(body.size)
     values = np.concatenate([-near, near[::-1]])

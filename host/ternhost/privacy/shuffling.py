@@ -1,5 +1,4 @@
-"""The central privacy cost of reports where an anonymous shuffler stands between the clients and
-the reader.
+"""The central privacy cost of reports behind an anonymous shuffler.
 
 A shuffler passes on the reports of n clients in random order, and nothing else. Then a report of
 local epsilon e0 is (epsilon, delta)-private with a far smaller epsilon. Two bounds:
@@ -57,16 +56,18 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Upper bounds of the central epsilon of a report of local epsilon `local`, one of `reports`,
-    at `delta`.
+    """Upper bounds of the central epsilon, at `delta`, of one of `reports` shuffled reports.
+
+    local: the local epsilon of a report. closed: None where its theorem does not apply. card: None
+    where no card is known, or its probabilities are irrational (laplace).
     """
 
     local: float
     reports: int
     delta: float
-    closed: float | None  # None where its theorem does not apply
+    closed: float | None
     any_mechanism: float
-    card: float | None  # None where no card is known, or its probabilities are irrational (laplace)
+    card: float | None
 
     @property
     def epsilon(self) -> float:
@@ -78,9 +79,10 @@ class Shuffled:
 def account(
     local: int, reports: int, delta: float, card: Card | None = None, values: int = 1
 ) -> Shuffled:
-    """Account for one report of each of `reports` honest clients, in which `values` values cost
-    `local` (micro) each. Several values a report take the bound for any mechanism, whatever the
-    `card`. Raises UsageError.
+    """Account for one report of each of `reports` honest clients.
+
+    local: what each of its `values` costs, in micro-epsilon. Several values a report take the bound
+    for any mechanism, whatever the `card`. Raises UsageError.
     """
     require(1 <= reports <= MOST_REPORTS, "reports", f"from 1 to {MOST_REPORTS:,}", f"{reports:,}")
     if not 0 < delta < 1:
@@ -95,17 +97,24 @@ def account(
             f" {MOST:g} nothing is hidden",
             hint="fewer --values, or a smaller epsilon",
         )
-    known = card is not None and values == 1 and are_known(card)
-    worst = _least_epsilon(randomised_response(epsilon), epsilon, reports, delta)
-    of_card = (
-        _least_epsilon(parts(card), epsilon, reports, delta) if known and card is not None else None
+    of_card = None
+    any_mechanism = _least_epsilon(randomised_response(epsilon), epsilon, reports, delta)
+    if card is not None and values == 1 and are_known(card):
+        of_card = _least_epsilon(parts(card), epsilon, reports, delta)
+    return Shuffled(
+        local=epsilon,
+        reports=reports,
+        delta=delta,
+        closed=closed(epsilon, reports, delta),
+        any_mechanism=any_mechanism,
+        card=of_card,
     )
-    return Shuffled(epsilon, reports, delta, closed(epsilon, reports, delta), worst, of_card)
 
 
 def closed(epsilon: float, reports: int, delta: float) -> float | None:
-    """The closed bound on the central epsilon, or None where epsilon > log(reports / (16 log(2 /
-    delta))).
+    """The closed bound on the central epsilon; None where it does not apply.
+
+    Its condition is epsilon <= log(reports / (16 log(2 / delta))).
     """
     if epsilon > math.log(reports / (16 * math.log(2 / delta))):
         return None
@@ -115,36 +124,41 @@ def closed(epsilon: float, reports: int, delta: float) -> float | None:
 
 
 def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: float) -> float:
-    if delta_at(laws, local, 0.0, reports) <= delta:
+    """The least central epsilon that is proved at `delta`."""
+
+    def is_proved(epsilon: float) -> bool:
+        return delta_at(laws, local, epsilon, reports) <= delta
+
+    if is_proved(0.0):
         return 0.0
-    # At the local epsilon no X is positive.
-    return least(
-        0.0, local, _CLOSE, lambda epsilon: delta_at(laws, local, epsilon, reports) <= delta
-    )
+    return least(0.0, local, _CLOSE, is_proved)  # at the local epsilon no X is positive
 
 
 def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -> float:
     """An upper bound of delta at central `epsilon`, of laws that keep the local epsilon."""
-    return delta_of(
-        laws, local, Fraction(math.exp(epsilon) * (1 - 1e-15)), reports
-    )  # less: delta is more
+    g = Fraction(math.exp(epsilon) * (1 - 1e-15))  # a smaller g has a larger delta
+    return delta_of(laws, local, g, reports)
 
 
 def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> float:
     """The same at e**epsilon = g."""
-    e = math.floor(g * (1 << _BITS))
+    one = 1 << _BITS
     cells = _CELLS if reports < _MANY else _FEWER_CELLS
-    low, high = 1 - float(g) * math.exp(local), math.exp(local) - float(g)
-    step = max(1, math.ceil((high - low) / cells * (1 + 1e-9) * (1 << _BITS)))
-    first = math.floor(low * (1 << _BITS) / step) - 1
-    last = math.ceil(high * (1 << _BITS) / step) + 1
+    low = 1 - float(g) * math.exp(local)
+    high = math.exp(local) - float(g)
+    step = max(1, math.ceil((high - low) / cells * (1 + 1e-9) * one))
+    first = math.floor(low * one / step) - 1
+    last = math.ceil(high * one / step) + 1
     if last <= first + 2:
         return 0.0
-    at = [step * j for j in range(first, last + 1)]
-    pi: npt.NDArray[np.object_] = sum(part.share * _envelope(part, e, at) for part in laws)
-    unit = Fraction(step, 1 << _BITS)
+
+    grid = [step * j for j in range(first, last + 1)]
+    e = math.floor(g * one)
+    pi: npt.NDArray[np.object_] = sum(part.share * _envelope(part, e, grid) for part in laws)
+    unit = Fraction(step, one)
     beyond = np.concatenate([[pi[0] + unit], pi, [Fraction(0)]])
-    masses = np.array([float(m / unit) for m in beyond[2:] - 2 * beyond[1:-1] + beyond[:-2]])
+    bends = beyond[2:] - 2 * beyond[1:-1] + beyond[:-2]
+    masses = np.array([float(bend / unit) for bend in bends])
     return _mean_positive(masses, first, float(unit), reports)
 
 
@@ -156,24 +170,33 @@ def _envelope(part: Part, e: int, at: Sequence[int]) -> npt.NDArray[np.object_]:
     return np.array([Fraction(n, part.whole * scale) for n in largest], object)
 
 
-def _mean_positive(masses: Floats, first: int, unit: float, n: int) -> float:
-    """E[max(0, X_1 + ... + X_n)] / n, at least, where X is (first + j) unit with probability
-    masses[j].
-    """
-    from scipy import optimize  # slow to load
+def _mean_positive(masses: Floats, first: int, unit: float, reports: int) -> float:
+    """At least E[max(0, X_1 + ... + X_n)] / n, for n = `reports`.
 
+    X is (first + j) unit with probability masses[j].
+    """
     at = np.arange(first, first + len(masses))
-    at, masses = at[masses > 0], masses[masses > 0]
-    top = at.max()
-    if top <= 0:
+    draws = Draws(at[masses > 0], masses[masses > 0], reports)
+    if draws.at.max() <= 0:
         return 0.0
 
-    draws = Draws(at, masses, n)
-    most = 1.0 / top
-    while draws.mean(most) < 0:
-        most *= 2
-    tilt = float(optimize.brentq(draws.mean, 0.0, most, xtol=1e-15)) if draws.mean(0.0) < 0 else 0.0
+    tilt = _centring_tilt(draws)
     total = add_up([draws], tilt)
-    largest = 1 / (math.e * tilt) if tilt else n * float(np.abs(at).max())  # of s exp(-tilt s)
+    if tilt:
+        largest = 1 / (math.e * tilt)  # of s exp(-tilt s)
+    else:
+        largest = reports * draws.largest_size
     lost = math.exp(total.log_scale - LOST) * largest
-    return (total.above(0.0, lambda sums: sums) + lost) * unit / n
+    return (total.above(0.0, lambda sums: sums) + lost) * unit / reports
+
+
+def _centring_tilt(draws: Draws) -> float:
+    """The tilt at which the mean is 0; no tilt if the mean is above 0 already."""
+    from scipy import optimize  # slow to load
+
+    if draws.mean(0.0) >= 0:
+        return 0.0
+    steep = 1.0 / draws.at.max()
+    while draws.mean(steep) < 0:
+        steep *= 2
+    return float(optimize.brentq(draws.mean, 0.0, steep, xtol=1e-15))

@@ -1,5 +1,4 @@
-"""Sums over units under exact noise (cards.md, sum): their design, and what rho of zCDP means as
-(epsilon, delta).
+"""Sums over units under exact noise (cards.md, sum): their design, and rho as (epsilon, delta).
 
 The conversion is corollary 13 of Canonne, Kamath and Steinke 2020 (ledger.md, Measure). Every alpha
 gives a valid bound: floats choose one, and 60 digits compute the bound there, which is then rounded
@@ -35,10 +34,15 @@ def rho_of_pure(epsilon: int) -> int:
 
 
 def pure_of(micro_rho: int) -> int:
-    """The largest micro-epsilon, up to 20, of a report that costs at most this rho (micro); 0 if
-    there is none.
+    """The largest micro-epsilon, up to 20, of a report that costs at most this rho (micro).
+
+    0 if there is none.
     """
-    return bisected(0, MAX_EPSILON + 1, lambda e: e > MAX_EPSILON or rho_of_pure(e) > micro_rho) - 1
+
+    def is_too_much(epsilon: int) -> bool:
+        return epsilon > MAX_EPSILON or rho_of_pure(epsilon) > micro_rho
+
+    return bisected(0, MAX_EPSILON + 1, is_too_much) - 1
 
 
 def rho_of(epsilon: float, delta: float) -> int:
@@ -48,9 +52,12 @@ def rho_of(epsilon: float, delta: float) -> int:
     """
     if not 0 < epsilon < math.inf:
         raise UsageError(f"epsilon must be above 0, not {epsilon:g}")
-    least = _least(
-        lambda a, b, ln, ratio, e, sure: (ratio + (sure - ln) / b - e) / a, epsilon, _sure(delta)
-    )
+
+    def minus_rho(alpha, alpha_less_1, log_alpha, log_ratio, epsilon, log_inverse_delta):  # type: ignore[no-untyped-def]
+        excess = log_ratio + (log_inverse_delta - log_alpha) / alpha_less_1 - epsilon
+        return excess / alpha
+
+    least = _least(minus_rho, epsilon, _log_inverse(delta))
     return max(0, math.floor(-least * MICRO))
 
 
@@ -59,52 +66,62 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
 
     Raises UsageError.
     """
-    sure = _sure(delta)
+    log_inverse_delta = _log_inverse(delta)
     if not micro_rho:
         return 0.0
-    total = Decimal(micro_rho) / MICRO
-    least = _least(lambda a, b, ln, ratio, r, sure: a * r + ratio + (sure - ln) / b, total, sure)
-    found = max(0, math.ceil(least * MICRO)) / MICRO
-    return found if Fraction(found) >= least else math.nextafter(found, math.inf)
+
+    def epsilon(alpha, alpha_less_1, log_alpha, log_ratio, rho, log_inverse_delta):  # type: ignore[no-untyped-def]
+        return alpha * rho + log_ratio + (log_inverse_delta - log_alpha) / alpha_less_1
+
+    least = _least(epsilon, Decimal(micro_rho) / MICRO, log_inverse_delta)
+    rounded_up = max(0, math.ceil(least * MICRO)) / MICRO
+    if Fraction(rounded_up) >= least:
+        return rounded_up
+    return math.nextafter(rounded_up, math.inf)
 
 
 def epsilon_of_renyi(divergence: float, alpha: float, delta: float) -> float:
-    """The epsilon at `delta` of what has at most this Renyi divergence of one order alpha
-    (ledger.md, Measure).
-    """
-    sure = -math.log(delta) - math.log(alpha)
-    return divergence + (math.log1p(-1 / alpha) + sure / (alpha - 1)) * (1 + 1e-12) + 1e-12
+    """The epsilon at `delta` of a Renyi divergence of one order alpha (ledger.md, Measure)."""
+    log_inverse = -math.log(delta) - math.log(alpha)
+    return divergence + (math.log1p(-1 / alpha) + log_inverse / (alpha - 1)) * (1 + 1e-12) + 1e-12
 
 
 def exceeded(micro_rho: int, epsilon: float) -> float:
-    """At most the probability that reports of this rho change somebody's odds by more than
-    e**epsilon (Markov's inequality for the Renyi divergence of the best order).
+    """At most the probability that reports of this rho change somebody's odds by over e**epsilon.
+
+    Markov's inequality for the Renyi divergence of the best order.
     """
     rho = micro_rho / MICRO
     if epsilon <= rho:
         return 1.0
-    return math.exp(-((epsilon - rho) ** 2) / (4 * rho)) * (1 + 1e-9) if rho else 0.0
+    if not rho:
+        return 0.0
+    return math.exp(-((epsilon - rho) ** 2) / (4 * rho)) * (1 + 1e-9)
 
 
 def group(cost: int, units: int, delta: float | None = None) -> float:
-    """The epsilon of `units` units together, a whole device's, where each loses `cost`: micro-rho
-    at this delta (n**2 rho: Bun and Steinke 2016, proposition 1.9), or, without a delta, pure
-    micro-epsilon (n epsilon).
+    """The epsilon of `units` units together, a whole device's, where each loses `cost`.
+
+    cost: micro-rho at this delta (n**2 rho: Bun and Steinke 2016, proposition 1.9), or, without a
+    delta, pure micro-epsilon (n epsilon).
     """
-    return units * cost / MICRO if delta is None else epsilon_of(units * units * cost, delta)
+    if delta is None:
+        return units * cost / MICRO
+    return epsilon_of(units * units * cost, delta)
 
 
 def parse_delta(text: str) -> float:
-    """Raises UsageError."""
+    """The delta of --delta. Raises UsageError."""
     try:
-        _sure(float(text))
+        delta = float(text)
     except ValueError:
         raise UsageError(f"--delta must be a number, not {text!r}", hint="such as 1e-6") from None
-    return float(text)
+    _log_inverse(delta)
+    return delta
 
 
-def _sure(delta: float) -> Decimal:
-    # ln(1 / delta)
+def _log_inverse(delta: float) -> Decimal:
+    """ln(1 / delta), to 60 digits. Raises UsageError."""
     if not 0 < delta < 1:
         raise UsageError(f"delta must be between 0 and 1, not {delta:g}")
     with localcontext() as context:
@@ -113,25 +130,31 @@ def _sure(delta: float) -> Decimal:
 
 
 def _least(formula: Callable[..., Any], *given: float | Decimal) -> Fraction:
-    """At least, and by no more than rounding, the formula(alpha, alpha - 1, ln alpha, ln(1 -
-    1/alpha), *given) of the alpha > 1 at which it is found to be least.
+    """At least the least value of a formula over all alpha > 1, and by no more than rounding.
+
+    It is called as formula(alpha, alpha - 1, ln alpha, ln(1 - 1/alpha), *given), with floats to find
+    the best alpha and with 60 digits there.
     """
     floats = [float(value) for value in given]
 
     def at(x: float) -> float:
-        b = math.exp(x)
-        return float(formula(1 + b, b, math.log1p(b), x - math.log1p(b), *floats))
+        alpha_less_1 = math.exp(x)
+        log_alpha = math.log1p(alpha_less_1)
+        return float(formula(1 + alpha_less_1, alpha_less_1, log_alpha, x - log_alpha, *floats))
 
-    best, step = min((i / 10 for i in range(-300, 301)), key=at), 0.1
+    best = min((i / 10 for i in range(-300, 301)), key=at)
+    step = 0.1
     for _ in range(100):
         best = min((best - step, best, best + step), key=at)
         step *= 0.8
+
     with localcontext() as context:
         context.prec = 60
-        b = Decimal(math.exp(best))
-        a = 1 + b
+        alpha_less_1 = Decimal(math.exp(best))
+        alpha = 1 + alpha_less_1
         exact = [Decimal(str(value)) for value in given]
-        return Fraction(formula(a, b, a.ln(), (b / a).ln(), *exact)) + _SLACK
+        least = formula(alpha, alpha_less_1, alpha.ln(), (alpha_less_1 / alpha).ln(), *exact)
+        return Fraction(least) + _SLACK
 
 
 @dataclass(frozen=True)
@@ -180,83 +203,109 @@ def design(
     bits: int | None = None,
     fine: int = 4,
 ) -> SumDesign:
-    """The card with the smallest noise that keeps `cost`, what one report may spend: micro-rho with
-    Gaussian noise (norm 2), micro-epsilon with Laplace noise (norm 1). Raises UsageError where
-    there is none.
+    """The card with the smallest noise that keeps `cost`. Raises UsageError where there is none.
 
-    radius: of a unit, in real units, in `steps` grid steps. clipped, kept: what a unit adds to the
-    tally. units: of a device; values: of a report, the tally included. bits: of a symbol, by
-    default as many as the sums need, 8 to 12. fine: the largest range of its question.
+    cost: what one report may spend: micro-rho with Gaussian noise (norm 2), micro-epsilon with
+    Laplace noise (norm 1). radius: of a unit, in real units, in `steps` grid steps. clipped, kept:
+    what a unit adds to the tally. units: of a device. values: of a report, the tally included. bits:
+    of a symbol, by default as many as the sums need, 8 to 12. fine: the largest range of its
+    question.
     """
     tally = max(abs(clipped), abs(kept))
-    room = 8 * MOST_BYTES // max(1, values)  # bits of a value
-    fine = next((f for f in range(fine, -1, -1) if radius * (1 << 14 + f) <= _MOST_REACH), 0)
-    for holds, text, hint in (
-        (1 <= cost <= MAX_EPSILON, f"a report cannot cost {cost / MICRO:g}", "at most 20"),
-        (
-            0 <= unit < 1 << 16 and units >= 1,
-            "a unit has up to 65535 records",
-            "0: all of the device",
-        ),
-        (
-            1 <= steps <= _MOST_STEPS >= tally,
-            "a radius or a tally is out of bounds",
-            "up to 4096 steps",
-        ),
-        (
-            2 <= bits <= min(16, room) if bits else room >= 8 and values > 0,
-            f"{values} values of {bits or 8} bits do not fit a report of {MOST_BYTES} bytes",
-            "ask for fewer values",
-        ),
-        (
-            0.5 < radius * (1 << 14 + fine) <= _MOST_REACH,
-            f"a radius cannot be {radius:g}",
-            "from 0.000002 to 65535",
-        ),
-    ):
-        if not holds:
-            raise UsageError(text, hint)
+    most_bits = 8 * MOST_BYTES // max(1, values)
+    while fine > 0 and radius * (1 << 14 + fine) > _MOST_REACH:
+        fine -= 1
+    if not 1 <= cost <= MAX_EPSILON:
+        raise UsageError(f"a report cannot cost {cost / MICRO:g}", "at most 20")
+    if not (0 <= unit < 1 << 16 and units >= 1):
+        raise UsageError("a unit has up to 65535 records", "0: all of the device")
+    if not 1 <= steps <= _MOST_STEPS or tally > _MOST_STEPS:
+        raise UsageError("a radius or a tally is out of bounds", "up to 4096 steps")
+    _require_room(bits, most_bits, values)
+    if not 0.5 < radius * (1 << 14 + fine) <= _MOST_REACH:
+        raise UsageError(f"a radius cannot be {radius:g}", "from 0.000002 to 65535")
+
     t, c, m = _noise(norm, cost, steps, tally, vectors=1 if unit else 2)
-    spread = Fraction(c * t, m) if norm == 2 else Fraction(2 * t * t)
-    coarse = next(q for q in range(20, -1, -1) if q == 0 or 4 ** (q + 1) <= spread)
+    noise_variance = Fraction(c * t, m) if norm == 2 else Fraction(2 * t * t)
+    coarse = _coarseness(noise_variance)
     if not bits:
-        most = (units * max(steps, tally) + _SPREADS * math.sqrt(spread)) / 2**coarse
-        bits = min(next((b for b in range(8, 12) if most < 2 ** (b - 1)), 12), room)
+        largest_sum = units * max(steps, tally) + _SPREADS * math.sqrt(noise_variance)
+        bits = min(_bits_for(largest_sum / 2**coarse), most_bits)
     reach = round(radius * (1 << 14 + fine))
     try:
         body = struct.pack(BODY, norm, unit, steps, reach, clipped, kept, t, c, m, coarse, bits)
         card = finish(cards.SUM, body)
     except cards.CardError as error:
-        raise UsageError(
-            f"there is no such sum: {error}", "use more steps, or spend less"
-        ) from None
+        hint = "use more steps, or spend less"
+        raise UsageError(f"there is no such sum: {error}", hint) from None
     decoded = of(cards.decode(card))
     step = grid(decoded, fine)
-    return SumDesign(card, fine, step * 2**coarse, step * math.sqrt(variance(decoded)))
+    sigma = step * math.sqrt(variance(decoded))
+    return SumDesign(card=card, range=fine, step=step * 2**coarse, sigma=sigma)
+
+
+def _require_room(bits: int | None, most_bits: int, values: int) -> None:
+    """Raise UsageError where so many values do not fit a report."""
+    if bits:
+        fits = 2 <= bits <= min(16, most_bits)
+    else:
+        fits = most_bits >= 8 and values > 0
+    if not fits:
+        text = f"{values} values of {bits or 8} bits do not fit a report of {MOST_BYTES} bytes"
+        raise UsageError(text, "ask for fewer values")
+
+
+def _coarseness(noise_variance: Fraction) -> int:
+    """The binary logarithm of the largest output step that noise of this variance hides."""
+    coarse = 0
+    while coarse < 20 and 4 ** (coarse + 2) <= noise_variance:
+        coarse += 1
+    return coarse
+
+
+def _bits_for(largest_sum: float) -> int:
+    """8 to 12 bits that hold sums up to this one and down to its opposite, in output steps."""
+    bits = 8
+    while bits < 12 and largest_sum >= 2 ** (bits - 1):
+        bits += 1
+    return bits
 
 
 def _noise(norm: int, cost: int, steps: int, tally: int, vectors: int) -> tuple[int, int, int]:
-    """t, c and m of the smallest noise.
-
-    With norm 2 t and m are powers of two: uniform(t m) then rejects nothing.
+    """t, c and m of the smallest noise. Raises UsageError where it is out of bounds.
 
     vectors: by how many vectors the sums of two neighbours may differ: 1 where a run of records is
     there or not, 2 where a whole device may hold other records (ledger.md, Neighbours).
     """
     if norm == 1:
         scale = -(-MICRO * vectors * (steps + tally) // cost)
-        found = [(scale, 0, 0)]
+        noise = (scale, 0, 0)
+        fits = scale <= _MOST_SCALE
     else:
-        moved = vectors**2 * (steps**2 + tally**2)  # the square of its length
-        least = Fraction(MICRO * moved, 2 * cost)  # sigma**2
-        t = 1 << max(0, round(math.log2(least) / 2))
-        found = [(t, math.ceil(least * m / t), m) for m in (1 << j for j in range(21))]
-        found = [
-            each for each in found if each[1] < _MOST_SCALE // 2 and t * each[2] <= _MOST_SCALE
-        ]
-        close = [each for each in found if t * each[1] <= (1 + _CLOSE) * least * each[2]]
-        found = close or found[::-1]
-    if not found or found[0][0] > _MOST_SCALE:
+        squared_distance = vectors**2 * (steps**2 + tally**2)
+        noise, fits = _gaussian_noise(Fraction(MICRO * squared_distance, 2 * cost))
+    if not fits:
         text = f"{cost / MICRO:g} is too little for a radius of {steps} steps: the noise is out of bounds"
         raise UsageError(text, "use fewer steps, ask for fewer reports, or spend more")
-    return found[0]
+    return noise
+
+
+def _gaussian_noise(variance: Fraction) -> tuple[tuple[int, int, int], bool]:
+    """t, c and m of a variance that is at least this; whether they are within bounds.
+
+    t and m are powers of two: uniform(t m) then rejects nothing. The smallest m that wastes little
+    is taken, or else the largest.
+    """
+    t = 1 << max(0, round(math.log2(variance) / 2))
+    allowed = []
+    for j in range(21):
+        m = 1 << j
+        c = math.ceil(variance * m / t)
+        if c < _MOST_SCALE // 2 and t * m <= _MOST_SCALE:
+            allowed.append((t, c, m))
+    if not allowed:
+        return (t, 0, 0), False
+    for t, c, m in allowed:
+        if t * c <= (1 + _CLOSE) * variance * m:
+            return (t, c, m), True
+    return allowed[-1], True

@@ -1,5 +1,6 @@
-"""The unit of privacy: a client with all that it ever holds, or a run of consecutive records
-(ledger.md, Measure).
+"""The unit of privacy: a client with all that it ever holds, or a run of consecutive records.
+
+ledger.md, Measure, defines both.
 """
 
 from ternhost.errors import UsageError
@@ -14,24 +15,23 @@ UNIT_HELP = (
 def parse_unit(text: str) -> int:
     """The records of a unit, 0 for a device. Raises UsageError."""
     named = {"device": DEVICE, "record": 1}
-    if text not in named and not (text.isdecimal() and 1 <= int(text) <= 65535):
-        raise UsageError(
-            f"--unit must be device, record, or a number of records, not {text!r}", "such as 60"
-        )
-    return named[text] if text in named else int(text)
+    if text in named:
+        return named[text]
+    if text.isdecimal() and 1 <= int(text) <= 65535:
+        return int(text)
+    must = "--unit must be device, record, or a number of records"
+    raise UsageError(f"{must}, not {text!r}", "such as 60")
 
 
-def covers(asked: int, unit: int) -> bool:
-    """Whether a report about the unit `asked` protects `unit` at its price (ledger.md, Unit)."""
-    return asked in (DEVICE, unit)
+def covers(unit_of_report: int, unit: int) -> bool:
+    """Whether a report protects `unit` at its price (ledger.md, Unit)."""
+    return unit_of_report in (DEVICE, unit)
 
 
 def protected(unit: int) -> str:
     """What a unit is, for people."""
     if unit == DEVICE:
         return "a device with all of its records"
-    return (
-        "one record of a device"
-        if unit == 1
-        else f"one run of {unit:,} consecutive records of a device"
-    )
+    if unit == 1:
+        return "one record of a device"
+    return f"one run of {unit:,} consecutive records of a device"

@@ -1,0 +1,129 @@
+"""Whether a client may answer: its largest cost, the slot, the certificate, its budget, its pause.
+
+The order of the checks is that of shared_specs/ledger.md. No check looks at records.
+"""
+
+from tern import wire
+from tern.card import certify
+from tern.compat import const, ticks_diff
+from tern.frames import FrameError
+from tern.shapes import HIERARCHY, SUM, WINDOW
+from tern.storage import read_fleet
+
+_BASE_MS = const(240)  # of any report: modules, garbage, room on the flash
+_MODULES_MS = const(50)  # of a report that needs many modules
+_MANY = const(65535)  # records, where the board states no bound
+
+
+def work_ms(request, card, size, bound, recorder=None):
+    """Return an upper bound, in ms, on the time of a report on a Pico (storage.md, Slot), from
+    public values alone.
+
+    size: bytes of packed symbols; bound: public upper bound on records per client, 0 for none.
+    recorder: of a program.
+    """
+    batch = request.batch or wire.MAX_BATCH
+    k = request.k
+    model = request.model
+    shape = card.shape
+    work = _BASE_MS + (k >> 2) + (k * size >> 11)
+    work += len(card.data) >> (3 if shape == HIERARCHY else 6)
+    if shape > WINDOW:
+        work += k
+    if model == wire.SOFTMAX_GRADIENT:
+        many_modules = shape >= SUM
+    else:
+        many_modules = model == wire.LOCAL_SOFTMAX or (model == wire.VALUES and shape > SUM)
+    if many_modules:
+        work += _MODULES_MS
+    bound = bound or _MANY
+    passes = 1
+    count = bound  # records of a pass
+    if request.epochs:
+        passes = request.epochs
+        added = passes * (bound + bound // batch + 1)
+    elif shape == SUM:
+        added = bound
+        work += card.body.work_ms(request, bound)
+    else:
+        added = count = 1 if model in wire.OF_ONE_RECORD else batch
+    work += added * record_work(request) >> 8
+    if recorder:
+        work += recorder.work_ms(count, passes)
+    return work
+
+
+def record_work(request):
+    """Return an upper bound, in ms / 256, on the time of one record."""
+    if request.model == wire.CATEGORIES:
+        return 20 * request.d + 128  # each feature by itself
+    return request.classes * (request.d + 64) + (224 if request.classes > 1 else 128)
+
+
+class Policy:
+    """What fleet.bin says (storage.md), and the checks of a report that is asked for.
+
+    fleet_key, epoch: None and 0 without a fleet; slot_ms: 0 without a slot; bound: public upper
+    bound on records per client; unit: records of a protected run; 0: all. ahead: reports to pay for
+    at once. cost, at_once: of the report that was allowed last, millionths and reports.
+    paid: when the last ROUND came that each client paid for (ms); empty if they need not pause.
+    """
+
+    def __init__(self):
+        self.fleet_key = None
+        self.epoch = self.slot_ms = self.bound = self.unit = 0
+        self.ahead = 1
+        self.cost = 0
+        self.at_once = 1
+        self.recorder = None  # of a program, whose records take time of their own
+        self._pause_ms = 0
+        self.paid = []
+
+    def read(self, path):
+        """Read the fleet.bin at `path`. Raises StorageError."""
+        self.fleet_key, pause, self.slot_ms, self.ahead, self.epoch, self.bound, self.unit = (
+            read_fleet(path)
+        )
+        self._pause_ms = 1000 * pause
+
+    def begin(self, count, now):
+        """Begin to serve `count` clients at `now` (ms). Nobody knows when they paid last: all pause."""
+        if count > 1:
+            self.ahead = 1
+        if self._pause_ms:
+            self.paid = [now] * count
+
+    def check_card(self, client, report, request):
+        """Raise FrameError if `client` must not give this `report` for its card: cost, shape, slot,
+        certificate.
+        """
+        card = report.card
+        if self.cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
+            raise FrameError(wire.ERR_POLICY, "too dear, or not this shape", client.largest)
+        if self.slot_ms:
+            self._check_slot(report, request)
+        if card.certified is None:
+            card.certified = certify(card)
+        if not card.certified:
+            raise FrameError(wire.ERR_NOT_CERTIFIED, "card does not keep its epsilon", card.epsilon)
+
+    def _check_slot(self, report, request):
+        work = work_ms(request, report.card, report.packed_bytes, self.bound, self.recorder)
+        if work > self.slot_ms:
+            raise FrameError(wire.ERR_SLOT, "too long for the slot")
+
+    def check_client(self, client, ledger, now):
+        """Raise FrameError if the budget of `client` is spent, or if it pauses at `now` (ms); else
+        set `at_once`.
+        """
+        left = min(client.budget, ledger.budget) - ledger.spent
+        if self.cost > left:
+            raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
+        if self.paid:
+            self._check_pause(self.paid[client.device - client.first], now)
+        self.at_once = min(self.ahead, left // self.cost)
+
+    def _check_pause(self, paid, now):
+        rest = self._pause_ms - ticks_diff(now, paid)
+        if 0 < rest <= self._pause_ms:
+            raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (rest + 999) // 1000)
