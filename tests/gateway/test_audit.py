@@ -16,6 +16,7 @@ from tern.fixed import ONE
 from terngateway import messages
 from terngateway.round import answer_to, check
 from ternhost import vectorised
+from ternhost.count.cohort import Cohort
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import COMPLETE, RoundResult, StoredCohort
 from ternhost.datasets import Holdings
@@ -162,7 +163,7 @@ def test_an_answer_is_the_same_in_whatever_order_the_devices_report():
     cells = np.array([0, 5, 2, 2, 4, 3])[:, None]
     sent = []
     for order in (cells, cells[::-1], np.sort(cells, axis=0)):
-        cohort = StoredCohort(body, 6)
+        cohort = Cohort(body, 6)
         for cell in order:
             cohort.count(cell[None])
         sent.append(answer_to(ask, RoundResult(1, COMPLETE, 6, 6, {}, [cohort.result()])).encode())

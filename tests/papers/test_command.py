@@ -106,3 +106,15 @@ def test_experiments_compare_a_mechanism_from_outside(flipped):
 def test_the_variance_of_a_mechanism_from_outside_is_drawn_once(flipped):
     drawn = [mechanism.name for mechanism in variance._drawn(Options(quick=True), [1.0]).values()]
     assert drawn.count("flipped") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--window odd", "one of paper, best, not 'odd'"),
+        ("--knots 9", "it is for optimal"),
+    ],
+)
+def test_a_card_of_a_mechanism_of_the_papers_with_a_wrong_option_is_refused(tern, option, message):
+    design = "card design pm --epsilon 1"
+    assert message in tern(*design.split(), *option.split(), code=errors.USAGE).err

@@ -51,7 +51,7 @@ CARDS = [
 def card(name, epsilon, *levels):
     if name in ("lhp", "hm"):
         return shipped_card(name, epsilon)
-    return mechanisms.design(name, epsilon, *levels).decode()
+    return cards.decode(mechanisms.design(name, epsilon, *levels).card)
 
 
 def report(*named):
