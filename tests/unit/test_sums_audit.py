@@ -8,6 +8,7 @@ there is epsilon_of(rho, DELTA).
 
 import math
 import struct
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from spec.cards import sum_card
 
 from tern import ledger, storage, sums, wire
 from tern.boards.emulated import Board
+from tern.card import SUM
 from tern.client import Client
 from ternhost.privacy.sums import epsilon_of
 from terntests.hil.audit import lower, upper
@@ -54,7 +56,8 @@ def client_of(rows, answerer=None):
     put_fleet(folder, ahead=storage.MAX_AHEAD, epoch=0, unit=1)
     client = Client(Board(folder))
     if answerer:
-        client._answerers[0] = wrong = answerer(client.round)
+        with mock.patch.object(sums, "Answerer", answerer):
+            wrong = client.report.answerers.of_shape(SUM)
         wrong.unit = 1
     return client
 
