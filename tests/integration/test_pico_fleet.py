@@ -33,10 +33,19 @@ def test_a_fleet_of_emulated_boards_trains(here, fleet, reports):
     assert result["epsilon_spent"] == [[pytest.approx(2, abs=1e-4), reports]]  # from the boards' own ledgers
 
 
-def test_measured_figures_agree_with_the_file_to_the_microsecond():
+def test_measured_figures_agree_with_the_file():
+    """Bytes agree exactly. Times depend a little on where the heap has room, and those of plain floats, which allocate
+    with every operation, depend on it more.
+    """
     measured, whole = figures.on_the_emulated_pico()
     kept = json.loads(figures.KEPT.read_text())["pico_emulated"]
-    assert measured == kept, "intended? python tests/figures.py --keep"
+    assert measured.keys() == kept.keys()
+    for name, value in kept.items():
+        tolerance = 0.002 if name.startswith("us_") else 0
+        if name == "us_per_coordinate_plain_float":
+            tolerance = 0.1
+        agrees = measured[name] == pytest.approx(value, rel=tolerance)
+        assert agrees, f"{name} {measured[name]}, not {value}: intended? python tests/figures.py --keep"
     in_c = whole["us_per_coordinate_native_c"]["three-outputs"]
     assert 0 < measured["us_per_coordinate"] < 1.5 * in_c
     report = whole["us_per_report"]
