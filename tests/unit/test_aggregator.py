@@ -340,12 +340,6 @@ def test_a_round_that_cannot_be_asked_is_refused(aggregator, store, cohorts):
     assert store.last_round() == 0
 
 
-def test_rounds_count_upwards(aggregator):
-    start(aggregator, number=5)
-    with pytest.raises(UsageError, match="not after round 5"):
-        start(aggregator, number=5)
-
-
 # Batches against the device library, report by report
 
 

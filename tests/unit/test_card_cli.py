@@ -4,18 +4,15 @@ import json
 import math
 import os
 import resource
+import stat
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from tern import card as cards
 from ternhost import errors
-from ternhost.plots import canvas
-from ternhost.privacy import shuffling
-from ternhost.privacy.cards import picture
-from ternhost.privacy.mechanisms import design, parse_epsilon
+from ternhost.privacy.mechanisms import parse_epsilon
 
 
 def run_tern(*words, largest_file=None, **environment):
@@ -67,20 +64,6 @@ def test_a_shipped_card_needs_no_scipy():
     assert json.loads(ended.stdout)["notes"] == ["a shipped card"]
 
 
-def test_show_draws_a_picture_in_the_terminal_and_in_a_file(tern, tmp_path, coarse):
-    plot = tmp_path / "p.png"
-    printed = tern("card", "show", "three-outputs", "--epsilon", "1", "--plot", str(plot))
-    assert "█" in printed.out
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-def test_show_draws_in_ascii_on_a_terminal_without_unicode():
-    assert picture(design("rr3", 1).decode(), "ascii").isascii()
-    ended = run_tern("card", "show", "pm-sub", "--epsilon", "1", PYTHONIOENCODING="ascii")
-    assert (ended.returncode, ended.stderr) == (errors.OK, "")
-    assert ended.stdout.isascii()
-
-
 @pytest.mark.parametrize(
     ("epsilon", "believed"), [("0.5", "62.3 %"), ("2", "88.1 %"), ("8", "more than 99.9 %")]
 )
@@ -105,6 +88,11 @@ def test_a_full_disk_leaves_no_part_of_a_file_and_keeps_the_file_before(here, wo
     assert not ended.stdout
     assert list(here.iterdir()) == [here / "p.png"]
     assert (here / "p.png").read_bytes() == b"before"
+
+
+def test_a_device_file_is_written_to_and_not_replaced(tern):
+    tern(*["card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full"], code=errors.STORAGE)
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
 @pytest.mark.parametrize("place", ["no/a.card", "."])
@@ -230,20 +218,6 @@ def test_account_composes_the_losses_of_many_reports(account):
         assert losses[-1] == result[f"epsilon_{bound}"]
 
 
-def test_account_prints_a_table_for_people(tern):
-    words = "card account three-outputs --epsilon .1 --rounds 1000 --delta 1e-6"
-    text = tern(*words.split()).out
-    assert "    reports         pure         zCDP        exact\n" in text
-    assert "      1,000          100         20.6         19.4\n" in text
-    assert "After all of them the epsilon is 19.4." in text
-
-
-def test_values_of_a_report_are_more_draws(account):
-    pairs = account("rr3 --epsilon .5 --rounds 20 --values 2")["rows"][-1]
-    singles = account("rr3 --epsilon .5 --rounds 40")["rows"][-1]
-    assert [pairs[bound] for bound in BOUNDS] == [singles[bound] for bound in BOUNDS]
-
-
 def test_an_account_has_the_true_epsilon_of_a_card_that_claims_less(account, duchi_card):
     data = duchi_card.read_bytes()
     claims_one = data[:1] + (1_000_000).to_bytes(4, "little") + data[5:]
@@ -322,28 +296,3 @@ def test_account_composes_several_cards_in_the_same_shares(account, duchi_card):
 def test_an_account_that_makes_no_sense_is_refused(tern, words, option):
     refused = tern("card", "account", "--delta", "1e-6", *words.split(), code=errors.USAGE)
     assert option in refused.err
-
-
-def test_the_picture_of_rounds_shows_the_rows(account, monkeypatch):
-    shown = []
-    monkeypatch.setattr(canvas, "save", lambda figure, path: shown.append(figure))
-    rows = account("duchi --epsilon 1 --rounds 15 --plot a.png")["rows"]
-    (axes,) = shown[0].axes
-    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
-    for label, key in (("exact", "exact"), ("zCDP", "zcdp"), ("pure", "pure")):
-        assert lines[label] == [[row["rounds"], row[key]] for row in rows]
-
-
-def test_a_picture_ends_at_the_largest_number_of_reports(monkeypatch, tmp_path, tern, coarse):
-    """That number is not accounted for twice."""
-    real, numbers = shuffling.account, []
-
-    def account(local, reports, *more):
-        numbers.append(reports)
-        assert reports <= shuffling.MOST_REPORTS
-        return replace(real(local, 1000, *more), reports=reports)
-
-    monkeypatch.setattr(shuffling, "account", account)
-    words = "card account --epsilon 1 --reports 500000000 --delta 1e-10 --json --plot"
-    assert tern(*words.split(), str(tmp_path / "a.png")).json["reports"] == 500_000_000
-    assert len(numbers) == len(set(numbers)) == 5

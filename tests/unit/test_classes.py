@@ -2,12 +2,10 @@
 
 from fractions import Fraction
 from itertools import product
-from statistics import fmean
 
 import numpy as np
 import pytest
-from designing import shipped_card
-from simulating import ask, begin, finished, fleet_of, run
+from simulating import ask, begin, fleet_of
 
 from tern import card as cards
 from ternhost import datasets
@@ -19,7 +17,6 @@ from ternhost.learn.devices import Turns, most_turns
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import design
-from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
 
 # Shares
@@ -31,11 +28,6 @@ from ternhost.run import costs
 def test_shares_that_are_none_are_refused(text):
     with pytest.raises(UsageError):
         shares(text)
-
-
-def test_rounded_shares_add_up_to_1():
-    thirds = [share for _, share in shares("1:0.3333333,2:0.3333333,3:0.3333333")]
-    assert sum(thirds) == pytest.approx(1, abs=1e-12)
 
 
 # Classes
@@ -132,12 +124,6 @@ def test_k_coordinates_cost_no_more_than_epsilon(epsilon, k):
     assert design.variance == float(certify.moments(design.card).variance(Fraction(0)))
 
 
-def test_gradients_are_not_reported_with_a_hierarchy():
-    options = Options(card=shipped_card("lhp", 2).data.hex())
-    with pytest.raises(UsageError, match="a level and a sign"):
-        options.design(DeviceClass(2_000_000), 1, of_gradients=True)
-
-
 # Personalised budgets: the card of each class, its cost, and the model
 
 
@@ -201,13 +187,6 @@ def test_each_class_pays_its_own_epsilon(name):
         assert policy.budget == max(policy.largest, of_classes[i])
 
 
-def test_an_inference_names_the_epsilon_of_the_class_that_pays_most():
-    algorithm = finished(begin("infer", 1000, epsilons=EPSILONS, **SMALL["infer"]))
-    result = algorithm.result([])
-    assert [budget["epsilon"] for budget in result["budgets"]] == [1, 2, 4]
-    assert result["epsilon_true"] == 4
-
-
 def test_frequencies_of_classes_are_unbiased_by_enumeration():
     """Every outcome of three devices, two of one class and one of another, with its exact
     probability.
@@ -240,27 +219,7 @@ def test_frequencies_of_classes_are_unbiased_by_enumeration():
     assert mean == pytest.approx(truth, abs=1e-9)
 
 
-def test_a_class_without_reports_changes_no_frequency():
-    strict, loose = design("grr", "0.5", 4).decode(), design("grr", "2", 4).decode()
-    counts = np.array([5, 9, 2, 1])
-    both = estimate.combine_frequencies([(strict, np.zeros(4), None), (loose, counts, None)])
-    alone = estimate.combine_frequencies([(loose, counts, None)])
-    assert both.mean == pytest.approx(alone.mean)
-
-
 # The model
-
-
-def test_many_clients_at_a_tiny_epsilon_do_not_spoil_the_model_of_the_others():
-    few, mixed = [], []
-    for seed in range(3):
-        common = {"dataset": "toy", "seed": seed}
-        alone = run("fedsgd", "simulated:2000", epsilon="8", reports=2000, **common)
-        few.append(alone["accuracy"])
-        classes = {"epsilons": "0.05:0.5,8:0.5", "reports": 4000, "group": 1000}
-        both = run("fedsgd", "simulated:40000", **common, **classes)
-        mixed.append(both["accuracy"])
-    assert fmean(mixed) > fmean(few) - 0.04
 
 
 @pytest.mark.parametrize("epsilons", ["1", "1:0.5,2:0.4", "x:1", "0:1", "21:1", "1:0.5,1:0.5"])
@@ -273,16 +232,3 @@ def test_a_card_is_for_one_epsilon():
     card = design("three-outputs", "1").card.hex()
     with pytest.raises(UsageError, match="for one epsilon"):
         begin("fedsgd", 1000, dataset="toy", epsilons=EPSILONS, card=card)
-
-
-def test_a_class_without_devices_is_not_asked():
-    algorithm = begin("fedsgd", 4, dataset="toy", reports=4, group=1, epsilons="1:0.999,2:0.001")
-    assert len(algorithm.cohorts(range(1, 5))) == 1
-    assert finished(algorithm, SimulatedDriver(algorithm.holdings, 4)).trainer.round == 4
-
-
-def test_a_command_states_the_cost_of_each_class(tern):
-    words = "train --dataset toy --epsilons 1:0.5,2:0.5 --fleet simulated:100 --reports 100"
-    printed = tern(*words.split(), "--no-report")
-    assert "each client of the class at epsilon 2 (50 %) spends epsilon 2 in total" in printed.err
-    assert "50 % of the clients: epsilon 1 a report" in printed.out

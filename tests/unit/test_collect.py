@@ -1,13 +1,11 @@
 """Collecting means and frequencies: the questions, their cost, and the estimates."""
 
-import json
 import math
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from simulating import PEOPLE, begin, finished, fleet_of, rounds, run
+from simulating import PEOPLE, begin, finished, fleet_of, rounds
 
 from tern import card as cards
 from tern import wire
@@ -19,10 +17,7 @@ from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, Options
 from ternhost.learn.designs import K_RULES
 from ternhost.learn.means import Means, fieller
-from ternhost.learn.schedule import Schedule
 from ternhost.planning.simulation import simulate
-from ternhost.privacy import certify
-from ternhost.run.report import collecting
 
 MICRO = 1_000_000
 ONE = 16384  # 1.0 in fixed point
@@ -78,34 +73,11 @@ def test_every_part_has_the_whole_budget(rule):
         assert 0.998 * 8 * MICRO < part.design.cost <= 8 * MICRO
 
 
-def test_attributes_of_one_size_are_asked_for_together():
-    table = people(3, numeric=0, sizes=(3, 3, 3, 4))
-    parts = parts_of(Options(epsilon="12", k_rule="wide"), table)
-    assert [part.columns for part in parts] == [(0, 1, 2), (3,)]
-    assert parts[0].design.k == 3  # by the wide rule 5, of 3 that there are
-
-
 def test_the_values_of_a_report_share_the_budget_and_are_no_more_than_the_attributes():
     (part,) = parts_of(Options(epsilon="4.9", k=5), people(3, sizes=()))
     assert part.design.card.epsilon <= 4.9 * MICRO / 5
     with pytest.raises(UsageError, match="--k must be 1 to 5"):
         parts_of(Options(k=6), people(3, sizes=()))
-
-
-@pytest.mark.parametrize("mechanism", ["three-outputs", "duchi", "pm-sub", "laplace"])
-@pytest.mark.parametrize("epsilon", ["1", "4.5", "8"])
-def test_the_default_k_has_the_least_variance_for_uniform_values(mechanism, epsilon):
-    options = Options(mechanism=mechanism, epsilon=epsilon)
-    (device_class,) = options.classes()
-    inputs = [Fraction(i, 64) for i in range(-64, 65)]
-
-    def mean_variance(k):
-        moments = certify.moments(options.design(device_class, k).card)
-        second_moments = [float(moments.second_moment(x)) for x in inputs]
-        return np.mean(second_moments) / k
-
-    assert options.k_for([device_class], 16) == min(range(1, 8), key=mean_variance)
-    assert options.k_for([device_class], 1) == 1
 
 
 @pytest.mark.parametrize(
@@ -142,13 +114,6 @@ def test_clients_are_divided_among_the_parts_by_chance_in_each_round(monkeypatch
     assert 0.3 < np.isin(cohorts[0][1], again[0][1]).mean() < 0.5  # about 2/5
 
 
-def test_boards_that_hold_the_constant_are_not_asked_for_it():
-    algorithm = Collect(Options(dataset="iris"), Population(knows_records=False))
-    ((question, devices),) = algorithm.cohorts([7, 8, 9])
-    assert list(question.parameters) == [0, 1, 1, 1, 1]
-    assert list(devices) == [7, 8, 9]
-
-
 # Safe ranges
 
 CONSTANTS = Table(
@@ -171,22 +136,6 @@ def test_clients_choose_a_safe_range_with_their_epsilon():
     for entry in inside:
         assert entry["interval"][0] < entry["true"] < entry["interval"][1]
     assert 0.25 < beyond["mean"] < beyond["true"]  # half of the clients clip it
-
-
-@pytest.mark.parametrize(
-    ("choices", "clipped"), [("0.25:1:0.5,1:4:0.5", True), ("1:1:0.5,1:4:0.5", False)]
-)
-def test_intervals_that_do_not_cover_clipped_numbers_say_so(choices, clipped):
-    result = run("collect", "simulated:500", dataset="iris", choices=choices)
-    words = "are clipped; intervals do not cover that"
-    assert (words in "\n".join(Collect.summary(result))) == clipped
-    assert (words in collecting.page(result).pictures["means"][1]) == clipped
-
-
-@pytest.mark.parametrize("choices", ["0.3:1:1", "2:1:1", "nan:1:1", "0.5:1", "x:1:1", "0.5:1:0.5"])
-def test_a_choice_that_makes_no_sense_is_refused(choices):
-    with pytest.raises(UsageError):
-        Collect.Options(choices=choices)
 
 
 # Estimates
@@ -236,25 +185,6 @@ def test_hashed_frequencies_are_right_and_their_intervals_cover_them(collected):
     assert np.mean(np.square(errors)) == pytest.approx(variance / reports, rel=0.1)
     optimised_unary_encoding = 4 * math.e / (math.e - 1) ** 2
     assert variance == pytest.approx(optimised_unary_encoding, rel=0.01)
-
-
-def test_classes_may_hash_an_attribute_or_not(collected):
-    table = people(60_000, numeric=0, sizes=(20,))
-    algorithm = collected(table, 60_000, epsilons="1:0.5,4:0.5")
-    assert [[part.hashed for part in parts] for parts in algorithm.plan] == [[True], [False]]
-    (entry,) = algorithm.result([])["attributes"]
-    truth = np.bincount(table.codes[:, 0], minlength=20) / 60_000
-    assert np.abs(np.array(entry["frequencies"]) - truth).max() < 0.012
-    resumed = begin("collect", 60_000, epsilons="1:0.5,4:0.5")
-    resumed.restore(json.loads(json.dumps(algorithm.state())))
-    assert resumed.result([])["attributes"] == [entry]
-
-
-def test_a_data_set_without_a_table_gives_its_features_but_not_the_constant():
-    options = {"dataset": "iris", "epsilon": "8", "mechanism": "pm-sub", "levels": 15}
-    result = run("collect", "simulated:50000", **options)
-    assert len(result["attributes"]) == 4
-    assert result["mean_squared_error"] < 1e-3
 
 
 @pytest.mark.slow
@@ -340,17 +270,3 @@ def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):
     assert result["frequency_squared_error"] < 0.01
     report = (Path(result["directory"]) / "report.html").read_text()
     assert "This run protects one run of 10 consecutive records of a device" in report
-
-
-@pytest.mark.parametrize(
-    ("table", "devices", "schedule"),
-    [
-        (numbers(np.zeros((500, 2))), 6, None),  # 6 boards with 100 records need 600
-        (people(100, numeric=0, sizes=(129,)), 1, None),  # at most 128 categories
-        (people(600), 5, Schedule()),  # of no planned number of rounds
-    ],
-)
-def test_means_as_sums_are_refused_where_they_cannot_be(table, devices, schedule):
-    population = Population(clients=devices, schedule=schedule)
-    with pytest.raises(UsageError):
-        Means(Means.Options(records=100), population, table)

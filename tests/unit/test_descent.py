@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
+from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT
 from ternhost.errors import UsageError
 from ternhost.learn.descent import Descent, PublicFacts
 from ternhost.learn.refit import ENOUGH, Refit, descent_for
@@ -113,16 +113,6 @@ def test_without_noise_and_clipping_it_finds_the_optimum(model, classes, public_
     assert loss_of(learner.model) - optimum < 0.02 * (loss_of(at_zero) - optimum)
 
 
-def test_a_hinge_learns_to_tell_classes_without_public_rows():
-    """The Hessian of a hinge is not a matter of features alone, so that rows do not help."""
-    x, labels = population(SVM)
-    learner = descent_for(PublicFacts(SVM, 6, 20, 300, rho=1.0), x[:ENOUGH])
-    assert type(learner) is Descent
-    learn(learner, x, labels)
-    # The weights that made the labels have .84.
-    assert ((x @ learner.model > 0) == (labels > 0)).mean() > 0.82
-
-
 @pytest.mark.parametrize(("model", "classes"), CASES)
 @pytest.mark.parametrize("unit", [1, 10])
 def test_a_quarter_of_the_units_gets_clipped(model, classes, unit):
@@ -142,13 +132,6 @@ def test_all_rounds_spend_rho_once_and_the_tally_costs_little(public_rows):
         assert max(map(abs, learner.tally)) < learner.radius / 5
         learner.learn(np.zeros(6), 0.0, 1.0, 20)
     assert spent == pytest.approx(1)
-
-
-def test_boards_with_few_records_are_counted_in_the_first_round():
-    x, labels = population(LOGISTIC, rows=1500)  # a quarter of 20 boards of 300
-    learner = Descent(FACTS)
-    learner.learn(*answer(learner, x, labels, np.random.default_rng(1))[0])
-    assert learner.state()["there"] == pytest.approx(0.25, abs=0.03)
 
 
 def test_half_of_the_boards_move_the_model_as_all_would():

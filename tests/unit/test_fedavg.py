@@ -12,9 +12,8 @@ from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedavg, training
-from ternhost.learn.base import Population
 from ternhost.learn.designs import class_of
-from ternhost.learn.fedavg import FINE, MODES, WEIGHTS, FedAvg, Options, range_units, second_moment
+from ternhost.learn.fedavg import FINE, WEIGHTS, Options, range_units, second_moment
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
 from ternhost.run.status import Watcher
@@ -112,25 +111,6 @@ def test_estimated_moves_are_unbiased_for_all_choices_of_clients(weights):
     assert (abs(estimates.mean(axis=0) - exact) < 4.5 * error + 2e-3).all()
 
 
-def test_inverse_variance_has_less_noise():
-    spread = {}
-    for weights in WEIGHTS:
-        algorithm = begin(
-            "fedavg",
-            dataset="line",
-            choices="0.5:1:0.5,0.5:8:0.5",
-            weights=weights,
-            clients=3000,
-            share=1.0,
-            rounds=1,
-            records=4,
-            mechanism="duchi",
-            k=4,
-        )
-        spread[weights] = np.std(_estimates(algorithm, range(40)), axis=0).mean()
-    assert spread["variance"] < 0.7 * spread["clients"]
-
-
 def test_a_range_that_is_too_small_clips():
     # A client that moves further reports the end of its range, so that no weight moves further in a
     # round.
@@ -204,26 +184,6 @@ def test_modes_of_the_paper_draw_tau_and_epsilon_independently_and_evenly(mode):
         assert sorted({tau for tau, _ in pairs}) == pytest.approx(taus)
         assert len(pairs) == len(chosen) == len(taus) * len(epsilons)
         assert {choice.share for choice in chosen} == {1 / len(chosen)}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_preset_has_its_classes(mode):
-    algorithm = begin("fedavg", dataset="line", choices=mode, rounds=4, share=0.5)
-    epsilons = [design.epsilon for design in algorithm.designs]
-    assert epsilons == [choice.epsilon for choice in MODES[mode]]
-
-
-@pytest.mark.parametrize(("option", "devices"), [(0, 30), (30, 0)])
-def test_keys_or_an_option_give_the_number_of_clients(option, devices):
-    population = Population(knows_records=False, devices=devices)
-    algorithm = FedAvg(Options(dataset="toy", clients=option), population)
-    assert (algorithm.clients, algorithm.times, algorithm.reports) == (30, 1, 20)
-
-
-def test_without_records_keys_or_an_option_the_number_of_clients_is_asked_for():
-    with pytest.raises(UsageError) as caught:
-        FedAvg(Options(dataset="toy"), Population(knows_records=False))
-    assert "--clients" in caught.value.hint
 
 
 # The model

@@ -8,17 +8,15 @@ import pytest
 from simulating import begin, finished, fleet_of, rounds
 
 from tern import wire
-from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.count.rounds import COMPLETE, RoundResult
-from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, held_out, to_fixed
+from ternhost.datasets import CLASSIFICATION, Dataset, held_out, to_fixed
 from ternhost.errors import UsageError
 from ternhost.learn import judging, training
 from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD, Options
 from ternhost.learn.optimum import optimum
 from ternhost.learn.schedule import Schedule
-from ternhost.options import check_named
 from ternhost.run import costs
 
 
@@ -69,17 +67,6 @@ def test_every_client_is_asked_once_in_groups(monkeypatch):
         algorithm.trainer.stopped = None if len(groups) < 11 else training.ROUNDS
     assert [len(group) for group in groups] == [10] * 10 + [3]
     assert sorted(np.concatenate(groups)) == list(range(1, 104))
-
-
-def test_the_seed_deals_training_records_to_clients(monkeypatch):
-    data = toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
-    order, same, changed = (
-        begin("fedsgd", 300, reports=300, seed=s).holdings.order for s in (1, 1, 2)
-    )
-    assert (order == same).all()
-    assert (order != changed).any()
-    assert sorted(order) == sorted(data.training)
-    assert not data.held_out[order].any()
 
 
 class Plan(NamedTuple):
@@ -161,32 +148,7 @@ def test_with_a_dimension_instead_of_a_data_set_the_same_model_is_learned(monkey
     assert (algorithm.weights == finished(with_records).weights).all()
 
 
-def test_a_dimension_is_for_devices_with_records_of_their_own():
-    with pytest.raises(UsageError, match="--dimension is for devices") as caught:
-        FedSGD(Options(dimension=8), Population(clients=50))
-    assert "--dataset" in caught.value.hint
-    for wrong in (0, 129):
-        with pytest.raises(UsageError, match=f"--dimension must be 1 to 128, not {wrong}"):
-            Options(dimension=wrong)
-    with pytest.raises(UsageError, match="--dimension and --dataset exclude each other"):
-        check_named(Options, {"dimension": 3, "dataset": "iris"})
-
-
 # Results
-
-
-def test_the_gradient_of_the_last_round_has_its_intervals(monkeypatch):
-    toy(monkeypatch, synthetic(CLASSIFICATION, 400)[0])
-    result = finished(begin("fedsgd", 300, reports=300, group=100)).result([])
-    last = result["last_gradient"]
-    assert last["round"] == 3
-    assert sum(last["reports"]) == 100
-    for low, mean, high, n in zip(
-        *(last[key] for key in ("low", "mean", "high", "reports")), strict=True
-    ):
-        assert (low < mean < high) if n else mean is None
-    low, high = result["accuracy_interval"]
-    assert low < result["accuracy"] < high
 
 
 def test_the_model_follows_from_the_labels_unless_it_is_named():
@@ -261,13 +223,3 @@ def test_a_synthetic_classification_is_learned(monkeypatch, model):
     best = accuracy(data, true_weights)
     algorithm = trained(1, model=model, reports=50_000, group=2_500, epsilon="2")
     assert accuracy(data, algorithm.weights) >= best - 0.03
-
-
-def test_a_synthetic_regression_is_learned(monkeypatch):
-    data, _ = synthetic(REGRESSION, n=60_000)
-    toy(monkeypatch, data)
-    spread = float(np.var(data.labels[data.test] / ONE))
-    algorithm = trained(1, model="linear", reports=50_000, group=2_500, epsilon="2")
-    assert judging.figures(data, wire.LINEAR, algorithm.optimum())["squared_error"] <= 0.1 * spread
-    assert judging.figures(data, wire.LINEAR, algorithm.weights)["squared_error"] <= 0.2 * spread
-    assert judging.baselines(data)["squared_error"] == pytest.approx(spread, rel=0.01)

@@ -69,19 +69,6 @@ def test_training_stops_after_consecutive_failures():
     )  # moved by the single update
 
 
-def test_training_without_a_last_round_does_not_stop():
-    chosen = training.plan(
-        wire.LOGISTIC, 3, RoundReports(10, 1, 1.0), None, StepSettings(horizon=50)
-    )
-    trainer = Trainer(chosen)
-    for _ in range(20):
-        trainer.fail()
-        trainer.update([0, 0, 0], 1)
-    assert trainer.stopped is None
-    fifty = training.plan(wire.LOGISTIC, 3, RoundReports(10, 1, 1.0), 50)
-    assert chosen.learning_rate == fifty.learning_rate
-
-
 # State
 
 
@@ -115,24 +102,6 @@ def test_a_plan_has_the_expected_reports_and_a_bounded_learning_rate():
 
 
 # Parameters of a question
-
-
-@pytest.mark.parametrize(
-    ("weights", "exponent"),
-    [
-        ([0.0, 0.0], -30),
-        ([8.0, -8.0], -12),
-        ([1.0], -14),
-        ([2.0**-16], -30),
-        ([0.9999999], -14),
-        ([0.99], -15),
-    ],
-)
-def test_weights_get_the_finest_exponent_that_fits(weights, exponent):
-    parameters = quantise(weights)
-    assert (parameters.exponent, parameters.mantissas.typecode) == (exponent, "h")
-    clipped = np.clip(weights, -LARGEST_WEIGHT, LARGEST_WEIGHT)
-    assert np.abs(parameters.values - clipped).max() <= 2.0 ** (exponent - 1)
 
 
 def test_weights_of_any_size_fit_with_full_precision():
