@@ -143,7 +143,8 @@ class Ledger:
         covered = round_number <= self._until and cost <= self._paid - spent
         if not covered:
             self._until = self._paid = 0
-            ahead = min(ahead, left // cost, _MAX_ROUND - round_number + 1)
+            if ahead > 1:
+                ahead = min(ahead, left // cost, _MAX_ROUND - round_number + 1)
             if ahead > 1:
                 covered = True
                 self._until = self.round = round_number + ahead - 1
