@@ -162,4 +162,8 @@ class Records(_File):
         """Read record `index` into the array('h') `row` of d + 1. Raises StorageError."""
         if not 0 <= index < self.count:
             raise StorageError("no such record")
-        self._read(RECORDS_BYTES + self._row_bytes * index, row, self._row_bytes)
+        size = self._row_bytes
+        file = self._file
+        file.seek(RECORDS_BYTES + size * index)  # as _read(), without a call for each record
+        if file.readinto(row) != size:
+            raise StorageError("cut short")
