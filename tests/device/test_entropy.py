@@ -7,7 +7,6 @@ import sys
 
 import vectors
 from checks import no_memory, raises, replaced, without_heap
-from streams import Keyed
 
 from tern import entropy
 from tern.compat import MICROPYTHON
@@ -278,15 +277,6 @@ def test_only_generated_bytes_are_drawn_after_a_refill_without_memory():
         drawn = bytes([generator.byte() for _ in range(800)])
         assert not any(bytes(8) == drawn[i : i + 8] for i in range(793)), name
         assert generator.cursor[END] <= len(generator.pool) - entropy.SLACK
-
-
-def test_a_stream_does_not_depend_on_the_times_of_its_refills():
-    whole = Keyed(b"key", b"label")
-    cut = Keyed(b"key", b"label")
-    expected = [whole.byte() for _ in range(1000)]
-    drawn = [cut.byte() for _ in range(49)]
-    cut.refill()  # keeps the rest
-    assert drawn + [cut.byte() for _ in range(951)] == expected
 
 
 def test_refill_with_aes_does_not_allocate():

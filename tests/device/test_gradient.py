@@ -5,7 +5,7 @@ heap.
 import math
 from array import array
 
-from checks import raises, without_heap
+from checks import without_heap
 from streams import Words
 
 from tern import gradient, wire
@@ -79,18 +79,6 @@ def check(model, params, exponent, rows, d, tolerance=TOLERANCE):
             gradient[j],
             expected[j],
         )
-
-
-def test_gradients_are_close_to_the_reference():
-    words = Words(1)
-    for model in MODELS:
-        for d in (1, 7, 128):
-            for exponent in (-30, -18, -13, -12):
-                for batch in (1, 3):
-                    params = array("h", (words.between(-32768, 32767) for _ in range(d)))
-                    rows = [record(words, d, model != wire.LINEAR) for _ in range(batch)]
-                    # Table: 2**-12.3; everything else needs 2**-13 only.
-                    check(model, params, exponent, rows, d, 8 if model == wire.LOGISTIC else 3)
 
 
 def test_extremes_neither_wrap_nor_lose_precision():
@@ -178,46 +166,6 @@ def test_leaves_agree_with_their_formulas():
                         assert list(out) == [
                             max(-ONE, min(ONE, ((t << up) + n // 2) // n)) for t in totals
                         ]
-
-
-def test_start_selects_a_record():
-    words = Words(4)
-    d = 6
-    rows = [record(words, d, True) for _ in range(4)]
-    table = array("h")
-    for row in rows:
-        table.extend(row)
-    params = array("h", (words.between(-32768, 32767) for _ in range(d)))
-    out = array("h", (0 for _ in range(d)))
-    for model in MODELS:
-        g = gradient.Gradient(d)
-        for i in range(4):
-            g.add(model, params, -14, table, i * (d + 1))
-        g.finish(out)
-        assert out == run(model, params, -14, rows, d)
-
-
-def test_bad_arguments_are_refused():
-    d = 3
-    g = gradient.Gradient(d)
-    params = array("h", (1, 2, 3))
-    row = array("h", (1, 2, 3, ONE))
-    out = array("h", (0, 0, 0))
-    raises(ValueError, gradient.Gradient, 0)
-    raises(ValueError, gradient.Gradient, 129)
-    raises(ValueError, g.finish, out)
-    for model, exponent in ((0, -14), (4, -14), (1, -31), (1, -11)):
-        raises(ValueError, g.add, model, params, exponent, row)
-    raises(ValueError, g.add, 1, params[:2], -14, row)
-    raises(ValueError, g.add, 1, params, -14, row[:3])
-    raises(ValueError, g.add, 1, params, -14, row, 1)
-    raises(ValueError, g.add, 1, params, -14, row, -1)
-    assert g.count == 0
-    for _ in range(32):
-        g.add(1, params, -14, row)
-    raises(ValueError, g.add, 1, params, -14, row)
-    raises(ValueError, g.finish, array("h", (0, 0)))
-    g.finish(out)
 
 
 def test_add_and_finish_allocate_nothing():
