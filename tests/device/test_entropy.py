@@ -100,43 +100,6 @@ def test_drawn_bytes_are_erased():
         assert all(before[i : i + 3] not in left for i in range(len(before) - 2))
 
 
-def test_each_report_begins_at_its_own_slice():
-    generator = Generator(counting_source())
-    # With k = 1, the time of the next refill does not depend on how many bytes were drawn.
-    for _ in range(30):
-        begins = []
-        for drawn in (1, 2, 3, 16):
-            generator.discard()
-            for _ in range(drawn):
-                generator.byte()
-            generator.end_report()
-            begins.append(generator.cursor[POSITION])
-        assert begins == begins[:1] * 4
-
-
-def test_the_key_changes_after_each_report_for_which_it_made_bytes():
-    class Counted(HashDrbg):
-        made = ended = 0
-
-        def generate(self, out):
-            Counted.made += 1
-            super().generate(out)
-
-        def end_request(self):
-            Counted.ended += 1
-            super().end_request()
-
-    generator = Generator(counting_source(), Counted)
-    Counted.made = Counted.ended = 0
-    for reports in range(1, 121):  # twelve from each piece of 192 bytes
-        generator.byte()
-        generator.end_report()
-        assert Counted.made == Counted.ended == (reports + 11) // 12
-    generator.discard()
-    generator.end_report()
-    assert Counted.ended == 10, "no bytes were made"
-
-
 def test_a_long_draw_leaves_no_trace_in_the_heap():
     generator = Generator(counting_source())
     size = len(generator.pool)

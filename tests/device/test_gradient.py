@@ -130,44 +130,6 @@ def test_sigmoid_tail_is_exact_at_its_knots_and_close_between_them():
     assert gradient.sigmoid_tail(1 << 25) == 0
 
 
-def test_leaves_agree_with_their_formulas():
-    """The formulas are in numbers of any width: if a device's 32 bits wrapped, the two would
-    differ.
-    """
-    words = Words(3)
-    sums = array("i", (0, 0))
-    for d in (1, 5, 128):
-        for low, high in (
-            (-32768, -32768),
-            (32767, 32767),
-            (-2, 1),
-            (-32768, 32767),
-            (-32768, 32767),
-        ):
-            params = array("h", (words.between(low, high) for _ in range(d)))
-            row = array("h", (words.between(-32768, 32767) for _ in range(d + 4)))
-            gradient.dot(row, 3, params, sums, d)
-            assert sums[0] == sum((params[j] >> 8) * row[3 + j] for j in range(d))
-            assert sums[1] == sum((params[j] & 255) * row[3 + j] for j in range(d))
-            out = array("h", (0 for _ in range(d)))
-            for fine in (0, 1, 5, 9, 10):
-                totals = array("i", (0 for _ in range(d)))
-                expected = [0] * d
-                most = (2047 >> fine) * ONE
-                for r in (most, most - 5, -most, -most, 1, -1, words.between(-ONE, ONE), 0):
-                    gradient.accumulate(row, 3, r, totals, d, fine)
-                    for j in range(d):
-                        expected[j] += r * row[3 + j] + (1 << 13 - fine) >> 14 - fine
-                    assert list(totals) == expected
-                for n in (1, 2, 3, 31, 32):
-                    totals[0] = words.between(-40 * ONE, 40 * ONE)
-                    for up in (0, 2):
-                        gradient.mean(totals, n, out, d, up)
-                        assert list(out) == [
-                            max(-ONE, min(ONE, ((t << up) + n // 2) // n)) for t in totals
-                        ]
-
-
 def test_add_and_finish_allocate_nothing():
     d = 128
     words = Words(6)
