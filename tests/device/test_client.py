@@ -152,10 +152,10 @@ def test_work_that_might_not_fit_the_slot_is_refused_at_no_cost_whatever_the_rec
 
 
 LOCAL_ROUND = {"k": 1, "model": wire.LOCAL + wire.LINEAR, "exponent": -12, "local": (1, 1, 9)}
-LOCAL_CLASSES = {**LOCAL_ROUND, "model": wire.LOCAL_SOFTMAX, "classes": 2}
+LOCAL_CLASSES = dict(LOCAL_ROUND, model=wire.LOCAL_SOFTMAX, classes=2)
 ONE_VALUE = {"k": 1, "model": wire.VALUES, "exponent": 0}
 CLASSES = {"k": 1, "model": wire.SOFTMAX_GRADIENT, "classes": 2}
-SUM_OF_CLASSES = {**CLASSES, "k": 5}
+SUM_OF_CLASSES = dict(CLASSES, k=5)
 VECTOR_CARD = projection_card(EPSILON, 2, 2)  # of four values
 CLASSES_CARD = projection_card(EPSILON, 3)  # of 2 x 4 values
 

@@ -161,7 +161,7 @@ def test_a_model_is_used_although_fleet_bin_is_damaged():
 
 def kept(model):
     """The state of a model: its fields, and the scores of a row."""
-    row = array("h", (ONE, -5000, 77, 1) * 4)[: model.d]
+    row = array("h", (ONE, -5000, 77, 1) * 32)[: model.d]
     scores = [model.score(row, label) for label in range(model.classes)]
     return model.round, model.kind, model.classes, model.d, model.exponent, scores
 
