@@ -1,6 +1,5 @@
 """Pictures show exactly the numbers that they are given, have named axes, and can be read in grey."""
 
-
 import numpy as np
 import pytest
 import sampler_walk
