@@ -30,31 +30,6 @@ def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
         PrivacyAccount(plan, 4_900_000)
 
 
-@pytest.mark.parametrize(
-    ("values", "times", "words"),
-    [
-        (1, 1, "one report of one coordinate at epsilon 0.5"),
-        (1, 20, "20 reports of one coordinate, each at epsilon 0.5"),
-        (3, 1, "one report of 3 coordinates, each coordinate at epsilon 0.5"),
-        (3, 20, "20 reports of 3 coordinates, each coordinate at epsilon 0.5"),
-    ],
-)
-def test_an_account_is_written_as_a_sentence(values, times, words):
-    account = PrivacyAccount((Release("coordinate", 500_000, values, times),))
-    total = values * times / 2
-    assert account.words() == f"each client spends epsilon {total:g} in total: {words}"
-    assert (
-        account.words("in every round")
-        == f"each client spends epsilon {total:g} in every round: {words}"
-    )
-
-
-def test_a_summary_has_the_cost_and_the_budget():
-    summary = PrivacyAccount((Release("gradient", 1_500_000, 2, 4),), 20_000_000).summary()
-    assert (summary["epsilon_user_level"], summary["epsilon_budget"]) == (12, 20)
-    assert summary["releases"][0]["values"] == 2
-
-
 def test_a_ledger_in_rho_counts_gaussian_sums_as_they_are_and_prices_pure_reports():
     sum_of = Release("sum", 25_650, times=60, measure=ledger.RHO, gaussian=True)
     words = PrivacyAccount((sum_of,), who="each record").words()

@@ -3,21 +3,19 @@ kept.
 """
 
 import json
-import math
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from harness.cells import add, end, fail
+from harness.cells import add, fail
 
 from ternhost.cli import main
 from ternhost.errors import StorageError, UsageError
-from ternhost.planning.cells import KEPT, Cell, Kept, cores, tables
+from ternhost.planning.cells import KEPT, Cell, Kept, tables
 
 OPTIONS = {"experiment": "sums", "seed": 1}
 
@@ -82,33 +80,6 @@ def test_another_experiment_in_the_same_directory_is_refused(tmp_path):
         Kept(tmp_path / "file" / "below", OPTIONS)
 
 
-@pytest.mark.slow
-def test_the_command_refuses_other_options_and_goes_on_with_the_same(tmp_path, tern):
-    arguments = [
-        "experiment",
-        "rates",
-        "--dataset",
-        "diabetes",
-        "--quick",
-        "--output",
-        str(tmp_path),
-    ]
-    result = tern(*arguments, "--runs", "1", "--json").json
-    assert sorted(Path(path).name for path in result["files"]) == [
-        "rates.csv",
-        "rates.json",
-        "rates.png",
-        "summary.csv",
-    ]
-    kept = (tmp_path / KEPT).read_bytes()
-    picture = (tmp_path / "rates.png").stat().st_mtime_ns
-    assert "another runs (1, not 2)" in tern(*arguments, "--runs", "2", code=2).err
-    tern(*arguments, "--runs", "1", "--workers", "2")
-    assert (tmp_path / KEPT).read_bytes() == kept
-    assert (tmp_path / "rates.png").stat().st_mtime_ns > picture
-    assert "--workers must be 1 or more, not 0" in tern(*arguments, "--workers", "0", code=2).err
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_cell_that_fails_ends_the_experiment_and_the_others_are_kept(workers, tmp_path):
     cells = [*sums(3), Cell("t", fail, {"x": 7}, cost=0.2), Cell("t", fail, {"x": 7}, cost=0.1)]
@@ -117,16 +88,6 @@ def test_a_cell_that_fails_ends_the_experiment_and_the_others_are_kept(workers, 
     assert caught.value.hint == "take another"
     assert Kept(tmp_path, OPTIONS).rows.keys() >= {cell.key for cell in sums(3)[:1]}
     assert not multiprocessing.active_children()
-
-
-def test_a_process_that_is_killed_ends_the_experiment():
-    with pytest.raises(Exception, match="ended from outside"):
-        tables([*sums(2), Cell("t", end, {"x": 1})], Kept(None, OPTIONS), quiet, 2)
-
-
-def test_nan_becomes_null():
-    assert Cell("t", add, {"x": math.nan, "y": 1}).run()[0]["sum"] is None
-    assert cores() >= 1
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import ternhost
 from tern import host_frames, wire
 from tern.fixed import ONE
 from tern.model import MODEL, Model
-from ternhost import DeviceModel, StorageError, UsageError
+from ternhost import DeviceModel, UsageError
 from ternhost.count.questions import Averaged
 from ternhost.datasets import load
 from ternhost.learn.schedule import Schedule
@@ -133,32 +133,6 @@ def test_the_twin_is_read_from_frames_and_stores(tmp_path):
         twin = DeviceModel.of_store(store.path)
         assert (twin.model, twin.number, twin.mantissas.tolist()) == (wire.SVM, 9, [[5, -5]])
         assert kept_model.for_device(kept_model.kept(store), 7)[1:5] == b"\x07\0\0\0"
-
-
-def test_the_command_shows_and_saves_the_model_of_a_run(here, tern):
-    result = ternhost.train(
-        fleet="simulated:500", reports=500, dataset="synthetic-logistic", name="mine"
-    )
-    text = tern("runs", "--model", "mine").out
-    assert "a logistic model of" in text
-    assert result["features"][0] in text
-    model = tern("runs", "--model", "mine", "--save", "model.bin", "--json").json
-    assert (model["saved"], model["model"]) == ("model.bin", "logistic")
-    assert np.array_equal(
-        np.array(model["mantissas"][0]) * 2.0 ** model["exponent"], result.weights
-    )
-    assert (here / "model.bin").read_bytes() == result.device_model.file()
-    assert opened(here).d == result["d"]
-    nowhere = tern(
-        "runs", "--model", "mine", "--save", "nowhere/model.bin", code=StorageError.exit_code
-    )
-    assert "nowhere" in nowhere.err
-    ternhost.collect(fleet="simulated:100", dataset="synthetic-logistic", clients=100, name="other")
-    refused = tern("runs", "--model", "other", code=UsageError.exit_code)
-    assert "a run of collect learns no model" in refused.err
-    tern("runs", "--model", "none", code=UsageError.exit_code)
-    tern("runs", "--save", "model.bin", code=UsageError.exit_code)
-    assert ternhost.Result.load("other").device_model is None
 
 
 @pytest.mark.usefixtures("here")

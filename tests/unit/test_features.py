@@ -113,14 +113,6 @@ def test_a_scale_is_computed_from_recordings(tmp_path, tern, names):
     assert Window(128, length=True, scale=scale).d == 17
 
 
-def test_a_scale_is_printed_for_a_program(tmp_path, tern):
-    text, program = tern(*scale_of(tmp_path, recordings()), "--times", "8192").out, {}
-    exec(text, program)
-    assert len(program["SCALE"]) == 12
-    assert "# crossings of z" in text
-    Window(128, scale=program["SCALE"])
-
-
 @pytest.mark.parametrize(
     ("text", "argv", "message"),
     [

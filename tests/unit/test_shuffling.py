@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import sampler_walk
 
-from ternhost.errors import UsageError
 from ternhost.privacy import cards, certify, laws, mechanisms, shuffling
 from ternhost.privacy.base import MICRO
 
@@ -143,43 +142,3 @@ def test_the_bound_equals_a_sum_over_all_counts():
                 weight = ways + (i + j) * math.log(low) + rest * math.log1p(-2 * low)
                 total += math.exp(weight) * (i * a + j * b)
     assert total / n < shuffling.delta_at(part(rows), local(rows), epsilon, n) < total / n * 1.01
-
-
-@pytest.mark.slow
-def test_the_bound_falls_with_reports_delta_and_a_smaller_local_epsilon():
-    by_reports = [account(3, n).epsilon for n in (1, 10, 100, 1000, 10_000, 100_000)]
-    assert by_reports == sorted(by_reports, reverse=True)
-    by_delta = [account(3, 1000, delta).epsilon for delta in (1e-12, 1e-9, 1e-6, 1e-3)]
-    assert by_delta == sorted(by_delta, reverse=True)
-    by_local = [account(epsilon, 1000).epsilon for epsilon in (0.5, 1, 2, 4, 8)]
-    assert by_local == sorted(by_local)
-
-
-def test_without_a_closed_bound_the_local_epsilon_is_the_bound():
-    bounds = account(8, 100, 1e-6)
-    assert bounds.closed is None
-    assert bounds.epsilon <= bounds.local == 8
-    assert account(2, 1).epsilon == pytest.approx(2, abs=1e-4)
-
-
-def test_several_values_and_laplace_cards_have_the_bound_for_any_mechanism():
-    assert account(1, 5000, values=2).epsilon == account(2, 5000).epsilon
-    bounds = account(2, 5000, name="laplace")
-    assert bounds.card is None
-    assert bounds.epsilon == pytest.approx(account(2, 5000).epsilon, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((1, 0), "--reports must be from 1 to 1,000,000,000, not 0"),
-        ((1, 2 * 10**9), "--reports"),
-        ((1, 10, 0.0), "--delta must be between 0 and 1, not 0"),
-        ((1, 10, 1.0), "--delta"),
-        ((1, 10, math.nan), "--delta"),
-        ((15, 10, 1e-6, None, 3), "nothing is hidden"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(arguments, message):
-    with pytest.raises(UsageError, match=message):
-        account(*arguments)
