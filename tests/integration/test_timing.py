@@ -66,33 +66,6 @@ def test_every_report_leaves_within_the_shortest_slot_that_admits_it(pico, case)
     assert [(kind, code) for kind, code, _ in refused] == [(wire.ERROR, wire.ERR_SLOT)] * 4
 
 
-@pytest.mark.slow
-def test_certifying_a_hierarchy_delays_no_report_into_the_second_slot(pico, pytestconfig):
-    # It once took up to 740 ms: with the right ranges, reports of some values came a slot later.
-    for i in range(30 if pytestconfig.getoption("exhaustive") else 1):
-        for ranges in (2, 8, 12, 16):
-            micro = slots.AFFORDABLE + 10 * i
-            case = slots.Case(
-                "", wire.LINEAR, lambda e, n=ranges: slots.hierarchy(e, n), 28, micro=micro
-            )
-            for kind, _, us in pico.answers(case, 500, 500):
-                assert (kind, at_end_of(500, us)) == (wire.REPORT, True), (ranges, us)
-
-
-@pytest.mark.slow
-def test_the_time_of_a_refusal_does_not_depend_on_the_number_of_records(pico):
-    # It once did: the device compared epochs times records with the slot.
-    for epochs in (1, 2, 3, 255):
-        case = slots.Case("", wire.LOCAL + wire.SVM, slots.table, 28, local=(epochs, 2, 1 << 18))
-        one, many = pico.answers(case, 500, 500, 1)
-        assert (
-            one[:2]
-            == many[:2]
-            == ((wire.REPORT, 0) if case.slot <= 500 else (wire.ERROR, wire.ERR_SLOT))
-        )
-        assert [at_end_of(500, us) for _, _, us in (one, many)] == [True, True]
-
-
 def wake_frames(number):
     """Questions to the program of a board: one to answer, the same again, one of the same number
     that differs.
