@@ -17,6 +17,7 @@ from ternhost.run.run import Run
 from ternhost.run.status import END, Watcher
 from ternhost.store.boards import BoardRow
 from ternhost.store.fleet_key import fleet_key
+from ternhost.store.runs import EndedRound
 from ternhost.store.store import Store
 
 NAME = "greenhouses"
@@ -129,7 +130,8 @@ def end_round(store, number, count, run=NAME, **figures):
         "refusals": 0,
         **figures,
     }
-    store.end_run_round(run, number, "quorum", state, entry, None, (), time.time() - 1)
+    ended = EndedRound(number, "quorum", entry, began=time.time() - 1)
+    store.end_run_round(run, state, ended)
 
 
 CANARY = "window.hostile = 1"

@@ -21,7 +21,7 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.privacy import mechanisms
 from ternhost.store import store_file
 from ternhost.store.boards import BoardRow
-from ternhost.store.runs import ABANDONED, FINISHED, RUNNING, StoredRun
+from ternhost.store.runs import ABANDONED, FINISHED, RUNNING, EndedRound, StoredRun
 from ternhost.store.store import Store
 
 CARD = mechanisms.design("three-outputs", "2").card
@@ -80,7 +80,8 @@ def test_the_hint_of_a_full_disk_says_how_to_go_on(store):
 def test_the_end_of_a_round_and_the_state_of_its_run_are_one_commit(store):
     store.begin_run(RUN)
     store.open_round(ROUND)
-    store.end_run_round("a", 1, "complete", {"rounds": 1}, {"round": 1, "reports": 2}, b"weights")
+    ended = EndedRound(1, "complete", {"round": 1, "reports": 2}, b"weights")
+    store.end_run_round("a", {"rounds": 1}, ended)
     assert store.open_rounds() == []
     assert kept.ended_rounds(store) == [(1, "complete", 0)]
     assert kept.weights(store, 1) == b"weights"
@@ -89,7 +90,7 @@ def test_the_end_of_a_round_and_the_state_of_its_run_are_one_commit(store):
     store.open_round(StoredRound(2, [StoredCohort(b"third", [1])], 1))
     store._db.execute("INSERT INTO history SELECT run, 2, entry, began, finished FROM history")
     with pytest.raises(StorageError):  # the history has a round 2 already: nothing of this is kept
-        store.end_run_round("a", 2, "complete", {"rounds": 2}, {}, b"other")
+        store.end_run_round("a", {"rounds": 2}, EndedRound(2, "complete", {}, b"other"))
     assert [open_round.number for open_round in store.open_rounds()] == [2]
     assert store.run("a").state == {"rounds": 1}
     assert kept.weights(store, 2) is None
@@ -296,7 +297,8 @@ def test_a_round_keeps_its_times_and_the_counts_of_its_cohorts(store):
     counts = np.arange(6).reshape(2, 3)
     before = time.time()
     tallies = [Tally(body, 2, 1, counts)]
-    store.end_run_round("a", 1, "complete", {}, {"round": 1}, tallies=tallies, began=before - 1)
+    ended = EndedRound(1, "complete", {"round": 1}, tallies=tallies, began=before - 1)
+    store.end_run_round("a", {}, ended)
     (tally,) = store.tallies(1)
     assert (tally.body, tally.asked, tally.reports, tally.question.card) == (body, 2, 1, CARD)
     assert np.array_equal(tally.counts, counts)

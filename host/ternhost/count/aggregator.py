@@ -13,7 +13,7 @@ import numpy as np
 from tern import frames, host_frames, ledger, wire
 from ternhost.count import batches
 from ternhost.count.members import Devices, Integers, Keyring, integers
-from ternhost.count.outcomes import Accepted, NewReports, Statistics
+from ternhost.count.outcomes import Accepted, Statistics
 from ternhost.count.questions import Question, round_body
 from ternhost.count.round import Round
 from ternhost.count.rounds import Refusal, Reports, RoundResult, StoredCohort, StoredRound
@@ -206,7 +206,7 @@ class Aggregator:
         """Commit the new reports among frames in any order, then count them.
 
         A report after the deadline is late, even in an open round. Raises StorageError, and has
-        counted nothing: devices repeat their bytes if asked again.
+        counted nothing of the round: devices repeat their bytes if asked again.
         """
         accepted = Accepted()
         rows_by_round: _Rows = {}
@@ -219,12 +219,10 @@ class Aggregator:
                 else:
                     self.statistics.damaged += 1
 
-        new_reports: list[NewReports] = []
         for (number, size), parts in rows_by_round.items():
             rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, _ROW_BYTES + size)
-            new_reports += self._check(number, rows, now)
-        if new_reports:
-            self._commit(new_reports, accepted)
+            devices = self._accept_rows(number, rows, now)
+            accepted.reports += zip(repeat(number), devices)
         self._denied += sum(refusal.code == wire.ERR_TAG for refusal in accepted.unread)
         return accepted
 
@@ -247,8 +245,8 @@ class Aggregator:
         else:
             self.statistics.damaged += 1
 
-    def _check(self, number: int, rows: batches.Bytes, now: float) -> list[NewReports]:
-        """The new valid reports among rows of one round, all of one size."""
+    def _accept_rows(self, number: int, rows: batches.Bytes, now: float) -> list[int]:
+        """Commit and count the new valid reports among rows of a round; return their devices."""
         round_ = self._rounds.get(number)
         if round_ is None or round_.is_past_deadline(now):
             self.statistics.late += len(rows)
@@ -260,20 +258,12 @@ class Aggregator:
         if not np.all(expected):
             self._count_unexpected(devices[~expected])
             rows, places = rows[expected], places[expected]
-        return round_.check(rows, places, self.statistics)
+        return round_.accept(rows, places, self._store.add_reports, self.statistics)
 
     def _count_unexpected(self, devices: Integers) -> None:
         has_key = self._keyring.members.find(devices) >= 0
         self.statistics.unasked += int(np.count_nonzero(has_key))
         self.statistics.unknown += int(np.count_nonzero(~has_key))
-
-    def _commit(self, new_reports: list[NewReports], accepted: Accepted) -> None:
-        self._store.add_reports([new.reports for new in new_reports])
-        for new in new_reports:
-            new.round.count(new)
-            device_ids = new.reports.devices.tolist()
-            accepted.reports += zip(repeat(new.round.number), device_ids)
-            self.statistics.accepted += len(device_ids)
 
     def _take_error(self, frame: bytes, accepted: Accepted) -> None:
         device, number = frames.address(frame)

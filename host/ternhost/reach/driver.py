@@ -89,15 +89,48 @@ class FleetStatus:
     )  # accepted and rejected ones, by outcome
 
 
+class RoundKeeper:
+    """Opens and resumes the rounds of a driver. This one only remembers their cohorts."""
+
+    def __init__(self) -> None:
+        self.cohorts: dict[int, Cohorts] = {}
+
+    @property
+    def statistics(self) -> Mapping[str, int]:
+        """The numbers of accepted and rejected frames, by outcome."""
+        return {}
+
+    def next_number(self, planned: int) -> int:
+        """The number of a new round: at least `planned`."""
+        return planned
+
+    def open(self, number: int, cohorts: Cohorts, terms: Terms) -> None:
+        """Begin a round, durably, before any device gets it."""
+        self.cohorts[number] = cohorts
+
+    def resume(self) -> list[int]:
+        """Resume the rounds that were open when the host ended; return their numbers, oldest first."""
+        return []
+
+    def abandon(self, number: int) -> None:
+        """Let a round end soon, with the reports so far. Safe in any thread."""
+
+    def keep_model(self, averaged: Averaged) -> None:
+        """Keep the model of a run for devices that come later."""
+
+
 class Driver(ABC):
     """A context manager that reaches a fleet while it is open.
 
-    A subclass defines `devices`, `open` and `collect`.
+    A subclass defines `devices` and `collect`.
     """
 
-    def __init__(self, terms: Terms, *, individual: bool = False) -> None:
-        """individual: results carry the reports of single devices."""
+    def __init__(
+        self, terms: Terms, keeper: RoundKeeper | None = None, *, individual: bool = False
+    ) -> None:
+        """keeper: of its rounds. individual: results carry the reports of single devices."""
         self.terms = terms
+        self.keeper = keeper or RoundKeeper()
         self.individual = individual
         self._stopped = threading.Event()
 
@@ -115,7 +148,7 @@ class Driver(ABC):
     @property
     def status(self) -> FleetStatus:
         """The state of the fleet now, as far as known."""
-        return FleetStatus()
+        return FleetStatus(frames=self.keeper.statistics)
 
     @property
     def budgets(self) -> Sequence[BoardBudget]:
@@ -129,11 +162,11 @@ class Driver(ABC):
 
     def resume(self) -> list[int]:
         """Resume the rounds that were open when the host ended; return their numbers, oldest first."""
-        return []
+        return self.keeper.resume()
 
     def next_round(self, planned: int) -> int:
         """The number of a new round: at least `planned`."""
-        return planned
+        return self.keeper.next_number(planned)
 
     def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
         """The cohorts of a round, whose devices a fleet may draw itself: as many of each pool as
@@ -141,12 +174,12 @@ class Driver(ABC):
         """
         return cohorts
 
-    @abstractmethod
     def open(self, number: int, cohorts: Cohorts) -> None:
         """Begin a round, durably, before any device gets it.
 
         Raises UsageError for a question too long for a frame.
         """
+        self.keeper.open(number, cohorts, self.terms)
 
     @abstractmethod
     def collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
@@ -157,11 +190,11 @@ class Driver(ABC):
 
     def abandon(self, number: int) -> None:
         """Have `collect` of this round return soon, with the reports so far. Safe in any thread."""
-        return None
+        self.keeper.abandon(number)
 
     def publish(self, averaged: Averaged) -> None:
         """Store the model of a run, and send it to the devices, without an answer."""
-        return None
+        self.keeper.keep_model(averaged)
 
     def wait(self, seconds: float) -> None:
         """Wait, or until `stop` is called, without losing the fleet."""

@@ -30,11 +30,13 @@ from ternhost.reach.driver import (
     BoardBudget,
     Cohorts,
     Devices,
+    Driver,
     FleetStatus,
     OnProgress,
     RoundProgress,
 )
-from ternhost.reach.stored import DriverOptions, ReportsDriver
+from ternhost.reach.sightings import Sightings
+from ternhost.reach.stored_rounds import DriverOptions, StoredRounds
 from ternhost.store import kept_model, sleepers
 from ternhost.store.fleet_key import fleet_key
 from ternhost.store.store import Store
@@ -46,7 +48,7 @@ _TICK = 0.5
 _NO_TIME = 0.001  # seconds to wait for frames while there are devices to ask
 
 
-class BrokerDriver(ReportsDriver):
+class BrokerDriver(Driver):
     """The devices of a store, over a link to their broker.
 
     The link's event loop runs while a method of the driver runs.
@@ -65,7 +67,13 @@ class BrokerDriver(ReportsDriver):
 
         A fleet that is not served asks only the boards that are connected when the driver is opened.
         """
-        super().__init__(store, terms, **options)
+        self.rounds = StoredRounds(store, **options)
+        super().__init__(terms, self.rounds, individual=options.get("individual", False))
+        self.aggregator = self.rounds.aggregator
+        self._store = store
+        self._standing = self.rounds.standing
+        self._warn = self.rounds.warn
+        self._sightings = Sightings(store, self._warn, lambda: self.aggregator.last_round)
         roster = BoardRoster(self.aggregator.devices, sleepers.wakes(store))
         self.link = link
         self.fleet = FleetState(link, self.aggregator, roster, fleet_key(store), self._warn)
@@ -186,7 +194,11 @@ class BrokerDriver(ReportsDriver):
             return self.fleet.roster.devices
         return self._connected_devices
 
-    def read_budgets(self) -> list[BoardBudget]:
+    @property
+    def budgets(self) -> list[BoardBudget]:
+        return self._sightings.budgets(self._read_budgets)
+
+    def _read_budgets(self) -> list[BoardBudget]:
         budgets = []
         for board in self.fleet.roster.boards.values():
             if not board.connected and not board.wake_interval:
@@ -265,12 +277,13 @@ class BrokerDriver(ReportsDriver):
         self.health.store_when_due(round_ended=True)
         if result is None:
             return None
-        if self._standing:
-            self._refusals.check(result, 0)  # anybody may send it frames of other keys
-        else:
-            self.check_refusals(result)
+        # Anybody may send frames of other keys to a fleet that is served.
+        result = self.rounds.finish(
+            result, individual=self.individual, forgeries_matter=not self._standing
+        )
+        if not self._standing:
             self._check_boards_left(result)
-        return self.with_reports(result)
+        return result
 
     async def _collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
         asked = self.aggregator.asked(number)
