@@ -12,6 +12,7 @@ from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import Reports, StoredCohort, StoredRound
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import mechanisms
+from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import END, Watcher
@@ -76,7 +77,7 @@ def make(parent, count=10_000, rounds=12, planned=20, **options):
         if status.event == END and status.round >= rounds:
             run.stop()
 
-    with Run.begin(options, name=NAME, parent=parent, watcher=Watcher(status=watch)) as run:
+    with Run.begin(options, Place(NAME, parent), Watcher(status=watch)) as run:
         run.run()
         directory, path = run.directory, run.files.store
     with Store(path) as store:

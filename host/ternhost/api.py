@@ -6,7 +6,6 @@ import difflib
 import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from ternhost.privacy.matrix import certify as certify  # exported
 from ternhost.privacy.mechanisms import Design
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
+from ternhost.run.begin import Place
 from ternhost.run.device_model import DeviceModel
 from ternhost.run.guarantees import OfClass, classes_of
 from ternhost.run.options import RunOptions, classes_of_run
@@ -185,18 +185,6 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 # Runs
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a run takes place, and who is told of it: arguments of `train`."""
-
-    fleet: str | None
-    directory: Path
-    name: str | None
-    store: str | Path | None
-    anew: bool
-    on_status: OnStatus | None
-
-
 def train(
     algorithm: str | None = None,
     *,
@@ -222,8 +210,8 @@ def train(
     wrong type, UsageError for a value that makes no sense, and other kinds of `TernError`. Warnings
     and notes go to the logger `ternhost`.
     """
-    place = _Place(fleet, Path(directory), name, store, anew, on_status)
-    return _run("train", algorithm, place, options)
+    place = Place(name, Path(directory), store, anew)
+    return _run("train", algorithm, fleet, options, place, on_status)
 
 
 def collect(
@@ -242,8 +230,8 @@ def collect(
     algorithm: collect, means, or another that is registered; by default chosen by the options. Other
     arguments and errors: as for `train`.
     """
-    place = _Place(fleet, Path(directory), name, store, anew, on_status)
-    return _run("collect", algorithm, place, options)
+    place = Place(name, Path(directory), store, anew)
+    return _run("collect", algorithm, fleet, options, place, on_status)
 
 
 def infer(
@@ -261,8 +249,8 @@ def infer(
 
     Arguments and errors: as for `train`.
     """
-    place = _Place(fleet, Path(directory), name, store, anew, on_status)
-    return _run("infer", algorithm, place, options)
+    place = Place(name, Path(directory), store, anew)
+    return _run("infer", algorithm, fleet, options, place, on_status)
 
 
 def resume(
@@ -291,26 +279,26 @@ def list_runs(place: str | Path = run_directory.RUNS) -> list[dict[str, Any]]:
     return run_directory.listed(run_directory.existing(place))
 
 
-def _run(command: str, algorithm: str | None, place: _Place, options: Mapping[str, Any]) -> Result:
+def _run(
+    command: str,
+    algorithm: str | None,
+    fleet: str | None,
+    options: Mapping[str, Any],
+    place: Place,
+    on_status: OnStatus | None,
+) -> Result:
     """Begin a run of a command's algorithm, and run it to its end."""
     if algorithm is not None:
         other = ALGORITHMS.named(algorithm).command
         if other != command:
             text = f"ternhost.{command} does not run {algorithm}"
             raise UsageError(text, hint=f"call ternhost.{other}")
-    if place.fleet is not None:
-        options = {**options, "fleet": place.fleet}
+    if fleet is not None:
+        options = {**options, "fleet": fleet}
     algorithms = algorithms_of(command)
     values = _typed(command, algorithms, options)
-    run = Run.begin(
-        RunOptions.parse(algorithm, values, algorithms),
-        store=place.store,
-        name=place.name,
-        watcher=_watcher(place.on_status),
-        anew=place.anew,
-        parent=place.directory,
-    )
-    with run:
+    run_options = RunOptions.parse(algorithm, values, algorithms)
+    with Run.begin(run_options, place, _watcher(on_status)) as run:
         return _finished(run)
 
 

@@ -21,6 +21,7 @@ from ternhost.learn.parameters import quantise
 from ternhost.learn.public import read
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.options import names_of
+from ternhost.run.begin import Place
 from ternhost.run.costs import costs
 from ternhost.run.options import RunOptions
 from ternhost.run.report import training
@@ -144,7 +145,7 @@ def test_the_second_half_goes_on_by_descent_where_the_rows_limit_the_model():
 
 def test_a_run_tells_how_many_rounds_it_has_by_now(tmp_path):
     options = RunOptions("direct", Options(dataset="iris", then="fedsgd"), "simulated:2000")
-    with Run.begin(options, parent=tmp_path, name="r") as run, Reader(run.files.store) as reader:
+    with Run.begin(options, Place("r", tmp_path)) as run, Reader(run.files.store) as reader:
         assert reader.snapshot().run.planned == 2
         result = run.run()
         now = reader.snapshot()

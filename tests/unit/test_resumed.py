@@ -16,6 +16,7 @@ from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.learn.schedule import Schedule
 from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import END, Watcher
@@ -97,16 +98,15 @@ def test_another_seed_is_another_run(case):
 def test_an_interrupted_run_ends_with_the_same_result(case):
     name, options = CASES[case]
     learning = ALGORITHMS[name].Options(**options)
-    with Run.begin(RunOptions(name, learning, "simulated:600"), name="whole") as run:
+    with Run.begin(RunOptions(name, learning, "simulated:600"), Place("whole")) as run:
         whole = run.run()
 
     def stop(status):
         if status.event == END and status.round == max(1, run.algorithm.rounds // 2):
             raise KeyboardInterrupt
 
-    run = Run.begin(
-        RunOptions(name, learning, "simulated:600"), name="cut", watcher=Watcher(status=stop)
-    )
+    options = RunOptions(name, learning, "simulated:600")
+    run = Run.begin(options, Place("cut"), Watcher(status=stop))
     reports = run.algorithm.reports * max(1, run.algorithm.rounds // 2) // run.algorithm.rounds
     with run, pytest.raises(InterruptedByUser, match=f"the {reports:,} reports so far are safe"):
         run.run()
@@ -194,7 +194,9 @@ def test_devices_with_later_keys_do_not_join_a_run(tmp_path):
     with Store(path) as store:
         store.add_devices({device: bytes(32) for device in range(1, 31)})
     options = ALGORITHMS["fedavg"].Options(dataset="toy")
-    with Run.begin(RunOptions("fedavg", options, "port:/dev/null"), store=path, name="own") as run:
+    with Run.begin(
+        RunOptions("fedavg", options, "port:/dev/null"), Place("own", store=path)
+    ) as run:
         assert (run.algorithm.clients, run.algorithm.times) == (30, 1)
         run.store.add_devices({device: bytes(32) for device in range(31, 61)})
     with Run.resume("own") as run:

@@ -16,6 +16,7 @@ from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy import mechanisms
 from ternhost.run import result as results
+from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions, classes_of_run, default_fleet
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
@@ -170,7 +171,8 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     """Begin a new run, or resume that of --resume. Raises TernError."""
     if args.resume is None:
         options = parsed(args, algorithms_of(args.command))
-        return Run.begin(options, store=args.store, name=args.name, watcher=watcher, anew=args.anew)
+        place = Place(args.name, store=args.store, anew=args.anew)
+        return Run.begin(options, place, watcher)
     changed = sorted(named(args).keys() - {"fleet", "after_round"})
     changed += [name for name in ("store", "name", "anew") if getattr(args, name)]
     if changed:

@@ -34,26 +34,38 @@ from ternhost.store.store import Store
 from ternhost.text import counted
 
 
-def written(
-    options: RunOptions, store: str | Path | None, name: str | None, anew: bool, parent: Path
-) -> tuple[Store, RunFiles, Learner]:
+@dataclass(frozen=True)
+class Place:
+    """Where a run is to be kept.
+
+    name: of its directory in `parent`; None: the time. store: None for the fleet's own, or one in
+    the run's directory. anew: give up a run of that store that has not finished.
+    """
+
+    name: str | None = None
+    parent: Path = run_directory.RUNS
+    store: str | Path | None = None
+    anew: bool = False
+
+
+def written(options: RunOptions, place: Place) -> tuple[Store, RunFiles, Learner]:
     """Make the directory of a run and write the run into its store.
 
     Return the open store, the files, and the learner that checked the options: designing its card
     may take a minute. After TernError no directory and no run are left.
     """
     kind = fleet.parse(options.fleet)
-    path = _store_of(kind, store)
-    run_directory.check_name(name)
+    path = _store_of(kind, place.store)
+    run_directory.check_name(place.name)
     learner = _checked_early(options, kind, path)
     with ExitStack() as undo:
         opened = None if path is None else undo.enter_context(Store(path))
         taken = [] if opened is None else [run.name for run in opened.runs()]
-        directory = run_directory.new_directory(name, parent, taken)
+        directory = run_directory.new_directory(place.name, place.parent, taken)
         undo.callback(run_directory.remove, directory)
         if opened is None:
             opened = undo.enter_context(Store(directory / store_file.NAME))
-        require_no_run(opened, anew)
+        require_no_run(opened, place.anew)
 
         first = check_skip(opened, options.after_round) + 1
         clients = population(kind, options.schedule, opened)

@@ -8,7 +8,7 @@ from ternhost.errors import UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.options import flag, values_of
 from ternhost.reach import fleet
-from ternhost.run.begin import moved, store_path
+from ternhost.run.begin import Place, moved, store_path
 from ternhost.run.directory import RunFiles, directory_of, going_on
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
@@ -49,7 +49,8 @@ def serve(
                 return _again(opened, last, options, watcher)
             if last is not None and last.unfinished:
                 opened.save_run(last.name, status=ABANDONED)
-    return Run.begin(options, store=path, name=name, watcher=watcher, anew=new_model)
+    place = Place(name, store=path, anew=new_model)
+    return Run.begin(options, place, watcher)
 
 
 def _last_served(store: Store) -> StoredRun | None:
