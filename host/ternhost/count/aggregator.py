@@ -120,7 +120,8 @@ class Aggregator:
         stored = StoredRound(number, stored_cohorts, quorum, deadline, run)
 
         round_ = self._new_round(stored, now)
-        if without_key := round_.devices_without_key:
+        without_key = round_.devices_without_key
+        if without_key:
             raise UsageError(
                 f"no key is known for device {without_key[0]}",
                 hint="name the --store that it was provisioned with",
@@ -151,8 +152,10 @@ class Aggregator:
         return self.in_flight()
 
     def _resumed(self, stored: StoredRound, now: float) -> Round:
+        """The open round, with the keys that its devices had, and the reports in the store."""
         keyring = self._keyring
-        if former_keys := self._store.keys_before(stored):
+        former_keys = self._store.keys_before(stored)
+        if former_keys:
             keyring = Keyring({**keyring.by_device, **former_keys})
         round_ = Round(stored, now, keyring)
         for reports in self._store.report_batches(stored.number):

@@ -21,16 +21,15 @@ from ternhost.learn.schedule import Terms
 
 Devices = Sequence[int] | npt.NDArray[np.int64]
 Cohorts = Sequence[tuple[Question, Devices]]
-Left = tuple[
-    int | None, int | None
-]  # budgets by measure (tern.ledger), millionths; None: none is known
-NOT_TOLD: Left = None, None
+# Budgets by measure (tern.ledger), in millionths; None: none is known.
+Left = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
 class BoardBudget:
-    """What a board says of the ledger of its first device, in millionths of its measure
-    (tern.ledger). The host takes the other devices of the board to be alike.
+    """What a board says of the ledger of its first device, in millionths of its measure.
+
+    The host takes the other devices of the board to be alike.
 
     devices: those of the board. If nobody here knows which board says it, these are all devices of a
     site, and `count` of them are on boards that say this. first: the device whose ledger it is, if
@@ -50,15 +49,17 @@ class BoardBudget:
 def least(budgets: Iterable[BoardBudget]) -> Left:
     """The smallest of these budgets, for each measure."""
     smallest: list[int | None] = [None, None]
-    for each in budgets:
-        known = smallest[each.measure]
-        smallest[each.measure] = each.left if known is None else min(known, each.left)
+    for budget in budgets:
+        so_far = smallest[budget.measure]
+        if so_far is None or budget.left < so_far:
+            smallest[budget.measure] = budget.left
     return smallest[EPSILON], smallest[RHO]
 
 
 def is_label(question: Question) -> bool:
-    """Whether a device reports the class of its record, and not the probabilities of all: counts
-    tell who said what.
+    """Whether a device reports the class of its record, and not the probabilities of all.
+
+    Then counts disclose who said what.
     """
     return question.model == wire.SOFTMAX and question.k == 1
 
@@ -84,9 +85,7 @@ class FleetStatus:
     asleep: int = 0
     strangers: int = 0  # boards of another version
     connected: bool = True
-    frames: Mapping[str, int] = field(
-        default_factory=dict
-    )  # accepted and rejected ones, by outcome
+    frames: Mapping[str, int] = field(default_factory=dict)  # accepted or rejected, by outcome
 
 
 class RoundKeeper:
@@ -169,8 +168,9 @@ class Driver(ABC):
         return self.keeper.next_number(planned)
 
     def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
-        """The cohorts of a round, whose devices a fleet may draw itself: as many of each pool as
-        the cohort has.
+        """The cohorts of a round, whose devices a fleet may draw itself.
+
+        It draws as many of each pool as the cohort has.
         """
         return cohorts
 
