@@ -7,11 +7,11 @@ from itertools import islice
 
 import pytest
 import simulating
-from simulating import begin, finished, fleet_of, rounds
+from simulating import begin, fleet_of, rounds
 
 from ternhost import datasets
 from ternhost.datasets import synthetic
-from ternhost.errors import InterruptedByUser, UsageError
+from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.learn.schedule import Schedule
@@ -19,7 +19,6 @@ from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
-from ternhost.run.status import END, Watcher
 from ternhost.store.store import Store
 
 PERSONAL = "1:0.5,2:0.3,4:0.2"
@@ -86,36 +85,6 @@ def test_an_algorithm_continues_exactly_from_its_state(case):
     assert repeated == sum(whole.rounds - cut for cut in cuts)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "personalised" not in case])
-def test_another_seed_is_another_run(case):
-    name, options = CASES[case]
-    algorithms = [finished(begin(name, 600, **options, seed=seed)) for seed in (1, 2)]
-    assert len({json.dumps(algorithm.state()) for algorithm in algorithms}) == 2
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("case", CASES)
-def test_an_interrupted_run_ends_with_the_same_result(case):
-    name, options = CASES[case]
-    learning = ALGORITHMS[name].Options(**options)
-    with Run.begin(RunOptions(name, learning, "simulated:600"), Place("whole")) as run:
-        whole = run.run()
-
-    def stop(status):
-        if status.event == END and status.round == max(1, run.algorithm.rounds // 2):
-            raise KeyboardInterrupt
-
-    options = RunOptions(name, learning, "simulated:600")
-    run = Run.begin(options, Place("cut"), Watcher(status=stop))
-    reports = run.algorithm.reports * max(1, run.algorithm.rounds // 2) // run.algorithm.rounds
-    with run, pytest.raises(InterruptedByUser, match=f"the {reports:,} reports so far are safe"):
-        run.run()
-    with Run.resume("cut") as run:
-        resumed = run.run()
-    varying = dict.fromkeys(("run", "directory", "store", "seconds", "reports_per_second"))
-    assert resumed | varying == whole | varying
-
-
 # Fleets that are served
 
 
@@ -179,13 +148,6 @@ def test_the_state_of_another_model_is_refused(case):
             begin(name, 600, **options | few).restore(state)
 
 
-def test_a_state_does_not_grow_with_the_rounds():
-    for case in CASES:
-        algorithm = begun(case)
-        sizes = [len(json.dumps(algorithm.state())) for _ in rounds(algorithm, fleet_of(algorithm))]
-        assert max(sizes) < 2 * min(sizes) + 1000, case
-
-
 # Boards that others filled
 
 
@@ -204,11 +166,3 @@ def test_devices_with_later_keys_do_not_join_a_run(tmp_path):
 
 
 # Runs that cannot be resumed
-
-
-def test_a_run_that_does_not_exist_is_not_resumed(tmp_path):
-    Store(tmp_path / "store.sqlite").close()
-    with pytest.raises(UsageError, match="holds no run"):
-        Run.resume(str(tmp_path))
-    with pytest.raises(UsageError, match="no run 'nothing'"):
-        Run.resume("nothing")
