@@ -100,7 +100,7 @@ def decode_body(body: bytes) -> frames.Round:
 
 def question_of(request: frames.Round) -> Question:
     """The question of a decoded ROUND."""
-    parameters = request.parameters
+    parameters: Sequence[int] = request.parameters
     if request.model in wire.COLLECTIONS:
         parameters = list(request.asked[: request.d])
     return Question(
