@@ -16,7 +16,14 @@ from ternhost.count.members import Devices, Integers, Keyring, integers
 from ternhost.count.outcomes import Accepted, Statistics
 from ternhost.count.questions import Question, round_body
 from ternhost.count.round import Round
-from ternhost.count.rounds import Refusal, Reports, RoundResult, StoredCohort, StoredRound
+from ternhost.count.rounds import (
+    Ending,
+    Refusal,
+    Reports,
+    RoundResult,
+    StoredCohort,
+    StoredRound,
+)
 from ternhost.errors import UsageError
 
 # Not final: the device may answer when the same request is repeated, comes later, or is sent to it
@@ -34,6 +41,9 @@ _unpack_reports_fields = struct.Struct(wire.REPORTS_FIELDS).unpack_from
 
 # Rows of reports by round and by the size of their symbols.
 _Rows = dict[tuple[int, int], list[bytes]]
+
+
+_WHEN_ALL_HAVE_ANSWERED = Ending()
 
 
 class ReportStore(Protocol):
@@ -96,12 +106,10 @@ class Aggregator:
         number: int,
         cohorts: Sequence[tuple[Question, Devices]],
         now: float,
-        quorum: int | None = None,
-        deadline: float | None = None,
+        ending: Ending = _WHEN_ALL_HAVE_ANSWERED,
         run: str | None = None,
     ) -> None:
-        """Store and open a round, which `quorum` reports (default: all) or `deadline` seconds from
-        `now` end.
+        """Store and open a round, which begins at `now`.
 
         Numbers must ascend. Raises UsageError for a question that no frame can carry, and
         StorageError.
@@ -113,11 +121,10 @@ class Aggregator:
         stored_cohorts = []
         for question, devices in cohorts:
             stored_cohorts.append(StoredCohort(round_body(number, question), integers(devices)))
-        device_count = sum(len(cohort.devices) for cohort in stored_cohorts)
-        if quorum is None:
-            quorum = device_count
-        quorum = max(1, min(quorum, device_count))
-        stored = StoredRound(number, stored_cohorts, quorum, deadline, run)
+        quorum = device_count = sum(len(cohort.devices) for cohort in stored_cohorts)
+        if ending.quorum is not None:
+            quorum = max(1, min(ending.quorum, device_count))
+        stored = StoredRound(number, stored_cohorts, quorum, ending.deadline, run)
 
         round_ = self._new_round(stored, now)
         without_key = round_.devices_without_key

@@ -22,6 +22,17 @@ Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Ending:
+    """When a round ends before all devices have answered.
+
+    quorum: after so many reports; None: all. deadline: after so many seconds; None: never.
+    """
+
+    quorum: int | None = None
+    deadline: float | None = None
+
+
+@dataclass(frozen=True)
 class StoredCohort:
     """Devices of a round with the same question.
 

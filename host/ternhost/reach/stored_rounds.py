@@ -7,7 +7,7 @@ from typing import TypedDict, Unpack
 
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Averaged
-from ternhost.count.rounds import RoundResult, with_answers
+from ternhost.count.rounds import Ending, RoundResult, with_answers
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import Cohorts, RoundKeeper, Warn
 from ternhost.reach.refusals import Refusals
@@ -47,7 +47,8 @@ class StoredRounds(RoundKeeper):
 
     def open(self, number: int, cohorts: Cohorts, terms: Terms) -> None:
         quorum = terms.reports(sum(len(devices) for _, devices in cohorts))
-        self.aggregator.open(number, cohorts, time.monotonic(), quorum, terms.deadline, self._run)
+        ending = Ending(quorum, terms.deadline)
+        self.aggregator.open(number, cohorts, time.monotonic(), ending, self._run)
         self._foreign = self.aggregator.foreign
 
     def resume(self) -> list[int]:
