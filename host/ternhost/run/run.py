@@ -74,7 +74,6 @@ class Run(Closing):
         self.store = store
         self.files = files
         self.options = options = RunOptions.stored(stored.asked)
-        self.schedule = options.schedule
         self.fleet: Fleet = fleet.parse(options.fleet)
         self._begins = algorithm is not None
         if algorithm is None:
@@ -95,7 +94,13 @@ class Run(Closing):
 
     @property
     def directory(self) -> Path:
+        """Its directory."""
         return self.files.directory
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Of a served fleet; None for a run that ends by itself."""
+        return self.options.schedule
 
     @property
     def elapsed(self) -> float:

@@ -71,14 +71,12 @@ class BrokerDriver(Driver):
         super().__init__(terms, self.rounds, individual=options.get("individual", False))
         self.aggregator = self.rounds.aggregator
         self._store = store
-        self._standing = self.rounds.standing
-        self._warn = self.rounds.warn
-        self._sightings = Sightings(store, self._warn, lambda: self.aggregator.last_round)
+        self._sightings = Sightings(store, self.rounds.warn, lambda: self.aggregator.last_round)
         roster = BoardRoster(self.aggregator.devices, sleepers.wakes(store))
         self.link = link
-        self.fleet = FleetState(link, self.aggregator, roster, fleet_key(store), self._warn)
+        self.fleet = FleetState(link, self.aggregator, roster, fleet_key(store), self.rounds.warn)
         self.health = FleetHealth(
-            self.fleet, store, self._sightings, standing=self._standing, directory=directory
+            self.fleet, store, self._sightings, standing=self.rounds.standing, directory=directory
         )
         self._patience = patience
         self._requests: RoundRequests | None = None  # of the open round
@@ -109,12 +107,12 @@ class BrokerDriver(Driver):
     async def _connect(self) -> None:
         self._sightings.forget()
         self.link.on_connect = self._on_connect
-        self.link.on_waiting = self._warn
+        self.link.on_waiting = self.rounds.warn
         if not await self._connect_until_stopped():
             return
-        await self._greet_boards(_STANDING_GREETING if self._standing else GREETING)
+        await self._greet_boards(_STANDING_GREETING if self.rounds.standing else GREETING)
         self._connected_devices = self.fleet.roster.claimed
-        if not self._connected_devices and not self._standing:
+        if not self._connected_devices and not self.rounds.standing:
             reasons = "\n  ".join(self.health.describe_absent(time.monotonic()))
             raise DeviceError(
                 f"no board of this store's devices is connected to the broker at {self._where}\n"
@@ -127,7 +125,7 @@ class BrokerDriver(Driver):
 
     async def _connect_until_stopped(self) -> bool:
         """Connect to the broker; return False if the driver was stopped before."""
-        patience = None if self._standing else 0.0
+        patience = None if self.rounds.standing else 0.0
         connecting = asyncio.ensure_future(self.link.connect(patience=patience))
         stopped = asyncio.ensure_future(self._stop_event.wait())
         await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -189,7 +187,7 @@ class BrokerDriver(Driver):
 
     @property
     def devices(self) -> Devices:
-        if self._standing:
+        if self.rounds.standing:
             self._reload_keys()
             return self.fleet.roster.devices
         return self._connected_devices
@@ -255,7 +253,7 @@ class BrokerDriver(Driver):
         self._update_boards(now)
         self.health.check_absent(now)
         self.health.store_when_due()
-        if self._requests and self.link.connected and not self._standing:
+        if self._requests and self.link.connected and not self.rounds.standing:
             self._requests.leave_out_silent_boards(now, self.terms.silence)
 
     # Rounds
@@ -279,9 +277,9 @@ class BrokerDriver(Driver):
             return None
         # Anybody may send frames of other keys to a fleet that is served.
         result = self.rounds.finish(
-            result, individual=self.individual, forgeries_matter=not self._standing
+            result, individual=self.individual, forgeries_matter=not self.rounds.standing
         )
-        if not self._standing:
+        if not self.rounds.standing:
             self._check_boards_left(result)
         return result
 

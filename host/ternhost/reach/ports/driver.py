@@ -45,8 +45,7 @@ class BoardsDriver(Driver):
         super().__init__(terms, self.rounds, individual=options.get("individual", False))
         self.aggregator = self.rounds.aggregator
         self._store = store
-        self._warn = self.rounds.warn
-        self._sightings = Sightings(store, self._warn, lambda: self.aggregator.last_round)
+        self._sightings = Sightings(store, self.rounds.warn, lambda: self.aggregator.last_round)
         self._fleet = boards
         self._events: Events = queue.SimpleQueue()
         self.boards: list[BoardOnPort] = []
@@ -144,7 +143,7 @@ class BoardsDriver(Driver):
         for board in self.boards:
             error = board.hear_out(end)
             if error:
-                self._warn(
+                self.rounds.warn(
                     f"{error.message}: it may have an earlier model, until the next run begins"
                 )
 
@@ -202,7 +201,7 @@ class BoardsDriver(Driver):
 
     def _give_up(self, number: int, devices: Iterable[int], why: str) -> None:
         self.aggregator.give_up(number, devices)
-        self._warn(f"round {number}: {why}")
+        self.rounds.warn(f"round {number}: {why}")
 
     def _receive(self, number: int) -> None:
         """Count the frames of boards that have come, and repeat the requests that were lost."""
@@ -213,7 +212,7 @@ class BoardsDriver(Driver):
             board = self._board_of_link(event.link)
             if board and event.error:
                 board.lose(event.error)
-                self._warn(event.error.message)
+                self.rounds.warn(event.error.message)
             elif board:
                 board.heard = time.monotonic()
                 board.patience = PATIENCE
@@ -301,7 +300,7 @@ class BoardsDriver(Driver):
         board.left_out = False
         self._note_sightings(board)
         self._hand_out_model(board)
-        self._warn(f"the board on {board.port} is back")
+        self.rounds.warn(f"the board on {board.port} is back")
         return True
 
     def _raise_failed(self) -> None:
