@@ -157,11 +157,9 @@ class Driver(ABC):
 
     def abandon(self, number: int) -> None:
         """Have `collect` of this round return soon, with the reports so far. Safe in any thread."""
-        return None
 
     def publish(self, averaged: Averaged) -> None:
         """Store the model of a run, and send it to the devices, without an answer."""
-        return None
 
     def wait(self, seconds: float) -> None:
         """Wait, or until `stop` is called, without losing the fleet."""
