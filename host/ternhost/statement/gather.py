@@ -426,10 +426,12 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
     endless = learner.rounds is None and not learner.once
 
     classes = guarantees.of_classes(learner, disclosures, disclosures.devices, delta)
-    promised, most_reports, together = _flat(classes), learner.times, None
     if endless:
-        promised, most_reports = [of_class.report for of_class in classes], None
+        promised = [of_class.report for of_class in classes]
+        most_reports = together = None
     else:
+        promised = _flat(classes)
+        most_reports = learner.times
         together = bounds_of_all_records(accounts, learner.unit, records, delta)
     device = int(disclosures.devices[0]) if disclosures else 1
     command = f"tern {' '.join(words)}"

@@ -103,7 +103,7 @@ def _worst_of_each_span(facts: Facts) -> list[Guarantee]:
 
     All runs so far are left out where no run came before.
     """
-    worst = {}
+    worst: dict[Span, Guarantee] = {}
     for guarantee in (*facts.promised, *facts.budgets):
         span = guarantee.span
         if span not in worst or guarantee.bounds.epsilon > worst[span].bounds.epsilon:
@@ -520,11 +520,11 @@ def _card_rows(reported: Sequence[Reported]) -> Iterable[tuple[str, ...]]:
     for report in reported:
         row = _certified(report.card), f"{report.values:,}", f"{report.size:,}"
         hashes_by_row.setdefault(row, []).append(cards.card_hash(report.card).hex())
-    for row, hashes in hashes_by_row.items():
+    for cells, hashes in hashes_by_row.items():
         text = ", ".join(hashes[:_MOST_HASHES])
         if len(hashes) > _MOST_HASHES:
             text += f", and {len(hashes) - _MOST_HASHES:,} more (all: --json)"
-        yield *row, text
+        yield *cells, text
 
 
 def _certified(data: bytes) -> str:
