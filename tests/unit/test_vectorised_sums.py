@@ -17,7 +17,7 @@ from tern.entropy import POSITION
 from ternhost import vectorised
 from ternhost.privacy import sums
 from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
-from ternhost.vectorised.sums import _MOST_TOTAL, _clipped
+from ternhost.vectorised.sums import MOST_TOTAL, clipped_vectors
 
 
 def _card(
@@ -138,10 +138,10 @@ def test_no_vector_exceeds_the_radius_whatever_the_numbers(norm, radius):
     rng = np.random.default_rng(radius)
     for d in (1, 2, 28, 255):
         totals = np.rint(rng.normal(size=(4000, d)) * 2 ** rng.uniform(0, 29, (4000, 1)))
-        totals = np.clip(totals, -_MOST_TOTAL, _MOST_TOTAL).astype(np.int64)
-        totals[:500] = rng.choice([-_MOST_TOTAL, _MOST_TOTAL, 0, -1, 1], (500, d))
+        totals = np.clip(totals, -MOST_TOTAL, MOST_TOTAL).astype(np.int64)
+        totals[:500] = rng.choice([-MOST_TOTAL, MOST_TOTAL, 0, -1, 1], (500, d))
         for reach in (1, 77, 1 << 14, 1 << 20, (1 << 30) - 1):
-            vectors, clipped = _clipped(
+            vectors, clipped = clipped_vectors(
                 _card(norm, 1, radius, reach).body, totals.T.astype(np.int32)
             )
             vectors = vectors.T.astype(np.int64)
