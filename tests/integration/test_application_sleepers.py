@@ -18,9 +18,6 @@ from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.store.store import Store
-from terntools.boards import deploy
-from terntools.boards.repl import Repl
-from terntools.emulators import flash_image, qemu
 
 PROGRAM = Path(__file__).with_name("once_program.py")
 BOARDS, ROUNDS = 30, 4
@@ -129,52 +126,3 @@ def test_a_wake_without_its_broker_ends_in_time_and_without_a_report(
         assert outcome["reports"] >= 1
         host.finish()
     assert rig.read_ledgers([board])[1][0] == rig.COST
-
-
-WAKE = """
-import time
-marks = [time.ticks_ms()]
-from tern.app import App
-from tern.boards.this import this_board
-from tern.model import Model
-from tern.recorder import Recorder
-marks.append(time.ticks_ms())
-node = App(this_board(), Recorder(6, capacity=16, hold=1), Model())
-marks.append(time.ticks_ms())
-node.board.led = lambda on: marks.append(time.ticks_ms())
-done = node.once(30000)
-marks.append(time.ticks_ms())
-marks = [time.ticks_diff(mark, marks[0]) for mark in marks]
-"""
-
-
-@pytest.mark.slow
-def test_an_esp32_that_wakes_reports_over_wifi_and_tls(tmp_path):
-    """The board is emulated in real time, without tern.lease, since its radio takes no address."""
-    path, (board,) = make(tmp_path, 1, **rig.WIFI)
-    provisioned = rig.files_below(board)
-
-    def files(machine):
-        library = deploy.library_files(machine, more=("app",))
-        for unwanted in ("/main.py", "/lib/tern/lease.mpy"):
-            del library[unwanted]
-        return library | provisioned
-
-    flash_image.fill("xtensa", board / "flash.bin", files)
-    with Mosquitto(tmp_path / "broker"):
-        host = serve(tmp_path, path, 2, 120)
-        reports = 0
-        while host.process.poll() is None:
-            with qemu.boot("xtensa", board / "flash.bin") as running, Repl(running.url) as repl:
-                repl.run(WAKE, 60)
-                done, sent, error, marks, ready = repl.evaluate(
-                    "(done, node.reports, str(node.error), marks, node.model.ready)"
-                )
-                assert error == "None"
-                assert ready or not sent
-            reports += (
-                sent if done else 0
-            )  # two, where the second round begins while the board is awake
-            print("ms to imports, App, then each frame and its answer, the end:", marks)
-        host.finish()
-    assert reports >= 2

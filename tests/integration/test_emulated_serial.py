@@ -157,63 +157,6 @@ def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger
         assert later[1] != answer, "two reports for round 2"
 
 
-def test_damaged_frames_cost_nothing(port, sampled):
-    port.write(b"\x55 half a frame " + bytes(wire.AT_ONCE))
-    assert small_board.error_of(port.read(), 0) == (wire.ERR_FRAME, 0)
-    assert port.hello().clients == 3
-    frame = bytes(small_board.round_frame(1, small_board.THREE))
-    coded = cobs(frame)
-    # Any byte of the coded frame but its final zero may be lost or changed.
-    for at in sampled(range(len(coded) - 1), 12):
-        for damaged in (
-            coded[:at] + coded[at + 1 :],
-            coded[:at] + bytes([coded[at] ^ 0x41]) + coded[at + 1 :],
-        ):
-            port.write(damaged + bytes(wire.AT_ONCE))
-            answers = 0
-            while answer := port.read(
-                0.05 if answers else TIMEOUT
-            ):  # a later one counts for the next
-                answers += 1
-                assert answer[0] == wire.ERROR, at
-    assert port.hello().budget == small_board.ledger.MAX_BUDGET  # no damaged frame cost anything
-    report_of(port, 1)
-
-
-def test_a_frame_that_is_too_long_is_dropped_whole(port):
-    port.hello()
-    port.credits = 0
-    for _ in range(50):
-        port.write(b"\xff" * 100)
-        while port.read(0.0):
-            pass
-    port.write(bytes(wire.AT_ONCE))
-    assert small_board.error_of(port.read(), 0) == (wire.ERR_FRAME, 0)
-    port.hello()
-    assert port.credits == (5000 + wire.AT_ONCE) // wire.CREDIT
-    report_of(port, 1)
-
-
-def test_credits_count_every_byte_since_the_last_hello(port):
-    port.write(b"\x00" * 100)  # hello resets the count
-    port.hello()
-    port.credits = 0
-    for sent in range(1, 1001):
-        port.write(b"\x00")
-        if sent % 125 == 0:
-            while port.read(0.05):
-                pass
-    port.hello()
-    assert port.credits == 1000 // wire.CREDIT
-
-
-def test_tools_can_interrupt_a_board(port):
-    assert port.hello().clients == 3
-    port.write(b"\r\x03")
-    assert port.process.wait(TIMEOUT) == 1
-    assert b"KeyboardInterrupt" in port.process.stderr.read()
-
-
 @pytest.mark.parametrize("port", ["pipe"], indirect=True)
 def test_a_boards_directory_is_one_process_s_until_it_ends(port, tmp_path):
     """Two boards on one ledger would release two reports for a round; neither a link nor a relative

@@ -23,7 +23,6 @@ from terntools.boards import deploy, devices, lock, mpy, provision, repl
 from terntools.boards.member import Member, dataset_records
 from terntools.boards.network import Broker
 from terntools.boards.policy import policy
-from terntools.boards.program import Program
 from terntools.boards.provision_command import run_provision
 from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import catalogue, flash_image
@@ -219,13 +218,6 @@ def test_a_board_that_does_not_start_terns_main_is_not_locked(prompt):
     assert "tern deploy" in str(caught.value.hint)
 
 
-def test_a_board_whose_loader_starts_another_program_is_not_locked(prompt):
-    other = Program(b"import tern.update\n" + mpy.MAIN.read_bytes())
-    put(prompt, deploy.library_files(deploy.Machine.of(prompt), program=other))
-    with pytest.raises(UsageError, match=r"does not start main\.py of this tern"):
-        lock.check(prompt, network=False)
-
-
 @pytest.mark.parametrize(
     ("proven", "state", "starts_main"),
     [
@@ -250,27 +242,6 @@ def test_locking_needs_a_confirmation(quick, tmp_path):
     refused = rig.tern("provision", quick.url, *words, code=USAGE)
     assert "Undo: erase the whole flash" in refused.err
     assert "add --yes" in refused.err
-
-
-def test_a_locked_board_with_a_broken_library_gives_no_prompt(tmp_path):
-    """Its main.py raises, and the board resets."""
-    flash_image.write(
-        "pico", tmp_path / "flash.bin", {"/main.py": mpy.MAIN.read_bytes(), "/lock": b""}
-    )
-    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            output = type_keys(board.url, b"\r\x03\r\x01", 20)
-            assert not any(prompt in output for prompt in PROMPTS[:2]), output
-
-
-def test_a_board_without_a_network_is_not_locked_with_a_broker(copied):
-    with (
-        boot_pico(copied) as board,
-        Repl(board.url) as prompt,
-        pytest.raises(UsageError, match="has no network"),
-    ):
-        lock.check(prompt, network=True)
 
 
 def test_a_locked_board_with_a_broker_closes_its_port(copied):

@@ -196,10 +196,3 @@ def test_the_same_devices_choose_the_same_coordinates_over_every_link(over, name
     assert chosen["serial"][same] == chosen["mqtt"][same] == chosen["pico"][same]
     reports = np.sum([part for parts in chosen["serial"] for part in parts], axis=0)
     assert name == "infer" or min(reports) < CLIENTS, "devices chose coordinates"
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_simulated_clients_repeat_their_answers(here, over, name):
-    again = Ran(f"simulated:{CLIENTS}", None)
-    for first, second in zip(over("simulated")[name][1], again[name][1], strict=True):
-        assert [part.tolist() for part in first] == [part.tolist() for part in second]
