@@ -74,10 +74,10 @@ class Dataset:
     def shares(self) -> Floats:
         """The share of each class among the training records; of two classes, label -1 comes first."""
         labels = self.labels[self.training]
-        codes, classes = labels > 0, 2
+        codes, classes = (labels > 0).astype(np.int64), 2
         if self.task == MULTICLASS:
-            codes, classes = labels, len(self.classes)
-        return np.bincount(codes.astype(np.int64), minlength=classes) / len(labels)
+            codes, classes = labels.astype(np.int64), len(self.classes)
+        return np.bincount(codes, minlength=classes) / len(labels)
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
         """Records as a device holds them: m x (d + 1), the label last."""

@@ -35,7 +35,8 @@ def own(path: Path, *, classes: bool = False) -> Dataset:
     if not names:
         names = [f"x{i}" for i in range(rows.shape[1])]
     features, labels = rows[:, :-1], rows[:, -1]
-    task, class_names = REGRESSION, ()
+    task = REGRESSION
+    class_names: tuple[str, ...] = ()
     if classes:
         task = MULTICLASS
         count = max(2, int(labels.max()) + 1)

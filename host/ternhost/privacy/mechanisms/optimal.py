@@ -251,7 +251,8 @@ class _IntegerSearch:
 
     def _scaled(self, integers: Array) -> Array:
         """The integers times the unit at which the largest is the largest of the values."""
-        return integers * (self._halves[-1] / integers[-1])
+        unit = float(self._halves[-1] / integers[-1])
+        return integers * unit
 
     def _roundings(self) -> list[Array]:
         """The best few of the values, rounded with each largest integer."""
