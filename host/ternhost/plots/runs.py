@@ -90,10 +90,10 @@ def _reports_axis(axes: Axes, reports: Sequence[int]) -> None:
     counts = np.array([0, *reports], np.float64)
     rounds = np.arange(len(counts))
 
-    def reports_at(x: Any) -> Floats:
+    def reports_at(x: Any) -> Any:
         return np.interp(x, rounds, counts)
 
-    def round_at(n: Any) -> Floats:
+    def round_at(n: Any) -> Any:
         return np.interp(n, counts, rounds)
 
     top = axes.secondary_xaxis("top", functions=(reports_at, round_at))

@@ -132,8 +132,8 @@ def _log_inverse(delta: float) -> Decimal:
 def _least(formula: Callable[..., Any], *given: float | Decimal) -> Fraction:
     """At least the least value of a formula over all alpha > 1, and by no more than rounding.
 
-    It is called as formula(alpha, alpha - 1, ln alpha, ln(1 - 1/alpha), *given), with floats to find
-    the best alpha and with 60 digits there.
+    It is called as formula(alpha, alpha - 1, ln alpha, ln(1 - 1/alpha), *given), with floats to
+    find the best alpha and with 60 digits there.
     """
     floats = [float(value) for value in given]
 
@@ -207,8 +207,8 @@ def design(
 
     cost: what one report may spend: micro-rho with Gaussian noise (norm 2), micro-epsilon with
     Laplace noise (norm 1). radius: of a unit, in real units, in `steps` grid steps. clipped, kept:
-    what a unit adds to the tally. units: of a device. values: of a report, the tally included. bits:
-    of a symbol, by default as many as the sums need, 8 to 12. fine: the largest range of its
+    what a unit adds to the tally. units: of a device. values: of a report, the tally included.
+    bits: of a symbol, by default as many as the sums need, 8 to 12. fine: the largest range of its
     question.
     """
     tally = max(abs(clipped), abs(kept))

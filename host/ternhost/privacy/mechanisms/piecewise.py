@@ -35,6 +35,7 @@ def variance(epsilon: float, t: float, x: float) -> float:
 
 
 def worst_variance(epsilon: float, t: float) -> float:
+    """The variance at the worst x, 1."""
     return variance(epsilon, t, 1.0)
 
 
