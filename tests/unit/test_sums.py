@@ -61,7 +61,7 @@ def test_pure_reports_and_whole_devices_have_a_price():
 @pytest.mark.parametrize("cost", [3000, 25_650, 1_000_000, 20_000_000])
 @pytest.mark.parametrize("steps", [2, 128, 1000])
 def test_a_designed_sum_keeps_its_cost_and_little_less(norm, cost, steps):
-    made = sums.design(cost=cost, norm=norm, steps=steps, **PLAIN)
+    made = sums.design(sums.SumPlan(cost=cost, norm=norm, steps=steps, **PLAIN))
     card = cards.decode(made.card)
     body = sums.of(card)
     assert cards.certify(card) > cards.certify(card, card.epsilon - 1)
@@ -77,7 +77,9 @@ def test_a_designed_sum_keeps_its_cost_and_little_less(norm, cost, steps):
     assert norm == 1 or (
         body.t & (body.t - 1) == body.m & (body.m - 1) == 0 and 0.7 < body.t / sigma < 1.42
     )
-    made = sums.design(cost=cost, norm=norm, steps=steps, **PLAIN | {"radius": 6000.0})
+    made = sums.design(
+        sums.SumPlan(cost=cost, norm=norm, steps=steps, **PLAIN | {"radius": 6000.0})
+    )
     assert (made.range, sums.of(cards.decode(made.card)).reach) == (3, 6000 << 17)
 
 
@@ -103,14 +105,16 @@ def test_a_designed_sum_keeps_its_cost_and_little_less(norm, cost, steps):
 )
 def test_impossible_sums_are_refused_with_the_reason(says, changed):
     with pytest.raises(UsageError, match=says) as error:
-        sums.design(**{"cost": 25_650, **PLAIN, **changed})
+        sums.design(sums.SumPlan(**{"cost": 25_650, **PLAIN, **changed}))
     assert error.value.hint
 
 
 @pytest.fixture
 def files(tmp_path):
     for norm in (1, 2):
-        (tmp_path / str(norm)).write_bytes(sums.design(cost=25_650, norm=norm, **PLAIN).card)
+        (tmp_path / str(norm)).write_bytes(
+            sums.design(sums.SumPlan(cost=25_650, norm=norm, **PLAIN)).card
+        )
     return {norm: str(tmp_path / str(norm)) for norm in (1, 2)}
 
 

@@ -84,10 +84,8 @@ def data_of(dataset: str, dimension: int | None, model: str | None, path: str = 
 
 
 def _learned(
-    dataset: str,
-    dimension: int | None,
+    planned: Planned,
     model: str,
-    epsilon: str,
     simulated: Mapping[int, tuple[str, int]],
     reports: int,
     seed: int,
@@ -96,13 +94,13 @@ def _learned(
 
     simulated: the reports to simulate for each number of devices (`Lasting.simulated`), or empty.
     """
-    data = data_of(dataset, dimension, model)
+    data = data_of(planned.dataset, planned.dimension, model)
     learner: Learning
     if simulated:
         epsilon, number = simulated[reports]
         learner = sgd(data, number, seed, clients=reports, group=0, model=model, epsilon=epsilon)
     else:
-        learner = default(data, reports, seed, model, epsilon)
+        learner = default(data, reports, seed, model, planned.epsilon)
     return [{"reports": reports, "figure": figure_of(simulate(learner, seed))}]
 
 
@@ -172,13 +170,7 @@ def _curve(
     progress: Callable[[str], None],
 ) -> list[Row]:
     """The mean figure of the runs, with its interval, for each number of devices, ascending."""
-    common = {
-        "dataset": planned.dataset,
-        "dimension": planned.dimension,
-        "epsilon": planned.epsilon,
-        "model": model,
-        "simulated": simulated,
-    }
+    common = {"planned": planned, "model": model, "simulated": simulated}
     ladder = sorted(set(planned.reports))
     seeds = range(planned.seed, planned.seed + planned.runs)
 
