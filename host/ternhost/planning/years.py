@@ -27,7 +27,7 @@ _LEDGERS = {"rho": "in rho", "pure": "in epsilon", "exact": "none"}
 _YEAR = 365.25 * 86_400
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _MOST_REPORTS = 2_000_000  # simulated ones of a run
-_MOST_OF_A_DEVICE = 100
+MOST_OF_A_DEVICE = 100
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Lasting:
         """
         epsilon, all_reports = self.costs[0], devices * self.rounds
         precision = 1 / _variance(_design(data, model, epsilon))
-        reports, most = all_reports, min(_MOST_REPORTS, _MOST_OF_A_DEVICE * devices)
+        reports, most = all_reports, min(_MOST_REPORTS, MOST_OF_A_DEVICE * devices)
         while reports > most and 2 * epsilon <= MAX_EPSILON:
             epsilon *= 2
             variance = _variance(_design(data, model, epsilon))
