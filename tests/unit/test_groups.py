@@ -1,6 +1,5 @@
 """Groups of devices, some of which are dishonest: the hypergeometric law."""
 
-from collections import Counter
 from fractions import Fraction
 from itertools import combinations
 from math import comb, pi
@@ -15,11 +14,9 @@ def chance_of_more(pool, dishonest, asked, most):
     exactly.
     """
     marked = min(dishonest, pool - 1)
-    ways = sum(
-        comb(marked, d) * comb(pool - 1 - marked, asked - 1 - d)
-        for d in range(most + 1, asked)
-        if d <= marked
-    )
+    ways = 0
+    for drawn in range(most + 1, min(asked - 1, marked) + 1):
+        ways += comb(marked, drawn) * comb(pool - 1 - marked, asked - 1 - drawn)
     return Fraction(ways, comb(pool - 1, asked - 1))
 
 
@@ -54,11 +51,11 @@ def test_the_law_is_that_of_drawing_groups():
     """Of seven devices the first three are dishonest, and the last is honest: all groups of four
     that have it.
     """
-    groups = [group for group in combinations(range(7), 4) if 6 in group]
-    counts = Counter(sum(device < 3 for device in group) for group in groups)
+    dishonest, honest = {0, 1, 2}, 6
+    groups = [set(group) for group in combinations(range(7), 4) if honest in group]
     for most in range(4):
-        beyond = sum(n for dishonest, n in counts.items() if dishonest > most)
-        assert chance_of_more(7, 3, 4, most) == Fraction(beyond, len(groups))
+        beyond = [group for group in groups if len(group & dishonest) > most]
+        assert chance_of_more(7, 3, 4, most) == Fraction(len(beyond), len(groups))
 
 
 @pytest.mark.parametrize(
@@ -72,14 +69,6 @@ def test_dishonest_devices_are_rounded_up(devices, share, dishonest):
 def test_a_chosen_group_may_have_all_dishonest_devices_of_the_site():
     assert Group(1000, 150).honest(150, 0.9, 1e-7) == 50
     assert Group(1000, 150).honest(120, 0.9, 1e-7) == 20
-
-
-def test_one_report_is_honest_whatever_the_group():
-    assert Group(1000, 50).honest(50, 0.9, 1e-7) == 1
-
-
-def test_no_report_is_none():
-    assert Group(1000, 50).honest(0, 0.9, 1e-7) == 0
 
 
 def test_all_draws_together_miss_with_at_most_their_delta():

@@ -39,5 +39,5 @@ def test_a_sample_has_the_first_and_last_case_and_no_exhaustive_one():
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("options", "there"), [((), False), (("--exhaustive",), True)])
 def test_an_emulated_target_runs_long_tests_only_with_exhaustive(options, there):
-    target = ["--target", "rv32", "--not-on-cpython", "tests/device/test_hostile_host.py"]
+    target = ["--target", "armv6m", "--not-on-cpython", "tests/device/test_hostile_host.py"]
     assert ("thousands of rounds" in planned("--setup-plan", "-rs", *target, *options)) is not there

@@ -3,14 +3,13 @@ rows made up.
 """
 
 import json
-import math
 
 import numpy as np
 import pytest
 
 from tern.wire import LOGISTIC
 from ternhost.errors import UsageError
-from ternhost.learn.observations import DIRECTION, Observation, Observations, made_up, shrink
+from ternhost.learn.observations import DIRECTION, Observation, Observations, made_up
 
 D = 6
 TRUE = np.array([0.5, -1.5, 1.0, 0.0, 0.7, -0.4])
@@ -27,18 +26,17 @@ def mean_label(x, weights):
     return 1 / (1 + np.exp(-x @ weights))
 
 
-def answer(x, asked=None, noise=0.0, seed=1, radius=None, tau=None):
-    """The mean gradient of a population with these features and weights TRUE, both labels of each
-    row weighed.
+def answer(x, asked=None, noise=0.0, seed=1, radius=None, tau=None, true=TRUE):
+    """The mean gradient of a population with these features and true weights, over both labels of
+    each row.
     """
     asked = np.zeros(D) if asked is None else asked
     question = Observation(asked, np.zeros(D), 0.0, radius, tau)
-    before, means = mean_label(x, asked), mean_label(x, TRUE)
-    each = [
-        question.clipped(x * (before - label)[:, None])
-        for label in (np.zeros(len(x)), np.ones(len(x)))
-    ]
-    gradient = ((1 - means)[:, None] * each[0] + means[:, None] * each[1]).mean(axis=0)
+    predicted, share_of_ones = mean_label(x, asked), mean_label(x, true)
+    gradients_of_zeros = question.clipped(x * predicted[:, None])
+    gradients_of_ones = question.clipped(x * (predicted - 1)[:, None])
+    weight = share_of_ones[:, None]
+    gradient = ((1 - weight) * gradients_of_zeros + weight * gradients_of_ones).mean(axis=0)
     gradient = gradient + noise * np.random.default_rng(seed).normal(size=D)
     return Observation(asked, gradient, noise**2, radius, tau)
 
@@ -58,37 +56,26 @@ def test_a_clip_leaves_no_bias(radius, tau):
         assert mine.fit() == pytest.approx(TRUE, abs=error)
 
 
-def test_a_short_fit_is_lengthened_to_what_explains_the_answers(monkeypatch):
-    monkeypatch.setitem(globals(), "TRUE", 3 * TRUE)  # classes that are told apart easily
+def test_a_short_fit_is_lengthened_to_what_explains_the_answers():
+    true = 3 * TRUE  # classes that are told apart easily
     x = rows(4000)
     mine = Observations(LOGISTIC, x[:1000])
-    mine.add(answer(x, noise=0.012, radius=DIRECTION))
-    fitted, longer = np.linalg.norm(mine.fit()), np.linalg.norm(mine.lengthened())
-    assert fitted < 0.8 * np.linalg.norm(TRUE)
-    assert fitted < longer < 1.4 * np.linalg.norm(TRUE)
-    assert mine.lengthened() / longer == pytest.approx(mine.weights / fitted)
-    nothing = Observations(LOGISTIC, x[:1000])
-    assert not nothing.lengthened().any()
-
-
-def test_two_answers_to_one_question_are_as_good_as_one_of_all():
-    x = rows(500)
-    apart, whole = Observations(LOGISTIC, x), Observations(LOGISTIC, x)
-    one, other = answer(x, noise=0.01, seed=1), answer(x, noise=0.02, seed=2)
-    for each in (one, other):
-        apart.add(each)
-    whole.add(Observation(one.asked, 0.8 * one.gradient + 0.2 * other.gradient, 0.8 * 0.01**2))
-    assert len(apart.state()["seen"]) == 1
-    assert apart.fit() == pytest.approx(whole.fit())
+    mine.add(answer(x, noise=0.012, radius=DIRECTION, true=true))
+    fitted, lengthened = mine.fit(), mine.lengthened()
+    assert np.linalg.norm(fitted) < 0.8 * np.linalg.norm(true)
+    assert np.linalg.norm(fitted) < np.linalg.norm(lengthened) < 1.4 * np.linalg.norm(true)
+    direction = fitted / np.linalg.norm(fitted)
+    assert lengthened / np.linalg.norm(lengthened) == pytest.approx(direction)
 
 
 def test_the_deviation_of_a_weight_is_that_of_its_error():
     x, errors = rows(20000), []
-    for seed in range(60):
+    for seed in range(20):
         mine = Observations(LOGISTIC, x)
         mine.add(answer(x, noise=0.003, seed=seed, radius=DIRECTION))
         errors.append((mine.fit() - TRUE) / mine.deviations())
-    assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.4  # some of it is the bias of shrinking
+    # Of 120 errors; some of each is the bias of shrinking.
+    assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.4
 
 
 def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
@@ -109,17 +96,6 @@ def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
     assert np.array_equal(wrong.question()[0], np.zeros(D))
 
 
-def test_directions_in_which_right_rows_do_not_vary_have_noise_alone():
-    x = rows(4000)
-    x[:, 5] = x[:, 4]
-    found = []
-    for seed in range(40):
-        mine = Observations(LOGISTIC, x)
-        mine.add(answer(x, noise=0.004, seed=seed))
-        found.append(mine.misfit)
-    assert 0.5 < np.mean(found) < 1.5
-
-
 def test_the_second_question_is_at_a_model_that_is_good_enough():
     x = rows(2000)
     for noise, fitted in ((0.05, False), (0.003, True)):
@@ -137,35 +113,6 @@ def test_the_second_question_is_at_a_model_that_is_good_enough():
             assert radius == DIRECTION
 
 
-def test_a_promise_tells_the_better_report():
-    x = rows(1000)
-    for one, other in (
-        ((0.1, DIRECTION, None), (0.2, DIRECTION, None)),
-        ((0.1, None, 0.5), (0.1, None, 0.1)),
-    ):
-        seen = [
-            Observation(np.zeros(D), np.zeros(D), v**2, radius, tau)
-            for v, radius, tau in (one, other)
-        ]
-        better, worse = (Observations(LOGISTIC, x).promise(each) for each in seen)
-        assert better < worse < 4
-
-
-def test_rows_are_made_up_from_the_mean_direction():
-    x = rows(4000) * [1, 1, 0.5, 0.5, 0.3, 0.3] + [0, 0, 0, 0.4, 0, 0]
-    lengths = np.linalg.norm(x, axis=1)
-    made = made_up(D, (x / lengths[:, None]).mean(axis=0))
-    assert np.all(made[:, 0] == 1)
-    assert np.linalg.norm(made, axis=1).mean() == pytest.approx(lengths.mean(), rel=0.1)
-    assert made.mean(axis=0) == pytest.approx(x.mean(axis=0), abs=0.1)
-    for direction in (None, np.zeros(D), -np.ones(D), np.full(D, 9.0)):  # what noise can make of it
-        made = made_up(D, direction)
-        assert np.isfinite(made).all()
-        assert np.all(made[:, 0] == 1)
-        assert np.linalg.norm(made, axis=1).max() < 2 * math.sqrt(D)
-    assert made_up(1).tolist() == [[1]]
-
-
 def test_without_public_rows_a_few_rounds_come_near():
     x = rows(4000)
     x[:, 2] = rows(4000, seed=2)[:, 1]
@@ -176,17 +123,6 @@ def test_without_public_rows_a_few_rounds_come_near():
         mine.add(answer(x, weights, 0.01, number, radius))
         mine.fit()
     assert np.corrcoef(x @ mine.weights, x @ TRUE)[0, 1] > 0.97
-
-
-def test_noise_alone_and_answers_without_noise():
-    x = rows(300)
-    for gradient, variance in ((0.3 * np.ones(D), 1.0), (np.zeros(D), 0.0), (5 * np.ones(D), 0.0)):
-        mine = Observations(LOGISTIC, x)
-        mine.add(Observation(np.zeros(D), gradient, variance, DIRECTION))
-        mine.add(Observation(np.zeros(D), gradient, variance, DIRECTION))
-        assert np.isfinite(mine.fit()).all()
-        assert np.isfinite(mine.deviations()).all()
-        assert 0 < mine.question()[1] < 2 * math.sqrt(D)
 
 
 def test_a_restored_one_goes_on_exactly_as_it_would_have():
@@ -207,12 +143,3 @@ def test_a_restored_one_goes_on_exactly_as_it_would_have():
     for wrong in ({}, {**mine.state(), "seen": [[1]]}, Observations(LOGISTIC, x[:, :5]).state()):
         with pytest.raises(UsageError, match="state"):
             mine.restore(wrong)
-
-
-def test_shrinking_gives_the_posterior():
-    rng = np.random.default_rng(5)
-    matrix, target = rng.normal(size=(D, D)), rng.normal(size=D)
-    found = shrink(matrix.T @ matrix, matrix.T @ target)
-    inverse = np.linalg.inv(matrix.T @ matrix + np.eye(D) / found.variance)
-    assert found.covariance == pytest.approx(inverse)
-    assert found.mean == pytest.approx(inverse @ matrix.T @ target)

@@ -3,22 +3,19 @@ runs.
 """
 
 import json
-from itertools import islice
 
 import pytest
 import simulating
-from simulating import begin, finished, fleet_of, rounds
+from simulating import begin, fleet_of, rounds
 
 from ternhost import datasets
 from ternhost.datasets import synthetic
-from ternhost.errors import InterruptedByUser, UsageError
-from ternhost.learn.base import ALGORITHMS, Population
+from ternhost.errors import UsageError
+from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.optimisers import OPTIMISERS
-from ternhost.learn.schedule import Schedule
-from ternhost.reach.simulated.driver import SimulatedDriver
+from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
-from ternhost.run.status import END, Watcher
 from ternhost.store.store import Store
 
 PERSONAL = "1:0.5,2:0.3,4:0.2"
@@ -69,121 +66,27 @@ def result_of(algorithm):
 @pytest.mark.parametrize("case", CASES)
 def test_an_algorithm_continues_exactly_from_its_state(case):
     whole = begun(case)
-    states, repeated = [json.dumps(whole.state())], 0
-    states += [json.dumps(whole.state()) for _ in rounds(whole, fleet_of(whole))]
-    assert len(states) == whole.rounds + 1
-    expected = result_of(whole)
-    cuts = {0, 1, whole.rounds // 2, whole.rounds}
-    for cut in cuts:
-        part, state = begun(case), states[cut]
-        part.restore(json.loads(state))
-        assert json.dumps(part.state()) == state
-        assert part.done == (cut == whole.rounds)
-        repeated += len(list(rounds(part, fleet_of(part), first=cut + 1)))
-        assert result_of(part) == expected, cut
-        assert json.dumps(part.state()) == states[-1]
-    assert repeated == sum(whole.rounds - cut for cut in cuts)
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if "personalised" not in case])
-def test_another_seed_is_another_run(case):
-    name, options = CASES[case]
-    algorithms = [finished(begin(name, 600, **options, seed=seed)) for seed in (1, 2)]
-    assert len({json.dumps(algorithm.state()) for algorithm in algorithms}) == 2
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("case", CASES)
-def test_an_interrupted_run_ends_with_the_same_result(case):
-    name, options = CASES[case]
-    learning = ALGORITHMS[name].Options(**options)
-    with Run.begin(RunOptions(name, learning, "simulated:600"), name="whole") as run:
-        whole = run.run()
-
-    def stop(status):
-        if status.event == END and status.round == max(1, run.algorithm.rounds // 2):
-            raise KeyboardInterrupt
-
-    run = Run.begin(
-        RunOptions(name, learning, "simulated:600"), name="cut", watcher=Watcher(status=stop)
-    )
-    reports = run.algorithm.reports * max(1, run.algorithm.rounds // 2) // run.algorithm.rounds
-    with run, pytest.raises(InterruptedByUser, match=f"the {reports:,} reports so far are safe"):
-        run.run()
-    with Run.resume("cut") as run:
-        resumed = run.run()
-    varying = dict.fromkeys(("run", "directory", "store", "seconds", "reports_per_second"))
-    assert resumed | varying == whole | varying
-
-
-# Fleets that are served
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("fedsgd", {"epsilons": PERSONAL}),
-        ("fedavg", {"records": 4}),
-        ("collect", {}),
-        ("infer", {"dataset": "iris"}),
-    ],
-)
-def test_an_algorithm_of_a_served_fleet_continues_exactly_from_its_state(name, options):
-    def serving():
-        cls = ALGORITHMS[name]
-        share = 1.0 if name in ("collect", "infer") else 0.25  # those ask everybody
-        population = Population(schedule=Schedule(rounds=9, share=share), devices=40)
-        return cls(cls.Options(**{"dataset": "toy"} | options), population)
-
-    def fleet():
-        return SimulatedDriver(serving().holdings, 40, individual=serving().individual)
-
-    whole = serving()
-    assert whole.rounds == 9
-    asked = [result.asked for result in rounds(whole, fleet())]
-    assert asked == [40 if name in ("collect", "infer") else 10] * 9
-    first = serving()
-    list(islice(rounds(first, fleet()), 4))
-    second = serving()
-    second.restore(json.loads(json.dumps(first.state())))
-    list(rounds(second, fleet(), first=5))
-    assert second.state() == whole.state()
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in ALGORITHMS if name not in ("fedsum", "means")]
-)  # a budget ends it
-def test_an_algorithm_without_an_end_is_never_done(name):
-    cls = ALGORITHMS[name]
-    options = {"dataset": "iris" if name == "infer" else "toy"}
-    share = 1.0 if name in ("collect", "infer") else 0.5
-    algorithm = cls(cls.Options(**options), Population(schedule=Schedule(share=share), devices=20))
-    driver = SimulatedDriver(algorithm.holdings, 20, individual=algorithm.individual)
-    for _ in islice(rounds(algorithm, driver), 12):
-        assert not algorithm.done
-    assert algorithm.rounds is None
-    assert algorithm.reports is None
+    states = [json.dumps(whole.state())]
+    for _ in rounds(whole, fleet_of(whole)):
+        states.append(json.dumps(whole.state()))
+    for stopped_after in {0, 1, whole.rounds // 2, whole.rounds}:
+        resumed = begun(case)
+        resumed.restore(json.loads(states[stopped_after]))
+        assert json.dumps(resumed.state()) == states[stopped_after]
+        assert resumed.done == (stopped_after == whole.rounds)
+        further = list(rounds(resumed, fleet_of(resumed), first=stopped_after + 1))
+        assert len(further) == whole.rounds - stopped_after
+        assert json.dumps(resumed.state()) == states[-1]
+        assert result_of(resumed) == result_of(whole)
 
 
 @pytest.mark.parametrize("case", ["fedsgd with adam", "fedavg"])
 def test_the_state_of_another_model_is_refused(case):
-    state = begun(case).state()
     name, options = CASES[case]
-    few = {"clients": 10} if name == "fedavg" else {"reports": 60, "group": 10}
-    on_wine = begin(name, 600, **options | few | {"dataset": "wine"})
+    few_clients = {"clients": 10} if name == "fedavg" else {"reports": 60, "group": 10}
+    on_wine = begin(name, 600, **options | few_clients | {"dataset": "wine"})
     with pytest.raises(UsageError, match="another dimension"):
-        on_wine.restore(state)
-    if "range" in state:
-        del state["range"]["tau"]
-        with pytest.raises(UsageError, match="the stored state of the range cannot be read: 'tau'"):
-            begin(name, 600, **options | few).restore(state)
-
-
-def test_a_state_does_not_grow_with_the_rounds():
-    for case in CASES:
-        algorithm = begun(case)
-        sizes = [len(json.dumps(algorithm.state())) for _ in rounds(algorithm, fleet_of(algorithm))]
-        assert max(sizes) < 2 * min(sizes) + 1000, case
+        on_wine.restore(begun(case).state())
 
 
 # Boards that others filled
@@ -194,19 +97,10 @@ def test_devices_with_later_keys_do_not_join_a_run(tmp_path):
     with Store(path) as store:
         store.add_devices({device: bytes(32) for device in range(1, 31)})
     options = ALGORITHMS["fedavg"].Options(dataset="toy")
-    with Run.begin(RunOptions("fedavg", options, "port:/dev/null"), store=path, name="own") as run:
+    with Run.begin(
+        RunOptions("fedavg", options, "port:/dev/null"), Place("own", store=path)
+    ) as run:
         assert (run.algorithm.clients, run.algorithm.times) == (30, 1)
         run.store.add_devices({device: bytes(32) for device in range(31, 61)})
     with Run.resume("own") as run:
         assert (run.algorithm.clients, run.algorithm.times) == (30, 1)
-
-
-# Runs that cannot be resumed
-
-
-def test_a_run_that_does_not_exist_is_not_resumed(tmp_path):
-    Store(tmp_path / "store.sqlite").close()
-    with pytest.raises(UsageError, match="holds no run"):
-        Run.resume(str(tmp_path))
-    with pytest.raises(UsageError, match="no run 'nothing'"):
-        Run.resume("nothing")
