@@ -45,7 +45,8 @@ def sleep_while_read(seconds: float, stream: TextIO) -> None:
     Raises BrokenPipeError as soon as the reader of `stream` is gone.
     """
     if not hasattr(select, "poll"):  # Windows
-        return time.sleep(seconds)
+        time.sleep(seconds)
+        return
     poll = select.poll()
     poll.register(stream, 0)  # a hang-up is always reported
     if poll.poll(seconds * 1000):
