@@ -26,7 +26,13 @@ from ternhost.learn.schedule import Terms
 from ternhost.options import names_of, option, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
-from ternhost.provision.boards import FLEET_NAME, board_directories, new_keys, provision_board
+from ternhost.provision.boards import (
+    FLEET_NAME,
+    BoardSettings,
+    board_directories,
+    new_keys,
+    provision_board,
+)
 from ternhost.reach import fleet
 from ternhost.reach.driver import Warn
 from ternhost.reach.fleet import Fleet, RunContext
@@ -262,8 +268,7 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
     for board, start, end in zip(boards, bounds, bounds[1:], strict=False):
         board_rows = rows[start:end].reshape(-1, rows.shape[2])
         board_keys = [keys[device] for device in ids[start:end]]
-        provision_board(
-            board, ids[start], board_keys, board_rows, runs.policy, 0, last_number(store)
-        )
+        settings = BoardSettings(last_round=last_number(store))
+        provision_board(board, ids[start], board_keys, board_rows, runs.policy, settings)
     store.add_devices(keys)  # now that the boards are written
     (new / FLEET_NAME).rename(directory / FLEET_NAME)

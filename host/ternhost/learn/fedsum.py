@@ -178,7 +178,7 @@ class FedSum(Learning):
             text = f"--life {options.life} is too little for {descent.rounds} rounds"
             raise UsageError(text, "name a larger one")
         clipped, other = descent.tally
-        design = sums.design(
+        plan = sums.SumPlan(
             cost=cost,
             unit=self.unit,
             radius=descent.radius,
@@ -188,6 +188,7 @@ class FedSum(Learning):
             units=math.ceil(options.records / self.unit) if self.unit else 1,
             values=self.d + 1,
         )
+        design = sums.design(plan)
         self._range = design.range
         report = SumDesign(
             card=cards.decode(design.card),

@@ -46,9 +46,11 @@ def measures(dataset: Dataset, model: int = LOGISTIC) -> tuple[str, ...]:
     if dataset.task not in (CLASSIFICATION, MULTICLASS):
         return (SQUARED_ERROR,)
     names: list[str] = [ACCURACY]
-    positive = dataset.judged[1] > 0
+    _, labels = dataset.judged
+    positive = labels > 0
     if dataset.task == CLASSIFICATION and positive.any() and not positive.all():
-        names.insert(0 if dataset.shares.max() > _UNBALANCED else 1, AUC)
+        place = 0 if dataset.shares.max() > _UNBALANCED else 1
+        names.insert(place, AUC)
     if model in (LOGISTIC, SOFTMAX_GRADIENT):
         names.append(LOG_LOSS)
     return tuple(names)
@@ -61,12 +63,16 @@ def measure(dataset: Dataset) -> str:
 
 def better(name: str, value: float, other: float) -> bool:
     """Whether a value of this figure is better than another."""
-    return value > other if name in (ACCURACY, AUC) else value < other
+    if name in (ACCURACY, AUC):
+        return value > other
+    return value < other
 
 
 def limits(name: str) -> tuple[float, float]:
     """The least and the largest value that a figure can have."""
-    return 0.0, 1.0 if name in (ACCURACY, AUC) else math.inf
+    if name in (ACCURACY, AUC):
+        return 0.0, 1.0
+    return 0.0, math.inf
 
 
 def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
@@ -106,7 +112,8 @@ def _by_record(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
         return np.asarray(z.argmax(axis=1) == labels)
     if name == ACCURACY:
         return np.asarray((z > 0) == (labels > 0))
-    losses, _ = LOSSES[SOFTMAX_GRADIENT if several else LOGISTIC](z, labels)
+    loss = LOSSES[SOFTMAX_GRADIENT if several else LOGISTIC]
+    losses, _ = loss(z, labels)
     return losses
 
 
@@ -144,8 +151,10 @@ def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
     interval = interval_of(name, figure, len(labels), int((labels > 0).sum()))
     if interval:
         return interval
-    half = _Z * float(_by_record(name, z, labels).std(ddof=1)) / math.sqrt(len(labels))
-    return max(figure - half, limits(name)[0]), figure + half
+    deviation = float(_by_record(name, z, labels).std(ddof=1))
+    half = _Z * deviation / math.sqrt(len(labels))
+    lowest, _ = limits(name)
+    return max(figure - half, lowest), figure + half
 
 
 def interval_of(

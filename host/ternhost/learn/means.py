@@ -154,7 +154,7 @@ class Means(Learner):
 
         most_bits = min(16, 8 * sums.MOST_BYTES // (values + 1))
         for bits in range(8, most_bits + 1):
-            made = sums.design(
+            plan = sums.SumPlan(
                 cost=cost,
                 unit=self.unit,
                 radius=radius,
@@ -166,6 +166,7 @@ class Means(Learner):
                 bits=bits,
                 fine=0 if categories else 4,
             )
+            made = sums.design(plan)
             body = sums.of(cards.decode(made.card))
             noise = math.sqrt(sums.variance(body))
             if largest_sum + 8 * noise < 2 ** (body.coarse + bits - 1):

@@ -255,8 +255,8 @@ def distribution(card: Card, v: int) -> list[float]:
     """The probability of every output for an input (Q1.14).
 
     From exact fractions; of a laplace card in floats. Of a sum the input is a share of the radius,
-    what one unit can add to a coordinate, and the noise is as if it were continuous. Of a projection
-    it is the vector's length as a share of the radius, below 0 for the opposite vector.
+    what one unit can add to a coordinate, and the noise is as if it were continuous. Of a
+    projection it is the vector's length as a share of the radius, below 0 for the opposite vector.
     """
     if card.shape == PROJECTION:
         _, likely = projection.law(projection.of(card), v / ONE)

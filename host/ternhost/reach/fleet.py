@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ternhost.datasets import Holdings
     from ternhost.learn.schedule import Terms
     from ternhost.reach.driver import Driver, Warn
-    from ternhost.reach.stored import DriverOptions
+    from ternhost.reach.stored_rounds import DriverOptions
     from ternhost.run.options import RunOptions
     from ternhost.store.store import Store
 
