@@ -35,7 +35,7 @@ from ternhost.provision.boards import (
 )
 from ternhost.reach import fleet
 from ternhost.reach.driver import Warn
-from ternhost.reach.fleet import Fleet, RunContext
+from ternhost.reach.fleet import Fleet, RunContext, SimulatedClients
 from ternhost.store import store_file
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
@@ -213,11 +213,7 @@ def opened(
             run=_NAME,
             terms=Terms(silence=runs.silence),
             warn=warn,
-            holdings=_holdings(kind, runs, warn) if kind.simulated else None,
-            clients=runs.count(kind),
-            seed=runs.seed
-            + (runs.first_id << 32),  # clients of two gateways must not draw the same
-            first=runs.first_id,
+            clients=_simulated_clients(kind, runs, warn),
             modules=_MODULES,
             standing=True,
         )
@@ -226,6 +222,13 @@ def opened(
         single, silence = runs.single_results, runs.silence
         options: dict[str, Any] = {"single_results": single, "silence": silence, "bound": bound}
         yield Gateway(store, driver, fleet=kind.word, warn=warn, **options)
+
+
+def _simulated_clients(kind: Fleet, runs: SiteFleet, warn: Warn) -> SimulatedClients:
+    """The clients of a site, if they are simulated."""
+    holdings = _holdings(kind, runs, warn) if kind.simulated else None
+    seed = runs.seed + (runs.first_id << 32)  # clients of two gateways must not draw the same
+    return SimulatedClients(holdings, runs.count(kind), seed, runs.first_id)
 
 
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:

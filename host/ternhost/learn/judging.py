@@ -112,8 +112,8 @@ def _by_record(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
         return np.asarray(z.argmax(axis=1) == labels)
     if name == ACCURACY:
         return np.asarray((z > 0) == (labels > 0))
-    loss = LOSSES[SOFTMAX_GRADIENT if several else LOGISTIC]
-    losses, _ = loss(z, labels)
+    model = SOFTMAX_GRADIENT if several else LOGISTIC
+    losses, _ = LOSSES[model](z, labels)
     return losses
 
 
@@ -200,7 +200,7 @@ def auc_interval(auc: float, positive: int, negative: int) -> tuple[float, float
 
 def counts(dataset: Dataset) -> dict[str, int]:
     """The number of held-out records, and how many of them are of the positive class, if any."""
-    labels = dataset.judged[1]
+    _, labels = dataset.judged
     return {"records": len(labels), "positive": int((labels > 0).sum())}
 
 
@@ -210,7 +210,7 @@ def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
 
 
 def _baseline(name: str, dataset: Dataset) -> float:
-    labels = dataset.judged[1]
+    _, labels = dataset.judged
     if name == AUC:
         return 0.5
     if name == SQUARED_ERROR:
@@ -218,7 +218,9 @@ def _baseline(name: str, dataset: Dataset) -> float:
         return float(np.mean((labels - mean) ** 2)) / ONE**2
 
     shares = dataset.shares
-    classes = (labels if dataset.task == MULTICLASS else labels > 0).astype(np.int64)
+    classes = (labels > 0).astype(np.int64)
+    if dataset.task == MULTICLASS:
+        classes = labels.astype(np.int64)
     if name == ACCURACY:
         return float(np.mean(classes == shares.argmax()))
     least = 1 / len(dataset.training)  # of a class that no training record has

@@ -147,7 +147,8 @@ class Means(Learner):
         """
         d, run = len(columns), self.unit or self.options.records
         values = d * (categories or 1)
-        radius = run * max(math.sqrt(d), 2 if run > _LONG else 1)
+        least_radius = 2 if run > _LONG else 1  # of one record
+        radius = run * max(math.sqrt(d), least_radius)
         steps = _STEPS_AT_TINY_RHO if cost < _TINY else _STEPS
         tally = round(steps / values**0.25)  # least variance of a quotient near 1
         largest_sum = self._units * max(tally, math.ceil(run * steps / radius))

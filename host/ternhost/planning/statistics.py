@@ -71,7 +71,11 @@ def enough(reports: Sequence[int], short: Sequence[float]) -> float | None:
 
 def pick(rows: Sequence[Row], **values: Any) -> list[Row]:
     """The rows with these values of columns."""
-    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+    picked = []
+    for row in rows:
+        if all(row[name] == value for name, value in values.items()):
+            picked.append(row)
+    return picked
 
 
 def values_of(rows: Sequence[Row], name: str) -> list[Any]:

@@ -166,10 +166,10 @@ class _Legend:
     @classmethod
     def of(cls, panels: Sequence[Panel], width: float) -> "_Legend":
         """The legend of these panels, in a figure of `width` inches."""
-        all_curves = [curve for panel in panels for curve in panel.curves]
-        all_curves.sort(key=lambda curve: curve.everywhere)
-        curves = list(dict.fromkeys(curve.label for curve in all_curves))
-        heights = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+        all_curves = itertools.chain(*(panel.curves for panel in panels))
+        ordered = sorted(all_curves, key=lambda curve: curve.everywhere)
+        curves = list(dict.fromkeys(curve.label for curve in ordered))
+        heights = list(dict.fromkeys(itertools.chain(*(panel.lines for panel in panels))))
         longest = max(len(name) for name in (*curves, *heights))
         columns = max(1, int(width / (0.7 + 0.075 * longest)))  # inches of an entry
         rows = math.ceil((len(curves) + len(heights)) / columns)
@@ -222,7 +222,7 @@ def _set_axes(axes: "Axes", panel: Panel) -> None:
     axes.set_title(panel.title, fontsize="medium")
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
 
-    points = sorted({x for curve in panel.curves for x in curve.x})
+    points = sorted(set(itertools.chain(*(curve.x for curve in panel.curves))))
     if panel.log_x:
         axes.set_xscale("log")
         every = math.ceil(len(points) / _TICKS)

@@ -128,7 +128,7 @@ def _accuracy(card: Card) -> dict[str, Any]:
         "worst_case_at": float(abs(worst_at)),
         "variance_at_zero": float(moments.variance(Fraction(0))),
         "worst_case_second_moment": float(moments.worst_second_moment()),
-        "bias": 0 if bias == 0 else fraction(bias),
+        "bias": fraction(bias) if bias else 0,
         "scale": scales[0],
     }
     if len(scales) > 1:
@@ -139,12 +139,16 @@ def _accuracy(card: Card) -> dict[str, Any]:
 def unit_of(data: bytes) -> int:
     """The unit that a card protects: 0 for a whole client."""
     card = cards.decode(data)
-    return int(sums.of(card).unit) if card.shape == SUM else 0
+    if card.shape != SUM:
+        return 0
+    return int(sums.of(card).unit)
 
 
 def measure(card: Card) -> str:
     """What a card claims and keeps: "rho" (sums with Gaussian noise) or "epsilon"."""
-    return "rho" if card.shape == SUM and sums.of(card).norm == 2 else "epsilon"
+    if card.shape == SUM and sums.of(card).norm == 2:
+        return "rho"
+    return "epsilon"
 
 
 def _measured(card: Card, certified: int | None) -> dict[str, Any]:

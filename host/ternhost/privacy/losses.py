@@ -57,7 +57,8 @@ class Draws:
 
     def log_moment(self, tilt: float) -> float:
         """ln E[exp(tilt X)] of one."""
-        top = float(self.at[-1] if tilt > 0 else self.at[0])
+        place = -1 if tilt > 0 else 0
+        top = float(self.at[place])
         scaled = self.masses * np.exp(tilt * (self.at - top))
         return float(np.log(scaled.sum()) + tilt * top)
 

@@ -21,7 +21,7 @@ from ternhost.options import flag
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet, refusals
 from ternhost.reach.driver import Driver
-from ternhost.reach.fleet import Fleet, RunContext
+from ternhost.reach.fleet import Fleet, RunContext, SimulatedClients
 from ternhost.run import announcement, begin, costs, guarantees, plugins
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
@@ -35,8 +35,6 @@ from ternhost.store.round_numbers import skip
 from ternhost.store.runs import FINISHED, PREPARING, RUNNING, StoredRun
 from ternhost.store.store import Store
 from ternhost.text import counted
-
-_OF_A_DRIVER = ("holdings", "modules", "individual")  # attributes of a learner that a driver needs
 
 
 def _require_to_go_on(stored: StoredRun, files: RunFiles) -> None:
@@ -265,19 +263,21 @@ class Run(Closing):
 
     @contextmanager
     def _driving(self) -> Iterator[Driver]:
-        learner: dict[str, Any] = {name: getattr(self.algorithm, name) for name in _OF_A_DRIVER}
+        """The driver, open; `stop` stops it, too."""
+        learner = self.algorithm
+        schedule = self.schedule or Schedule()
         context = RunContext(
             store=self.store,
             directory=self.directory,
             run=self.files.name,
             terms=self.options.terms,
             warn=self.watcher.warn,
-            clients=self._clients,
-            seed=self.algorithm.options.seed,
+            clients=SimulatedClients(learner.holdings, self._clients, learner.options.seed),
+            modules=learner.modules,
+            individual=learner.individual,
             standing=self.schedule is not None,
-            patience=(self.schedule or Schedule()).patience,
             options=self.options,
-            **learner,
+            patience=schedule.patience,
         )
         driver = self._driver = self.fleet.driver(context)
         if self.stopped:

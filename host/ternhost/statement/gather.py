@@ -6,6 +6,7 @@ or from a board.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -123,7 +124,7 @@ def _of_rounds(
 
     accounts: of the run. The guarantee for life counts all rounds of the store.
     """
-    kinds = {kind for account in accounts for kind in account}
+    kinds = set(itertools.chain(*accounts))
     accounts_for_life = costs.asked_of(store, simulated).report_counts()
     return OfClass(
         _worst(Guarantee.of(Span.REPORT, {kind: 1}, delta) for kind in kinds),
@@ -299,7 +300,7 @@ def _budgets_of_run(
     if options.budget_micro is None:
         return []
     measure = EPSILON
-    if any(report.gaussian for account in accounts for report in account):
+    if any(kind.gaussian for kind in itertools.chain(*accounts)):
         measure = RHO
     budget = costs.in_measure(options.budget_micro, measure, delta)
     return [Guarantee.of_budget(budget, measure, _unit_of(accounts), delta)]
@@ -404,7 +405,7 @@ def _with_payments(store: Store, disclosures: Disclosures) -> Disclosures:
 
 def _unit_of(accounts: Sequence[ReportCounts], boards: Sequence[int] = ()) -> int:
     """The shortest unit that a store's reports protect; without reports, that of its boards."""
-    units = [report.unit for account in accounts for report in account]
+    units = [kind.unit for kind in itertools.chain(*accounts)]
     if not units:
         units = list(boards)
     return min((unit for unit in units if unit), default=0)

@@ -452,9 +452,11 @@ def _not_protected(facts: Facts) -> Iterable[Sentence]:
             (Key.GROUP, Key.DEFINITION),
         )
         if facts.together is not None:
-            words = f"All records that a device holds at one time, together: epsilon {facts.together.words}"
-            words += ", which promises nothing." if facts.together.epsilon >= _NOTHING else "."
-            yield Sentence(words, (Key.GROUP, Key.COMPOSITION))
+            epsilon = facts.together.words
+            text = f"All records that a device holds at one time, together: epsilon {epsilon}"
+            if facts.together.epsilon >= _NOTHING:
+                text += ", which promises nothing"
+            yield Sentence(f"{text}.", (Key.GROUP, Key.COMPOSITION))
         yield Sentence(
             "How many records a device holds is not protected: the reports of a run together tell it roughly. Hidden "
             "is only whether there is one more or less of what is protected.",

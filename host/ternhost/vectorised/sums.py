@@ -171,7 +171,10 @@ def _norm(vectors: Numbers, norm: int) -> Whole:
     """The sum of sizes, or of squares with norm 2, of each column."""
     total = np.zeros(vectors.shape[1], np.int64)
     for row in vectors:
-        total += np.abs(row) if norm == 1 else row * row
+        if norm == 1:
+            total += np.abs(row)
+        else:
+            total += row * row
     return total
 
 

@@ -151,7 +151,10 @@ def _improve(
         else:
             gain = solution.objective - moved.objective
             promised_gain = solution.objective - step.objective
-            trust *= 2 if gain > 0.5 * promised_gain else 0.5
+            if gain > 0.5 * promised_gain:
+                trust *= 2
+            else:
+                trust /= 2
             halves, solution = halves + step.moves, moved
             if gain < 1e-7 * solution.objective:
                 break
