@@ -25,10 +25,16 @@ from ternhost.learn.schedule import Terms
 from ternhost.options import names_of, option, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
-from ternhost.provision.boards import FLEET_NAME, board_directories, new_keys, provision_board
+from ternhost.provision.boards import (
+    FLEET_NAME,
+    BoardSettings,
+    board_directories,
+    new_keys,
+    provision_board,
+)
 from ternhost.reach import fleet
 from ternhost.reach.driver import Warn
-from ternhost.reach.fleet import Fleet, RunContext
+from ternhost.reach.fleet import Fleet, RunContext, SimulatedClients
 from ternhost.store import store_file
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
@@ -210,20 +216,23 @@ def opened(
 
 def _context(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> RunContext:
     """What the driver of a gateway's devices needs to know."""
-    seed_for_site = runs.first_id << 32  # clients of two gateways must not draw the same
     return RunContext(
         store=store,
         directory=directory,
         run=_NAME,
         terms=Terms(silence=runs.silence),
         warn=warn,
-        holdings=_holdings(kind, runs, warn) if kind.simulated else None,
-        clients=runs.count(kind),
-        seed=runs.seed + seed_for_site,
-        first=runs.first_id,
+        clients=_simulated_clients(kind, runs, warn),
         modules=_MODULES,
         standing=True,
     )
+
+
+def _simulated_clients(kind: Fleet, runs: SiteFleet, warn: Warn) -> SimulatedClients:
+    """The clients of a site, if they are simulated."""
+    holdings = _holdings(kind, runs, warn) if kind.simulated else None
+    seed = runs.seed + (runs.first_id << 32)  # clients of two gateways must not draw the same
+    return SimulatedClients(holdings, runs.count(kind), seed, runs.first_id)
 
 
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
@@ -270,8 +279,7 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
     for board, (start, end) in zip(boards, pairwise(bounds), strict=True):
         board_rows = rows[start:end].reshape(-1, rows.shape[2])
         board_keys = [keys[device] for device in ids[start:end]]
-        provision_board(
-            board, ids[start], board_keys, board_rows, runs.policy, 0, last_number(store)
-        )
+        settings = BoardSettings(last_round=last_number(store))
+        provision_board(board, ids[start], board_keys, board_rows, runs.policy, settings)
     store.add_devices(keys)  # now that the boards are written
     new_place.rename(boards_place)

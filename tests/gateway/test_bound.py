@@ -16,6 +16,7 @@ from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 from ternhost.privacy.mechanisms import design
 from ternhost.privacy.projection import design as projected
+from ternhost.privacy.sums import SumPlan
 from ternhost.privacy.sums import design as sum_design
 
 MICRO = 10**6
@@ -40,8 +41,8 @@ def any_mechanism(epsilon):
 LAPLACE = design("laplace", epsilon_micro=MICRO).card
 GRR = design("grr", levels=3, epsilon_micro=MICRO).card
 SUM = {"cost": 500_000, "radius": 0.5, "clipped": 24, "kept": -8, "units": 1, "values": 6}
-OVER_DEVICES = sum_design(unit=0, **SUM)
-OVER_RECORDS = sum_design(unit=1, **SUM)
+OVER_DEVICES = sum_design(SumPlan(unit=0, **SUM))
+OVER_RECORDS = sum_design(SumPlan(unit=1, **SUM))
 
 
 def logistic(card, values=1, **fields):

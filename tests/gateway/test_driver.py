@@ -27,6 +27,7 @@ from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
+from ternhost.privacy.sums import SumPlan
 from ternhost.privacy.sums import design as sum_design
 from ternhost.reach import fleet
 from ternhost.reach.broker.mosquitto import free_port
@@ -107,7 +108,7 @@ def questions_to(gateway):
 # What counts
 
 A_SUM = sum_design(
-    cost=500_000, unit=1, radius=0.5, clipped=24, kept=-8, units=1, values=WEIGHTS + 1
+    SumPlan(cost=500_000, unit=1, radius=0.5, clipped=24, kept=-8, units=1, values=WEIGHTS + 1)
 )
 SUM = replace(QUESTION, card=A_SUM.card, k=WEIGHTS + 1, range=A_SUM.range)
 
