@@ -28,10 +28,11 @@ from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
-from ternhost.provision.boards import epsilon_spent, provision_from
+from ternhost.provision.boards import dealt_records, epsilon_spent, provision_fleet
 from ternhost.reach.fleet import KINDS
 from ternhost.registry import Registry
 from ternhost.run.round_loop import RoundLoop
+from ternhost.store.store import Store
 
 OUTSIDE = Path(__file__).parent.parent / "outside"
 TRAIN = ["train", "--dataset", "iris", "--reports", "100", "--group", "10", "--epsilon", "8"]
@@ -89,7 +90,7 @@ def test_every_extension_is_a_choice_of_the_command_line(outside, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"--algorithm \{fedsgd,fedavg,fedsum,direct,[a-z,]*signs\}", text)
+    assert re.search(r"--algorithm \{fedsgd,fedavg,fedsum,direct,[a-z,]*signs[a-z,]*\}", text)
     assert "--dead-zone X up to which size a mean gradient counts as 0" in text
     assert "--flip P flipped: the least probability of the wrong sign" in text
     assert "--optimiser {averaging,momentum,adam,amsgrad}" in text
@@ -250,7 +251,9 @@ def devices_of_a_folder(folder, board):
 def test_a_driver_from_outside_runs_rounds(outside, tern, tmp_path, capsys):
     store, board = tmp_path / "keys.sqlite", tmp_path / "board"
     policy = Policy(8_000_000, 8_000_000)
-    provision_from(store, [board], datasets.held("iris"), 12, 1, policy)
+    rows = dealt_records(datasets.held("iris"), clients=12, each=1, seed=1)
+    with Store(store) as opened:
+        provision_fleet(opened, [board], rows, policy)
     argv = [*TRAIN[:3], "--reports", "12", "--group", "6", "--epsilon", "8", "--store", str(store)]
     with devices_of_a_folder(tmp_path / "stick", board):
         result = tern(

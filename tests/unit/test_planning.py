@@ -9,6 +9,8 @@ from ternhost import datasets
 from ternhost.errors import UsageError
 from ternhost.planning import one_report as planning
 from ternhost.planning import years as lasting
+from ternhost.planning.simulation import figure_of, sgd, simulate
+from ternhost.planning.statistics import mean_and_error
 from ternhost.privacy import composing, mechanisms, sums
 
 
@@ -137,6 +139,30 @@ def test_one_round_spends_the_whole_budget():
     assert (once.rounds, once.costs[1]) == (1, 2_500_000)
     result = once.reckoned(datasets.load("synthetic-logistic"), "logistic")
     assert result["epsilon_exact"] == 2.5
+
+
+@pytest.mark.exhaustive
+def test_fewer_reports_with_the_same_noise_learn_as_much(monkeypatch):
+    """300 rounds of epsilon .1, beside 5 reports a device of epsilon .8; a third of the devices
+    would learn less.
+    """
+    data, rounds = datasets.load("synthetic-logistic"), lasting.Lasting(1, "105192", "10")
+
+    def learned(devices, reports_of_a_device):
+        monkeypatch.setattr(lasting, "MOST_OF_A_DEVICE", reports_of_a_device)
+        epsilon, reports = rounds.simulated(data, "logistic", devices)
+        figures = []
+        for seed in range(1, 9):
+            learner = sgd(data, reports, seed, clients=devices, group=0, epsilon=epsilon)
+            figures.append(figure_of(simulate(learner, seed)))
+        return mean_and_error(figures)
+
+    all_reports, error = learned(3000, 300)
+    fewer_reports, other_error = learned(3000, 6)
+    fewer_devices, _ = learned(1000, 6)
+    noise = np.hypot(error, other_error)
+    assert abs(all_reports - fewer_reports) < 2.5 * noise
+    assert all_reports - fewer_devices > 2.5 * noise
 
 
 def test_the_command_plans_rounds_of_years_as_the_guide_shows(tern):

@@ -22,7 +22,7 @@ from ternhost.errors import StorageError
 from ternhost.privacy import mechanisms
 from ternhost.store import store_file
 from ternhost.store.boards import BoardRow
-from ternhost.store.runs import FINISHED, RUNNING, StoredRun
+from ternhost.store.runs import FINISHED, RUNNING, EndedRound, StoredRun
 from ternhost.store.store import Store
 
 CARD = mechanisms.design("three-outputs", "2").card
@@ -68,7 +68,8 @@ def test_committed_data_is_there_after_reopening(path):
 def test_the_end_of_a_round_stores_the_state_of_its_run_and_the_model(store):
     store.begin_run(RUN)
     store.open_round(ROUND)
-    store.end_run_round("a", 1, "complete", {"rounds": 1}, {"round": 1, "reports": 2}, b"weights")
+    ended = EndedRound(1, "complete", {"round": 1, "reports": 2}, b"weights")
+    store.end_run_round("a", {"rounds": 1}, ended)
     assert store.open_rounds() == []
     assert kept.ended_rounds(store) == [(1, "complete", 0)]
     assert store.models("a") == {1: b"weights"}
@@ -82,7 +83,7 @@ def test_the_end_of_a_round_is_stored_as_a_whole_or_not_at_all(store):
     # The history has an entry of this round already, so that the last statement fails.
     store._db.execute("INSERT INTO history VALUES ('a', 1, '{}', 0, 0)")
     with pytest.raises(StorageError):
-        store.end_run_round("a", 1, "complete", {"rounds": 1}, {}, b"weights")
+        store.end_run_round("a", {"rounds": 1}, EndedRound(1, "complete", {}, b"weights"))
     assert [open_round.number for open_round in store.open_rounds()] == [1]
     assert store.run("a").state == {"rounds": 0}
     assert store.models("a") == {}
@@ -279,7 +280,8 @@ def test_a_round_keeps_its_times_and_the_counts_of_its_cohorts(store):
     counts = np.arange(6).reshape(2, 3)
     before = time.time()
     tallies = [Tally(body, 2, 1, counts)]
-    store.end_run_round("a", 1, "complete", {}, {"round": 1}, tallies=tallies, began=before - 1)
+    ended = EndedRound(1, "complete", {"round": 1}, tallies=tallies, began=before - 1)
+    store.end_run_round("a", {}, ended)
     (tally,) = store.tallies(1)
     assert (tally.body, tally.asked, tally.reports, tally.question.card) == (body, 2, 1, CARD)
     assert np.array_equal(tally.counts, counts)
