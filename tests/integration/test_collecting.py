@@ -67,18 +67,6 @@ def test_boards_with_keys_of_another_store_are_refused(site):
 # Boards that die
 
 
-class _During:
-    """Calls `act` once, when a round has `reports` reports."""
-
-    def __init__(self, reports, act):
-        self._reports, self._act, self.done = reports, act, False
-
-    def __call__(self, progress):
-        if progress.reports >= self._reports and not self.done:
-            self.done = True
-            self._act()
-
-
 def test_a_board_that_loses_power_again_and_again(site):
     devices, fleet = range(1, 61), site(clients=60)
     frames = cuts = 0
@@ -99,24 +87,6 @@ def test_a_board_that_loses_power_again_and_again(site):
     assert (result.ended, result.reports) == (COMPLETE, 60)
     assert aggregator.statistics.accepted == 60
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
-
-
-def test_a_board_that_is_unplugged_is_left_out_with_a_warning(site):
-    fleet, warnings = site(clients=80), []
-    with fleet.boards() as boards:
-        board = boards.boards.pop()
-        unplug = _During(20, board.close)
-        # While somebody has it open, no board of another test gets a port of its name.
-        with closing(board), open(board.port, "rb", buffering=0):
-            ports = [*boards.ports, board.port]
-            result, _ = fleet.round(
-                ports, range(1, 81), report=unplug, warn=warnings.append, silence=3.0
-            )
-    assert unplug.done
-    assert 40 <= result.reports < 80
-    assert any("gone" in warning and board.port in warning for warning in warnings)
-    assert any(f"{board.port} is left out" in warning for warning in warnings), warnings
-    assert {device for device, _ in fleet.store.reports(1)} >= set(range(1, 41))
 
 
 # Lines that damage bytes and frames

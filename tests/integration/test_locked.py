@@ -28,7 +28,6 @@ from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
 
-RP2 = deploy.Machine("armv6m", "rp2", "", "", network=False, aes=True)
 PROMPTS = (b">>>", b"raw REPL", b"KeyboardInterrupt")
 KEYS = (b"\x03", b"\r\x03", b"\x03\x03\r\x01", b"\r\x03\r\x02\r\x04", bytes(65) + b"\r\x03\r\x01")
 PRESSES = 30  # of each key while a board starts, which takes some seconds
@@ -65,14 +64,6 @@ def flash(deployed, tmp_path_factory):
         assert (done["written"], done["removed"]) == (["/lock"], ["/boot.py"])
         assert done["locked"]
     return folder / "flash.bin"
-
-
-@pytest.fixture(scope="module")
-def with_loader(flash, tmp_path_factory):
-    """The flash of a locked Pico that takes updates."""
-    path = Path(shutil.copy(flash, tmp_path_factory.mktemp("loader")))
-    flash_image.add(path, deploy.library_files(RP2, more=[deploy.UPDATE]))
-    return path
 
 
 def type_keys(url, keys, times):
@@ -168,15 +159,11 @@ def boot_under_fire(flash, keys, monkeypatch, until):
 @pytest.mark.parametrize(
     "keys", [KEYS, *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)]
 )
-@pytest.mark.parametrize("kind", ["flash", "with_loader"])
-def test_no_key_opens_the_console_of_a_locked_board(kind, keys, request, monkeypatch):
-    flash = request.getfixturevalue(kind)
-    with boot_under_fire(
-        flash, keys, monkeypatch, lambda fire: fire.sent > PRESSES * len(keys)
-    ) as (
-        fire,
-        board,
-    ):
+def test_no_key_opens_the_console_of_a_locked_board(flash, keys, monkeypatch):
+    def until(fire):
+        return fire.sent > PRESSES * len(keys)
+
+    with boot_under_fire(flash, keys, monkeypatch, until) as (fire, board):
         output = fire.output + type_keys(board.url, b"".join(keys), 20)
         assert not any(prompt in output for prompt in PROMPTS), output
         assert deploy.wait_for_hello(board.url).text.startswith("rp2040")

@@ -30,33 +30,26 @@ def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
         PrivacyAccount(plan, 4_900_000)
 
 
+SUM = Release("sum", 25_650, times=60, measure=ledger.RHO, gaussian=True)
+
+
 def test_a_ledger_in_rho_counts_gaussian_sums_as_they_are_and_prices_pure_reports():
-    sum_of = Release("sum", 25_650, times=60, measure=ledger.RHO, gaussian=True)
-    words = PrivacyAccount((sum_of,), who="each record").words()
-    assert words.startswith("each record spends rho 1.539 in total: 60 reports")
-    assert words.endswith("each at rho 0.02565")
-    pure = PrivacyAccount(
-        (sum_of, Release("coordinate", 1_000_000, 2, measure=ledger.RHO)), 3_000_000
-    )
-    assert pure.user_level == 1_539_000 + 2 * sums.rho(1_000_000)
-    summary = pure.summary()
-    assert (summary["rho_budget"], summary["releases"][1]["rho_each_value"]) == (
-        3,
-        sums.rho(1_000_000) / 1e6,
-    )
-    assert (
-        summary["epsilon_user_level"]
-        == epsilon_of(pure.user_level, 1e-6)
-        < summary["epsilon_budget"]
-    )
-    with pytest.raises(
-        RefusedError, match=r"each client would spend rho 1.539, and its budget has 1.5 left"
-    ):
-        PrivacyAccount((sum_of,), 1_500_000)
+    pure = Release("coordinate", 1_000_000, 2, measure=ledger.RHO)
+    account = PrivacyAccount((SUM, pure), 3_000_000)
+    assert account.user_level == 60 * 25_650 + 2 * sums.rho(1_000_000)
+    assert account.summary()["epsilon_user_level"] == epsilon_of(account.user_level, 1e-6)
+
+
+def test_an_account_in_rho_beyond_its_budget_is_refused():
+    with pytest.raises(RefusedError, match="would spend rho"):
+        PrivacyAccount((SUM,), 1_500_000)
+
+
+def test_a_ledger_in_epsilon_does_not_count_gaussian_sums():
     with pytest.raises(RefusedError, match="count epsilon"):
         Release("sum", 1, gaussian=True)
     with pytest.raises(ValueError, match="two measures"):
-        PrivacyAccount((sum_of, Release("coordinate", 1)))
+        PrivacyAccount((SUM, Release("coordinate", 1)))
 
 
 def test_a_life_of_many_reports_has_its_exact_epsilon():

@@ -64,54 +64,33 @@ def test_the_kink_of_the_svm_is_where_it_is_specified(e, sign):
         assert bool(gradient[0]) == inside
 
 
-@pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
+@pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.SOFTMAX_GRADIENT])
 def test_local_training_is_the_specified_one(model):
-    rng = np.random.default_rng([model, 9])
-    for _ in range(150):
-        d, c, e = int(rng.integers(1, 8)), int(rng.integers(1, 40)), int(rng.integers(-16, -11))
-        epochs, batch, rate = (
-            int(rng.integers(1, 4)),
-            int(rng.integers(0, 40)),
-            int(rng.integers(0, 17)),
-        )
-        tau = int(rng.choice([1, 7, 2**10, 2**18 + 1, 2**23]))
-        records, m = some_records(rng, c, d), some_mantissas(rng, d)
-
-        def read(i, row, records=records):
-            row[:] = array("h", records[i])
-
-        trainer, out = LocalTrainer(d), array("h", bytes(2 * d))
-        size = min(batch or c, c, wire.MAX_BATCH)
-        list(trainer.steps(model, array("h", m), e, read, c, epochs, size, rate))
-        trainer.report(tau, out)
-        assert out.tolist() == local_training(model, m, e, records, epochs, batch, rate, tau)
-
-
-def test_local_training_of_classes_is_the_specified_one():
-    rng = np.random.default_rng(11)
+    random = np.random.default_rng([model, 9])
     for _ in range(100):
-        classes, d, c = int(rng.integers(2, 7)), int(rng.integers(1, 8)), int(rng.integers(1, 40))
-        epochs, batch, rate = (
-            int(rng.integers(1, 4)),
-            int(rng.integers(0, 40)),
-            int(rng.integers(0, 17)),
-        )
-        e, tau = int(rng.integers(-16, -11)), int(rng.choice([1, 7, 2**10, 2**18 + 1, 2**23]))
-        records, m = some_records(rng, c, d), some_mantissas(rng, classes * d)
-        for record in records:
-            record[d] = int(rng.integers(-1, classes + 1))
+        classes = int(random.integers(2, 7)) if model == wire.SOFTMAX_GRADIENT else 1
+        d, count = int(random.integers(1, 8)), int(random.integers(1, 40))
+        epochs, batch = int(random.integers(1, 4)), int(random.integers(0, 40))
+        rate, exponent = int(random.integers(0, 17)), int(random.integers(-16, -11))
+        tau = int(random.choice([1, 7, 2**10, 2**18 + 1, 2**23]))
+        mantissas = some_mantissas(random, classes * d)
+        records = some_records(random, count, d)
+        if classes > 1:
+            for record in records:
+                record[d] = int(random.integers(-1, classes + 1))  # also none of them
 
         def read(i, row, records=records):
             row[:] = array("h", records[i])
 
         trainer, out = LocalTrainer(d, classes), array("h", bytes(2 * classes * d))
-        size = min(batch or c, c, wire.MAX_BATCH)
-        list(trainer.steps(wire.SOFTMAX_GRADIENT, array("h", m), e, read, c, epochs, size, rate))
+        size = min(batch or count, count, wire.MAX_BATCH)
+        start = array("h", mantissas)
+        list(trainer.steps(model, start, exponent, read, count, epochs, size, rate))
         trainer.report(tau, out)
-        expected = local_training(
-            wire.SOFTMAX_GRADIENT, m, e, records, epochs, batch, rate, tau, classes
+        specified = local_training(
+            model, mantissas, exponent, records, epochs, batch, rate, tau, classes
         )
-        assert out.tolist() == expected
+        assert out.tolist() == specified
 
 
 def test_probabilities_are_the_specified_ones():

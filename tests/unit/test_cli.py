@@ -74,40 +74,23 @@ def run_command(monkeypatch, function):
     return cli.main(["try"])
 
 
+NO_GMQTT = ModuleNotFoundError("No module named 'gmqtt'", name="gmqtt")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
         (errors.TernError("not certified"), 1, "not certified"),
-        (
-            errors.UsageError("no mechanism", hint="there are: duchi"),
-            2,
-            "no mechanism\n  there are: duchi",
-        ),
+        (errors.UsageError("no such", hint="there are: duchi"), 2, "no such\n  there are: duchi"),
         (errors.DeviceError("nothing answers"), 3, "nothing answers"),
         (errors.RefusedError("budget spent"), 4, "budget spent"),
         (errors.StorageError("disk full"), 5, "disk full"),
-        (
-            errors.InterruptedByUser("interrupted", hint="go on with --resume"),
-            130,
-            "interrupted\n  go on",
-        ),
+        (errors.InterruptedByUser("interrupted", hint="go on"), 130, "interrupted\n  go on"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (
-            OSError(28, "No space left on device", "store.db"),
-            5,
-            "store.db: No space left on device",
-        ),
+        (OSError(28, "No space left", "store.db"), 5, "store.db: No space left"),
         (PermissionError(13, "Permission denied", "x"), 5, "x: Permission denied"),
-        (
-            FileNotFoundError(2, "No such file or directory", "card.bin"),
-            2,
-            "card.bin: No such file",
-        ),
-        (
-            ModuleNotFoundError("No module named 'gmqtt'", name="gmqtt"),
-            2,
-            "gmqtt is not installed\n  install it with: pip install 'tern-ldp[mqtt]'",
-        ),
+        (FileNotFoundError(2, "No such file", "card.bin"), 2, "card.bin: No such file"),
+        (NO_GMQTT, 2, "pip install 'tern-ldp[mqtt]'"),
         (ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
@@ -147,15 +130,6 @@ def test_sigterm_ends_a_command_after_its_clean_up(monkeypatch, tmp_path):
 def tern_process(*words, **streams):
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     return subprocess.run([*TERN, *words], text=True, **streams)
-
-
-def test_the_version_is_printed(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["--version"])
-    name, version = capsys.readouterr().out.split()
-    assert name == "tern"
-    assert version[0].isdigit()
-    assert tern_process("--version").stdout == f"tern {version}\n"
 
 
 def test_output_to_a_full_disk_is_a_storage_error():
@@ -199,42 +173,23 @@ def tern_with_closed(streams, *words):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "hint"),
+    ("words", "code"),
     [
-        (["card", "show", "nonsense", "--epsilon", "2", "--json"], errors.USAGE, "one of: "),
-        (["card", "show", "--json"], errors.USAGE, "tern card show --help"),
-        (["card", "show", "--js"], errors.USAGE, "tern card show --help"),
-        (["nonsense", "--json"], errors.USAGE, "tern --help"),
-        (["emulator", "--json"], errors.USAGE, "tern emulator --help"),
-        (["--nonsense", "--json"], errors.USAGE, "tern --help"),
-        (["--json"], errors.USAGE, "tern --help"),
-        (["emulator", "build", "--json", "--what", "toaster"], errors.USAGE, "with commas"),
-        (["monitor", "a99", "--json"], errors.NO_DEVICE, None),
-        (["card", "certify", "no-such-file", "--epsilon", "2", "--json"], errors.USAGE, None),
+        ("card show nonsense --epsilon 2 --json", errors.USAGE),
+        ("card show --js", errors.USAGE),
+        ("nonsense --json", errors.USAGE),
+        ("emulator --json", errors.USAGE),
+        ("--json", errors.USAGE),
+        ("emulator build --json --what toaster", errors.USAGE),
+        ("monitor a99 --json", errors.NO_DEVICE),
     ],
 )
-def test_with_json_a_failure_is_printed_as_an_object(words, code, hint, tern):
-    printed = tern(*words, code=code)
+def test_with_json_a_failure_is_printed_as_an_object(words, code, tern):
+    printed = tern(*words.split(), code=code)
     failure = json.loads(printed.out)
     assert failure.keys() == {"error", "hint", "exit_code"}
     assert failure["exit_code"] == code
-    assert failure["error"]
     assert printed.err.startswith(f"tern: {failure['error']}")
-    assert not hint or hint in failure["hint"]
-
-
-def test_with_json_an_interruption_is_printed_as_an_object(monkeypatch, capsys):
-    def interrupt(argv):
-        os.kill(os.getpid(), signal.SIGINT)
-        signal.pause()
-
-    monkeypatch.setattr(cli, "_run", interrupt)
-    assert cli.main(["train", "--json"]) == errors.INTERRUPTED
-    assert json.loads(capsys.readouterr().out) == {
-        "error": "interrupted",
-        "hint": None,
-        "exit_code": 130,
-    }
 
 
 def test_with_a_closed_standard_output_the_message_and_the_code_remain():
@@ -252,37 +207,11 @@ def test_with_all_streams_closed_no_text_ends_up_in_a_file(tmp_path):
     assert card.read_bytes() == data
 
 
-def test_a_full_disk_under_both_streams_keeps_the_exit_code():
-    with open("/dev/full", "w") as full:
-        ended = tern_process(
-            "card", "show", "nonsense", "--epsilon", "2", "--json", stdout=full, stderr=full
-        )
-    assert ended.returncode == errors.USAGE
-
-
-@pytest.mark.parametrize(
-    ("words", "prog"),
-    [
-        ("train --nosuch", "tern train"),
-        ("card show a.card --nosuch", "tern card show"),
-        ("train --reports abc", "tern train"),
-        ("plan --runs 1", "tern plan"),
-        ("card design duchi --epsilon 2 --levels 7", "tern card design"),
-        ("card certify a.card b.card", "tern card certify"),
-    ],
-)
-def test_an_error_without_a_remedy_of_its_own_names_the_help_of_its_subcommand(words, prog, tern):
-    assert tern(*words.split(), code=errors.USAGE).err.splitlines()[1:] == [
-        f"  see '{prog} --help'"
-    ]
-
-
 @pytest.mark.parametrize(
     "words",
     [
         "card show no.card",
         "card certify no.card",
-        "card certify no.csv",
         "card account no.c --reports 9 --delta 0.1",
         "train --card no.card --fleet simulated:9",
         "train --fleet mqtt:no",
@@ -302,61 +231,64 @@ def test_an_error_without_a_remedy_of_its_own_names_the_help_of_its_subcommand(w
     ],
 )
 def test_a_file_that_is_not_there_is_bad_input_with_a_remedy_in_every_command(words, here, tern):
-    refused = tern(*words.split(), code=errors.USAGE).err
-    message, remedy = refused.split("\n", 1)
+    message, remedy = tern(*words.split(), code=errors.USAGE).err.split("\n", 1)
     assert message.startswith("tern: ")
-    assert "no" in message
     assert remedy.startswith("  ")
     assert list(here.iterdir()) == []
 
 
-def test_more_reports_than_a_life_allows_are_refused_with_advice_that_is_possible(here, tern):
-    words = ("--algorithm", "fedsgd", "--fleet", "simulated:9", "--reports", "100000000000")
-    message = tern("train", *words, code=errors.USAGE).err
-    assert "no budget for life is above 1000" in message
-    assert "ask for fewer --reports or --rounds" in message
-    assert list(here.iterdir()) == []
-
-
-def test_the_cache_is_shown_and_cleared_by_kind(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def cache(tmp_path, monkeypatch, tern):
+    """`cache(*words)`: what `tern cache` prints about a cache with a file of each kind."""
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
     held = {"datasets/a.npz": 300, "board-1-abc/thing": 50, "board-1-abc.lock": 0, "data/mine": 7}
     for name, size in held.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(bytes(size))
+    return lambda *words, code=0: tern("cache", *words, "--json", code=code).json
 
-    def run(*words):
-        return cli.main(["cache", *words, "--json"]), json.loads(capsys.readouterr().out)
 
-    shown = {"emulators": 50, "datasets": 300, "optima": 0, "data": 7}
-    assert run() == (errors.OK, {"directory": str(tmp_path), "bytes": shown})
-    code, refused = run("clear")
-    assert (code, refused["hint"].partition(" to delete")[0]) == (errors.USAGE, "add --yes")
-    assert run()[1]["bytes"] == shown
-    assert run("clear", "datasets", "--yes")[1]["freed"] == {"datasets": 300}
+HELD = {"emulators": 50, "datasets": 300, "optima": 0, "data": 7}
+
+
+def test_the_cache_is_shown_and_cleared_by_kind(cache):
+    assert cache()["bytes"] == HELD
+    assert cache("clear", "datasets", "--yes")["freed"] == {"datasets": 300}
+    assert cache()["bytes"] == HELD | {"datasets": 0}
+
+
+def test_the_cache_is_cleared_only_with_yes(cache):
+    cache("clear", code=errors.USAGE)
+    assert cache()["bytes"] == HELD
+
+
+def test_clearing_the_cache_leaves_the_user_s_own_files(cache):
+    cache("clear", "--yes")
+    assert cache()["bytes"] == dict.fromkeys(HELD, 0) | {"data": 7}
+    assert cache("clear", "data", "--yes")["freed"] == {"data": 7}
+
+
+def test_a_part_of_the_cache_that_is_in_use_stays(cache, tmp_path):
     with (tmp_path / "board-1-abc.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert run("clear", "--yes")[1]["in_use"] == ["board-1-abc"]
-    assert run("clear", "--yes")[1]["freed"] == {"emulators": 50, "datasets": 0, "optima": 0}
-    assert run()[1]["bytes"] == dict.fromkeys(shown, 0) | {"data": 7}, "the user's own files stay"
-    assert run("clear", "data", "--yes")[1]["freed"] == {"data": 7}
+        assert cache("clear", "--yes")["in_use"] == ["board-1-abc"]
+    assert cache()["bytes"]["emulators"] == 50
 
 
 def test_clearing_the_cache_leaves_what_others_keep_in_its_folder(tmp_path, monkeypatch, tern):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path / "home"))
-    kept = ["home/letters/one", "home/notes", "home/notes.lock", "elsewhere/flights.npz"]
-    for name in (
-        *kept,
-        "home/board-1-abc.lock",
-        "home/board-1-abc/thing",
-        "home/board-1-abc.tmp-9/work",
-    ):
+    of_others = ["home/letters/one", "home/notes", "home/notes.lock", "elsewhere/flights.npz"]
+    of_tern = ["board-1-abc.lock", "board-1-abc/thing", "board-1-abc.tmp-9/work"]
+    for name in (*of_others, *(f"home/{name}" for name in of_tern)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(bytes(5))
+        (tmp_path / name).write_bytes(b"12345")
     (tmp_path / "home/datasets").symlink_to(tmp_path / "elsewhere")
     tern("cache", "clear", "--yes")
-    assert all((tmp_path / name).is_file() for name in kept), (
-        "a link is removed, and not what it leads to"
-    )
-    left = {path.name for path in (tmp_path / "home").iterdir()}
-    assert left == {"letters", "notes", "notes.lock", "board-1-abc.lock"}
+    for name in of_others:
+        assert (tmp_path / name).is_file(), name
+    assert {path.name for path in (tmp_path / "home").iterdir()} == {
+        "letters",
+        "notes",
+        "notes.lock",
+        "board-1-abc.lock",
+    }, "the link has gone, and not what it led to"

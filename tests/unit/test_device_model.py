@@ -19,11 +19,6 @@ from tern.model import MODEL, Model
 from ternhost import DeviceModel, UsageError
 from ternhost.count.questions import Averaged
 from ternhost.datasets import load
-from ternhost.learn.schedule import Schedule
-from ternhost.run import serve
-from ternhost.run.options import RunOptions
-from ternhost.store import kept_model
-from ternhost.store.store import Store
 
 KINDS = (wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.SOFTMAX)
 INT16 = st.integers(-32768, 32767) | st.sampled_from([-32768, 32767, -ONE, ONE, 0, 1, -1])
@@ -78,86 +73,34 @@ def test_the_twin_is_the_same_at_the_ends_of_int16(tmp_path, model):
         check_predictions(tmp_path, DeviceModel(model, mantissas, exponent), ends)
 
 
-def test_rows_may_be_fixed_point_integers_or_floats():
-    twin = DeviceModel(wire.LINEAR, np.array([[4096, 2048]], np.int16), -12)
-    assert twin.score([[0.5, -0.25]]).tolist() == [ONE * 3 // 8]
-    assert twin.score([[ONE // 2, -ONE // 4]]).tolist() == [ONE * 3 // 8]
-    assert twin.score([7.0, -3.0]).tolist() == [ONE // 2]  # cut to [-1, 1]
-    for wrong in ([[1, 2, 3]], [1], np.zeros((2, 2, 2)), [[40_000, 0]]):
-        with pytest.raises(UsageError):
-            twin.score(wrong)
-    with pytest.raises(UsageError, match="no probabilities"):
-        twin.probability([[1, 2]])
+def test_the_twin_of_a_run_has_its_weights_and_its_accuracy(here):
+    options = {"dataset": "iris", "model": "softmax", "epsilon": 8, "reports": 100, "group": 10}
+    result = ternhost.train("fedsgd", fleet="simulated:100", **options)
+    twin = result.device_model
+    assert np.array_equal(twin.weights.ravel(), np.ravel(result.weights))
+    data = load("iris", classes=True)
+    right = twin.predict(data.features[data.test]) == data.labels[data.test]
+    assert right.mean() == pytest.approx(result["accuracy"], abs=1 / len(right))
+    assert twin.file() == DeviceModel.of_run(result.name).file()
 
 
-@pytest.mark.usefixtures("here")
-def test_the_twin_has_the_figures_of_its_run():
-    for dataset, model, algorithm, options in (
-        ("synthetic-logistic", "logistic", "fedsgd", {"reports": 1000, "group": 100}),
-        ("iris", "svm", "fedavg", {"rounds": 3, "clients": 10}),
-        ("iris", "softmax", "fedsgd", {"reports": 100, "group": 10}),
-        ("synthetic-linear", "linear", "fedsgd", {"reports": 1000, "group": 100}),
-    ):
-        common = {"dataset": dataset, "model": model, "epsilon": 8, "fleet": "simulated:1000"}
-        result = ternhost.train(algorithm, **common, **options)
-        twin = result.device_model
-        assert np.array_equal(twin.weights.ravel(), np.ravel(result.weights))
-        assert twin.number == result["history"][-1]["round"]
-        data = load(dataset, classes=twin.classes > 1)
-        rows, labels = data.features[data.test], data.labels[data.test]
-        if "accuracy" in result["measures"]:
-            accuracy = float((twin.predict(rows) == labels).mean())
-            assert accuracy == pytest.approx(result["accuracy"], abs=2 / len(rows))
-        else:
-            error = float((((twin.predict(rows) - labels) / ONE) ** 2).mean())
-            assert error == pytest.approx(result["squared_error"], rel=0.05)
-        assert twin.file() == DeviceModel.of_run(result.name).file()
+KEY = bytes(range(32))
 
 
-def test_the_twin_is_read_from_frames_and_stores(tmp_path):
-    key = bytes(range(32))
-    frame = Averaged(wire.SOFTMAX, [1, 2, 3, 4, 5, 6], -14, 3).frame(77, key)
-    twin = DeviceModel.of_frame(frame, key)
-    assert (twin.model, twin.number, twin.exponent) == (4, 77, -14)
+def test_the_twin_is_read_from_a_frame_under_its_key():
+    frame = Averaged(wire.SOFTMAX, [1, 2, 3, 4, 5, 6], -14, 3).frame(77, KEY)
+    twin = DeviceModel.of_frame(frame, KEY)
+    assert (twin.model, twin.number, twin.exponent) == (wire.SOFTMAX, 77, -14)
     assert twin.mantissas.tolist() == [[1, 2], [3, 4], [5, 6]]
-    assert twin.frame(key) == frame
-    assert DeviceModel.of_frame(twin.file()).mantissas.tolist() == twin.mantissas.tolist()
+    assert twin.frame(KEY) == frame
     with pytest.raises(UsageError, match="under this key"):
         DeviceModel.of_frame(frame, bytes(32))
-    with Store(tmp_path / "store.sqlite") as store:
-        assert kept_model.kept(store) == b""
-        with pytest.raises(UsageError, match="keeps no model"):
-            DeviceModel.of_store(store.path)
-        made = encoded(host_frames.encode_model, key, wire.FLEET, 9, wire.SVM, [5, -5], -13)
-        store.save_state({"model": made[: -wire.TAG_BYTES].hex()})
-        twin = DeviceModel.of_store(store.path)
-        assert (twin.model, twin.number, twin.mantissas.tolist()) == (wire.SVM, 9, [[5, -5]])
-        assert kept_model.for_device(kept_model.kept(store), 7)[1:5] == b"\x07\0\0\0"
 
 
-@pytest.mark.usefixtures("here")
-def test_a_served_fleet_is_sent_a_model_every_few_rounds_and_at_the_end(monkeypatch):
-    pytest.importorskip("harness.in_process")
-    from ternhost.learn.base import ALGORITHMS
-    from ternhost.reach.ports.driver import BoardsDriver
-
-    sent, publish = [], BoardsDriver.publish
-
-    def publish_and_note(self, averaged):
-        publish(self, averaged)
-        sent.append(DeviceModel.of_store(self._store.path).number)
-
-    monkeypatch.setattr(BoardsDriver, "publish", publish_and_note)
-    learning = ALGORITHMS.named("fedsgd").Options(dataset="synthetic-logistic", epsilon="1")
-    schedule = Schedule(rounds=7, model_every=3)
-    options = RunOptions("fedsgd", learning, "inprocess:1", schedule=schedule, budget="1000")
-    with serve.serve(options, name="served") as run:
-        result = run.run()
-        assert DeviceModel.of_store(run.store.path, "served").number == sent[-1]
-        run.store.save_run(
-            "served", state={**run.store.run("served").state, "first_round": sent[-1] + 1}
-        )
-        with pytest.raises(UsageError, match="keeps no model"):  # it is an earlier run's
-            DeviceModel.of_store(run.store.path, "served")
-        numbers = [entry["round"] for entry in result["history"]]
-        assert sent == [*numbers[2::3], numbers[-1]]
+def test_the_twin_is_read_from_a_store(store):
+    with pytest.raises(UsageError, match="keeps no model"):
+        DeviceModel.of_store(store.path)
+    frame = encoded(host_frames.encode_model, KEY, wire.FLEET, 9, wire.SVM, [5, -5], -13)
+    store.save_state({"model": frame[: -wire.TAG_BYTES].hex()})
+    twin = DeviceModel.of_store(store.path)
+    assert (twin.model, twin.number, twin.mantissas.tolist()) == (wire.SVM, 9, [[5, -5]])

@@ -70,17 +70,6 @@ def test_everything_named_by_the_page_of_the_api_exists():
     assert [path for path in named if pydoc.locate(path) is None] == []
 
 
-@pytest.mark.parametrize("house", ["host/ternhost", "tools/terntools", "tests"])
-def test_contributing_names_every_folder(house):
-    table = (
-        (ROOT / "CONTRIBUTING.md").read_text().partition("## Layout")[2].partition("**The path")[0]
-    )
-    folders = [
-        path.name for path in (ROOT / house).iterdir() if path.is_dir() and path.name[0] not in "._"
-    ]
-    assert [name for name in folders if not re.search(rf"[`/]{name}`", table)] == []
-
-
 @pytest.fixture(scope="module")
 def parser():
     return build_parser()
@@ -109,14 +98,6 @@ def test_commands_can_be_parsed(path, parser):
             assert parser.parse_args(words).func, words
 
 
-def test_the_pages_have_many_commands_to_parse():
-    names = [words[0] for path in PAGES for words in commands(path.read_text())]
-    assert len(names) > 50
-    assert {"train", "collect", "infer", "serve", "broker", "up", "monitor", "card", "runs"} <= {
-        *names
-    }
-
-
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_options_that_are_named_exist(path, parser):
     if missing_commands(parser):
@@ -129,10 +110,3 @@ def test_options_that_are_named_exist(path, parser):
 def test_lines_of_prose_are_not_long(path):
     for line in prose(path).splitlines():
         assert line.startswith(("|", "![", "#")) or len(line) <= 120, line
-
-
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_no_line_within_a_paragraph_begins_a_list(path):
-    text = prose(path)
-    assert re.findall(r"^ *[+*] .*", text, re.MULTILINE) == []
-    assert re.findall(r"^(?![-|# ]|\d+\.).+\n(?:-|1\.) .*", text, re.MULTILINE) == []

@@ -93,10 +93,11 @@ def save(folder, data, name="firmware.bin"):
     return path
 
 
-def flash_esp32(board, tmp_path, data=None, **options):
+def flash_esp32(board, tmp_path, data=None, stub=True, **options):
     """Flash the board with this firmware, by default one for it; with esptool's stub."""
     firmware = read_firmware(save(tmp_path, data or firmware_for()))
-    return flash(board.port, firmware, reset=False, **{"stub": True, **options})
+    boot_loader = esp32.BootLoader(reset=False, stub=stub)
+    return flash(board.port, firmware, boot_loader=boot_loader, **options)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -293,8 +294,9 @@ def test_a_flash_that_alters_its_bytes_does_not_verify(rom, tmp_path):
 
 
 def test_a_silent_port_has_no_esp32():
+    once = esp32.BootLoader(reset=False, attempts=1)
     with silent() as port, pytest.raises(DeviceError, match="no ESP32 answers"):
-        esp32.flash(port, firmware_for(), "firmware.bin", chip="esp32", reset=False, attempts=1)
+        esp32.flash(port, firmware_for(), "firmware.bin", chip="esp32", boot_loader=once)
 
 
 @pytest.fixture

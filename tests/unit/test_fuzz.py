@@ -17,7 +17,6 @@ from spec import answers
 
 from tern import card as cards
 from tern import (
-    client,
     frames,
     host_frames,
     lease,
@@ -25,6 +24,7 @@ from tern import (
     projection,
     recorder,
     sampler,
+    session,
     storage,
     update,
 )
@@ -142,7 +142,7 @@ def test_the_targets_detect_likely_bugs_with_their_seeds_alone(tmp_path, monkeyp
     forged = verdicts.message(verdicts.RAW, forged)
     talk = seeds.client_inputs()[1]
     bugs = [
-        ("client", forged, client, "difference", lambda a, start, b, n: 0),
+        ("client", forged, session, "difference", lambda a, start, b, n: 0),
         ("client", talk, ledger.Ledger, "pay", lambda *arguments: None),
         ("client", talk, frames, "answer_key", lambda question: question[:16]),
         (

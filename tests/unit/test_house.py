@@ -261,43 +261,46 @@ def test_no_c_modules_of_an_emulator_use_each_other_in_a_circle():
 # The path of a report
 
 
-def steps_of_a_report() -> list[tuple[str, str]]:
-    """The folder and the words of each step that CONTRIBUTING describes."""
+def files_of_a_report() -> list[tuple[str, str]]:
+    """By the table in CONTRIBUTING, the files that a report comes through, and what each does."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    description = text[text.index("**The path of a report") :]
-    return re.findall(r"^\d\. `([a-z/]+)`: ((?:.|\n(?!\d\.|\n))*)", description, re.M)[:4]
+    description = text[text.index("**The path of a report") :].partition("\n## ")[0]
+    return re.findall(r"^\| `([a-z_/]+\.py)` \| (.*) \|$", description, re.M)
 
 
-def names_by_member(folder: str) -> dict[str, set[str]]:
-    """By "Class.method", the names that each method in a folder mentions.
+def names_by_function(path: str) -> dict[str, set[str]]:
+    """By "function" or "Class.method", the names that each in a file of the host mentions.
 
-    The classes and their attributes are there, too; they mention nothing.
+    The attributes of classes are there, too; they mention nothing.
     """
     names: dict[str, set[str]] = {}
-    for path in (ROOT / "host" / "ternhost" / folder).glob("*.py"):
-        for cls in ast.walk(tree_of(path)):
-            if not isinstance(cls, ast.ClassDef):
-                continue
-            names[cls.name] = set()
-            for node in ast.walk(cls):
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                    names.setdefault(f"{cls.name}.{node.attr}", set())
-                elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                    parts = ast.walk(node)
-                    mentioned = {getattr(part, "attr", getattr(part, "id", "")) for part in parts}
-                    names[f"{cls.name}.{node.name}"] = mentioned
+    functions = ast.FunctionDef, ast.AsyncFunctionDef
+    for node in tree_of(ROOT / "host" / "ternhost" / path).body:
+        members = ast.walk(node) if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        for member in members:
+            if isinstance(member, ast.Attribute) and isinstance(member.ctx, ast.Store):
+                names.setdefault(f"{prefix}{member.attr}", set())
+            elif isinstance(member, functions):
+                parts = ast.walk(member)
+                mentioned = {getattr(part, "attr", getattr(part, "id", "")) for part in parts}
+                names[f"{prefix}{member.name}"] = mentioned
     return names
 
 
+def test_a_report_comes_through_at_most_twelve_files_each_once():
+    files = [path for path, _ in files_of_a_report()]
+    assert 5 <= len(files) <= 12
+    assert len(set(files)) == len(files)
+
+
 def test_every_step_in_the_path_of_a_report_calls_its_neighbour():
-    """Each step in CONTRIBUTING is in its folder, and calls an earlier step or is called by one."""
-    path: dict[str, set[str]] = {}  # the names that each step mentions
-    for folder, words in steps_of_a_report():
-        names = names_by_member(folder)
-        steps = re.findall(r"`([A-Z][\w.]*)`", words)
-        assert steps
-        for step in steps:
-            is_called = any(step.rpartition(".")[2] in mentioned for mentioned in path.values())
-            calls = names[step] & {earlier.rpartition(".")[2] for earlier in path}
-            assert is_called or calls or not path, f"{step} stands apart"
-            path[step] = names[step]
+    """Each step in CONTRIBUTING is in its file, and calls an earlier step or is called by one."""
+    steps: dict[str, set[str]] = {}  # the names that each step mentions
+    for path, words in files_of_a_report():
+        names = names_by_function(path)
+        for step in re.findall(r"`([\w.]+)`", words):
+            is_called = any(step.rpartition(".")[2] in mentioned for mentioned in steps.values())
+            calls = names[step] & {earlier.rpartition(".")[2] for earlier in steps}
+            assert is_called or calls or not steps, f"{step} stands apart"
+            steps[step] = names[step]

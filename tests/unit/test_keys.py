@@ -32,27 +32,31 @@ def report(key, device, number, symbol=1):
     return answers.report(digest(key, device, number), device, number, bytes((symbol,)))
 
 
-def test_add_list_rotate_revoke(store):
+def test_keys_are_added_for_all_devices_or_none(store):
     device_keys = keys.add(store, [1, 2, 3])
     assert store.keys() == device_keys
     assert len(set(device_keys.values())) == 3
-    with pytest.raises(UsageError, match="device 2 has a key already"):
+    with pytest.raises(UsageError, match="device 2"):
         keys.add(store, [2, 4])
-    assert set(store.keys()) == {1, 2, 3}, "all or none"
-    rotated = keys.rotate(store, [2])
-    assert store.keys() == {**device_keys, **rotated}
-    assert rotated[2] != device_keys[2]
-    keys.revoke(store, [1, 3])
-    assert store.keys() == rotated
-    listed = keys.list_devices(store)
-    assert [(device.id, device.revoked is None) for device in listed] == [
-        (1, False),
-        (2, True),
-        (3, False),
-    ]
-    for function in (keys.rotate, keys.revoke):
+    assert set(store.keys()) == {1, 2, 3}
+
+
+def test_a_rotated_key_replaces_the_old_one(store):
+    device_keys = keys.add(store, [1, 2])
+    new = keys.rotate(store, [2])
+    assert new[2] != device_keys[2]
+    assert store.keys() == {**device_keys, **new}
+
+
+def test_a_revoked_device_stays_listed_and_may_get_another_key(store):
+    device_keys = keys.add(store, [1, 2])
+    keys.revoke(store, [1])
+    assert set(store.keys()) == {2}
+    listed = [(device.id, device.revoked is None) for device in keys.list_devices(store)]
+    assert listed == [(1, False), (2, True)]
+    for change in (keys.rotate, keys.revoke):
         with pytest.raises(UsageError, match="device 1 has no key"):
-            function(store, [1])
+            change(store, [1])
     assert keys.add(store, [1])[1] != device_keys[1]
     assert keys.list_devices(store)[0].revoked is None
 
@@ -67,13 +71,15 @@ def test_an_epoch_is_the_second_in_which_its_key_was_made(store, monkeypatch):
     assert keys.rotate_fleet(store).epoch == first + 86400
     clock = 0.0
     assert keys.rotate_fleet(store).epoch == first + 86401
-    clock = datetime(2156, 1, 1, tzinfo=UTC).timestamp()
-    last = keys.rotate_fleet(store)
-    clock += 366 * 86400
-    with pytest.raises(StorageError, match="no later epoch"):
+
+
+def test_the_epochs_of_32_bits_end_with_an_error_and_the_last_key_stays(store, monkeypatch):
+    monkeypatch.setattr(time, "time", datetime(2156, 1, 1, tzinfo=UTC).timestamp)
+    last = keys.rotate_fleet(store)  # 2**32 seconds after 2020 are in 2156
+    monkeypatch.setattr(time, "time", datetime(2157, 1, 1, tzinfo=UTC).timestamp)
+    with pytest.raises(StorageError):
         keys.rotate_fleet(store)
     assert keys.fleet_key(store) == last
-    assert last.frame(1, bytes(32))
 
 
 def test_a_restored_store_uses_no_epoch_again(store, tmp_path, monkeypatch):
@@ -103,24 +109,21 @@ def test_a_restored_store_uses_no_epoch_again(store, tmp_path, monkeypatch):
     )
 
 
-def test_each_epoch_has_one_key(store, tmp_path):
-    """Even if several processes rotate or revoke at once."""
+def test_each_epoch_has_one_key_even_if_several_processes_change_it_at_once(store, tmp_path):
     keys.add(store, range(1, 21))
     fleet_keys = [keys.fleet_key(store)]
 
     def change(devices):
         with Store(tmp_path / "store.sqlite", beside=True) as beside:
-            fleet_keys.extend(
-                keys.revoke(beside, [device]) if device else keys.rotate_fleet(beside)
-                for device in devices
-            )
+            for device in devices:
+                changed = keys.revoke(beside, [device]) if device else keys.rotate_fleet(beside)
+                fleet_keys.append(changed)
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(change, ([0] * 10, range(1, 11), range(11, 21))))
-    assert len({fleet.epoch for fleet in fleet_keys}) == 31
-    assert fleet_keys[0] == min(fleet_keys, key=lambda fleet: fleet.epoch)
-    assert len({fleet.key for fleet in fleet_keys}) == 31
-    assert keys.fleet_key(store) == max(fleet_keys, key=lambda fleet: fleet.epoch)
+    by_epoch = {fleet.epoch: fleet for fleet in fleet_keys}
+    assert len(by_epoch) == len({fleet.key for fleet in fleet_keys}) == 1 + 30
+    assert keys.fleet_key(store) == by_epoch[max(by_epoch)]
     assert not store.keys()
 
 
@@ -149,23 +152,21 @@ def test_the_frame_of_a_fleet_key_is_masked_and_tagged(store):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        (["x"], "is not a device"),
-        (["5-3"], "is an empty range"),
-        (["0"], "and '0' is not"),
-        (["4294967295"], "is not"),
-        (["1", "1"], "named twice"),
-        (["1-3", "2"], "named twice"),
-        (["-1"], "is not a device"),
-        ([], "at least one"),
-        (["1-4294967294"], "at most 1000000 devices"),
-        (["1-99999999999"], "must be 1 to 4294967294, and '1-99999999999' is not"),
+        ["x"],
+        ["5-3"],
+        ["0"],
+        ["4294967295"],  # the fleet's
+        ["1", "1"],
+        ["1-3", "2"],
+        [],
+        ["1-4294967294"],  # a range that is too large is refused before it takes memory
     ],
+    ids=" ".join,
 )
-def test_invalid_ids_are_refused(words, message):
-    """A range that is too large is refused before it takes memory."""
-    with pytest.raises(UsageError, match=message):
+def test_invalid_ids_are_refused(words):
+    with pytest.raises(UsageError):
         keys.parse_ids(words)
 
 
@@ -173,29 +174,40 @@ def test_ids_and_ranges_are_parsed():
     assert keys.parse_ids(["7", "10-12", "4294967294"]) == [7, 10, 11, 12, 4294967294]
 
 
-def test_a_host_notices_key_changes_of_another_process(store, tmp_path):
-    device_keys, aggregator = keys.add(store, [1, 2, 3]), Aggregator(store)
+@pytest.fixture
+def changed(store, tmp_path):
+    """A host whose open round has a report of device 1, after another process changed keys.
+
+    Device 2 was revoked, and device 3 has a new key. (the host, old keys, new keys)
+    """
+    old, aggregator = keys.add(store, [1, 2, 3]), Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2, 3])], 0.0)
-    aggregator.accept([report(device_keys[1], 1, 1)], 0.0)
+    aggregator.accept([report(old[1], 1, 1)], 0.0)
     before = store.changes()
-    time.sleep(0.01)
     with Store(tmp_path / "store.sqlite", beside=True) as beside:
         keys.revoke(beside, [2])
         new = keys.rotate(beside, [3])
     assert store.changes() != before
     aggregator.reload_keys()
-    aggregator.accept([report(device_keys[2], 2, 1), report(new[3], 3, 1)], 0.0)
+    return aggregator, old, new
+
+
+def test_in_an_open_round_a_revoked_device_is_unknown_and_a_new_key_is_too_early(changed):
+    aggregator, old, new = changed
+    aggregator.accept([report(old[2], 2, 1), report(new[3], 3, 1)], 0.0)
     assert (aggregator.statistics.unknown, aggregator.statistics.forged) == (1, 1)
-    aggregator.accept([report(device_keys[3], 3, 1)], 0.0)
+    aggregator.accept([report(old[3], 3, 1)], 0.0)
     result = aggregator.ended(1, 0.0)
-    assert (result.reports, result.ended) == (2, "complete"), (
-        "nothing is expected of 2; the new key of 3 is for the next round"
-    )
+    assert (result.reports, result.ended) == (2, "complete"), "nothing is expected of 2"
+
+
+def test_in_the_next_round_only_the_new_key_counts(changed, store):
+    aggregator, old, new = changed
     store.end_round(1, "complete")
     aggregator.open(2, [(QUESTION, [1, 3])], 0.0)
-    aggregator.accept([report(device_keys[3], 3, 2), report(new[3], 3, 2)], 0.0)
+    aggregator.accept([report(old[3], 3, 2), report(new[3], 3, 2)], 0.0)
     assert aggregator.reports(2) == 1
-    assert aggregator.statistics.forged == 2
+    assert aggregator.statistics.forged == 1
 
 
 def test_a_refusal_signed_before_a_rotation_still_counts(store):
@@ -228,50 +240,37 @@ def test_a_revoked_key_does_not_count_once_its_device_has_another(store):
     assert not aggregator.accept([report(device_keys[1], 1, 1), report(new[1], 1, 1)], 0.0).reports
 
 
-@pytest.mark.parametrize("jump", [-1e9, 0.0, 1e9])
-def test_a_resumed_round_keeps_the_keys_of_its_opening(store, monkeypatch, jump):
-    """Even if they were rotated since, and whatever the clock says."""
-    device_keys = keys.add(store, [1, 2, 3, 4])
-    keys.rotate(store, [4])
-    device_keys[4] = store.keys()[4]
-    aggregator = Aggregator(store)
+@pytest.mark.parametrize("jump", [-1e9, 1e9])
+def test_a_resumed_round_keeps_the_keys_of_its_opening_whatever_the_clock_says(
+    store, monkeypatch, jump
+):
+    device_keys, aggregator = keys.add(store, [1, 2, 3, 4]), Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2, 3, 4])], 0.0)
     aggregator.accept([report(device_keys[device], device, 1, 2) for device in (1, 2, 3)], 0.0)
-    aggregator.give_up(1, [4])
-    before = aggregator.ended(1, 0.0).cohorts[0].counts
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + jump)
     keys.rotate(store, [1])
     keys.rotate(store, [1, 3])
     keys.revoke(store, [2, 4])
-    again = Aggregator(store)
-    again.resume(0.0)
-    result = again.ended(1, 0.0)
-    assert (before == result.cohorts[0].counts).all()
-    assert before.sum() == 3
+
+    resumed = Aggregator(store)
+    resumed.resume(0.0)
+    result = resumed.ended(1, 0.0)
+    assert result.cohorts[0].counts.sum() == 3
     assert result.ended == "complete", "nothing is expected of 4 any more"
-    store.end_round(1, "complete")
-    aggregator = Aggregator(store)
-    aggregator.open(2, [(QUESTION, [1, 3])], 0.0)
-    aggregator.accept([report(store.keys()[1], 1, 2), report(device_keys[3], 3, 2)], 0.0)
-    assert aggregator.reports(2) == 1
 
 
 def test_an_announcement_asks_the_same_question_as_a_request(store):
     device_keys, aggregator = keys.add(store, [5]), Aggregator(store)
     aggregator.open(1, [(QUESTION, [5])], 0.0)
     fleet = keys.fleet_key(store)
-    broadcast, requested = frames.Round(), frames.Round()
     announcement = fleet.seal(aggregator.announcement(1))
-    frames.verify(fleet.key, announcement)
-    broadcast.decode(announcement)
     request = aggregator.request(1, 5)
+    frames.verify(fleet.key, announcement)
     frames.verify(device_keys[5], request)
-    requested.decode(request)
-    assert announcement[5:-8] == request[5:-8]
+    assert announcement[1:5] == wire.FLEET.to_bytes(4, "little"), "to all devices"
+    assert announcement[5:-8] == request[5:-8], "all but address and tag"
     assert report_frames.question_of(device_keys[5], 5, announcement)[:8] == request[-8:]
-    assert (broadcast.device, requested.device) == (wire.FLEET, 5)
-    assert struct.unpack_from("<I", announcement, 1)[0] == 0xFFFFFFFF
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ from sample_store import reports_of
 
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import StoredCohort, StoredRound, Tally
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import StorageError
 from ternhost.privacy import mechanisms
 from ternhost.store import store_file
 from ternhost.store.boards import BoardRow
-from ternhost.store.runs import ABANDONED, FINISHED, RUNNING, StoredRun
+from ternhost.store.runs import FINISHED, RUNNING, EndedRound, StoredRun
 from ternhost.store.store import Store
 
 CARD = mechanisms.design("three-outputs", "2").card
@@ -57,93 +58,82 @@ def test_committed_data_is_there_after_reopening(path):
         assert store.keys() == KEYS
         (again,) = store.open_rounds()
         assert (again.number, again.quorum, again.deadline, again.run) == (1, 2, 1.5, "a")
-        assert [(cohort.body, list(cohort.devices)) for cohort in again.cohorts] == [
-            (b"first", [1, 4_000_000_000]),
-            (b"second", [2]),
-        ]
+        cohorts = [(cohort.body, list(cohort.devices)) for cohort in again.cohorts]
+        assert cohorts == [(b"first", [1, 4_000_000_000]), (b"second", [2])]
         assert store.reports(1) == [(1, b"a"), (2, b"b")]
-        assert store.last_round() == 1
-        for device in (1, 2):
-            with pytest.raises(StorageError, match="already"):
-                add(store, 1, {device: b"c"})
-        add(store, 1, {4_000_000_000: b"c"})
-        assert store.reporters(1) == [2, 1, 4_000_000_000]
+        with pytest.raises(StorageError, match="already"):
+            add(store, 1, {2: b"c"})
 
 
-def test_the_hint_of_a_full_disk_says_how_to_go_on(store):
-    store._db.execute("PRAGMA max_page_count = 1")  # as many as there are
-    with pytest.raises(StorageError, match="full") as caught:
-        store.save_state({"fills it": os.urandom(1 << 20).hex()})
-    assert "--resume, or start again" in caught.value.hint
-
-
-def test_the_end_of_a_round_and_the_state_of_its_run_are_one_commit(store):
+def test_the_end_of_a_round_stores_the_state_of_its_run_and_the_model(store):
     store.begin_run(RUN)
     store.open_round(ROUND)
-    store.end_run_round("a", 1, "complete", {"rounds": 1}, {"round": 1, "reports": 2}, b"weights")
+    ended = EndedRound(1, "complete", {"round": 1, "reports": 2}, b"weights")
+    store.end_run_round("a", {"rounds": 1}, ended)
     assert store.open_rounds() == []
     assert kept.ended_rounds(store) == [(1, "complete", 0)]
-    assert kept.weights(store, 1) == b"weights"
-    assert store.run("a").state == {"rounds": 1}
-    assert store.history("a") == [store.last_entry("a")] == [{"round": 1, "reports": 2}]
-    store.open_round(StoredRound(2, [StoredCohort(b"third", [1])], 1))
-    store._db.execute("INSERT INTO history SELECT run, 2, entry, began, finished FROM history")
-    with pytest.raises(StorageError):  # the history has a round 2 already: nothing of this is kept
-        store.end_run_round("a", 2, "complete", {"rounds": 2}, {}, b"other")
-    assert [open_round.number for open_round in store.open_rounds()] == [2]
-    assert store.run("a").state == {"rounds": 1}
-    assert kept.weights(store, 2) is None
     assert store.models("a") == {1: b"weights"}
-    assert store.models("b") == {}
+    assert store.run("a").state == {"rounds": 1}
+    assert store.history("a") == [{"round": 1, "reports": 2}]
 
 
-def test_runs_are_kept_in_the_order_of_their_beginning(store):
-    assert store.runs() == []
-    assert store.run("a") is store.last_entry("a") is None
+def test_the_end_of_a_round_is_stored_as_a_whole_or_not_at_all(store):
     store.begin_run(RUN)
-    store.begin_run(StoredRun("b", 0.5, RUNNING, {}, {}))
+    store.open_round(ROUND)
+    # The history has an entry of this round already, so that the last statement fails.
+    store._db.execute("INSERT INTO history VALUES ('a', 1, '{}', 0, 0)")
+    with pytest.raises(StorageError):
+        store.end_run_round("a", {"rounds": 1}, EndedRound(1, "complete", {}, b"weights"))
+    assert [open_round.number for open_round in store.open_rounds()] == [1]
+    assert store.run("a").state == {"rounds": 0}
+    assert store.models("a") == {}
+
+
+def test_runs_are_in_the_order_of_their_beginning_whatever_the_clock_said(store):
+    store.begin_run(RUN)
+    store.begin_run(StoredRun("b", RUN.began - 0.5, RUNNING, {}, {}))
     with pytest.raises(StorageError):
         store.begin_run(RUN)
-    assert [run.name for run in store.runs()] == ["a", "b"], (
-        "in the order of their beginning, whatever the clock said"
-    )
+    assert [run.name for run in store.runs()] == ["a", "b"]
+
+
+def test_a_run_is_changed_and_forgotten(store):
+    store.begin_run(RUN)
     store.save_run("a", status=FINISHED, state={"rounds": 7})
     assert store.run("a") == StoredRun("a", 1.0, FINISHED, RUN.asked, {"rounds": 7})
-    assert (store.run("a").unfinished, store.run("b").unfinished) == (False, True)
-    store.save_run("b", status=ABANDONED, asked={"directory": "elsewhere"})
-    assert store.run("b").asked == {"directory": "elsewhere"}
-    store.forget_run("b")
-    assert [run.name for run in store.runs()] == ["a"]
+    store.forget_run("a")
+    assert store.runs() == []
 
 
-def test_states_are_kept_by_name(store):
-    store.save_state({"fleet key": "00", "many": [1, 2]})
-    store.save_state({"fleet key": "01"})
-    assert (store.state("fleet key"), store.state("many"), store.state("nothing")) == (
-        "01",
-        [1, 2],
-        None,
-    )
-
-
-def test_a_report_counts_once(store):
-    store.open_round(ROUND)
-    with pytest.raises(StorageError):
-        store.open_round(ROUND)
-    add(store, 1, {1: b"a"})
-    for twice in (
+@pytest.mark.parametrize(
+    "batch",
+    [
         [(2, b"b"), (1, b"other")],
         [(2, b"b"), (2, b"b")],
         [(2, b"b"), (1, b"longer"), (2, b"longer")],
-    ):
-        with pytest.raises(StorageError):
-            store.add_reports(reports_of(1, twice))
-        assert store.reports(1) == [(1, b"a")], "all or none"
+    ],
+)
+def test_of_a_batch_with_a_second_report_of_a_device_none_counts(store, batch):
+    store.open_round(ROUND)
+    add(store, 1, {1: b"a"})
+    with pytest.raises(StorageError):
+        store.add_reports(reports_of(1, batch))
+    assert store.reports(1) == [(1, b"a")]
+
+
+def test_a_round_opens_once(store):
+    store.open_round(ROUND)
+    with pytest.raises(StorageError):
+        store.open_round(ROUND)
+
+
+def test_a_report_does_not_count_again_after_the_end_of_its_round(store):
+    store.open_round(ROUND)
     add(store, 1, {2: b"b"})
     store.end_round(1, "complete")
     with pytest.raises(StorageError):
         add(store, 1, {2: b"b"})
-    assert store.reports(1) == [(1, b"a"), (2, b"b")]
+    assert store.reports(1) == [(2, b"b")]
 
 
 def test_only_the_owner_of_the_lock_adds_reports_and_only_of_devices_that_were_asked(path, store):
@@ -212,45 +202,39 @@ def test_a_refused_store_leaves_the_lock_with_its_owner(path, store):
     assert "locked" in refused.stderr, "closing a locked file releases its lock"
 
 
-def test_a_lock_that_cannot_be_created_is_an_error(path):
+def altered(path, pragma, number):
     Store(path).close()
-    path.with_name(f"{path.name}-lock").unlink()
-    path.with_name(f"{path.name}-lock").symlink_to(path.parent / "nothing" / "lock")
-    with pytest.raises(StorageError, match="-lock") as caught:
-        Store(path)
-    assert caught.value.hint
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA {pragma} = {number}")
 
 
-def test_files_that_are_no_store_are_refused(tmp_path):
-    def refused(path, message, hint, kind=StorageError):
-        with pytest.raises(kind, match=message) as caught:
-            Store(path, create=False)
-        assert hint in caught.value.hint
-        if path.exists():
-            store_file.take_lock(
-                path
-            ).close()  # it is free although the error keeps the Store alive
+def text_file(path):
+    path.write_text("not a database\n" * 100)
+    path.chmod(0o644)  # the hint is not to hide it, although others may read it
 
-    refused(tmp_path / "nothing", "no store", "check the path", UsageError)
-    with pytest.raises(StorageError):
-        Store(__file__ + "/store.sqlite")  # its directory cannot be created
-    text = tmp_path / "text"
-    text.write_text("not a database\n" * 100)
-    text.chmod(0o644)
-    # The hint is not to hide the file, although others may read it.
-    refused(text, "not a database", "this is not a store of tern; name another file")
-    Store(tmp_path / "open").close()
-    (tmp_path / "open").chmod(0o640)
-    refused(tmp_path / "open", "others may read it", f"chmod 600 {tmp_path / 'open'}")
-    for number, pragma, message, hint in (
-        (99, "user_version", "newer version", "use that version"),
-        (4, "user_version", "older version", "use that version"),
-        (7, "application_id", "not a store", "name another file"),
-    ):
-        path = tmp_path / f"{pragma}-{number}"
-        Store(path).close()
-        sqlite3.connect(path).execute(f"PRAGMA {pragma} = {number}").connection.close()
-        refused(path, message, hint)
+
+def open_to_others(path):
+    Store(path).close()
+    path.chmod(0o640)
+
+
+@pytest.mark.parametrize(
+    ("make", "hint"),
+    [
+        (text_file, "name another file"),
+        (open_to_others, "chmod 600"),
+        (lambda path: altered(path, "user_version", 99), "use that version"),  # a newer one
+        (lambda path: altered(path, "user_version", 4), "use that version"),
+        (lambda path: altered(path, "application_id", 7), "name another file"),
+    ],
+    ids=["text", "open to others", "newer", "older", "another program's"],
+)
+def test_a_file_that_is_no_store_is_refused_with_a_remedy(path, make, hint):
+    make(path)
+    with pytest.raises(StorageError) as caught:
+        Store(path, create=False)
+    assert hint in caught.value.hint
+    store_file.take_lock(path).close()  # it is free although the error keeps the Store alive
 
 
 _FILL = """
@@ -296,7 +280,8 @@ def test_a_round_keeps_its_times_and_the_counts_of_its_cohorts(store):
     counts = np.arange(6).reshape(2, 3)
     before = time.time()
     tallies = [Tally(body, 2, 1, counts)]
-    store.end_run_round("a", 1, "complete", {}, {"round": 1}, tallies=tallies, began=before - 1)
+    ended = EndedRound(1, "complete", {"round": 1}, tallies=tallies, began=before - 1)
+    store.end_run_round("a", {}, ended)
     (tally,) = store.tallies(1)
     assert (tally.body, tally.asked, tally.reports, tally.question.card) == (body, 2, 1, CARD)
     assert np.array_equal(tally.counts, counts)
@@ -318,14 +303,3 @@ def test_the_last_sight_of_each_board_is_kept(store):
     ]
     store.boards_offline()
     assert not any(board.online for board in store.boards())
-
-
-def test_what_a_board_has_paid_since_its_hello_is_replaced_and_its_hello_is_kept(store):
-    def seen(health, spent):
-        store.boards_seen([BoardRow("b", 1, 2, True, 1.0, health, spent=spent)])
-        (row,) = store.boards()
-        return row.hello, row.spent
-
-    assert seen({"budget": 9}, 2) == ({"budget": 9}, 2)
-    assert seen({}, 3) == ({"budget": 9}, 3)
-    assert seen({"budget": 6}, 0) == ({"budget": 6}, 0)
