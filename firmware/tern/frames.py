@@ -460,8 +460,8 @@ def check_question(model, shape, scale, sizes, batch, local):
     trains = model in wire.TRAININGS
     collects = model in wire.COLLECTIONS
     counts = model == wire.CATEGORIES and shape == SUM
-    require(1 <= d <= wire.MAX_DIMENSION, "d out of bounds")
-    require(counts or classes * d <= wire.MAX_VALUES, "d out of bounds")
+    fits = counts or classes * d <= wire.MAX_VALUES
+    require(1 <= d <= wire.MAX_DIMENSION and fits, "d out of bounds")
     if counts or model in wire.OF_CLASSES:
         require(2 <= classes <= wire.MAX_DIMENSION, "classes out of bounds")
     else:
@@ -483,15 +483,16 @@ def check_question(model, shape, scale, sizes, batch, local):
     require(0 <= batch <= most, "batch out of bounds")
     if trains:
         epochs, rate, tau = local
-        require(1 <= epochs <= 255, "local training out of bounds")
-        require(0 <= rate <= wire.MAX_RATE, "local training out of bounds")
-        require(1 <= tau <= wire.MAX_TAU, "local training out of bounds")
+        fits = 1 <= epochs <= 255 and 0 <= rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU
     else:
-        require(not any(local), "local training out of bounds")
+        fits = not any(local)
+    require(fits, "local training out of bounds")
 
     values = k if model == wire.SOFTMAX else classes * d + (shape == SUM)
-    require(1 <= k <= values, "k out of bounds")
-    require(model != wire.SOFTMAX or k == 1 or k == classes, "k out of bounds")
+    fits = 1 <= k <= values
+    if model == wire.SOFTMAX:
+        fits = k == 1 or k == classes
+    require(fits, "k out of bounds")
     return values
 
 

@@ -138,9 +138,7 @@ def noise(xs: ptr16, out: ptr16, pool, parameters):
     while i < n:
         position = job[2]
         y = int(out[i]) + int(laplace(pool, parameters))
-        if job[2] > job[3]:
-            at = 2
-            job[at] = position
+        if job[2] == position:  # the pool's end came first
             break
         if y < 0:
             y = 0
@@ -172,7 +170,7 @@ def noise(xs: ptr16, out: ptr16, pool, parameters):
 def laplace(pool: ptr8, job: ptr32) -> int:
     """Draw exact discrete Laplace noise of scale t / s, and move the job's position behind its bytes.
 
-    Beyond the pool's end the result does not count. Canonne, Kamath, Steinke, The Discrete Gaussian
+    At the pool's end the position stays, and the result does not count. Canonne, Kamath, Steinke, The Discrete Gaussian
     for Differential Privacy (2020), Algorithms 1 and 2, as in shared_specs/cards.md.
     """
     at = job[2]
@@ -244,8 +242,9 @@ def laplace(pool: ptr8, job: ptr32) -> int:
                 kept = 0
                 whole = 0
                 step = _OFFSET
-    i = 2
-    job[i] = at
+    if at <= end:
+        i = 2
+        job[i] = at
     return y
 
 
