@@ -103,18 +103,6 @@ def test_a_board_has_no_clients_beyond_the_ids_of_its_site(link):
         assert link.presence.boards[f"{first:08x}"].clients == range(first, stop)
 
 
-def test_a_board_reported_gone_too_late_is_back_with_its_next_message(link):
-    say(link, 7, 3)
-    before = dict(link.presence.boards)
-    link.receive("tern/hello/00000007", b"")
-    assert not link.presence.boards
-    link.receive("tern/up/00000008", b"of another")
-    assert not link.presence.boards
-    link.presence.changed.clear()
-    link.receive("tern/up/00000007", b"a report")
-    assert (link.presence.boards, link.presence.changed) == (before, {"00000007"})
-
-
 # A run goes on where notes of hellos cannot be written: they decide nothing
 
 
@@ -122,7 +110,7 @@ def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_la
     warnings, fields = [], {"text": 2000 * "x"}
     sightings = Sightings(store, warnings.append)
     for stop in (100, 200):
-        store._db.execute(
+        store.rows(
             "PRAGMA max_page_count = 1"
         )  # at least as many as there are: the file cannot grow
         for first in range(stop - 99, stop):
@@ -132,7 +120,7 @@ def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_la
         sightings.forget()
         assert warnings[-1].startswith("the state of boards is stored later: ")
         assert "full" in warnings[-1]
-        store._db.execute("PRAGMA max_page_count = 1000000")
+        store.rows("PRAGMA max_page_count = 1000000")
         sightings.write()
         assert [board.first for board in store.boards()] == [i for i in range(1, stop) if i != 100]
         assert {board.errors for board in store.boards()} == {1}
