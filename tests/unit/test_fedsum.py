@@ -24,6 +24,7 @@ def train(fleet, **options):
     return ternhost.train("fedsum", fleet=fleet, **options)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "life", "figure", "least"),

@@ -85,6 +85,7 @@ def test_rr3_minimises_the_mean_second_moment_under_a_prior_at_zero():
     assert at_zero == pytest.approx(2 * (e + 2) / (e - 1) ** 2, rel=2e-3)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("prior", "other"), [("small", "uniform"), ("uniform", "small")])
 def test_a_card_is_best_under_the_prior_of_its_design(prior, other):

@@ -195,6 +195,7 @@ def test_rounds_that_no_device_can_answer_are_refused(tern, words):
     tern("plan", *words.split(), code=UsageError.exit_code)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("begins", "every"), [("hourly", "1h"), ("daily", "1d"), ("60 in all", "525960")]
 )
