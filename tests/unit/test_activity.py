@@ -67,21 +67,6 @@ def test_a_board_computes_the_same_windows_of_a_person(sensor, tmp_path):
         assert (board == windows_of(sensor, seed, 6, day, length=True)).all()
 
 
-def test_people_and_days_differ(sensor):
-    first = windows_of(sensor, 1, 2)
-    assert (first == windows_of(sensor, 1, 2)).all()
-    assert not (first == windows_of(sensor, 1, 2, day=1)).all()
-    assert not (first == windows_of(sensor, 2, 2)).all()
-
-
-def test_activities_are_drawn_with_the_shares_of_wisdm(sensor):
-    assert sum(sensor.SHARES) == 1000
-    person = sensor.Person(5)
-    drawn = np.bincount([person.choose() for _ in range(20000)], minlength=6) / 20
-    error = np.sqrt(np.array(sensor.SHARES) * 1000 / 20000)
-    assert (np.abs(drawn - sensor.SHARES) < 6 * error).all()
-
-
 @pytest.mark.slow
 def test_activities_overlap_as_in_wisdm(people):
     """A model without privacy classifies 80 to 92 % of new people's windows correctly; it takes

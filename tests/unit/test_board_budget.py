@@ -4,7 +4,6 @@ from framing import encoded
 
 from tern import frames, ledger
 from ternhost.reach.links import read_hello
-from ternhost.store.boards import hello_fields
 from terntools.boards import devices
 
 
@@ -51,7 +50,3 @@ def test_a_budget_is_spent_only_where_something_was_paid():
     assert devices.is_spent(hello(0, 2_000_000))
     assert not devices.is_spent(hello(1, 2_000_000))
     assert not devices.is_spent(hello(0, 0)), "its ledger cannot be read"
-
-
-def test_a_store_keeps_what_a_board_has_spent():
-    assert hello_fields(hello(1_500_000, 500_000))["spent"] == 500_000

@@ -77,11 +77,6 @@ def test_the_user_s_package_keeps_its_name(beside_package, imports):
     assert python(beside_package, "-c", program) == f"{MILLIONTHS}the user\n"
 
 
-def test_a_script_beside_the_clone_imports_the_device_library(tmp_path):
-    (tmp_path / "tern").symlink_to(CHECKOUT)
-    assert python(tmp_path, "-c", "from tern import wire; print(wire.ROUND)")
-
-
 def test_nothing_is_replaced_where_tern_is_the_device_library(tmp_path):
     program = "import builtins; before = builtins.__import__; import ternhost, tern.wire; "
     program += "print(builtins.__import__ is before)"

@@ -3,12 +3,13 @@
 It is read from runs, frames, files and stores.
 """
 
-import itertools
 from array import array
+from pathlib import Path
 
 import numpy as np
 import pytest
 from framing import encoded
+from harness import in_process  # noqa: F401, registers inprocess:N
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,14 +17,14 @@ import ternhost
 from tern import host_frames, wire
 from tern.fixed import ONE
 from tern.model import MODEL, Model
-from ternhost import DeviceModel, StorageError, UsageError
+from ternhost import DeviceModel, UsageError
 from ternhost.count.questions import Averaged
 from ternhost.datasets import load
+from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.schedule import Schedule
+from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.run import serve
 from ternhost.run.options import RunOptions
-from ternhost.store import kept_model
-from ternhost.store.store import Store
 
 KINDS = (wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.SOFTMAX)
 INT16 = st.integers(-32768, 32767) | st.sampled_from([-32768, 32767, -ONE, ONE, 0, 1, -1])
@@ -69,15 +70,6 @@ def test_the_twin_predicts_what_a_device_predicts(tmp_path_factory, data):
     check_predictions(tmp_path_factory.mktemp("board"), twin, np.array(rows, np.int16))
 
 
-@pytest.mark.parametrize("model", KINDS)
-def test_the_twin_is_the_same_at_the_ends_of_int16(tmp_path, model):
-    ends = np.array([[end] * 128 for end in (-32768, -ONE, -1, 0, 1, ONE, 32767)], np.int16)
-    for mantissa, exponent in itertools.product((-32768, 32767), (-12, -30)):
-        mantissas = np.full((8 if model == wire.SOFTMAX else 1, 128), mantissa, np.int16)
-        mantissas[::2] //= 3
-        check_predictions(tmp_path, DeviceModel(model, mantissas, exponent), ends)
-
-
 def test_rows_may_be_fixed_point_integers_or_floats():
     twin = DeviceModel(wire.LINEAR, np.array([[4096, 2048]], np.int16), -12)
     assert twin.score([[0.5, -0.25]]).tolist() == [ONE * 3 // 8]
@@ -91,82 +83,73 @@ def test_rows_may_be_fixed_point_integers_or_floats():
 
 
 @pytest.mark.usefixtures("here")
-def test_the_twin_has_the_figures_of_its_run():
-    for dataset, model, algorithm, options in (
-        ("synthetic-logistic", "logistic", "fedsgd", {"reports": 1000, "group": 100}),
+@pytest.mark.parametrize(
+    ("dataset", "model", "algorithm", "options"),
+    [
+        ("iris", "logistic", "fedsgd", {"reports": 100, "group": 10}),
         ("iris", "svm", "fedavg", {"rounds": 3, "clients": 10}),
         ("iris", "softmax", "fedsgd", {"reports": 100, "group": 10}),
-        ("synthetic-linear", "linear", "fedsgd", {"reports": 1000, "group": 100}),
-    ):
-        common = {"dataset": dataset, "model": model, "epsilon": 8, "fleet": "simulated:1000"}
-        result = ternhost.train(algorithm, **common, **options)
-        twin = result.device_model
-        assert np.array_equal(twin.weights.ravel(), np.ravel(result.weights))
-        assert twin.number == result["history"][-1]["round"]
-        data = load(dataset, classes=twin.classes > 1)
-        rows, labels = data.features[data.test], data.labels[data.test]
-        if "accuracy" in result["measures"]:
-            accuracy = float((twin.predict(rows) == labels).mean())
-            assert accuracy == pytest.approx(result["accuracy"], abs=2 / len(rows))
-        else:
-            error = float((((twin.predict(rows) - labels) / ONE) ** 2).mean())
-            assert error == pytest.approx(result["squared_error"], rel=0.05)
-        assert twin.file() == DeviceModel.of_run(result.name).file()
+    ],
+)
+def test_the_twin_has_the_accuracy_of_its_run(dataset, model, algorithm, options):
+    common = {"dataset": dataset, "model": model, "epsilon": 8, "fleet": "simulated:100"}
+    result = ternhost.train(algorithm, **common, **options)
+    twin = result.device_model
+    assert np.array_equal(twin.weights.ravel(), np.ravel(result.weights))
+    assert twin.number == result["history"][-1]["round"]
+    assert twin.file() == DeviceModel.of_run(result.name).file()
+    data = load(dataset, classes=twin.classes > 1)
+    rows, labels = data.features[data.test], data.labels[data.test]
+    accuracy = float((twin.predict(rows) == labels).mean())
+    # Of weights that are rounded to 16 bits, two rows may lie on the other side.
+    assert accuracy == pytest.approx(result["accuracy"], abs=2 / len(rows))
 
 
-def test_the_twin_is_read_from_frames_and_stores(tmp_path):
+def test_the_twin_is_read_from_a_frame():
     key = bytes(range(32))
     frame = Averaged(wire.SOFTMAX, [1, 2, 3, 4, 5, 6], -14, 3).frame(77, key)
     twin = DeviceModel.of_frame(frame, key)
-    assert (twin.model, twin.number, twin.exponent) == (4, 77, -14)
+    assert (twin.model, twin.number, twin.exponent) == (wire.SOFTMAX, 77, -14)
     assert twin.mantissas.tolist() == [[1, 2], [3, 4], [5, 6]]
     assert twin.frame(key) == frame
     assert DeviceModel.of_frame(twin.file()).mantissas.tolist() == twin.mantissas.tolist()
-    with pytest.raises(UsageError, match="under this key"):
+    with pytest.raises(UsageError):
         DeviceModel.of_frame(frame, bytes(32))
-    with Store(tmp_path / "store.sqlite") as store:
-        assert kept_model.kept(store) == b""
-        with pytest.raises(UsageError, match="keeps no model"):
-            DeviceModel.of_store(store.path)
-        made = encoded(host_frames.encode_model, key, wire.FLEET, 9, wire.SVM, [5, -5], -13)
-        store.save_state({"model": made[: -wire.TAG_BYTES].hex()})
-        twin = DeviceModel.of_store(store.path)
-        assert (twin.model, twin.number, twin.mantissas.tolist()) == (wire.SVM, 9, [[5, -5]])
-        assert kept_model.for_device(kept_model.kept(store), 7)[1:5] == b"\x07\0\0\0"
 
 
-def test_the_command_shows_and_saves_the_model_of_a_run(here, tern):
-    result = ternhost.train(
-        fleet="simulated:500", reports=500, dataset="synthetic-logistic", name="mine"
-    )
+def test_the_twin_is_read_from_a_store(store):
+    with pytest.raises(UsageError):
+        DeviceModel.of_store(store.path)
+    key = bytes(range(32))
+    frame = encoded(host_frames.encode_model, key, wire.FLEET, 9, wire.SVM, [5, -5], -13)
+    store.save_state({"model": frame[: -wire.TAG_BYTES].hex()})
+    twin = DeviceModel.of_store(store.path)
+    assert (twin.model, twin.number, twin.mantissas.tolist()) == (wire.SVM, 9, [[5, -5]])
+
+
+@pytest.mark.usefixtures("here")
+def test_the_command_shows_and_saves_the_model_of_a_run(tern):
+    result = ternhost.train(fleet="simulated:100", reports=100, dataset="iris", name="mine")
     text = tern("runs", "--model", "mine").out
     assert "a logistic model of" in text
     assert result["features"][0] in text
     model = tern("runs", "--model", "mine", "--save", "model.bin", "--json").json
-    assert (model["saved"], model["model"]) == ("model.bin", "logistic")
-    assert np.array_equal(
-        np.array(model["mantissas"][0]) * 2.0 ** model["exponent"], result.weights
-    )
-    assert (here / "model.bin").read_bytes() == result.device_model.file()
-    assert opened(here).d == result["d"]
-    nowhere = tern(
-        "runs", "--model", "mine", "--save", "nowhere/model.bin", code=StorageError.exit_code
-    )
-    assert "nowhere" in nowhere.err
-    ternhost.collect(fleet="simulated:100", dataset="synthetic-logistic", clients=100, name="other")
-    refused = tern("runs", "--model", "other", code=UsageError.exit_code)
-    assert "a run of collect learns no model" in refused.err
-    tern("runs", "--model", "none", code=UsageError.exit_code)
+    assert model["saved"] == "model.bin"
+    assert Path("model.bin").read_bytes() == result.device_model.file()
+    weights = np.array(model["mantissas"][0]) * 2.0 ** model["exponent"]
+    assert np.array_equal(weights, result.weights)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_run_without_a_model_shows_none(tern):
+    other = ternhost.collect(fleet="simulated:100", dataset="iris", clients=100, name="other")
+    assert other.device_model is None
+    tern("runs", "--model", "other", code=UsageError.exit_code)
     tern("runs", "--save", "model.bin", code=UsageError.exit_code)
-    assert ternhost.Result.load("other").device_model is None
 
 
 @pytest.mark.usefixtures("here")
 def test_a_served_fleet_is_sent_a_model_every_few_rounds_and_at_the_end(monkeypatch):
-    pytest.importorskip("harness.in_process")
-    from ternhost.learn.base import ALGORITHMS
-    from ternhost.reach.ports.driver import BoardsDriver
-
     sent, publish = [], BoardsDriver.publish
 
     def publish_and_note(self, averaged):
@@ -174,16 +157,10 @@ def test_a_served_fleet_is_sent_a_model_every_few_rounds_and_at_the_end(monkeypa
         sent.append(DeviceModel.of_store(self._store.path).number)
 
     monkeypatch.setattr(BoardsDriver, "publish", publish_and_note)
-    learning = ALGORITHMS.named("fedsgd").Options(dataset="synthetic-logistic", epsilon="1")
+    learning = ALGORITHMS.named("fedsgd").Options(dataset="iris", epsilon="1")
     schedule = Schedule(rounds=7, model_every=3)
     options = RunOptions("fedsgd", learning, "inprocess:1", schedule=schedule, budget="1000")
     with serve.serve(options, name="served") as run:
-        result = run.run()
-        assert DeviceModel.of_store(run.store.path, "served").number == sent[-1]
-        run.store.save_run(
-            "served", state={**run.store.run("served").state, "first_round": sent[-1] + 1}
-        )
-        with pytest.raises(UsageError, match="keeps no model"):  # it is an earlier run's
-            DeviceModel.of_store(run.store.path, "served")
-        numbers = [entry["round"] for entry in result["history"]]
+        numbers = [entry["round"] for entry in run.run()["history"]]
         assert sent == [*numbers[2::3], numbers[-1]]
+        assert DeviceModel.of_store(run.store.path, "served").number == sent[-1]

@@ -6,7 +6,7 @@ import pytest
 from tern import recorder, storage
 from tern.recorder import Recorder
 from ternhost.datasets import own
-from ternhost.errors import USAGE, UsageError
+from ternhost.errors import UsageError
 from terntools.boards import records
 
 
@@ -102,12 +102,3 @@ def test_a_damaged_segment_is_named():
     assert "--clear" in caught.value.hint
     with pytest.raises(UsageError, match="/samples/7 on the board is damaged"):
         records.read(Files({"/samples/7": b"TRS1" + four[4:]}))
-
-
-def test_a_csv_that_fits_no_board_is_refused_before_the_port_is_opened(tmp_path, tern):
-    fill = ("device", "records", "/dev/none", "--fill", str(tmp_path / "records.csv"))
-    path = tmp_path / "records.csv"
-    path.write_text("1,2\n")
-    assert "values must be in [-1, 1], not 2" in tern(*fill, code=USAGE).err
-    path.write_text(",".join(["0"] * 130) + "\n")
-    assert "a device cannot hold 1 record of 129 features" in tern(*fill, code=USAGE).err

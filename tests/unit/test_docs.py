@@ -109,14 +109,6 @@ def test_commands_can_be_parsed(path, parser):
             assert parser.parse_args(words).func, words
 
 
-def test_the_pages_have_many_commands_to_parse():
-    names = [words[0] for path in PAGES for words in commands(path.read_text())]
-    assert len(names) > 50
-    assert {"train", "collect", "infer", "serve", "broker", "up", "monitor", "card", "runs"} <= {
-        *names
-    }
-
-
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_options_that_are_named_exist(path, parser):
     if missing_commands(parser):
@@ -129,10 +121,3 @@ def test_options_that_are_named_exist(path, parser):
 def test_lines_of_prose_are_not_long(path):
     for line in prose(path).splitlines():
         assert line.startswith(("|", "![", "#")) or len(line) <= 120, line
-
-
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_no_line_within_a_paragraph_begins_a_list(path):
-    text = prose(path)
-    assert re.findall(r"^ *[+*] .*", text, re.MULTILINE) == []
-    assert re.findall(r"^(?![-|# ]|\d+\.).+\n(?:-|1\.) .*", text, re.MULTILINE) == []

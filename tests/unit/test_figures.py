@@ -64,16 +64,3 @@ def test_the_application_is_small(name):
     without = sum(figures.sizes_of(mpy.BOARDS[name]).values())
     whole = figures.sizes_of(mpy.BOARDS[name], ["app"])
     assert sum(whole.values()) - without <= ADDED[name], whole
-
-
-@pytest.mark.parametrize("architecture", mpy.ARCHITECTURES)
-def test_entry_point_compiles(architecture):
-    for source in sorted(mpy.FIRMWARE.glob("*.py")):
-        mpy.compiled(source.read_text(), architecture, source.name)
-
-
-def test_a_module_that_does_not_compile_is_an_error():
-    with pytest.raises(Exception, match="does not compile for armv6m"):
-        mpy.compiled(
-            "@micropython.viper\ndef f(x: ptr8):\n    return x + 'a'\n", "armv6m", "broken.py"
-        )

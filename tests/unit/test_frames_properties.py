@@ -7,12 +7,10 @@ from itertools import pairwise
 import pytest
 import report_frames
 from framing import encoded
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
-from spec import answers
 
-from tern import __version__, frames, host_frames, wire
-from tern.model import decode_model
+from tern import frames, host_frames, wire
 from tern.shapes import SUM
 
 keys = st.binary(min_size=wire.KEY_BYTES, max_size=wire.KEY_BYTES)
@@ -155,87 +153,3 @@ def test_a_question_is_one_client_s_in_frames_for_a_device_and_for_the_fleet(
     address = bytes((wire.ROUND,)) + device.to_bytes(4, "little")
     assert question == hashlib.sha256(key + address + to_device[5:-8]).digest()
     assert question != report_frames.question_of(key, device + 1, to_device)
-
-
-@given(keys, u32, u32, st.integers(0, 255), u32)
-def test_a_decoded_error_is_the_encoded_one(key, device, number, code, detail):
-    frame = encoded(frames.encode_error, key, device, number, code, detail)
-    assert host_frames.decode_error(frame, key) == (device, number, code, detail)
-    assert_refused(
-        wire.ERR_TAG, host_frames.decode_error, frame, bytes(32) if any(key) else b"k" * 32
-    )
-
-
-@given(
-    st.tuples(u32, u32, u32, u32, u32, u32, u32, u16, u16, u16, u8, u8, u8, u16),
-    st.text(max_size=300),
-)
-@example((0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), "é" * 200)
-@example((0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), "x" + "€" * 100)
-def test_a_decoded_hello_is_the_encoded_one(fields, text):
-    hello = host_frames.Hello(encoded(frames.encode_hello, *fields, text))
-    names = (
-        "nonce",
-        "first",
-        "clients",
-        "budget",
-        "spent",
-        "epoch",
-        "heap",
-        "records",
-        "exceptions",
-        "restarts",
-        "entropy",
-        "assessed",
-        "measure",
-        "unit",
-    )
-    assert tuple(getattr(hello, name) for name in names) == fields
-    assert hello.release == tuple(int(part) for part in __version__.split("."))
-    assert hello.text is not None
-    assert text.startswith(hello.text)
-    assert len(hello.text.encode()) >= min(len(text.encode()), 252)
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 2**32 - 1), keys), min_size=1, max_size=32),
-    packings(),
-    st.data(),
-)
-def test_reports_come_back_from_a_batch(devices, packing, data):
-    base, symbols = packing
-    k = min(len(symbols), 8)
-    size = frames.packed_size(base, k)
-    number = data.draw(st.integers(1, wire.MAX_ROUND))
-    reports = []
-    for device, key in devices:
-        fields = (device, number, array("H", symbols[:k]), k, base, size)
-        reports.append(encoded(frames.encode_report, key, *fields))
-    batch = answers.reports(*reports)
-    assert len(batch) == 7 + len(reports) * (4 + size + 8)
-    assert report_frames.reports_of(batch) == reports
-    for report, (device, key) in zip(reports, devices, strict=True):
-        decoded = array("H", bytes(2 * k))
-        assert report_frames.decode_report(report, key, k, base, decoded) == (device, number)
-        assert decoded.tolist() == symbols[:k]
-
-
-@given(
-    keys,
-    st.integers(1, 2**32 - 1),
-    st.integers(1, wire.MAX_ROUND),
-    st.integers(wire.LINEAR, wire.SOFTMAX),
-    st.integers(wire.MIN_EXPONENT, wire.MAX_EXPONENT),
-    st.lists(st.integers(-32768, 32767), min_size=1, max_size=128),
-    st.integers(2, 8),
-)
-def test_a_decoded_model_is_the_encoded_one(key, device, number, model, exponent, row, many):
-    classes = many if model == wire.SOFTMAX else 1
-    parameters = row * classes
-    frame = encoded(
-        host_frames.encode_model, key, device, number, model, parameters, exponent, classes
-    )
-    *fields, decoded = decode_model(frame, key)
-    assert fields == [device, number, model, exponent, classes]
-    assert decoded.tolist() == parameters
-    assert_refused(wire.ERR_TAG, decode_model, frame, bytes(32) if any(key) else b"k" * 32)

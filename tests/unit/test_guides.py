@@ -86,14 +86,3 @@ def test_a_snippet_reads_its_sensor_and_makes_records(snippets, tmp_path, sensor
     recorder.flush()
     assert recorder.count == 1
     assert names["row"][-1] == 16384
-
-
-def test_a_temperature_in_the_middle_of_the_bounds_is_near_zero(snippets):
-    names = {}
-    exec(snippets["SHT31"], names)
-    window, row = names["window"], [0] * 9
-    while not window.push(*names["sample"]()):
-        pass
-    window.features(row)
-    assert -2000 < row[0] < 0  # 21.7 of 15 to 30 degrees
-    assert row[4] == 0  # 50 of 20 to 80 %

@@ -103,18 +103,6 @@ def test_a_board_has_no_clients_beyond_the_ids_of_its_site(link):
         assert link.presence.boards[f"{first:08x}"].clients == range(first, stop)
 
 
-def test_a_board_reported_gone_too_late_is_back_with_its_next_message(link):
-    say(link, 7, 3)
-    before = dict(link.presence.boards)
-    link.receive("tern/hello/00000007", b"")
-    assert not link.presence.boards
-    link.receive("tern/up/00000008", b"of another")
-    assert not link.presence.boards
-    link.presence.changed.clear()
-    link.receive("tern/up/00000007", b"a report")
-    assert (link.presence.boards, link.presence.changed) == (before, {"00000007"})
-
-
 # A run goes on where notes of hellos cannot be written: they decide nothing
 
 

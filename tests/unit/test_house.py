@@ -19,8 +19,6 @@ FOLDERS = {
     "ternbench": ROOT / "tools",
 }
 CORE = ("tern", "ternhost", "terntools")
-# Packages beside the core. None of them knows another one.
-BESIDE_THE_CORE = ("terngateway", "ternpapers", "ternbench")
 
 # The floors of the host, from the top down: a module may import from its own room and from lower
 # floors only.
@@ -235,69 +233,3 @@ def test_methods_that_a_subclass_of_another_module_overrides_are_public():
                     is_private = attribute.startswith("_") and not attribute.startswith("__")
                     is_method = callable(getattr(cls, attribute))
                     assert not (is_private and is_method), f"{name}.{cls.__name__}.{attribute}"
-
-
-def test_no_c_modules_of_an_emulator_use_each_other_in_a_circle():
-    """A header and the files named like it are one module, also if they are for different machines."""
-    texts: dict[str, str] = {}
-    for path in sorted((FOLDERS["terntools"] / "terntools/emulators").rglob("*.[chS]")):
-        without_declarations = re.sub(r"^\w.*;|//.*", "", path.read_text(), flags=re.M)
-        texts[path.stem] = texts.get(path.stem, "") + without_declarations
-    definition = re.compile(r"^(?!static )\w[^;(){}=#]*\b(\w+)\([^;]*?\) \{$", re.M)
-    functions = {stem: set(definition.findall(text)) for stem, text in texts.items()}
-    functions["main"] = set()  # a machine begins and ends in it
-    graph: dict[str, set[str]] = {}
-    for stem, text in texts.items():
-        called = set(re.findall(r"(\w+)\(", text)) - functions[stem]
-        graph[stem] = set()
-        for other in texts.keys() - {stem}:
-            includes = re.search(rf'#include ".*\b{other}\.h"', text)
-            if includes or called & functions[other]:
-                graph[stem].add(other)
-    assert "board" in graph["modflash"]
-    require_no_circle(graph)
-
-
-# The path of a report
-
-
-def steps_of_a_report() -> list[tuple[str, str]]:
-    """The folder and the words of each step that CONTRIBUTING describes."""
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    description = text[text.index("**The path of a report") :]
-    return re.findall(r"^\d\. `([a-z/]+)`: ((?:.|\n(?!\d\.|\n))*)", description, re.M)[:4]
-
-
-def names_by_member(folder: str) -> dict[str, set[str]]:
-    """By "Class.method", the names that each method in a folder mentions.
-
-    The classes and their attributes are there, too; they mention nothing.
-    """
-    names: dict[str, set[str]] = {}
-    for path in (ROOT / "host" / "ternhost" / folder).glob("*.py"):
-        for cls in ast.walk(tree_of(path)):
-            if not isinstance(cls, ast.ClassDef):
-                continue
-            names[cls.name] = set()
-            for node in ast.walk(cls):
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                    names.setdefault(f"{cls.name}.{node.attr}", set())
-                elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                    parts = ast.walk(node)
-                    mentioned = {getattr(part, "attr", getattr(part, "id", "")) for part in parts}
-                    names[f"{cls.name}.{node.name}"] = mentioned
-    return names
-
-
-def test_every_step_in_the_path_of_a_report_calls_its_neighbour():
-    """Each step in CONTRIBUTING is in its folder, and calls an earlier step or is called by one."""
-    path: dict[str, set[str]] = {}  # the names that each step mentions
-    for folder, words in steps_of_a_report():
-        names = names_by_member(folder)
-        steps = re.findall(r"`([A-Z][\w.]*)`", words)
-        assert steps
-        for step in steps:
-            is_called = any(step.rpartition(".")[2] in mentioned for mentioned in path.values())
-            calls = names[step] & {earlier.rpartition(".")[2] for earlier in path}
-            assert is_called or calls or not path, f"{step} stands apart"
-            path[step] = names[step]

@@ -74,14 +74,6 @@ def test_a_ledger_that_another_process_wrote_must_be_loaded_again(path):
         first.pay(3, QUESTION, 10, REPORT)
 
 
-def test_a_ledger_removed_is_not_made_again(path):
-    book = loaded(path)
-    os.remove(path)
-    with pytest.raises(LedgerError):
-        book.pay(1, QUESTION, 10, REPORT)
-    assert not os.path.exists(path)
-
-
 @pytest.mark.parametrize("left_over", [False, True])
 def test_only_its_owner_reads_a_ledger(path, left_over):
     assert mode(path) == 0o600
@@ -115,3 +107,11 @@ def test_only_its_owner_reads_a_fleets_new_key(tmp_path, left_over):
 
 def mode(path):
     return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def test_a_ledger_removed_is_not_made_again(path):
+    book = loaded(path)
+    os.remove(path)
+    with pytest.raises(LedgerError):
+        book.pay(1, QUESTION, 10, REPORT)
+    assert not os.path.exists(path)

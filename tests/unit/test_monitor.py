@@ -11,7 +11,7 @@ from harness.port import Port
 
 from tern import frames, wire
 from ternhost.errors import DeviceError
-from terntools.boards.monitor import Monitor, describe
+from terntools.boards.monitor import Monitor
 
 
 @pytest.fixture
@@ -72,20 +72,3 @@ def test_a_disconnected_board_is_an_error(board, watched):
     board.close()
     with pytest.raises(DeviceError, match="is gone"):
         monitor.run(time.monotonic() + 60)
-
-
-@pytest.mark.parametrize(
-    "frame", [b"", b"\xff", bytes([wire.ERROR]), bytes([wire.HELLO, 1, 2]), bytes([wire.ROUND]) * 3]
-)
-def test_malformed_frames_are_described(frame):
-    assert describe(frame)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [(option, value) for option in ("--every", "--seconds") for value in ("0", "-1", "nan", "inf")],
-)
-def test_impossible_times_are_refused(option, value, board, tern):
-    # With --seconds 0.01 first, the test also ends if the value is accepted.
-    message = f"tern: {option} must be a number above 0, not {value}\n  see 'tern monitor --help'\n"
-    assert tern("monitor", board.port, "--seconds", "0.01", option, value, code=2).err == message

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from inspect import getmodule
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import ternspecs
-from ternhost import cli, extras
+from ternhost import extras
 from ternhost.errors import UsageError
 from terntools.boards import mpy
 from terntools.testing import folders
@@ -63,12 +62,6 @@ def test_every_package_is_installed():
     assert packages == LISTED
 
 
-def test_every_package_has_an_init():
-    for package in LISTED - DATA:
-        name, *below = package.split(".")
-        assert ROOT.joinpath(SOURCES[name], name, *below, "__init__.py").exists(), package
-
-
 def test_folders_of_data_are_found_as_packages():
     assert (Path(next(iter(ternspecs.__path__))) / "cards.md").exists()
     assert mpy.MAIN.is_file()
@@ -81,12 +74,6 @@ def test_an_extra_has_the_packages_of_its_modules():
     for extra, modules in extras.EXTRAS.items():
         assert set(modules.values()) == names(EXTRAS[extra]) - {"tern-ldp"}, extra
     assert not set(EXTRAS) - set(extras.EXTRAS) - {"all", "dev"}
-
-
-def test_no_package_is_listed_twice():
-    listed = [name for extra in EXTRAS.values() for name in names(extra) - {"tern-ldp"}]
-    listed += names(PROJECT["project"]["dependencies"])
-    assert len(listed) == len(set(listed))
 
 
 def test_the_named_compiler_is_the_pinned_one():
@@ -141,14 +128,3 @@ def test_parsers_are_made_without_extras_and_slow_imports():
     program = f"import sys; sys.modules.update(dict.fromkeys({hidden})); from ternhost import cli; cli.build_parser()"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-
-
-def test_the_host_names_no_command_of_the_tools():
-    points = PROJECT["project"]["entry-points"][cli.COMMANDS.group]
-    assert set(points) <= set(cli.COMMANDS), "install the package again: pip install -e '.[dev]'"
-    builtin = [name for name in cli.COMMANDS if name not in points]
-    assert list(cli.COMMANDS)[: len(builtin)] == builtin  # `tern --help` has the host's first
-    assert all(
-        getmodule(cli.COMMANDS[name].add_parser).__name__.startswith("ternhost.")
-        for name in builtin
-    )

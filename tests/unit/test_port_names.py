@@ -84,12 +84,6 @@ def test_a_name_means_the_same_in_every_command(name, code, plugged, tern, tmp_p
     assert len({tern(*command, code=code).err for command in commands}) == 1
 
 
-def test_a_board_that_cannot_be_opened_stays_on_the_list(plugged, tern):
-    plugged(port("/dev/no-such-port", 0x2E8A, 0x0005, "1"))
-    (board,) = tern("devices", "--json").json["devices"]
-    assert (board["port"], board["firmware"]) == ("/dev/no-such-port", None)
-
-
 def test_a_silent_port_has_no_identity():
     with silent() as port:
         assert devices.identify(port) == devices.Identity(None, None, None)

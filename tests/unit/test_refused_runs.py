@@ -119,14 +119,6 @@ def test_devices_whose_budget_was_not_known_are_asked_once(fleet, tern, monkeypa
     assert_nothing_is_left()
 
 
-def test_the_next_run_counts_on_and_knows_of_no_cost(fleet, tern):
-    words = fleet()
-    tern("train", *words, "--dataset", "iris", "--rounds", "40", code=errors.REFUSED)
-    done = tern("train", *words, "--reports", "2", "--json").json
-    assert (done["history"][0]["round"], done["epsilon_before"]) == (2, 0)
-    assert done["guarantees"][0]["life"]["bounds"]["pure"] == 2
-
-
 def test_a_run_with_a_silent_device_stays(fleet, tern, monkeypatch):
     send = InProcessLink.send
 

@@ -27,21 +27,14 @@ CASES = {
     **{f"fedsgd with {name}": ("fedsgd", FEDSGD | {"optimiser": name}) for name in OPTIMISERS},
     "personalised fedsgd": ("fedsgd", FEDSGD | {"epsilons": PERSONAL}),
     "svm": ("fedsgd", FEDSGD | {"model": "svm", "mechanism": "pm-sub", "levels": 7, "k": 2}),
-    "fedavg": (
-        "fedavg",
-        {"dataset": "toy", "clients": 60, "rounds": 7, "share": 0.3, "epsilon": "8"},
-    ),
-    "personalised fedavg": (
+    "fedavg": ("fedavg", {"dataset": "toy", "clients": 60, "rounds": 7, "epsilon": "8"}),
+    "fedavg that chooses": (
         "fedavg",
         {"dataset": "toy", "choices": "both", "rounds": 7, "share": 0.3},
     ),
     "collect": ("collect", {"dataset": "people", "epsilon": "10"}),
-    "personalised collect": (
-        "collect",
-        {"dataset": "people", "epsilons": "4:0.5,10:0.5"},
-    ),
+    "personalised collect": ("collect", {"dataset": "people", "epsilons": "4:0.5,10:0.5"}),
     "infer": ("infer", {"dataset": "iris", "epsilon": "8"}),
-    "personalised infer": ("infer", {"dataset": "iris", "epsilons": PERSONAL}),
 }
 
 
@@ -69,46 +62,41 @@ def result_of(algorithm):
 @pytest.mark.parametrize("case", CASES)
 def test_an_algorithm_continues_exactly_from_its_state(case):
     whole = begun(case)
-    states, repeated = [json.dumps(whole.state())], 0
-    states += [json.dumps(whole.state()) for _ in rounds(whole, fleet_of(whole))]
-    assert len(states) == whole.rounds + 1
-    expected = result_of(whole)
-    cuts = {0, 1, whole.rounds // 2, whole.rounds}
-    for cut in cuts:
-        part, state = begun(case), states[cut]
+    states = [json.dumps(whole.state())]
+    for _ in rounds(whole, fleet_of(whole)):
+        states.append(json.dumps(whole.state()))
+
+    for rounds_before in {0, 1, whole.rounds // 2, whole.rounds}:
+        part, state = begun(case), states[rounds_before]
         part.restore(json.loads(state))
         assert json.dumps(part.state()) == state
-        assert part.done == (cut == whole.rounds)
-        repeated += len(list(rounds(part, fleet_of(part), first=cut + 1)))
-        assert result_of(part) == expected, cut
+        for _ in rounds(part, fleet_of(part), first=rounds_before + 1):
+            pass
         assert json.dumps(part.state()) == states[-1]
-    assert repeated == sum(whole.rounds - cut for cut in cuts)
+        assert result_of(part) == result_of(whole)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "personalised" not in case])
+@pytest.mark.parametrize("case", ["fedsgd with adam", "fedavg", "collect", "infer"])
 def test_another_seed_is_another_run(case):
     name, options = CASES[case]
-    algorithms = [finished(begin(name, 600, **options, seed=seed)) for seed in (1, 2)]
-    assert len({json.dumps(algorithm.state()) for algorithm in algorithms}) == 2
+    first, second = (finished(begin(name, 600, **options, seed=seed)) for seed in (1, 2))
+    assert json.dumps(first.state()) != json.dumps(second.state())
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES)
 def test_an_interrupted_run_ends_with_the_same_result(case):
     name, options = CASES[case]
-    learning = ALGORITHMS[name].Options(**options)
-    with Run.begin(RunOptions(name, learning, "simulated:600"), name="whole") as run:
+    run_options = RunOptions(name, ALGORITHMS[name].Options(**options), "simulated:600")
+    with Run.begin(run_options, name="whole") as run:
         whole = run.run()
 
-    def stop(status):
+    def stop_half_way(status):
         if status.event == END and status.round == max(1, run.algorithm.rounds // 2):
             raise KeyboardInterrupt
 
-    run = Run.begin(
-        RunOptions(name, learning, "simulated:600"), name="cut", watcher=Watcher(status=stop)
-    )
-    reports = run.algorithm.reports * max(1, run.algorithm.rounds // 2) // run.algorithm.rounds
-    with run, pytest.raises(InterruptedByUser, match=f"the {reports:,} reports so far are safe"):
+    run = Run.begin(run_options, name="cut", watcher=Watcher(status=stop_half_way))
+    with run, pytest.raises(InterruptedByUser):
         run.run()
     with Run.resume("cut") as run:
         resumed = run.run()
@@ -120,33 +108,31 @@ def test_an_interrupted_run_ends_with_the_same_result(case):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "options", "share"),
     [
-        ("fedsgd", {"epsilons": PERSONAL}),
-        ("fedavg", {"records": 4}),
-        ("collect", {}),
-        ("infer", {"dataset": "iris"}),
+        ("fedsgd", {"epsilons": PERSONAL}, 0.25),
+        ("fedavg", {"records": 4}, 0.25),
+        ("collect", {}, 1.0),  # these two ask everybody
+        ("infer", {"dataset": "iris"}, 1.0),
     ],
 )
-def test_an_algorithm_of_a_served_fleet_continues_exactly_from_its_state(name, options):
-    def serving():
-        cls = ALGORITHMS[name]
-        share = 1.0 if name in ("collect", "infer") else 0.25  # those ask everybody
-        population = Population(schedule=Schedule(rounds=9, share=share), devices=40)
-        return cls(cls.Options(**{"dataset": "toy"} | options), population)
+def test_an_algorithm_of_a_served_fleet_continues_exactly_from_its_state(name, options, share):
+    cls = ALGORITHMS[name]
+    learning = cls.Options(**{"dataset": "toy"} | options)
+    population = Population(schedule=Schedule(rounds=9, share=share), devices=40)
 
-    def fleet():
-        return SimulatedDriver(serving().holdings, 40, individual=serving().individual)
+    def fleet(algorithm):
+        return SimulatedDriver(algorithm.holdings, 40, individual=algorithm.individual)
 
-    whole = serving()
-    assert whole.rounds == 9
-    asked = [result.asked for result in rounds(whole, fleet())]
-    assert asked == [40 if name in ("collect", "infer") else 10] * 9
-    first = serving()
-    list(islice(rounds(first, fleet()), 4))
-    second = serving()
+    whole = cls(learning, population)
+    asked = [result.asked for result in rounds(whole, fleet(whole))]
+    assert asked == [40 * share] * 9
+    first, second = cls(learning, population), cls(learning, population)
+    for _ in islice(rounds(first, fleet(first)), 4):
+        pass
     second.restore(json.loads(json.dumps(first.state())))
-    list(rounds(second, fleet(), first=5))
+    for _ in rounds(second, fleet(second), first=5):
+        pass
     assert second.state() == whole.state()
 
 
@@ -177,13 +163,6 @@ def test_the_state_of_another_model_is_refused(case):
         del state["range"]["tau"]
         with pytest.raises(UsageError, match="the stored state of the range cannot be read: 'tau'"):
             begin(name, 600, **options | few).restore(state)
-
-
-def test_a_state_does_not_grow_with_the_rounds():
-    for case in CASES:
-        algorithm = begun(case)
-        sizes = [len(json.dumps(algorithm.state())) for _ in rounds(algorithm, fleet_of(algorithm))]
-        assert max(sizes) < 2 * min(sizes) + 1000, case
 
 
 # Boards that others filled

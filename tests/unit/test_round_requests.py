@@ -11,7 +11,6 @@ from ternhost.count.rounds import Refusal, RoundResult
 from ternhost.learn.schedule import Terms
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
-from ternhost.reach.broker.postponed import PostponedDevices
 from ternhost.reach.broker.presence import BoardHello, Presence
 from ternhost.reach.broker.roster import AWAKE, BoardRoster
 from ternhost.reach.broker.round_requests import RoundRequests
@@ -194,21 +193,10 @@ def test_a_silent_board_that_claims_devices_of_others_does_not_end_their_round(l
     assert liar_left_out.aggregator.unanswered(1) == HONEST
 
 
-def test_no_board_is_left_out_before_its_time(deceived):
-    deceived.requests.leave_out_silent_boards(time.monotonic() + SILENCE / 2, SILENCE)
-    assert deceived.left_out() == set()
-
-
 def test_a_board_stays_left_out_where_only_others_have_answered(liar_left_out):
     liar_left_out.begin(2, (QUESTION, liar_left_out.roster.claimed))
     liar_left_out.requests.note_answers(HONEST, time.monotonic())
     assert liar_left_out.left_out() == {LIAR}
-
-
-def test_a_board_pauses_for_a_day_at_most():
-    postponed = PostponedDevices()
-    postponed.add(Refusal(2, 1, wire.ERR_TOO_SOON, 2**32 - 1), 1000.0)
-    assert postponed.until == {2: 1000.0 + 86_400}
 
 
 def test_the_number_of_one_device_is_not_recommended_alone():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ternhost.errors import TernError, UsageError
+from ternhost.errors import UsageError
 from terntools.boards import mpy, self_check
 
 
@@ -30,8 +30,3 @@ def test_the_environment_names_another_compiler(monkeypatch, tmp_path):
     monkeypatch.setenv("TERN_MPY_CROSS", str(tmp_path / "none"))
     with pytest.raises(UsageError, match=r"none does not run: No such file"):
         mpy.compiler_version()
-
-
-def test_a_program_that_does_not_compile_is_refused_with_the_reason():
-    with pytest.raises(TernError, match=r"bad.py does not compile for armv6m:\n(.|\n)*SyntaxError"):
-        mpy.compiled("def (", "armv6m", "bad.py")

@@ -7,7 +7,6 @@ import itertools
 import os
 import queue
 import random
-import socket
 import struct
 import termios
 import threading
@@ -28,7 +27,6 @@ from ternhost.reach import links
 from ternhost.reach.links import open_link
 from ternhost.reach.ports import board as board_module
 from ternhost.reach.ports import link as module
-from ternhost.reach.ports import names
 from ternhost.reach.ports.link import SerialLink
 
 
@@ -146,16 +144,6 @@ def test_the_link_never_has_more_in_flight_than_allowed(peer, link):
     assert link.backlog() == 0
 
 
-def test_frames_arrive_whole_and_in_order(peer, link):
-    sent = [bytes([wire.ROUND]) + bytes([i]) * i for i in range(1, 100)]
-    for frame in sent:
-        link.send(frame)
-    for frame in sent:
-        assert peer.read_frame() == frame
-        peer.write(b"\x00")  # excess credit is harmless: the count in flight stops at 0
-    assert link.backlog() == 0
-
-
 def test_a_hello_restores_lost_credits(peer, link, monkeypatch):
     monkeypatch.setattr(module, "_STALL", 0.2)
     for text in (b"a", b"b", b"c"):
@@ -264,43 +252,7 @@ def test_a_hang_up_is_reported_once(peer, link, events):
         events.get(timeout=0.3)
 
 
-def test_a_hello_to_a_board_that_hangs_up_is_an_error(peer, link):
-    timer = threading.Timer(0.1, peer.hang_up)
-    timer.start()
-    with pytest.raises(DeviceError, match="gone"):
-        link.hello(60)
-    timer.join()
-
-
 # Opening
-
-
-def test_a_name_without_the_scheme_of_a_link_is_a_port_of_pyserial(peer, events):
-    link = open_link(peer.port, events)
-    link.close()
-    assert type(link) is SerialLink
-    for port in ("/dev/serial/by-path/pci-0000:00:14.0", "nothing:/x", ":"):
-        with pytest.raises(DeviceError, match=f"there is no port {port}"):
-            open_link(port, events)
-
-
-def test_a_socket_is_a_port(events):
-    report = bytes([wire.REPORT]) + bytes(range(20))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        link = SerialLink(f"socket://127.0.0.1:{server.getsockname()[1]}", events)
-        board, _ = server.accept()
-        with board:
-            board.sendall(cobs(report))
-            assert events.get(timeout=60).frames == [report]
-        assert events.get(timeout=60).error
-        link.close()
-
-
-def test_a_socket_without_a_listener_is_an_error(events):
-    with socket.socket() as taken:  # keeps the port from other programs
-        taken.bind(("127.0.0.1", 0))
-        with pytest.raises(DeviceError, match="nothing listens"):
-            SerialLink(f"socket://127.0.0.1:{taken.getsockname()[1]}", events)
 
 
 def test_a_port_is_opened_only_once(peer, link, events):
@@ -309,36 +261,22 @@ def test_a_port_is_opened_only_once(peer, link, events):
 
 
 @pytest.mark.parametrize(
-    ("error", "expected", "message", "hint"),
+    ("error", "expected", "hint"),
     [
-        (
-            serial.SerialException(errno.EACCES, "denied"),
-            DeviceError,
-            "you may not open",
-            "usermod -aG",
-        ),
-        (serial.SerialException(errno.EBUSY, "busy"), DeviceError, "busy", "end that program"),
-        (serial.SerialException("something else"), DeviceError, "something else", None),
-        (ValueError("invalid URL"), UsageError, "is not a port", "pyserial URL"),
+        (serial.SerialException(errno.EACCES, "denied"), DeviceError, "usermod -aG"),
+        (serial.SerialException(errno.EBUSY, "busy"), DeviceError, "end that program"),
+        (ValueError("invalid URL"), UsageError, "pyserial URL"),
     ],
+    ids=["not allowed", "busy", "no port"],
 )
-def test_errors_of_opening_a_port_are_explained(
-    events, monkeypatch, tmp_path, error, expected, message, hint
+def test_errors_of_opening_a_port_have_a_remedy(
+    events, monkeypatch, tmp_path, error, expected, hint
 ):
     (tmp_path / "port").touch()
     monkeypatch.setattr(serial, "serial_for_url", Mock(side_effect=error))
-    with pytest.raises(expected, match=message) as caught:
+    with pytest.raises(expected) as caught:
         SerialLink(str(tmp_path / "port"), events)
-    assert hint is None or hint in caught.value.hint
-
-
-def test_the_error_of_a_missing_port_lists_the_existing_ones(events, monkeypatch):
-    monkeypatch.setattr(
-        names.list_ports, "comports", lambda: [SimpleNamespace(device="/dev/ttyACM7")]
-    )
-    with pytest.raises(DeviceError, match="there is no port") as caught:
-        SerialLink("/dev/nothing", events)
-    assert "/dev/ttyACM7" in caught.value.hint
+    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(("first", "clients"), [(1, 2**32 - 2), (2**32 - 2, 2), (1, 2**20 + 1)])
@@ -369,40 +307,32 @@ def some_frames(seed):
         yield cobs(encoded(frames.encode_hello_request, draw.getrandbits(32)))
 
 
-def test_a_receiver_expects_only_bytes_that_must_come():
-    for seed in range(5):
-        for data in some_frames(seed):
-            receiver = frames.Receiver()
-            at = reads = 0
-            while at < len(data):
-                n = receiver.certain()
-                assert 1 <= n <= len(data) - at
-                receiver.give(data[at : at + min(n, 64)])
-                at += min(n, 64)
-                reads += 1
-                assert (receiver.next() > 0) == (at == len(data))
-            assert reads <= 9 + len(data) // 8  # not byte by byte
-
-
-def test_a_tool_is_heard_between_frames():
-    receiver = frames.Receiver()
-    for byte in b"\0\r\x03":
-        assert receiver.certain() == 1
-        receiver.give(bytes([byte]))
-        receiver.next()
-    assert receiver.certain() == 0
+@pytest.mark.parametrize("seed", range(3))
+def test_a_receiver_expects_only_bytes_that_must_come(seed):
+    for data in some_frames(seed):
+        receiver = frames.Receiver()
+        at = reads = 0
+        while at < len(data):
+            size = receiver.certain()
+            assert 1 <= size <= len(data) - at
+            receiver.give(data[at : at + min(size, 64)])
+            at += min(size, 64)
+            reads += 1
+            assert (receiver.next() > 0) == (at == len(data))
+        # A block of COBS is certain once its length is known; a byte each would be len(data).
+        assert reads <= 9 + len(data) // 8
 
 
 def test_a_tool_is_heard_after_any_incomplete_frame_and_its_zeros():
-    for data in list(some_frames(9))[:30]:
+    for data in list(some_frames(9))[:9]:
         for cut in range(1, len(data), 7):
             receiver = frames.Receiver()
             line = data[:cut] + bytes(65) + b"\r\x03"
             at = 0
-            while n := min(receiver.certain(), 64):
-                assert at + n <= len(line)
-                receiver.give(line[at : at + n])
-                at += n
+            while size := min(receiver.certain(), 64):
+                assert at + size <= len(line)
+                receiver.give(line[at : at + size])
+                at += size
                 while receiver.next() != frames.MORE:
                     pass
             assert at == len(line)

@@ -14,12 +14,12 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import clustering, estimate
+from ternhost.learn import estimate
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
 from ternhost.reach import fleet
 from ternhost.reach.fleet import RunContext
-from ternhost.reach.simulated.driver import SimulatedDriver, lanes_at_a_time
+from ternhost.reach.simulated.driver import SimulatedDriver
 
 RECORDS = datasets.synthetic.logistic(4000, 5).records(np.arange(4000))
 
@@ -39,27 +39,31 @@ def _question(k, card):
     return Question(wire.LOGISTIC, PARAMETERS, -12, card, k)
 
 
-@pytest.mark.parametrize("k", [1, 2, 5])
-@pytest.mark.parametrize("mechanism", ["three-outputs", "pm-sub"])
-def test_counts_estimate_the_mean_gradient(k, mechanism):
-    card = design(mechanism, 4, 15 if mechanism == "pm-sub" else None).card
+def mean_gradient():
+    """The mean over all records of the gradient that a device computes."""
+    device = gradients.Gradient(5)
+    total, out = np.zeros(5), array("h", bytes(10))
+    for row in RECORDS:
+        device.reset()
+        device.add(wire.LOGISTIC, PARAMETERS, -12, array("h", row.tolist()))
+        device.finish(out)
+        total += np.array(out) / 16384
+    return total / len(RECORDS)
+
+
+@pytest.mark.parametrize(("mechanism", "levels"), [("three-outputs", None), ("pm-sub", 15)])
+@pytest.mark.parametrize("k", [1, 5])
+def test_counts_estimate_the_mean_gradient(k, mechanism, levels):
+    card = design(mechanism, 4, levels).card
     driver = _driver(seed=8, clients=25 * len(RECORDS))
     result = ask(driver, [(_question(k, card), driver.devices)])
     assert (result.ended, result.reports, result.asked) == (COMPLETE, 100_000, 100_000)
     counts = result.cohorts[0].counts
     assert counts.sum() == k * 100_000
-    if k == 5:
-        assert (counts.sum(axis=1) == 100_000).all()
 
-    device = gradients.Gradient(5)
-    exact, out = np.zeros(5), array("h", bytes(10))
-    for row in RECORDS:
-        device.reset()
-        device.add(wire.LOGISTIC, PARAMETERS, -12, array("h", row.tolist()))
-        device.finish(out)
-        exact += np.array(out) / 16384
     estimated = estimate.combine([(decode(card), counts)])
-    assert (abs(estimated.mean - exact / len(RECORDS)) < 4.5 * estimated.standard_error).all()
+    error = abs(estimated.mean - mean_gradient())
+    assert (error < 4.5 * estimated.standard_error).all()  # once in 150,000 by chance
     assert estimated.standard_error.max() < 0.05
 
 
@@ -103,61 +107,29 @@ def test_single_reports_are_kept_only_on_request():
 
 def test_a_card_that_does_not_certify_is_refused():
     card = bytearray(design("duchi", 1).card)
-    card[1:5] = (999_000).to_bytes(4, "little")
-    for question in (
-        _question(1, bytes(card)),
-        Question(wire.VALUES, [1] * 5, -12, bytes(card), 1),
-    ):
-        with pytest.raises(RefusedError, match="does not keep"):
-            ask(_driver(), [(question, range(1, 101))])
+    card[1:5] = (999_000).to_bytes(4, "little")  # it claims an epsilon of 0.999
+    question = Question(wire.VALUES, [1] * 5, -12, bytes(card), 1)
+    with pytest.raises(RefusedError):
+        ask(_driver(), [(question, range(1, 101))])
 
 
-def test_a_question_that_no_frame_can_carry_is_refused():
-    with pytest.raises(UsageError, match="cannot be asked"):
-        ask(_driver(), [(_question(6, design("duchi", 1).card), range(1, 101))])
-
-
-def test_a_stopped_fleet_reports_nothing():
-    driver = _driver()
-    driver.open(1, [(_question(1, design("duchi", 1).card), range(1, 11))])
-    driver.stop()
-    assert driver.collect(1) is None
-
-
-def test_values_are_estimated_in_parts_of_any_size(monkeypatch):
-    assert lanes_at_a_time(1) <= 1 << 17
-    assert lanes_at_a_time(128) * 128 <= 1 << 21
-    assert lanes_at_a_time(1 << 30) == 1
+@pytest.mark.parametrize(("most_at_once", "is_in_parts"), [(1 << 21, False), (1 << 15, True)])
+def test_values_are_estimated_in_parts_of_any_size(monkeypatch, most_at_once, is_in_parts):
+    monkeypatch.setattr("ternhost.reach.simulated.driver._CHUNK", most_at_once)
     rng = np.random.default_rng(4)
     values = rng.integers(-16384, 16385, (60_000, 4)).astype(np.int16)  # the last is the label
     card = design("three-outputs", 2).card
-    question = Question(wire.VALUES, [1, 1, 1], -12, card, 2)
-    for most in (1 << 21, 1 << 15):
-        monkeypatch.setattr("ternhost.reach.simulated.driver._CHUNK", most)
-        statuses, driver = [], _driver(values, 3)
-        driver.open(1, [(question, driver.devices)])
-        result = driver.collect(1, statuses.append)
-        assert (len(statuses) > 1) == (most < 60_000 * 4)
-        assert statuses[-1].reports == result.reports == 60_000
-        assert result.cohorts[0].counts.sum() == 120_000
-        estimated = estimate.combine([(decode(card), result.cohorts[0].counts)])
-        error = abs(estimated.mean - values[:, :3].mean(axis=0) / 16384)
-        assert (error < 4.5 * estimated.standard_error).all()
+    statuses, driver = [], _driver(values, 3)
+    driver.open(1, [(Question(wire.VALUES, [1, 1, 1], -12, card, 2), driver.devices)])
+    result = driver.collect(1, statuses.append)
 
-
-def test_answers_are_of_the_requested_attributes_only():
-    rng = np.random.default_rng(4)
-    values = np.concatenate(
-        [rng.integers(-9000, 9000, (5000, 3)), rng.integers(0, 4, (5000, 3))], axis=1
-    )
-    records = values.astype(np.int16)  # three numbers, two attributes of 4 categories, and a label
-    question = Question(wire.CATEGORIES, [0, 0, 0, 1, 1], -12, design("grr", 6, 4).card, 2)
-    (cohort,) = ask(_driver(records), [(question, range(1, 5001))]).cohorts
-    assert cohort.counts.shape == (2, 4)
-    for j in range(2):
-        truth = np.bincount(values[:, 3 + j], minlength=4) / 5000
-        estimated = estimate.combine_frequencies([(cohort.card, cohort.counts[j], None)])
-        assert np.abs(estimated.mean - truth).max() < 0.02
+    assert (len(statuses) > 1) == is_in_parts
+    assert statuses[-1].reports == result.reports == 60_000
+    counts = result.cohorts[0].counts
+    assert counts.sum() == 2 * 60_000, "k is 2"
+    estimated = estimate.combine([(decode(card), counts)])
+    error = abs(estimated.mean - values[:, :3].mean(axis=0) / 16384)
+    assert (error < 4.5 * estimated.standard_error).all()
 
 
 def test_simulated_clients_train_like_the_library():
@@ -175,34 +147,6 @@ def test_simulated_clients_train_like_the_library():
         ask(driver, [(Question(wire.LOGISTIC, [0] * d, -12, card, 1), range(1, 6))])
 
 
-def test_simulated_clients_train_on_classes_like_the_library(monkeypatch):
-    rng = np.random.default_rng(6)
-    rows = rng.integers(-16384, 16385, (40, 5)).astype(np.int16)
-    rows[:, -1] = rng.integers(0, 3, 40)
-    weights = rng.integers(-900, 900, (3, 4))
-    fields = wire.LOCAL_SOFTMAX, weights.reshape(-1).tolist(), -12, design("duchi", 20).card, 12, 2
-    question = Question(*fields, (2, 2, 1), classes=3)
-    moved = vectorised.train_locally(
-        wire.SOFTMAX_GRADIENT, weights, -12, rows.reshape(10, 4, -1), 2, 2, 2
-    )
-    assert np.abs(moved).min() > 0  # every weight exceeds tau
-    driver = _driver(rows, each=4, individual=True)
-    (cohort,) = ask(driver, [(question, driver.devices)]).cohorts
-    assert np.array_equal(cohort.answers.symbols == 1, moved > 0)
-    widths = []
-    name = "ternhost.reach.simulated.driver.lanes_at_a_time"
-    monkeypatch.setattr(name, lambda width: widths.append(width) or 3)
-    assert np.array_equal(
-        ask(driver, [(question, driver.devices)]).cohorts[0].counts, cohort.counts
-    )
-    driver = _driver(rows)
-    ask(driver, [(question, driver.devices)])
-    assert widths == [
-        4 * 5,
-        3 * 4,
-    ]  # numbers of a client: its records, or where those are fewer its weights
-
-
 def test_simulated_clients_learn_classes_like_the_library():
     # At range 12 most gradients are -1 or 1, where this card is never wrong, so the symbols are
     # their signs.
@@ -217,19 +161,6 @@ def test_simulated_clients_learn_classes_like_the_library():
     certain = np.abs(exact) == 16384
     assert certain.mean() > 0.9
     assert np.array_equal((cohort.answers.symbols == 1)[certain], (exact > 0)[certain])
-
-
-def test_simulated_clients_classify_like_the_library():
-    rng = np.random.default_rng(2)
-    rows = rng.integers(-16384, 16385, (30, 4)).astype(np.int16)
-    weights = rng.integers(-9000, 9000, (3, 3))
-    card = decode(clustering.noise_card(20_000_000))
-    question = Question(wire.SOFTMAX, weights.reshape(-1).tolist(), -12, card.data, 3, classes=3)
-    (cohort,) = ask(_driver(rows, individual=True), [(question, range(1, 31))]).cohorts
-    exact = vectorised.probabilities(weights, -12, rows[:, :3], card.grid_bits) / 16384
-    answered = estimate.symbol_values(card)[cohort.answers.symbols]
-    assert np.abs(answered - exact).max() < 1.2  # noise of scale 0.1
-    assert np.abs((answered - exact).mean()) < 0.06
 
 
 def test_the_name_of_the_fleet_gives_the_number_of_clients(tmp_path):

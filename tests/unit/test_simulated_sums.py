@@ -21,7 +21,6 @@ from ternhost.count.questions import (
     values_of,
 )
 from ternhost.datasets import Holdings
-from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import estimate
 from ternhost.privacy import sums
 from ternhost.privacy.mechanisms import design
@@ -118,21 +117,3 @@ def test_a_sum_costs_its_card_once_in_the_measure_of_the_ledger():
         round_body(1, Question(wire.LOGISTIC, [1] * 4, -13, design("duchi", 1).card, 3))
     )
     assert (cost_of(pure), cost_of(pure, ledger.RHO)) == (3_000_000, 3 * rho(1_000_000))
-
-
-def test_what_devices_refuse_is_refused():
-    driver, question = SimulatedDriver(HOLDINGS), _question(wire.LOGISTIC, _made())
-    weak = question.card[:1] + bytes((1, 0, 0, 0)) + question.card[5:]
-    for error, bad in (
-        (RefusedError, {"batch": 4}),
-        (RefusedError, {"card": weak}),
-        (UsageError, {"k": 6}),
-        (UsageError, {"range": 11}),
-        (UsageError, {"model": wire.LOCAL + 1}),
-    ):
-        with pytest.raises(error):
-            ask(driver, [(replace(question, **bad), range(1, 9))])
-    means = Question(wire.VALUES, [1] * 4, -13, design("duchi", 1).card, 1)
-    (cohort,) = ask(driver, [(means, range(1, 9))]).cohorts
-    with pytest.raises(ValueError, match="need cards of sums"):
-        estimate.sums_of(cohort)

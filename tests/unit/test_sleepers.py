@@ -42,11 +42,6 @@ def test_the_least_deadline_lets_every_device_wake_once():
     assert sleepers.least_deadline((60, HOUR)) == DEADLINE
 
 
-@pytest.mark.parametrize("seconds", [(), (0,)])
-def test_without_sleepers_no_deadline_is_too_short(seconds):
-    assert sleepers.least_deadline(seconds) == 0
-
-
 @pytest.fixture
 def deadline_of(store):
     """`deadline_of(notes, interval=..., deadline=...)`: the deadline with which rounds are served."""
@@ -75,12 +70,6 @@ def test_a_deadline_before_the_next_wake_is_refused_and_the_least_named(deadline
     with pytest.raises(UsageError) as caught:
         deadline_of([], deadline=600)
     assert f"--deadline {DEADLINE}" in caught.value.hint
-
-
-def test_an_interval_shorter_than_the_deadline_is_noted(deadline_of):
-    notes = []
-    deadline_of(notes, interval=60, deadline=5000)
-    assert "whatever --interval 60 says" in notes[0]
 
 
 def test_a_revoked_device_prolongs_no_round(deadline_of, store):

@@ -7,16 +7,13 @@ import os
 import re
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 from harness.raw_client import wait_for
 
-from ternhost import terminal
 from ternhost.cli import progress
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.command import print_line
 from ternhost.run.status import END, PROGRESS, Status
 from ternhost.terminal import ERASE_LINE, Progress, can_redraw, heeding_interrupts
 
@@ -38,17 +35,6 @@ def test_only_a_terminal_that_can_redraw_has_changing_lines(monkeypatch):
     assert not can_redraw(Terminal())
     monkeypatch.delenv("TERM")  # as on Windows
     assert can_redraw(Terminal())
-
-
-def test_lines_of_several_threads_stay_whole():
-    class Slow(io.StringIO):
-        def write(self, text):
-            time.sleep(0.001)  # another thread comes first
-            return super().write(text)
-
-    with ThreadPoolExecutor(4) as threads, Slow() as out:
-        list(threads.map(lambda line: print_line(line, out), ["a line"] * 20))
-        assert out.getvalue() == "a line\n" * 20
 
 
 def test_steps_replace_each_other_and_lines_stay():
@@ -75,19 +61,6 @@ def test_without_a_terminal_a_long_step_is_repeated():
     assert text.endswith("\n")
     time.sleep(0.05)
     assert out.getvalue() == text, "nothing is written after the end"
-
-
-def test_without_a_terminal_only_lines_are_shown_and_no_quick_steps():
-    out = io.StringIO()
-    with Progress(stream=out) as progress:
-        for i in range(1000):
-            progress.step(str(i))
-        progress.say("done")
-    assert out.getvalue() == "  done\n"
-
-
-def test_durations_are_in_seconds_or_minutes():
-    assert [terminal.duration(s) for s in (9.6, 60, 754)] == ["10 s", "1 min 0 s", "12 min 34 s"]
 
 
 def test_a_command_in_the_background_can_be_interrupted():
@@ -152,15 +125,6 @@ def test_progress_on_a_terminal_is_one_changing_line():
         "\r\x1b[Kround 1/4  #####...............  100/400 reports  50/s\n"
         "tern: a board is gone\n"
         "\r\x1b[Kround 4/4  ####################  400/400 reports  200/s  accuracy 0.8765\n"
-    )
-    out = Terminal()
-    chosen = {
-        "figures": {"squared_error": 0.25},
-        "chosen": {"tau": 0.0625, "rate": 0.58209, "mine": 2.0},
-    }
-    ProgressPrinter(out).status(Status(END, 3, None, 7, 100, 50, 300, None, 2.0, **chosen))
-    assert out.getvalue() == (
-        "\r\x1b[Kround 3  300 reports  150/s  mean squared error 0.2500  clipped to 0.0625  learning rate 0.58  mine 2"
     )
 
 

@@ -49,15 +49,6 @@ def test_characters_that_a_terminal_obeys_are_escaped(text, shown):
     assert visible(text) == shown
 
 
-def test_ends_of_lines_can_be_kept_and_long_texts_cut():
-    assert visible("a\n\tb\r\x1b", lines=True) == "a\n\tb\\r\\x1b"
-    assert [brief(text, 6) for text in ("abcdef", "abcdefg", "ab\x1b")] == [
-        "abcdef",
-        "abcde…",
-        "ab\\x1b",
-    ]
-
-
 def test_errors_and_progress_are_escaped(capsys):
     error = DeviceError(f"the board says {HOSTILE}", hint=HOSTILE)
     assert obeyed(error.message) == obeyed(error.hint) == obeyed(str(error)) == []
@@ -120,7 +111,7 @@ def board(request):
 
 
 @pytest.mark.parametrize(
-    "command", ["device info {}", "device info {} --json", "monitor {} --seconds 2 --every 0.3"]
+    "command", ["device info {}", "device info {} --json", "monitor {} --seconds 1 --every 0.3"]
 )
 def test_the_text_of_a_board_is_escaped(board, command, tern):
     printed = tern(*command.format(board.port).split())
@@ -132,29 +123,17 @@ def test_the_text_of_a_board_is_escaped(board, command, tern):
 
 
 @pytest.mark.parametrize(
-    ("board", "troubles", "tested_on"),
+    ("board", "troubles"),
     [
-        (
-            (b"", 0, 0),
-            None,
-            "what its generator makes of the noise (a dead source may go unnoticed)",
-        ),
-        (
-            (b"", 1, 1200, wire.RAW),
-            "  since power on 1 exception and 1,200 restarts",
-            "the raw noise itself",
-        ),
-        ((b"", 0, 1), "  since power on 1 restart", "what its generator"),
-        ((b"", 2, 0), "  since power on 2 exceptions", "what its generator"),
+        ((b"", 0, 0), []),
+        ((b"", 1, 1200), ["  since power on 1 exception and 1,200 restarts"]),
     ],
     indirect=["board"],
 )
-def test_troubles_of_a_board_and_the_test_of_its_entropy_are_shown(
-    board, troubles, tested_on, tern
-):
+def test_troubles_of_a_board_are_shown(board, troubles, tern):
     _, _, _, entropy, *rest = tern("device", "info", board.port).out.splitlines()
-    assert entropy.startswith(f"  entropy CTR_DRBG AES-256, tested on {tested_on}")
-    assert rest == ([troubles] if troubles else [])
+    assert entropy.startswith("  entropy CTR_DRBG AES-256, tested on what its generator")
+    assert rest == troubles
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,16 @@
 """An entry in the cache of builds is complete or absent, whatever happens to its builder."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ternhost import cache
 from ternhost.cache import Recipe
-from ternhost.errors import StorageError
 
 RECIPE = Recipe(name="thing", version="1", options={"colour": "grey"}, products=("thing",))
 quiet = str  # shows no line
@@ -48,11 +45,6 @@ def test_an_entry_is_built_once_and_recorded():
     assert cache.build_entry(RECIPE, lambda work, out: pytest.fail("built again"), quiet) == entry
 
 
-def test_other_options_are_another_entry():
-    white = replace(RECIPE, options={"colour": "white"})
-    assert cache.build_entry(RECIPE, make, quiet) != cache.build_entry(white, make, quiet)
-
-
 @pytest.mark.parametrize("file", ["thing", cache.RECORD])
 @pytest.mark.parametrize(
     "damage", [Path.unlink, lambda path: path.write_text("{")], ids=["remove", "garble"]
@@ -71,12 +63,6 @@ def test_a_failed_build_leaves_nothing(root):
     with pytest.raises(RuntimeError):
         cache.build_entry(RECIPE, fail, quiet)
     assert [path.name for path in root.iterdir() if path.is_dir()] == []
-
-
-def test_a_build_without_its_products_is_no_entry():
-    with pytest.raises(FileNotFoundError):
-        cache.build_entry(RECIPE, lambda work, out: {}, quiet)
-    assert cache.find_entry(RECIPE) is None
 
 
 def test_a_killed_build_leaves_no_entry_and_is_removed_later(root):
@@ -119,11 +105,3 @@ def test_simultaneous_builds_build_once():
     first.join()
     assert builds == [1]
     assert lines == ["waiting for another process that builds the same"]
-
-
-def test_a_cache_that_cannot_be_created_is_an_error(monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("TERN_CACHE", os.fspath(tmp_path / "file/below"))
-    with pytest.raises(StorageError, match="cannot create the cache") as caught:
-        cache.build_entry(RECIPE, make, quiet)
-    assert "TERN_CACHE" in caught.value.hint

@@ -97,20 +97,6 @@ def test_a_program_that_cannot_be_updated_again_is_refused(store, tmp_path, tern
     assert "required: --main" in refused(tern, 1, "--store", store)
 
 
-def test_files_beside_the_program_must_exist_and_have_different_names(store, tmp_path, tern):
-    program = tmp_path / "product.py"
-    program.write_text("import tern.update\n")
-    (tmp_path / "other").mkdir()
-    for path in ("help.py", "other/help.py", "other/main.py"):
-        (tmp_path / path).write_text("")
-    common = (1, "--store", store, "--main", program, "--file", tmp_path / "help.py", "--file")
-    assert "cannot read" in refused(tern, *common, tmp_path / "none.py")
-    for path in ("other/help.py", "other/main.py"):
-        assert "two files would have one name on the board" in refused(
-            tern, *common, tmp_path / path
-        )
-
-
 def test_a_sleeping_board_is_not_updated(store, tmp_path, tern):
     program = tmp_path / "product.py"
     program.write_text("import tern.update\n")

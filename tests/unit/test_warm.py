@@ -50,8 +50,3 @@ def test_a_signal_ends_a_process(number):
         assert process.stdout.readline() == b"1\n"
         process.send_signal(number)
         assert process.wait(60) == -number
-
-
-def test_a_process_is_killed_after_its_timeout():
-    with pytest.raises(subprocess.TimeoutExpired):
-        warm.run([sys.executable, "-c", "while True: pass"], timeout=0.2)
